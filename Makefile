@@ -1,0 +1,43 @@
+# The two commands: `make study` and `make test`. Each makes what it needs; both work on a fresh clone.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+THREADS := OMP_NUM_THREADS=1
+
+.PHONY: study test test-slow check bench clean help
+
+help:            ## what there is to make
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/ \t/'
+
+$(BIN)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Fulcrum needs Python 3.11 or newer; name one: make PYTHON=python3.12 study"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch" 2>&1 | grep -v '^WARNING' || true
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . 2>&1 | grep -v '^WARNING' || true
+	@$(BIN)/python -c 'import torch, fulcrum'
+	@touch $@
+
+$(BIN)/.dev: $(BIN)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' 2>&1 | grep -v '^WARNING' || true
+	@$(BIN)/python -c 'import pytest, diffusers'
+	@touch $@
+
+study: $(BIN)/.ready  ## train, measure and compare: ends with the path of a report
+	$(BIN)/fulcrum study run examples/quick.toml
+
+test: $(BIN)/.dev    ## the tests
+	$(THREADS) $(BIN)/python -m pytest
+
+test-slow: $(BIN)/.dev  ## what takes minutes: real compiler, kill -9, whole trainings
+	$(BIN)/python -m pytest -m slow --timeout=3600
+
+check: $(BIN)/.dev   ## lint, types, import direction
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(BIN)/.dev   ## the step against diffusers, interleaved
+	$(BIN)/python bench/step.py
+
+clean:           ## remove the environment; runs stay
+	rm -rf $(VENV)

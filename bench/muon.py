@@ -1,0 +1,129 @@
+"""Muon's update against torch.optim.Muon at pocket shapes, interleaved, and its share of a training step.
+
+    python bench/muon.py [--rounds 30] [--threads 2] [--share 16 64 256] [--json]
+
+Arms, in turn within every round, on the same 42 matrices (width 128, depth 6, MLP ratio 3.5):
+  ours     fulcrum.optim.muon, Newton-Schulz in --dtype (fp32 unless said), equal shapes in one batched product
+  torch    torch.optim.Muon as it is: matrix by matrix, always in bf16
+  fp32     torch's formula matrix by matrix in fp32: what is left of the gain when the dtype is the same
+A ratio is the peer's median over ours, with a 95 % bootstrap interval over rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch.nn import Parameter
+
+from fulcrum.optim.muon import MATCH_ADAMW, Muon
+from fulcrum.optim.orthogonal import EPS, STEPS, A, B, C
+
+WIDTH, DEPTH, RATIO = 128, 6, 3.5
+
+
+def pocket() -> dict[str, Parameter]:
+    """The matrices of pocket's blocks with a gradient each."""
+    hidden, g = int(WIDTH * RATIO), torch.Generator().manual_seed(0)
+    shapes = {"img_qkv": (3 * WIDTH, WIDTH), "txt_kv": (2 * WIDTH, WIDTH), "out": (WIDTH, WIDTH),
+              "gate": (hidden, WIDTH), "up": (hidden, WIDTH), "down": (WIDTH, hidden), "modulation": (6 * WIDTH, WIDTH)}
+    held = {f"{i}.{name}": Parameter(torch.randn(shape, generator=g)) for i in range(DEPTH)
+            for name, shape in shapes.items()}
+    for parameter in held.values():
+        parameter.grad = torch.randn(parameter.shape, generator=g)
+    return held
+
+
+@torch.no_grad()
+def one_by_one(held: dict[str, Parameter], buffers: dict[str, torch.Tensor], lr: float = 1e-4) -> None:
+    """torch.optim.Muon's arithmetic with fp32 in place of bf16."""
+    for name, parameter in held.items():
+        buffer = buffers[name].lerp_(parameter.grad, 0.05)
+        update = parameter.grad.lerp(buffer, 0.95)
+        x = update.T if update.shape[0] > update.shape[1] else update
+        x = x / x.norm().clamp(min=EPS)
+        for _ in range(STEPS):
+            gram = x @ x.T
+            x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=B, alpha=C), x, beta=A)
+        x = x.T if update.shape[0] > update.shape[1] else x
+        parameter.add_(x, alpha=-lr * MATCH_ADAMW * max(parameter.shape) ** 0.5)
+
+
+def interleave(arms: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    for i in range(rounds + 1):                                # the first round warms up and is not counted
+        for name, arm in arms.items():
+            begin = time.perf_counter()
+            arm()
+            if i:
+                seconds[name].append(time.perf_counter() - begin)
+    return seconds
+
+
+def ratio(peer: list[float], ours: list[float], draws: int = 2000) -> tuple[float, float, float]:
+    """(ratio of medians, low, high): rounds are resampled as pairs, since noise hits both arms of a round."""
+    pick, n, found = random.Random(0), len(ours), []
+    for _ in range(draws):
+        rounds = [pick.randrange(n) for _ in range(n)]
+        found.append(statistics.median(peer[i] for i in rounds) / statistics.median(ours[i] for i in rounds))
+    found.sort()
+    return statistics.median(peer) / statistics.median(ours), found[draws // 40], found[-draws // 40 - 1]
+
+
+def step_seconds(tokens: int, batch: int, rounds: int) -> float:
+    """Median seconds of one forward and backward of pocket's denoiser, without the optimizer."""
+    from fulcrum.model.backbone import Backbone
+    from fulcrum.model.init import initialise
+
+    side = int(tokens**0.5)
+    model = Backbone(channels=16, patch=1, width=WIDTH, depth=DEPTH, heads=4, text_width=128, mlp_ratio=RATIO)
+    initialise(model, seed=0)
+    x, t, text = torch.randn(batch, 16, side, side), torch.rand(batch), torch.randn(batch, 32, 128)
+    mask = torch.ones(batch, 32, dtype=torch.bool)
+    spent = interleave({"step": lambda: model(x, t, (text, mask)).pred.square().mean().backward()}, rounds)["step"]
+    return statistics.median(spent)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--share", type=int, nargs="*", default=[], metavar="TOKENS", help="squares, e.g. 16 64 256")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+
+    ours = Muon(pocket(), compute={"fp32": torch.float32, "bf16": torch.bfloat16}[given.dtype])
+    theirs = torch.optim.Muon(pocket().values(), lr=1e-4, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    plain = pocket()
+    buffers = {name: torch.zeros_like(p) for name, p in plain.items()}
+    seconds = interleave({"ours": ours.step, "torch": theirs.step, "fp32": lambda: one_by_one(plain, buffers)},
+                         given.rounds)
+    median = {name: statistics.median(spent) for name, spent in seconds.items()}
+    ratios = {name: ratio(seconds[name], seconds["ours"]) for name in ("torch", "fp32")}
+    shares = {}
+    for tokens in given.share:
+        step = step_seconds(tokens, given.batch, rounds=3)
+        shares[tokens] = {"tokens_per_batch": tokens * given.batch, "step_seconds": step,
+                          "share": median["ours"] / (step + median["ours"])}
+    if given.json:
+        print(json.dumps({"threads": given.threads, "rounds": given.rounds, "dtype": given.dtype,
+                          "median_seconds": median, "ratio": ratios, "share": shares}))
+        return
+    print(f"{given.threads} threads, {given.rounds} rounds, 42 matrices, Newton-Schulz in {given.dtype}")
+    for name, spent in median.items():
+        against = f"  {ratios[name][0]:5.2f}x [{ratios[name][1]:.2f}, {ratios[name][2]:.2f}]" if name in ratios else ""
+        print(f"  {name:6} {spent * 1e3:8.1f} ms{against}")
+    for tokens, row in shares.items():
+        print(f"  {tokens:5} tokens x {given.batch}: step {row['step_seconds']:.3f} s, Muon {row['share']:.1%} of it")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Fulcrum: a laboratory for training text-to-image models."""

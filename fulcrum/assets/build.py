@@ -1,0 +1,127 @@
+"""Builds every shipped part with one deterministic command: train, store, load back, measure, write the card.
+
+    python -m fulcrum.assets.build [OUT] [--only codec] [--steps 3]
+
+Trains on the "assets" split, measures on "validation".  The same seed, world and thread count give the same sha256.
+"""
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import nn
+
+from fulcrum.assets.fit import Effort, Progress
+from fulcrum.assets.fit_codec import EFFORT as CODEC
+from fulcrum.assets.fit_codec import fit_codec, measure_codec
+from fulcrum.assets.fit_features import EFFORT as FEATURES
+from fulcrum.assets.fit_features import fit_features, measure_features
+from fulcrum.assets.fit_judge import EFFORT as JUDGE
+from fulcrum.assets.fit_judge import fit_judge, measure_judge
+from fulcrum.assets.fit_teacher import EFFORT as TEACHER
+from fulcrum.assets.fit_teacher import fit_teacher, measure_teacher
+from fulcrum.assets.fit_text import EFFORT as TEXT
+from fulcrum.assets.fit_text import fit_text, measure_text
+from fulcrum.data.world.vocabulary import WORLD_VERSION
+from fulcrum.encode.codec import load_codec
+from fulcrum.encode.judge import load_features, load_judge
+from fulcrum.encode.teacher import load_teacher
+from fulcrum.encode.text import load_text
+
+LICENCE = "Apache-2.0"
+
+
+@dataclass(frozen=True)
+class Part:
+    """How one part is made, read back and measured."""
+
+    says: str
+    effort: Effort
+    fit: Callable[[Effort, Progress], tuple[nn.Module, dict[str, Any]]]
+    load: Callable[..., nn.Module]
+    measure: Callable[..., dict[str, Any]]
+
+
+PARTS: dict[str, Part] = {
+    "codec": Part("KL autoencoder, stride 4, 8 channels; latents are normalised per channel",
+                  CODEC, fit_codec, load_codec, measure_codec),
+    "text": Part("contextual embeddings of the world's captions; every token carries its object's attributes",
+                 TEXT, fit_text, load_text, measure_text),
+    "judge": Part("what stands at each of the nine places; judges attribute accuracy, never trains a model",
+                  JUDGE, fit_judge, load_judge, measure_judge),
+    "features": Part("features for distances between sets of pictures; neither the teacher nor the attribute judge",
+                     FEATURES, fit_features, load_features, measure_features),
+    "teacher": Part("patch tokens for the alignment levers; never used by a metric",
+                    TEACHER, fit_teacher, load_teacher, measure_teacher),
+}
+
+
+def build(out: Path, only: Sequence[str] | None = None, progress: Progress = print, steps: int | None = None,
+          measured_on: int = 1000) -> dict[str, dict[str, Any]]:
+    """Build the parts into `out` and return their cards by name.  `steps` shortens every training (for tests)."""
+    names = list(PARTS) if only is None else list(only)
+    unknown = sorted(set(names) - set(PARTS))
+    if unknown:
+        raise ValueError(f"no part is called {', '.join(unknown)}; parts are {', '.join(PARTS)}")
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    return {name: _build_one(name, PARTS[name], out, progress, steps, measured_on) for name in names}
+
+
+def _build_one(name: str, part: Part, out: Path, progress: Progress, steps: int | None, measured_on: int
+               ) -> dict[str, Any]:
+    effort = part.effort if steps is None else replace(part.effort, steps=steps)
+    network, built = part.fit(effort, progress)
+    data = save(_stored(network))                # no metadata: its order would not be deterministic
+    card: dict[str, Any] = {
+        "name": name, "kind": type(network).__name__, "says": part.says, "config": network.config,
+        "parameters": sum(p.numel() for p in network.parameters()), "bytes": len(data), "stored": "float16",
+        "sha256": hashlib.sha256(data).hexdigest(), "licence": LICENCE,
+        "built": {**built, "split": "assets", "world_version": WORLD_VERSION, "torch": torch.__version__,
+                  "threads": torch.get_num_threads(), "command": f"fulcrum assets build --only {name}"},
+    }
+    _replace(out / f"{name}.safetensors", data)
+    _write_card(out, card)
+    # What ships is measured, not what was in memory: rounded to fp16, read back by the public loader.
+    card["quality"] = {"split": "validation", "scenes": measured_on, **part.measure(part.load(folder=out), measured_on)}
+    _write_card(out, card)
+    progress(f"{name}: {card['parameters']:,} parameters, {card['bytes'] / 1e6:.2f} MB, {card['quality']}")
+    return card
+
+
+def _stored(network: nn.Module) -> dict[str, torch.Tensor]:
+    """Floats as fp16, the rest as they are; contiguous, because channels_last is no part of a file."""
+    return {name: (value.half() if value.is_floating_point() else value).contiguous()
+            for name, value in network.state_dict().items()}
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write beside, then rename: a reader sees the old file or the new one, never half of one."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_bytes(data)
+    beside.replace(path)
+
+
+def _write_card(out: Path, card: dict[str, Any]) -> None:
+    _replace(out / f"{card['name']}.json", (json.dumps(card, indent=1) + "\n").encode())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Build the shipped frozen parts.")
+    parser.add_argument("out", nargs="?", type=Path, default=Path(__file__).parent)
+    parser.add_argument("--only", action="append", choices=list(PARTS))
+    parser.add_argument("--steps", type=int, help="shorten every training (for a trial)")
+    arguments = parser.parse_args()
+    build(arguments.out, arguments.only, steps=arguments.steps)
+
+
+if __name__ == "__main__":
+    main()

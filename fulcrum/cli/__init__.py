@@ -1,0 +1,50 @@
+"""The command line: thin commands over the rooms; nothing heavy is imported before a command needs it."""
+
+import json
+import sys
+
+import typer
+
+from fulcrum.cli import levers, parts, runs, study, training
+from fulcrum.spec.errors import FulcrumError
+
+app = typer.Typer(
+    name="fulcrum", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    help="A laboratory for training text-to-image models: change one training decision at a time, and learn with "
+         "honest uncertainty what it moved and what it cost.",
+    epilog='Begin with:  fulcrum train spark   ·   fulcrum sample RUN "a large red circle at the top left."   ·   '
+           "fulcrum study run examples/quick.toml")
+
+training.register(app)
+study.register(app)
+levers.register(app)
+runs.register(app)
+parts.register(app)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; every failure becomes a message, a hint and an exit code, never a traceback."""
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = app(args=words, standalone_mode=False)
+    except FulcrumError as error:
+        code = _failed(error.message, error.hint, error.exit_code, words)
+    except typer.Abort:
+        code = _failed("stopped", "", 1, words)
+    except Exception as error:
+        if not hasattr(error, "format_message"):             # not one of typer's own: a bug of ours, show it whole
+            raise
+        code = _failed(error.format_message(), "see: fulcrum --help", 2, words)
+    except KeyboardInterrupt:
+        code = _failed("stopped by Ctrl-C", "start the same command again to go on", 130, words)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _failed(message: str, hint: str, code: int, words: list[str]) -> int:
+    if "--json" in words:
+        print(json.dumps({"error": message, "hint": hint}))
+    else:
+        print(f"error: {message}" + (f"\n  {hint}" if hint else ""), file=sys.stderr)
+    return code
+
+

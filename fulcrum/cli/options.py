@@ -1,0 +1,93 @@
+"""Options that commands share, and how they speak: people on stderr and stdout, scripts by one JSON line."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fulcrum.spec.errors import BadInput
+
+if TYPE_CHECKING:
+    from fulcrum.spec.phrase import Catalogue, Phrase
+    from fulcrum.spec.system import System
+
+Seed = Annotated[int, typer.Option(help="Decides the weights' start, the order of the data and every draw.")]
+Images = Annotated[int | None, typer.Option(min=1, help="Budget: images seen in training (part of the run's key).")]
+Out = Annotated[Path, typer.Option(help="Where runs are kept.")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE",
+                                                help="Change a slot of the recipe: --set optim.lr=2e-4. Repeatable.")]
+Files = Annotated[list[Path] | None, typer.Option("--levers", metavar="FILE", help="A Python file with your own levers.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+Json = Annotated[bool, typer.Option("--json", help="Progress to stderr; the last line of stdout is one JSON object.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: all cores.")]
+Compile = Annotated[bool | None, typer.Option("--compile/--no-compile",
+                                               help="Compile the blocks; default: for runs long enough to repay it.")]
+
+OUT = Path("runs")
+WORTH_COMPILING = 30_000                                     # images; a cold compile takes about half a minute
+
+
+def say(text: str) -> None:
+    """To the person, never into a script's output."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def emit(value: Mapping[str, Any] | list[Any], as_json: bool, text: str = "") -> None:
+    """The result of a command: one JSON line, or the text."""
+    if as_json:
+        print(json.dumps(value))
+    elif text:
+        print(text)
+
+
+def catalogue(files: Iterable[Path] | None) -> "tuple[Catalogue, dict[str, str]]":
+    from fulcrum.levers.catalog import with_files
+    return with_files(files or ())
+
+
+def read_phrase(text: str, files: list[Path] | None, settings: list[str] | None,
+                images: int | None) -> "tuple[Phrase, dict[str, str]]":
+    """The phrase, with the settings and the budget that were given, and the hashes of the user's files."""
+    from fulcrum.spec.phrase import parse
+    known, hashes = catalogue(files)
+    wanted = [*(settings or []), *([f"budget.images={images}"] if images is not None else [])]
+    phrase = parse(text, known, wanted)
+    used = {type(lever).__module__ for lever in phrase.levers}
+    own = {name: value for name, value in hashes.items() if f"fulcrum_user_{Path(name).stem}" in used}
+    return phrase, own
+
+
+def find_run(name: str, out: Path) -> Path:
+    """The folder of a run by path, key or the beginning of its key."""
+    if "/" in name or Path(name).is_dir():
+        path = Path(name)
+        if not (path / "about.json").is_file():
+            raise BadInput(f"{path} is not the folder of a run", "list the runs with: fulcrum runs list")
+        return path
+    found = [path.parent for path in sorted(out.glob("*/about.json")) if path.parent.name.startswith(name)] if name else []
+    if len(found) != 1:
+        what = "no run" if not found else f"{len(found)} runs"
+        raise BadInput(f"{what} under {out} begin with '{name}'", "list the runs with: fulcrum runs list --out " + str(out))
+    return found[0]
+
+
+def system(threads: int | None, compile_blocks: bool | None, images: int) -> "System":
+    """What only changes speed; chosen from what the machine has when nobody says."""
+    from fulcrum.spec.system import System
+    threads = threads or os.cpu_count() or 1
+    wanted = images >= WORTH_COMPILING if compile_blocks is None else compile_blocks
+    if wanted and not can_compile():
+        say("no C++ compiler was found: running without compilation, which is slower; install g++ to change that")
+        wanted = False
+    import torch
+    torch.set_num_threads(threads)
+    return System(threads=threads, compile=wanted)
+
+
+def can_compile() -> bool:
+    import shutil
+    return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++"))

@@ -1,0 +1,96 @@
+"""fulcrum assets, data, doctor: the embedded parts, the world, the machine."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fulcrum.cli.options import Json, can_compile, emit, say
+from fulcrum.spec.errors import BadInput
+
+assets = typer.Typer(no_args_is_help=True, help="The frozen networks that travel with the package.")
+data = typer.Typer(no_args_is_help=True, help="The embedded world: its card and a sheet of captioned pictures.")
+
+NAMES = ("codec", "text", "teacher", "judge", "features")
+
+
+def register(parent: typer.Typer) -> None:
+    parent.add_typer(assets, name="assets")
+    parent.add_typer(data, name="data")
+    parent.command()(doctor)
+
+
+@assets.command("list")
+def list_assets(as_json: Json = False) -> None:
+    """Every embedded network with its size and measured quality."""
+    from fulcrum.encode.shipped import card
+    cards = {name: card(name) for name in NAMES}
+    lines = [f"{name:<9} {facts['bytes'] / 1e6:5.2f} MB  "
+             + ", ".join(f"{what} {value}" for what, value in facts["quality"].items()) for name, facts in cards.items()]
+    emit(cards, as_json, "\n".join(lines))
+
+
+@assets.command("build")
+def build_assets(to: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("assets"),
+                 only: Annotated[list[str] | None, typer.Option(help="Only these parts. Repeatable.")] = None,
+                 as_json: Json = False) -> None:
+    """Build the embedded networks anew, deterministically, from the world's own split for them. Takes minutes."""
+    from fulcrum.assets.build import build
+    unknown = [name for name in only or [] if name not in NAMES]
+    if unknown:
+        raise BadInput(f"no part is called '{unknown[0]}'", "parts: " + ", ".join(NAMES))
+    built = build(to, only=only, progress=say)
+    emit({"folder": str(to), "built": [str(path) for path in built]}, as_json, f"written to {to}")
+
+
+@data.command("card")
+def data_card(as_json: Json = False) -> None:
+    """Counts, hashes and proportions of every split."""
+    import json
+
+    from fulcrum.data.card import data_card as card
+    facts = card(_sources(32))
+    emit(facts, as_json, json.dumps(facts, indent=1))
+
+
+@data.command("show")
+def show_data(to: Annotated[Path, typer.Argument(help="PNG file to write.")] = Path("world.png"), as_json: Json = False) -> None:
+    """A sheet of captioned pictures from the world."""
+    from fulcrum.data.card import contact_sheet
+    contact_sheet(to, _sources(128))
+    emit({"file": str(to)}, as_json, str(to))
+
+
+def _sources(size: int) -> list:  # type: ignore[type-arg]
+    from fulcrum.data.source import WorldSource
+    return [WorldSource(split=split, domain="real", size=size, count=4096)
+            for split in ("train", "validation", "reference", "curated")]
+
+
+def doctor(as_json: Json = False) -> None:
+    """What this machine can do, what is missing, and what to do about it."""
+    import os
+    import platform
+    import shutil
+
+    import torch
+
+    from fulcrum.dist.precision import has_fast_bf16
+    from fulcrum.encode.shipped import card
+    sound = {}
+    for name in NAMES:
+        try:
+            card(name)
+            sound[name] = "ok"
+        except Exception as error:
+            sound[name] = str(error)
+    facts = {"python": platform.python_version(), "torch": torch.__version__, "cores": os.cpu_count(),
+             "cuda": torch.cuda.is_available(), "fast_bf16": has_fast_bf16(), "compiler": can_compile(),
+             "disk_free_gb": round(shutil.disk_usage(".").free / 1e9, 1), "assets": sound}
+    lines = [f"  {name:<13} {value}" for name, value in facts.items()]
+    if not facts["compiler"]:
+        lines.append("  no C++ compiler: training runs uncompiled, slower. Debian: apt-get install g++")
+    emit(facts, as_json, "\n".join(lines))
+    if any(value != "ok" for value in sound.values()):
+        sys.exit(1)

@@ -1,0 +1,125 @@
+"""fulcrum study, measure, report."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fulcrum.cli.options import OUT, Files, Json, Out, Quiet, Threads, can_compile, catalogue, emit, find_run, say
+from fulcrum.spec.errors import BadInput
+
+PlanFile = Annotated[Path, typer.Argument(help="A plan: see examples/quick.toml.")]
+
+app = typer.Typer(no_args_is_help=True, help="A controlled comparison of training decisions: plan it, run it, read it.")
+
+
+def register(parent: typer.Typer) -> None:
+    parent.add_typer(app, name="study")
+    parent.command()(measure)
+    parent.command()(report)
+
+
+@app.command("plan")
+def plan_command(plan: PlanFile, out: Out = OUT, levers: Files = None, as_json: Json = False) -> None:
+    """Print what a plan would run, arm by arm with the proven differences, and what is finished already."""
+    from fulcrum.study.cell import finished
+    from fulcrum.study.plan import load
+    from fulcrum.study.study import lay_out
+    read, (known, hashes) = load(plan), catalogue(levers)
+    arms, cells = lay_out(read, known, hashes)
+    done = sum(finished(out, cell.key, read.samples) is not None for cell in cells)
+    lines = [f"{read.title} (plan {read.hash})", f"{len(arms)} arms x {len(read.seeds)} seeds, "
+             f"{arms[0].run.budget.images:,} images each; {done} of {len(cells)} cells are finished",
+             f"primary metric {read.primary}, smallest effect of interest {read.smallest_effect:g}"]
+    for arm in arms:
+        lines.append(f"  {arm.name}: {arm.phrase}" + ("  (compound)" if arm.compound else ""))
+        lines += [f"      {change.path}: {change.before} -> {change.after}" for change in arm.changes]
+    if len(read.seeds) < 6:
+        lines.append(f"note: {len(read.seeds)} pairs cannot reach significance at 0.05; six can")
+    emit({"plan": read.hash, "cells": len(cells), "finished": done,
+          "arms": [{"name": arm.name, "phrase": str(arm.phrase), "compound": arm.compound,
+                    "diff": [change._asdict() for change in arm.changes]} for arm in arms]}, as_json, "\n".join(lines))
+
+
+@app.command("run")
+def run_command(plan: PlanFile, out: Out = OUT, levers: Files = None, threads: Threads = None, quiet: Quiet = False,
+                as_json: Json = False) -> None:
+    """Run a study. Started again after a stop it goes on: finished cells are never run twice.
+
+    Ends with the path of the report, one HTML file that opens offline. The page is there, and growing, from the first
+    finished cell on.
+    """
+    from fulcrum.study.plan import load
+    from fulcrum.study.study import run
+    read, (known, hashes) = load(plan), catalogue(levers)
+    if threads is not None:
+        read = read.model_copy(update={"threads": threads})
+    compiles = can_compile()
+    if read.compile and not compiles:
+        say("no C++ compiler was found: cells run without compilation, which is slower; install g++ to change that")
+    result, page = run(read, known, out, f"fulcrum study run {plan}", (lambda text: None) if quiet else say,
+                       files=tuple(levers or ()), user_files=hashes, compile_blocks=compiles)
+    effects = [row.model_dump() for row in result.effects]
+    from fulcrum.report.table import markdown
+    emit({"report": str(page), "plan": read.hash, "effects": effects}, as_json,
+         f"{_summary(result, markdown)}\n\nreport: {page.resolve()}")
+
+
+def _summary(result: Any, markdown: Any) -> str:
+    """The primary metric's findings, one line per arm."""
+    rows = [row for row in result.effects if row.metric == result.plan.primary_metric]
+    width = max((len(row.arm) for row in rows), default=0)
+    return "\n".join(f"  {row.arm:<{width}}  {row.metric} {row.mean:+.4f} [{row.low:+.4f}, {row.high:+.4f}]  "
+                     f"n={row.n}  p={row.p_adjusted:.3f}  {row.verdict}" for row in rows)
+
+
+def measure(run: Annotated[str, typer.Argument(help="A run: its folder, its key, or the beginning of its key.")],
+            samples: Annotated[int, typer.Option(min=40, help="Pictures to draw and measure.")] = 512,
+            out: Out = OUT, levers: Files = None, threads: Threads = None, quiet: Quiet = False,
+            as_json: Json = False) -> None:
+    """Draw held-out prompts with a trained run and measure the pictures; every number carries its card."""
+    import os
+    import sys
+
+    import torch
+
+    from fulcrum.spec.plain import read
+    from fulcrum.study.evaluate import Held
+    from fulcrum.study.evaluate import measure as evaluate
+    from fulcrum.train.folder import RunFolder
+    from fulcrum.train.paint import Painter
+    from fulcrum.train.session import trained_weights
+    torch.set_num_threads(threads or os.cpu_count() or 1)
+    folder = RunFolder(find_run(run, out))
+    spec = read(folder.about()["run"], catalogue(levers)[0].fillers)
+    weights = trained_weights(folder)
+    codec, text = spec.encode.codec.build(None), spec.encode.text.build(None)
+
+    def progress(done: int) -> None:
+        if not quiet:
+            print(f"\r{done} of {samples} pictures", end="\n" if done >= samples else "", file=sys.stderr, flush=True)
+
+    found = evaluate(spec, Painter(spec, weights, codec, text), out / "cache", samples, progress)
+    found["validation_loss"] = Held(spec, codec, text, out / "cache").loss(weights).measured()
+    lines = [f"  {name:<20} {value.value:10.4f}  [{value.low:.4f}, {value.high:.4f}]  {value.card.better} is better"
+             for name, value in found.items()]
+    emit({"run": str(folder.path),
+          "metrics": {name: {"value": value.value, "interval": [value.low, value.high], "card": value.card.model_dump()}
+                      for name, value in found.items()}}, as_json, "\n".join(lines))
+
+
+def report(study: Annotated[Path | None, typer.Argument(help="A study's folder; default: the newest.")] = None,
+           out: Out = OUT, watch: Annotated[bool, typer.Option("--watch", help="Serve it on this machine only, and "
+                                                                "refresh while the study runs.")] = False,
+           port: Annotated[int, typer.Option(min=0, max=65535)] = 8123, as_json: Json = False) -> None:
+    """Where the newest report is; with --watch, serve it on loopback."""
+    found = sorted(out.glob("study-*/report.html"), key=lambda path: path.stat().st_mtime)
+    page = study / "report.html" if study else (found[-1] if found else None)
+    if page is None or not page.is_file():
+        raise BadInput(f"there is no report {'in ' + str(study) if study else 'under ' + str(out)}",
+                       "make one with: fulcrum study run examples/quick.toml")
+    if watch:
+        from fulcrum.report.serve import serve
+        say(f"http://127.0.0.1:{port}/report.html   (Ctrl-C ends it)")
+        serve(page.parent, port)
+    emit({"report": str(page)}, as_json, str(page.resolve()))

@@ -1,0 +1,116 @@
+"""fulcrum train, sample, export."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fulcrum.cli.options import (
+    OUT,
+    Compile,
+    Files,
+    Images,
+    Json,
+    Out,
+    Quiet,
+    Seed,
+    Set,
+    Threads,
+    catalogue,
+    emit,
+    find_run,
+    read_phrase,
+    say,
+    system,
+)
+from fulcrum.spec.errors import BadInput
+
+RunName = Annotated[str, typer.Argument(help="A run: its folder, its key, or the beginning of its key.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(train)
+    app.command()(sample)
+    app.command()(export)
+
+
+def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pocket + muon + tread(drop=0.5)".')],
+          seed: Seed = 0, images: Images = None, out: Out = OUT, settings: Set = None, levers: Files = None,
+          start: Annotated[str | None, typer.Option(help="Begin from the weights of this finished run.")] = None,
+          threads: Threads = None, compile_blocks: Compile = None, quiet: Quiet = False, as_json: Json = False) -> None:
+    """Train a run. The same command again goes on where it stopped; a finished run is never run twice.
+
+    A run's folder is named by its key, the hash of everything that decides its result. Ctrl-C saves and says how to go
+    on; kill -9 loses at most a minute.
+    """
+    read, files = read_phrase(phrase, levers, settings, images)
+    run = read.run
+    from fulcrum.spec.edit import put
+    from fulcrum.train.fillers import Trunk
+    from fulcrum.train.folder import RunFolder
+    from fulcrum.train.session import Order, perform
+    if start is not None:
+        trunk = RunFolder(find_run(start, out))
+        result = trunk.result()
+        if result is None:
+            raise BadInput(f"the run {trunk.path.name} is not finished", "finish it first: start its command again")
+        run = put(run, "start", Trunk(run=trunk.path.name, weights_sha256=result["weights_sha256"]))
+    order = Order(run, seed, str(read), out, system(threads, compile_blocks, run.budget.images), files, quiet, phrase)
+    from fulcrum.study.preview import previews
+    result = perform(order, say, previews)
+    emit(result, as_json, f"{result['phrase']} (seed {seed}) is trained: {result['images']:,} images in "
+                          f"{result['seconds']:.0f} s, {result['images_per_second']:.0f} images/s\n"
+                          f"  run      {result['run']}\n  weights  {result['weights_sha256'][:16]}\n"
+                          f"  draw     fulcrum sample {result['key'][:8]} \"a large red circle at the top left.\"")
+
+
+def sample(run: RunName, prompts: Annotated[list[str], typer.Argument(help="What to draw, one picture each.")],
+           seed: Seed = 0, out: Out = OUT, count: Annotated[int, typer.Option(min=1, help="Pictures per prompt.")] = 1,
+           guidance: Annotated[float | None, typer.Option(help="Another guidance scale than the run's.")] = None,
+           steps: Annotated[int | None, typer.Option(min=1, help="Another number of sampling steps.")] = None,
+           to: Annotated[Path | None, typer.Option(help="Folder for the pictures; default: RUN/samples.")] = None,
+           scale: Annotated[int, typer.Option(min=1, max=32, help="Enlarge the saved pictures.")] = 4,
+           levers: Files = None, quiet: Quiet = False, as_json: Json = False) -> None:
+    """Draw pictures with a trained run. Each picture has its own noise: it does not depend on the others."""
+    from fulcrum.study.picture import save_grid, save_pictures
+    painter, folder = _painter(run, out, levers, guidance, steps)
+    wanted = [prompt for prompt in prompts for _ in range(count)]
+    import torch
+    pictures = torch.cat(list(painter.pictures(wanted, seed)))
+    place = to or folder / "samples"
+    files = save_pictures(pictures, wanted, place, seed, scale)
+    grid = save_grid(pictures, place / "grid.png", columns=max(count, min(len(wanted), 4)), scale=scale)
+    unknown = getattr(painter.text.tokenizer, "unknown", {})
+    if unknown:
+        say("words the text encoder does not know, read as 'unknown': " + ", ".join(sorted(unknown)))
+    emit({"files": [str(path) for path in files], "grid": str(grid)}, as_json,
+         "\n".join(f"{path}  {prompt}" for path, prompt in zip(files, wanted, strict=True)) + f"\n{grid}  all of them")
+
+
+def _painter(name: str, out: Path, files: list[Path] | None, guidance: float | None = None,
+             steps: int | None = None) -> tuple[Any, Path]:
+    """A painter with the weights of a run."""
+    from fulcrum.flow.fillers import CFG
+    from fulcrum.spec.edit import put
+    from fulcrum.spec.plain import read
+    from fulcrum.train.folder import RunFolder
+    from fulcrum.train.paint import Painter
+    from fulcrum.train.session import trained_weights
+    folder = RunFolder(find_run(name, out))
+    run = read(folder.about()["run"], catalogue(files)[0].fillers)
+    if guidance is not None:
+        run = put(run, "sample.guide", CFG(scale=guidance))
+    if steps is not None:
+        run = put(run, "sample.steps", steps)
+    return Painter(run, trained_weights(folder), run.encode.codec.build(None), run.encode.text.build(None)), folder.path
+
+
+def export(run: RunName, folder: Annotated[Path, typer.Argument(help="Where to write the diffusers folder.")],
+           out: Out = OUT, levers: Files = None, as_json: Json = False) -> None:
+    """Write a run's denoiser as diffusers' PRXTransformer2DModel (config.json and safetensors)."""
+    from fulcrum.interop.diffusers import export as write
+    painter, _ = _painter(run, out, levers)
+    if folder.exists() and any(folder.iterdir()):
+        raise BadInput(f"{folder} exists and is not empty", "choose a new folder: nothing is overwritten")
+    write(painter.backbone, folder)
+    emit({"folder": str(folder)}, as_json, f"PRXTransformer2DModel.from_pretrained('{folder}') loads it")

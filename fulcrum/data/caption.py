@@ -1,0 +1,47 @@
+"""Which caption a sample trains with: one style, or several mixed by weight, fixed per sample."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fulcrum.data.keyed import key, uniform
+from fulcrum.data.world.scene import Scenes
+from fulcrum.data.world.words import STYLES, captions
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """Style by keyed uniform of the sample's id: no epoch enters, so that a text is encoded once and kept."""
+
+    styles: tuple[str, ...] = ("long",)
+    weights: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        unknown = [style for style in self.styles if style not in STYLES]
+        if unknown or not self.styles:
+            raise ValueError(f"caption styles are {', '.join(STYLES)}; found {', '.join(unknown) or 'none'}")
+        if len(self.weights) != len(self.styles):
+            raise ValueError(f"one weight per style: expected {len(self.styles)}, found {len(self.weights)}")
+        if not all(np.isfinite(w) and w >= 0 for w in self.weights) or sum(self.weights) <= 0:
+            raise ValueError(f"caption weights must be finite, >= 0 and not all zero; found {self.weights}")
+
+    def pick(self, ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        """(B,) ids -> (B,) position of each one's style in `styles`."""
+        u = uniform(key("caption style", np.asarray(ids)), 1)[:, 0]
+        bounds = np.cumsum(self.weights) / np.sum(self.weights)
+        # The last positive weight's bound can round to just below one.
+        last = max(n for n, weight in enumerate(self.weights) if weight > 0)
+        return np.minimum(np.searchsorted(bounds, u, side="right"), last)
+
+    def prompts(self, scenes: Scenes, ids: NDArray[np.integer[Any]]) -> list[str]:
+        """The text of each sample."""
+        picked = self.pick(ids)
+        texts = [""] * len(scenes)
+        for n, style in enumerate(self.styles):
+            rows = np.flatnonzero(picked == n)
+            for row, text in zip(rows, captions(scenes.take(rows), style).texts, strict=True):
+                texts[row] = text
+        return texts

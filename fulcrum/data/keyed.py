@@ -1,0 +1,49 @@
+"""Counter-based randomness: every number is a pure function of its key, so batching and order cannot change it.
+
+Legend: B keys, K slots per key.
+"""
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+Keys = NDArray[np.uint64]
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)          # splitmix64 (Steele, Lea, Flood 2014): increment and finaliser
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def scramble(bits: Keys) -> Keys:
+    """splitmix64's finaliser: a bijection of 64-bit words in which every input bit reaches every output bit."""
+    bits = (bits ^ (bits >> np.uint64(30))) * _FIRST
+    bits = (bits ^ (bits >> np.uint64(27))) * _SECOND
+    return bits ^ (bits >> np.uint64(31))
+
+
+def _words(part: int | str | NDArray[np.generic]) -> Keys:
+    if isinstance(part, str):
+        return np.frombuffer(hashlib.blake2b(part.encode(), digest_size=8).digest(), dtype="<u8").astype(np.uint64)
+    if isinstance(part, int):
+        return np.array([part & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64)
+    return np.atleast_1d(part).astype(np.uint64)
+
+
+def key(*parts: int | str | NDArray[np.generic]) -> Keys:
+    """Fold names, numbers and arrays (broadcast against each other) into 64-bit keys; order matters."""
+    state: Keys = np.zeros(1, dtype=np.uint64)
+    for part in parts:
+        state = scramble((state + GOLDEN) ^ scramble(_words(part) + GOLDEN))
+    return state
+
+
+def bits(keys: Keys, slots: int) -> Keys:
+    """(B,) -> (B, K): the first K words of each key's splitmix64 stream."""
+    steps = np.arange(1, slots + 1, dtype=np.uint64) * GOLDEN
+    return scramble(keys[:, None] + steps)                                          # (B, K)
+
+
+def uniform(keys: Keys, slots: int) -> NDArray[np.float64]:
+    """(B,) -> (B, K) numbers in [0, 1), 53 bits each."""
+    return (bits(keys, slots) >> np.uint64(11)).astype(np.float64) * 2.0**-53       # (B, K)

@@ -1,0 +1,32 @@
+"""The global order of samples: a pure function of (count, seed, position), whatever processes read it."""
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fulcrum.data.keyed import key
+
+
+@lru_cache(maxsize=4)                   # the current epoch and the next, of a training and a validation loader
+def _permutation(count: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    shuffled = np.argsort(key("order", seed, epoch, np.arange(count, dtype=np.int64)), kind="stable").astype(np.int64)
+    shuffled.flags.writeable = False    # shared by all callers
+    return shuffled
+
+
+def order(count: int, seed: int, position: int, rows: int) -> NDArray[np.int64]:
+    """Sample numbers at positions position, ..., position + rows - 1.
+
+    Each epoch visits all `count` samples once, in a permutation keyed by (seed, epoch); a batch may span epochs.
+    """
+    if count < 1 or position < 0 or rows < 0:
+        raise ValueError(f"expected count >= 1, position >= 0, rows >= 0; found {count}, {position}, {rows}")
+    parts, end = [np.zeros(0, np.int64)], position + rows
+    while position < end:
+        epoch, start = divmod(position, count)
+        stop = min(count, start + end - position)
+        parts.append(_permutation(count, seed, epoch)[start:stop])
+        position += stop - start
+    return np.concatenate(parts)

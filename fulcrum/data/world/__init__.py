@@ -1,0 +1,1 @@
+"""The embedded world: a closed, deterministic universe of captioned scenes."""

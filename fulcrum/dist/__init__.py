@@ -1,0 +1,1 @@
+"""Many processes: starting, sharding, dtypes, reductions."""

@@ -1,0 +1,64 @@
+"""Numbers that all ranks agree on: gradient norm, means, sums, whole tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import Parameter
+
+from fulcrum.dist.start import World, is_sharded
+
+
+@torch.no_grad()
+def clip(parameters: Iterable[Parameter], max_norm: float) -> Tensor:
+    """Scale all gradients in place so that their common norm is at most `max_norm`; the norm before, a 0-d tensor.
+
+    Sharded gradients add up over the ranks, plain ones are the same on all ranks and count once. A non-finite norm
+    is returned as it is: stop before the optimizer.
+    """
+    if not max_norm > 0:
+        raise ValueError(f"clip expects a positive norm, found {max_norm}; use float('inf') to only measure")
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        raise ValueError("clip found no gradient at all; call it after backward() and before zero_grad()")
+    meshes = [g.device_mesh for g in gradients if is_sharded(g)]  # type: ignore[attr-defined]
+    sharded = [g.to_local() for g in gradients if is_sharded(g)]  # type: ignore[attr-defined]
+    plain = [g for g in gradients if not is_sharded(g)]
+    square = _square(sharded, gradients[0].device)
+    if sharded:
+        dist.all_reduce(square, group=meshes[0].get_group())
+    norm = (square + _square(plain, gradients[0].device)).sqrt()
+    if max_norm != float("inf"):
+        torch._foreach_mul_(sharded + plain, (max_norm / (norm + 1e-6)).clamp(max=1.0))
+    return norm
+
+
+def _square(tensors: list[Tensor], device: torch.device) -> Tensor:
+    if not tensors:
+        return torch.zeros((), device=device)
+    return torch.nn.utils.get_total_norm(tensors).square()
+
+
+@torch.no_grad()
+def total(values: Tensor, world: World) -> Tensor:
+    """Sum over ranks, on every rank."""
+    if world.size == 1:
+        return values
+    summed = values.detach().to(world.device, copy=True)
+    dist.all_reduce(summed)
+    return summed
+
+
+@torch.no_grad()
+def mean(values: Tensor, world: World) -> Tensor:
+    """Mean over ranks, on every rank; of losses over equal shares of a batch it is the global mean."""
+    return total(values, world) / world.size
+
+
+@torch.no_grad()
+def whole(tensor: Tensor) -> Tensor:
+    """The full tensor behind a shard, on every rank; all ranks must call it together."""
+    return tensor.detach().full_tensor() if is_sharded(tensor) else tensor.detach()  # type: ignore[attr-defined]

@@ -1,0 +1,96 @@
+"""Start and end the processes of a run: who am I, who else is there, on which device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from fulcrum.spec.errors import BadInput, RunFailed
+
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+@dataclass(frozen=True)
+class World:
+    """One process among `size`; a single process needs no process group at all."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = torch.device("cpu")
+    timeout: float = 600.0                                   # seconds that a rank waits for the others
+    _gloo: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def first(self) -> bool:
+        """The rank that prints and writes."""
+        return self.rank == 0
+
+    def rows(self, total: int) -> slice:
+        """This rank's rows of a global batch; equal shares, so that the mean of means is the global mean."""
+        if total % self.size:
+            raise BadInput(f"a batch of {total} rows cannot be dealt evenly to {self.size} processes",
+                           f"choose a multiple of {self.size}, or another number of processes")
+        share = total // self.size
+        return slice(self.rank * share, (self.rank + 1) * share)
+
+    def mesh(self) -> DeviceMesh:
+        """All ranks in one line: the mesh that FSDP2 shards over."""
+        if self.size == 1:
+            raise ValueError("a single process has no mesh; shard only when world.size > 1")
+        return init_device_mesh(self.device.type, (self.size,), mesh_dim_names=("shard",))
+
+    def barrier(self, what: str) -> None:
+        """Wait until every rank has come here; `what` names the place in the error of a rank that waits in vain."""
+        if self.size == 1:
+            return
+        try:
+            dist.monitored_barrier(self._gloo, timeout=timedelta(seconds=self.timeout), wait_all_ranks=True)
+        except RuntimeError as error:
+            raise RunFailed(f"rank {self.rank} of {self.size} waited {self.timeout:g} s at {what!r} in vain: {error}",
+                            "look at the log of the rank that did not come; it failed or hangs elsewhere") from error
+
+
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """A DTensor, known by its `placements`: importing the class costs a second that one process can save."""
+    return hasattr(tensor, "placements")
+
+
+@contextmanager
+def start(device: str = "cpu", timeout: float = 600.0, env: Mapping[str, str] | None = None) -> Iterator[World]:
+    """Join the world that torchrun describes in the environment, or be alone; leave it cleanly at the end."""
+    given = {name: value for name in TORCHRUN if (value := (os.environ if env is None else env).get(name)) is not None}
+    size = int(given.get("WORLD_SIZE", "1"))
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("the device is 'cuda', but torch finds no GPU", "set --device cpu, or install a CUDA build")
+    if size == 1:
+        yield World(device=torch.device(device, 0) if device == "cuda" else torch.device(device), timeout=timeout)
+        return
+    missing = [name for name in TORCHRUN if name not in given]
+    if missing:
+        raise BadInput(f"WORLD_SIZE is {size}, but {', '.join(missing)} is not set",
+                       "start many processes with torchrun, which sets all of them, or unset WORLD_SIZE")
+    rank, here = int(given["RANK"]), torch.device(device)
+    if device == "cuda":
+        here = torch.device("cuda", int(given["LOCAL_RANK"]))
+        torch.cuda.set_device(here)
+    try:
+        dist.init_process_group(
+            "nccl" if device == "cuda" else "gloo", rank=rank, world_size=size, timeout=timedelta(seconds=timeout),
+            init_method=f"tcp://{given['MASTER_ADDR']}:{given['MASTER_PORT']}",
+        )
+    except (RuntimeError, ValueError) as error:              # DistStoreError, DistNetworkError are RuntimeErrors
+        raise RunFailed(f"rank {rank} of {size} could not join within {timeout:g} s: {error}",
+                        f"all ranks must reach {given['MASTER_ADDR']}:{given['MASTER_PORT']}") from error
+    try:
+        # Only gloo can tell which rank is missing at a barrier, so NCCL worlds get a gloo group beside it.
+        gloo = dist.new_group(backend="gloo") if device == "cuda" else None
+        yield World(rank, size, here, timeout, gloo)
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,1 @@
+"""Frozen networks and the caches of what they say: codec, text, teacher, judges."""

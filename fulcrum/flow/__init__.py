@@ -1,0 +1,1 @@
+"""The mathematics of flow matching: the path, times, what a prediction means, draws and samplers."""

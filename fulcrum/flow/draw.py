@@ -1,0 +1,60 @@
+"""A draw: every random number of one step, made outside the model.
+
+B batch, C channels, h, w latent rows and columns, K kept tokens.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from fulcrum.flow import keyed
+
+
+class Draw(NamedTuple):
+    t: Tensor                                                # (B,)
+    eps: Tensor                                              # (B, C, h, w)
+    drop_text: Tensor                                        # (B,) bool
+    keep: Tensor | None                                      # (B, K) or nothing is dropped
+    extra: dict[str, Tensor]                                 # what other fillers declared
+
+
+class Uniform(NamedTuple):
+    """A declared need: n uniform numbers per image."""
+
+    n: int = 1
+
+    def make(self, seed: int, purpose: str, index: np.ndarray) -> Tensor:
+        return keyed.uniform(seed, purpose, index, self.n)
+
+
+class Subset(NamedTuple):
+    """A declared need: `kept` of n positions per image."""
+
+    n: int
+    kept: int
+
+    def make(self, seed: int, purpose: str, index: np.ndarray) -> Tensor:
+        return keyed.subset(seed, purpose, index, self.n, self.kept)
+
+
+class Draws(NamedTuple):
+    """How draws are made in one phase of a run."""
+
+    seed: int
+    time: Callable[[Tensor], Tensor]
+    shape: tuple[int, int, int]                              # of one latent
+    drop_text: float
+    noise_scale: float = 1.0
+    needs: Mapping[str, Uniform | Subset] = {}
+
+    def at(self, position: int, rows: int) -> Draw:
+        """The draw of the images position … position + rows - 1, counted over the whole run and all processes."""
+        index = np.arange(position, position + rows)
+        extra = {name: need.make(self.seed, name, index) for name, need in self.needs.items()}
+        return Draw(
+            t=self.time(keyed.uniform(self.seed, "t", index)[:, 0]),
+            eps=keyed.normal(self.seed, "eps", index, self.shape) * self.noise_scale,
+            drop_text=keyed.uniform(self.seed, "drop_text", index)[:, 0] < self.drop_text,
+            keep=extra.pop("keep", None), extra=extra)

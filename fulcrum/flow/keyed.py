@@ -1,0 +1,31 @@
+"""Keyed random tensors: pure functions of (seed, purpose, image index), never of rank, batch or what was drawn before.
+
+B rows, n numbers per row.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fulcrum.data.keyed import bits, key
+
+
+def uniform(seed: int, purpose: str, index: np.ndarray, n: int = 1) -> Tensor:
+    """(B, n) numbers in (0, 1), 23 bits each: exact in fp32 and never 0 or 1."""
+    words = bits(key(seed, purpose, index), n) >> np.uint64(41)
+    return torch.from_numpy((words.astype(np.float64) + 0.5) / 2**23).float()
+
+
+def normal(seed: int, purpose: str, index: np.ndarray, shape: tuple[int, ...]) -> Tensor:
+    """(B, *shape) standard normal numbers; one generator, seeded anew for each row."""
+    generator, out = torch.Generator(), torch.empty(len(index), *shape)
+    for row, row_key in zip(out, key(seed, purpose, index), strict=True):
+        generator.manual_seed(int(row_key >> np.uint64(1)))  # 63 bits: torch's seeds are signed
+        row.normal_(generator=generator)
+    return out
+
+
+def subset(seed: int, purpose: str, index: np.ndarray, n: int, kept: int) -> Tensor:
+    """(B, kept) sorted positions out of n, each subset equally likely."""
+    order = uniform(seed, purpose, index, n).argsort(dim=1)[:, :kept]
+    return order.sort(dim=1).values

@@ -1,0 +1,25 @@
+"""Sampling: Euler steps on the shifted grid from noise to data; every image has its own seed.
+
+B batch, M steps.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from fulcrum.flow.path import shift
+
+
+def grid(steps: int, k: float) -> Tensor:
+    """tau_i = S_k(1 - i/M), from 1 (noise) to 0 (data): M + 1 times."""
+    return shift(1 - torch.arange(steps + 1, dtype=torch.float64) / steps, k).float()
+
+
+@torch.no_grad()
+def euler(velocity: Callable[[Tensor, Tensor], Tensor], noise: Tensor, steps: int, k: float) -> Tensor:
+    """x_{i+1} = x_i + (tau_{i+1} - tau_i) v(x_i, tau_i)."""
+    x, times = noise, grid(steps, k)
+    for now, after in zip(times[:-1], times[1:], strict=True):
+        x = x + (after - now) * velocity(x, now.expand(len(x)))
+    return x

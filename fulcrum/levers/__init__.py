@@ -1,0 +1,1 @@
+"""What we may change: one file per lever, one explicit catalogue."""

@@ -1,0 +1,60 @@
+"""What a lever is: settings, a pure edit of a run, and a card with its claims, cost and witness."""
+
+from typing import Any, ClassVar
+
+from fulcrum.spec.record import Record
+from fulcrum.spec.run import RunSpec
+
+
+class Claim(Record):
+    """What the literature says a lever does, where, and by how much."""
+
+    metric: str
+    change: float                                            # arm minus baseline, in the metric's own unit
+    scope: str
+    source: str
+    note: str = ""
+    carries: bool = True                                     # may its direction be expected at another scale?
+
+
+class Cost(Record):
+    """Cost of a training step relative to the same run without the lever."""
+
+    flops: float = 1.0
+    memory: float = 1.0
+    parameters: float = 1.0
+
+
+class Card(Record):
+    says: str                                                # one line: what changes and when it pays
+    claims: tuple[Claim, ...] = ()
+    train_only: bool = False                                 # nothing of it is left in the exported model
+    warns: str = ""
+
+
+class Lever(Record):
+    """A training decision. Subclasses hold its settings as fields."""
+
+    name: ClassVar[str]
+    touches: ClassVar[tuple[str, ...]]                       # paths that the edit may change
+    affects: ClassVar[tuple[str, ...]] = ("weights", "samples")
+    card: ClassVar[Card]
+
+    def edit(self, run: RunSpec) -> RunSpec:
+        raise TypeError(f"{type(self).__name__} defines no edit")
+
+    def needs(self, run: RunSpec) -> str | None:
+        """What is missing in the edited run, in words, or None."""
+        return None
+
+    def cost(self, run: RunSpec) -> Cost:
+        return Cost()
+
+    def witness(self, built: Any) -> bool:
+        """Is the lever really on in this built run?"""
+        raise TypeError(f"{type(self).__name__} defines no witness")
+
+    def __str__(self) -> str:
+        given = [f"{name}={getattr(self, name)}" for name in type(self).model_fields
+                 if getattr(self, name) != type(self).model_fields[name].default]
+        return f"{self.name}({', '.join(given)})" if given else self.name

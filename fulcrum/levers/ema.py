@@ -1,0 +1,28 @@
+"""EMA: pictures are drawn with a moving average of the weights."""
+
+from typing import Any, ClassVar
+
+from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.spec.edit import put
+from fulcrum.spec.record import Count, Fraction
+from fulcrum.spec.run import RunSpec
+from fulcrum.train.fillers import EMA
+
+
+class UseEMA(Lever):
+    half_life: Fraction = 0.07                               # share of the budget
+    every: Count = 10                                        # steps between updates
+
+    name: ClassVar[str] = "ema"
+    touches: ClassVar[tuple[str, ...]] = ("average",)
+    affects: ClassVar[tuple[str, ...]] = ("averaged weights", "samples")
+    card: ClassVar[Card] = Card(says="a smoother model for drawing; training itself is untouched")
+
+    def edit(self, run: RunSpec) -> RunSpec:
+        return put(run, "average", EMA(half_life=self.half_life, every=self.every))
+
+    def cost(self, run: RunSpec) -> Cost:
+        return Cost(memory=1.2)
+
+    def witness(self, built: Any) -> bool:
+        return bool(built.average.state())

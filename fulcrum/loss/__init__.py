@@ -1,0 +1,1 @@
+"""Terms: the addends of the loss."""

@@ -1,0 +1,1 @@
+"""Quality: metrics that carry their cards, their direction and their uncertainty."""

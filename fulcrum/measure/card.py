@@ -1,0 +1,136 @@
+"""What a number is: its metric, its card, its interval, and the rule that refuses to compare unlike numbers.
+
+No torch in here: the study and the report read cards too.
+"""
+
+import math
+from collections.abc import Collection
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+Better = Literal["lower", "higher"]
+
+MEASURE_VERSION = "1"  # raise it when the computation of any metric changes: old and new numbers then refuse to mix
+
+
+class Metric(NamedTuple):
+    """A metric's name and how to read it."""
+
+    name: str
+    label: str
+    unit: str
+    better: Better
+    explain: str
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("frechet", "Fréchet distance", "", "lower",
+               "Distance of two Gaussians fitted to the features of generated and reference pictures. Biased in N."),
+        Metric("mmd", "MMD² (unbiased)", "", "lower",
+               "Kernel distance of the feature distributions, median bandwidth, unbiased: it may fall below zero."),
+        Metric("mmd_published", "MMD² (published form)", "x1000", "lower",
+               "The published form: sigma 10 on unit-norm features, x1000. In effect a distance of means: it hardly "
+               "sees lost diversity. Shown for comparison only."),
+        Metric("attribute_accuracy", "Attribute accuracy", "share", "higher",
+               "Of all shapes, colours, textures and sizes asked for, the share drawn at the right place."),
+        Metric("shape_accuracy", "Shape accuracy", "share", "higher", "Objects drawn at their place with their shape."),
+        Metric("colour_accuracy", "Colour accuracy", "share", "higher",
+               "Objects drawn at their place with their colour."),
+        Metric("texture_accuracy", "Texture accuracy", "share", "higher",
+               "Objects drawn at their place with their texture."),
+        Metric("size_accuracy", "Size accuracy", "share", "higher", "Objects drawn at their place with their size."),
+        Metric("presence_accuracy", "Objects found", "share", "higher", "Objects asked for that stand at their place."),
+        Metric("extra_objects", "Extra objects", "share", "lower",
+               "Places that should be empty and hold an object."),
+        Metric("validation_loss", "Validation loss", "", "lower",
+               "Loss on held-out pictures at fixed times and noises. Comparable only inside one latent space and one "
+               "objective."),
+        Metric("images_per_second", "Images per second", "1/s", "higher", "Training speed."),
+    )
+}  # fmt: skip
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Sampling(Frozen):
+    """How the pictures were drawn. None where a field has no meaning (reference pictures, a folder of files)."""
+
+    sampler: str | None = None
+    steps: int | None = None
+    guidance: float | None = None
+    prompts: str | None = None  # hash of the prompts, in order
+    noise: str | None = None  # the policy in words, e.g. "keyed by image index"
+
+
+class MetricCard(Frozen):
+    """The facts that travel with a number. Two numbers are comparable when their cards are equal."""
+
+    metric: str
+    better: Better
+    estimator: str  # what is computed, in words
+    interval: str  # what the interval covers, in words
+    extractor: str | None = None  # hash of the network that looked at the pictures (or of the codec: validation loss)
+    resize: str | None = None
+    value_range: str | None = None  # how the pictures entered: "uint8", "float [-1, 1]"
+    n: int
+    reference: str | None = None  # key of the reference set
+    sampler: str | None = None
+    steps: int | None = None
+    guidance: float | None = None
+    prompts: str | None = None
+    noise: str | None = None
+    code: str = MEASURE_VERSION
+
+
+class Measured(Frozen):
+    """A value with its interval (95 %) and its card."""
+
+    value: float
+    low: float
+    high: float
+    card: MetricCard
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Measured":
+        if not self.low <= self.high:
+            raise ValueError(f"{self.card.metric}: the interval is upside down: low {self.low}, high {self.high}")
+        return self
+
+
+class NotComparable(ValueError):
+    """Two numbers whose cards differ in fields that decide what the number means."""
+
+
+def compatible(a: MetricCard, b: MetricCard, may_differ: Collection[str] = ()) -> tuple[str, ...]:
+    """Names of the fields that differ and were allowed to, for labelling; raises NotComparable for any other.
+
+    `may_differ` holds what the levers of an arm declare that they change, such as "guidance" or "prompts".
+    """
+    known = MetricCard.model_fields
+    unknown = sorted(set(may_differ) - set(known))
+    if unknown:
+        raise ValueError(f"may_differ names no field of a metric card: {unknown}\n  fields: {', '.join(known)}")
+    fixed = sorted({"metric", "better"} & set(may_differ))
+    if fixed:
+        raise ValueError(f"{fixed} may never differ: such numbers have nothing in common")
+    different = [name for name in known if not _same(getattr(a, name), getattr(b, name))]
+    refused = [name for name in different if name not in may_differ]
+    if refused:
+        width = max(len(name) for name in refused)
+        lines = "\n".join(f"  {name:<{width}}  {getattr(a, name)!r}  against  {getattr(b, name)!r}" for name in refused)
+        raise NotComparable(
+            f"these two numbers of {a.metric!r} must not be compared; their cards differ:\n{lines}\n"
+            "  measure both the same way, or let the arm's levers declare the field"
+        )
+    return tuple(different)
+
+
+def _same(a: object, b: object) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=1e-12, abs_tol=0.0)
+    return a == b

@@ -1,0 +1,87 @@
+"""From inputs to the stream and back: patches, sinusoids of time and size, and the last layer.
+
+B batch, C channels, h w image size, p patch, N tokens, D width
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fulcrum.model.init import ZERO
+from fulcrum.model.linear import Linear
+from fulcrum.model.roles import Role
+
+TIME_FACTOR = 1000.0  # t in [0, 1] is read as a step of 1000; PRX
+MAX_PERIOD = 10_000.0  # of all sinusoids; PRX
+SINUSOIDS = 256  # width of the sinusoid vector; PRX
+
+
+def patchify(x: Tensor, patch: int) -> Tensor:
+    """(B, C, h, w) -> (B, N, C p p), tokens in rows, features as (channel, row, column)."""
+    batch, channels, height, width = x.shape
+    x = x.reshape(batch, channels, height // patch, patch, width // patch, patch)
+    return x.permute(0, 2, 4, 1, 3, 5).reshape(batch, -1, channels * patch * patch)
+
+
+def unpatchify(tokens: Tensor, patch: int, height: int, width: int) -> Tensor:
+    """(B, N, C p p) -> (B, C, h, w), the inverse of patchify."""
+    batch, _, features = tokens.shape
+    x = tokens.reshape(batch, height // patch, width // patch, features // (patch * patch), patch, patch)
+    return x.permute(0, 3, 1, 4, 2, 5).reshape(batch, -1, height, width)
+
+
+def sinusoids(value: Tensor, width: int, factor: float = 1.0) -> Tensor:
+    """factor * value (B,) -> (B, width) in fp32: cosines first, then sines, periods from 2 pi to 2 pi MAX_PERIOD.
+
+    The factor comes last, as in diffusers: an angle near 1000 rounds to 6e-5, so the order is visible in the output.
+    """
+    half = width // 2
+    steps = torch.arange(half, dtype=torch.float32, device=value.device)
+    angles = factor * (value.float()[:, None] * torch.exp(-math.log(MAX_PERIOD) * steps / half))
+    return torch.cat((angles.cos(), angles.sin()), dim=-1)
+
+
+def layer_norm(h: Tensor) -> Tensor:
+    """LayerNorm without parameters, eps 1e-6, in fp32."""
+    return F.layer_norm(h.float(), h.shape[-1:], eps=1e-6)
+
+
+class VectorIn(nn.Module):
+    """Sinusoids -> vector of the stream's width, by two linears around a SiLU."""
+
+    def __init__(self, width: int, compute: torch.dtype):
+        super().__init__()
+        self.in_layer = Linear(SINUSOIDS, width, Role.embed, compute=compute)
+        self.out_layer = Linear(width, width, Role.embed, compute=compute)
+
+    def forward(self, vector: Tensor) -> Tensor:  # (B, 256) -> (B, D)
+        return self.out_layer(F.silu(self.in_layer(vector).float())).float()
+
+
+class ResolutionIn(nn.Module):
+    """Height and width, 128 sinusoids each -> vector that is added to the time's."""
+
+    def __init__(self, width: int, compute: torch.dtype):
+        super().__init__()
+        self.mlp = VectorIn(width, compute)
+
+    def forward(self, size: Tensor) -> Tensor:  # (B, 2) -> (B, D)
+        half = SINUSOIDS // 2
+        return self.mlp(torch.cat((sinusoids(size[:, 0], half), sinusoids(size[:, 1], half)), dim=-1))
+
+
+class Head(nn.Module):
+    """The last layer: LayerNorm, shift and scale from the condition, linear to patches."""
+
+    def __init__(self, width: int, features: int, compute: torch.dtype):
+        super().__init__()
+        self.linear = Linear(width, features, Role.head, start=ZERO, compute=compute)
+        modulation = Linear(width, 2 * width, Role.head, start=ZERO, compute=compute)
+        self.adaLN_modulation = nn.ModuleList((nn.SiLU(), modulation))
+
+    def forward(self, h: Tensor, active: Tensor) -> Tensor:
+        """h (B, N, D), active = SiLU(condition) (B, D) -> (B, N, C p p)."""
+        shift, scale = self.adaLN_modulation[1](active).float()[:, None].chunk(2, dim=-1)
+        return self.linear((1 + scale) * layer_norm(h) + shift)

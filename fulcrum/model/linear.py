@@ -1,0 +1,41 @@
+"""A linear layer that stores fp32, computes in the dtype it is told, and declares its parameters' roles and starts."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fulcrum.model.init import ONE, Start, fan_in
+from fulcrum.model.roles import Role
+
+
+class Linear(nn.Linear):
+    """The cast stands here and nowhere else: what is between two linears is fp32 arithmetic."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        role: Role,
+        bias: bool = True,
+        start: Start | None = None,
+        compute: torch.dtype = torch.float32,
+    ):
+        super().__init__(inputs, outputs, bias=bias, dtype=torch.float32)
+        self.compute = compute
+        self.parameter_roles = {"weight": role, "bias": Role.vector} if bias else {"weight": role}
+        self.parameter_starts = dict.fromkeys(self.parameter_roles, start or fan_in(inputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = None if self.bias is None else self.bias.to(self.compute)
+        return F.linear(x.to(self.compute), self.weight.to(self.compute), bias)
+
+
+class Scale(nn.Module):
+    """The learned gain of a norm, (D,), under the name `weight`; the norm itself is arithmetic of the caller."""
+
+    parameter_roles = {"weight": Role.vector}
+    parameter_starts = {"weight": ONE}
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width, dtype=torch.float32))

@@ -1,0 +1,37 @@
+"""What each parameter is for: declared by the module where it is born, so that optimizers never guess from names.
+
+The declaration is an attribute of the module, not of the Parameter: FSDP2 replaces Parameters by sharded ones.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from torch import nn
+
+
+class Role(StrEnum):
+    matrix = "matrix"  # a 2-D weight inside a block: what Muon orthogonalises
+    embed = "embed"  # brings an input into the stream: image patches, text, time, resolution
+    head = "head"  # the last layer, out of the stream
+    vector = "vector"  # biases, norm scales, single learned tokens
+
+
+def roles(module: nn.Module) -> dict[str, Role]:
+    """The role of every parameter by its full name; raises unless each is declared exactly once.
+
+    A module declares with an attribute `parameter_roles`: {its own parameter's name, dotted if in a child: role}.
+    """
+    found: dict[str, Role] = {}
+    for prefix, part in module.named_modules():
+        declared: Mapping[str, Role] = getattr(part, "parameter_roles", {})
+        for name, role in declared.items():
+            full = f"{prefix}.{name}" if prefix else name
+            if full in found:
+                raise ValueError(f"parameter '{full}' has two roles, {found[full]} and {role}: declare it once")
+            found[full] = Role(role)
+    names = {name for name, _ in module.named_parameters()}
+    if lost := sorted(names - found.keys()):
+        raise ValueError(f"no role for {', '.join(lost)}: name each in `parameter_roles` of the module that makes it")
+    if ghost := sorted(found.keys() - names):
+        raise ValueError(f"a role for what is no parameter: {', '.join(ghost)}; correct `parameter_roles`")
+    return {name: found[name] for name, _ in module.named_parameters()}

@@ -1,0 +1,1 @@
+"""Update rules: how gradients become new weights."""

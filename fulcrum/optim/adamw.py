@@ -1,0 +1,124 @@
+"""AdamW (arXiv:1711.05101): torch's fused kernel over state that is kept by parameter name.
+
+Fused, because one pass over memory beats many: 2.2 M pocket parameters take 2.4 ms fused, 12 ms foreach, 8 ms one by
+one on one AVX2 core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim.adamw import adamw as torch_adamw
+
+from fulcrum.optim.groups import groups
+from fulcrum.optim.rule import Given
+from fulcrum.optim.state import gradient, load_strictly, local
+from fulcrum.optim.storage import count_stalled, require_storable, round_stored
+
+CHUNK = 2**22  # elements whose bf16 state is widened to fp32 at a time: bounds the temporary memory
+
+
+class AdamW:
+    """Adam with decoupled weight decay; the defaults are the published baseline's."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Parameter],
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.95),
+        eps: float = 1e-15,
+        weight_decay: float = 0.0,
+        storage: torch.dtype = torch.float32,
+        state: torch.dtype = torch.float32,
+    ) -> None:
+        require_storable(storage, "precision.storage")
+        require_storable(state, "precision.optimizer")
+        self.parameters = dict(parameters)
+        self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
+        self.storage, self.state_dtype = storage, state
+        self.stalled: Tensor | None = None
+        self.first = {name: torch.zeros_like(p, dtype=state, requires_grad=False) for name, p in parameters.items()}
+        self.second = {name: torch.zeros_like(p, dtype=state, requires_grad=False) for name, p in parameters.items()}
+        # One count per parameter: one without a gradient (its term is off) is skipped and must not age.
+        self.count = {name: torch.zeros((), device=p.device) for name, p in parameters.items()}
+        round_stored([local(p) for p in self.parameters.values()], storage)    # the start must be storable as well
+
+    @torch.no_grad()
+    def step(self, scale: float = 1.0, watch: bool = False) -> None:
+        counts = [self._step_some(names, scale, watch) for names in self._chunks()]
+        self.stalled = torch.stack(counts).sum(0) if watch else None
+
+    def _step_some(self, names: list[str], scale: float, watch: bool) -> Tensor:
+        weights = [local(self.parameters[name]) for name in names]
+        before = [weight.clone() for weight in weights] if watch else []
+        stored_first = [local(self.first[name]) for name in names]
+        stored_second = [local(self.second[name]) for name in names]
+        first, second = [m.float() for m in stored_first], [v.float() for v in stored_second]   # no copy if fp32
+        torch_adamw(
+            weights, [g for name in names if (g := gradient(self.parameters[name])) is not None], first, second, [],
+            [self.count[name] for name in names], fused=True, amsgrad=False, beta1=self.betas[0], beta2=self.betas[1],
+            lr=self.lr * scale, weight_decay=self.weight_decay, eps=self.eps, maximize=False,
+        )
+        if self.state_dtype != torch.float32:
+            for stored, wide in zip(stored_first + stored_second, first + second, strict=True):
+                stored.copy_(wide)
+        round_stored(weights, self.storage)
+        if not watch or scale * self.lr == 0:
+            return torch.zeros(2, dtype=torch.float64)
+        return count_stalled(before, weights, first).cpu()      # the update is zero exactly where the first moment is
+
+    def _chunks(self) -> Iterator[list[str]]:
+        """Names with a gradient: all at once in fp32, in bounded chunks when the state must be widened."""
+        limit = float("inf") if self.state_dtype == torch.float32 else CHUNK
+        names: list[str] = []
+        size = 0
+        for name, parameter in self.parameters.items():
+            if parameter.grad is None:
+                continue
+            if names and size + parameter.numel() > limit:
+                yield names
+                names, size = [], 0
+            names.append(name)
+            size += parameter.numel()
+        yield names
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
+    def state(self) -> dict[str, Tensor]:
+        slots = {"first": self.first, "second": self.second, "count": self.count}
+        return {f"{slot}/{name}": tensor for slot, held in slots.items() for name, tensor in held.items()}
+
+    def load(self, given: dict[str, Tensor]) -> None:
+        load_strictly(self.state(), given)
+
+
+class Settings(Protocol):
+    """What is read of the spec's record of this rule."""
+
+    @property
+    def beta1(self) -> float: ...
+    @property
+    def beta2(self) -> float: ...
+    @property
+    def eps(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+
+
+def adamw(settings: Settings, given: Given) -> AdamW:
+    """AdamW over every parameter of a run."""
+    everything = dict.fromkeys(set(given.roles.values()), "adamw")
+    dealt = groups(given.parameters.items(), given.roles, everything)
+    return adamw_over(dealt["adamw"], settings, given)
+
+
+def adamw_over(parameters: Mapping[str, Parameter], settings: Settings, given: Given) -> AdamW:
+    """AdamW with a run's settings over some of its parameters."""
+    return AdamW(parameters, given.lr, (settings.beta1, settings.beta2), settings.eps, settings.weight_decay,
+                 given.storage, given.state)

@@ -1,0 +1,45 @@
+"""Records of the update rules."""
+
+from typing import Any, ClassVar
+
+from fulcrum.spec import seam
+from fulcrum.spec.record import Count, Fraction, Positive
+
+
+class AdamW(seam.Rule):
+    kind: ClassVar[str] = "adamw"
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.95
+    eps: Positive = 1e-15
+    weight_decay: float = 0.0
+
+    def build(self, ctx: Any) -> Any:
+        return self.adam(ctx, ctx.parameters)
+
+    def adam(self, ctx: Any, parameters: Any) -> Any:
+        from fulcrum.optim.adamw import AdamW as Update
+        return Update(parameters, lr=ctx.run.optim.lr, betas=(self.beta1, self.beta2), eps=self.eps,
+                      weight_decay=self.weight_decay, storage=ctx.dtype("storage"), state=ctx.dtype("optimizer"))
+
+
+class Muon(AdamW):
+    """Matrices by orthogonalised momentum, everything else exactly as under AdamW."""
+
+    kind: ClassVar[str] = "muon"
+    momentum: Fraction = 0.95
+    newton_schulz: Count = 5
+    lr_ratio: Positive = 1.0                                 # of the matrices' rate to the run's
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.optim.groups import groups
+        from fulcrum.optim.muon import Muon as Update
+        from fulcrum.optim.rule import Joint
+        placed = groups(ctx.parameters.items(), ctx.roles,
+                        {"matrix": "muon", "embed": "adamw", "head": "adamw", "vector": "adamw"})
+        matrices = Update(placed["muon"], lr=ctx.run.optim.lr * self.lr_ratio, momentum=self.momentum,
+                          steps=self.newton_schulz, weight_decay=self.weight_decay, compute=ctx.dtype("compute"),
+                          storage=ctx.dtype("storage"), state=ctx.dtype("optimizer"))
+        return Joint([matrices, self.adam(ctx, placed["adamw"])])
+
+
+FILLERS = (AdamW, Muon)

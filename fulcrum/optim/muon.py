@@ -1,0 +1,127 @@
+"""Muon: momentum whose matrices are orthogonalised before they are applied.  kellerjordan.github.io/posts/muon
+
+    m <- mu m + g          u = g + mu m  (Nesterov)          W <- W - lr 0.2 sqrt(max(rows, cols)) NewtonSchulz(u)
+
+The factor 0.2 sqrt(max(rows, cols)) gives the update the size of AdamW's (arXiv:2502.16982), so AdamW's learning rate
+fits. `torch.optim.Muon` averages (m <- mu m + (1-mu) g) where this sums; Newton-Schulz normalises, so both are equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from fulcrum.optim.adamw import Settings as AdamWSettings
+from fulcrum.optim.adamw import adamw_over
+from fulcrum.optim.groups import groups
+from fulcrum.optim.orthogonal import STEPS, orthogonalise
+from fulcrum.optim.rule import Deal, Given, Joint, Whole
+from fulcrum.optim.state import gradient, load_strictly, local
+from fulcrum.optim.storage import count_stalled, require_storable, round_stored
+
+MATCH_ADAMW = 0.2  # RMS of a typical AdamW update, arXiv:2502.16982 section 2.2
+
+
+def undealt(parts: Mapping[str, Tensor], parameters: Mapping[str, Parameter], work: Whole) -> dict[str, Tensor]:
+    """One process: every part is the whole matrix."""
+    for name, part in parts.items():
+        if part.shape != parameters[name].shape:
+            raise ValueError(f"matrix {name!r} {tuple(parameters[name].shape)} is sharded, this rank holds "
+                             f"{tuple(part.shape)}; give Muon deal=fulcrum.dist.deal.Owners(world)")
+    return work(parts)
+
+
+class Muon:
+    """Nesterov momentum, orthogonalised; for 2-D matrices only."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Parameter],
+        lr: float = 1e-4,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        steps: int = STEPS,
+        compute: torch.dtype = torch.float32,
+        storage: torch.dtype = torch.float32,
+        state: torch.dtype = torch.float32,
+        deal: Deal = undealt,
+    ) -> None:
+        require_storable(storage, "precision.storage")
+        require_storable(state, "precision.optimizer")
+        for name, parameter in parameters.items():
+            if parameter.ndim != 2:
+                raise ValueError(f"Muon needs matrices, parameter {name!r} has shape {tuple(parameter.shape)}; "
+                                 "give it another role than 'matrix'")
+        self.parameters = dict(parameters)
+        self.lr, self.mu, self.weight_decay = lr, momentum, weight_decay
+        self.steps, self.compute, self.storage, self.deal = steps, compute, storage, deal
+        self.stalled: Tensor | None = None
+        self.momentum = {name: torch.zeros_like(p, dtype=state, requires_grad=False) for name, p in parameters.items()}
+        round_stored([local(p) for p in self.parameters.values()], storage)    # the start must be storable as well
+
+    @torch.no_grad()
+    def step(self, scale: float = 1.0, watch: bool = False) -> None:
+        directions = self.deal(self._nesterov(), self.parameters, self._orthogonalise)
+        lr, counts = self.lr * scale, torch.zeros(2, dtype=torch.float64)
+        for name, direction in directions.items():
+            parameter, weight = self.parameters[name], local(self.parameters[name])
+            before = [weight.clone()] if watch else []
+            if self.weight_decay:
+                weight.mul_(1 - lr * self.weight_decay)
+            weight.add_(direction, alpha=-lr * MATCH_ADAMW * math.sqrt(max(parameter.shape)))
+            round_stored([weight], self.storage)
+            if watch and lr:
+                counts += count_stalled(before, [weight], [direction]).cpu()
+        self.stalled = counts if watch else None
+
+    def _nesterov(self) -> dict[str, Tensor]:
+        """Fold the gradients into the momentum; what is left to orthogonalise, by name."""
+        parts: dict[str, Tensor] = {}
+        for name, parameter in self.parameters.items():
+            g = gradient(parameter)
+            if g is None:
+                continue
+            stored = local(self.momentum[name])
+            m = stored.float().mul_(self.mu).add_(g)          # in place if the state is fp32
+            if stored.dtype != torch.float32:
+                stored.copy_(m)
+            parts[name] = g.add(m, alpha=self.mu)
+        return parts
+
+    def _orthogonalise(self, matrices: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return orthogonalise(matrices, self.compute, self.steps)
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
+    def state(self) -> dict[str, Tensor]:
+        return {f"momentum/{name}": tensor for name, tensor in self.momentum.items()}
+
+    def load(self, given: dict[str, Tensor]) -> None:
+        load_strictly(self.state(), given)
+
+
+class Settings(AdamWSettings, Protocol):
+    """What is read of the spec's record of this rule."""
+
+    @property
+    def momentum(self) -> float: ...
+    @property
+    def newton_schulz(self) -> int: ...
+    @property
+    def lr_ratio(self) -> float: ...
+
+
+def muon(settings: Settings, given: Given) -> Joint:
+    """Muon for the matrices of a run, everything else exactly as under AdamW."""
+    rule = dict.fromkeys(set(given.roles.values()), "adamw") | {"matrix": "muon"}
+    dealt = groups(given.parameters.items(), given.roles, rule)
+    matrices = Muon(dealt["muon"], given.lr * settings.lr_ratio, settings.momentum, settings.weight_decay,
+                    settings.newton_schulz, given.orthogonal, given.storage, given.state, given.deal or undealt)
+    return Joint([matrices, adamw_over(dealt["adamw"], settings, given)])

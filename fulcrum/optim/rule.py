@@ -1,0 +1,80 @@
+"""What every update rule is given and offers, and several rules acting as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from fulcrum.optim.state import require_same_names
+
+Whole = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
+"""Works on whole matrices by name."""
+Deal = Callable[[Mapping[str, Tensor], Mapping[str, Parameter], Whole], dict[str, Tensor]]
+"""(this rank's parts of the matrices, their parameters, work on whole matrices) -> this rank's parts of the result."""
+
+
+class Given(NamedTuple):
+    """What a run gives to the rule that is built for it."""
+
+    parameters: Mapping[str, Parameter]          # by name, after sharding
+    roles: Mapping[str, str]                     # of the same module
+    lr: float
+    storage: torch.dtype = torch.float32         # of the weights, after every update
+    state: torch.dtype = torch.float32           # of what the rule remembers
+    orthogonal: torch.dtype = torch.float32      # of Newton-Schulz
+    deal: Deal | None = None                     # how whole matrices are had when they are sharded
+
+
+class Rule(Protocol):
+    """One update rule over the parameters it was built with."""
+
+    stalled: Tensor | None
+    """(2,) of the last watched step, this rank's elements: [update rounded to nothing, update was not zero]."""
+
+    def step(self, scale: float = 1.0, watch: bool = False) -> None:
+        """Update the weights with `scale` times the rule's own learning rate; `watch` counts stalled elements."""
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+
+    def state(self) -> dict[str, Tensor]:
+        """The live state by "<slot>/<parameter name>"; sharded like its parameter. Not a copy."""
+
+    def load(self, given: dict[str, Tensor]) -> None:
+        """Take over a saved state; a missing, unknown or misshapen entry is an error and nothing is changed."""
+
+
+class Joint:
+    """Several rules that share a model, e.g. Muon for the matrices and AdamW for the rest."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        if not rules:
+            raise ValueError("Joint needs at least one rule, found none; pass e.g. [Muon(...), AdamW(...)]")
+        self.rules = list(rules)
+        self.stalled: Tensor | None = None
+        names = [name for rule in self.rules for name in rule.state()]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two rules own the same state {twice[:3]}: build each from its own group of groups()")
+
+    def step(self, scale: float = 1.0, watch: bool = False) -> None:
+        for rule in self.rules:
+            rule.step(scale, watch)
+        self.stalled = torch.stack([rule.stalled for rule in self.rules if rule.stalled is not None]).sum(0) \
+            if watch else None
+
+    def zero_grad(self) -> None:
+        for rule in self.rules:
+            rule.zero_grad()
+
+    def state(self) -> dict[str, Tensor]:
+        return {name: tensor for rule in self.rules for name, tensor in rule.state().items()}
+
+    def load(self, given: dict[str, Tensor]) -> None:
+        require_same_names(self.state(), given)          # all rules, before the first one takes anything
+        for rule in self.rules:
+            rule.load({name: given[name] for name in rule.state()})

@@ -1,0 +1,48 @@
+"""Stored weights: what precision they keep after an update, and how many updates that precision swallows.
+
+Weights stored in bf16 are held as fp32 tensors whose values are exactly representable in bf16. A bf16 parameter would
+force bf16 gradients too (torch ties the two dtypes), and gradient accumulation, clipping and reduction would change
+with the lever: two decisions at once. This way only the storage differs, and compute and compile stay as they are.
+What it does not do here is save memory in training: 4 bytes a weight, as before. A checkpoint may write such weights
+as bf16 without loss (2 bytes), and real bf16 parameters would save 4 bytes a weight (weight and gradient).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+STORED = (torch.float32, torch.bfloat16)
+
+
+def require_storable(dtype: torch.dtype, what: str) -> None:
+    if dtype not in STORED:
+        raise ValueError(f"{what} is {dtype}; expected torch.float32 or torch.bfloat16")
+
+
+@torch.no_grad()
+def round_stored(weights: Sequence[Tensor], storage: torch.dtype) -> None:
+    """Round fp32 weights in place to what `storage` can hold (to nearest, ties to even)."""
+    if storage == torch.float32:
+        return
+    for weight in weights:
+        weight.copy_(weight.to(storage))
+
+
+@torch.no_grad()
+def count_stalled(before: Sequence[Tensor], after: Sequence[Tensor], update: Sequence[Tensor]) -> Tensor:
+    """(2,) [elements whose non-zero update left the stored weight as it was, elements with a non-zero update]."""
+    counts = torch.zeros(2, dtype=torch.float64, device=after[0].device if after else None)
+    for old, new, change in zip(before, after, update, strict=True):
+        moving = change != 0
+        counts[0] += (moving & (old == new)).sum()
+        counts[1] += moving.sum()
+    return counts
+
+
+def stalled_share(counts: Tensor) -> float:
+    """The watchdog's number: the share of updates that rounded to nothing (0 if nothing was to be updated)."""
+    stalled, moving = counts.tolist()
+    return stalled / moving if moving else 0.0

@@ -1,0 +1,1 @@
+"""Named baselines: functions that return a RunSpec."""

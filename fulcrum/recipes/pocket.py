@@ -1,0 +1,41 @@
+"""pocket: the CPU baseline, the published one in small; and its pixel siblings.
+
+    fulcrum train pocket
+"""
+
+from fulcrum.data.fillers import World
+from fulcrum.encode.fillers import Pixels
+from fulcrum.flow.fillers import LogitNormal, XPrediction
+from fulcrum.recipes.spark import spark
+from fulcrum.spec.edit import put
+from fulcrum.spec.run import Budget, Model, RunSpec
+
+
+def _edited(run: RunSpec, **slots: object) -> RunSpec:
+    for path, value in slots.items():
+        run = put(run, path.replace("__", "."), value)
+    return run
+
+
+def _sized(run: RunSpec, **sizes: int) -> Model:
+    return run.model.model_copy(update=sizes)
+
+
+def pocket() -> RunSpec:
+    run = spark()
+    return _edited(run, data__source=World(domain="real", count=32_768, max_objects=3),
+                   model=_sized(run, width=128, depth=6, heads=4),
+                   budget=Budget(images=1_600 * 64, batch=64), sample__steps=20, optim__warmup=0.02)
+
+
+def pocket_pixels() -> RunSpec:
+    """32 px pixels, patch 8, x-prediction: velocity cannot be learned when a patch (192) is wider than the model."""
+    run = pocket()
+    return _edited(put(run, "encode.codec", Pixels()), model=_sized(run, patch=8),
+                   flow__predict=XPrediction())
+
+
+def pocket_pixels_large() -> RunSpec:
+    """128 px pixels, 256 tokens: where token routing should pay."""
+    run = pocket_pixels()
+    return _edited(run, data__size=128, flow__time=LogitNormal(shift=2.0), sample__shift=2.0)

@@ -1,0 +1,26 @@
+"""spark: the smallest run that still learns to follow captions. Tests, laws and `make study` use it.
+
+    fulcrum train spark
+"""
+
+from fulcrum.data.fillers import OneStyle, World
+from fulcrum.encode.fillers import KL, WorldText
+from fulcrum.flow.fillers import CFG, EvenWeight, LogitNormal, Velocity
+from fulcrum.loss.fillers import FlowMatching
+from fulcrum.model.fillers import Dense, NoCondition
+from fulcrum.optim.fillers import AdamW
+from fulcrum.spec.run import Budget, Data, Encode, Flow, Model, Optim, RunSpec, Sample
+from fulcrum.train.fillers import Fresh, NoAverage
+
+
+def spark() -> RunSpec:
+    return RunSpec(
+        data=Data(source=World(domain="real", count=16_384, max_objects=2), caption=OneStyle(style="long"), size=32),
+        encode=Encode(codec=KL(), text=WorldText()),
+        flow=Flow(time=LogitNormal(), predict=Velocity(), weight=EvenWeight()),
+        model=Model(width=96, depth=4, heads=3, patch=2, route=Dense(), condition=NoCondition()),
+        terms=(FlowMatching(),),
+        optim=Optim(rule=AdamW(), lr=2e-3, clip=1.0, warmup=0.05, decay=0.5),
+        average=NoAverage(), start=Fresh(),
+        sample=Sample(steps=16, guide=CFG(scale=2.0), prompts=OneStyle(style="long")),
+        budget=Budget(images=600 * 64, batch=64))

@@ -1,0 +1,229 @@
+"""The report's four kinds of figures as inline SVG: effects, curves, seed pairs, cost against quality."""
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from typing import Literal
+
+from markupsafe import Markup
+
+from fulcrum.report import number, words
+from fulcrum.report.schema import Arm, Cell, Metric, StudyResult
+from fulcrum.report.svg import Axis, Canvas, frame
+from fulcrum.report.table import mean_sd, ranked
+
+Line = list[tuple[float, float]]
+AXES = {"images": "images seen", "seconds": "seconds of training", "flops": "FLOPs"}
+COLOURS = 7                    # hues of the style sheet beside the baseline's grey
+LOSS_BINS = 80                 # a training loss is averaged in bins: single steps are noise
+
+
+def colour(result: StudyResult, arm: Arm) -> str:
+    """The style-sheet class of an arm: grey for the baseline, then hues in the order of the plan."""
+    place = result.arms.index(arm)
+    return f"arm-{0 if place == 0 else 1 + (place - 1) % COLOURS}"
+
+
+def effects(result: StudyResult, metric: Metric) -> Markup | None:
+    """Bars from zero with their intervals, best first; the shaded band is what the plan calls too small to matter."""
+    rows = [(arm, result.effect(arm.name, metric.name)) for arm in ranked(result)]
+    found = [(arm, row, row.mean) for arm, row in rows if row is not None and row.mean is not None]
+    if not found:
+        return None
+    step, top, width, height = 56, 0, 420, 56 * len(found) + 40
+    margin = result.plan.smallest_effect if metric.name == result.primary.name else 0.0
+    ends = [end for _, row, mean in found for end in (mean, row.low, row.high) if end is not None]
+    x = Axis.over([*ends, 0.0, -margin, margin], 8, width - 8, pad=0.03)
+    bottom = top + step * len(found)
+    canvas = Canvas(width, height)
+    canvas.line(x.start, bottom, x.end, bottom, "axis")
+    for value in x.ticks(5):
+        canvas.line(x(value), bottom, x(value), bottom + 4, "axis")
+        canvas.text(x(value), bottom + 17, number.short(round(value, 12)), "tick", "middle")
+    for place, (arm, row, mean) in enumerate(found):
+        y, look = top + step * place + 28, colour(result, arm)
+        said = number.change(mean, row.low, row.high)
+        if margin:                               # band and zero line stop at each row, so that they cross no words
+            canvas.add("rect", x=x(-margin), y=float(y - 10), width=x(margin) - x(-margin), height=20.0,
+                       class_="band", tip=f"±{number.plain(margin)}: too small to matter, says the plan")
+        canvas.text(x.start, y - 16, _clip(arm.label, 22), "label")
+        canvas.text(x.end, y - 16, said, "value", "end")
+        canvas.add("rect", x=min(x(0), x(mean)), y=float(y - 6), width=abs(x(mean) - x(0)), height=12.0,
+                   class_=f"bar {look}", tip=f"{arm.label}: {said}")
+        if row.low is not None and row.high is not None:
+            canvas.line(x(row.low), y, x(row.high), y, f"whisker {look}")
+            for end in (row.low, row.high):
+                canvas.line(x(end), y - 5, x(end), y + 5, f"whisker {look}")
+        canvas.line(x(0), y - 11, x(0), y + 11, "zero")
+        canvas.dot(x(mean), y, 4, f"dot {look}")
+    higher = metric.better == "higher"
+    canvas.text(x.start, bottom + 34, "← worse" if higher else "← better", "name")
+    canvas.text(x.end, bottom + 34, "better →" if higher else "worse →", "name", "end")
+    desc = "; ".join(f"{arm.label} {number.change(mean, row.low, row.high)}" for arm, row, mean in found)
+    return canvas.finish(f"effects-{_place(result, metric)}",
+                         f"Difference from the baseline in {words.lowered(metric.label)}", desc)
+
+
+def curves(result: StudyResult, metric: Metric,
+           axis: Literal["images", "seconds", "flops"] = "images") -> Markup | None:
+    """A thin line per seed, a thick one for their mean, against images seen, time or FLOPs."""
+    lines: dict[str, list[list[tuple[int, float, float]]]] = {}
+    for arm in result.arms:
+        lines[arm.name] = [_points(cell, metric.name, axis) for cell in arm.cells]
+    title = f"{metric.label} over {AXES[axis]}"
+    return _curves(result, lines, f"curves-{_place(result, metric)}-{axis}", title, AXES[axis], metric)
+
+
+def losses(result: StudyResult) -> Markup | None:
+    """The training loss, averaged in bins of images."""
+    last = max((point.images for arm in result.arms for cell in arm.cells for point in cell.loss), default=0)
+    if not last:
+        return None
+    lines = {arm.name: [_binned(cell, last) for cell in arm.cells] for arm in result.arms}
+    return _curves(result, lines, "losses", "Training loss over images seen", AXES["images"], None)
+
+
+def _points(cell: Cell, metric: str, axis: str) -> list[tuple[int, float, float]]:
+    found = ((point.images, getattr(point, axis), point.values.get(metric)) for point in cell.curve)
+    return [(images, float(x), y) for images, x, y in found if x is not None and y is not None]
+
+
+def _binned(cell: Cell, last: int) -> list[tuple[int, float, float]]:
+    bins: defaultdict[int, list[float]] = defaultdict(list)
+    for point in cell.loss:
+        if point.loss is not None:
+            bins[min(LOSS_BINS - 1, point.images * LOSS_BINS // last)].append(point.loss)
+    return [(k, (k + 0.5) * last / LOSS_BINS, statistics.fmean(values)) for k, values in sorted(bins.items())]
+
+
+def _curves(result: StudyResult, lines: dict[str, list[list[tuple[int, float, float]]]], ident: str, title: str,
+            x_name: str, metric: Metric | None) -> Markup | None:
+    flat = [point for seeds in lines.values() for seed in seeds for point in seed]
+    if len({x for _, x, _ in flat}) < 2:
+        return None
+    width, height = 420, 270
+    x = Axis.over([point[1] for point in flat], 50, width - 10, pad=0.01)
+    y = Axis.over([point[2] for point in flat], height - 46, 24, may_log=True)
+    canvas = Canvas(width, height)
+    canvas.text(0, 12, metric.label if metric else "Training loss", "label")
+    note = [words.direction(metric) if metric else "", "log scale" if y.log else ""]
+    canvas.text(width - 10, 12, ", ".join(part for part in note if part), "name", "end")
+    frame(canvas, x, y, x_name)
+    said = []
+    for arm in result.arms:
+        for cell, points in zip(arm.cells, lines[arm.name], strict=True):
+            if len(points) > 1:
+                canvas.path([(x(a), y(b)) for _, a, b in points], f"thin {colour(result, arm)}",
+                            f"{arm.label}, seed {cell.seed}")
+    for arm in reversed(result.arms):            # means lie on top, and the baseline's over all
+        mean = _mean([points for points in lines[arm.name] if points])
+        if len(mean) > 1:
+            canvas.path([(x(a), y(b)) for a, b in mean], f"thick {colour(result, arm)}", f"{arm.label}, mean")
+        if mean:
+            canvas.dot(x(mean[-1][0]), y(mean[-1][1]), 3.5, f"dot {colour(result, arm)}")
+            said.append(f"{arm.label} ends at {number.plain(mean[-1][1])}")
+    return canvas.finish(ident, title, "Thin lines are seeds, thick lines their mean. " + "; ".join(reversed(said)))
+
+
+def _mean(seeds: list[list[tuple[int, float, float]]]) -> Line:
+    """The mean at every point that all started seeds have reached: a mean over changing seeds would jump."""
+    at: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
+    for points in seeds:
+        for key, x, y in points:
+            at[key].append((x, y))
+    return [(statistics.fmean(p[0] for p in at[key]), statistics.fmean(p[1] for p in at[key]))
+            for key in sorted(at) if len(at[key]) == len(seeds)]
+
+
+def pairs(result: StudyResult, arm: Arm, metric: Metric) -> Markup | None:
+    """Every seed as a line from the baseline's value to the arm's: do all seeds agree on the direction?"""
+    before, after = result.baseline.finals(metric.name), arm.finals(metric.name)
+    both = sorted(before.keys() & after.keys())
+    if not both:
+        return None
+    width, height, left, right = 320, 230, 110.0, 250.0
+    y = Axis.over([*(before[seed] for seed in both), *(after[seed] for seed in both)], height - 30, 26)
+    canvas, look = Canvas(width, height), colour(result, arm)
+    canvas.text(0, 12, f"{metric.label}, seed by seed", "label")
+    for value in y.ticks(4):
+        canvas.line(56, y(value), width - 6, y(value), "grid")
+        canvas.text(50, y(value) + 4, number.short(round(value, 12)), "tick", "end")
+    for seed in both:
+        tip = f"seed {seed}: {number.plain(before[seed])} to {number.plain(after[seed])}"
+        canvas.path([(left, y(before[seed])), (right, y(after[seed]))], f"pair {look}", tip)
+        canvas.dot(left, y(before[seed]), 3.5, "dot arm-0", tip)
+        canvas.dot(right, y(after[seed]), 3.5, f"dot {look}", tip)
+    for place, values, kind in ((left, before, "arm-0"), (right, after, look)):
+        middle = y(statistics.fmean(values[seed] for seed in both))
+        outer = -1 if place == left else 1
+        canvas.line(place + 8 * outer, middle, place + 26 * outer, middle, f"mean {kind}")
+    canvas.text(left, height - 8, "baseline", "name", "middle")
+    canvas.text(right, height - 8, _clip(arm.label, 22), "name", "middle")
+    up = sum(after[seed] > before[seed] for seed in both)
+    desc = (f"{len(both)} seeds, {up} higher with {arm.label}. "
+            + "; ".join(f"seed {seed} {number.plain(before[seed])} to {number.plain(after[seed])}" for seed in both))
+    return canvas.finish(f"pairs-{result.arms.index(arm)}-{_place(result, metric)}",
+                         f"{metric.label} of baseline and {arm.label} for every seed", desc)
+
+
+def pareto(result: StudyResult, metric: Metric, ratio: Literal["time_ratio", "flops_ratio"] = "time_ratio",
+           ) -> Markup | None:
+    """Quality against cost; the line joins the arms that no other arm beats on both."""
+    found = []
+    for arm in result.arms:
+        mean, sd = mean_sd(arm, metric.name)
+        cost = 1.0 if arm is result.baseline else getattr(arm.cost, ratio)
+        if mean is not None and cost is not None:
+            found.append((arm, cost, mean, sd or 0.0))
+    if len(found) < 2:
+        return None
+    width, height = 420, 270
+    x = Axis.over([cost for _, cost, _, _ in found], 50, width - 10, pad=0.18)
+    y = Axis.over([mean + k * sd for _, _, mean, sd in found for k in (-1, 1)], height - 46, 24, pad=0.14)
+    canvas = Canvas(width, height)
+    canvas.text(0, 12, metric.label, "label")
+    canvas.text(width - 10, 12, f"{words.direction(metric)}, cheaper to the left", "name", "end")
+    frame(canvas, x, y, f"{words.COSTS[ratio]}, baseline = 1")
+    front = _front([(cost, mean) for _, cost, mean, _ in found], metric.better == "higher")
+    if len(front) > 1:
+        canvas.path([(x(cost), y(mean)) for cost, mean in front], "front")
+    taken: Line = []
+    for arm, cost, mean, sd in found:
+        look, px, py = colour(result, arm), x(cost), y(mean)
+        canvas.line(px, y(mean - sd), px, y(mean + sd), f"whisker {look}")
+        canvas.dot(px, py, 5.5, f"dot {look}", f"{arm.label}: {number.spread(mean, sd)} at {number.ratio(cost)}")
+        leftwards = px > (x.start + x.end) / 2
+        ty = _free(px, py + 17 if py + 22 < y.start else py - 11, taken)
+        canvas.text(px + 6 if leftwards else px - 6, ty, _clip(arm.label, 24), "mark halo",
+                    "end" if leftwards else "start")
+    said = "; ".join(f"{arm.label} {number.spread(mean, sd)} at {number.ratio(cost)}" for arm, cost, mean, sd in found)
+    title = f"{metric.label} against {words.COSTS[ratio]}"
+    return canvas.finish(f"pareto-{ratio}-{_place(result, metric)}", title, said)
+
+
+def _front(points: Line, higher: bool) -> Line:
+    """Points that no cheaper (or equally dear) point matches, cheapest first."""
+    sign, best, front = (1 if higher else -1), float("-inf"), []
+    for cost, mean in sorted(points, key=lambda point: (point[0], -sign * point[1])):
+        if sign * mean > best:
+            best = sign * mean
+            front.append((cost, mean))
+    return front
+
+
+def _free(x: float, y: float, taken: Line) -> float:
+    """The nearest height where a label does not lie on one that is already there."""
+    for shift in (0, -14, 14, -28, 28, -42, 42):
+        if all(abs(y + shift - other) >= 13 or abs(x - place) > 170 for place, other in taken):
+            y += shift
+            break
+    taken.append((x, y))
+    return y
+
+
+def _clip(label: str, most: int) -> str:
+    return label if len(label) <= most else label[: most - 1] + "…"
+
+
+def _place(result: StudyResult, metric: Metric) -> int:
+    return result.metrics.index(metric)

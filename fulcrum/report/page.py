@@ -1,0 +1,116 @@
+"""The study's page: one self-contained HTML file, with its JSON, CSV and Markdown beside it."""
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from fulcrum.report import figure, number, table, words
+from fulcrum.report.schema import Arm, StudyResult
+
+AXES: tuple[Literal["images", "seconds", "flops"], ...] = ("images", "seconds", "flops")
+NO_BREAK = "\u00a0"
+
+
+class Column(NamedTuple):
+    """One arm's pictures in a sheet."""
+
+    arm: Arm
+    look: str
+    images: tuple[str, ...]
+
+
+def render(result: StudyResult) -> str:
+    """The whole page as text: no script, no link to anything outside, every value of the study escaped."""
+    return _environment().get_template("page.jinja").render(
+        result=result,
+        style=Markup(resources.files("fulcrum.report").joinpath("style.css").read_text("utf-8")),
+        others=[arm for arm in table.ranked(result) if arm is not result.baseline],
+        cells={(arm.name, cell.seed): cell for arm in result.arms for cell in arm.cells},
+        forest=figure.effects(result, result.primary),
+        forest_at=_held_equal(result),
+        fronts=_drawn(figure.pareto(result, result.primary, "time_ratio"),
+                      figure.pareto(result, result.primary, "flops_ratio")),
+        curves=_curves(result),
+        sheets=_sheets(result))
+
+
+def write(result: StudyResult, folder: Path | str) -> Path:
+    """Writes report.html, .json, .csv and .md; a reader never sees half a file. Returns the page's path."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    page = render(result)                                  # nothing is touched if this fails
+    for name, text in (("report.json", result.model_dump_json(indent=1) + "\n"),
+                       ("report.csv", table.csv_text(result)),
+                       ("report.md", table.markdown(result)),
+                       ("report.html", page)):             # the page last: it speaks of the others
+        _replace(folder / name, text)
+    return folder / "report.html"
+
+
+def read(path: Path | str) -> StudyResult:
+    """A study's result from its report.json."""
+    return StudyResult.model_validate_json(Path(path).read_text("utf-8"))
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(loader=PackageLoader("fulcrum.report", ""), autoescape=True, undefined=StrictUndefined,
+                              trim_blocks=True, lstrip_blocks=True)
+    environment.filters["glue"] = _glue
+    environment.globals.update(words=words, number=number, table=table, figure=figure)
+    return environment
+
+
+def _glue(sentence: str) -> str:
+    """An interval, or 'p 0.03', is one word to the eye: no line may break inside."""
+    kept = re.sub(r"\[[^\[\]]{1,40}\]", lambda found: found[0].replace(" ", NO_BREAK), sentence)
+    return re.sub(r"\b(p|±)\s(?=[<\d])", rf"\1{NO_BREAK}", kept)
+
+
+def _held_equal(result: StudyResult) -> str:
+    """What the headline comparisons held equal, if all held the same."""
+    found = {row.unit for arm in result.arms[1:] if (row := result.effect(arm.name, result.primary.name))}
+    return words.held_equal(found.pop()) if len(found) == 1 and found <= words.EQUAL.keys() else ""
+
+
+def _drawn(*figures: Markup | None) -> list[Markup]:
+    return [drawn for drawn in figures if drawn is not None]
+
+
+def _curves(result: StudyResult) -> list[Markup]:
+    """The primary metric at equal images, time and FLOPs; then every other metric and the training loss."""
+    first = [figure.curves(result, result.primary, axis) for axis in AXES]
+    rest = [figure.curves(result, metric) for metric in result.metrics if metric is not result.primary]
+    return _drawn(*first, *rest, figure.losses(result))
+
+
+def _sheets(result: StudyResult) -> list[tuple[int, list[Column]]]:
+    """Seed -> one column per arm that has pictures of this seed; an arm without any stays as an empty column."""
+    if result.grids is None or not result.grids.prompts:
+        return []
+    pictures = {(row.arm, row.seed): row.images for row in result.grids.arms}
+    seeds = sorted({seed for _, seed in pictures})
+    return [(seed, [Column(arm, figure.colour(result, arm), pictures.get((arm.name, seed), ()))
+                    for arm in result.arms]) for seed in seeds]
+
+
+def _replace(path: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)                              # mkstemp's 0600 would hide the page from a web server
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,107 @@
+"""A small canvas for inline SVG, and the axes that figures share; colours come from the page's style sheet."""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from fulcrum.report import number
+
+
+def attributes(values: dict[str, object]) -> Markup:
+    """`x1=3 class_="grid"` -> ` x1="3" class="grid"`, escaped; names lose a trailing _ and turn _ into -."""
+    return Markup("").join(Markup(' {}="{}"').format(name.rstrip("_").replace("_", "-"), _short(value))
+                           for name, value in values.items() if value is not None)
+
+
+def _short(value: object) -> object:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
+
+
+class Canvas:
+    """Collects shapes; `finish` wraps them with the title and the description that a screen reader speaks."""
+
+    def __init__(self, width: float, height: float) -> None:
+        self.width, self.height, self.parts = width, height, list[Markup]()
+
+    def add(self, tag: str, inner: str | None = None, *, tip: str | None = None, **values: object) -> None:
+        body = Markup("<title>{}</title>").format(tip) if tip else Markup("")
+        body += escape(inner) if inner is not None else Markup("")
+        self.parts.append(Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), attributes(values), body))
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, class_: str) -> None:
+        self.add("line", x1=float(x1), y1=float(y1), x2=float(x2), y2=float(y2), class_=class_)
+
+    def text(self, x: float, y: float, words: str, class_: str = "", anchor: str = "start") -> None:
+        self.add("text", words, x=float(x), y=float(y), class_=class_ or None, text_anchor=anchor)
+
+    def dot(self, x: float, y: float, radius: float, class_: str, tip: str | None = None) -> None:
+        self.add("circle", cx=float(x), cy=float(y), r=float(radius), class_=class_, tip=tip)
+
+    def path(self, points: Iterable[tuple[float, float]], class_: str, tip: str | None = None) -> None:
+        d = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        self.add("path", d=d, class_=class_, tip=tip)
+
+    def finish(self, ident: str, title: str, desc: str) -> Markup:
+        return Markup(
+            '<svg viewBox="0 0 {w} {h}" role="img" aria-labelledby="{i}-title {i}-desc">'
+            '<title id="{i}-title">{t}</title><desc id="{i}-desc">{d}</desc>{body}</svg>'
+        ).format(w=_short(self.width), h=_short(self.height), i=ident, t=title, d=desc,
+                 body=Markup("").join(self.parts))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Maps a value to a place between `start` and `end`; a logarithm when the data span more than a factor of 20."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    @classmethod
+    def over(cls, values: Iterable[float], start: float, end: float, *, pad: float = 0.06,
+             may_log: bool = False) -> Axis:
+        found = list(values) or [0.0, 1.0]
+        low, high = min(found), max(found)
+        log = may_log and low > 0 and high / low > 20
+        if log:
+            low, high = math.log10(low), math.log10(high)
+        if high == low:
+            margin = abs(low) * 0.1 or 1.0
+            low, high = low - margin, high + margin
+        room = (high - low) * pad
+        return cls(low - room, high + room, start, end, log)
+
+    def __call__(self, value: float) -> float:
+        inner = math.log10(value) if self.log else value
+        return self.start + (inner - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def ticks(self, about: int = 5) -> list[float]:
+        if self.log:
+            decades = range(math.floor(self.low), math.ceil(self.high) + 1)
+            steps = (1, 2, 5) if self.high - self.low < 3 else (1,)
+            found = [step * 10.0 ** decade for decade in decades for step in steps]
+            return [value for value in found if self.low <= math.log10(value) <= self.high]
+        raw = (self.high - self.low) / about
+        size = 10.0 ** math.floor(math.log10(raw))
+        step = next((size * k for k in (1, 2, 2.5, 5) if size * k >= raw), size * 10)
+        first = math.ceil(self.low / step)
+        return [k * step + 0.0 for k in range(first, math.floor(self.high / step) + 1)]
+
+
+def frame(canvas: Canvas, x: Axis, y: Axis, x_name: str, *, x_ticks: int = 4, y_ticks: int = 4) -> None:
+    """Horizontal grid lines with their values, a base line with ticks, the name of the x axis."""
+    left, right = sorted((x.start, x.end))
+    bottom = max(y.start, y.end)
+    for value in y.ticks(y_ticks):
+        canvas.line(left, y(value), right, y(value), "grid")
+        canvas.text(left - 6, y(value) + 4, number.short(round(value, 12)), "tick", "end")
+    canvas.line(left, bottom, right, bottom, "axis")
+    for value in x.ticks(x_ticks):
+        canvas.line(x(value), bottom, x(value), bottom + 4, "axis")
+        canvas.text(x(value), bottom + 17, number.short(round(value, 12)), "tick", "middle")
+    canvas.text(right, bottom + 33, x_name, "name", "end")

@@ -1,0 +1,160 @@
+"""The report's tables as rows of text, and their Markdown and CSV forms."""
+from __future__ import annotations
+
+import csv
+import io
+import re
+import statistics
+from dataclasses import dataclass
+
+from fulcrum.report import number, words
+from fulcrum.report.schema import Arm, Effect, StudyResult
+
+COSTS = tuple(words.COSTS)
+
+
+@dataclass(frozen=True)
+class Table:
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    text_columns: tuple[int, ...] = (0,)         # the others hold numbers and stand to the right
+
+
+def ranked(result: StudyResult) -> list[Arm]:
+    """All arms, best first on the primary metric, the baseline at zero; arms without an answer come last."""
+    sign = 1.0 if result.primary.better == "higher" else -1.0
+
+    def place(arm: Arm) -> tuple[bool, float]:
+        if arm is result.baseline:
+            return False, 0.0
+        effect = result.effect(arm.name, result.primary.name)
+        return (True, 0.0) if effect is None or effect.mean is None else (False, -sign * effect.mean)
+
+    return sorted(result.arms, key=place)
+
+
+def mean_sd(arm: Arm, metric: str) -> tuple[float | None, float | None]:
+    values = list(arm.finals(metric).values())
+    if not values:
+        return None, None
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+
+
+def ranking(result: StudyResult) -> Table:
+    metric, rows = result.primary, []
+    for arm in ranked(result):
+        effect, base = result.effect(arm.name, metric.name), arm is result.baseline
+        change = number.change(effect.mean, effect.low, effect.high) if effect else number.NONE
+        rows.append((arm.label, number.spread(*mean_sd(arm, metric.name)), "baseline" if base else change,
+                     str(effect.n) if effect else str(len(arm.finals(metric.name))),
+                     number.probability(effect.p_adjusted if effect else None),
+                     number.ratio(1.0 if base else arm.cost.time_ratio),
+                     "" if base else words.verdict_of(result, arm)))
+    columns = ("arm", f"{words.lowered(metric.label)} (mean ± sd)", "difference [interval]", "seeds", "p", "time",
+               "verdict")
+    return Table(f"{metric.label}, {words.direction(metric)}; best first", columns, tuple(rows), (0, 6))
+
+
+def readings(result: StudyResult) -> Table:
+    """Every arm on every metric."""
+    rows = tuple((arm.label, *(number.spread(*mean_sd(arm, metric.name)) for metric in result.metrics))
+                 for arm in ranked(result))
+    heads = tuple(f"{metric.label} ({metric.better})" for metric in result.metrics)
+    return Table("Mean ± standard deviation over the finished seeds", ("arm", *heads), rows)
+
+
+def comparisons(result: StudyResult, arm: Arm) -> Table:
+    """Every comparison that was made for one arm."""
+    rows = []
+    for effect in (row for row in result.effects if row.arm == arm.name):
+        metric = result.metric(effect.metric)
+        rows.append((metric.label, words.held_equal(effect.unit),
+                     number.change(effect.mean, effect.low, effect.high), str(effect.n),
+                     number.plain(effect.correlation, 2), number.probability(effect.p_adjusted), effect.verdict,
+                     effect.claim_verdict or number.NONE))
+    columns = ("metric", "at", "difference [interval]", "pairs", "correlation", "p", "verdict", "against the claim")
+    return Table(f"Everything compared for {arm.label}", columns, tuple(rows), (0, 1, 6, 7))
+
+
+def noise(result: StudyResult) -> Table:
+    rows = []
+    for row in result.noise:
+        metric = result.metric(row.metric)
+        cv = number.NONE if row.cv is None else f"{number.plain(100 * row.cv, 1)} %"
+        rows.append((metric.label, number.plain(row.mean), number.plain(row.sd), cv, str(row.n),
+                     number.plain(result.detectable.get(row.metric))))
+    columns = ("metric", "baseline mean", "sd over seeds", "sd / mean", "seeds", "detectable difference")
+    return Table("The baseline, repeated: what changes when only the seed does", columns, tuple(rows))
+
+
+def markdown(result: StudyResult) -> str:
+    """The report as Markdown: answers, ranking, all metrics, noise, remarks, how to reproduce."""
+    lines = [f"# {_md(result.title)}", ""]
+    if result.state == "running":
+        lines += [f"*Running: {result.progress.done} of {result.progress.total} cells done.*", ""]
+    lines += [f"- {_md(words.answer(result, arm))}" for arm in ranked(result) if arm is not result.baseline]
+    for title, table in (("Ranking", ranking(result)), ("All metrics", readings(result)), ("Noise", noise(result))):
+        if table.rows:
+            lines += ["", f"## {title}", "", f"{_md(table.caption)}.", "", *_md_rows(table)]
+    for arm in result.arms[1:]:
+        table = comparisons(result, arm)
+        lines += ["", f"## {_md(arm.label)}", "", f"{_code(arm.phrase)}: {_md(arm.says)}", ""]
+        lines += [f"- {_code(change.path)}: {_code(number.literal(change.before))} → "
+                  f"{_code(number.literal(change.after))}" for change in arm.diff]
+        lines += ["", *_md_rows(table)] if table.rows else []
+    if result.remarks:
+        lines += ["", "## Remarks", "", *(f"- {_md(remark)}" for remark in result.remarks)]
+    lines += ["", "## Reproduce", "", _code(result.made.command), "",
+              f"Fulcrum {_md(result.made.version)}, {_md(result.made.date)}, {_md(result.made.machine)}, "
+              f"plan {_code(result.plan.hash)}."]
+    return "\n".join(lines) + "\n"
+
+
+def _md_rows(table: Table) -> list[str]:
+    rule = ["---" if i in table.text_columns else "---:" for i in range(len(table.columns))]
+    body = [[_md(value) for value in row] for row in (table.columns, *table.rows)]
+    return ["| " + " | ".join(row) + " |" for row in (body[0], rule, *body[1:])]
+
+
+def _md(text: str) -> str:
+    """Text of the study is text, not markup: neither a table's bar nor a tag nor a link may come from it."""
+    return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", " ".join(text.split()))
+
+
+def _code(text: str) -> str:
+    """A code span whose fence is longer than any run of backticks inside."""
+    flat = " ".join(text.split()).replace("|", "\\|")
+    fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", flat)), default=0))
+    return f"{fence}{flat}{fence}" if len(fence) == 1 else f"{fence} {flat} {fence}"
+
+
+def csv_text(result: StudyResult) -> str:
+    """One line per arm and comparison, full precision, with the final value of every seed beside it."""
+    seeds = sorted({cell.seed for arm in result.arms for cell in arm.cells})
+    head = ["arm", "label", "metric", "unit", "n", "mean", "low", "high", "correlation", "p_adjusted", "verdict",
+            "claim_verdict", "arm_mean", "arm_sd", *COSTS, *(f"seed_{seed}" for seed in seeds)]
+    rows: list[list[object]] = []
+    for arm in result.arms:
+        costs = [getattr(arm.cost, name) for name in COSTS]
+        for metric in result.metrics:
+            finals, headline = arm.finals(metric.name), result.effect(arm.name, metric.name)
+            made = [row for row in result.effects if (row.arm, row.metric) == (arm.name, metric.name)]
+            either: list[Effect | None] = [*made] or [None]
+            for effect in either:
+                # Final values belong to equal images; beside another comparison they would mislead.
+                own = effect is headline
+                values = [finals.get(seed) if own else None for seed in seeds]
+                stats = ([effect.unit, effect.n, effect.mean, effect.low, effect.high, effect.correlation,
+                          effect.p_adjusted, effect.verdict, effect.claim_verdict] if effect
+                         else [None, len(finals), *[None] * 7])
+                means = mean_sd(arm, metric.name) if own else (None, None)
+                rows.append([arm.name, arm.label, metric.name, *stats, *means, *costs, *values])
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([head, *([_csv(value) for value in row] for row in rows)])
+    return out.getvalue()
+
+
+def _csv(value: object) -> object:
+    """A text that a spreadsheet would run as a formula gets an apostrophe; numbers stay numbers."""
+    return "'" + value if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value

@@ -1,0 +1,128 @@
+"""Plain sentences: what a study found about an arm, how sure it is, what it cost."""
+from __future__ import annotations
+
+import re
+
+from fulcrum.report import number
+from fulcrum.report.schema import Arm, Effect, Metric, StudyResult
+
+EQUAL = {"images": "images", "steps": "steps", "time": "time", "seconds": "time", "flops": "FLOPs"}
+# A comparison's tone decides its colour; a word that we do not know stays neutral.
+TONES = {"better": "good", "worse": "bad", "tie": "even", "inconclusive": "open", "replicated": "good",
+         "contradicted": "bad", "underpowered": "open", "out of scope": "even", "failed": "bad"}
+COSTS = {"time_ratio": "time per image", "flops_ratio": "FLOPs", "memory_ratio": "memory",
+         "parameters_ratio": "parameters"}
+
+
+def tone(verdict: str | None) -> str:
+    return TONES.get(verdict or "", "even")
+
+
+def held_equal(unit: str) -> str:
+    """What was the same for both arms of a comparison; a unit that we do not know is shown as it is."""
+    return f"equal {EQUAL[unit]}" if unit in EQUAL else unit
+
+
+def lowered(label: str) -> str:
+    """A metric's label inside a sentence: 'Attribute accuracy' loses its capital, 'MMD' and 'FID' keep theirs."""
+    return label[:1].lower() + label[1:] if label[1:2].islower() and not label.startswith("Fréchet") else label
+
+
+def verb(label: str) -> str:
+    """'are' for 'Short captions' and 'Muon + TREAD', 'is' for 'Muon': good enough for names of levers."""
+    name = re.sub(r"\s*\(.*\)\s*$", "", label)
+    return "are" if " + " in name or " and " in name or re.search(r"[^s]s$", name) else "is"
+
+
+def verdict_of(result: StudyResult, arm: Arm) -> str:
+    effect = result.effect(arm.name, result.primary.name)
+    if effect is not None:
+        return effect.verdict
+    if arm.cells and arm.count("failed") == len(arm.cells):
+        return "failed"
+    return "waiting" if result.state == "running" else "no answer"
+
+
+def answer(result: StudyResult, arm: Arm) -> str:
+    """One sentence per arm, on the plan's primary metric."""
+    metric, effect, are = result.primary, result.effect(arm.name, result.primary.name), verb(arm.label)
+    if effect is None:
+        return _no_answer(result, arm)
+    numbers = f"{lowered(metric.label)} {number.change(effect.mean, effect.low, effect.high)}, {_pairs(effect)}"
+    if effect.p_adjusted is not None:
+        p = number.probability(effect.p_adjusted)
+        numbers += f", p {p}"
+    finding = {"better": f"{are} better", "worse": f"{are} worse", "tie": f"{are} as good as the baseline",
+               "inconclusive": f"{are} undecided"}.get(effect.verdict, f"{are} {effect.verdict}")
+    return f"{arm.label} {finding}: {numbers}{_why(result, effect)}."
+
+
+def _pairs(effect: Effect) -> str:
+    return f"{effect.n} pair" + ("" if effect.n == 1 else "s")
+
+
+def _why(result: StudyResult, effect: Effect) -> str:
+    margin = number.plain(result.plan.smallest_effect)
+    if effect.verdict == "tie":
+        return f"; inside the ±{margin} that would matter"
+    if effect.verdict == "inconclusive":
+        return f"; {too_few(result, effect)}" if too_few(result, effect) else f"; too noisy to tell ±{margin} from zero"
+    return ""
+
+
+def _no_answer(result: StudyResult, arm: Arm) -> str:
+    total, done, failed = len(arm.cells), arm.count("done"), arm.count("failed")
+    if total and failed == total:
+        return f"{arm.label} failed: none of {total} seeds finished, so there is nothing to compare."
+    if result.state == "running":
+        return f"{arm.label}: no answer yet, {done} of {total} seeds done."
+    return f"{arm.label}: no answer; {done} of {total} seeds finished and no comparison was made."
+
+
+def too_few(result: StudyResult, effect: Effect) -> str:
+    """The smallest p that n sign flips can give is 2 / 2^n: below that no result can be significant."""
+    floor = 2.0 ** (1 - effect.n)
+    if effect.n < 1 or floor <= result.plan.alpha:
+        return ""
+    return f"with {_pairs(effect)} no p below {number.probability(floor)} exists, so nothing can be significant"
+
+
+def sure(result: StudyResult, effect: Effect) -> list[str]:
+    """How far a reader may trust one comparison, as short sentences."""
+    said = []
+    few = too_few(result, effect)
+    if few:
+        said.append(few[0].upper() + few[1:] + ".")
+    elif effect.p_adjusted is not None:
+        beats = "below" if effect.p_adjusted <= result.plan.alpha else "not below"
+        said.append(f"p {number.probability(effect.p_adjusted)} over the whole family of arms, {beats} the "
+                    f"planned {number.plain(result.plan.alpha)}.")
+    if effect.correlation is not None:
+        help_ = "pairing helped" if effect.correlation > 0.3 else "pairing helped little"
+        said.append(f"Over seeds the two arms correlate at {number.plain(effect.correlation, 2)}: {help_}.")
+    found = result.detectable.get(effect.metric)
+    if found is not None:
+        said.append(f"A study of this size can see a difference of about {number.plain(found)}.")
+    return said
+
+
+def elsewhere(result: StudyResult, arm: Arm) -> list[str]:
+    """The same comparison with something else held equal: a slower arm may win on images and lose on time."""
+    headline, name = result.effect(arm.name, result.primary.name), result.primary.name
+    return [f"at {held_equal(row.unit)}: {row.verdict}, {number.change(row.mean, row.low, row.high)}"
+            for row in result.effects if row.arm == arm.name and row.metric == name and row is not headline]
+
+
+def cost(arm: Arm) -> str:
+    """'1.08× time per image, 1.00× FLOPs'; empty when nothing was measured."""
+    found = [(getattr(arm.cost, field), name) for field, name in COSTS.items()]
+    return ", ".join(f"{number.ratio(value)} {name}" for value, name in found if value is not None)
+
+
+def direction(metric: Metric) -> str:
+    return f"{metric.better} is better"
+
+
+def failures(arm: Arm) -> str:
+    failed = arm.count("failed")
+    return f"{failed} of {len(arm.cells)} seeds failed" if failed else ""

@@ -1,0 +1,156 @@
+"""Pure edits of a run: put a value at a path, tell two runs apart, name a run by its key."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from fulcrum.spec.errors import BadInput, nearest
+from fulcrum.spec.record import Filler, Record, tree
+from fulcrum.spec.run import During, RunSpec
+from fulcrum.spec.version import SCIENCE
+
+# Paths that may differ between stages: none of them changes a parameter's name or shape.
+STAGED = ("data.source", "data.caption", "data.size", "flow.time", "flow.drop_text", "model.route", "terms")
+
+
+class Change(NamedTuple):
+    path: str
+    before: Any                                              # plain data; None where nothing was
+    after: Any
+
+
+def slots(record: Record, prefix: str = "") -> list[str]:
+    """All paths of a record that can be set."""
+    found = []
+    for name in type(record).model_fields:
+        value, path = getattr(record, name), f"{prefix}{name}"
+        found.append(path)
+        if isinstance(value, Record):
+            found += slots(value, path + ".")
+        elif isinstance(value, tuple):
+            for item in value:
+                if isinstance(item, Filler):
+                    found += [f"{path}.{item.name}", *slots(item, f"{path}.{item.name}.")]
+    return found
+
+
+def get(run: RunSpec, path: str) -> Any:
+    """The value at a path such as "optim.lr" or "terms.flow_matching.weight"."""
+    value: Any = run
+    for step in path.split("."):
+        value = _member(value, step, run, path)
+    return value
+
+
+def _member(value: Any, step: str, run: RunSpec, path: str) -> Any:
+    if isinstance(value, Record) and step in type(value).model_fields:
+        return getattr(value, step)
+    if isinstance(value, tuple):
+        for item in value:
+            if getattr(item, "name", None) == step:
+                return item
+    raise BadInput(f"no slot is called '{path}'", nearest(path, slots(run)))
+
+
+def put(run: RunSpec, path: str, value: Any) -> RunSpec:
+    """A run like this one with `value` at `path`; checked as a whole, so an impossible run is never made."""
+    try:
+        return _put(run, path.split("."), value, run, path)
+    except ValidationError as error:
+        raise BadInput(f"{path}={value}: {explain(error)}", "see the settings with: fulcrum levers show NAME") from None
+
+
+def _put(record: Any, steps: list[str], value: Any, run: RunSpec, path: str) -> Any:
+    step, rest = steps[0], steps[1:]
+    if isinstance(record, tuple):                            # a set of named fillers: replace one, or add it
+        inner = value if not rest else _put(_member(record, step, run, path), rest, value, run, path)
+        if getattr(inner, "name", None) != step:
+            raise BadInput(f"'{path}' needs a filler whose name is '{step}', found {inner}")
+        return (*(item for item in record if item.name != step), inner)
+    old = _member(record, step, run, path)
+    new = value if not rest else _put(old, rest, value, run, path)
+    fields = {name: getattr(record, name) for name in type(record).model_fields}
+    return type(record)(**{**fields, step: new})
+
+
+def during(run: RunSpec, start: float, end: float, path: str, value: Any) -> RunSpec:
+    """A run in which `path` has another value for a part of the budget."""
+    if not any(path == slot or path.startswith(slot + ".") for slot in STAGED):
+        raise BadInput(f"'{path}' cannot change during a run", "a stage may change: " + ", ".join(STAGED))
+    put(run, path, value)                                    # refuses a value that does not fit there
+    stage = During(start=start, end=end, path=path, value=value)
+    return put(run, "data.stages", (*run.data.stages, stage))
+
+
+def diff(before: RunSpec, after: RunSpec) -> list[Change]:
+    """Every path whose value differs; a filler of another kind is one change."""
+    old, new = _leaves(before), _leaves(after)
+    return [Change(path, old.get(path), new.get(path)) for path in sorted(old.keys() | new.keys())
+            if _outermost(path, old, new) and old.get(path) != new.get(path)]
+
+
+def _outermost(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """False below a filler that changed its kind: the filler itself is the change."""
+    parts = path.split(".")
+    for depth in range(1, len(parts)):
+        above = ".".join(parts[:depth])
+        if above in old or above in new:
+            one, other = old.get(above), new.get(above)
+            if one != other:
+                return False
+    return True
+
+
+def _leaves(value: Any, path: str = "") -> dict[str, Any]:
+    """Path -> plain leaf. A filler appears at its own path as its kind, and its settings below it."""
+    found: dict[str, Any] = {}
+    if isinstance(value, Record):
+        if isinstance(value, Filler):
+            found[path] = value.kind
+        for name in type(value).model_fields:
+            found |= _leaves(getattr(value, name), f"{path}.{name}" if path else name)
+        return found
+    if isinstance(value, tuple) and value and all(hasattr(item, "name") for item in value):
+        for item in value:
+            if isinstance(item, During):
+                found[f"{path}.{item.name.replace('.', '·')}"] = tree(item.value)
+            else:
+                found |= _leaves(item, f"{path}.{item.name}")
+        return found
+    return {path: tree(value)} if value != () else {}
+
+
+def inside(path: str, declared: tuple[str, ...]) -> bool:
+    """Does a changed path lie inside what was declared?"""
+    return any(path == slot or path.startswith(slot + ".") for slot in declared)
+
+
+def explain(error: ValidationError) -> str:
+    """Pydantic's findings in one line a person can read."""
+    said = []
+    for item in error.errors():
+        place = ".".join(str(part) for part in item["loc"])
+        text = item["msg"].removeprefix("Value error, ")
+        said.append(f"{place}: {text[0].lower() + text[1:]}" if place else text)
+    return "; ".join(said)
+
+
+def canonical(value: Any) -> str:
+    """One text for one value: sorted names, shortest exact numbers."""
+    return json.dumps(tree(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def key(run: RunSpec, seed: int, user_files: Mapping[str, str] | None = None) -> str:
+    """The name of a run: what it is, its seed, the version of the science, and the hashes of all it reads."""
+    reads: dict[str, str] = {}
+    for filler in run.fillers():
+        reads |= filler.hashes()
+    return digest({"run": run.plain(), "seed": seed, "science": SCIENCE, "reads": reads,
+                   "user_files": dict(user_files or {})})[:16]

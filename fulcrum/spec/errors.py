@@ -1,0 +1,36 @@
+"""Errors that a person can act on: what was expected, what was found, what to do."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class FulcrumError(Exception):
+    """A failure with a hint; the command line prints both without a traceback."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+
+
+class BadInput(FulcrumError):
+    """What the person asked for cannot be done; nothing was changed."""
+
+    exit_code = 2
+
+
+class RunFailed(FulcrumError):
+    """The run could not go on; what was saved stays usable."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A "did you mean" clause, or a list of what exists when nothing is near."""
+    names = sorted(known)
+    near = get_close_matches(word, names, n=3, cutoff=0.5)
+    if near:
+        return "did you mean: " + ", ".join(near) + "?"
+    return "known: " + ", ".join(names) if names else "none are known"

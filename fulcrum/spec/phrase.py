@@ -1,0 +1,201 @@
+"""Phrases: "pocket + muon + tread(drop=0.5)" read into a recipe and levers; typed settings such as "optim.lr=2e-4"."""
+
+import ast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from pydantic import ValidationError
+
+from fulcrum.spec.edit import Change, diff, during, explain, get, put
+from fulcrum.spec.errors import BadInput, nearest
+from fulcrum.spec.record import Filler, Record
+from fulcrum.spec.run import RunSpec
+
+
+class Edit(Protocol):
+    """What a phrase needs of a lever: its name, and the edit."""
+
+    name: str
+
+    def edit(self, run: RunSpec) -> RunSpec: ...
+    def needs(self, run: RunSpec) -> str | None: ...
+
+
+class Catalogue(NamedTuple):
+    """All that a phrase may name. It is handed over: nothing registers itself."""
+
+    recipes: Mapping[str, Callable[[], RunSpec]]
+    levers: Mapping[str, type[Any]]                          # name -> lever class
+    fillers: tuple[type[Filler], ...]
+
+
+class Staged:
+    """A lever that is on for a part of the budget: its changes become stages."""
+
+    def __init__(self, lever: Edit, start: float, end: float) -> None:
+        self.lever, self.start, self.end = lever, start, end
+        self.name = lever.name
+
+    def edit(self, run: RunSpec) -> RunSpec:
+        edited = self.lever.edit(run)
+        for path in _seams(diff(run, edited), edited):
+            run = during(run, self.start, self.end, path, get(edited, path))
+        return run
+
+    def needs(self, run: RunSpec) -> str | None:
+        return self.lever.needs(run)
+
+    def __str__(self) -> str:
+        return f"{self.lever} @ ({self.start:g}, {self.end:g})"
+
+
+def _seams(changes: list[Change], edited: RunSpec) -> list[str]:
+    """The paths to write for these changes; a changed filler is written whole, once."""
+    filled = {change.path for change in changes if isinstance(get(edited, change.path), Filler)}
+    return sorted(filled | {change.path for change in changes
+                            if not any(change.path.startswith(path + ".") for path in filled)})
+
+
+class Phrase(NamedTuple):
+    recipe: str
+    levers: tuple[Any, ...]
+    base: RunSpec
+    run: RunSpec
+
+    def __str__(self) -> str:
+        return " + ".join([self.recipe, *map(str, self.levers)])
+
+
+def parse(text: str, catalogue: Catalogue, settings: Iterable[str] = ()) -> Phrase:
+    """Read a phrase; refuse unknown names, wrong settings, doubled or conflicting levers before anything is built.
+
+    `settings` change the recipe itself, so every arm of a study that shares them shares its baseline.
+    """
+    first, *rest = _terms(text)
+    if not isinstance(first, ast.Name):
+        raise BadInput(f"a phrase begins with a recipe, found '{ast.unparse(first)}'", _known("recipes", catalogue.recipes))
+    if first.id not in catalogue.recipes:
+        raise BadInput(f"no recipe is called '{first.id}'", nearest(first.id, catalogue.recipes))
+    base = catalogue.recipes[first.id]()
+    for setting in settings:
+        base = assign(base, setting, catalogue)
+    levers = tuple(_lever(node, catalogue) for node in rest)
+    return Phrase(first.id, levers, base, apply(base, levers))
+
+
+def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
+    """Apply levers; two that write different values to one path are in conflict, whatever their order."""
+    run, written = base, {}
+    names = [lever.name for lever in levers]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInput(f"the lever '{name}' is named twice", "write it once, with the settings you want")
+    for lever in levers:
+        for change in diff(base, lever.edit(base)):
+            other = written.setdefault(change.path, (lever.name, change.after))
+            if other[1] != change.after:
+                raise BadInput(f"'{other[0]}' and '{lever.name}' both write {change.path}: {other[1]} and {change.after}",
+                               "leave one of them out")
+        run = _edited(run, lever)
+    for lever in levers:
+        problem = lever.needs(run)
+        if problem:
+            raise BadInput(f"'{lever.name}' cannot be used here: {problem}")
+    return run
+
+
+def _edited(run: RunSpec, lever: Edit) -> RunSpec:
+    try:
+        return lever.edit(run)
+    except ValidationError as error:
+        raise BadInput(f"'{lever.name}' does not fit this run: {explain(error)}") from None
+
+
+def _terms(text: str) -> list[ast.expr]:
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        raise BadInput(f"cannot read the phrase '{text}'",
+                       'write a recipe and levers, such as "pocket + muon + tread(drop=0.5)"') from None
+    found: list[ast.expr] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        found.insert(0, node.right)
+        node = node.left
+    return [node, *found]
+
+
+def _lever(node: ast.expr, catalogue: Catalogue) -> Any:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+        bounds = _value(node.right)
+        if not (isinstance(bounds, tuple) and len(bounds) == 2):
+            raise BadInput(f"a stage is written lever @ (start, end), found '{ast.unparse(node)}'",
+                           "start and end are shares of the budget, such as tread @ (0, 0.5)")
+        return Staged(_lever(node.left, catalogue), float(bounds[0]), float(bounds[1]))
+    call = node.func if isinstance(node, ast.Call) else node
+    if not isinstance(call, ast.Name):
+        raise BadInput(f"expected the name of a lever, found '{ast.unparse(node)}'", "all levers: fulcrum levers")
+    if call.id not in catalogue.levers:
+        raise BadInput(f"no lever is called '{call.id}'",
+                       nearest(call.id, catalogue.levers) + "\n  all levers: fulcrum levers")
+    return _make(catalogue.levers[call.id], call.id, node)
+
+
+def _make(cls: type[Any], name: str, node: ast.expr) -> Any:
+    """A lever or filler from `name(setting=value, ...)`."""
+    given = {}
+    if isinstance(node, ast.Call):
+        if node.args:
+            raise BadInput(f"settings are written by name, found '{ast.unparse(node)}'",
+                           "such as tread(drop=0.5)")
+        given = {str(word.arg): _value(word.value) for word in node.keywords}
+    unknown = [word for word in given if word not in cls.model_fields]
+    if unknown:
+        raise BadInput(f"'{name}' has no setting '{unknown[0]}'", nearest(unknown[0], cls.model_fields))
+    try:
+        return cls(**given)
+    except ValidationError as error:
+        raise BadInput(f"'{name}': {explain(error)}", f"its settings: fulcrum levers show {name}") from None
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Name):                           # a bare word is a word: teacher=world
+        return {"true": True, "false": False, "none": None}.get(node.id, node.id)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise BadInput(f"cannot read the value '{ast.unparse(node)}'", "numbers, words, true, false, none") from None
+
+
+def assign(run: RunSpec, setting: str, catalogue: Catalogue) -> RunSpec:
+    """One typed setting, "path=value"; a seam takes a filler by kind: flow.time=uniform."""
+    path, equals, text = setting.partition("=")
+    if not equals:
+        raise BadInput(f"a setting is written path=value, found '{setting}'", "such as --set optim.lr=2e-4")
+    path = path.strip()
+    old = get(run, path)                                     # names the nearest slots when there is none
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        raise BadInput(f"cannot read the value of {path}: '{text}'") from None
+    if isinstance(old, Filler):
+        return put(run, path, _filler(old, node, catalogue))
+    if isinstance(old, Record):
+        raise BadInput(f"'{path}' is a group of slots, not one", "set one of: "
+                       + ", ".join(f"{path}.{name}" for name in type(old).model_fields))
+    return put(run, path, _value(node))
+
+
+def _filler(old: Filler, node: ast.expr, catalogue: Catalogue) -> Filler:
+    """A filler of the same seam as `old`, by its kind."""
+    base = next(cls for cls in type(old).__mro__ if cls.__module__ == "fulcrum.spec.seam")
+    kinds = {cls.kind: cls for cls in catalogue.fillers if issubclass(cls, base)}
+    call = node.func if isinstance(node, ast.Call) else node
+    kind = call.id if isinstance(call, ast.Name) else ast.unparse(call)
+    if kind not in kinds:
+        raise BadInput(f"no filler of this seam is called '{kind}'", nearest(kind, kinds))
+    made: Filler = _make(kinds[kind], kind, node)
+    return made
+
+
+def _known(what: str, names: Iterable[str]) -> str:
+    return f"{what}: " + ", ".join(sorted(names))

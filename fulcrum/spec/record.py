@@ -1,0 +1,50 @@
+"""The frozen record that every part of a run description is made of, and its plain-data form."""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]          # a share of something, both ends excluded
+Share = Annotated[float, Field(ge=0.0, le=1.0)]             # a share that may be nothing or all
+Positive = Annotated[float, Field(gt=0.0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Record(BaseModel):
+    """A value: equal by content, never changed in place, no unknown field accepted."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def __str__(self) -> str:
+        inside = ", ".join(f"{name}={getattr(self, name)}" for name in type(self).model_fields)
+        return f"{type(self).__name__}({inside})"
+
+
+class Filler(Record):
+    """What fills a seam: plain settings here, torch code only when `build` is called."""
+
+    kind: ClassVar[str] = ""
+
+    def build(self, ctx: Any) -> Any:
+        """Make the working part. Every filler that is put into a run defines it."""
+        raise TypeError(f"{type(self).__name__} describes a seam and cannot be built itself")
+
+    def hashes(self) -> dict[str, str]:
+        """Names and hashes of the files this part reads: they enter the key of the run."""
+        return {}
+
+    def __str__(self) -> str:
+        inside = ", ".join(f"{name}={getattr(self, name)}" for name in type(self).model_fields)
+        return f"{self.kind}({inside})" if inside else self.kind
+
+
+def tree(value: Any) -> Any:
+    """Plain data (dicts, lists, numbers, words) that says everything about `value`; fillers carry their kind."""
+    if isinstance(value, Record):
+        plain = {name: tree(getattr(value, name)) for name in type(value).model_fields}
+        return {"kind": value.kind, **plain} if isinstance(value, Filler) else plain
+    if isinstance(value, tuple | list):
+        return [tree(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): tree(item) for name, item in value.items()}
+    return value

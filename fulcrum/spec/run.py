@@ -1,0 +1,171 @@
+"""RunSpec: the one frozen tree that decides everything scientific about a run."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
+
+from fulcrum.spec import seam
+from fulcrum.spec.record import Count, Filler, Positive, Record, Share, tree
+
+Dtype = Literal["fp32", "bf16"]
+
+
+class During(Record):
+    """From one share of the budget to another, `path` has this value instead of the run's own."""
+
+    start: Share
+    end: Share
+    path: str
+    value: Any
+
+    @model_validator(mode="after")
+    def _runs(self) -> "During":
+        if not self.start < self.end:
+            raise ValueError(f"a stage must run: it starts at {self.start} and ends at {self.end} of the budget")
+        return self
+
+    @property
+    def name(self) -> str:
+        return f"{self.start:g}-{self.end:g}:{self.path}"
+
+
+class Data(Record):
+    source: SerializeAsAny[seam.Source]
+    caption: SerializeAsAny[seam.Caption]
+    size: Count                                              # pixels on a side
+    stages: tuple[During, ...] = ()                          # a set: kept in one order, so stage levers commute
+
+    @field_validator("stages")
+    @classmethod
+    def _one_order(cls, stages: tuple[During, ...]) -> tuple[During, ...]:
+        unique = {(stage.name, str(stage.value)): stage for stage in stages}
+        ordered = tuple(unique[name] for name in sorted(unique))
+        for i, one in enumerate(ordered):
+            for other in ordered[i + 1:]:
+                if one.path == other.path and one.start < other.end and other.start < one.end:
+                    raise ValueError(f"stages {one.name} and {other.name} give {one.path} two values at the same time")
+        return ordered
+
+
+class Encode(Record):
+    codec: SerializeAsAny[seam.Codec]
+    text: SerializeAsAny[seam.TextEncoder]
+    teachers: tuple[SerializeAsAny[seam.Teacher], ...] = ()
+
+
+class Flow(Record):
+    time: SerializeAsAny[seam.Time]
+    predict: SerializeAsAny[seam.Predict]
+    weight: SerializeAsAny[seam.Weight]
+    drop_text: Share = 0.1                                   # share of captions replaced by the empty prompt
+    noise_scale: Positive = 1.0                              # multiplies eps in training and sampling
+
+
+class Model(Record):
+    width: Count
+    depth: Count
+    heads: Count
+    patch: Count
+    mlp_ratio: Positive = 3.5
+    bottleneck: Count | None = None                          # two linears instead of one for wide patches
+    theta: Positive = 10_000.0
+    route: SerializeAsAny[seam.Route]
+    condition: SerializeAsAny[seam.Condition]
+
+
+class Optim(Record):
+    rule: SerializeAsAny[seam.Rule]
+    lr: Positive
+    clip: Positive = 1.0                                     # largest norm of the gradient
+    warmup: Share = 0.01                                     # share of the budget
+    decay: Share = 0.0                                       # final share of the budget, linear to zero
+    not_finite: Literal["stop", "skip"] = "stop"             # what a non-finite step does
+
+
+class Precision(Record):
+    storage: Dtype = "fp32"
+    compute: Dtype = "fp32"
+    reduce: Dtype = "fp32"
+    optimizer: Dtype = "fp32"
+
+
+class Sample(Record):
+    steps: Count
+    guide: SerializeAsAny[seam.Guide]
+    prompts: SerializeAsAny[seam.Caption]                    # the captions that pictures are drawn from and judged by
+    shift: Positive = 1.0                                    # of the sampling grid
+
+
+class Budget(Record):
+    images: Count                                            # seen in training, repeats counted
+    batch: Count
+
+
+Named = Annotated[tuple[SerializeAsAny[seam.Term], ...], Field(min_length=1)]
+
+
+class RunSpec(Record):
+    data: Data
+    encode: Encode
+    flow: Flow
+    model: Model
+    terms: Named
+    optim: Optim
+    precision: Precision = Precision()
+    average: SerializeAsAny[seam.Average]
+    start: SerializeAsAny[seam.Start]
+    sample: Sample
+    budget: Budget
+
+    @field_validator("terms")
+    @classmethod
+    def _by_name(cls, terms: tuple[seam.Term, ...]) -> tuple[seam.Term, ...]:
+        names = [term.name for term in terms]
+        if len(set(names)) < len(names):
+            raise ValueError(f"every term of the loss needs its own name, found {names}")
+        return tuple(sorted(terms, key=lambda term: term.name))
+
+    @model_validator(mode="after")
+    def _fits(self) -> "RunSpec":
+        """Sizes that cannot work are refused here, before anything is built."""
+        model, data, stride = self.model, self.data, self.encode.codec.stride
+        if model.width % model.heads:
+            raise ValueError(f"model.width {model.width} cannot be divided among model.heads {model.heads}")
+        if (model.width // model.heads) % 4:
+            raise ValueError(f"a head is {model.width // model.heads} wide; two rotary axes need a multiple of 4")
+        unit = stride * model.patch
+        sizes = {data.size} | {stage.value for stage in data.stages if stage.path == "data.size"}
+        for size in sorted(sizes):
+            if size % unit:
+                raise ValueError(f"data.size {size} is not a multiple of {unit} "
+                                 f"(codec stride {stride} x patch {model.patch})")
+        if self.budget.images < self.budget.batch:
+            raise ValueError(f"budget.images {self.budget.images} is less than one batch of {self.budget.batch}")
+        return self
+
+    @property
+    def tokens(self) -> int:
+        """Image tokens of one sample at the run's own size."""
+        return (self.data.size // (self.encode.codec.stride * self.model.patch)) ** 2
+
+    def fillers(self) -> list[Filler]:
+        """Every filler in the run, staged ones included."""
+        found: list[Filler] = []
+
+        def visit(value: Any) -> None:
+            if isinstance(value, Filler):
+                found.append(value)
+            if isinstance(value, Record):
+                for name in type(value).model_fields:
+                    visit(getattr(value, name))
+            elif isinstance(value, tuple):
+                for item in value:
+                    visit(item)
+
+        visit(self)
+        return found
+
+    def plain(self) -> dict[str, Any]:
+        """The run as plain data, for files and hashes."""
+        whole: dict[str, Any] = tree(self)
+        return whole

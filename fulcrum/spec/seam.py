@@ -1,0 +1,73 @@
+"""The seams: one base record for each named place where runs may differ. Rooms derive their fillers from these."""
+
+from fulcrum.spec.record import Count, Filler
+
+
+class Source(Filler):
+    """data.source: where samples come from."""
+
+
+class Caption(Filler):
+    """data.caption: which text a sample gets."""
+
+
+class Codec(Filler):
+    """encode.codec: pixels to what the denoiser sees, and back."""
+
+    stride: Count
+    channels: Count
+
+
+class TextEncoder(Filler):
+    """encode.text: prompts to token embeddings with a mask."""
+
+    width: Count
+
+
+class Teacher(Filler):
+    """encode.teachers: frozen vision features by name."""
+
+    name: str
+
+
+class Time(Filler):
+    """flow.time: a uniform number to the time of a sample."""
+
+
+class Predict(Filler):
+    """flow.predict: what the network's output means."""
+
+
+class Weight(Filler):
+    """flow.weight: how much a time counts in the loss."""
+
+
+class Route(Filler):
+    """model.route: which tokens a span of blocks sees."""
+
+
+class Condition(Filler):
+    """model.condition: what is added to the time vector."""
+
+
+class Term(Filler):
+    """terms: one addend of the loss, known by its name."""
+
+    name: str
+    weight: float
+
+
+class Rule(Filler):
+    """optim.rule: how gradients become updates."""
+
+
+class Average(Filler):
+    """average: which average of the weights is drawn and measured with."""
+
+
+class Start(Filler):
+    """start: the weights a run begins from."""
+
+
+class Guide(Filler):
+    """sample.guide: how the prompt steers sampling."""

@@ -1,0 +1,18 @@
+"""What should only change speed: device, threads, compilation, processes. Outside the key, recorded in checkpoints."""
+
+from typing import Literal
+
+from fulcrum.spec.record import Count, Record
+
+
+class System(Record):
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: Count = 1                 # OpenMP threads of this process; one per process when cells run side by side
+    compile: bool = False              # compile each block; one graph serves them all
+    microbatch: Count | None = None    # rows per backward pass; None = the whole batch
+    recompute: bool = False            # activation checkpointing of the blocks
+
+    def differences(self, other: "System") -> list[str]:
+        """What differs from `other`, in words, for the note that a resume prints."""
+        return [f"{name}: {getattr(other, name)} -> {getattr(self, name)}" for name in type(self).model_fields
+                if getattr(self, name) != getattr(other, name)]

@@ -1,0 +1,1 @@
+"""Evidence: plans, proofs, paired effects, and verdicts that may be inconclusive."""

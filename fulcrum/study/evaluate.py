@@ -1,0 +1,127 @@
+"""Evaluation of a run: held-out prompts drawn and measured, and the loss at fixed times and noises.
+
+B pictures.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fulcrum.encode.cache import Cache
+from fulcrum.encode.encode import Encoder
+from fulcrum.encode.judge import load_features, load_judge
+from fulcrum.encode.shipped import asset_hash
+from fulcrum.flow.draw import Draws
+from fulcrum.flow.fillers import CFG, UniformTime
+from fulcrum.measure.card import Measured, Sampling
+from fulcrum.measure.reference import load_or_build
+from fulcrum.measure.suite import Pictures, Suite
+from fulcrum.measure.validation import TimeBin, ValidationLoss
+from fulcrum.spec.edit import canonical, digest, put
+from fulcrum.spec.run import RunSpec
+from fulcrum.spec.system import System
+from fulcrum.train.build import Context, build
+from fulcrum.train.paint import BATCH, Painter
+
+REFERENCE = 4096                                             # real pictures that generated ones are held against
+VALIDATION = 512                                             # held-out pictures of the validation loss
+BINS = 4                                                     # of time
+SEED = 20_260                                                # of all evaluation draws: the same for every run
+
+
+class Prompts(NamedTuple):
+    """Held-out scenes: what to draw, and what must then be seen."""
+
+    texts: list[str]
+    scenes: Any
+
+    @property
+    def hash(self) -> str:
+        return digest(self.texts)[:16]
+
+
+def _source(run: RunSpec, split: str, count: int) -> Any:
+    """Another split of the run's own world, in the real domain, whatever the run trains on."""
+    source = run.data.source.model_copy(update={"split": split, "domain": "real", "count": count})
+    return source.build(Context(run, 0, System()))
+
+
+def prompts(run: RunSpec, count: int) -> Prompts:
+    """Captions of the reference scenes, in the style that the run is evaluated with."""
+    source = _source(run, "reference", max(count, REFERENCE))
+    index = np.arange(count)
+    scenes = source.scenes(index)
+    return Prompts(run.sample.prompts.build(None).prompts(scenes, index), scenes)
+
+
+def suite(run: RunSpec, cache: Path) -> Suite:
+    """The metrics against the real reference pictures at the run's size; the reference is computed once and kept."""
+    source, features, judge = _source(run, "reference", REFERENCE), load_features(), load_judge()
+
+    def batches() -> Iterator[Tensor]:
+        for first in range(0, REFERENCE, 512):
+            yield torch.from_numpy(source.read(np.arange(first, first + 512)).images)
+
+    extractor = asset_hash("features")
+    reference = load_or_build(cache / "reference", batches(), features.features, source=source.fingerprint(),
+                              extractor=extractor, count=REFERENCE)
+    return Suite(features.features, judge, reference, extractor=extractor, judged_by=asset_hash("judge"),
+                 resize="antialiased to 32 px")
+
+
+def measure(run: RunSpec, painter: Painter, cache: Path, count: int,
+            progress: Callable[[int], None] | None = None) -> dict[str, Measured]:
+    """Draw `count` held-out prompts and measure them."""
+    wanted = prompts(run, count)
+    guide = run.sample.guide
+    sampling = Sampling(sampler=f"euler, shift {run.sample.shift:g}", steps=run.sample.steps,
+                        guidance=guide.scale if isinstance(guide, CFG) else None, prompts=wanted.hash,
+                        noise=f"keyed by (seed {SEED}, image index)")
+
+    def batches() -> Iterator[Pictures]:
+        first = 0
+        for images in painter.pictures(wanted.texts, SEED):
+            index = np.arange(first, first + len(images))
+            yield Pictures(images, index, wanted.scenes.take(index).grid())
+            first += len(images)
+            if progress:
+                progress(first)
+
+    return suite(run, cache).measure(batches(), sampling, count)
+
+
+class Held:
+    """The loss on held-out pictures, each with its own fixed time and noise; looks at weights, never changes them."""
+
+    def __init__(self, run: RunSpec, codec: Any, text: Any, cache: Path) -> None:
+        self.run = put(run, "data.stages", ())
+        source, chooser = _source(run, "validation", VALIDATION), run.sample.prompts.build(None)
+        encoder = Encoder(source, chooser, SEED, codec, text, Cache(cache), None)
+        side = run.data.size // run.encode.codec.stride
+        draws = Draws(seed=SEED, time=UniformTime().build(None), shape=(run.encode.codec.channels, side, side),
+                      drop_text=0.0, noise_scale=run.flow.noise_scale)
+        self.parts = [(encoder.at(first, BATCH), draws.at(first, BATCH)) for first in range(0, VALIDATION, BATCH)]
+        self.step = build(self.run, 0)                       # an eager copy: the trained one is left alone
+        self.about = {"latents": digest(run.encode.codec)[:16], "objective": canonical(run.flow.predict),
+                      "pictures": source.fingerprint()[:16] + "/" + canonical(run.sample.prompts), "draws": f"seed {SEED}"}
+
+    @torch.no_grad()
+    def loss(self, weights: Mapping[str, Tensor]) -> ValidationLoss:
+        self.step.backbone.load_state_dict(dict(weights))
+        found, times = [], []
+        for batch, draw in self.parts:
+            view = self.step.look(batch, draw)
+            found.append((view.v - view.target).square().flatten(1).mean(1))
+            times.append(draw.t)
+        losses, t = torch.cat(found).double(), torch.cat(times)
+        edges = torch.linspace(0, 1, BINS + 1).tolist()
+        bins = []
+        for low, high in zip(edges, edges[1:], strict=False):
+            inside = (t >= low) & ((t < high) | (high == 1.0))
+            bins.append(TimeBin(low=low, high=high, n=int(inside.sum()), loss=float(losses[inside].mean())))
+        return ValidationLoss(n=len(losses), loss=float(losses.mean()), sd=float(losses.std()), bins=tuple(bins),
+                              **self.about)

@@ -1,0 +1,159 @@
+"""The runner: cells side by side in worker processes; finished ones are never run again, lost ones are."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import Empty, Queue
+from typing import NamedTuple
+
+from fulcrum.spec.errors import RunFailed
+from fulcrum.spec.system import System
+from fulcrum.study.cell import Cell, finished
+
+ATTEMPTS = 3                                                 # a cell whose worker was lost this often has failed
+
+
+class Board:
+    """What is known of every cell, shared between lanes and the page."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.cells, self.lock = list(cells), threading.Lock()
+        self.state = {cell.key: "waiting" for cell in cells}
+        self.error: dict[str, str] = {}
+        self.seconds: list[float] = []                       # of cells that ran in this session
+
+    def mark(self, cell: Cell, state: str, error: str = "") -> None:
+        with self.lock:
+            self.state[cell.key] = state
+            if error:
+                self.error[cell.key] = error
+
+    def count(self, state: str) -> int:
+        with self.lock:
+            return sum(value == state for value in self.state.values())
+
+    def seconds_left(self, lanes: int) -> float | None:
+        """From the cells that ran here; None before the first."""
+        if not self.seconds:
+            return None
+        typical = sorted(self.seconds)[len(self.seconds) // 2]
+        return typical * (self.count("waiting") + 0.5 * self.count("running")) / lanes
+
+
+class Work(NamedTuple):
+    """What every worker must know."""
+
+    out: Path
+    system: System
+    samples: int
+    files: tuple[Path, ...]
+    user_files: dict[str, str]
+
+    def setup(self) -> str:
+        return json.dumps({"out": str(self.out), "system": self.system.model_dump(), "samples": self.samples,
+                           "files": [str(path) for path in self.files], "user_files": self.user_files})
+
+
+class Lane(threading.Thread):
+    """One worker process and the cells it is given."""
+
+    def __init__(self, work: Work, board: Board, queue: "Queue[Cell]", stop: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.work, self.board, self.queue, self.stopped = work, board, queue, stop
+        self.process: subprocess.Popen[str] | None = None
+
+    def run(self) -> None:
+        while not self.stopped.is_set():
+            try:
+                cell = self.queue.get_nowait()
+            except Empty:
+                break
+            self.board.mark(cell, "running")
+            begun = time.monotonic()
+            for attempt in range(1, ATTEMPTS + 1):
+                if self._ask(cell):
+                    break
+                if self.stopped.is_set():
+                    return
+                if attempt == ATTEMPTS:
+                    self.board.mark(cell, "failed", f"its worker was lost {ATTEMPTS} times")
+            if self.board.state[cell.key] == "done":
+                self.board.seconds.append(time.monotonic() - begun)
+        self.close()
+
+    def _ask(self, cell: Cell) -> bool:
+        """True when the worker answered, well or not; False when it was lost."""
+        process = self._worker()
+        assert process.stdin is not None and process.stdout is not None
+        asked = {"arm": cell.arm, "seed": cell.seed, "run": cell.run.plain(), "phrase": cell.phrase, "key": cell.key}
+        try:
+            process.stdin.write(json.dumps(asked) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except OSError:
+            line = ""
+        if not line:
+            process.wait()
+            self.process = None
+            return False
+        answer = json.loads(line)
+        self.board.mark(cell, "done" if answer["ok"] else "failed",
+                        "" if answer["ok"] else f"{answer['error']}\n{answer['hint']}")
+        return True
+
+    def _worker(self) -> "subprocess.Popen[str]":
+        if self.process is None or self.process.poll() is not None:
+            threads = str(self.work.system.threads)
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "fulcrum.study.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}, start_new_session=True)
+            assert self.process.stdin is not None
+            self.process.stdin.write(self.work.setup() + "\n")
+        return self.process
+
+    def close(self, grace: float = 30.0) -> None:
+        """Let the worker go; one that is training saves its cell first."""
+        if self.process is not None and self.process.poll() is None:
+            if self.stopped.is_set():
+                self.process.terminate()
+            elif self.process.stdin is not None:
+                self.process.stdin.close()
+            try:
+                self.process.wait(grace)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+
+
+def run_all(cells: Sequence[Cell], work: Work, lanes: int, tick: Callable[[Board], None], every: float = 2.0) -> Board:
+    """Run what is not finished; `tick` is called now and then with the state of things, and at the end."""
+    board, queue, stop = Board(cells), Queue[Cell](), threading.Event()
+    for cell in cells:
+        if finished(work.out, cell.key, work.samples) is not None:
+            board.mark(cell, "done")
+        else:
+            queue.put(cell)
+    workers = [Lane(work, board, queue, stop) for _ in range(min(lanes, max(queue.qsize(), 1)))]
+    for lane in workers:
+        lane.start()
+    try:
+        while any(lane.is_alive() for lane in workers):
+            tick(board)
+            deadline = time.monotonic() + every
+            while time.monotonic() < deadline and any(lane.is_alive() for lane in workers):
+                time.sleep(0.1)
+    except BaseException:
+        stop.set()
+        for lane in workers:
+            lane.close()
+        raise
+    tick(board)
+    if board.error:
+        first = next(iter(board.error.values()))
+        raise RunFailed(f"{len(board.error)} of {len(cells)} cells failed: {first.splitlines()[0]}",
+                        "finished cells are kept; the same command runs only the others again")
+    return board

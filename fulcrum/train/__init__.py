@@ -1,0 +1,1 @@
+"""The run: build, step, loop, state, checkpoints, observers."""

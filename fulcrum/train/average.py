@@ -1,0 +1,56 @@
+"""Averages of the weights: none, or an exponential moving average in fp32."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+
+class LastWeights:
+    """No average: the model draws with the weights it has."""
+
+    def start(self, model: nn.Module) -> None:
+        pass
+
+    def update(self, model: nn.Module) -> None:
+        pass
+
+    def weights(self, model: nn.Module) -> dict[str, Tensor]:
+        return {name: value.detach() for name, value in model.state_dict().items()}
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        if state:
+            raise ValueError("this run keeps no average, but the checkpoint holds one")
+
+
+class MovingAverage:
+    """m <- decay m + (1 - decay) w, every few steps; begins as the first weights it sees."""
+
+    def __init__(self, decay: float, every: int) -> None:
+        self.decay, self.every, self.steps = decay, every, 0
+        self.mean: dict[str, Tensor] = {}
+
+    def start(self, model: nn.Module) -> None:
+        self.mean = {name: value.detach().float().clone() for name, value in model.state_dict().items()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        self.steps += 1
+        if self.steps % self.every == 0:
+            for name, value in model.state_dict().items():
+                self.mean[name].lerp_(value.detach().float(), 1 - self.decay)
+
+    def weights(self, model: nn.Module) -> dict[str, Tensor]:
+        return dict(self.mean)
+
+    def state(self) -> dict[str, Tensor]:
+        return {**self.mean, "_steps": torch.tensor(self.steps)}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        if set(state) != {*self.mean, "_steps"}:
+            raise ValueError("the averaged weights of the checkpoint are not those of this model")
+        self.steps = int(state["_steps"])
+        self.mean = {name: state[name].clone() for name in self.mean}

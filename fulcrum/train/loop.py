@@ -1,0 +1,75 @@
+"""The loop: verbs, top to bottom. It knows no lever, no file and no screen; observers look, they never touch."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fulcrum.dist.reduce import clip
+from fulcrum.loss.term import Losses
+from fulcrum.spec.errors import RunFailed
+from fulcrum.train.build import Built
+from fulcrum.train.state import State
+
+
+class Look(NamedTuple):
+    """What observers see of a step."""
+
+    built: Built
+    state: State
+    losses: Losses
+    norm: Tensor                                             # of the gradient, before clipping
+    rate: float                                              # the learning rate's multiplier
+
+
+Observer = Callable[[Look], None]
+
+
+def train(built: Built, state: State, observers: Iterable[Observer], stop: Callable[[], bool]) -> State:
+    """Train from `state` to the end of the budget, or until `stop` says so."""
+    run, step, optimizer = built.run, built.step, built.optimizer
+    while state.images < run.budget.images and not stop():
+        begun = time.perf_counter()
+        losses = _gradients(built, state)
+        norm = clip(step.parameters(), run.optim.clip)
+        finite = _finite(losses, norm, state, run.optim.not_finite)
+        rate = built.schedule(state.images, run.budget.batch)
+        if finite:
+            optimizer.step(rate, watch=built.watches(state))
+            built.average.update(step.backbone)
+        optimizer.zero_grad()
+        state = state.advance(run.budget.batch, time.perf_counter() - begun, skipped=not finite)
+        for look in observers:
+            look(Look(built, state, losses, norm, rate))
+    return state
+
+
+def _gradients(built: Built, state: State) -> Losses:
+    """Forward and backward over the batch in one or more parts; the parts add up to the same mean."""
+    total, batch = built.run.budget.batch, None
+    rows = built.system.microbatch or total
+    summed: Losses | None = None
+    for first in range(0, total, rows):
+        batch, draw = built.feed.at(state.images + first, min(rows, total - first))
+        losses = built.step(batch, draw, built.weights(state.images))
+        share = len(batch.x0) / total
+        (losses.total * share).backward()
+        part = Losses(losses.total.detach() * share, {name: value * share for name, value in losses.parts.items()})
+        summed = part if summed is None else Losses(
+            summed.total + part.total, {name: summed.parts[name] + value for name, value in part.parts.items()})
+    assert summed is not None
+    return summed
+
+
+def _finite(losses: Losses, norm: Tensor, state: State, policy: str) -> bool:
+    """Before the optimizer, not after: a bad step must not reach the weights."""
+    if bool(torch.isfinite(losses.total)) and bool(torch.isfinite(norm)):
+        return True
+    if policy == "skip":
+        return False
+    parts = ", ".join(f"{name} {float(value):g}" for name, value in losses.parts.items())
+    raise RunFailed(f"the step at {state.images} images is not finite: {parts}, gradient norm {float(norm):g}",
+                    "the weights are still good and the last checkpoint stands; lower optim.lr, or leave such steps out "
+                    "with --set optim.not_finite=skip")

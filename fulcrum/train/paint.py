@@ -1,0 +1,59 @@
+"""Pictures from weights: prompts and keyed noises through the denoiser, the sampler and the codec.
+
+B pictures, C channels, h, w latent rows and columns, H, W pixels.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fulcrum.flow import keyed
+from fulcrum.flow.sample import euler
+from fulcrum.spec.run import RunSpec
+from fulcrum.spec.system import System
+from fulcrum.train.build import Context, build
+
+BATCH = 128                                                  # pictures at a time; no picture depends on it
+
+
+class Painter:
+    """Draws with given weights. Each picture has its own noise, keyed by (seed, its index)."""
+
+    def __init__(self, run: RunSpec, weights: Mapping[str, Tensor], codec: Any, text: Any,
+                 system: System | None = None) -> None:
+        self.run, self.codec, self.text = run, codec, text
+        self.system = (system or System()).model_copy(update={"recompute": False, "compile": False})
+        step = build(run, 0, self.system)
+        step.backbone.load_state_dict(dict(weights))
+        self.backbone, self.predict = step.backbone.eval().requires_grad_(False), step.predict
+        self.guide = run.sample.guide.build(Context(run, 0, self.system))
+
+    @torch.no_grad()
+    def latents(self, prompts: Sequence[str], seed: int, index: np.ndarray) -> Tensor:
+        """(B, C, h, w) for B prompts; `index` (B,) chooses the noises."""
+        side = self.run.data.size // self.run.encode.codec.stride
+        noise = keyed.normal(seed, "sample", index, (self.run.encode.codec.channels, side, side))
+        noise = noise * self.run.flow.noise_scale
+        emb, mask = self.text.encode(list(prompts))
+        empty, seen = self.text.encode([""])
+        read = {True: self.backbone.read_text((emb, mask)),
+                False: self.backbone.read_text((empty.expand(len(prompts), -1, -1), seen.expand(len(prompts), -1)))}
+
+        def denoise(x_t: Tensor, t: Tensor, with_prompt: bool) -> Tensor:
+            pred = self.backbone(x_t, t, read[with_prompt]).pred
+            v: Tensor = self.predict.to_v(pred, x_t, t)
+            return v
+
+        return euler(lambda x, t: self.guide(denoise, x, t), noise, self.run.sample.steps, self.run.sample.shift)
+
+    def pictures(self, prompts: Sequence[str], seed: int, index: np.ndarray | None = None) -> Iterator[Tensor]:
+        """uint8 pictures (B, 3, H, W), a batch at a time."""
+        index = np.arange(len(prompts)) if index is None else index
+        for first in range(0, len(prompts), BATCH):
+            rows = slice(first, first + BATCH)
+            with torch.no_grad():
+                pixels = self.codec.decode(self.latents(prompts[rows], seed, index[rows]))
+            yield ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)

@@ -1,0 +1,177 @@
+"""A training session: open the folder, go on from where it stands, train, save, and say how to go on."""
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from fulcrum.spec.edit import key
+from fulcrum.spec.errors import BadInput, RunFailed
+from fulcrum.spec.run import RunSpec
+from fulcrum.spec.system import System
+from fulcrum.train import checkpoint
+from fulcrum.train.build import Built, assemble
+from fulcrum.train.checkpoint import Checkpoint, weights_hash
+from fulcrum.train.fillers import Trunk
+from fulcrum.train.folder import RunFolder, claim, open_folder, write_json
+from fulcrum.train.loop import Look, Observer, train
+from fulcrum.train.state import State
+from fulcrum.train.watch import Every, Progress, Recorder
+
+SAVES = 10                                                   # checkpoints per budget
+SAVE_SECONDS = 60.0                                          # and at least this often
+
+
+class Order(NamedTuple):
+    """What a session is asked to do."""
+
+    run: RunSpec
+    seed: int
+    phrase: str
+    out: Path
+    system: System
+    user_files: Mapping[str, str] = {}
+    quiet: bool = False
+    label: str = "training"
+
+
+class Interrupted(RunFailed):
+    """Stopped by Ctrl-C or SIGTERM after saving."""
+
+
+def perform(order: Order, say: Callable[[str], None],
+            observers: Callable[[Built, RunFolder, State], list[Observer]] | None = None) -> dict[str, Any]:
+    """Train a run to its end and return its result; a finished one is returned as it is."""
+    folder = open_folder(order.out, order.run, order.seed, order.phrase, order.user_files)
+    with claim(folder):
+        finished = folder.result()
+        if finished is not None:
+            say(f"{folder.path} is finished already; nothing was run")
+            return finished
+        built = assemble(order.run, order.seed, order.system, order.out / "cache", _start(order), say)
+        state = resume(built, folder, say)
+        state = _train(order, built, folder, state, observers)
+        result = conclude(order, built, folder, state)
+    return result
+
+
+def _train(order: Order, built: Built, folder: RunFolder, state: State,
+           observers: Callable[[Built, RunFolder, State], list[Observer]] | None) -> State:
+    asked: list[int] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+
+    saver = Saver(order, folder)
+    stretch = max(order.run.budget.images // SAVES, order.run.budget.batch)
+    watching: list[Observer] = [Recorder(folder.record, state.images), Progress(order.label, state.images, order.quiet),
+                                *(observers(built, folder, state) if observers else []),
+                                Every(stretch, saver.save, state.images), saver]
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)} if _main_thread() else {}
+    try:
+        state = train(built, state, watching, stop=lambda: bool(asked))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if asked and state.images < order.run.budget.images:
+        saver.keep(built, state)
+        raise Interrupted(f"stopped at {state.images:,} of {order.run.budget.images:,} images; everything is saved",
+                          f'go on with: fulcrum train "{order.phrase}" --seed {order.seed} --out {order.out}')
+    return state
+
+
+def _main_thread() -> bool:
+    import threading
+    return threading.current_thread() is threading.main_thread()
+
+
+class Saver:
+    """Saves checkpoints: on request, and whenever the last one is a minute old."""
+
+    def __init__(self, order: Order, folder: RunFolder) -> None:
+        self.order, self.folder, self.last = order, folder, time.monotonic()
+
+    def __call__(self, look: Look) -> None:
+        if time.monotonic() - self.last > SAVE_SECONDS:
+            self.save(look)
+
+    def save(self, look: Look) -> None:
+        if look.state.images < look.built.run.budget.images:  # the end is saved once, by `conclude`
+            self.keep(look.built, look.state)
+
+    def keep(self, built: Built, state: State) -> None:
+        parts = {"model": built.step.state_dict(), "optimizer": built.optimizer.state(), "average": built.average.state()}
+        about = {"key": self.folder.path.name, "state": state._asdict(), "system": built.system.model_dump()}
+        checkpoint.save(self.folder.checkpoints, state.images, Checkpoint(parts, about))
+        self.last = time.monotonic()
+
+
+def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State:
+    """Put the newest good checkpoint into the built run; a new run begins at zero."""
+    found = checkpoint.newest(folder.checkpoints, say)
+    if found is None:
+        return State()
+    if found.about["key"] != folder.path.name:
+        raise BadInput(f"the checkpoint under {folder.path} belongs to the run {found.about['key']}",
+                       "checkpoints cannot be moved between runs; start from its weights instead")
+    saved = System(**found.about["system"])
+    if built.system != saved:
+        say("resuming under another system, so results may differ in the last bits: "
+            + "; ".join(built.system.differences(saved)))
+    built.step.load_state_dict(found.parts["model"])
+    built.optimizer.load(found.parts["optimizer"])
+    built.average.load(found.parts["average"])
+    state = State(**found.about["state"])
+    say(f"resumed at {state.images:,} images")
+    return state
+
+
+def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dict[str, Any]:
+    """The last checkpoint and the result, in this order: a result stands for a run that can be used."""
+    Saver(order, folder).keep(built, state)
+    result = {"run": str(folder.path), "key": folder.path.name, "seed": order.seed, "phrase": order.phrase,
+              "images": state.images, "skipped": state.skipped,
+              "weights_sha256": weights_hash(built.average.weights(built.step.backbone)),
+              "seconds": round(state.seconds, 3), "images_per_second": round(state.images / max(state.seconds, 1e-9), 2)}
+    write_json(folder.path / "result.json", result)
+    return result
+
+
+def _start(order: Order) -> dict[str, Any] | None:
+    """The weights of the trunk that a run starts from, checked against the hash in its description."""
+    start = order.run.start
+    if not isinstance(start, Trunk):
+        return None
+    weights = trained_weights(RunFolder(order.out / start.run))
+    found = weights_hash(weights)
+    if found != start.weights_sha256:
+        raise BadInput(f"the run {start.run} holds other weights ({found[:12]}) than this run starts from "
+                       f"({start.weights_sha256[:12]})", "train the trunk again, or start from what it holds now")
+    return weights
+
+
+def trained_weights(folder: RunFolder) -> dict[str, Any]:
+    """The denoiser's weights of the newest checkpoint, averaged if the run keeps an average."""
+    if not folder.path.is_dir():
+        raise BadInput(f"there is no run at {folder.path}", "list the runs with: fulcrum runs list")
+    found = checkpoint.listing(folder.checkpoints)
+    if not found:
+        raise BadInput(f"the run {folder.path.name} has no checkpoint yet", "train it first")
+    parts = checkpoint.load(found[-1]).parts
+    if parts.get("average"):
+        return {name: value for name, value in parts["average"].items() if not name.startswith("_")}
+    prefix = "backbone."
+    return {name.removeprefix(prefix): value for name, value in parts["model"].items() if name.startswith(prefix)}
+
+
+def extended(order: Order, images: int) -> RunSpec:
+    """A finished run goes on as a new run that starts from its weights: budgets are part of the key."""
+    from fulcrum.spec.edit import put
+    trunk = RunFolder(order.out / key(order.run, order.seed, order.user_files))
+    result = trunk.result()
+    if result is None:
+        raise BadInput(f"{trunk.path} is not finished", "finish it first, then extend it")
+    start = Trunk(run=trunk.path.name, weights_sha256=result["weights_sha256"])
+    return put(put(order.run, "start", start), "budget.images", images)

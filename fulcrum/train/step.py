@@ -1,0 +1,35 @@
+"""One step: a pure function of a batch and a draw. The root that gets sharded; everything differentiable is in here."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from fulcrum.encode.encode import Batch
+from fulcrum.flow import path
+from fulcrum.flow.draw import Draw
+from fulcrum.loss.term import Losses, View, weigh
+
+
+class Step(nn.Module):
+    """losses = step(batch, draw). `weights` says which terms are on and how much they count; None = the run's own."""
+
+    def __init__(self, backbone: nn.Module, predict: Any, terms: Mapping[str, nn.Module],
+                 weights: Mapping[str, float]) -> None:
+        super().__init__()
+        self.backbone, self.predict = backbone, predict
+        self.terms, self.weights = nn.ModuleDict(terms), dict(weights)
+        self.taps = tuple(sorted({layer for term in terms.values() for layer in getattr(term, "taps", ())}))
+
+    def forward(self, batch: Batch, draw: Draw, weights: Mapping[str, float | Tensor] | None = None) -> Losses:
+        weights = self.weights if weights is None else weights
+        view = self.look(batch, draw)
+        return weigh({name: self.terms[name](view) for name in weights}, weights)
+
+    def look(self, batch: Batch, draw: Draw) -> View:
+        """Prediction and target of every sample, as the terms see them."""
+        x_t = path.mix(batch.x0, draw.eps, draw.t)
+        out = self.backbone(x_t, draw.t, batch.text.with_dropped(draw.drop_text), keep=draw.keep, taps=self.taps)
+        v, x = self.predict.to_v(out.pred, x_t, draw.t), self.predict.to_x(out.pred, x_t, draw.t)
+        target = self.predict.to_v(self.predict.ideal(batch.x0, draw.eps), x_t, draw.t)
+        return View(batch, draw, v=v, target=target, x=x, taps=out.taps)

@@ -1,0 +1,101 @@
+"""Observers: they look at a run and write down, show or save; they never touch it."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from fulcrum.optim.storage import stalled_share
+from fulcrum.train.loop import Look
+
+RECORD_EVERY = 10                                            # steps between two lines of the record
+
+
+class Recorder:
+    """record.jsonl: one line every few steps; a resumed run drops the lines that it will write again."""
+
+    def __init__(self, path: Path, from_images: int, every: int = RECORD_EVERY) -> None:
+        self.path, self.every = path, every
+        kept = []
+        if path.exists():
+            for line in path.read_text().splitlines():
+                try:
+                    if json.loads(line)["images"] <= from_images:
+                        kept.append(line)
+                except (ValueError, KeyError, TypeError):
+                    continue                                 # a line cut off by a kill: it will be written again
+        aside = path.with_suffix(".aside")
+        aside.write_text("".join(line + "\n" for line in kept))
+        aside.replace(path)
+        self.stream: TextIO = path.open("a")
+        self.sum, self.count = 0.0, 0
+
+    def __call__(self, look: Look) -> None:
+        run = look.built.run
+        self.sum, self.count = self.sum + float(look.losses.total), self.count + 1
+        last = look.state.images >= run.budget.images
+        if (look.state.images // run.budget.batch) % self.every and not last:
+            return
+        line: dict[str, Any] = {
+            "images": look.state.images, "loss": round(self.sum / self.count, 6), "gradient_norm": float(look.norm),
+            "rate": look.rate, "seconds": round(look.state.seconds, 3), "skipped": look.state.skipped,
+            "parts": {name: float(value) for name, value in look.losses.parts.items()}}
+        if look.built.optimizer.stalled is not None:
+            line["stalled"] = round(stalled_share(look.built.optimizer.stalled), 5)
+        self.write(line)
+        self.sum, self.count = 0.0, 0
+
+    def write(self, line: dict[str, Any]) -> None:
+        self.stream.write(json.dumps(line) + "\n")
+        self.stream.flush()
+
+
+class Progress:
+    """One line on stderr with what is left: rewritten on a screen, now and then in a log."""
+
+    def __init__(self, label: str, start_images: int, quiet: bool = False) -> None:
+        self.label, self.start_images, self.quiet = label, start_images, quiet
+        self.begun = self.shown = time.monotonic()
+        self.screen = sys.stderr.isatty()
+        self.loss = 0.0
+
+    def __call__(self, look: Look) -> None:
+        if self.quiet:
+            return
+        total, images = look.built.run.budget.images, look.state.images
+        loss = float(look.losses.total)
+        self.loss = loss if not self.loss else 0.95 * self.loss + 0.05 * loss
+        now, last = time.monotonic(), images >= total
+        if not last and now - self.shown < (0.5 if self.screen else 15.0):
+            return
+        self.shown = now
+        speed = (images - self.start_images) / max(now - self.begun, 1e-9)
+        text = (f"{self.label}: {min(images, total):,} of {total:,} images, loss {self.loss:.4f}, {speed:,.0f} images/s, "
+                f"{clock((total - images) / speed) if speed else '?'} left")
+        end = "\n" if last or not self.screen else ""
+        print(f"\r\x1b[2K{text}" if self.screen else text, end=end, file=sys.stderr, flush=True)
+
+
+class Every:
+    """Call `act` whenever another stretch of images was seen, and at the end if asked."""
+
+    def __init__(self, images: int, act: Callable[[Look], None], from_images: int = 0, at_end: bool = False) -> None:
+        self.images, self.act, self.at_end = images, act, at_end
+        self.next = (from_images // images + 1) * images
+
+    def __call__(self, look: Look) -> None:
+        over = look.state.images >= look.built.run.budget.images
+        if look.state.images >= self.next or (over and self.at_end):
+            self.next = (look.state.images // self.images + 1) * self.images
+            self.act(look)
+
+
+def clock(seconds: float) -> str:
+    seconds = max(0, round(seconds))
+    if seconds < 60:
+        return f"{seconds} s"
+    return f"{seconds // 60} min {seconds % 60:02d} s" if seconds < 3600 else f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
+
+

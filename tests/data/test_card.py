@@ -1,0 +1,35 @@
+"""The data card: plain data that would betray an overlap, and a sheet to look at."""
+import json
+
+import numpy as np
+from PIL import Image
+
+from fulcrum.data import card as card_module
+from fulcrum.data.caption import Chooser
+from fulcrum.data.card import contact_sheet, data_card
+from fulcrum.data.source import WorldSource
+from fulcrum.data.world.scene import scenes
+
+SOURCES = [WorldSource("train", "synthetic", 16, 900), WorldSource("validation", "real", 16, 300)]
+
+
+def test_the_card_states_counts_hashes_and_proportions():
+    card = json.loads(json.dumps(data_card(SOURCES, Chooser(("long", "short"), (3, 1)))))
+    assert [s["count"] for s in card["sources"]] == [900, 300]
+    assert card["sources"][0]["fingerprint"] == SOURCES[0].fingerprint()
+    assert card["overlap"] == {"shared_descriptions": {"train and validation": 0}, "disjoint": True}
+    assert card["captions"] == {"long": 0.75, "short": 0.25}
+    for shares in card["sources"][0]["proportions"].values():
+        assert abs(sum(shares.values()) - 1) < 0.001
+
+
+def test_the_card_would_betray_an_overlap():
+    one = scenes("train", np.arange(20))
+    leaked = card_module.Scenes(**{**one.__dict__, "split": "validation"})
+    assert card_module._overlap([one, leaked])["disjoint"] is False
+
+
+def test_the_contact_sheet_is_a_picture(tmp_path):
+    path = contact_sheet(tmp_path / "new" / "sheet.png", SOURCES, columns=2, size=64)
+    with Image.open(path) as sheet:
+        assert sheet.width > 2 * 64 and sheet.height > 2 * 64 and len(sheet.getcolors(1 << 20)) > 500

@@ -1,0 +1,176 @@
+"""One rank of a world of two, run as a script by test_two_ranks.py: trains, and writes what it saw.
+
+    python two_ranks.py OUT_DIR     with torchrun's variables in the environment; alone without them
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from fulcrum.dist.deal import Owners
+from fulcrum.dist.reduce import clip, mean, total, whole
+from fulcrum.dist.shard import prepare, sum_gradients
+from fulcrum.dist.start import World, start
+from fulcrum.model.backbone import Backbone, compile_blocks, recompute_blocks
+from fulcrum.model.roles import roles
+from fulcrum.optim import muon as muon_room
+from fulcrum.optim.adamw import AdamW
+from fulcrum.optim.groups import groups
+from fulcrum.optim.muon import Muon, undealt
+from fulcrum.optim.orthogonal import orthogonalise
+from fulcrum.optim.rule import Joint
+from fulcrum.spec.errors import RunFailed
+
+warnings.simplefilter("error")
+warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf")  # Dynamo looks itself
+graphs: list[int] = []      # sizes of what Dynamo handed to the compiler
+ROWS, RULE = 8, {"matrix": "muon", "embed": "adamw", "head": "adamw", "vector": "adamw"}
+
+
+class Toy(nn.Module):
+    """A root like the training step: the model is a child, and the loss is inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Odd on purpose: 61 rows of the MLP and 15 of the head are shared unevenly by two ranks.
+        self.backbone = Backbone(channels=15, patch=1, width=20, depth=2, heads=1, text_width=6, mlp_ratio=3.05)
+
+    def forward(self, x: Tensor, t: Tensor, text: Tensor, mask: Tensor, target: Tensor) -> Tensor:
+        out = self.backbone(x, t, (text, mask))
+        return (out.pred - target).square().flatten(1).mean(1)     # (B,)
+
+
+def initial(name: str, shape: torch.Size) -> Tensor:
+    """Random everywhere, the zero-initialised parts too: a zero gate would hide half of the gradients."""
+    generator = torch.Generator().manual_seed(sum(name.encode()) * 7919)
+    return torch.randn(shape, generator=generator) * 0.2 + (1.0 if name.endswith("norm.weight") else 0.0)
+
+
+def data(step: int) -> list[Tensor]:
+    g = torch.Generator().manual_seed(step)
+    mask = torch.arange(5)[None] < torch.randint(1, 6, (ROWS, 1), generator=g)
+    return [torch.randn(ROWS, 15, 3, 3, generator=g), torch.rand(ROWS, generator=g),
+            torch.randn(ROWS, 5, 6, generator=g), mask, torch.randn(ROWS, 15, 3, 3, generator=g)]
+
+
+def build(world: World, **options) -> Toy:
+    with torch.device("meta"):
+        toy = Toy()
+
+    def traced(graph, inputs):
+        graphs.append(len(graph.graph.nodes))
+        return graph.forward
+
+    given = {"recompute": lambda: recompute_blocks(toy.backbone),
+             "compile": lambda: compile_blocks(toy.backbone, backend=traced)}
+    prepare(toy, toy.backbone.blocks, world, initial, **{key: given[key] for key in options if options[key]})
+    return toy
+
+
+def backward(toy: Toy, world: World, step: int, micro: int = 1) -> Tensor:
+    """Mean loss of the global batch; its gradient in the parameters."""
+    mine = [part[world.rows(ROWS)] for part in data(step)]
+    losses = []
+    for i, chunk in enumerate(zip(*(part.chunk(micro) for part in mine), strict=True)):
+        sum_gradients(toy, i == micro - 1)
+        loss = toy(*chunk).mean() / micro
+        loss.backward()
+        losses.append(loss.detach())
+    return mean(torch.stack(losses).sum(), world)
+
+
+def collect(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}/{name}": whole(tensor).clone() for name, tensor in tensors.items()}
+
+
+def gradients(toy: Toy) -> dict[str, Tensor]:
+    return {name: p.grad for name, p in toy.named_parameters()}
+
+
+def train(world: World, seen: dict[str, Tensor], facts: dict) -> None:
+    """Step one's gradients, then three updates of Muon and AdamW; a reload of the full state into the shards."""
+    toy = build(world)
+    calls: list[list[str]] = []
+
+    def counted(matrices, dtype, steps):
+        calls.append(list(matrices))
+        return orthogonalise(matrices, dtype, steps)
+
+    muon_room.orthogonalise = counted
+    dealt = groups(toy.named_parameters(), roles(toy), RULE)
+    deal = Owners(world) if world.size > 1 else undealt
+    rule = Joint([Muon(dealt["muon"], lr=1e-2, deal=deal), AdamW(dealt["adamw"], lr=1e-2)])
+    seen |= collect("start", dict(toy.named_parameters()))
+    for step in range(3):
+        loss = backward(toy, world, step)
+        if step == 0:
+            facts["loss"] = loss.item()
+            seen |= collect("gradient", gradients(toy))
+        norm = clip(toy.parameters(), 0.05)
+        if step == 0:
+            facts["norm"] = norm.item()
+            facts["clipped"] = clip(toy.parameters(), float("inf")).item()
+        rule.step(watch=True)
+        if step == 0:
+            seen |= collect("weight1", dict(toy.named_parameters()))
+        rule.zero_grad()
+    seen |= collect("weight3", dict(toy.named_parameters()))
+    facts["stalled"] = total(rule.stalled, world).tolist()
+    facts["calls"], facts["matrices"] = calls, list(dealt["muon"])
+    saved = collect("state", rule.state())
+    seen |= saved
+    full = {name.removeprefix("state/"): tensor for name, tensor in saved.items()}
+    rule.load({name: tensor + 1 for name, tensor in full.items()})
+    facts["reloaded"] = all(torch.equal(whole(tensor), full[name] + 1) for name, tensor in rule.state().items())
+    if world.size > 1:
+        facts["local_elements"] = sum(p.to_local().numel() for p in toy.parameters())
+        facts["all_elements"] = sum(p.numel() for p in toy.parameters())
+
+
+def variants(world: World, seen: dict[str, Tensor], facts: dict) -> None:
+    """The gradients of step one again: accumulated, recomputed, compiled."""
+    for name, options, micro in [("accumulated", {}, 2), ("recomputed", {"recompute": True}, 1),
+                                 ("compiled", {"compile": True}, 1), ("both", {"compile": True, "recompute": True}, 1)]:
+        toy = build(world, **options)
+        backward(toy, world, 0, micro)
+        seen |= collect(name, gradients(toy))
+        facts[f"graphs/{name}"] = len(graphs)
+        graphs.clear()
+
+
+def lonely_barrier(world: World, facts: dict) -> None:
+    """Rank 1 does not come: the others must say who is missing, and where."""
+    impatient = World(world.rank, world.size, world.device, timeout=1.0)
+    world.barrier("before the lonely one")
+    if world.first:
+        try:
+            impatient.barrier("saving the checkpoint")
+        except RunFailed as error:
+            facts["barrier"] = str(error)
+
+
+def main(out: Path) -> None:
+    torch.set_num_threads(1)
+    seen: dict[str, Tensor] = {}
+    facts: dict = {}
+    with start(timeout=60.0) as world:
+        facts |= {"rank": world.rank, "size": world.size}
+        train(world, seen, facts)
+        variants(world, seen, facts)
+        if world.size > 1:
+            lonely_barrier(world, facts)
+    facts["left"] = not torch.distributed.is_initialized()
+    name = f"{facts['size']}_{facts['rank']}"
+    save_file({key: tensor.contiguous() for key, tensor in seen.items()}, out / f"{name}.safetensors")
+    (out / f"{name}.json").write_text(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

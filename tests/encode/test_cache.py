@@ -1,0 +1,201 @@
+"""The caches: what comes back is what was encoded; damage, other inputs and two writers are handled."""
+import errno
+import json
+import multiprocessing
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fulcrum.data.caption import Chooser
+from fulcrum.data.source import WorldSource
+from fulcrum.encode.cache import Cache, network_hash
+from fulcrum.encode.codec import IdentityCodec, KLCodec, load_codec
+from fulcrum.encode.encode import Encoder
+from fulcrum.encode.pixels import to_unit
+from fulcrum.encode.store import Damaged, Store, Writer
+from fulcrum.encode.teacher import load_teacher
+from fulcrum.encode.text import WorldText, load_text
+from fulcrum.spec.errors import RunFailed
+
+SOURCE = WorldSource("validation", "synthetic", 32, 300)
+LONG = Chooser(("long",), (1.0,))
+
+
+@pytest.fixture(scope="module")
+def text() -> WorldText:
+    return load_text()
+
+
+@pytest.fixture(scope="module")
+def codec() -> KLCodec:
+    return load_codec()
+
+
+def test_latents_come_back(tmp_path: Path, codec: KLCodec) -> None:
+    said: list[str] = []
+    ids = np.array([299, 0, 17, 17])
+    found = Cache(tmp_path).latents(SOURCE, codec, said.append).rows(ids)
+    wanted = codec.encode(to_unit(torch.from_numpy(SOURCE.read(ids).images)))
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
+    assert said and said[-1].startswith("encoding latents: 300/300")
+
+
+def test_the_second_time_nothing_is_encoded(tmp_path: Path, codec: KLCodec) -> None:
+    first = Cache(tmp_path).latents(SOURCE, codec)
+    again: list[str] = []
+    second = Cache(tmp_path).latents(SOURCE, codec, again.append)
+    assert not again and torch.equal(first.rows(np.arange(300)), second.rows(np.arange(300)))
+
+
+def test_pixels_are_kept_as_bytes_and_are_exact(tmp_path: Path) -> None:
+    images = SOURCE.read(np.arange(10)).images
+    found = Cache(tmp_path).latents(SOURCE, IdentityCodec()).rows(np.arange(10))
+    assert torch.equal(found, to_unit(torch.from_numpy(images)))
+    assert sum(p.stat().st_size for p in tmp_path.rglob("*.bin")) == 300 * 3 * 32 * 32
+
+
+def test_texts_come_back_within_half_precision(tmp_path: Path, text: WorldText) -> None:
+    ids = np.array([5, 250, 0])
+    cache = Cache(tmp_path).texts(SOURCE, LONG, text)
+    emb, mask = cache.rows(ids)
+    wanted, keep = text.encode(LONG.prompts(SOURCE.scenes(ids), ids))
+    assert torch.equal(mask, keep)
+    error = (emb - wanted).abs().max()
+    assert 0 < error < 4e-3                          # unit variance: fp16 keeps 11 bits of values up to 8
+    assert (emb - wanted).square().mean().sqrt() < 5e-4
+    longer, kept = cache.rows(ids, cache.longest)
+    assert torch.equal(longer[:, :emb.shape[1]], emb) and kept.sum() == mask.sum() and (longer[~kept] == 0).all()
+    with pytest.raises(ValueError, match="pass length >="):
+        cache.rows(ids, 3)
+
+
+def test_another_source_style_or_network_is_another_entry(tmp_path: Path, text: WorldText, codec: KLCodec) -> None:
+    cache = Cache(tmp_path)
+    small = WorldSource("validation", "synthetic", 32, 20)
+    cache.texts(small, LONG, text)
+    cache.texts(small, Chooser(("short",), (1.0,)), text)
+    cache.texts(small, Chooser(("long", "short"), (0.5, 0.5)), text)
+    cache.texts(WorldSource("validation", "synthetic", 32, 21), LONG, text)
+    other = KLCodec()
+    cache.latents(small, codec)
+    cache.latents(small, other)
+    cache.latents(WorldSource("validation", "real", 32, 20), codec)
+    assert len([p for p in tmp_path.iterdir() if p.is_dir()]) == 7
+
+
+def test_the_network_hash_sees_one_weight(codec: KLCodec) -> None:
+    other = KLCodec(**codec.config)
+    other.load_state_dict(codec.state_dict())
+    assert network_hash(other) == network_hash(codec)
+    with torch.no_grad():
+        next(other.parameters()).view(-1)[0] += 1e-3
+    assert network_hash(other) != network_hash(codec)
+
+
+def entry(root: Path) -> Path:
+    (found,) = [p for p in root.iterdir() if p.is_dir()]
+    return found
+
+
+def test_a_flipped_bit_is_found(tmp_path: Path, codec: KLCodec) -> None:
+    Cache(tmp_path).latents(SOURCE, codec)
+    path = entry(tmp_path) / "rows.bin"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(Damaged, match="a bit has changed(.|\n)*run again"):
+        Cache(tmp_path).latents(SOURCE, codec)
+
+
+def test_truncation_and_a_changed_header_are_found(tmp_path: Path, codec: KLCodec) -> None:
+    Cache(tmp_path).latents(SOURCE, codec)
+    header = entry(tmp_path) / "header.json"
+    told = json.loads(header.read_text())
+    told["arrays"]["rows"]["shape"][0] -= 1
+    before = header.read_text()
+    header.write_text(json.dumps(told))
+    with pytest.raises(Damaged, match="header"):
+        Cache(tmp_path).latents(SOURCE, codec)
+    header.write_text(before)
+    path = entry(tmp_path) / "rows.bin"
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(Damaged, match="should hold 614400 bytes, found 614396"):
+        Cache(tmp_path).latents(SOURCE, codec)
+    header.write_text("{")
+    with pytest.raises(Damaged, match="no readable header"):
+        Cache(tmp_path).latents(SOURCE, codec)
+
+
+def test_an_interrupted_writing_leaves_nothing(tmp_path: Path) -> None:
+    def stops(writer: Writer) -> None:
+        writer.append("rows", np.zeros((3, 2), np.float32))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Store(tmp_path).get("thing", {"a": 1}, stops)
+    assert not [p for p in tmp_path.iterdir() if p.is_dir()]
+
+
+def test_a_full_disk_says_what_to_do(tmp_path: Path) -> None:
+    def full(_: Writer) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(RunFailed, match="No space left(.|\n)*another cache directory"):
+        Store(tmp_path).get("thing", {"a": 1}, full)
+
+
+def _write_slowly(root: str, made: Any) -> None:
+    def make(writer: Writer) -> None:
+        made.value += 1
+        time.sleep(0.3)
+        writer.append("rows", np.arange(6.0).reshape(3, 2))
+
+    assert Store(Path(root)).get("thing", {"a": 1}, make)["rows"].sum() == 15
+
+
+def test_two_writers_do_the_work_once(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    made = context.Value("i", 0)
+    writers = [context.Process(target=_write_slowly, args=(str(tmp_path), made)) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(20)
+    assert [writer.exitcode for writer in writers] == [0, 0] and made.value == 1
+
+
+def test_the_encoder_gives_batches_by_position(tmp_path: Path, text: WorldText, codec: KLCodec) -> None:
+    encoder = Encoder(SOURCE, LONG, 7, codec, text, Cache(tmp_path), teachers={"world": load_teacher()})
+    batch = encoder.at(290, 20)                                          # across the border of an epoch
+    assert batch.x0.shape == (20, 8, 8, 8) and batch.teacher["world"].shape == (20, 64, 128)
+    assert batch.ids.tolist() == encoder.ids(290, 20).tolist()
+    torch.testing.assert_close(encoder.at(295, 3).x0, batch.x0[5:8], atol=0, rtol=0)
+    prompts = encoder.prompts_at(290, 20)
+    emb, mask = text.encode(prompts, encoder.texts.longest)
+    assert torch.equal(mask, batch.text.mask)
+    torch.testing.assert_close(emb, batch.text.emb, atol=4e-3, rtol=0)
+
+
+def test_dropped_rows_become_the_empty_prompt(tmp_path: Path, text: WorldText, codec: KLCodec) -> None:
+    batch = Encoder(SOURCE, LONG, 7, codec, text, Cache(tmp_path)).at(0, 4)
+    dropped = batch.text.with_dropped(torch.tensor([True, False, True, False]))
+    empty, _ = text.encode([""])
+    assert dropped.mask.sum(1).tolist() == [1, int(batch.text.mask[1].sum()), 1, int(batch.text.mask[3].sum())]
+    torch.testing.assert_close(dropped.emb[0, :1], empty[0], atol=4e-3, rtol=0)
+    assert (dropped.emb[0, 1:] == 0).all() and torch.equal(dropped.emb[1], batch.text.emb[1])
+    assert torch.equal(batch.text.with_dropped(torch.zeros(4, dtype=torch.bool)).emb, batch.text.emb)
+
+
+def test_rows_come_fast(tmp_path: Path, text: WorldText, codec: KLCodec) -> None:
+    """5,000 rows/s on a quiet core; the bound here leaves room for a busy machine (process time, not wall time)."""
+    encoder = Encoder(SOURCE, LONG, 7, codec, text, Cache(tmp_path))
+    encoder.at(0, 128)
+    begin = time.process_time()
+    for step in range(8):
+        encoder.at(128 * step, 128)
+    assert 8 * 128 / (time.process_time() - begin) > 5_000

@@ -1,0 +1,83 @@
+"""Judges and teacher: shapes, independence of batch, any size and range, and the accuracy on their cards."""
+import numpy as np
+import pytest
+import torch
+
+from fulcrum.assets.fit_features import frechet, measure_features
+from fulcrum.assets.fit_judge import accuracy
+from fulcrum.assets.fit_teacher import measure_teacher
+from fulcrum.assets.pictures import blurred, pictures
+from fulcrum.data.source import WorldSource
+from fulcrum.encode.codec import load_codec
+from fulcrum.encode.judge import AttributeJudge, load_features, load_judge
+from fulcrum.encode.pixels import to_bytes, to_unit
+from fulcrum.encode.shipped import asset_hash, card
+from fulcrum.encode.teacher import load_teacher
+
+
+@pytest.fixture(scope="module")
+def judge() -> AttributeJudge:
+    return load_judge()
+
+
+def test_judge_shapes(judge: AttributeJudge) -> None:
+    found = judge.judge(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
+    assert {name: tuple(v.shape) for name, v in found.items()} == {
+        "present": (2, 9, 2), "shape": (2, 9, 7), "colour": (2, 9, 8), "texture": (2, 9, 4), "size": (2, 9, 3)}
+
+
+@pytest.mark.parametrize("domain", [0, 1], ids=["synthetic", "real"])
+def test_judge_keeps_the_promise_of_its_card(judge: AttributeJudge, domain: int) -> None:
+    pool = pictures("validation", 300, start=3000)
+    found = accuracy(judge, pool.images[domain], pool.grid)
+    promised = card("judge")["quality"][("synthetic", "real")[domain]]
+    assert all(found[name] > promised[name] - 0.05 for name in found)
+    assert promised["present"] > 0.99 and promised["colour"] > 0.97 and promised["shape"] > 0.9
+
+
+def test_judge_reads_pictures_that_went_through_the_codec(judge: AttributeJudge) -> None:
+    """Otherwise a latent model could not reach what the metric calls perfect."""
+    pool, codec = pictures("validation", 200, start=3000), load_codec()
+    back = to_bytes(codec.decode(codec.encode(to_unit(pool.images[1]))))
+    found = accuracy(judge, back, pool.grid)
+    assert found["present"] > 0.98 and found["colour"] > 0.95 and found["shape"] > 0.85
+
+
+def test_judge_takes_any_size_and_range(judge: AttributeJudge) -> None:
+    index = np.arange(100)
+    large = torch.from_numpy(WorldSource("validation", "real", 128, 100).read(index).images)
+    grid = pictures("validation", 100).grid
+    assert accuracy(judge, large, grid)["colour"] > 0.95
+    as_bytes, as_floats = judge.judge(large)["shape"], judge.judge(large.float() / 255, span=(0, 1))["shape"]
+    torch.testing.assert_close(as_bytes, as_floats, atol=1e-3, rtol=1e-3)
+
+
+def test_features_see_damage_and_not_chance() -> None:
+    features = load_features()
+    first, second = pictures("validation", 400, start=3000).images[1], pictures("validation", 400, start=5000).images[1]
+    soft = to_bytes(blurred(to_unit(second), 0.8))
+    base = features.features(first)
+    assert base.shape == (400, 128) and base.dtype == torch.float32
+    assert frechet(base, features.features(soft)) > 2 * frechet(base, features.features(second))
+
+
+def test_features_keep_the_promise_of_their_card() -> None:
+    found, promised = measure_features(load_features(), 200), card("features")["quality"]
+    for domain in ("synthetic", "real"):
+        assert all(found[domain][name] > value - 0.06 for name, value in promised[domain].items())
+
+
+def test_teacher_tokens() -> None:
+    teacher = load_teacher()
+    assert teacher.tokens(torch.zeros(2, 3, 32, 32)).shape == (2, 64, 128)
+    assert teacher.tokens(torch.zeros(1, 3, 64, 64)).shape == (1, 256, 128)
+    with pytest.raises(ValueError, match="multiples of 4"):
+        teacher.tokens(torch.zeros(1, 3, 30, 30))
+    found, promised = measure_teacher(teacher, 200), card("teacher")["quality"]
+    assert found["real"]["colour"] > promised["real"]["colour"] - 0.1
+
+
+def test_nobody_judges_what_it_taught() -> None:
+    assert len({asset_hash(name) for name in ("judge", "features", "teacher")}) == 3
+    kinds = {card(name)["kind"] for name in ("judge", "features", "teacher")}
+    assert kinds == {"AttributeJudge", "FeatureNet", "Teacher"}

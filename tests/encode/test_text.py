@@ -1,0 +1,76 @@
+"""The text encoder: padding never matters, the empty prompt is one token, unknown words are said, quality holds."""
+import numpy as np
+import pytest
+import torch
+
+from fulcrum.assets.fit_text import measure_text
+from fulcrum.data.world.scene import scenes
+from fulcrum.data.world.words import WORDS, captions
+from fulcrum.encode.shipped import card
+from fulcrum.encode.text import EMPTY, UNKNOWN, Tokenizer, WorldText, load_text
+
+
+@pytest.fixture(scope="module")
+def text() -> WorldText:
+    return load_text()
+
+
+PROMPTS = ["a red circle", "", "There is a small striped blue star in the top left corner. The background is plain grey."]
+
+
+def test_shapes_and_mask(text: WorldText) -> None:
+    emb, mask = text.encode(PROMPTS)
+    assert emb.shape == (3, 17, 96) and emb.dtype == torch.float32 and mask.dtype == torch.bool
+    assert mask.sum(1).tolist() == [3, 1, 17]
+    assert (emb[~mask] == 0).all()
+    assert text.encode(PROMPTS, length=48)[0].shape == (3, 48, 96)
+
+
+def test_batch_mates_and_padding_change_nothing(text: WorldText) -> None:
+    together, _ = text.encode(PROMPTS, length=64)
+    for row, prompt in enumerate(PROMPTS):
+        alone, _ = text.encode([prompt])
+        torch.testing.assert_close(together[row, :alone.shape[1]], alone[0], atol=1e-5, rtol=0)
+
+
+def test_the_vocabulary_is_the_worlds(text: WorldText) -> None:
+    assert text.tokenizer.words == WORDS
+    told = [line for style in ("long", "medium", "short")
+            for line in captions(scenes("validation", np.arange(100)), style).texts]
+    assert all(UNKNOWN not in text.tokenizer.ids(line) for line in told) and not text.tokenizer.unknown
+
+
+def test_the_empty_prompt_is_one_token() -> None:
+    assert Tokenizer(WORDS).ids("") == Tokenizer(WORDS).ids("  ") == [EMPTY]
+
+
+def test_unknown_words_are_reported() -> None:
+    tokenizer = Tokenizer(WORDS)
+    with pytest.warns(UserWarning, match="'zebra'"):
+        ids = tokenizer.ids("a red zebra, a zebra")
+    assert ids.count(UNKNOWN) == 2 and tokenizer.unknown == {"zebra": 2}
+
+
+def test_bad_prompts_are_refused(text: WorldText) -> None:
+    with pytest.raises(ValueError, match="64 tokens, found 65"):
+        text.encode(["red " * 65])
+    with pytest.raises(ValueError, match="length >= 3"):
+        text.encode(["a red circle"], length=2)
+    with pytest.raises(ValueError, match="no word"):
+        text.encode(["???"])
+    with pytest.raises(TypeError, match="list of prompts"):
+        text.encode("a red circle")
+
+
+def test_a_token_knows_its_object(text: WorldText) -> None:
+    """The same word means another object when its neighbours differ: 'circle' must not read the same."""
+    swapped = text.encode(["a red circle and a blue star", "a blue circle and a red star"])[0]
+    assert (swapped[0, 2] - swapped[1, 2]).norm() > 0.3 * swapped[0, 2].norm()
+
+
+def test_attributes_can_be_read_from_single_tokens(text: WorldText) -> None:
+    """Re-measured on few captions: a probe with less to learn from may be somewhat below the card, never far."""
+    found, promised = measure_text(text, 300)["long"], card("text")["quality"]["long"]
+    for name, value in promised.items():
+        assert found[name] > value - 0.05, name
+    assert min(promised[name] for name in ("shape", "colour", "texture", "size", "place")) > 0.95

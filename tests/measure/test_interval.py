@@ -1,0 +1,59 @@
+"""Intervals: they must be as wide as repeated measurement says."""
+
+import numpy as np
+import pytest
+import torch
+
+from fulcrum.measure.frechet import FrechetDistance
+from fulcrum.measure.interval import GROUPS, bootstrap_shares, jackknife
+from fulcrum.measure.mmd import kernel_sums, median_bandwidth, self_sum, unbiased
+from fulcrum.measure.moments import Moments
+
+WIDTH = 2 * 2.0395134464  # of a 95 % Student interval with 31 degrees, in standard errors
+
+
+def test_jackknife_of_a_mean_is_the_standard_error() -> None:
+    values = np.random.default_rng(0).standard_normal(GROUPS)
+    low, high = jackknife(values.mean(), [np.delete(values, k).mean() for k in range(GROUPS)])
+    assert high - low == pytest.approx(WIDTH * values.std(ddof=1) / np.sqrt(GROUPS), rel=1e-9)
+    with pytest.raises(ValueError, match="at least 2"):
+        jackknife(1.0, [1.0])
+
+
+def test_jackknife_is_as_wide_as_repeats() -> None:
+    """Sixty generated sets of 256 rows: the interval's standard error equals the scatter of the values within 25 %."""
+    generator = torch.Generator().manual_seed(0)
+    reference = torch.randn(1000, 8, generator=generator, dtype=torch.float64)
+    distance, sigma = FrechetDistance(Moments.of(reference).compute()), median_bandwidth(reference)
+    own, group = self_sum(reference, sigma), torch.arange(256) % GROUPS
+    found: dict[str, list[tuple[float, float]]] = {"frechet": [], "mmd": []}
+    for _ in range(60):
+        rows = 1.2 * torch.randn(256, 8, generator=generator, dtype=torch.float64) + 0.4
+        value, whole = distance.to_rows(rows), Moments.of(rows)
+        left = [distance.to(whole.without(Moments.of(rows[group == g])).compute()) for g in range(GROUPS)]
+        low, high = jackknife(value, left)
+        found["frechet"].append((value, (high - low) / WIDTH))
+        sums = kernel_sums(rows, reference, own, sigma, GROUPS)
+        low, high = jackknife(unbiased(sums), [unbiased(sums, g) for g in range(GROUPS)])
+        found["mmd"].append((unbiased(sums), (high - low) / WIDTH))
+    for name, pairs in found.items():
+        values, errors = np.array(pairs).T
+        assert errors.mean() == pytest.approx(values.std(ddof=1), rel=0.25), name
+
+
+def test_bootstrap_of_shares() -> None:
+    rng = np.random.default_rng(0)
+    asked = np.full((500, 1), 4, dtype=np.int64)
+    right = 4 * (rng.random((500, 1)) < 0.7).astype(np.int64)  # the four attributes of an image go together
+    low, high = bootstrap_shares(right, asked)
+    assert high[0] - low[0] == pytest.approx(2 * 1.96 * np.sqrt(0.7 * 0.3 / 500), rel=0.1)
+    assert np.array_equal(bootstrap_shares(right, asked)[0], low)  # keyed
+
+
+def test_all_right_is_not_certainty() -> None:
+    """100 of 100: the exact bound is 0.025^(1/100) = 0.964, where a bootstrap alone says [1, 1]."""
+    asked = np.ones((100, 2), dtype=np.int64)
+    right = np.stack([np.ones(100), np.zeros(100)], axis=1).astype(np.int64)
+    low, high = bootstrap_shares(right, asked)
+    assert (low[0], high[0]) == pytest.approx((0.025 ** (1 / 100), 1.0))
+    assert (low[1], high[1]) == pytest.approx((0.0, 1 - 0.025 ** (1 / 100)))

@@ -1,0 +1,73 @@
+"""Sentences and numbers: right sign, fitting digits, nothing hidden."""
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fulcrum.report import number, words
+from fulcrum.report.schema import StudyResult
+
+FAKE = runpy.run_path(str(Path(__file__).with_name("fake_study.py")))
+
+
+def study_with(**change: Any) -> StudyResult:
+    """The fake study where the first effect (short captions, primary metric) is replaced."""
+    study = FAKE["fake_study"]()
+    study["effects"][0].update(change)
+    return StudyResult.model_validate(study)
+
+
+@pytest.mark.parametrize("mean, low, high, said", [
+    (-0.21, -0.25, -0.17, "−0.21 [−0.25, −0.17]"),
+    (0.0, -0.001, 0.001, "0.0000 [−0.0010, +0.0010]"),
+    (1234.0, 1200.0, 1268.0, "+1,234 [+1,200, +1,268]"),
+    (0.5, None, None, "+0.5"), (None, None, None, "–"), (-0.0004, -0.4, 0.4, "0.0 [−0.4, +0.4]"),
+])
+def test_change(mean: float | None, low: float | None, high: float | None, said: str) -> None:
+    assert number.change(mean, low, high) == said
+
+
+@pytest.mark.parametrize("value, said", [(0.02, "0.02"), (20.93, "20.9"), (0.000914, "0.000914"), (0.0, "0"),
+                                         (-3.0, "−3"), (100.0, "100"), (None, "–")])
+def test_plain(value: float | None, said: str) -> None:
+    assert number.plain(value) == said
+
+
+@pytest.mark.parametrize("value, said", [(20_000, "20k"), (1.5e6, "1.5M"), (3e15, "3e15"), (-0.25, "−0.25"), (0, "0")])
+def test_short(value: float, said: str) -> None:
+    assert number.short(value) == said
+
+
+@pytest.mark.parametrize("seconds, said", [(8, "8 s"), (421, "7 min 1 s"), (1200, "20 min"), (7260, "2 h 1 min"),
+                                           (-3, "0 s")])
+def test_duration(seconds: float, said: str) -> None:
+    assert number.duration(seconds) == said
+
+
+def test_the_answer_of_the_brief() -> None:
+    result = study_with(mean=-0.21, low=-0.25, high=-0.17, n=6, p_adjusted=0.03, verdict="worse")
+    said = words.answer(result, result.arms[1])
+    assert said == "Short captions are worse: attribute accuracy −0.21 [−0.25, −0.17], 6 pairs, p 0.03."
+
+
+def test_too_few_pairs_are_never_hidden() -> None:
+    result = study_with(n=5, p_adjusted=0.0625, verdict="inconclusive")
+    assert "no p below 0.062 exists" in words.answer(result, result.arms[1])
+    six = study_with(n=6, verdict="inconclusive")
+    assert "no p below" not in words.answer(six, six.arms[1])
+
+
+@pytest.mark.parametrize("label, expected", [("Muon", "is"), ("Short captions", "are"), ("Contrastive loss", "is"),
+                                             ("Muon + TREAD", "are"), ("Muon (fast steps)", "is")])
+def test_verb(label: str, expected: str) -> None:
+    assert words.verb(label) == expected
+
+
+def test_every_verdict_gets_a_sentence_even_an_unknown_one() -> None:
+    for verdict in ("better", "worse", "tie", "inconclusive", "censored"):
+        result = study_with(verdict=verdict)
+        assert words.answer(result, result.arms[1]).startswith("Short captions are ")
+    assert "are censored" in words.answer(result, result.arms[1])

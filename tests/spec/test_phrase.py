@@ -1,0 +1,98 @@
+"""Phrases: what people write becomes a run, or an error that helps."""
+
+import pytest
+
+from fulcrum.levers.catalog import CATALOG, with_files
+from fulcrum.spec.edit import get, key
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.phrase import parse
+from fulcrum.spec.plain import read
+
+
+def test_levers_and_settings_reach_the_run():
+    phrase = parse("spark + muon + tread(drop=0.25, start=1)", CATALOG, ["optim.lr=2e-4", "flow.time=uniform"])
+    assert phrase.run.optim.lr == 2e-4 and phrase.run.optim.rule.kind == "muon"
+    assert phrase.run.model.route.drop == 0.25 and phrase.run.flow.time.kind == "uniform"
+    assert str(phrase) == "spark + muon + tread(drop=0.25)"
+
+
+def test_order_of_levers_does_not_matter():
+    one, other = parse("spark + muon + tread + sft_stage", CATALOG), parse("spark + sft_stage + tread + muon", CATALOG)
+    assert one.run == other.run and key(one.run, 3) == key(other.run, 3)
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("sprak", "did you mean: spark"),
+    ("spark + tred", "did you mean: tread"),
+    ("spark + tread(drp=0.5)", "did you mean: drop"),
+    ("spark + tread(drop=1.5)", "less than 1"),
+    ("spark + tread(drop=half)", "valid number"),
+    ("spark + tread(0.5)", "by name"),
+    ("spark + tread(start=9)", "but the model has"),
+    ("spark + muon + muon", "named twice"),
+    ("spark + tread @ 0.5", "lever @ (start, end)"),
+    ("spark + ema @ (0, 0.5)", "cannot change during a run"),
+    ("spark + synthetic_then_real(until=0.95) + sft_stage", "two values at the same time"),
+    ("spark +", "cannot read the phrase"),
+    ("__import__('os').system('true')", "begins with a recipe"),
+    ("spark + muon.__class__", "expected the name of a lever"),
+    ("", "cannot read the phrase"),
+])
+def test_what_cannot_be_read_says_what_to_do(text, says):
+    with pytest.raises(BadInput) as error:
+        parse(text, CATALOG)
+    assert says in str(error.value), str(error.value)
+
+
+@pytest.mark.parametrize(("setting", "says"), [
+    ("optim.lrr=1", "did you mean: optim.lr"),
+    ("optim.lr", "path=value"),
+    ("optim.lr=fast", "valid number"),
+    ("optim=3", "a group of slots"),
+    ("flow.time=unifrom", "did you mean: uniform"),
+    ("precision.storage=fp8", "'fp32' or 'bf16'"),
+])
+def test_bad_settings(setting, says):
+    with pytest.raises(BadInput) as error:
+        parse("spark", CATALOG, [setting])
+    assert says in str(error.value), str(error.value)
+
+
+def test_a_lever_can_be_limited_to_a_stage():
+    run = parse("spark + tread @ (0, 0.5)", CATALOG).run
+    assert run.model.route.kind == "dense"
+    assert [(stage.path, stage.end) for stage in run.data.stages] == [("model.route", 0.5)]
+
+
+@pytest.mark.parametrize("name", CATALOG.recipes)
+def test_every_recipe_survives_a_round_trip_through_plain_data(name):
+    import json
+    run = parse(f"{name} + tread(start=1, end=2) + sft_stage", CATALOG).run
+    assert read(json.loads(json.dumps(run.plain())), CATALOG.fillers) == run
+
+
+def test_unknown_parts_in_plain_data_are_refused():
+    plain = parse("spark", CATALOG).run.plain()
+    with pytest.raises(BadInput, match="not known here"):
+        read({**plain, "average": {"kind": "mine"}}, CATALOG.fillers)
+    with pytest.raises(BadInput):
+        read({**plain, "extra": 1}, CATALOG.fillers)
+    with pytest.raises(BadInput):
+        read({**plain, "optim": 3}, CATALOG.fillers)
+
+
+def test_prx_settings_are_the_published_ones():
+    run = parse("prx_256", CATALOG).run
+    assert (run.optim.lr, run.optim.clip, run.optim.rule.eps, run.budget.batch) == (1e-4, 0.2, 1e-15, 256)
+    assert get(parse("prx_pixels_1024", CATALOG).run, "flow.time.shift") == 3.0
+
+
+def test_files_that_hold_no_lever(tmp_path):
+    with pytest.raises(BadInput, match="no lever file"):
+        with_files([tmp_path / "none.py"])
+    (tmp_path / "empty.py").write_text("x = 1\n")
+    with pytest.raises(BadInput, match="holds no lever"):
+        with_files([tmp_path / "empty.py"])
+    (tmp_path / "broken.py").write_text("raise RuntimeError('oh')\n")
+    with pytest.raises(BadInput, match="RuntimeError: oh"):
+        with_files([tmp_path / "broken.py"])
