@@ -55,7 +55,8 @@ def data_card(as_json: Json = False) -> None:
 
 
 @data.command("show")
-def show_data(to: Annotated[Path, typer.Argument(help="PNG file to write.")] = Path("world.png"), as_json: Json = False) -> None:
+def show_data(to: Annotated[Path, typer.Argument(help="PNG file to write.")] = Path("world.png"),
+              as_json: Json = False) -> None:
     """A sheet of captioned pictures from the world."""
     from fulcrum.data.card import contact_sheet
     contact_sheet(to, _sources(128))

@@ -23,4 +23,4 @@ class SFTStage(Lever):
         return during(run, self.start, 1.0, "data.source", curated)
 
     def witness(self, built: Any) -> bool:
-        return built.phases[-1].run.data.source.split == "curated"
+        return bool(built.phases[-1].run.data.source.split == "curated")

@@ -15,7 +15,8 @@ class ShortCaptions(Lever):
     touches: ClassVar[tuple[str, ...]] = ("data.caption", "sample.prompts")
     card: ClassVar[Card] = Card(
         says="training captions of one clause; most of a picture is left unsaid",
-        claims=(Claim(metric="fid", change=+18.64, scope="256 px latents, 1.2 B parameters, 100k steps", source="PRX Part 2",
+        claims=(Claim(metric="fid", change=+18.64, scope="256 px latents, 1.2 B parameters, 100k steps",
+                      source="PRX Part 2",
                       note="the published arm also changed the captioner and was judged on long prompts"),
                 Claim(metric="cmmd", change=+0.57, scope="256 px latents, 1.2 B parameters, 100k steps",
                       source="PRX Part 2"),))

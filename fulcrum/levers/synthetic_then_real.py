@@ -31,4 +31,4 @@ class SyntheticThenReal(Lever):
 
     def witness(self, built: Any) -> bool:
         domains = [phase.run.data.source.domain for phase in built.phases]
-        return domains[0] == "synthetic" and domains[-1] == "real"
+        return bool(domains[0] == "synthetic" and domains[-1] == "real")

@@ -7,8 +7,8 @@
 from typing import Any, ClassVar
 
 from fulcrum.levers.base import Card, Claim, Cost, Lever
-from fulcrum.model.fillers import Carry
 from fulcrum.model.cost import training_flops
+from fulcrum.model.fillers import Carry, Dense
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Fraction
 from fulcrum.spec.run import RunSpec
@@ -39,13 +39,8 @@ class Tread(Lever):
         return None
 
     def cost(self, run: RunSpec) -> Cost:
-        dense = put(run, "model.route", type(self)._dense())
+        dense = put(run, "model.route", Dense())
         return Cost(flops=training_flops(self.edit(run)) / training_flops(dense))
-
-    @staticmethod
-    def _dense() -> Any:
-        from fulcrum.model.fillers import Dense
-        return Dense()
 
     def witness(self, built: Any) -> bool:
         keep = built.feed.at(0)[1].keep

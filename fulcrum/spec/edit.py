@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Filler, Record, tree
 from fulcrum.spec.run import During, RunSpec
@@ -32,7 +33,7 @@ def slots(record: Record, prefix: str = "") -> list[str]:
             found += slots(value, path + ".")
         elif isinstance(value, tuple):
             for item in value:
-                if isinstance(item, Filler):
+                if isinstance(item, seam.Term | seam.Teacher):
                     found += [f"{path}.{item.name}", *slots(item, f"{path}.{item.name}.")]
     return found
 
@@ -58,7 +59,8 @@ def _member(value: Any, step: str, run: RunSpec, path: str) -> Any:
 def put(run: RunSpec, path: str, value: Any) -> RunSpec:
     """A run like this one with `value` at `path`; checked as a whole, so an impossible run is never made."""
     try:
-        return _put(run, path.split("."), value, run, path)
+        edited: RunSpec = _put(run, path.split("."), value, run, path)
+        return edited
     except ValidationError as error:
         raise BadInput(f"{path}={value}: {explain(error)}", "see the settings with: fulcrum levers show NAME") from None
 

@@ -85,7 +85,8 @@ def parse(text: str, catalogue: Catalogue, settings: Iterable[str] = ()) -> Phra
 
 def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
     """Apply levers; two that write different values to one path are in conflict, whatever their order."""
-    run, written = base, {}
+    run = base
+    written: dict[str, tuple[str, Any]] = {}
     names = [lever.name for lever in levers]
     for name in names:
         if names.count(name) > 1:

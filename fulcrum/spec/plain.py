@@ -18,7 +18,8 @@ def read(plain: dict[str, Any], fillers: tuple[type[Filler], ...]) -> RunSpec:
         made: RunSpec = _record(RunSpec, plain, fillers)
         return made
     except ValidationError as error:
-        raise BadInput(f"not a run description: {explain(error)}", "it was written by another version, or by hand") from None
+        raise BadInput(f"not a run description: {explain(error)}",
+                       "it was written by another version, or by hand") from None
 
 
 def _record(cls: type[Any], plain: Any, fillers: tuple[type[Filler], ...]) -> Any:

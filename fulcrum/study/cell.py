@@ -33,7 +33,8 @@ class Cell(NamedTuple):
 
 def measured_path(folder: RunFolder, samples: int) -> Path:
     """Where a cell's numbers are kept; named by how they were measured."""
-    how = digest([samples, REFERENCE, VALIDATION, SHOWN, SEED, asset_hash("judge"), asset_hash("features"), MEASURE_VERSION])
+    how = digest([samples, REFERENCE, VALIDATION, SHOWN, SEED, asset_hash("judge"), asset_hash("features"),
+                  MEASURE_VERSION])
     return folder.path / f"measured-{how[:12]}.json"
 
 

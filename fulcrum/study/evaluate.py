@@ -69,7 +69,7 @@ def suite(run: RunSpec, cache: Path) -> Suite:
     extractor = asset_hash("features")
     reference = load_or_build(cache / "reference", batches(), features.features, source=source.fingerprint(),
                               extractor=extractor, count=REFERENCE)
-    return Suite(features.features, judge, reference, extractor=extractor, judged_by=asset_hash("judge"),
+    return Suite(features.features, judge.judge, reference, extractor=extractor, judged_by=asset_hash("judge"),
                  resize="antialiased to 32 px")
 
 

@@ -51,6 +51,11 @@ class Plan(Record):
         return {"baseline": self.baseline, **{arm: f"{self.baseline} + {arm}" for arm in self.arms}}
 
 
+def from_plain(found: dict[str, Any]) -> Plan:
+    """A plan from plain data; lists become tuples, everything else must fit as it is."""
+    return Plan.model_validate({name: tuple(value) if isinstance(value, list) else value for name, value in found.items()})
+
+
 def load(path: Path) -> Plan:
     """A plan from a TOML file; an unknown name or a wrong type is an error that says so."""
     try:
@@ -59,11 +64,10 @@ def load(path: Path) -> Plan:
         raise BadInput(f"cannot read the plan {path}: {error.strerror}", "an example: examples/quick.toml") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is not TOML: {error}", "an example: examples/quick.toml") from None
-    lists = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
-    unknown = [name for name in lists if name not in Plan.model_fields]
+    unknown = [name for name in found if name not in Plan.model_fields]
     if unknown:
         raise BadInput(f"{path}: a plan has no '{unknown[0]}'", nearest(unknown[0], Plan.model_fields))
     try:
-        return Plan(**lists)
+        return from_plain(found)
     except ValidationError as error:
         raise BadInput(f"{path}: {explain(error)}", "an example: examples/quick.toml") from None

@@ -27,7 +27,7 @@ class Preview:
         run = built.run
         self.folder, self.wanted = folder.path, prompts(run, SHOWN).texts
         self.codec, self.text = built.feed.codec(), built.feed.text()
-        self.held = Held(run, self.codec, self.text, built.feed.cache.root)
+        self.held = Held(run, self.codec, self.text, built.feed.root)
         self.curve = folder.path / "curve.jsonl"
         if self.curve.exists():                              # a resumed run writes its later points again
             kept = [line for line in _lines(self.curve) if line["images"] <= state.images]

@@ -24,7 +24,7 @@ from fulcrum.study.verdict import Claimed, Finding, claimed_direction, judge
 SHOWN = ("attribute_accuracy", "frechet", "mmd", "validation_loss", "colour_accuracy", "shape_accuracy",
          "texture_accuracy", "size_accuracy", "presence_accuracy", "extra_objects", "mmd_published")
 CLAIMED_AS = {"frechet": "fid", "mmd": "cmmd"}               # which published metric ours stands beside
-EQUAL = "equal images"
+EQUAL = "images"                                             # what was held equal
 
 
 def collect(cells: Sequence[Cell], out: Path, samples: int) -> dict[str, dict[int, dict[str, Any]]]:

@@ -13,7 +13,7 @@ from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.system import System
 from fulcrum.study.cell import Cell
 from fulcrum.study.cost import costs
-from fulcrum.study.plan import Plan
+from fulcrum.study.plan import Plan, from_plain
 from fulcrum.study.proof import Arm, prove
 from fulcrum.study.result import assemble_result
 from fulcrum.study.runner import Board, Work, run_all
@@ -36,8 +36,7 @@ def freeze(plan: Plan, out: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "plan.json"
     if path.exists():
-        if Plan(**{name: tuple(value) if isinstance(value, list) else value
-                   for name, value in read_json(path, "remove the folder").items()}) != plan:
+        if from_plain(read_json(path, "remove the folder")) != plan:
             raise BadInput(f"{path} holds another plan than its name says", "it was edited by hand: remove the folder")
     else:
         write_json(path, plan.model_dump())

@@ -119,6 +119,7 @@ def _begin_from(backbone: nn.Module, weights: Mapping[str, Tensor]) -> None:
     wrong = [name for name in own.keys() | weights.keys()
              if name not in own or name not in weights or own[name].shape != weights[name].shape]
     if wrong:
-        raise BadInput(f"the starting weights do not fit this model: {len(wrong)} tensors differ, such as '{sorted(wrong)[0]}'",
+        raise BadInput(f"the starting weights do not fit this model: {len(wrong)} tensors differ, "
+                       f"such as '{sorted(wrong)[0]}'",
                        "start from a run with the same model, or change the model's sizes")
     backbone.load_state_dict(dict(weights))

@@ -20,7 +20,7 @@ class Ready(NamedTuple):
 
 class Feed:
     def __init__(self, run: RunSpec, seed: int, cache: Path, say: Callable[[str], None] | None = None) -> None:
-        self.run, self.seed, self.cache, self.say = run, seed, Cache(cache), say
+        self.run, self.seed, self.root, self.cache, self.say = run, seed, cache, Cache(cache), say
         self.phases = phases(run)
         self.ready: dict[int, Ready] = {}                    # made when a phase begins; staged data costs nothing before
         self.networks: dict[str, Any] = {}

@@ -75,7 +75,8 @@ def test_cells_cover_the_objects() -> None:
 
 def test_pictures_show_the_same_scene_twice() -> None:
     pool = pictures("assets", 20)
-    assert pool.images.shape == (2, 20, 3, 32, 32) and set(pool.grid) == {"present", "shape", "colour", "texture", "size"}
+    assert pool.images.shape == (2, 20, 3, 32, 32)
+    assert set(pool.grid) == {"present", "shape", "colour", "texture", "size"}
     assert int(pool.grid["colour"].max()) < len(v.COLOURS)
     images, row, domain = pool.draw(16, torch.Generator().manual_seed(1))
     assert torch.equal(images[3], pool.images[domain[3], row[3]])

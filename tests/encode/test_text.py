@@ -15,7 +15,8 @@ def text() -> WorldText:
     return load_text()
 
 
-PROMPTS = ["a red circle", "", "There is a small striped blue star in the top left corner. The background is plain grey."]
+PROMPTS = ["a red circle", "",
+           "There is a small striped blue star in the top left corner. The background is plain grey."]
 
 
 def test_shapes_and_mask(text: WorldText) -> None:

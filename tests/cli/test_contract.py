@@ -1,0 +1,112 @@
+"""The contract for scripts: names in the JSON of every command, exit codes, errors without a traceback."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from fulcrum.cli import main
+
+TINY = [word for setting in ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64",
+                             "sample.steps=2") for word in ("--set", setting)]
+
+
+def fulcrum(capsys, *words):
+    """Exit code and the last line of stdout, read as JSON."""
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in words])
+    out = capsys.readouterr().out.strip().splitlines()
+    return end.value.code, json.loads(out[-1]) if out else None
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def trained(out, capsys):
+    code, said = fulcrum(capsys, "train", "spark", "--images", 24, "--out", out, *TINY, "--json", "--threads", 1)
+    assert code == 0
+    return said
+
+
+def test_train(trained):
+    assert {"run", "key", "seed", "images", "weights_sha256", "seconds", "images_per_second"} <= set(trained)
+    assert trained["images"] == 24 and trained["seed"] == 0
+
+
+def test_sample(trained, out, capsys):
+    code, said = fulcrum(capsys, "sample", trained["key"][:6], "a large red circle.", "a star.", "--out", out, "--json")
+    assert code == 0 and len(said["files"]) == 2
+    from PIL import Image
+    assert Image.open(said["files"][0]).size == (128, 128)
+
+
+def test_a_picture_does_not_depend_on_its_neighbours(trained, out, capsys, tmp_path):
+    from PIL import Image
+    _, alone = fulcrum(capsys, "sample", trained["key"], "a star.", "--out", out, "--to", tmp_path / "a", "--json")
+    _, among = fulcrum(capsys, "sample", trained["key"], "a star.", "a large blue ring at the top.", "--out", out, "--to",
+                       tmp_path / "b", "--json")
+    assert Image.open(alone["files"][0]).tobytes() == Image.open(among["files"][0]).tobytes()
+
+
+def test_measure(trained, out, capsys):
+    code, said = fulcrum(capsys, "measure", trained["key"], "--samples", 64, "--out", out, "--json", "--quiet")
+    assert code == 0
+    assert {"attribute_accuracy", "frechet", "mmd", "validation_loss"} <= set(said["metrics"])
+    assert all({"value", "interval", "card"} <= set(metric) for metric in said["metrics"].values())
+    assert said["metrics"]["frechet"]["card"]["n"] == 64
+
+
+def test_levers(capsys):
+    code, said = fulcrum(capsys, "levers", "--json")
+    assert code == 0 and isinstance(said, list)
+    assert all({"name", "settings", "touches", "affects", "cost", "claims"} <= set(lever) for lever in said)
+    code, said = fulcrum(capsys, "levers", "show", "tread", "--json")
+    assert code == 0 and said["diff"][0]["path"] == "model.route"
+
+
+def test_runs(trained, out, capsys):
+    code, said = fulcrum(capsys, "runs", "list", "--out", out, "--json")
+    assert code == 0 and trained["key"] in [run["key"] for run in said["runs"]]
+    assert fulcrum(capsys, "runs", "show", trained["key"], "--out", out, "--json")[1]["state"] == "finished"
+    assert fulcrum(capsys, "runs", "gc", "--out", out, "--json")[0] == 0
+    _, extra = fulcrum(capsys, "train", "spark", "--images", 8, "--out", out, *TINY, "--json", "--threads", 1)
+    assert fulcrum(capsys, "runs", "rm", extra["key"], "--yes", "--out", out, "--json")[1]["removed"]
+    assert fulcrum(capsys, "runs", "show", extra["key"], "--out", out, "--json")[0] == 2
+
+
+def test_a_finished_run_starts_another(trained, out, capsys):
+    code, said = fulcrum(capsys, "train", "spark", "--images", 16, "--start", trained["key"], "--out", out, *TINY, "--json",
+                         "--threads", 1)
+    assert code == 0 and said["key"] != trained["key"]
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (["train", "sprak"], "no recipe is called 'sprak'"),
+    (["train", "spark + tred"], "no lever is called 'tred'"),
+    (["train", "spark", "--set", "model.width=97"], "cannot be divided"),
+    (["train", "spark", "--set", "data.size=33"], "not a multiple"),
+    (["train", "spark + tread(drop=1.5)"], "less than 1"),
+    (["train", "spark", "--images", "many"], "not a valid int"),
+    (["train", "prx_256", "--set", "data.source.count=64"], "does not travel with Fulcrum"),
+    (["train"], "Missing argument"),
+    (["trian"], "No such command"),
+    (["sample", "abcdef", "x"], "no run"),
+    (["measure", "abcdef"], "no run"),
+    (["study", "run", "no/such.toml"], "cannot read the plan"),
+    (["levers", "show", "tred"], "no lever is called"),
+    (["report"], "no report"),
+])
+def test_bad_input_is_exit_code_2_with_error_and_hint(words, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, said = fulcrum(capsys, *words, "--json")
+    assert code == 2 and set(said) == {"error", "hint"} and says in said["error"]
+
+
+def test_help_starts_fast_and_without_torch():
+    probe = ("import sys, fulcrum.cli; heavy = {'torch', 'numpy', 'scipy', 'diffusers', 'PIL'} & set(sys.modules); "
+             "sys.exit(f'imported {heavy}' if heavy else 0)")
+    assert subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True).stderr == ""

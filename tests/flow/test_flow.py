@@ -1,0 +1,83 @@
+"""The path, predictions, times, draws and the sampler."""
+
+import numpy as np
+import torch
+
+from fulcrum.flow import keyed, path
+from fulcrum.flow.draw import Draws, Subset, Uniform
+from fulcrum.flow.guide import ClassifierFree
+from fulcrum.flow.predict import CleanPrediction, VelocityPrediction
+from fulcrum.flow.sample import euler, grid
+from fulcrum.flow.time import EARLIEST, LogitNormalTime
+
+
+def draws(**changes):
+    given = {"seed": 0, "time": LogitNormalTime(0.1, 1.0), "shape": (2, 4, 4), "drop_text": 0.1, **changes}
+    return Draws(**given)
+
+
+def test_draws_do_not_depend_on_batching():
+    made = draws(needs={"keep": Subset(16, 8), "own": Uniform(3)})
+    whole = made.at(100, 12)
+    parts = [made.at(100, 5), made.at(105, 7)]
+    for name in ("t", "eps", "drop_text", "keep"):
+        assert torch.equal(getattr(whole, name), torch.cat([getattr(part, name) for part in parts]))
+    assert torch.equal(whole.extra["own"], torch.cat([part.extra["own"] for part in parts]))
+
+
+def test_a_need_of_one_part_changes_no_other_draw():
+    plain, more = draws().at(0, 64), draws(needs={"keep": Subset(16, 8)}).at(0, 64)
+    assert torch.equal(plain.t, more.t) and torch.equal(plain.eps, more.eps) and plain.keep is None
+    assert more.keep.shape == (64, 8) and bool((more.keep.diff(dim=1) > 0).all())
+
+
+def test_seeds_and_purposes_are_independent():
+    one, other = draws().at(0, 512), draws(seed=1).at(0, 512)
+    assert not torch.equal(one.t, other.t)
+    a, b = keyed.uniform(0, "a", np.arange(4096))[:, 0], keyed.uniform(0, "b", np.arange(4096))[:, 0]
+    assert abs(float(torch.corrcoef(torch.stack([a, b]))[0, 1])) < 0.06
+    assert float(a.min()) > 0 and float(a.max()) < 1 and abs(float(a.mean()) - 0.5) < 0.02
+
+
+def test_noise_is_standard_and_scaled():
+    eps = draws().at(0, 2000).eps
+    assert abs(float(eps.mean())) < 0.02 and abs(float(eps.std()) - 1) < 0.02
+    assert torch.allclose(draws(noise_scale=2.0).at(0, 8).eps, 2 * draws().at(0, 8).eps)
+
+
+def test_times_are_the_published_mixture():
+    u = (torch.arange(200_000, dtype=torch.float64) + 0.5).div(200_000).float()
+    t = LogitNormalTime(0.1, 1.0)(u)
+    assert float(t.min()) >= EARLIEST and float(t.max()) <= 1
+    # 90 % sigmoid(N(0,1)): P(t < 0.2689) = P(z < -1) = 0.1587; 10 % uniform on [0.001, 1]
+    expected = 0.9 * 0.158655 + 0.1 * (0.268941 - EARLIEST) / (1 - EARLIEST)
+    assert abs(float((t < 0.268941).float().mean()) - expected) < 1e-3
+    shifted = LogitNormalTime(0.0, 3.0)(u)
+    assert abs(float(shifted.median()) - 0.75) < 1e-3       # S_3(0.5) = 0.75
+
+
+def test_a_perfect_prediction_has_the_targets_velocity_and_picture():
+    x0, eps = torch.randn(6, 2, 4, 4), torch.randn(6, 2, 4, 4)
+    t = torch.tensor([0.01, 0.05, 0.3, 0.5, 0.9, 1.0])
+    x_t = path.mix(x0, eps, t)
+    velocity, clean = VelocityPrediction(), CleanPrediction(0.05)
+    assert torch.allclose(velocity.to_x(velocity.ideal(x0, eps), x_t, t), x0, atol=1e-5)
+    assert torch.allclose(clean.to_x(clean.ideal(x0, eps), x_t, t), x0)
+    assert torch.allclose(clean.to_v(x0, x_t, t)[1:], (eps - x0)[1:], atol=1e-4)
+    assert float(clean.to_v(x0, x_t, t)[0].abs().max()) < float((eps - x0)[0].abs().max())   # below the floor: clamped
+
+
+def test_the_sampler_follows_a_straight_path_exactly():
+    x0, noise = torch.randn(3, 2, 4, 4), torch.randn(3, 2, 4, 4)
+    for k in (1.0, 3.0):
+        assert torch.allclose(euler(lambda x, t: noise - x0, noise, 7, k), x0, atol=1e-5)
+        times = grid(7, k)
+        assert times[0] == 1 and times[-1] == 0 and bool((times.diff() < 0).all())
+
+
+def test_guidance_extrapolates_from_the_empty_prompt():
+    def denoise(x, t, prompt):
+        return torch.full_like(x, 3.0 if prompt else 1.0)
+    x = torch.zeros(1, 1, 2, 2)
+    assert float(ClassifierFree(2.0)(denoise, x, torch.ones(1)).mean()) == 5.0
+    assert float(ClassifierFree(1.0)(denoise, x, torch.ones(1)).mean()) == 3.0
