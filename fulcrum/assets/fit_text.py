@@ -18,7 +18,7 @@ from fulcrum.data.world.scene import Scenes, scenes
 from fulcrum.data.world.words import BACKGROUND, MAX_TOKENS, STYLES, WORDS, captions, tokenize
 from fulcrum.encode.text import HIDDEN, PAD, Tokenizer, WorldText
 
-EFFORT = Effort(steps=1500, batch=64, lr=2e-3, seed=41)
+EFFORT = Effort(steps=800, batch=64, lr=2e-3, seed=41)
 SCENES, FIRST = 12_000, 150_000
 SHARES = {"long": 0.6, "medium": 0.2, "short": 0.2}
 OBJECT = {"shape": len(v.SHAPES), "colour": len(v.COLOURS), "texture": len(v.TEXTURES), "size": len(v.SIZES),

@@ -83,7 +83,7 @@ class Bf16Report(NamedTuple):
 
 @cache
 def bf16_report(device: str = "cpu", size: int = 384, rounds: int = 5) -> Bf16Report:
-    """Time square products in fp32 and bf16 in turn and take medians; once per process, some 0.1 s."""
+    """Time square products in fp32 and bf16 in turn and take medians; once per process, under a second."""
     seconds: dict[torch.dtype, list[float]] = {torch.float32: [], torch.bfloat16: []}
     inputs = {kind: torch.ones(size, size, device=device, dtype=kind) for kind in seconds}
     for _ in range(rounds + 1):

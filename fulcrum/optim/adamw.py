@@ -7,15 +7,12 @@ one on one AVX2 core.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.optim.adamw import adamw as torch_adamw
+from torch.optim.adamw import adamw
 
-from fulcrum.optim.groups import groups
-from fulcrum.optim.rule import Given
 from fulcrum.optim.state import gradient, load_strictly, local
 from fulcrum.optim.storage import count_stalled, require_storable, round_stored
 
@@ -58,7 +55,7 @@ class AdamW:
         stored_first = [local(self.first[name]) for name in names]
         stored_second = [local(self.second[name]) for name in names]
         first, second = [m.float() for m in stored_first], [v.float() for v in stored_second]   # no copy if fp32
-        torch_adamw(
+        adamw(
             weights, [g for name in names if (g := gradient(self.parameters[name])) is not None], first, second, [],
             [self.count[name] for name in names], fused=True, amsgrad=False, beta1=self.betas[0], beta2=self.betas[1],
             lr=self.lr * scale, weight_decay=self.weight_decay, eps=self.eps, maximize=False,
@@ -96,29 +93,3 @@ class AdamW:
 
     def load(self, given: dict[str, Tensor]) -> None:
         load_strictly(self.state(), given)
-
-
-class Settings(Protocol):
-    """What is read of the spec's record of this rule."""
-
-    @property
-    def beta1(self) -> float: ...
-    @property
-    def beta2(self) -> float: ...
-    @property
-    def eps(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-
-
-def adamw(settings: Settings, given: Given) -> AdamW:
-    """AdamW over every parameter of a run."""
-    everything = dict.fromkeys(set(given.roles.values()), "adamw")
-    dealt = groups(given.parameters.items(), given.roles, everything)
-    return adamw_over(dealt["adamw"], settings, given)
-
-
-def adamw_over(parameters: Mapping[str, Parameter], settings: Settings, given: Given) -> AdamW:
-    """AdamW with a run's settings over some of its parameters."""
-    return AdamW(parameters, given.lr, (settings.beta1, settings.beta2), settings.eps, settings.weight_decay,
-                 given.storage, given.state)

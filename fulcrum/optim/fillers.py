@@ -6,6 +6,9 @@ from fulcrum.spec import seam
 from fulcrum.spec.record import Count, Fraction, Positive
 
 
+ROLES = ("matrix", "embed", "head", "vector")
+
+
 class AdamW(seam.Rule):
     kind: ClassVar[str] = "adamw"
     beta1: Fraction = 0.9
@@ -14,7 +17,8 @@ class AdamW(seam.Rule):
     weight_decay: float = 0.0
 
     def build(self, ctx: Any) -> Any:
-        return self.adam(ctx, ctx.parameters)
+        from fulcrum.optim.groups import groups
+        return self.adam(ctx, groups(ctx.parameters.items(), ctx.roles, dict.fromkeys(ROLES, "adamw"))["adamw"])
 
     def adam(self, ctx: Any, parameters: Any) -> Any:
         from fulcrum.optim.adamw import AdamW as Update
@@ -35,7 +39,7 @@ class Muon(AdamW):
         from fulcrum.optim.muon import Muon as Update
         from fulcrum.optim.rule import Joint
         placed = groups(ctx.parameters.items(), ctx.roles,
-                        {"matrix": "muon", "embed": "adamw", "head": "adamw", "vector": "adamw"})
+                        {**dict.fromkeys(ROLES, "adamw"), "matrix": "muon"})
         matrices = Update(placed["muon"], lr=ctx.run.optim.lr * self.lr_ratio, momentum=self.momentum,
                           steps=self.newton_schulz, weight_decay=self.weight_decay, compute=ctx.dtype("compute"),
                           storage=ctx.dtype("storage"), state=ctx.dtype("optimizer"))

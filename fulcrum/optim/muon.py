@@ -9,20 +9,20 @@ fits. `torch.optim.Muon` averages (m <- mu m + (1-mu) g) where this sums; Newton
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from fulcrum.optim.adamw import Settings as AdamWSettings
-from fulcrum.optim.adamw import adamw_over
-from fulcrum.optim.groups import groups
 from fulcrum.optim.orthogonal import STEPS, orthogonalise
-from fulcrum.optim.rule import Deal, Given, Joint, Whole
 from fulcrum.optim.state import gradient, load_strictly, local
 from fulcrum.optim.storage import count_stalled, require_storable, round_stored
+
+Whole = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
+"""Works on whole matrices by name."""
+Deal = Callable[[Mapping[str, Tensor], Mapping[str, Parameter], Whole], dict[str, Tensor]]
+"""(this rank's parts of the matrices, their parameters, work on whole matrices) -> this rank's parts of the result."""
 
 MATCH_ADAMW = 0.2  # RMS of a typical AdamW update, arXiv:2502.16982 section 2.2
 
@@ -105,23 +105,3 @@ class Muon:
 
     def load(self, given: dict[str, Tensor]) -> None:
         load_strictly(self.state(), given)
-
-
-class Settings(AdamWSettings, Protocol):
-    """What is read of the spec's record of this rule."""
-
-    @property
-    def momentum(self) -> float: ...
-    @property
-    def newton_schulz(self) -> int: ...
-    @property
-    def lr_ratio(self) -> float: ...
-
-
-def muon(settings: Settings, given: Given) -> Joint:
-    """Muon for the matrices of a run, everything else exactly as under AdamW."""
-    rule = dict.fromkeys(set(given.roles.values()), "adamw") | {"matrix": "muon"}
-    dealt = groups(given.parameters.items(), given.roles, rule)
-    matrices = Muon(dealt["muon"], given.lr * settings.lr_ratio, settings.momentum, settings.weight_decay,
-                    settings.newton_schulz, given.orthogonal, given.storage, given.state, given.deal or undealt)
-    return Joint([matrices, adamw_over(dealt["adamw"], settings, given)])

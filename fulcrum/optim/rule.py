@@ -1,32 +1,14 @@
-"""What every update rule is given and offers, and several rules acting as one."""
+"""What every update rule offers, and several rules acting as one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from fulcrum.optim.state import require_same_names
-
-Whole = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
-"""Works on whole matrices by name."""
-Deal = Callable[[Mapping[str, Tensor], Mapping[str, Parameter], Whole], dict[str, Tensor]]
-"""(this rank's parts of the matrices, their parameters, work on whole matrices) -> this rank's parts of the result."""
-
-
-class Given(NamedTuple):
-    """What a run gives to the rule that is built for it."""
-
-    parameters: Mapping[str, Parameter]          # by name, after sharding
-    roles: Mapping[str, str]                     # of the same module
-    lr: float
-    storage: torch.dtype = torch.float32         # of the weights, after every update
-    state: torch.dtype = torch.float32           # of what the rule remembers
-    orthogonal: torch.dtype = torch.float32      # of Newton-Schulz
-    deal: Deal | None = None                     # how whole matrices are had when they are sharded
 
 
 class Rule(Protocol):

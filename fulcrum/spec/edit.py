@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -58,11 +58,20 @@ def _member(value: Any, step: str, run: RunSpec, path: str) -> Any:
 
 def put(run: RunSpec, path: str, value: Any) -> RunSpec:
     """A run like this one with `value` at `path`; checked as a whole, so an impossible run is never made."""
+    return put_all(run, [(path, value)])
+
+
+def put_all(run: RunSpec, edits: Iterable[tuple[str, Any]]) -> RunSpec:
+    """Several values at once: width and heads may change together, and only the end must be possible."""
+    edited: Any = run
+    said = []
     try:
-        edited: RunSpec = _put(run, path.split("."), value, run, path)
-        return edited
+        for path, value in edits:
+            said.append(f"{path}={value}")
+            edited = _put(edited, path.split("."), value, run, path)
+        return RunSpec(**{name: getattr(edited, name) for name in RunSpec.model_fields})
     except ValidationError as error:
-        raise BadInput(f"{path}={value}: {explain(error)}", "see the settings with: fulcrum levers show NAME") from None
+        raise BadInput(f"{', '.join(said)}: {explain(error)}") from None
 
 
 def _put(record: Any, steps: list[str], value: Any, run: RunSpec, path: str) -> Any:
@@ -75,6 +84,8 @@ def _put(record: Any, steps: list[str], value: Any, run: RunSpec, path: str) -> 
     old = _member(record, step, run, path)
     new = value if not rest else _put(old, rest, value, run, path)
     fields = {name: getattr(record, name) for name in type(record).model_fields}
+    if isinstance(record, RunSpec):                          # what must fit together is checked when all edits are in
+        return record.model_construct(**{**fields, step: new})
     return type(record)(**{**fields, step: new})
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import ValidationError
 
-from fulcrum.spec.edit import Change, diff, during, explain, get, put
+from fulcrum.spec.edit import Change, diff, during, explain, get, put_all
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Filler, Record
 from fulcrum.spec.run import RunSpec
@@ -76,9 +76,7 @@ def parse(text: str, catalogue: Catalogue, settings: Iterable[str] = ()) -> Phra
         raise BadInput(f"a phrase begins with a recipe, found '{ast.unparse(first)}'", _known("recipes", catalogue.recipes))
     if first.id not in catalogue.recipes:
         raise BadInput(f"no recipe is called '{first.id}'", nearest(first.id, catalogue.recipes))
-    base = catalogue.recipes[first.id]()
-    for setting in settings:
-        base = assign(base, setting, catalogue)
+    base = assign(catalogue.recipes[first.id](), settings, catalogue)
     levers = tuple(_lever(node, catalogue) for node in rest)
     return Phrase(first.id, levers, base, apply(base, levers))
 
@@ -167,8 +165,13 @@ def _value(node: ast.expr) -> Any:
         raise BadInput(f"cannot read the value '{ast.unparse(node)}'", "numbers, words, true, false, none") from None
 
 
-def assign(run: RunSpec, setting: str, catalogue: Catalogue) -> RunSpec:
-    """One typed setting, "path=value"; a seam takes a filler by kind: flow.time=uniform."""
+def assign(run: RunSpec, settings: Iterable[str], catalogue: Catalogue) -> RunSpec:
+    """Typed settings, "path=value", all at once; a seam takes a filler by kind: flow.time=uniform."""
+    wanted = [_setting(run, setting, catalogue) for setting in settings]
+    return put_all(run, wanted) if wanted else run
+
+
+def _setting(run: RunSpec, setting: str, catalogue: Catalogue) -> tuple[str, Any]:
     path, equals, text = setting.partition("=")
     if not equals:
         raise BadInput(f"a setting is written path=value, found '{setting}'", "such as --set optim.lr=2e-4")
@@ -179,11 +182,11 @@ def assign(run: RunSpec, setting: str, catalogue: Catalogue) -> RunSpec:
     except SyntaxError:
         raise BadInput(f"cannot read the value of {path}: '{text}'") from None
     if isinstance(old, Filler):
-        return put(run, path, _filler(old, node, catalogue))
+        return path, _filler(old, node, catalogue)
     if isinstance(old, Record):
         raise BadInput(f"'{path}' is a group of slots, not one", "set one of: "
                        + ", ".join(f"{path}.{name}" for name in type(old).model_fields))
-    return put(run, path, _value(node))
+    return path, _value(node)
 
 
 def _filler(old: Filler, node: ast.expr, catalogue: Catalogue) -> Filler:

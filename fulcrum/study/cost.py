@@ -12,6 +12,7 @@ from fulcrum.model.cost import training_flops
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train.build import assemble
+from fulcrum.train.feed import Feed
 from fulcrum.train.loop import train
 from fulcrum.train.state import State
 
@@ -30,7 +31,7 @@ class Cost(NamedTuple):
 def costs(runs: Mapping[str, RunSpec], cache: Path, threads: int) -> dict[str, Cost]:
     """The cost of every run relative to the first; eager steps, taken in turns so that a noisy machine hits all alike."""
     torch.set_num_threads(threads)
-    built = {name: assemble(run, 0, System(threads=threads), cache) for name, run in runs.items()}
+    built = {name: assemble(run, 0, System(threads=threads), Feed(run, 0, cache)) for name, run in runs.items()}
     states = {name: train(one, State(), [], _after(1)) for name, one in built.items()}        # warm-up
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(ROUNDS):

@@ -1,7 +1,6 @@
 """From a run's description to its working parts, in one order and in one place."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -77,8 +76,7 @@ def build(run: RunSpec, seed: int = 0, system: System | None = None, start: Mapp
     return step
 
 
-def assemble(run: RunSpec, seed: int, system: System, cache: Path, start: Mapping[str, Tensor] | None = None,
-             say: Any = None) -> Built:
+def assemble(run: RunSpec, seed: int, system: System, feed: Feed, start: Mapping[str, Tensor] | None = None) -> Built:
     """Everything that training needs: the step, its data and draws, its optimizer, schedule and average."""
     step = build(run, seed, system, start)
     named = dict(step.named_parameters())
@@ -87,7 +85,7 @@ def assemble(run: RunSpec, seed: int, system: System, cache: Path, start: Mappin
     average = run.average.build(ctx)
     average.start(step.backbone)
     schedule = Schedule(run.budget.images, run.optim.warmup, run.optim.decay).checked()
-    return Built(run, seed, system, phases(run), step, Feed(run, seed, cache, say), optimizer, schedule, average)
+    return Built(run, seed, system, phases(run), step, feed, optimizer, schedule, average)
 
 
 def shape_of(run: RunSpec) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from fulcrum.spec.system import System
 from fulcrum.train import checkpoint
 from fulcrum.train.build import Built, assemble
 from fulcrum.train.checkpoint import Checkpoint, weights_hash
+from fulcrum.train.feed import Feed
 from fulcrum.train.fillers import Trunk
 from fulcrum.train.folder import RunFolder, claim, open_folder, write_json
 from fulcrum.train.loop import Look, Observer, train
@@ -44,13 +45,15 @@ class Interrupted(RunFailed):
 def perform(order: Order, say: Callable[[str], None],
             observers: Callable[[Built, RunFolder, State], list[Observer]] | None = None) -> dict[str, Any]:
     """Train a run to its end and return its result; a finished one is returned as it is."""
+    feed = Feed(order.run, order.seed, order.out / "cache", say)
+    _ = feed.codec(), feed.text()                                # a part that cannot be had is said before anything is made
     folder = open_folder(order.out, order.run, order.seed, order.phrase, order.user_files)
     with claim(folder):
         finished = folder.result()
         if finished is not None:
             say(f"{folder.path} is finished already; nothing was run")
             return finished
-        built = assemble(order.run, order.seed, order.system, order.out / "cache", _start(order), say)
+        built = assemble(order.run, order.seed, order.system, feed, _start(order))
         state = resume(built, folder, say)
         state = _train(order, built, folder, state, observers)
         result = conclude(order, built, folder, state)

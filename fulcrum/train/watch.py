@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from fulcrum.optim.storage import stalled_share
 from fulcrum.train.loop import Look
@@ -29,7 +29,6 @@ class Recorder:
         aside = path.with_suffix(".aside")
         aside.write_text("".join(line + "\n" for line in kept))
         aside.replace(path)
-        self.stream: TextIO = path.open("a")
         self.sum, self.count = 0.0, 0
 
     def __call__(self, look: Look) -> None:
@@ -48,8 +47,8 @@ class Recorder:
         self.sum, self.count = 0.0, 0
 
     def write(self, line: dict[str, Any]) -> None:
-        self.stream.write(json.dumps(line) + "\n")
-        self.stream.flush()
+        with self.path.open("a") as stream:
+            stream.write(json.dumps(line) + "\n")
 
 
 class Progress:

@@ -21,8 +21,8 @@ PROMPTS = ["a red circle", "",
 
 def test_shapes_and_mask(text: WorldText) -> None:
     emb, mask = text.encode(PROMPTS)
-    assert emb.shape == (3, 17, 96) and emb.dtype == torch.float32 and mask.dtype == torch.bool
-    assert mask.sum(1).tolist() == [3, 1, 17]
+    assert emb.shape == (3, 19, 96) and emb.dtype == torch.float32 and mask.dtype == torch.bool
+    assert mask.sum(1).tolist() == [3, 1, 19]
     assert (emb[~mask] == 0).all()
     assert text.encode(PROMPTS, length=48)[0].shape == (3, 48, 96)
 

@@ -14,6 +14,7 @@ from fulcrum.spec.phrase import apply
 from fulcrum.spec.system import System
 from fulcrum.train.build import assemble, build
 from fulcrum.train.checkpoint import weights_hash
+from fulcrum.train.feed import Feed
 from fulcrum.train.loop import train
 from fulcrum.train.state import State
 
@@ -22,7 +23,7 @@ NAMED = {lever.name: lever for lever in LEVERS}
 
 def trained(run, cache):
     """A built run after its six steps."""
-    built = assemble(run, 0, System(), cache)
+    built = assemble(run, 0, System(), Feed(run, 0, cache))
     state = train(built, State(), [], lambda: False)
     assert state.images == run.budget.images
     return built
@@ -70,9 +71,9 @@ def test_witness(name, tiny, base, cache):
 def test_resume_is_exact(name, tiny, cache):
     run = tiny(f"spark + {name}")
     whole = trained(run, cache)
-    half = assemble(run, 0, System(), cache)
+    half = assemble(run, 0, System(), Feed(run, 0, cache))
     state = train(half, State(), [], _after(3))
-    again = assemble(run, 0, System(), cache)
+    again = assemble(run, 0, System(), Feed(run, 0, cache))
     again.step.load_state_dict(half.step.state_dict())
     again.optimizer.load({name: value.clone() for name, value in half.optimizer.state().items()})
     again.average.load(half.average.state())

@@ -133,3 +133,10 @@ def test_bf16_state_learns_about_the_same() -> None:
             rule.zero_grad()
         results.append(loss.item())
     assert results[0] < 0.05 and results[1] < 0.1
+
+
+def test_a_step_without_any_gradient_does_nothing() -> None:
+    rule = AdamW(parameters())
+    rule.step(watch=True)
+    assert all(torch.equal(p, rule.parameters[name]) for name, p in parameters().items())
+    assert rule.stalled.tolist() == [0, 0]

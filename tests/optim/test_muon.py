@@ -1,7 +1,6 @@
 """Muon: orthogonal updates, torch's numbers up to its bf16, matrices only."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,9 +9,9 @@ from torch.nn import Parameter
 
 from fulcrum.optim import orthogonal
 from fulcrum.optim.adamw import AdamW
-from fulcrum.optim.muon import Muon, muon
+from fulcrum.optim.muon import Muon
 from fulcrum.optim.orthogonal import A, B, C, newton_schulz, orthogonalise
-from fulcrum.optim.rule import Given, Joint
+from fulcrum.optim.rule import Joint
 from fulcrum.optim.storage import stalled_share
 
 SHAPES = {"qkv": (48, 16), "out": (16, 16), "gate": (56, 16), "up": (56, 16), "down": (16, 56)}
@@ -75,11 +74,11 @@ def test_a_zero_gradient_moves_nothing() -> None:
     assert orthogonalise({"x": torch.zeros(4, 9)})["x"].count_nonzero() == 0
 
 
-@pytest.mark.parametrize(("compute", "tolerance"), [(torch.float32, 0.04), (torch.bfloat16, 0.04)])
+@pytest.mark.parametrize(("compute", "tolerance"), [(torch.float32, 0.02), (torch.bfloat16, 0.03)])
 def test_equals_torch(compute: torch.dtype, tolerance: float) -> None:
-    """torch iterates in bf16 always; that alone moves its update by some percent, and five fp32 steps show it.
+    """torch iterates in bf16 always; that alone moves its update by one percent here (two roundings differ by more).
 
-    torch's own formula in fp32 is compared at 1e-5 in the next test.
+    In fp32 the same formula agrees to 1e-4: the next test.
     """
     ours, theirs = parameters(), parameters()
     start = parameters()
@@ -153,10 +152,6 @@ def test_only_matrices() -> None:
         Muon({"bias": Parameter(torch.zeros(3))})
 
 
-SETTINGS = SimpleNamespace(beta1=0.9, beta2=0.95, eps=1e-15, weight_decay=0.0, momentum=0.95, newton_schulz=5,
-                           lr_ratio=2.0)
-
-
 def test_the_rest_is_updated_exactly_as_under_adamw() -> None:
     def trained(build) -> tuple[nn.Module, object]:
         torch.manual_seed(0)
@@ -166,13 +161,11 @@ def test_the_rest_is_updated_exactly_as_under_adamw() -> None:
         rule.step(0.5, watch=True)
         return module, rule
 
-    roles = {"weight": "matrix", "bias": "vector"}
-    with_muon, rule = trained(lambda m: muon(SETTINGS, Given(dict(m.named_parameters()), roles, lr=1e-3)))
+    with_muon, rule = trained(lambda m: Joint([Muon({"weight": m.weight}, lr=1e-3), AdamW({"bias": m.bias}, lr=1e-3)]))
     plain, _ = trained(lambda m: AdamW(dict(m.named_parameters()), lr=1e-3))
     assert torch.equal(with_muon.bias, plain.bias) and not torch.equal(with_muon.weight, plain.weight)
     assert rule.stalled[1] == 8 * 12 + 8
     assert set(rule.state()) == {"momentum/weight", "first/bias", "second/bias", "count/bias"}
-    assert rule.rules[0].lr == 2e-3
 
 
 def test_joint_loads_all_or_nothing_and_refuses_a_shared_parameter() -> None:

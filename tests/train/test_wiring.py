@@ -83,9 +83,10 @@ def test_everything_together(known, tiny, tmp_path, cache):
 def test_every_lever_of_the_phrase_is_really_on(known, tiny, cache):
     from fulcrum.spec.phrase import parse
     from fulcrum.train.build import assemble
+    from fulcrum.train.feed import Feed
     catalogue, _ = known
     run = tiny(PHRASE, catalogue=catalogue)
-    built = assemble(run, 0, System(), cache)
+    built = assemble(run, 0, System(), Feed(run, 0, cache))
     assert all(lever.witness(built) for lever in parse(PHRASE, catalogue).levers)
-    plain = assemble(tiny(), 0, System(), cache)
+    plain = assemble(tiny(), 0, System(), Feed(tiny(), 0, cache))
     assert not any(lever.witness(plain) for lever in parse(PHRASE, catalogue).levers)
