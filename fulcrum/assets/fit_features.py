@@ -18,52 +18,55 @@ from fulcrum.data.world import vocabulary as v
 from fulcrum.encode.judge import FeatureNet
 from fulcrum.encode.pixels import to_bytes, to_unit
 
-EFFORT = Effort(steps=2000, batch=96, lr=2e-3, seed=37)
+EFFORT = Effort(steps=900, batch=96, lr=2e-3, seed=37)
 SCENES, FIRST = 40_000, 50_000                   # other scenes than the attribute judge's
-COUNTS = {"shape": len(v.SHAPES), "colour": len(v.COLOURS), "texture": len(v.TEXTURES), "size": len(v.SIZES)}
-TASKS = {"present": 9, **COUNTS, "where_colour": 9 * (COUNTS["colour"] + 1), "where_shape": 9 * (COUNTS["shape"] + 1),
-         "domain": len(DOMAINS), "background": len(v.BACKGROUNDS), "background_colour": len(v.BACKGROUND_COLOURS),
+PLACES = {"present": 2, "shape": len(v.SHAPES), "colour": len(v.COLOURS), "texture": len(v.TEXTURES),
+          "size": len(v.SIZES)}
+WHOLE = {"domain": len(DOMAINS), "background": len(v.BACKGROUNDS), "background_colour": len(v.BACKGROUND_COLOURS),
          "damage": 2}
 
 
-def _any(values: Tensor, count: int) -> Tensor:
-    """(n, 9) classes, -1 = empty -> (n, count) 0/1: does the class stand anywhere in the picture."""
-    return torch.stack([(values == k).any(1) for k in range(count)], dim=1).float()
-
-
-def _targets(pool: Pictures) -> dict[str, Tensor]:
-    targets = {name: _any(pool.grid[name], count) for name, count in COUNTS.items()}
-    targets["present"] = pool.grid["present"].float()
-    targets["where_colour"], targets["where_shape"] = pool.grid["colour"] + 1, pool.grid["shape"] + 1   # 0 = empty
-    targets["background"] = torch.from_numpy(pool.scenes.background)
-    targets["background_colour"] = torch.from_numpy(pool.scenes.background_colour[:, 0].copy())
-    return targets
-
-
 def fit_features(effort: Effort = EFFORT, progress: Progress = print) -> tuple[FeatureNet, dict[str, Any]]:
-    """Every question is answered linearly from the features."""
+    """Questions by place and about the whole; then the leading directions of the pooled activations."""
     pool = pictures("assets", min(SCENES, effort.steps * effort.batch), start=FIRST)
-    wanted = _targets(pool)
+    backdrop = {"background": torch.from_numpy(pool.scenes.background),
+                "background_colour": torch.from_numpy(pool.scenes.background_colour[:, 0].copy())}
     torch.manual_seed(effort.seed)
-    network = FeatureNet(TASKS)
+    network = FeatureNet(PLACES, WHOLE)
 
-    def loss(_: int, generator: torch.Generator) -> Tensor:
+    def loss(step: int, generator: torch.Generator) -> Tensor:
         images, row, domain = pool.draw(effort.batch, generator)
         pixels, damage = disturbed(to_unit(images), generator, blur=1.0, noise=0.15, light=0.0)
-        said = network.answers(network(pixels))
-        total = 3 * F.binary_cross_entropy_with_logits(said["present"], wanted["present"][row])
-        for name in COUNTS:
-            total = total + F.binary_cross_entropy_with_logits(said[name], wanted[name][row])
-        for name in ("where_colour", "where_shape"):
-            logits = said[name].unflatten(1, (9, -1)).flatten(0, 1)                          # (B * 9, K + 1)
-            total = total + 2 * F.cross_entropy(logits, wanted[name][row].flatten())
-        total = total + 0.3 * F.cross_entropy(said["domain"], domain)
-        for name in ("background", "background_colour"):
-            total = total + 0.3 * F.cross_entropy(said[name], wanted[name][row])
-        return total + 3 * F.mse_loss(said["damage"], damage)
+        said = network.asked(*network(pixels))
+        total = 3 * F.mse_loss(said["damage"], damage) + 0.3 * F.cross_entropy(said["domain"], domain)
+        for name, values in backdrop.items():
+            total = total + 0.3 * F.cross_entropy(said[name], values[row])
+        for name in PLACES:
+            wanted = pool.grid[name][row].flatten()                                          # -1 where empty
+            total = total + F.cross_entropy(said[name].flatten(0, 1), wanted, ignore_index=-1)
+        return total
 
     seconds = fit("features", network, loss, effort, progress)
+    _whiten(network, pool)
     return network, {**asdict(effort), "scenes": SCENES, "seconds": round(seconds, 1)}
+
+
+@torch.no_grad()
+def _whiten(network: FeatureNet, pool: Pictures) -> None:
+    """The leading directions over real pictures, scaled to unit variance.
+
+    Every activation is standardised first; statistics of the whole and activations by place share the variance alike.
+    """
+    seen = torch.cat([network.pooled(chunk) for chunk in torch.split(pool.images[1][:4096], 256)]).double()
+    whole, rest = network.statistics, seen.shape[1] - network.statistics
+    share = torch.tensor([1 / whole] * whole + [1 / rest] * rest, dtype=seen.dtype).sqrt()
+    scale = share / (seen.std(0) + 1e-3)
+    values, axes = torch.linalg.eigh(torch.cov(((seen - seen.mean(0)) * scale).T))
+    keep = network.project.shape[1]
+    values, axes = values[-keep:].flip(0), axes[:, -keep:].flip(1)
+    axes = axes * axes.sum(0).sign()                                     # the sign of an axis is arbitrary: fix it
+    network.centre.copy_(seen.mean(0))
+    network.project.copy_(scale[:, None] * axes / (values + 1e-9).sqrt())
 
 
 def frechet(first: Tensor, second: Tensor) -> float:
@@ -76,35 +79,28 @@ def frechet(first: Tensor, second: Tensor) -> float:
 
 @torch.no_grad()
 def measure_features(network: FeatureNet, count: int = 1000) -> dict[str, Any]:
-    """Held-out answers, and how far sets of real pictures lie from another such set, untouched and damaged."""
+    """Held-out answers, and how far one set of real pictures lies from another set, untouched and damaged."""
     pool = pictures("validation", count)
-    wanted = _targets(pool)
+    here = pool.grid["present"] == 1
     quality: dict[str, Any] = {}
-    features = [torch.cat([network.features(chunk) for chunk in images.split(256)]) for images in pool.images]
-    for index, (domain, found) in enumerate(zip(DOMAINS, features, strict=True)):
-        said = network.answers(found)
-        right = {name: ((said[name] > 0) == (wanted[name] > 0.5)).double().mean().item()
-                 for name in ("present", *COUNTS)}
-        for name in ("where_colour", "where_shape"):
-            picked, here = said[name].unflatten(1, (9, -1)).argmax(-1), wanted[name] > 0
-            right[name] = (picked[here] == wanted[name][here]).double().mean().item()
-        right["domain"] = (said["domain"].argmax(1) == index).double().mean().item()
-        for name in ("background", "background_colour"):
-            right[name] = (said[name].argmax(1) == wanted[name]).double().mean().item()
-        quality[domain] = {name: round(value, 4) for name, value in right.items()}
-    quality["frechet_from_real"] = _distances(network, pool, features, count)
+    for index, (domain, images) in enumerate(zip(DOMAINS, pool.images, strict=True)):
+        said = {name: answer.argmax(-1) for name, answer in network.asked(*network(to_unit(images))).items()}
+        right = {name: said[name][here] == pool.grid[name][here] for name in PLACES if name != "present"}
+        right["present"] = said["present"] == pool.grid["present"]
+        right["domain"] = said["domain"] == index
+        right["background"] = said["background"] == torch.from_numpy(pool.scenes.background)
+        quality[domain] = {name: round(hits.double().mean().item(), 4) for name, hits in right.items()}
+    quality["frechet_from_real"] = _distances(network, pool.images[1], count)
     return quality
 
 
-def _distances(network: FeatureNet, pool: Pictures, features: list[Tensor], count: int) -> dict[str, float]:
-    other = pictures("validation", count, start=count).images[1]
-    real = to_unit(pool.images[1])
+def _distances(network: FeatureNet, base: Tensor, count: int) -> dict[str, float]:
+    """Always other scenes than the base: pairs of the same scene would hide what chance alone gives."""
+    other = pictures("validation", count, start=count).images
+    real = to_unit(other[1])
     noise = torch.randn(real.shape, generator=torch.Generator().manual_seed(0))
     few = torch.arange(count) % max(1, count // 8)                       # an eighth of the scenes, each eight times
-    sets = {"same": other, "blur": to_bytes(blurred(real, 0.8)), "grain": to_bytes(real + 0.1 * noise),
-            "eighth_of_the_modes": pool.images[1][few], "synthetic": pool.images[0]}
-    base = features[1] if count > 1 else torch.cat([features[1]] * 2)
-    return {name: round(frechet(base, torch.cat([network.features(chunk) for chunk in images.split(256)])), 3)
-            for name, images in sets.items()}
-
-
+    sets = {"same": other[1], "blur": to_bytes(blurred(real, 0.6)), "grain": to_bytes(real + 0.1 * noise),
+            "eighth_of_the_modes": other[1][few], "synthetic": other[0]}
+    features = network.features(base)
+    return {name: round(frechet(features, network.features(images)), 3) for name, images in sets.items()}

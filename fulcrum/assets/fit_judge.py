@@ -42,7 +42,7 @@ def fit_judge(effort: Effort = EFFORT, progress: Progress = print) -> tuple[Attr
 def accuracy(judge: AttributeJudge, images: Tensor, grid: dict[str, Tensor]) -> dict[str, float]:
     """Share of right answers: presence over all places, attributes over the places where an object stands."""
     logits: dict[str, list[Tensor]] = {name: [] for name in judge.classes}
-    for chunk in images.split(256):
+    for chunk in torch.split(images, 256):
         for name, part in judge.judge(chunk).items():
             logits[name].append(part.argmax(-1))
     found = {name: torch.cat(parts) for name, parts in logits.items()}

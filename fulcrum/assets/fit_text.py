@@ -116,7 +116,7 @@ def measure_text(text: WorldText, count: int = 1000) -> dict[str, Any]:
     quality: dict[str, Any] = {"probe": "ridge on single tokens, held-out captions"}
     for style in STYLES:
         asked = lesson(found, style)
-        tokens = torch.cat([text(ids, ids != PAD) for ids in asked.ids.split(256)])          # (n, L, E)
+        tokens = torch.cat([text(ids, ids != PAD) for ids in torch.split(asked.ids, 256)])          # (n, L, E)
         tokens = F.pad(tokens, (0, 1), value=1.0)
         right = {}
         for name, wanted in asked.wanted.items():

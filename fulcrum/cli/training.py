@@ -1,5 +1,7 @@
 """fulcrum train, sample, export."""
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,7 +57,9 @@ def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pock
         if result is None:
             raise BadInput(f"the run {trunk.path.name} is not finished", "finish it first: start its command again")
         run = put(run, "start", Trunk(run=trunk.path.name, weights_sha256=result["weights_sha256"]))
-    order = Order(run, seed, str(read), out, system(threads, compile_blocks, run.budget.images), files, quiet, phrase)
+    told = " ".join([str(read), *(f"--set {setting}" for setting in settings or [])])
+    order = Order(run, seed, told, out, system(threads, compile_blocks, run.budget.images), files, quiet, phrase,
+                  shlex.join(["fulcrum", *sys.argv[1:]]))
     from fulcrum.study.preview import previews
     result = perform(order, say, previews)
     emit(result, as_json, f"{result['phrase']} (seed {seed}) is trained: {result['images']:,} images in "

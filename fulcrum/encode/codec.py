@@ -71,7 +71,7 @@ class KLCodec(nn.Module):
 
     stride = 4
 
-    def __init__(self, channels: int = 8, fine: int = 48, coarse: int = 96,
+    def __init__(self, channels: int = 8, fine: int = 32, coarse: int = 96,
                  down: tuple[int, int] = (1, 1), up: tuple[int, int] = (2, 1)) -> None:
         super().__init__()
         self.channels = channels

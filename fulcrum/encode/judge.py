@@ -76,43 +76,58 @@ def _windows() -> Tensor:
 
 
 class FeatureNet(nn.Module):
-    """Plain convolution stack, pooled at three scales into d features; linear, so that moments describe them."""
+    """Plain convolution stack; features are its pooled activations, reduced to the d leading whitened directions.
 
-    def __init__(self, tasks: Mapping[str, int], features: int = 128,
-                 widths: tuple[int, int, int] = (40, 80, 112)) -> None:
+    It is trained to answer questions (`asked`), its features are never fitted to them: whitened on real pictures, each
+    direction counts alike, so that a distance sees blur and grain as well as content and layout.
+    """
+
+    def __init__(self, places: Mapping[str, int], whole: Mapping[str, int], features: int = 64, fine: int = 40,
+                 middle: int = 80) -> None:
         super().__init__()
-        fine, middle, coarse = widths
-        self.config = {"tasks": dict(tasks), "features": features, "widths": list(widths)}
-        self.enter = nn.Conv2d(12, fine, 5, padding=2)                                       # 16 x 16
-        self.down = nn.Conv2d(fine, middle, 3, stride=2, padding=1)                          # 8 x 8
-        self.middle = nn.Conv2d(middle, middle, 3, padding=1)
-        self.deep = nn.Conv2d(middle, coarse, 3, stride=2, padding=1)                        # 4 x 4
-        self.coarse = nn.Conv2d(coarse, coarse, 3, padding=1)
-        self.norms = nn.ModuleList(nn.GroupNorm(8, width) for width in (fine, middle, middle, coarse, coarse))
-        self.gather = nn.Linear(2 * fine + middle + 16 * coarse, features)
-        self.tasks = nn.ModuleDict({name: nn.Linear(features, count) for name, count in tasks.items()})
+        self.config = {"places": dict(places), "whole": dict(whole), "features": features, "fine": fine,
+                       "middle": middle}
+        self.enter = nn.Sequential(nn.Conv2d(12, fine, 5, padding=2, bias=False), nn.BatchNorm2d(fine))
+        self.down, self.deep, self.wide = _conv(fine, middle, stride=2), _conv(middle, middle), _conv(middle, middle)
+        self.places = nn.ModuleDict({name: nn.Linear(middle, count) for name, count in places.items()})
+        self.statistics = 2 * (fine + middle)
+        self.whole = nn.ModuleDict({name: nn.Linear(self.statistics, count) for name, count in whole.items()})
+        self.centre: Tensor
+        self.project: Tensor
+        pooled = self.statistics + 9 * middle
+        self.register_buffer("centre", torch.zeros(pooled))
+        self.register_buffer("project", torch.eye(pooled, features))
         self.to(memory_format=torch.channels_last)                       # type: ignore[call-overload]
 
-    def forward(self, pixels: Tensor) -> Tensor:
-        """(B, 3, 32, 32) in [-1, 1] -> (B, d)."""
-        norm = iter(self.norms)
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, 3, 32, 32) in [-1, 1] -> statistics of the whole picture (B, S) and activations by place (B, P, C)."""
         h = F.pixel_unshuffle(pixels, 2).contiguous(memory_format=torch.channels_last)       # (B, 12, 16, 16)
-        h = fine = F.gelu(next(norm)(self.enter(h)), approximate="tanh")
-        h = F.gelu(next(norm)(self.down(h)), approximate="tanh")                             # (B, middle, 8, 8)
-        h = middle = h + F.gelu(next(norm)(self.middle(h)), approximate="tanh")
-        h = F.gelu(next(norm)(self.deep(h)), approximate="tanh")                             # (B, coarse, 4, 4)
-        h = h + F.gelu(next(norm)(self.coarse(h)), approximate="tanh")
-        seen = [fine.mean((2, 3)), fine.var((2, 3)), middle.mean((2, 3)), h.flatten(1)]
-        return self.gather(torch.cat(seen, dim=1))                       # type: ignore[no-any-return]
+        fine = F.relu(self.enter(h))
+        h = F.relu(self.down(fine))                                                          # (B, C, 8, 8)
+        h = h + F.relu(self.deep(h))
+        h = h + F.relu(self.wide(h))
+        whole = [part(maps.flatten(2), dim=2) for maps in (fine, h) for part in (torch.mean, _spread)]
+        return torch.cat(whole, dim=1), F.adaptive_avg_pool2d(h, 3).flatten(2).transpose(1, 2)
 
-    def answers(self, features: Tensor) -> dict[str, Tensor]:
-        """What the training tasks read from the features: {task: (B, K)}."""
-        return {name: task(features) for name, task in self.tasks.items()}
+    def asked(self, whole: Tensor, places: Tensor) -> dict[str, Tensor]:
+        """Answers to the training questions: {question: (B, P, K)} by place, (B, K) about the whole."""
+        return {**{name: head(places) for name, head in self.places.items()},
+                **{name: head(whole) for name, head in self.whole.items()}}
+
+    @torch.no_grad()
+    def pooled(self, images: Tensor, span: tuple[float, float] | None = None) -> Tensor:
+        """All pooled activations side by side, (B, S + P * C)."""
+        whole, places = self(to_side(to_unit(images, span), SIDE))
+        return torch.cat([whole, places.flatten(1)], dim=1)
 
     @torch.no_grad()
     def features(self, images: Tensor, span: tuple[float, float] | None = None) -> Tensor:
         """Images (B, 3, S, S), uint8 or floats with their range as `span` -> (B, d) float32."""
-        return self(to_side(to_unit(images, span), SIDE))                # type: ignore[no-any-return]
+        return (self.pooled(images, span) - self.centre) @ self.project
+
+
+def _spread(values: Tensor, dim: int) -> Tensor:
+    return (values.var(dim) + 1e-4).sqrt()                               # finite slope where a channel is silent
 
 
 def load_judge(name: str = "judge", folder: Path | None = None) -> AttributeJudge:

@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 from fulcrum.spec import seam
 from fulcrum.spec.record import Count, Fraction, Positive
 
-
 ROLES = ("matrix", "embed", "head", "vector")
 
 

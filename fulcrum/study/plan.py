@@ -28,6 +28,13 @@ class Plan(Record):
     compile: bool = True
     learning_rates: Literal["shared"] = "shared"             # every arm uses the recipe's rate; nothing was tuned per arm
 
+    @field_validator("arms")
+    @classmethod
+    def _once(cls, arms: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(arms)) < len(arms) or "baseline" in arms:
+            raise ValueError(f"an arm is named twice in {list(arms)}; each arm is one comparison with the baseline")
+        return arms
+
     @field_validator("seeds")
     @classmethod
     def _paired(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:

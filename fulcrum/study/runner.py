@@ -1,5 +1,6 @@
 """The runner: cells side by side in worker processes; finished ones are never run again, lost ones are."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -98,8 +99,7 @@ class Lane(threading.Thread):
         except OSError:
             line = ""
         if not line:
-            process.wait()
-            self.process = None
+            self.close()
             return False
         answer = json.loads(line)
         self.board.mark(cell, "done" if answer["ok"] else "failed",
@@ -118,15 +118,21 @@ class Lane(threading.Thread):
 
     def close(self, grace: float = 30.0) -> None:
         """Let the worker go; one that is training saves its cell first."""
-        if self.process is not None and self.process.poll() is None:
-            if self.stopped.is_set():
-                self.process.terminate()
-            elif self.process.stdin is not None:
-                self.process.stdin.close()
-            try:
-                self.process.wait(grace)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
+        process, self.process = self.process, None
+        if process is None:
+            return
+        if self.stopped.is_set():
+            process.terminate()
+        with contextlib.suppress(OSError):                   # its end of the pipe may be gone
+            if process.stdin is not None:
+                process.stdin.close()
+        try:
+            process.wait(grace)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def run_all(cells: Sequence[Cell], work: Work, lanes: int, tick: Callable[[Board], None], every: float = 2.0) -> Board:

@@ -36,6 +36,7 @@ class Order(NamedTuple):
     user_files: Mapping[str, str] = {}
     quiet: bool = False
     label: str = "training"
+    command: str = ""                                        # what a person types to go on
 
 
 class Interrupted(RunFailed):
@@ -81,7 +82,7 @@ def _train(order: Order, built: Built, folder: RunFolder, state: State,
     if asked and state.images < order.run.budget.images:
         saver.keep(built, state)
         raise Interrupted(f"stopped at {state.images:,} of {order.run.budget.images:,} images; everything is saved",
-                          f'go on with: fulcrum train "{order.phrase}" --seed {order.seed} --out {order.out}')
+                          f"go on with: {order.command}" if order.command else "start the same command again to go on")
     return state
 
 

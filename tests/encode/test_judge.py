@@ -57,7 +57,7 @@ def test_features_see_damage_and_not_chance() -> None:
     first, second = pictures("validation", 400, start=3000).images[1], pictures("validation", 400, start=5000).images[1]
     soft = to_bytes(blurred(to_unit(second), 0.8))
     base = features.features(first)
-    assert base.shape == (400, 128) and base.dtype == torch.float32
+    assert base.shape == (400, 64) and base.dtype == torch.float32
     assert frechet(base, features.features(soft)) > 2 * frechet(base, features.features(second))
 
 

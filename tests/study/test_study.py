@@ -1,0 +1,114 @@
+"""A whole study on the smallest runs: proven arms, cells in workers, effects, page; killed and gone on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fulcrum.levers.catalog import CATALOG
+from fulcrum.spec.errors import BadInput
+from fulcrum.study.plan import Plan, load
+from fulcrum.study.proof import prove
+from fulcrum.study.study import freeze, run
+
+SMALL = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64", "sample.steps=2",
+         "optim.lr=3e-3")
+
+
+def plan(**changes):
+    given = {"title": "Small", "baseline": "spark", "arms": ("short_captions", "bf16_storage"), "seeds": (0, 1), "images": 48,
+             "settings": SMALL, "samples": 64, "compile": False, **changes}
+    return Plan(**given)
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs")
+    return out, *run(plan(), CATALOG, out, "fulcrum study run small.toml", print)
+
+
+def test_a_study_ends_with_effects_pictures_and_a_page(studied):
+    out, result, page = studied
+    assert result.state == "finished" and page.is_file()
+    primary = [row for row in result.effects if row.metric == "attribute_accuracy"]
+    assert {row.arm for row in primary} == {"short_captions", "bf16_storage"} and all(row.n == 2 for row in primary)
+    assert all(row.verdict in ("inconclusive", "tie") for row in result.effects)      # two pairs decide nothing
+    assert any("cannot reach significance" in remark for remark in result.remarks)
+    assert len(result.grids.arms) == 3 and len(result.grids.arms[0].images) == 12
+    assert {path.suffix for path in page.parent.iterdir()} >= {".html", ".json", ".csv", ".md"}
+    assert result.arms[1].diff[0].path == "data.caption.style" and result.arms[1].cost.time_ratio
+
+
+def test_finished_cells_are_not_run_again(studied, monkeypatch):
+    out, result, page = studied
+    monkeypatch.setattr("fulcrum.study.runner.Lane._worker", lambda self: pytest.fail("a worker was started"))
+    again, _ = run(plan(), CATALOG, out, "again", print)
+    assert [row.model_dump() for row in again.effects] == [row.model_dump() for row in result.effects]
+
+
+def test_a_study_killed_with_minus_9_goes_on_to_the_same_effects(studied, tmp_path):
+    (tmp_path / "plan.toml").write_text(
+        'title = "Small"\nbaseline = "spark"\narms = ["short_captions", "bf16_storage"]\nseeds = [0, 1]\nimages = 48\n'
+        f"settings = {json.dumps(SMALL)}\nsamples = 64\ncompile = false\n")
+    command = [sys.executable, "-c", "from fulcrum.cli import main; main()", "study", "run", str(tmp_path / "plan.toml"),
+               "--out", str(tmp_path / "runs"), "--json"]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not list(tmp_path.glob("runs/*/checkpoints/0*")):
+        time.sleep(0.05)
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert {"report", "plan", "effects"} <= set(said)
+    assert {"arm", "metric", "unit", "n", "mean", "low", "high", "correlation", "p_adjusted", "verdict",
+            "claim_verdict"} <= set(said["effects"][0])
+    assert said["effects"] == [row.model_dump() for row in studied[1].effects]
+
+
+@pytest.mark.parametrize(("changes", "says"), [
+    ({"arms": ("tred",)}, "no lever is called"),
+    ({"arms": ("short_captions(prompts=kept)", "short_captions")}, "same run"),
+    ({"baseline": "spark + muon", "arms": ("muon",)}, "named twice"),
+])
+def test_arms_that_prove_nothing_are_refused(changes, says):
+    with pytest.raises(BadInput) as error:
+        prove(plan(**changes), CATALOG, {})
+    assert any(part in str(error.value) for part in says.split("|")), str(error.value)
+
+
+def test_an_arm_that_equals_the_baseline_is_refused():
+    with pytest.raises(BadInput, match="is the baseline"):
+        prove(plan(settings=(*SMALL, "precision.storage=bf16"), arms=("bf16_storage",)), CATALOG, {})
+
+
+def test_an_arm_of_two_levers_is_labelled_compound():
+    arms = prove(plan(arms=("muon", "muon + tread")), CATALOG, {})
+    assert [arm.compound for arm in arms] == [False, False, True]
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("title = 3", "valid string"), ("nonsense", "not TOML"), ('titel = "x"', "did you mean: title"),
+    ('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1]', "at least 2"),
+    ('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 1]', "named twice"),
+    ('title = "x"\nbaseline = "spark"\narms = ["muon", "muon"]\nseeds = [1, 2]', "named twice"),
+    ('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 2]\nprimary = "fidd"', "no metric"),
+])
+def test_bad_plans(text, says, tmp_path):
+    (tmp_path / "plan.toml").write_text(text)
+    with pytest.raises(BadInput) as error:
+        load(tmp_path / "plan.toml")
+    assert says in str(error.value), str(error.value)
+
+
+def test_a_plan_edited_after_the_start_is_refused(tmp_path):
+    folder = freeze(plan(), tmp_path)
+    text = (folder / "plan.json").read_text()
+    (folder / "plan.json").write_text(text.replace('"samples": 64', '"samples": 65'))
+    with pytest.raises(BadInput, match="another plan"):
+        freeze(plan(), tmp_path)

@@ -1,0 +1,31 @@
+"""The Python API of the README: a Step in one's own loop."""
+
+import torch
+
+from fulcrum import build, feed, phrase
+
+TINY = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64")
+
+
+def test_the_readme_loop_learns(cache):
+    run = phrase("spark + tread", *TINY)
+    step, data = build(run), feed(run, cache=cache)
+    optimizer = torch.optim.AdamW(step.parameters(), lr=3e-3)
+    losses = []
+    for images in range(0, 30 * run.budget.batch, run.budget.batch):
+        loss = step(*data.at(images)).total
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss))
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+
+
+def test_parameter_counts_of_the_published_models():
+    from fulcrum.model.backbone import Backbone
+    from fulcrum.train.build import shape_of
+    with torch.device("meta"):
+        for name, expected in (("prx_256", 1_170_691_648), ("prx_pixels_1024", 1_177_215_744)):
+            run = phrase(name)
+            backbone = Backbone(channels=run.encode.codec.channels, **shape_of(run))
+            assert sum(p.numel() for p in backbone.parameters()) == expected
