@@ -14,7 +14,7 @@ from fulcrum.data.world import vocabulary as v
 from fulcrum.encode.judge import AttributeJudge
 from fulcrum.encode.pixels import to_unit
 
-EFFORT = Effort(steps=2400, batch=96, lr=3e-3, seed=23)
+EFFORT = Effort(steps=1400, batch=96, lr=3e-3, seed=23)
 SCENES = 40_000
 CLASSES = {"present": 2, "shape": len(v.SHAPES), "colour": len(v.COLOURS), "texture": len(v.TEXTURES),
            "size": len(v.SIZES)}
@@ -28,7 +28,7 @@ def fit_judge(effort: Effort = EFFORT, progress: Progress = print) -> tuple[Attr
 
     def loss(step: int, generator: torch.Generator) -> Tensor:
         images, row, domain = pool.draw(effort.batch, generator)
-        pixels, damage = disturbed(to_unit(images), generator, blur=0.7, noise=0.10, light=0.10)
+        pixels, damage = disturbed(to_unit(images), generator, blur=1.0, noise=0.12, light=0.10)
         logits = judge(pixels)
         total = 4 * F.cross_entropy(logits["present"].flatten(0, 1), pool.grid["present"][row].flatten())
         for name in ATTRIBUTES:

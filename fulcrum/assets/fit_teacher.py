@@ -20,7 +20,7 @@ from fulcrum.data.world.scene import Scenes
 from fulcrum.encode.pixels import to_unit
 from fulcrum.encode.teacher import PATCH, Teacher
 
-EFFORT = Effort(steps=1600, batch=64, lr=1.5e-3, seed=53)
+EFFORT = Effort(steps=900, batch=64, lr=1.5e-3, seed=53)
 SCENES, FIRST = 30_000, 100_000                  # scenes that no judge has seen
 QUESTIONS = {"shape": len(v.SHAPES) + 1, "colour": len(v.COLOURS) + 1, "texture": len(v.TEXTURES) + 1,
              "size": len(v.SIZES) + 1}           # class 0: background

@@ -20,8 +20,8 @@ SMALL = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "
 
 
 def plan(**changes):
-    given = {"title": "Small", "baseline": "spark", "arms": ("short_captions", "bf16_storage"), "seeds": (0, 1), "images": 48,
-             "settings": SMALL, "samples": 64, "compile": False, **changes}
+    given = {"title": "Small", "baseline": "spark", "arms": ("short_captions", "bf16_storage"), "seeds": (0, 1),
+             "images": 48, "settings": SMALL, "samples": 64, "compile": False, **changes}
     return Plan(**given)
 
 

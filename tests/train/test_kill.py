@@ -15,8 +15,8 @@ SETTINGS = [word for setting in ("model.width=32", "model.heads=2", "budget.batc
 
 
 def command(out, *more):
-    return [sys.executable, "-c", "from fulcrum.cli import main; main()", "train", "spark", "--images", "3200", "--out", str(out),
-            "--threads", "1", "--no-compile", "--json", "--quiet", *SETTINGS, *more]
+    return [sys.executable, "-c", "from fulcrum.cli import main; main()", "train", "spark", "--images", "3200", "--out",
+            str(out), "--threads", "1", "--no-compile", "--json", "--quiet", *SETTINGS, *more]
 
 
 @pytest.mark.slow
@@ -36,7 +36,8 @@ def test_kill_9_at_random_steps(tmp_path):
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
-    process = subprocess.Popen(command(tmp_path, "--images", "320000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command(tmp_path, "--images", "320000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True)
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("*/record.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.05)

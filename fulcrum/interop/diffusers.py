@@ -1,0 +1,73 @@
+"""Our denoiser as a folder of diffusers' PRXTransformer2DModel, and back. The names are the same: it is a copy."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from fulcrum.model.backbone import Backbone
+from fulcrum.spec.errors import BadInput
+
+CONFIG, WEIGHTS = "config.json", "diffusion_pytorch_model.safetensors"
+MADE_FOR = "0.42.1"                                          # the diffusers version whose config this is
+FIXED = {"time_factor": 1000.0, "time_max_period": 10_000}   # what our denoiser does not vary
+SLOTS = {"in_channels": "channels", "patch_size": "patch", "context_in_dim": "text_width", "hidden_size": "width",
+         "mlp_ratio": "mlp_ratio", "num_heads": "heads", "depth": "depth", "axes_dim": "axes", "theta": "theta",
+         "bottleneck_size": "bottleneck", "resolution_embeds": "resolution"}       # diffusers' word -> ours
+
+
+def export(backbone: Backbone, folder: Path) -> Path:
+    """Write config.json and the weights; what diffusers has no slot for is refused, not dropped."""
+    sizes = {ours: getattr(backbone, ours) for ours in SLOTS.values()}
+    with torch.device("meta"):
+        plain = set(Backbone(**sizes).state_dict())
+    stray = sorted(set(backbone.state_dict()) - plain)
+    if stray:
+        raise BadInput(f"diffusers' PRX has no slot for {', '.join(stray[:3])}",
+                       "train without the part that made it, or draw with fulcrum")
+    config = {"_class_name": "PRXTransformer2DModel", "_diffusers_version": MADE_FOR, **FIXED,
+              **{theirs: sizes[ours] for theirs, ours in SLOTS.items()}}
+    config |= {"axes_dim": list(backbone.axes), "theta": round(backbone.theta)}
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {name: value.detach().cpu().contiguous() for name, value in backbone.state_dict().items()}
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+    (folder / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    return folder
+
+
+def load(folder: Path) -> Backbone:
+    """A backbone with the sizes and weights of a PRX transformer folder."""
+    config = _config(folder / CONFIG)
+    for name, value in FIXED.items():
+        if config.get(name, value) != value:
+            raise BadInput(f"{folder / CONFIG} says {name} = {config[name]}, our denoiser has {value}",
+                           "such a model cannot be read")
+    sizes: dict[str, Any] = {ours: config[theirs] for theirs, ours in SLOTS.items() if config.get(theirs) is not None}
+    try:
+        backbone = Backbone(**(sizes | ({"axes": tuple(sizes["axes"])} if "axes" in sizes else {})))
+        weights = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise BadInput(f"{folder / WEIGHTS} cannot be read: {error}", "expected safetensors beside config.json") from None
+    except ValueError as error:
+        raise BadInput(f"{folder / CONFIG}: {error}", "the config was changed by hand") from None
+    own = backbone.state_dict()
+    wrong = sorted(name for name in own.keys() | weights.keys()
+                   if name not in own or name not in weights or own[name].shape != weights[name].shape)
+    if wrong:
+        raise BadInput(f"the weights do not fit the config: {len(wrong)} tensors differ, such as {wrong[0]}",
+                       "the folder was put together from two models")
+    backbone.load_state_dict(weights)
+    return backbone
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read: {error}", "expected the folder of a PRXTransformer2DModel") from None
+    if not isinstance(config, dict) or config.get("_class_name") != "PRXTransformer2DModel":
+        raise BadInput(f"{path} does not describe a PRXTransformer2DModel", "other denoisers cannot be read")
+    return config
