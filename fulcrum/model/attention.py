@@ -1,6 +1,6 @@
 """Attention of image tokens over [text; image]: projections, norms, positions, and the choice of the kernel.
 
-B batch, N image tokens, L text tokens, H heads, d head width, D = H d
+B batch, N image tokens, L text tokens, M text tokens in any arrangement, H heads, d head width, D = H d
 """
 
 import torch
@@ -36,14 +36,16 @@ class Attention(nn.Module):
         self.to_out = nn.ModuleList((Linear(width, width, Role.matrix, bias=False, compute=compute),))
 
     def read(self, text: Tensor) -> Tensor:
-        """text (B, L, D) -> keys and values (B, L, 2, H, d)."""
+        """text (M, D) -> keys and values (M, 2, H, d)."""
         k, v = self.txt_kv_proj(text).unflatten(-1, (2, self.heads, -1)).unbind(-3)
         return torch.stack((rms_norm(k, self.norm_added_k.weight).to(self.compute), v), dim=-3)
 
     def forward(self, x: Tensor, table: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
-        """x (B, N, D), table (1 or B, N, d), text (B, L, 2, H, d) from `read` -> (B, N, D)."""
+        """x (B, N, D), table (1 or B, N, d), text (B, L, 2, H, d) as read, bias (B, 1, 1, L) -> (B, N, D)."""
         q, k, v = self.img_qkv_proj(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)  # (B, N, H, d)
         q = rotate(rms_norm(q, self.norm_q.weight), table).to(self.compute)
         k = rotate(rms_norm(k, self.norm_k.weight), table).to(self.compute)
         k, v = torch.cat((text[:, :, 0], k), dim=1), torch.cat((text[:, :, 1], v), dim=1)  # (B, L+N, H, d)
+        if bias is not None:
+            bias = F.pad(bias, (0, x.shape[1])).to(self.compute)  # every image token may be read
         return self.to_out[0](attend(q, k, v, bias).flatten(-2))

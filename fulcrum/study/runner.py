@@ -110,7 +110,8 @@ class Lane(threading.Thread):
         if self.process is None or self.process.poll() is not None:
             threads = str(self.work.system.threads)
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "fulcrum.study.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                [sys.executable, "-m", "fulcrum.study.worker", str(os.getpid())], stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, text=True,
                 env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}, start_new_session=True)
             assert self.process.stdin is not None
             self.process.stdin.write(self.work.setup() + "\n")

@@ -21,14 +21,17 @@ from fulcrum.train.session import Interrupted
 
 
 def leave_with(parent: int) -> None:
-    """End when the study that started this worker is gone: its cell is resumed by the next study, not by an orphan."""
+    """End when the study that started this worker is gone: its cell is resumed by the next study, not by an orphan.
+
+    The study says its number: by the time this runs it may be gone already.
+    """
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
 def main() -> None:
-    threading.Thread(target=leave_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=leave_with, args=(int(sys.argv[1]),), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)             # the study decides when to stop; it sends SIGTERM
     answers = os.fdopen(os.dup(1), "w")                      # libraries may print: keep the line to the study clean
     os.dup2(2, 1)

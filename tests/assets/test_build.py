@@ -40,6 +40,21 @@ def test_another_seed_gives_other_bytes(tmp_path: Path, monkeypatch: pytest.Monk
     assert build(tmp_path / "b", ["judge"], silent, steps=2, measured_on=8)["judge"]["sha256"] != first["sha256"]
 
 
+def test_processes_and_threads_change_nothing(tmp_path: Path) -> None:
+    told: list[str] = []
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        side = build(tmp_path / "a", ["text", "teacher"], told.append, steps=2, measured_on=8, processes=2)
+        alone = build(tmp_path / "b", ["text", "teacher"], silent, steps=2, measured_on=8)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert {n: c["sha256"] for n, c in side.items()} == {n: c["sha256"] for n, c in alone.items()}
+    assert any(line.startswith("text: step 2/2") for line in told)
+    assert any(line.startswith("teacher: step 2/2") for line in told)
+
+
 def test_an_unknown_part_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no part is called kodec; parts are codec, text"):
         build(tmp_path, ["kodec"])

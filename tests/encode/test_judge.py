@@ -32,7 +32,7 @@ def test_judge_keeps_the_promise_of_its_card(judge: AttributeJudge, domain: int)
     found = accuracy(judge, pool.images[domain], pool.grid)
     promised = card("judge")["quality"][("synthetic", "real")[domain]]
     assert all(found[name] > promised[name] - 0.05 for name in found)
-    assert promised["present"] > 0.99 and promised["colour"] > 0.97 and promised["shape"] > 0.9
+    assert min(promised[name] for name in found) > 0.98
 
 
 def test_judge_reads_pictures_that_went_through_the_codec(judge: AttributeJudge) -> None:
@@ -40,7 +40,8 @@ def test_judge_reads_pictures_that_went_through_the_codec(judge: AttributeJudge)
     pool, codec = pictures("validation", 200, start=3000), load_codec()
     back = to_bytes(codec.decode(codec.encode(to_unit(pool.images[1]))))
     found = accuracy(judge, back, pool.grid)
-    assert found["present"] > 0.98 and found["colour"] > 0.95 and found["shape"] > 0.85
+    assert found["present"] > 0.99 and found["colour"] > 0.98
+    assert min(found["shape"], found["texture"], found["size"]) > 0.9
 
 
 def test_judge_takes_any_size_and_range(judge: AttributeJudge) -> None:

@@ -1,0 +1,59 @@
+"""FLOPs of the denoiser by formula, from its sizes alone. A multiply-add counts as two; no torch in here.
+
+B images, N image tokens, K tokens that a routed span sees, L text tokens, E text width, D width
+"""
+
+from typing import NamedTuple, Protocol
+
+
+class Sizes(Protocol):
+    """What the formula needs to know; a Backbone has it."""
+
+    channels: int
+    patch: int
+    width: int
+    depth: int
+    text_width: int
+    mlp_ratio: float
+    bottleneck: int | None
+    resolution: bool
+    span: tuple[int, int] | None
+
+
+class Flops(NamedTuple):
+    linears: float
+    attention: float
+
+    @property
+    def total(self) -> float:
+        return self.linears + self.attention
+
+
+TRAINING = 3  # a backward is two forwards: one product for the inputs' gradient and one for the weights'
+SINUSOIDS = 256
+
+
+def forward_flops(sizes: Sizes, tokens: int, text: float, kept: int | None = None) -> Flops:
+    """One image forward: `tokens` on the grid, `text` real text tokens, `kept` of the grid in the routed span.
+
+    `text` counts the tokens that are projected and read; attention reads padding too, which is not counted.
+    """
+    width, hidden = sizes.width, int(sizes.width * sizes.mlp_ratio)
+    routed = 0 if kept is None or sizes.span is None else sizes.span[1] - sizes.span[0] + 1
+    seen = (sizes.depth - routed) * tokens + routed * (kept or 0)  # image tokens, summed over blocks
+
+    per_token = 3 * width * width + width * width + 3 * width * hidden  # qkv, out, gate up down
+    blocks = seen * per_token + sizes.depth * (text * 2 * width * width + 6 * width * width)  # text kv, modulation
+    patch = sizes.channels * sizes.patch**2
+    into = patch * width if sizes.bottleneck is None else sizes.bottleneck * (patch + width)
+    vector = (1 + sizes.resolution) * (SINUSOIDS * width + width * width) + 2 * width * width  # time, size, last adaLN
+    linears = 2 * (blocks + tokens * (into + patch * width) + text * sizes.text_width * width + vector)
+
+    attention = 4 * width * (sizes.depth - routed) * tokens * (tokens + text)  # q k' and the sum of values
+    attention += 4 * width * routed * (kept or 0) * ((kept or 0) + text)
+    return Flops(linears, attention)
+
+
+def training_flops(sizes: Sizes, tokens: int, text: float, kept: int | None = None) -> float:
+    """One image forward and backward; what is computed again to save memory is not counted."""
+    return TRAINING * forward_flops(sizes, tokens, text, kept).total
