@@ -5,7 +5,7 @@
 
 from fulcrum.data.fillers import World
 from fulcrum.encode.fillers import Pixels
-from fulcrum.flow.fillers import CFG, LogitNormal, XPrediction
+from fulcrum.flow.fillers import LogitNormal, XPrediction
 from fulcrum.recipes.spark import spark
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import Budget, Model, RunSpec
@@ -25,7 +25,7 @@ def pocket() -> RunSpec:
     run = spark()
     return _edited(run, data__source=World(domain="real", count=32_768, max_objects=3),
                    model=_sized(run, width=128, depth=6, heads=4),
-                   budget=Budget(images=1_600 * 64, batch=64), sample__steps=20, sample__guide=CFG(scale=2.0),
+                   budget=Budget(images=1_600 * 64, batch=64), sample__steps=20,
                    optim__warmup=0.02, optim__lr=2e-3)
 
 

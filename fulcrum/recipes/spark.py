@@ -18,9 +18,9 @@ def spark() -> RunSpec:
         data=Data(source=World(domain="real", count=16_384, max_objects=1), caption=OneStyle(style="long"), size=32),
         encode=Encode(codec=KL(), text=WorldText()),
         flow=Flow(time=LogitNormal(), predict=Velocity(), weight=EvenWeight()),
-        model=Model(width=96, depth=4, heads=3, patch=2, route=Dense(), condition=NoCondition()),
+        model=Model(width=96, depth=3, heads=3, patch=2, route=Dense(), condition=NoCondition()),
         terms=(FlowMatching(),),
         optim=Optim(rule=AdamW(), lr=3e-3, clip=1.0, warmup=0.05, decay=0.5),
         average=NoAverage(), start=Fresh(),
-        sample=Sample(steps=12, guide=CFG(scale=1.5), prompts=OneStyle(style="long")),
-        budget=Budget(images=900 * 32, batch=32))
+        sample=Sample(steps=12, guide=CFG(scale=2.0), prompts=OneStyle(style="long")),
+        budget=Budget(images=1_125 * 32, batch=32))
