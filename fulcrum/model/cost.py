@@ -1,37 +1,42 @@
-"""What a run's denoiser costs, from its description alone: FLOPs of a training step per image. No torch in here.
+"""What a run's denoiser costs, from its description alone: the formula of `flops` on a RunSpec. No torch in here."""
 
-N image tokens, L text tokens, D width
-"""
+from typing import NamedTuple
 
-from fulcrum.spec.run import Model, RunSpec
+from fulcrum.model import flops
+from fulcrum.spec.run import RunSpec
 
-TEXT_TOKENS = 32                                             # a long caption of the world, on average
+TEXT_TOKENS = 24                                             # a long caption of the world, on average
 
 
-def block_flops(model: Model, tokens: float, text: float) -> float:
-    """Forward FLOPs of one block on one image: linears on tokens, text keys and values, attention, modulation."""
-    width = model.width
-    linears = 2 * width * width * (tokens * (4 + 3 * model.mlp_ratio) + text * 2 + 6)
-    attention = 4 * tokens * (tokens + text) * width         # q k^T and the weighted sum of v
-    return linears + attention
+class _Sizes(NamedTuple):
+    channels: int
+    patch: int
+    width: int
+    depth: int
+    text_width: int
+    mlp_ratio: float
+    bottleneck: int | None
+    resolution: bool
+    span: tuple[int, int] | None
 
 
 def training_flops(run: RunSpec, text: float = TEXT_TOKENS) -> float:
-    """FLOPs of forward and backward (three forwards) for one image, route included."""
-    model, tokens = run.model, run.tokens
-    patch = run.encode.codec.channels * model.patch**2
+    """FLOPs of forward and backward for one image, route included."""
+    model = run.model
     start, end = model.route.bounds(model.depth)             # type: ignore[attr-defined]
-    routed = max(0, end - start + 1)
-    blocks = (model.depth - routed) * block_flops(model, tokens, text)
-    blocks += routed * block_flops(model, model.route.kept(tokens), text)  # type: ignore[attr-defined]
-    ends = 2 * tokens * patch * model.width * 2 + 2 * text * run.encode.text.width * model.width
-    return 3 * (blocks + ends)
+    kept = model.route.kept(run.tokens)                      # type: ignore[attr-defined]
+    sizes = _Sizes(run.encode.codec.channels, model.patch, model.width, model.depth, run.encode.text.width, model.mlp_ratio,
+                   model.bottleneck, model.condition.kind == "resolution", (start, end) if start <= end else None)
+    return flops.training_flops(sizes, run.tokens, text, kept)
 
 
-def newton_schulz_share(run: RunSpec, steps: int = 5) -> float:
-    """FLOPs of Muon's Newton–Schulz steps over those of the rest of the training step."""
+def newton_schulz_share(run: RunSpec) -> float:
+    """FLOPs of Muon's five Newton–Schulz steps over those of the rest of the training step.
+
+    In units of width^3 for a matrix of `ratio` widths: 20 ratio + 10 step by step, 8 ratio + 28 by the Gram matrix with one
+    restart, which `optim.orthogonal` takes where it is cheaper.
+    """
     model, width = run.model, run.model.width
-    flops = 0.0
-    for ratio in (3, 2, 1, model.mlp_ratio, model.mlp_ratio, model.mlp_ratio, 6):
-        flops += steps * 2 * width**3 * (2 * ratio + 1)      # G G^T and its use on the long side, one small square
-    return model.depth * flops / (training_flops(run) * run.budget.batch)
+    ratios = (3, 2, 1, model.mlp_ratio, model.mlp_ratio, model.mlp_ratio, 6)      # a block's matrices, in widths
+    one_block = width**3 * sum(min(20 * ratio + 10, 8 * ratio + 28) for ratio in ratios)
+    return model.depth * one_block / (training_flops(run) * run.budget.batch)
