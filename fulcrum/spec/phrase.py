@@ -16,9 +16,11 @@ class Edit(Protocol):
     """What a phrase needs of a lever: its name, and the edit."""
 
     name: str
+    card: Any
 
     def edit(self, run: RunSpec) -> RunSpec: ...
     def needs(self, run: RunSpec) -> str | None: ...
+    def cost(self, run: RunSpec) -> Any: ...
 
 
 class Catalogue(NamedTuple):
@@ -34,7 +36,7 @@ class Staged:
 
     def __init__(self, lever: Edit, start: float, end: float) -> None:
         self.lever, self.start, self.end = lever, start, end
-        self.name = lever.name
+        self.name, self.card, self.touches = lever.name, lever.card, ("data.stages",)
 
     def edit(self, run: RunSpec) -> RunSpec:
         edited = self.lever.edit(run)
@@ -44,6 +46,11 @@ class Staged:
 
     def needs(self, run: RunSpec) -> str | None:
         return self.lever.needs(run)
+
+    def cost(self, run: RunSpec) -> Any:
+        """The lever's cost for the share of the budget in which it is on."""
+        whole, share = self.lever.cost(run), self.end - self.start
+        return type(whole)(**{name: 1 + share * (getattr(whole, name) - 1) for name in type(whole).model_fields})
 
     def __str__(self) -> str:
         return f"{self.lever} @ ({self.start:g}, {self.end:g})"

@@ -47,7 +47,7 @@ def _added(phrase: Phrase, arms: list[Arm]) -> int:
 def _check(arm: Arm, before: list[Arm], user_files: dict[str, str]) -> None:
     if not arm.changes:
         raise BadInput(f"the arm '{arm.name}' is the baseline: it changes nothing", "leave it out of the plan")
-    declared = tuple(slot for lever in arm.levers for slot in _touches(lever))
+    declared = tuple(slot for lever in arm.levers for slot in lever.touches)
     stray = [change.path for change in arm.changes if not inside(change.path, declared)]
     if stray:
         raise BadInput(f"the arm '{arm.name}' changes {', '.join(stray)}, which its levers do not declare",
@@ -55,8 +55,3 @@ def _check(arm: Arm, before: list[Arm], user_files: dict[str, str]) -> None:
     same = [other.name for other in before if key(other.run, 0, user_files) == key(arm.run, 0, user_files)]
     if same:
         raise BadInput(f"the arms '{same[0]}' and '{arm.name}' are the same run", "leave one of them out")
-
-
-def _touches(lever: Lever) -> tuple[str, ...]:
-    inner = getattr(lever, "lever", None)                    # a lever that is limited to a stage writes stages
-    return ("data.stages",) if inner is not None else lever.touches

@@ -128,7 +128,7 @@ def _arm(arm: Arm, cells: Sequence[Cell], found: Mapping[int, Any], board: Board
          out: Path) -> dict[str, Any]:
     own = [cell for cell in cells if cell.arm == arm.name]
     return {
-        "name": arm.name, "phrase": str(arm.phrase), "label": "the baseline" if not arm.levers else arm.name,
+        "name": arm.name, "phrase": str(arm.phrase), "label": label(arm),
         "says": "; ".join(lever.card.says for lever in arm.levers) or "the recipe as it is", "compound": arm.compound,
         "diff": [change._asdict() for change in arm.changes],
         "cost": {"flops_ratio": cost.flops_ratio, "time_ratio": cost.time_ratio,
@@ -136,6 +136,11 @@ def _arm(arm: Arm, cells: Sequence[Cell], found: Mapping[int, Any], board: Board
         "claims": [claim.model_dump(include={"metric", "change", "scope", "source", "note"})
                    for lever in arm.levers for claim in lever.card.claims],
         "cells": [_cell(cell, found.get(cell.seed), board, out) for cell in own]}
+
+
+def label(arm: Arm) -> str:
+    """What a person calls the arm: "Short captions", "Muon"."""
+    return arm.name.replace("_", " ").capitalize() if arm.changes else "the baseline"
 
 
 def _cell(cell: Cell, found: Mapping[str, Any] | None, board: Board | None, out: Path) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def run(plan: Plan, catalogue: Catalogue, out: Path, command: str, say: Callable
 
     board = run_all(cells, work, lanes, tick)
     say("timing the arms' steps in turns")
-    spent = costs({arm.name: arm.run for arm in arms}, out / "cache", plan.threads)
+    spent = costs(arms, out / "cache", plan.threads)
     result = assemble_result(plan, arms, cells, out, command, board, lanes, spent, time.monotonic() - begun)
     write(result, folder)
     return result, page
