@@ -66,6 +66,8 @@ def _train(order: Order, built: Built, folder: RunFolder, state: State,
     asked: list[int] = []
 
     def ask(number: int, frame: FrameType | None) -> None:
+        if asked:                                            # asked twice: do not even finish the step
+            raise KeyboardInterrupt
         asked.append(number)
 
     saver = Saver(order, folder)
