@@ -5,7 +5,20 @@ from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli.options import OUT, Files, Json, Out, Quiet, Threads, can_compile, catalogue, emit, find_run, say
+from fulcrum.cli.options import (
+    OUT,
+    Files,
+    Json,
+    Out,
+    Quiet,
+    Threads,
+    can_compile,
+    catalogue,
+    emit,
+    find_run,
+    say,
+    thread_count,
+)
 from fulcrum.spec.errors import BadInput
 
 PlanFile = Annotated[Path, typer.Argument(help="A plan: see examples/quick.toml.")]
@@ -78,7 +91,6 @@ def measure(run: Annotated[str, typer.Argument(help="A run: its folder, its key,
             out: Out = OUT, levers: Files = None, threads: Threads = None, quiet: Quiet = False,
             as_json: Json = False) -> None:
     """Draw held-out prompts with a trained run and measure the pictures; every number carries its card."""
-    import os
     import sys
 
     import torch
@@ -89,7 +101,7 @@ def measure(run: Annotated[str, typer.Argument(help="A run: its folder, its key,
     from fulcrum.train.folder import RunFolder
     from fulcrum.train.paint import Painter
     from fulcrum.train.session import trained_weights
-    torch.set_num_threads(threads or os.cpu_count() or 1)
+    torch.set_num_threads(thread_count(threads))
     folder = RunFolder(find_run(run, out))
     spec = read(folder.about()["run"], catalogue(levers)[0].fillers)
     weights = trained_weights(folder)
