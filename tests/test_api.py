@@ -17,7 +17,7 @@ def test_the_readme_loop_learns(cache):
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(float(loss))
+        losses.append(loss.item())
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
 
 

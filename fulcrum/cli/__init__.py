@@ -1,6 +1,7 @@
 """The command line: thin commands over the rooms; nothing heavy is imported before a command needs it."""
 
 import json
+import os
 import signal
 import sys
 
@@ -34,9 +35,14 @@ def main(arguments: list[str] | None = None) -> None:
     except typer.Abort:
         code = _failed("stopped", "", 1, words)
     except Exception as error:
-        if not hasattr(error, "format_message"):             # not one of typer's own: a bug of ours, show it whole
+        if hasattr(error, "format_message"):                 # one of typer's own: words it could not read
+            code = _failed(error.format_message(), "see: fulcrum --help", 2, words)
+        elif os.environ.get("FULCRUM_TRACEBACK"):
             raise
-        code = _failed(error.format_message(), "see: fulcrum --help", 2, words)
+        else:
+            hint = "" if isinstance(error, OSError | MemoryError) else \
+                "this should not happen: FULCRUM_TRACEBACK=1 shows where it came from; please report it"
+            code = _failed(f"{type(error).__name__}: {error}", hint, 1, words)
     except KeyboardInterrupt:
         code = _failed("stopped by Ctrl-C", "start the same command again to go on", 130, words)
     sys.exit(code if isinstance(code, int) else 0)

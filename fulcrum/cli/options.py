@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -28,6 +29,8 @@ Compile = Annotated[bool | None, typer.Option("--compile/--no-compile",
                                                help="Compile the blocks; default: for runs long enough to repay it.")]
 
 OUT = Path("runs")
+MOST_THREADS = 1024
+KEY = re.compile("[0-9a-f]{16}")                             # what the folder of a run is called
 WORTH_COMPILING = 30_000                                     # images; a cold compile takes about half a minute
 
 
@@ -52,23 +55,23 @@ def catalogue(files: Iterable[Path] | None) -> "tuple[Catalogue, dict[str, str]]
 def read_phrase(text: str, files: list[Path] | None, settings: list[str] | None,
                 images: int | None) -> "tuple[Phrase, dict[str, str]]":
     """The phrase, with the settings and the budget that were given, and the hashes of the user's files."""
+    from fulcrum.levers.catalog import files_of
     from fulcrum.spec.phrase import parse
     known, hashes = catalogue(files)
     wanted = [*(settings or []), *([f"budget.images={images}"] if images is not None else [])]
     phrase = parse(text, known, wanted)
-    used = {type(lever).__module__ for lever in phrase.levers}
-    own = {name: value for name, value in hashes.items() if f"fulcrum_user_{Path(name).stem}" in used}
-    return phrase, own
+    return phrase, files_of(phrase, hashes)
 
 
 def find_run(name: str, out: Path) -> Path:
     """The folder of a run by path, key or the beginning of its key."""
-    if "/" in name or Path(name).is_dir():
-        path = Path(name)
-        if not (path / "about.json").is_file():
+    if "/" in name or (name.strip(".") and Path(name).is_dir()):
+        path = Path(name).resolve()
+        if not (path / "about.json").is_file() or not KEY.fullmatch(path.name):
             raise BadInput(f"{path} is not the folder of a run", "list the runs with: fulcrum runs list")
         return path
-    found = [path.parent for path in sorted(out.glob("*/about.json")) if path.parent.name.startswith(name)] if name else []
+    found = [path.parent for path in sorted(out.glob("*/about.json"))
+             if name and path.parent.name.startswith(name) and KEY.fullmatch(path.parent.name)]
     if len(found) != 1:
         what = "no run" if not found else f"{len(found)} runs"
         raise BadInput(f"{what} under {out} begin with '{name}'", "list the runs with: fulcrum runs list --out " + str(out))
@@ -96,6 +99,8 @@ def thread_count(asked: int | None) -> int:
 
     Two threads beside a busy neighbour are several times slower than one: the environment's word counts.
     """
+    if asked is not None and asked > MOST_THREADS:
+        raise BadInput(f"--threads {asked} is more than {MOST_THREADS}", "give at most the number of cores")
     told = os.environ.get("OMP_NUM_THREADS", "")
     return asked or (int(told) if told.isdigit() and int(told) else len(os.sched_getaffinity(0)))
 

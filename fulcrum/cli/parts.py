@@ -78,11 +78,11 @@ def doctor(as_json: Json = False) -> None:
     import torch
 
     from fulcrum.dist.precision import has_fast_bf16
-    from fulcrum.encode.shipped import card
+    from fulcrum.encode.shipped import shipped
     sound = {}
     for name in NAMES:
         try:
-            card(name)
+            shipped(name)
             sound[name] = "ok"
         except Exception as error:
             sound[name] = str(error)

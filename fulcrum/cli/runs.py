@@ -1,14 +1,14 @@
-"""fulcrum runs: what is on disk, and tidying it."""
+"""fulcrum runs: what is on disk, and tidying it. Only what is surely a run of ours is ever removed."""
 
 import shutil
-from datetime import datetime
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli.options import OUT, Json, Out, emit, find_run
-from fulcrum.spec.errors import BadInput
+from fulcrum.cli.options import KEY, OUT, Json, Out, emit, find_run, say
+from fulcrum.spec.errors import BadInput, FulcrumError, RunFailed
 
 app = typer.Typer(no_args_is_help=True, help="The runs on disk: list, show, remove, tidy.")
 Name = Annotated[str, typer.Argument(help="A run: its folder, its key, or the beginning of its key.")]
@@ -21,7 +21,7 @@ def register(parent: typer.Typer) -> None:
 @app.command("list")
 def list_runs(out: Out = OUT, as_json: Json = False) -> None:
     """Every run with its phrase, seed, progress and size."""
-    facts = [_facts(path.parent) for path in sorted(out.glob("*/about.json"))]
+    facts = [_facts(path) for path in _runs(out)]
     lines = [f"{fact['key'][:8]}  seed {fact['seed']}  {fact['state']:<9} {fact['images']:>10,} images  "
              f"{fact['megabytes']:>7.1f} MB  {fact['phrase']}" for fact in facts]
     emit({"runs": facts}, as_json, "\n".join(lines) or f"no runs under {out}; begin with: fulcrum train spark")
@@ -29,22 +29,24 @@ def list_runs(out: Out = OUT, as_json: Json = False) -> None:
 
 @app.command()
 def show(run: Name, out: Out = OUT, as_json: Json = False) -> None:
-    """One run: what it is, where it stands, its newest numbers."""
-    from fulcrum.train.folder import RunFolder
-    folder = RunFolder(find_run(run, out))
-    about, facts = folder.about(), _facts(folder.path)
+    """One run: what it is, where it stands, where its previews are."""
+    path = find_run(run, out)
+    facts, about = _facts(path), _about(path)
+    budget = about["run"]["budget"]["images"] if about else 0
     lines = [f"{facts['phrase']}, seed {facts['seed']}", f"  key      {facts['key']}", f"  state    {facts['state']}",
-             f"  images   {facts['images']:,} of {about['run']['budget']['images']:,}", f"  folder   {folder.path}",
-             f"  previews {folder.path / 'previews'}"]
-    emit({**facts, "run": about["run"]}, as_json, "\n".join(lines))
+             f"  images   {facts['images']:,} of {budget:,}", f"  folder   {path}", f"  previews {path / 'previews'}"]
+    emit({**facts, "run": about["run"] if about else None}, as_json, "\n".join(lines))
 
 
 @app.command("rm")
 def remove(run: Name, out: Out = OUT, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
            as_json: Json = False) -> None:
-    """Remove a run and all its checkpoints."""
+    """Remove a run and all its checkpoints; also one whose files are damaged."""
     from fulcrum.train.folder import RunFolder, claim
     path = find_run(run, out)
+    about = _about(path)
+    if path.is_symlink() or (about is not None and about.get("key") != path.name):
+        raise BadInput(f"{path} is not the folder that its about.json speaks of", "remove it by hand if you are sure")
     facts = _facts(path)
     if not yes and not typer.confirm(f"remove {facts['phrase']} seed {facts['seed']} ({facts['megabytes']:.1f} MB)?"):
         raise BadInput("nothing was removed")
@@ -56,33 +58,71 @@ def remove(run: Name, out: Out = OUT, yes: Annotated[bool, typer.Option("--yes",
 @app.command()
 def gc(out: Out = OUT, dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
        as_json: Json = False) -> None:
-    """Tidy up: of finished runs keep the last checkpoint only; remove what killed processes left behind."""
-    from fulcrum.train import checkpoint
-    from fulcrum.train.folder import RunFolder
+    """Tidy up: keep the last good checkpoint of finished runs, remove what killed processes left; not runs in use."""
+    from fulcrum.train.folder import RunFolder, claim
     gone: list[Path] = []
-    for about in sorted(out.glob("*/about.json")):
-        folder = RunFolder(about.parent)
-        gone += [*folder.checkpoints.glob(".writing-*"), *folder.checkpoints.glob("damaged-*")]
-        if folder.result() is not None:
-            gone += checkpoint.listing(folder.checkpoints)[:-1]
-    freed = sum(_size(path) for path in gone)
-    for path in gone if not dry else []:
-        shutil.rmtree(path)
+    freed = 0
+    for path in _runs(out):
+        if _about(path) is None:
+            continue
+        try:
+            with claim(RunFolder(path), patience=0.0):
+                for old in _superfluous(RunFolder(path)):
+                    freed += _size(old)
+                    gone.append(old)
+                    if not dry:
+                        shutil.rmtree(old)
+        except RunFailed:
+            say(f"{path.name} is in use: left alone")
     emit({"removed": [str(path) for path in gone], "megabytes": round(freed / 1e6, 1)}, as_json,
          f"{'would free' if dry else 'freed'} {freed / 1e6:.1f} MB in {len(gone)} folders")
+
+
+def _superfluous(folder: Any) -> list[Path]:
+    """Half-written and damaged checkpoints, and in a finished run whose last checkpoint is sound, those before it."""
+    from fulcrum.train import checkpoint
+    if folder.checkpoints.is_symlink():
+        return []
+    left = [*folder.checkpoints.glob(".writing-*"), *folder.checkpoints.glob("damaged-*")]
+    saved = [path for path in checkpoint.listing(folder.checkpoints) if (path / "state.json").is_file()]
+    try:
+        if folder.result() is not None and saved:
+            checkpoint.load(saved[-1])
+            left += saved[:-1]
+    except FulcrumError:
+        say(f"the last checkpoint of {folder.path.name} is damaged: the older ones are kept")
+    return [path for path in left if path.is_dir() and not path.is_symlink()]
+
+
+def _runs(out: Path) -> Iterator[Path]:
+    """Folders that are called like a run and hold one's description."""
+    for about in sorted(out.glob("*/about.json")):
+        if KEY.fullmatch(about.parent.name) and not about.parent.is_symlink():
+            yield about.parent
+
+
+def _about(path: Path) -> dict[str, Any] | None:
+    """The run's description, or None when it is damaged."""
+    from fulcrum.train.folder import RunFolder
+    try:
+        about = RunFolder(path).about()
+        return about if {"key", "seed", "phrase"} <= set(about) and about["run"]["budget"]["images"] else None
+    except (FulcrumError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def _facts(path: Path) -> dict[str, Any]:
     from fulcrum.train import checkpoint
     from fulcrum.train.folder import RunFolder
-    folder = RunFolder(path)
-    about, result = folder.about(), folder.result()
-    saved = checkpoint.listing(folder.checkpoints)
-    return {"key": about["key"], "phrase": about["phrase"], "seed": about["seed"], "path": str(path),
-            "state": "finished" if result else "begun", "images": int(saved[-1].name) if saved else 0,
-            "megabytes": round(_size(path) / 1e6, 1),
-            "changed": datetime.fromtimestamp(path.stat().st_mtime).isoformat(timespec="seconds")}
+    about, saved = _about(path), checkpoint.listing(path / "checkpoints")
+    try:
+        state = "damaged" if about is None else "finished" if RunFolder(path).result() else "begun"
+    except FulcrumError:
+        state = "damaged"
+    return {"key": path.name, "phrase": about["phrase"] if about else "?", "seed": about["seed"] if about else "?",
+            "path": str(path), "state": state, "images": int(saved[-1].name) if saved else 0,
+            "megabytes": round(_size(path) / 1e6, 1)}
 
 
 def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file() and not file.is_symlink())

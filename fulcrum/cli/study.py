@@ -48,7 +48,7 @@ def plan_command(plan: PlanFile, out: Out = OUT, levers: Files = None, as_json: 
         lines.append(f"  {arm.name}: {arm.phrase}" + ("  (compound)" if arm.compound else ""))
         lines += [f"      {change.path}: {change.before} -> {change.after}" for change in arm.changes]
     if len(read.seeds) < 6:
-        lines.append(f"note: {len(read.seeds)} pairs cannot reach significance at 0.05; six can")
+        lines.append(f"note: {len(read.seeds)} pairs cannot reach significance at {read.alpha:g}; six can at 0.05")
     emit({"plan": read.hash, "cells": len(cells), "finished": done,
           "arms": [{"name": arm.name, "phrase": str(arm.phrase), "compound": arm.compound,
                     "diff": [change._asdict() for change in arm.changes]} for arm in arms]}, as_json, "\n".join(lines))
@@ -87,7 +87,7 @@ def _summary(result: Any, markdown: Any) -> str:
 
 
 def measure(run: Annotated[str, typer.Argument(help="A run: its folder, its key, or the beginning of its key.")],
-            samples: Annotated[int, typer.Option(min=40, help="Pictures to draw and measure.")] = 512,
+            samples: Annotated[int, typer.Option(min=64, max=1_000_000, help="Pictures to draw and measure.")] = 512,
             out: Out = OUT, levers: Files = None, threads: Threads = None, quiet: Quiet = False,
             as_json: Json = False) -> None:
     """Draw held-out prompts with a trained run and measure the pictures; every number carries its card."""

@@ -59,7 +59,7 @@ def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pock
         run = put(run, "start", Trunk(run=trunk.path.name, weights_sha256=result["weights_sha256"]))
     told = " ".join([str(read), *(f"--set {setting}" for setting in settings or [])])
     order = Order(run, seed, told, out, system(threads, compile_blocks, run.budget.images), files, quiet, phrase,
-                  shlex.join(["fulcrum", *sys.argv[1:]]))
+                  shlex.join(["fulcrum", *sys.argv[1:]]), read.levers)
     from fulcrum.study.preview import previews
     result = perform(order, say, previews)
     emit(result, as_json, f"{result['phrase']} (seed {seed}) is trained: {result['images']:,} images in "
@@ -80,7 +80,10 @@ def sample(run: RunName, prompts: Annotated[list[str], typer.Argument(help="What
     painter, folder = _painter(run, out, levers, guidance, steps)
     wanted = [prompt for prompt in prompts for _ in range(count)]
     import torch
-    pictures = torch.cat(list(painter.pictures(wanted, seed)))
+    try:
+        pictures = torch.cat(list(painter.pictures(wanted, seed)))
+    except ValueError as error:                              # the text encoder says what it cannot read
+        raise BadInput(str(error), "write plain words, at most 64 in a prompt") from None
     place = to or folder / "samples"
     files = save_pictures(pictures, wanted, place, seed, scale)
     grid = save_grid(pictures, place / "grid.png", columns=max(count, min(len(wanted), 4)), scale=scale)

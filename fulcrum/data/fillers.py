@@ -1,11 +1,10 @@
 """Records of the data seams: sources and caption choosers."""
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from fulcrum.spec import seam
-from fulcrum.spec.record import Count
 
 Style = Literal["long", "medium", "short"]
 
@@ -16,7 +15,7 @@ class World(seam.Source):
     kind: ClassVar[str] = "world"
     domain: Literal["synthetic", "real"] = "real"
     split: Literal["train", "validation", "reference", "curated"] = "train"
-    count: Count = 16_384                                    # distinct scenes
+    count: Annotated[int, Field(ge=1, le=1_000_000_000)] = 16_384    # distinct scenes
     max_objects: Literal[1, 2, 3] = 3
 
     def build(self, ctx: Any) -> Any:

@@ -1,6 +1,6 @@
 """Records of the frozen networks: codecs, text encoders, teachers."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
@@ -11,8 +11,8 @@ class KL(seam.Codec):
     """The embedded KL codec: 32 pixels to 8 x 8 latents of 8 channels."""
 
     kind: ClassVar[str] = "kl_codec"
-    stride: Count = 4
-    channels: Count = 8
+    stride: Literal[4] = 4
+    channels: Literal[8] = 8
     asset: str = "codec"
 
     def build(self, ctx: Any) -> Any:
@@ -28,8 +28,8 @@ class Pixels(seam.Codec):
     """No codec: the denoiser sees pixels in [-1, 1]."""
 
     kind: ClassVar[str] = "pixels"
-    stride: Count = 1
-    channels: Count = 3
+    stride: Literal[1] = 1
+    channels: Literal[3] = 3
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.encode.codec import IdentityCodec
@@ -40,7 +40,7 @@ class WorldText(seam.TextEncoder):
     """The embedded text encoder."""
 
     kind: ClassVar[str] = "world_text"
-    width: Count = 96
+    width: Literal[96] = 96
     asset: str = "text"
 
     def build(self, ctx: Any) -> Any:

@@ -1,6 +1,8 @@
 """Records of the flow's fillers; their torch code is imported when they are built."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from fulcrum.spec import seam
 from fulcrum.spec.record import Fraction, Positive, Share
@@ -55,7 +57,7 @@ class CFG(seam.Guide):
     """Classifier-free guidance: away from the empty prompt."""
 
     kind: ClassVar[str] = "cfg"
-    scale: Positive
+    scale: Annotated[float, Field(gt=0.0, le=100.0)]
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.flow.guide import ClassifierFree

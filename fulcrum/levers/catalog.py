@@ -3,13 +3,13 @@
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fulcrum.data import fillers as data
 from fulcrum.encode import fillers as encode
 from fulcrum.flow import fillers as flow
-from fulcrum.levers.base import Lever
+from fulcrum.levers.base import Card, Lever
 from fulcrum.levers.bf16_storage import BF16Storage
 from fulcrum.levers.ema import UseEMA
 from fulcrum.levers.muon import UseMuon
@@ -24,7 +24,7 @@ from fulcrum.recipes.pocket import pocket, pocket_pixels, pocket_pixels_large
 from fulcrum.recipes.prx import prx_256, prx_pixels_1024
 from fulcrum.recipes.spark import spark
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.phrase import Catalogue
+from fulcrum.spec.phrase import Catalogue, Phrase
 from fulcrum.spec.record import Filler
 from fulcrum.train import fillers as train
 
@@ -37,14 +37,36 @@ FILLERS: tuple[type[Filler], ...] = (*data.FILLERS, *encode.FILLERS, *flow.FILLE
 CATALOG = Catalogue(RECIPES, {lever.name: lever for lever in LEVERS}, FILLERS)
 
 
+def _sound(lever: type[Lever], path: Path) -> None:
+    """A lever that can be listed and used, or a message that says what it lacks."""
+    name, touches = getattr(lever, "name", None), getattr(lever, "touches", None)
+    if not (isinstance(name, str) and name.isidentifier()):
+        raise BadInput(f"{path}: {lever.__name__} needs a `name` that can stand in a phrase, found {name!r}")
+    if not (isinstance(touches, tuple) and touches and all(isinstance(slot, str) for slot in touches)):
+        raise BadInput(f"{path}: '{name}' needs `touches`, a tuple of the slots it may change, found {touches!r}")
+    if not isinstance(getattr(lever, "card", None), Card):
+        raise BadInput(f"{path}: '{name}' needs a `card`", "write: card: ClassVar[Card] = Card(says=...)")
+    required = [field for field, facts in lever.model_fields.items() if facts.is_required()]
+    if required:
+        raise BadInput(f"{path}: the setting '{required[0]}' of '{name}' has no default", "every setting needs one")
+
+
+def files_of(phrase: Phrase, hashes: Mapping[str, str]) -> dict[str, str]:
+    """The user's files that a phrase really uses, by lever or by filler: they enter the key of its run."""
+    used = {type(getattr(lever, "lever", lever)).__module__ for lever in phrase.levers}
+    used |= {type(filler).__module__ for filler in phrase.run.fillers()}
+    return {name: value for name, value in hashes.items() if name in used}
+
+
 def with_files(paths: Iterable[Path]) -> tuple[Catalogue, dict[str, str]]:
     """The catalogue with the levers and fillers of a user's own files, and the hash of each file for the key."""
     levers, fillers, hashes = dict(CATALOG.levers), list(CATALOG.fillers), {}
     for path in paths:
         if not path.is_file():
             raise BadInput(f"there is no lever file at {path}", "give the path of a Python file with --levers")
-        hashes[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
-        name = f"fulcrum_user_{path.stem}"
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        name = f"fulcrum_user_{path.stem}_{content[:12]}"
+        hashes[name] = content
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
             raise BadInput(f"{path} is not a Python file", "a lever file ends in .py: see docs/write-a-lever.md")
@@ -52,13 +74,14 @@ def with_files(paths: Iterable[Path]) -> tuple[Catalogue, dict[str, str]]:
         sys.modules[name] = module
         try:
             spec.loader.exec_module(module)
-        except Exception as error:                           # the user's own code: say which file and what it said
+        except (Exception, SystemExit) as error:             # the user's own code: say which file and what it said
             raise BadInput(f"{path} cannot be read: {type(error).__name__}: {error}") from error
         found = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name]
         own = [value for value in found if issubclass(value, Lever)]
         if not own:
             raise BadInput(f"{path} holds no lever", "write a class that derives from fulcrum.levers.base.Lever")
         for lever in own:
+            _sound(lever, path)
             if lever.name in levers:
                 raise BadInput(f"{path} names a lever '{lever.name}' that exists already", "choose another name")
             levers[lever.name] = lever

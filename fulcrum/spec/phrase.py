@@ -6,10 +6,13 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import ValidationError
 
-from fulcrum.spec.edit import Change, diff, during, explain, get, put_all
+from fulcrum.spec.edit import Change, diff, during, explain, get, inside, put_all
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Filler, Record
 from fulcrum.spec.run import RunSpec
+
+LONGEST = 2000                                               # characters of a phrase or a value
+UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
 class Edit(Protocol):
@@ -17,6 +20,7 @@ class Edit(Protocol):
 
     name: str
     card: Any
+    touches: tuple[str, ...]
 
     def edit(self, run: RunSpec) -> RunSpec: ...
     def needs(self, run: RunSpec) -> str | None: ...
@@ -97,31 +101,50 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
         if names.count(name) > 1:
             raise BadInput(f"the lever '{name}' is named twice", "write it once, with the settings you want")
     for lever in levers:
-        for change in diff(base, lever.edit(base)):
+        for change in diff(base, _edited(base, lever)):
+            if not inside(change.path, lever.touches):
+                raise BadInput(f"'{lever.name}' changes {change.path}, which it does not declare",
+                               "an effect must belong to one decision: correct the lever's `touches` or its edit")
             other = written.setdefault(change.path, (lever.name, change.after))
             if other[1] != change.after:
                 raise BadInput(f"'{other[0]}' and '{lever.name}' both write {change.path}: {other[1]} and {change.after}",
                                "leave one of them out")
         run = _edited(run, lever)
     for lever in levers:
-        problem = lever.needs(run)
+        problem = _safely(lever, "needs", run)
         if problem:
             raise BadInput(f"'{lever.name}' cannot be used here: {problem}")
     return run
 
 
 def _edited(run: RunSpec, lever: Edit) -> RunSpec:
+    edited = _safely(lever, "edit", run)
+    if not isinstance(edited, RunSpec):
+        raise BadInput(f"the edit of '{lever.name}' gave {type(edited).__name__}, not a run",
+                       "an edit returns the edited run")
+    return edited
+
+
+def _safely(lever: Edit, method: str, run: RunSpec) -> Any:
+    """Ask a lever; what a user's own file raises becomes a message that names the lever."""
     try:
-        return lever.edit(run)
+        return getattr(lever, method)(run)
+    except BadInput:
+        raise
     except ValidationError as error:
         raise BadInput(f"'{lever.name}' does not fit this run: {explain(error)}") from None
+    except Exception as error:
+        raise BadInput(f"'{lever.name}' failed in `{method}`: {type(error).__name__}: {error}",
+                       "correct the lever's file") from error
 
 
 def _terms(text: str) -> list[ast.expr]:
     try:
+        if len(text) > LONGEST:
+            raise ValueError
         node = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
-        raise BadInput(f"cannot read the phrase '{text}'",
+    except UNREADABLE:
+        raise BadInput(f"cannot read the phrase '{text[:200]}'",
                        'write a recipe and levers, such as "pocket + muon + tread(drop=0.5)"') from None
     found: list[ast.expr] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
@@ -133,7 +156,8 @@ def _terms(text: str) -> list[ast.expr]:
 def _lever(node: ast.expr, catalogue: Catalogue) -> Any:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         bounds = _value(node.right)
-        if not (isinstance(bounds, tuple) and len(bounds) == 2):
+        if not (isinstance(bounds, tuple) and len(bounds) == 2 and all(type(end) in (int, float) for end in bounds)
+                and 0 <= bounds[0] < bounds[1] <= 1):
             raise BadInput(f"a stage is written lever @ (start, end), found '{ast.unparse(node)}'",
                            "start and end are shares of the budget, such as tread @ (0, 0.5)")
         return Staged(_lever(node.left, catalogue), float(bounds[0]), float(bounds[1]))
@@ -153,6 +177,9 @@ def _make(cls: type[Any], name: str, node: ast.expr) -> Any:
         if node.args:
             raise BadInput(f"settings are written by name, found '{ast.unparse(node)}'",
                            "such as tread(drop=0.5)")
+        names = [str(word.arg) for word in node.keywords]
+        if len(set(names)) < len(names):
+            raise BadInput(f"a setting is given twice in '{ast.unparse(node)}'", "write each once")
         given = {str(word.arg): _value(word.value) for word in node.keywords}
     unknown = [word for word in given if word not in cls.model_fields]
     if unknown:
@@ -168,8 +195,8 @@ def _value(node: ast.expr) -> Any:
         return {"true": True, "false": False, "none": None}.get(node.id, node.id)
     try:
         return ast.literal_eval(node)
-    except ValueError:
-        raise BadInput(f"cannot read the value '{ast.unparse(node)}'", "numbers, words, true, false, none") from None
+    except UNREADABLE:
+        raise BadInput(f"cannot read the value '{ast.unparse(node)[:200]}'", "numbers, words, true, false, none") from None
 
 
 def assign(run: RunSpec, settings: Iterable[str], catalogue: Catalogue) -> RunSpec:
@@ -185,9 +212,11 @@ def _setting(run: RunSpec, setting: str, catalogue: Catalogue) -> tuple[str, Any
     path = path.strip()
     old = get(run, path)                                     # names the nearest slots when there is none
     try:
+        if len(text) > LONGEST:
+            raise ValueError
         node = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
-        raise BadInput(f"cannot read the value of {path}: '{text}'") from None
+    except UNREADABLE:
+        raise BadInput(f"cannot read the value of {path}: '{text[:200]}'") from None
     if isinstance(old, Filler):
         return path, _filler(old, node, catalogue)
     if isinstance(old, Record):

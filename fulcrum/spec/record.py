@@ -13,7 +13,7 @@ Count = Annotated[int, Field(ge=1)]
 class Record(BaseModel):
     """A value: equal by content, never changed in place, no unknown field accepted."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     def __str__(self) -> str:
         inside = ", ".join(f"{name}={getattr(self, name)}" for name in type(self).model_fields)

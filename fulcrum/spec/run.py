@@ -32,7 +32,7 @@ class During(Record):
 class Data(Record):
     source: SerializeAsAny[seam.Source]
     caption: SerializeAsAny[seam.Caption]
-    size: Count                                              # pixels on a side
+    size: Annotated[int, Field(ge=1, le=8192)]               # pixels on a side
     stages: tuple[During, ...] = ()                          # a set: kept in one order, so stage levers commute
 
     @field_validator("stages")
@@ -62,11 +62,11 @@ class Flow(Record):
 
 
 class Model(Record):
-    width: Count
-    depth: Count
+    width: Annotated[int, Field(ge=4, le=65_536)]
+    depth: Annotated[int, Field(ge=1, le=1024)]
     heads: Count
     patch: Count
-    mlp_ratio: Positive = 3.5
+    mlp_ratio: Annotated[float, Field(ge=0.25, le=64.0)] = 3.5
     bottleneck: Count | None = None                          # two linears instead of one for wide patches
     theta: Positive = 10_000.0
     route: SerializeAsAny[seam.Route]
@@ -75,7 +75,7 @@ class Model(Record):
 
 class Optim(Record):
     rule: SerializeAsAny[seam.Rule]
-    lr: Positive
+    lr: Annotated[float, Field(gt=0.0, le=1.0)]
     clip: Positive = 1.0                                     # largest norm of the gradient
     warmup: Share = 0.01                                     # share of the budget
     decay: Share = 0.0                                       # final share of the budget, linear to zero
@@ -90,7 +90,7 @@ class Precision(Record):
 
 
 class Sample(Record):
-    steps: Count
+    steps: Annotated[int, Field(ge=1, le=10_000)]
     guide: SerializeAsAny[seam.Guide]
     prompts: SerializeAsAny[seam.Caption]                    # the captions that pictures are drawn from and judged by
     shift: Positive = 1.0                                    # of the sampling grid

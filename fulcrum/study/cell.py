@@ -29,6 +29,7 @@ class Cell(NamedTuple):
     run: RunSpec
     phrase: str
     key: str
+    user_files: dict[str, str] = {}
 
 
 def measured_path(folder: RunFolder, samples: int) -> Path:
@@ -45,12 +46,12 @@ def finished(out: Path, cell_key: str, samples: int) -> dict[str, Any] | None:
     return read_json(path, "remove the file and run the study again") if path.exists() and folder.result() else None
 
 
-def run_cell(cell: Cell, out: Path, system: System, samples: int, user_files: dict[str, str],
-             say: Callable[[str], None]) -> dict[str, Any]:
+def run_cell(cell: Cell, out: Path, system: System, samples: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Train the cell (or take it as it stands), draw, measure, write down."""
     torch.set_num_threads(system.threads)
     begun = time.perf_counter()
-    order = Order(cell.run, cell.seed, cell.phrase, out, system, user_files, quiet=True, label=f"{cell.arm}/{cell.seed}")
+    order = Order(cell.run, cell.seed, cell.phrase, out, system, cell.user_files, quiet=True,
+                  label=f"{cell.arm}/{cell.seed}")
     result = perform(order, say, previews)
     trained = time.perf_counter()
     folder = RunFolder(out / cell.key)

@@ -2,14 +2,14 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
 from fulcrum.measure.card import METRICS
 from fulcrum.spec.edit import digest, explain
 from fulcrum.spec.errors import BadInput, nearest
-from fulcrum.spec.record import Count, Positive, Record
+from fulcrum.spec.record import Count, Fraction, Positive, Record
 
 
 class Plan(Record):
@@ -19,11 +19,11 @@ class Plan(Record):
     seeds: tuple[int, ...] = Field(min_length=2)
     images: Count | None = None                              # budget; None = the recipe's own
     settings: tuple[str, ...] = ()                           # path=value, the same for every arm
-    samples: Count = 512                                     # pictures drawn for each evaluation
+    samples: Annotated[int, Field(ge=64, le=1_000_000)] = 512    # pictures drawn for each evaluation
     primary: str = "attribute_accuracy"
     smallest_effect: Positive = 0.02                         # of interest, on the primary metric, in its unit
     smallest_relative: Positive = 0.05                       # of interest on the others, as a share of the baseline
-    alpha: Positive = 0.05
+    alpha: Fraction = 0.05
     threads: Count = 1                                       # per cell; cells run side by side
     compile: bool = True
     learning_rates: Literal["shared"] = "shared"             # every arm uses the recipe's rate; nothing was tuned per arm

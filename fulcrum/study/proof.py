@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from fulcrum.levers.base import Lever
-from fulcrum.spec.edit import Change, diff, inside, key
+from fulcrum.spec.edit import Change, diff, inside
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
 from fulcrum.spec.run import RunSpec
@@ -24,7 +24,7 @@ class Arm(NamedTuple):
         return self.phrase.levers
 
 
-def prove(plan: Plan, catalogue: Catalogue, user_files: dict[str, str]) -> list[Arm]:
+def prove(plan: Plan, catalogue: Catalogue) -> list[Arm]:
     """Every arm of the plan with its proven difference, the baseline first."""
     settings = [*plan.settings, *([f"budget.images={plan.images}"] if plan.images is not None else [])]
     arms: list[Arm] = []
@@ -35,7 +35,7 @@ def prove(plan: Plan, catalogue: Catalogue, user_files: dict[str, str]) -> list[
         changes = diff(base, phrase.run)
         arm = Arm(name, phrase, phrase.run, changes, compound=_added(phrase, arms) > 1)
         if arms:
-            _check(arm, arms, user_files)
+            _check(arm, arms)
         arms.append(arm)
     return arms
 
@@ -44,14 +44,14 @@ def _added(phrase: Phrase, arms: list[Arm]) -> int:
     return len(phrase.levers) - (len(arms[0].levers) if arms else 0)
 
 
-def _check(arm: Arm, before: list[Arm], user_files: dict[str, str]) -> None:
+def _check(arm: Arm, before: list[Arm]) -> None:
     if not arm.changes:
         raise BadInput(f"the arm '{arm.name}' is the baseline: it changes nothing", "leave it out of the plan")
     declared = tuple(slot for lever in arm.levers for slot in lever.touches)
     stray = [change.path for change in arm.changes if not inside(change.path, declared)]
-    if stray:
+    if stray:                                                # each lever alone was checked when the phrase was read
         raise BadInput(f"the arm '{arm.name}' changes {', '.join(stray)}, which its levers do not declare",
-                       "an effect must belong to one decision: correct the lever's `touches` or its edit")
-    same = [other.name for other in before if key(other.run, 0, user_files) == key(arm.run, 0, user_files)]
+                       "an effect must belong to its levers: do they change more together than each alone?")
+    same = [other.name for other in before if other.run == arm.run]
     if same:
         raise BadInput(f"the arms '{same[0]}' and '{arm.name}' are the same run", "leave one of them out")

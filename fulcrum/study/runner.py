@@ -53,11 +53,10 @@ class Work(NamedTuple):
     system: System
     samples: int
     files: tuple[Path, ...]
-    user_files: dict[str, str]
 
     def setup(self) -> str:
         return json.dumps({"out": str(self.out), "system": self.system.model_dump(), "samples": self.samples,
-                           "files": [str(path) for path in self.files], "user_files": self.user_files})
+                           "files": [str(path) for path in self.files]})
 
 
 class Lane(threading.Thread):
@@ -91,7 +90,8 @@ class Lane(threading.Thread):
         """True when the worker answered, well or not; False when it was lost."""
         process = self._worker()
         assert process.stdin is not None and process.stdout is not None
-        asked = {"arm": cell.arm, "seed": cell.seed, "run": cell.run.plain(), "phrase": cell.phrase, "key": cell.key}
+        asked = {"arm": cell.arm, "seed": cell.seed, "run": cell.run.plain(), "phrase": cell.phrase, "key": cell.key,
+                 "user_files": cell.user_files}
         try:
             process.stdin.write(json.dumps(asked) + "\n")
             process.stdin.flush()

@@ -40,9 +40,10 @@ def main() -> None:
     system, out = System(**setup["system"]), Path(setup["out"])
     for line in sys.stdin:
         asked = json.loads(line)
-        cell = Cell(asked["arm"], asked["seed"], read(asked["run"], catalogue.fillers), asked["phrase"], asked["key"])
+        cell = Cell(asked["arm"], asked["seed"], read(asked["run"], catalogue.fillers), asked["phrase"], asked["key"],
+                    asked["user_files"])
         try:
-            run_cell(cell, out, system, setup["samples"], setup["user_files"], lambda text: None)
+            run_cell(cell, out, system, setup["samples"], lambda text: None)
             answer = {"key": cell.key, "ok": True}
         except Interrupted:                                  # SIGTERM: the cell is saved, and the study is ending
             return

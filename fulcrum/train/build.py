@@ -1,6 +1,6 @@
 """From a run's description to its working parts, in one order and in one place."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -86,6 +86,21 @@ def assemble(run: RunSpec, seed: int, system: System, feed: Feed, start: Mapping
     average.start(step.backbone)
     schedule = Schedule(run.budget.images, run.optim.warmup, run.optim.decay).checked()
     return Built(run, seed, system, phases(run), step, feed, optimizer, schedule, average)
+
+
+def require_witness(levers: Iterable[Any], built: Built) -> None:
+    """Every lever says that it is on in this built run, or nothing is trained. A lever limited to a stage is not asked."""
+    for lever in levers:
+        if not hasattr(lever, "witness"):
+            continue
+        try:
+            on = lever.witness(built)
+        except Exception as error:
+            raise BadInput(f"the witness of '{lever.name}' failed: {type(error).__name__}: {error}",
+                           "correct the lever") from error
+        if not on:
+            raise BadInput(f"'{lever.name}' is not on in the run it was meant to change",
+                           "its edit has no effect on what is built: correct the lever")
 
 
 def shape_of(run: RunSpec) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
             say(f"{error.message}; set aside as {aside.name}, going on from the checkpoint before it")
-    if found:
+    if found or any(folder.glob("damaged-*")):
         raise RunFailed(f"every checkpoint under {folder} is damaged",
                         "fulcrum never starts over in silence: remove the run with 'fulcrum runs rm' to train it anew")
     return None

@@ -35,7 +35,12 @@ class RunFolder(NamedTuple):
     def result(self) -> dict[str, Any] | None:
         """What the finished run said, or None while it is not finished."""
         path = self.path / "result.json"
-        return read_json(path, "remove it with 'fulcrum runs rm'") if path.exists() else None
+        if not path.exists():
+            return None
+        found = read_json(path, "remove the run with 'fulcrum runs rm' and train it again")
+        if not {"key", "weights_sha256", "images", "seconds"} <= set(found):
+            raise BadInput(f"{path} is not the result of a run", "remove the run with 'fulcrum runs rm' and train it again")
+        return found
 
 
 def open_folder(out: Path, run: RunSpec, seed: int, phrase: str, user_files: Mapping[str, str]) -> RunFolder:
@@ -60,10 +65,10 @@ def open_folder(out: Path, run: RunSpec, seed: int, phrase: str, user_files: Map
 
 
 @contextmanager
-def claim(folder: RunFolder) -> Iterator[None]:
+def claim(folder: RunFolder, patience: float | None = None) -> Iterator[None]:
     """Hold the folder: two processes never train one run. The system lets go when the holder dies, even by kill -9."""
     with (folder.path / "lock").open("w") as handle:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + (PATIENCE if patience is None else patience)
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,7 +94,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path, hint: str) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path} cannot be read: {error}", hint) from None
     if not isinstance(found, dict):
         raise BadInput(f"{path} holds no JSON object", hint)

@@ -34,7 +34,7 @@ def train(built: Built, state: State, observers: Iterable[Observer], stop: Calla
         begun = time.perf_counter()
         losses = _gradients(built, state)
         norm = clip(step.parameters(), run.optim.clip)
-        finite = _finite(losses, norm, state, run.optim.not_finite)
+        finite = _finite(built, losses, norm, state)
         rate = built.schedule(state.images, run.budget.batch)
         if finite:
             optimizer.step(rate, watch=built.watches(state))
@@ -63,11 +63,15 @@ def _gradients(built: Built, state: State) -> Losses:
     return summed
 
 
-def _finite(losses: Losses, norm: Tensor, state: State, policy: str) -> bool:
+def _finite(built: Built, losses: Losses, norm: Tensor, state: State) -> bool:
     """Before the optimizer, not after: a bad step must not reach the weights."""
     if bool(torch.isfinite(losses.total)) and bool(torch.isfinite(norm)):
         return True
-    if policy == "skip":
+    broken = any(not bool(p.isfinite().all()) for p in built.step.parameters())
+    if broken:
+        raise RunFailed(f"the weights are not finite at {state.images} images: an earlier update was too large",
+                        "lower optim.lr, remove the run with 'fulcrum runs rm' and train it again")
+    if built.run.optim.not_finite == "skip":
         return False
     parts = ", ".join(f"{name} {float(value):g}" for name, value in losses.parts.items())
     raise RunFailed(f"the step at {state.images} images is not finite: {parts}, gradient norm {float(norm):g}",

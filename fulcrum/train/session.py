@@ -12,7 +12,7 @@ from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train import checkpoint
-from fulcrum.train.build import Built, assemble
+from fulcrum.train.build import Built, assemble, require_witness
 from fulcrum.train.checkpoint import Checkpoint, weights_hash
 from fulcrum.train.feed import Feed
 from fulcrum.train.fillers import Trunk
@@ -37,6 +37,7 @@ class Order(NamedTuple):
     quiet: bool = False
     label: str = "training"
     command: str = ""                                        # what a person types to go on
+    levers: tuple[Any, ...] = ()                             # asked for their witness before the first step
 
 
 class Interrupted(RunFailed):
@@ -55,6 +56,7 @@ def perform(order: Order, say: Callable[[str], None],
             say(f"{folder.path} is finished already; nothing was run")
             return finished
         built = assemble(order.run, order.seed, order.system, feed, _start(order))
+        require_witness(order.levers, built)
         state = resume(built, folder, say)
         state = _train(order, built, folder, state, observers)
         result = conclude(order, built, folder, state)
@@ -165,11 +167,20 @@ def trained_weights(folder: RunFolder) -> dict[str, Any]:
     found = checkpoint.listing(folder.checkpoints)
     if not found:
         raise BadInput(f"the run {folder.path.name} has no checkpoint yet", "train it first")
-    parts = checkpoint.load(found[-1]).parts
+    saved = checkpoint.load(found[-1])
+    if saved.about["key"] != folder.path.name:
+        raise RunFailed(f"the checkpoint in {folder.path} belongs to the run {saved.about['key']}",
+                        "it was copied there: remove the run with 'fulcrum runs rm' and train it again")
+    parts, prefix = saved.parts, "backbone."
     if parts.get("average"):
-        return {name: value for name, value in parts["average"].items() if not name.startswith("_")}
-    prefix = "backbone."
-    return {name.removeprefix(prefix): value for name, value in parts["model"].items() if name.startswith(prefix)}
+        weights = {name: value for name, value in parts["average"].items() if not name.startswith("_")}
+    else:
+        weights = {name.removeprefix(prefix): value for name, value in parts["model"].items() if name.startswith(prefix)}
+    result = folder.result()
+    if result is not None and weights_hash(weights) != result.get("weights_sha256"):
+        raise RunFailed(f"the newest checkpoint of {folder.path.name} does not hold the weights that the run ended with",
+                        "its last checkpoint was removed or replaced: 'fulcrum runs rm' it and train it again")
+    return weights
 
 
 def extended(order: Order, images: int) -> RunSpec:

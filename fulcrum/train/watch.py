@@ -56,7 +56,7 @@ class Progress:
 
     def __init__(self, label: str, start_images: int, quiet: bool = False) -> None:
         self.label, self.start_images, self.quiet = label, start_images, quiet
-        self.begun = self.shown = time.monotonic()
+        self.begun = self.shown = 0.0                        # the first step sets the clock: it also encodes and compiles
         self.screen = sys.stderr.isatty()
         self.loss = 0.0
 
@@ -64,6 +64,9 @@ class Progress:
         if self.quiet:
             return
         total, images = look.built.run.budget.images, look.state.images
+        if not self.begun:
+            self.begun = self.shown = time.monotonic()
+            self.start_images = images
         loss = float(look.losses.total)
         self.loss = loss if not self.loss else 0.95 * self.loss + 0.05 * loss
         now, last = time.monotonic(), images >= total
@@ -71,7 +74,7 @@ class Progress:
             return
         self.shown = now
         speed = (images - self.start_images) / max(now - self.begun, 1e-9)
-        text = (f"{self.label}: {min(images, total):,} of {total:,} images, loss {self.loss:.4f}, {speed:,.0f} images/s, "
+        text = (f"{self.label}: {min(images, total):,} of {total:,} images, loss {self.loss:.4f}, {speed:,.1f} images/s, "
                 f"{clock((total - images) / speed) if speed else '?'} left")
         end = "\n" if last or not self.screen else ""
         print(f"\r\x1b[2K{text}" if self.screen else text, end=end, file=sys.stderr, flush=True)

@@ -78,17 +78,17 @@ def test_a_study_killed_with_minus_9_goes_on_to_the_same_effects(studied, tmp_pa
 ])
 def test_arms_that_prove_nothing_are_refused(changes, says):
     with pytest.raises(BadInput) as error:
-        prove(plan(**changes), CATALOG, {})
+        prove(plan(**changes), CATALOG)
     assert any(part in str(error.value) for part in says.split("|")), str(error.value)
 
 
 def test_an_arm_that_equals_the_baseline_is_refused():
     with pytest.raises(BadInput, match="is the baseline"):
-        prove(plan(settings=(*SMALL, "precision.storage=bf16"), arms=("bf16_storage",)), CATALOG, {})
+        prove(plan(settings=(*SMALL, "precision.storage=bf16"), arms=("bf16_storage",)), CATALOG)
 
 
 def test_an_arm_of_two_levers_is_labelled_compound():
-    arms = prove(plan(arms=("muon", "muon + tread")), CATALOG, {})
+    arms = prove(plan(arms=("muon", "muon + tread")), CATALOG)
     assert [arm.compound for arm in arms] == [False, False, True]
 
 

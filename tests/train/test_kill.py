@@ -39,10 +39,10 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     process = subprocess.Popen(command(tmp_path, "--images", "320000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True)
     deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("*/record.jsonl")) and time.monotonic() < deadline:
+    while not any(path.stat().st_size for path in tmp_path.glob("*/record.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=120)
     said = json.loads(out.splitlines()[-1])
     assert process.returncode == 1 and "everything is saved" in said["error"] and "fulcrum train" in said["hint"]
     assert list(tmp_path.glob("*/checkpoints/0*"))
