@@ -23,10 +23,10 @@ def _sized(run: RunSpec, **sizes: int) -> Model:
 
 def pocket() -> RunSpec:
     run = spark()
-    return _edited(run, data__source=World(domain="real", count=16_384, max_objects=3),
-                   model=_sized(run, width=128, depth=6, heads=4),
-                   budget=Budget(images=1_600 * 64, batch=64), sample__steps=20,
-                   optim__warmup=0.02, optim__lr=2e-3)
+    return _edited(run, data__source=World(domain="real", count=16_384, max_objects=2),
+                   model=_sized(run, width=128, depth=4, heads=4),
+                   budget=Budget(images=2_250 * 32, batch=32), sample__steps=20,
+                   optim__warmup=0.02)
 
 
 def pocket_pixels() -> RunSpec:
