@@ -15,6 +15,7 @@ from fulcrum.spec.errors import BadInput
 if TYPE_CHECKING:
     from fulcrum.spec.phrase import Catalogue, Phrase
     from fulcrum.spec.system import System
+    from fulcrum.train.folder import RunFolder
 
 Seed = Annotated[int, typer.Option(help="Decides the weights' start, the order of the data and every draw.")]
 Images = Annotated[int | None, typer.Option(min=1, help="Budget: images seen in training (part of the run's key).")]
@@ -74,8 +75,17 @@ def find_run(name: str, out: Path) -> Path:
              if name and path.parent.name.startswith(name) and KEY.fullmatch(path.parent.name)]
     if len(found) != 1:
         what = "no run" if not found else f"{len(found)} runs"
-        raise BadInput(f"{what} under {out} begin with '{name}'", "list the runs with: fulcrum runs list --out " + str(out))
+        raise BadInput(f"{what} under {out} whose key begins with '{name}'",
+                       "list the runs with: fulcrum runs list --out " + str(out))
     return found[0]
+
+
+def note_unfinished(folder: "RunFolder") -> None:
+    """Say so when a run is drawn or measured before its end: its pictures are not what it will draw."""
+    if folder.result() is None:
+        from fulcrum.train import checkpoint
+        saved = checkpoint.listing(folder.checkpoints)
+        say(f"note: this run is not finished; it stands at {int(saved[-1].name) if saved else 0:,} images")
 
 
 def system(threads: int | None, compile_blocks: bool | None, images: int) -> "System":

@@ -16,6 +16,7 @@ from fulcrum.cli.options import (
     catalogue,
     emit,
     find_run,
+    note_unfinished,
     say,
     thread_count,
 )
@@ -103,13 +104,15 @@ def measure(run: Annotated[str, typer.Argument(help="A run: its folder, its key,
     from fulcrum.train.session import trained_weights
     torch.set_num_threads(thread_count(threads))
     folder = RunFolder(find_run(run, out))
+    note_unfinished(folder)
     spec = read(folder.about()["run"], catalogue(levers)[0].fillers)
     weights = trained_weights(folder)
     codec, text = spec.encode.codec.build(None), spec.encode.text.build(None)
 
     def progress(done: int) -> None:
         if not quiet:
-            print(f"\r{done} of {samples} pictures", end="\n" if done >= samples else "", file=sys.stderr, flush=True)
+            end = "\n" if done >= samples or not sys.stderr.isatty() else ""
+            print(f"\r{done} of {samples} pictures", end=end, file=sys.stderr, flush=True)
 
     found = evaluate(spec, Painter(spec, weights, codec, text), out / "cache", samples, progress)
     found["validation_loss"] = Held(spec, codec, text, out / "cache").loss(weights).measured()

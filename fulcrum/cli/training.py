@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from fulcrum.cli.options import (
     catalogue,
     emit,
     find_run,
+    note_unfinished,
     read_phrase,
     say,
     system,
@@ -69,7 +71,8 @@ def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pock
 
 
 def sample(run: RunName, prompts: Annotated[list[str], typer.Argument(help="What to draw, one picture each.")],
-           seed: Seed = 0, out: Out = OUT, count: Annotated[int, typer.Option(min=1, help="Pictures per prompt.")] = 1,
+           seed: Annotated[int, typer.Option(help="Chooses the noises that pictures begin from.")] = 0,
+           out: Out = OUT, count: Annotated[int, typer.Option(min=1, help="Pictures per prompt.")] = 1,
            guidance: Annotated[float | None, typer.Option(help="Another guidance scale than the run's.")] = None,
            steps: Annotated[int | None, typer.Option(min=1, help="Another number of sampling steps.")] = None,
            to: Annotated[Path | None, typer.Option(help="Folder for the pictures; default: RUN/samples.")] = None,
@@ -81,7 +84,9 @@ def sample(run: RunName, prompts: Annotated[list[str], typer.Argument(help="What
     wanted = [prompt for prompt in prompts for _ in range(count)]
     import torch
     try:
-        pictures = torch.cat(list(painter.pictures(wanted, seed)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")                  # unknown words are told below, once
+            pictures = torch.cat(list(painter.pictures(wanted, seed)))
     except ValueError as error:                              # the text encoder says what it cannot read
         raise BadInput(str(error), "write plain words, at most 64 in a prompt") from None
     place = to or folder / "samples"
@@ -104,6 +109,7 @@ def _painter(name: str, out: Path, files: list[Path] | None, guidance: float | N
     from fulcrum.train.paint import Painter
     from fulcrum.train.session import trained_weights
     folder = RunFolder(find_run(name, out))
+    note_unfinished(folder)
     run = read(folder.about()["run"], catalogue(files)[0].fillers)
     if guidance is not None:
         run = put(run, "sample.guide", CFG(scale=guidance))

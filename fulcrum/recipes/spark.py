@@ -1,6 +1,9 @@
 """spark: the smallest run that still learns to follow captions. Tests, laws and `make study` use it.
 
     fulcrum train spark
+
+36,000 images: about a minute on one quiet thread. Over six seeds: attribute accuracy 0.48, colours 0.83, objects
+found 0.97; shapes are still near chance.
 """
 
 from fulcrum.data.fillers import OneStyle, World

@@ -139,8 +139,11 @@ class RunSpec(Record):
             if size % unit:
                 raise ValueError(f"data.size {size} is not a multiple of {unit} "
                                  f"(codec stride {stride} x patch {model.patch})")
-        if self.budget.images < self.budget.batch:
-            raise ValueError(f"budget.images {self.budget.images} is less than one batch of {self.budget.batch}")
+        images, batch = self.budget.images, self.budget.batch
+        if images % batch:
+            below, above = images // batch * batch, (images // batch + 1) * batch
+            raise ValueError(f"budget.images {images} is not a whole number of batches of {batch}: take "
+                             + (f"{below} or {above}" if below else f"{above}"))
         return self
 
     @property

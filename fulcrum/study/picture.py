@@ -5,6 +5,7 @@ B pictures, H, W pixels.
 
 import base64
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,11 +27,12 @@ def data_uri(picture: Tensor) -> str:
 
 
 def save_pictures(pictures: Tensor, prompts: Sequence[str], folder: Path, seed: int, scale: int) -> list[Path]:
-    """One PNG per picture, named by its number and seed."""
+    """One PNG per picture, named by its prompt, number and seed."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for number, picture in enumerate(pictures):
-        path = folder / f"{number:03d}-seed{seed}.png"
+        words = "-".join(re.findall("[a-z]+", prompts[number].lower()))[:48]
+        path = folder / f"{words or 'empty'}-{number:03d}-seed{seed}.png"
         to_image(picture, scale).save(path)
         files.append(path)
     (folder / "prompts.txt").write_text("".join(f"{path.name}\t{prompt}\n"
