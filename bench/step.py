@@ -66,11 +66,13 @@ def build(name: str) -> tuple[Any, Callable[..., Any]]:
     """The model of a contestant and its prediction; the same random weights for all, none of them zero."""
     import torch
 
-    if name == OURS:
-        from fulcrum.model.backbone import Backbone, compile_blocks
+    if name.startswith(OURS):
+        from fulcrum.model import backbone as room
 
-        ours = Backbone(CHANNELS, PATCH, WIDTH, DEPTH, HEADS, TEXT)
-        compile_blocks(ours)
+        if name != OURS:  # "ours 1024": the same with another number of tokens in a pass
+            room.CACHED_TOKENS = int(name.removeprefix(OURS))
+        ours = room.Backbone(CHANNELS, PATCH, WIDTH, DEPTH, HEADS, TEXT)
+        room.compile_blocks(ours)
         model: Any = ours
 
         def predict(x_t: Any, t: Any, emb: Any, mask: Any) -> Any:
@@ -245,8 +247,8 @@ def measure(tokens: int, rounds: int, threads: int, keep_heap: bool, names: list
     playing, order = list(names), random.Random(0)
     for done in range(rounds):
         if done == 3:
-            best = min(statistics.median(taken[name]) for name in names if name != OURS)
-            playing = [n for n in names if n == OURS or statistics.median(taken[n]) <= HOPELESS * best]
+            best = min(statistics.median(taken[name]) for name in names if name in PEERS)
+            playing = [n for n in names if n not in PEERS or statistics.median(taken[n]) <= HOPELESS * best]
         for name in order.sample(playing, len(playing)):
             taken[name].append(ask(name, "step"))
     memory = {name: ask(name, "memory") for name in names}
@@ -255,7 +257,7 @@ def measure(tokens: int, rounds: int, threads: int, keep_heap: bool, names: list
         pipes[name].send("stop")
         worker.join()
 
-    rival = min((name for name in playing if name != OURS), key=lambda name: statistics.median(taken[name]))
+    rival = min((name for name in playing if name in PEERS), key=lambda name: statistics.median(taken[name]))
     ratio, low, high = ratio_of_medians(taken[rival], taken[OURS])
     seconds = statistics.median(taken[OURS])
     counts = [n for batch in lengths() for n in batch]
@@ -299,14 +301,15 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="+", default=[16, 64, 256], help="image tokens, square numbers")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--modes", nargs="+", default=list(PEERS), help="peer modes to measure")
+    parser.add_argument("--modes", nargs="+", default=list(PEERS), choices=PEERS, help="peer modes to measure")
+    parser.add_argument("--passes", type=int, nargs="+", default=[], help="also ours with so many tokens in a pass")
     parser.add_argument("--keep-heap", action="store_true", help="keep freed memory in every process (both sides)")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(options.threads)  # read by every contestant when it starts
     results = []
     for tokens in options.tokens:
-        names = [OURS, *options.modes]
+        names = [OURS, *(f"{OURS} {size}" for size in options.passes), *options.modes]
         results.append(measure(tokens, options.rounds, options.threads, options.keep_heap, names))
         show(results[-1])
     if options.json:

@@ -21,7 +21,7 @@ from fulcrum.model.route import DenseRoute, span
 from fulcrum.model.text import Packed, ReadText, pack
 from fulcrum.model.tokens import Tokens, gather_rows
 
-CACHED_TOKENS = 1024  # of a pass on the CPU
+CACHED_TOKENS = 2048  # of a pass on the CPU
 
 
 class Out(NamedTuple):
