@@ -11,7 +11,10 @@ from fulcrum.flow.path import over
 class VelocityPrediction:
     """The output is v = eps - x0."""
 
-    def ideal(self, x0: Tensor, eps: Tensor) -> Tensor:
+    def inputs(self, x_t: Tensor, t: Tensor) -> Tensor:
+        return x_t
+
+    def ideal(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
         return eps - x0
 
     def to_v(self, pred: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
@@ -27,7 +30,10 @@ class CleanPrediction:
     def __init__(self, floor: float) -> None:
         self.floor = floor
 
-    def ideal(self, x0: Tensor, eps: Tensor) -> Tensor:
+    def inputs(self, x_t: Tensor, t: Tensor) -> Tensor:
+        return x_t
+
+    def ideal(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
         return x0
 
     def to_v(self, pred: Tensor, x_t: Tensor, t: Tensor) -> Tensor:

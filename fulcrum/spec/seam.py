@@ -56,6 +56,14 @@ class Term(Filler):
     name: str
     weight: float
 
+    def weight_at(self, progress: float) -> float:
+        """How much it counts when this share of the budget is done; at zero the term is off and costs nothing."""
+        return self.weight
+
+    def teachers(self) -> tuple[str, ...]:
+        """Names of the teachers whose tokens it reads from the batch."""
+        return ()
+
 
 class Rule(Filler):
     """optim.rule: how gradients become updates."""

@@ -43,7 +43,7 @@ class Painter:
                 False: self.backbone.read_text((empty.expand(len(prompts), -1, -1), seen.expand(len(prompts), -1)))}
 
         def denoise(x_t: Tensor, t: Tensor, with_prompt: bool) -> Tensor:
-            pred = self.backbone(x_t, t, read[with_prompt]).pred
+            pred = self.backbone(self.predict.inputs(x_t, t), t, read[with_prompt]).pred
             v: Tensor = self.predict.to_v(pred, x_t, t)
             return v
 

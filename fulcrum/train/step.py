@@ -30,7 +30,8 @@ class Step(nn.Module):
         """Prediction and target of every sample, as the terms see them."""
         x_t = path.mix(batch.x0, draw.eps, draw.t)
         text = batch.text.with_dropped(draw.drop_text)
-        out = self.backbone(x_t, draw.t, (text.emb, text.mask), keep=draw.keep, taps=self.taps)
+        seen = self.predict.inputs(x_t, draw.t)
+        out = self.backbone(seen, draw.t, (text.emb, text.mask), keep=draw.keep, taps=self.taps)
         v, x = self.predict.to_v(out.pred, x_t, draw.t), self.predict.to_x(out.pred, x_t, draw.t)
-        target = self.predict.to_v(self.predict.ideal(batch.x0, draw.eps), x_t, draw.t)
+        target = self.predict.to_v(self.predict.ideal(batch.x0, draw.eps, draw.t), x_t, draw.t)
         return View(batch, draw, v=v, target=target, x=x, taps=out.taps)

@@ -61,8 +61,8 @@ def test_a_perfect_prediction_has_the_targets_velocity_and_picture():
     t = torch.tensor([0.01, 0.05, 0.3, 0.5, 0.9, 1.0])
     x_t = path.mix(x0, eps, t)
     velocity, clean = VelocityPrediction(), CleanPrediction(0.05)
-    assert torch.allclose(velocity.to_x(velocity.ideal(x0, eps), x_t, t), x0, atol=1e-5)
-    assert torch.allclose(clean.to_x(clean.ideal(x0, eps), x_t, t), x0)
+    assert torch.allclose(velocity.to_x(velocity.ideal(x0, eps, t), x_t, t), x0, atol=1e-5)
+    assert torch.allclose(clean.to_x(clean.ideal(x0, eps, t), x_t, t), x0)
     assert torch.allclose(clean.to_v(x0, x_t, t)[1:], (eps - x0)[1:], atol=1e-4)
     assert float(clean.to_v(x0, x_t, t)[0].abs().max()) < float((eps - x0)[0].abs().max())   # below the floor: clamped
 
