@@ -55,6 +55,21 @@ class Lever(Record):
         raise TypeError(f"{type(self).__name__} defines no witness")
 
     def __str__(self) -> str:
-        given = [f"{name}={getattr(self, name)}" for name in type(self).model_fields
-                 if getattr(self, name) != type(self).model_fields[name].default]
-        return f"{self.name}({', '.join(given)})" if given else self.name
+        return said(self)
+
+
+class Bundle(Record):
+    """Several levers under one name. A phrase that names it holds its parts: an arm with it is a compound, and says so."""
+
+    name: ClassVar[str]
+    card: ClassVar[Card]
+
+    def parts(self) -> tuple[Lever, ...]:
+        raise TypeError(f"{type(self).__name__} names no parts")
+
+
+def said(lever: Any) -> str:
+    """A lever as a phrase writes it: its name, and the settings that are not the default."""
+    given = [f"{name}={getattr(lever, name)}" for name, field in type(lever).model_fields.items()
+             if getattr(lever, name) != field.default]
+    return f"{lever.name}({', '.join(given)})" if given else str(lever.name)

@@ -33,6 +33,7 @@ class Catalogue(NamedTuple):
     recipes: Mapping[str, Callable[[], RunSpec]]
     levers: Mapping[str, type[Any]]                          # name -> lever class
     fillers: tuple[type[Filler], ...]
+    bundles: Mapping[str, type[Any]] = {}                    # name -> bundle class: several levers under one name
 
 
 class Staged:
@@ -88,7 +89,7 @@ def parse(text: str, catalogue: Catalogue, settings: Iterable[str] = ()) -> Phra
     if first.id not in catalogue.recipes:
         raise BadInput(f"no recipe is called '{first.id}'", nearest(first.id, catalogue.recipes))
     base = assign(catalogue.recipes[first.id](), settings, catalogue)
-    levers = tuple(_lever(node, catalogue) for node in rest)
+    levers = tuple(lever for node in rest for lever in _levers(node, catalogue))
     return Phrase(first.id, levers, base, apply(base, levers))
 
 
@@ -153,6 +154,15 @@ def _terms(text: str) -> list[ast.expr]:
     return [node, *found]
 
 
+def _levers(node: ast.expr, catalogue: Catalogue) -> tuple[Any, ...]:
+    """The lever that a part of a phrase names, or the parts of a bundle."""
+    call = node.func if isinstance(node, ast.Call) else node
+    if isinstance(call, ast.Name) and call.id in catalogue.bundles:
+        parts: tuple[Any, ...] = _make(catalogue.bundles[call.id], call.id, node).parts()
+        return parts
+    return (_lever(node, catalogue),)
+
+
 def _lever(node: ast.expr, catalogue: Catalogue) -> Any:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         bounds = _value(node.right)
@@ -165,8 +175,10 @@ def _lever(node: ast.expr, catalogue: Catalogue) -> Any:
     if not isinstance(call, ast.Name):
         raise BadInput(f"expected the name of a lever, found '{ast.unparse(node)}'", "all levers: fulcrum levers")
     if call.id not in catalogue.levers:
+        if call.id in catalogue.bundles:
+            raise BadInput(f"'{call.id}' is a bundle of levers and cannot be limited to a stage", "stage its parts one by one")
         raise BadInput(f"no lever is called '{call.id}'",
-                       nearest(call.id, catalogue.levers) + "\n  all levers: fulcrum levers")
+                       nearest(call.id, [*catalogue.levers, *catalogue.bundles]) + "\n  all levers: fulcrum levers")
     return _make(catalogue.levers[call.id], call.id, node)
 
 

@@ -1,0 +1,1 @@
+"""Advice and proof: the laws that every lever must keep, on real models."""

@@ -1,0 +1,47 @@
+"""The ground on which a lever is tried: the smallest run that has every part, in the form that the lever needs."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from fulcrum.spec.edit import diff
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.phrase import Catalogue, apply, parse
+from fulcrum.spec.run import RunSpec
+
+TINY = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "budget.images=48", "data.source.count=64",
+        "data.source.max_objects=2", "sample.steps=2")
+
+# Tried in this order: a lever is held to the laws on the first ground that it fits.
+GROUNDS: dict[str, tuple[str, ...]] = {
+    "latents": (),
+    "synthetic pictures": ("data.source.domain=synthetic",),
+    "bf16 storage": ("precision.storage=bf16",),
+    "pixels": ("encode.codec=pixels", "model.patch=8", "flow.predict=x"),
+    "carried tokens": ("model.route=carry(start=1, end=-2, drop=0.5)",),
+}
+
+
+class Ground(NamedTuple):
+    """A tiny baseline."""
+
+    name: str
+    run: RunSpec
+
+
+def grounds(catalogue: Catalogue) -> Iterator[Ground]:
+    for name, settings in GROUNDS.items():
+        yield Ground(name, parse("spark", catalogue, [*TINY, *settings]).run)
+
+
+def fits(lever: Any, run: RunSpec) -> str | None:
+    """Why a lever cannot be tried on this run, or None."""
+    try:
+        return None if diff(run, apply(run, (lever,))) else "it changes nothing there"
+    except BadInput as error:
+        return error.message
+
+
+def ground_of(lever: Any, catalogue: Catalogue) -> Ground:
+    """The first ground that a lever fits, or the first of all for one that fits none: the law of edits will say so."""
+    known = list(grounds(catalogue))
+    return next((ground for ground in known if fits(lever, ground.run) is None), known[0])

@@ -1,0 +1,65 @@
+"""fulcrum audit: hold a lever to the laws that every lever of the catalogue keeps."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fulcrum.cli.options import Json, catalogue, emit, say
+from fulcrum.spec.errors import BadInput, RunFailed, nearest
+
+File = Annotated[list[Path] | None, typer.Option("--lever", metavar="FILE", help="A Python file with your own lever. Repeatable.")]
+Names = Annotated[list[str] | None, typer.Argument(help="Levers to try; default: those of the given files.")]
+
+
+def register(parent: typer.Typer) -> None:
+    parent.command("audit")(audit)
+
+
+def audit(names: Names = None, lever: File = None, as_json: Json = False) -> None:
+    """Try levers on tiny real models: what they declare, whether they commute, are really on, resume, leave, cost.
+
+    A lever that breaks a law would make a study say something untrue. About ten seconds a lever.
+    """
+    known, _ = catalogue(lever)
+    built_in, _ = catalogue(None)
+    chosen = list(names or [name for name in known.levers if name not in built_in.levers])
+    if not chosen:
+        raise BadInput("no lever was named", "give a file with --lever my_lever.py, or names: fulcrum audit tread muon")
+    for name in chosen:
+        if name not in known.levers:
+            raise BadInput(f"no lever is called '{name}'", nearest(name, known.levers))
+    found = _try(known, chosen, as_json)
+    broken = [one for one in found if one["broken"]]
+    if broken and not as_json:
+        raise RunFailed(f"{len(broken)} of {len(found)} (lever, law) pairs are broken", "correct the lever: docs/write-a-lever.md")
+    emit({"pairs": len(found), "broken": len(broken), "laws": found}, as_json, f"all {len(found)} (lever, law) pairs hold")
+    if broken:
+        raise typer.Exit(1)
+
+
+def _try(known: Any, chosen: list[str], as_json: bool) -> list[dict[str, Any]]:
+    import tempfile
+    import warnings
+
+    import torch
+
+    from fulcrum.audit.laws import LAWS, BrokenLaw, Court
+    torch.set_num_threads(1)
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        court = Court(known, Path(folder))
+        for name in chosen:
+            for law, hold in LAWS.items():
+                problem = ""
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        hold(court.case(known.levers[name]()))
+                except BrokenLaw as error:
+                    problem = str(error)
+                except Exception as error:                   # the user's own code may raise anything: it is a finding
+                    problem = f"'{name}' failed: {type(error).__name__}: {getattr(error, 'message', error)}"
+                found.append({"lever": name, "law": law, "says": (hold.__doc__ or "").split("\n")[0], "broken": problem})
+                say(f"{name:<24} {law:<10} {'BROKEN  ' + problem if problem else 'holds'}")
+    return found
