@@ -2,18 +2,37 @@
 
 from typing import Any, ClassVar, Literal
 
+from pydantic import model_validator
+
 from fulcrum.spec import seam
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Count
+from fulcrum.spec.errors import BadInput, FulcrumError
+from fulcrum.spec.record import Count, Fraction
 
 
 class KL(seam.Codec):
-    """The embedded KL codec: 32 pixels to 8 x 8 latents of 8 channels."""
+    """An embedded KL codec: 32 pixels to 8 x 8 latents of `channels` channels."""
 
     kind: ClassVar[str] = "kl_codec"
     stride: Literal[4] = 4
-    channels: Literal[8] = 8
+    channels: Count = 8
     asset: str = "codec"
+
+    @model_validator(mode="after")
+    def _as_the_card_says(self) -> "KL":
+        """A denoiser built for other channels than the codec has would fail much later."""
+        from fulcrum.encode.shipped import card
+        if not self.asset.isidentifier():
+            raise ValueError(f"'{self.asset}' is not the name of a shipped codec")
+        try:
+            about = card(self.asset)
+        except FulcrumError as error:
+            raise ValueError(error.message) from None
+        if about["kind"] != "KLCodec":
+            raise ValueError(f"the part '{self.asset}' is a {about['kind']}, not a KL codec")
+        if about["config"]["channels"] != self.channels:
+            raise ValueError(f"the codec '{self.asset}' has {about['config']['channels']} channels, not {self.channels}; "
+                             f"write kl_codec(asset={self.asset}, channels={about['config']['channels']})")
+        return self
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.encode.codec import load_codec
@@ -22,6 +41,20 @@ class KL(seam.Codec):
     def hashes(self) -> dict[str, str]:
         from fulcrum.encode.shipped import asset_hash
         return {f"asset:{self.asset}": asset_hash(self.asset)}
+
+
+class TunedKL(KL):
+    """Starts as the embedded codec and is trained with the denoiser; its statistics follow what it says."""
+
+    kind: ClassVar[str] = "tuned_kl"
+    trained: ClassVar[bool] = True
+    half_life: Fraction = 0.02                               # of the latents' running mean and variance, share of the budget
+
+    def build(self, ctx: Any) -> Any:
+        """The codec as a run begins with it: no gradient, no keyed start; `ctx` says how long the run is."""
+        from fulcrum.encode.codec import TunedCodec
+        steps = 1.0 if ctx is None else ctx.run.budget.images / ctx.run.budget.batch
+        return TunedCodec.begin(self.asset, keep=0.5 ** (1 / max(self.half_life * steps, 1.0)))
 
 
 class Pixels(seam.Codec):
@@ -77,4 +110,22 @@ class PretrainedText(seam.TextEncoder):
                        "sizes, keys and parameter counts of this recipe work; to train here use pocket or pocket_pixels")
 
 
-FILLERS = (KL, Pixels, WorldText, PretrainedCodec, PretrainedText)
+class WorldTeacher(seam.Teacher):
+    """The embedded vision teacher: one token per 4 x 4 pixels."""
+
+    kind: ClassVar[str] = "world_teacher"
+    name: str = "world"
+    patch: Literal[4] = 4
+    width: Literal[128] = 128
+    asset: str = "teacher"
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.encode.teacher import load_teacher
+        return load_teacher(self.asset)
+
+    def hashes(self) -> dict[str, str]:
+        from fulcrum.encode.shipped import asset_hash
+        return {f"asset:{self.asset}": asset_hash(self.asset)}
+
+
+FILLERS = (KL, TunedKL, Pixels, WorldText, PretrainedCodec, PretrainedText, WorldTeacher)

@@ -52,6 +52,16 @@ class Teacher(nn.Module):
         h = self.body(pixels.contiguous(memory_format=torch.channels_last))                  # (B, E, S/4, S/4)
         return self.norm(h.flatten(2).transpose(1, 2))                   # type: ignore[no-any-return]  # (B, N, E)
 
+    def stages(self, pixels: Tensor) -> list[Tensor]:
+        """What it sees at half size, and after each of its wide parts; for a perceptual distance."""
+        seen, h = [], pixels.contiguous(memory_format=torch.channels_last)
+        last = max(i for i, part in enumerate(self.body) if isinstance(part, Wide))
+        for part in self.body[:last + 1]:
+            h = part(h)
+            if isinstance(part, nn.SiLU | Wide):
+                seen.append(h)                                           # (B, fine, S/2, S/2), then (B, coarse, S/4, S/4)
+        return seen
+
     @torch.no_grad()
     def tokens(self, pixels: Tensor) -> Tensor:
         """(B, 3, S, S) in [-1, 1] -> (B, (S/4)^2, E)."""

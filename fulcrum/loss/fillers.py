@@ -1,8 +1,18 @@
 """Records of the loss terms."""
 
-from typing import Any, ClassVar
+from math import cos, isqrt, pi
+from typing import Annotated, Any, ClassVar, Literal
 
+from pydantic import Field
+
+from fulcrum.model.flops import TRAINING
 from fulcrum.spec import seam
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.record import Count, Fraction, Positive
+from fulcrum.spec.run import RunSpec
+from fulcrum.spec.stage import phases
+
+PATCH = 4                                                    # px per token of the embedded teacher, as in encode.teacher
 
 
 class FlowMatching(seam.Term):
@@ -15,4 +25,175 @@ class FlowMatching(seam.Term):
         return FlowMatchingTerm(ctx.run.flow.weight.build(ctx))
 
 
-FILLERS = (FlowMatching,)
+class Contrastive(seam.Term):
+    """Away from the velocities of other samples; compared inside chunks of fixed size."""
+
+    kind: ClassVar[str] = "contrastive"
+    name: str = "contrastive"
+    weight: Fraction = 0.05                                  # lambda; the term itself is negative
+    chunk: Count = 8                                         # rows that are compared with each other
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.loss.contrastive import ContrastiveTerm
+        return ContrastiveTerm(self.chunk, ctx.run.flow.weight.build(ctx))
+
+
+class Alignment(seam.Term):
+    """1 - cosine between a projected layer and a frozen teacher's tokens on the same grid, mean over tokens."""
+
+    kind: ClassVar[str] = "alignment"
+    name: str = "alignment"
+    weight: Positive = 0.5
+    teacher: str = "world"
+    layer: int | None = None                                 # negative counts from the end; None = the middle, 8th of 16
+    projector: Literal["mlp", "conv"] = "mlp"
+    normalise: bool = False                                  # the teacher's tokens, over space
+    schedule: Literal["constant", "cosine"] = "constant"     # as it is, or falling to zero
+    until: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0     # share of the budget after which it is off
+
+    def weight_at(self, progress: float) -> float:
+        if self.until < 1 and progress >= self.until:
+            return 0.0
+        if self.schedule == "cosine":
+            return self.weight * (1 + cos(pi * progress / self.until)) / 2
+        return self.weight
+
+    def teachers(self) -> tuple[str, ...]:
+        return (self.teacher,)
+
+    def tap(self, depth: int) -> int:
+        """The block that is read, counted from zero; it may lie outside the model."""
+        layer = (depth - 1) // 2 if self.layer is None else self.layer
+        return layer + depth if layer < 0 else layer
+
+    def found(self, run: RunSpec) -> seam.Teacher | None:
+        return next((teacher for teacher in run.encode.teachers if teacher.name == self.teacher), None)
+
+    def problem(self, run: RunSpec) -> str | None:
+        """What keeps the term from working in this run, in words, or None."""
+        depth = run.model.depth
+        if not 0 <= self.tap(depth) < depth:
+            return f"it reads block {self.layer}, but the model has blocks 0 to {depth - 1}"
+        return next(filter(None, (self._misfit(phase.run) for phase in phases(run) if self in phase.run.terms)), None)
+
+    def _misfit(self, run: RunSpec) -> str | None:
+        teacher, size = self.found(run), run.data.size
+        if teacher is None:
+            known = ", ".join(one.name for one in run.encode.teachers) or "none"
+            return f"no teacher is called '{self.teacher}'; teachers of this run: {known}"
+        if size % teacher.patch:
+            return f"the teacher '{self.teacher}' needs sides that are multiples of {teacher.patch} px, found {size} px"
+        own, side = size // teacher.patch, isqrt(run.tokens)
+        if own < side:
+            return (f"at {size} px the teacher '{self.teacher}' has {own} x {own} tokens, too few for the model's "
+                    f"{side} x {side}: a token is {teacher.patch} px of the teacher's, {size // side} px of the model's")
+        if self.normalise and side == 1:
+            return "the teacher's tokens cannot be normalised over space: the model has one token"
+        return None
+
+    def parameters(self, run: RunSpec) -> int:
+        width, out = run.model.width, self._width(run)
+        return 9 * width * out + out if self.projector == "conv" else 2 * (width * width + width) + width * out + out
+
+    def flops(self, run: RunSpec) -> float:
+        """Of one image, forward and backward, on average over the budget; the teacher's tokens come from the cache."""
+        images, spent = run.budget.images, 0.0
+        for phase in phases(run):
+            on = min(phase.end, self.until * images) - phase.start if self in phase.run.terms else 0.0
+            spent += max(on, 0.0) * self._flops(phase.run)
+        return spent / images
+
+    def _flops(self, run: RunSpec) -> float:
+        width, out, route = run.model.width, self._width(run), run.model.route
+        if self.projector == "conv":
+            return TRAINING * 2.0 * run.tokens * 9 * width * out
+        start, end = route.bounds(run.model.depth)           # type: ignore[attr-defined]
+        routed = start <= self.tap(run.model.depth) <= end
+        tokens = route.kept(run.tokens) if routed else run.tokens                # type: ignore[attr-defined]
+        return TRAINING * 2.0 * tokens * width * (2 * width + out)
+
+    def _width(self, run: RunSpec) -> int:
+        teacher = self.found(run)
+        if teacher is None:
+            raise BadInput(f"no teacher is called '{self.teacher}'")
+        return teacher.width
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.loss.alignment import AlignmentTerm, ConvProjector, MLPProjector
+        runs = [phase.run for phase in phases(ctx.run) if self in phase.run.terms]
+        make = ConvProjector if self.projector == "conv" else MLPProjector
+        projector = make(ctx.run.model.width, self._width(runs[0]))
+        return AlignmentTerm(self.tap(ctx.run.model.depth), self.teacher, projector, self.normalise)
+
+
+class Perceptual(seam.Term):
+    """What the two perceptual terms share: a frozen network that looks at pictures."""
+
+    weight: Positive
+    asset: str = "teacher"                                   # the alignment teacher; never a metric's network
+
+    def hashes(self) -> dict[str, str]:
+        from fulcrum.encode.shipped import asset_hash
+        return {f"asset:{self.asset}": asset_hash(self.asset)}
+
+    def network(self) -> Any:
+        from fulcrum.encode.teacher import load_teacher
+        return load_teacher(self.asset)
+
+    def problem(self, run: RunSpec) -> str | None:
+        """What keeps the term from working in this run, in words, or None."""
+        codec = run.encode.codec
+        if codec.stride != 1 or codec.channels != 3:
+            return (f"it looks at pictures, and the denoiser sees {codec.channels} channels, one place per {codec.stride} px; "
+                    f"it needs 3 channels of pixels (encode.codec=pixels)")
+        if run.flow.predict.kind != "x":
+            return (f"it looks at the predicted clean picture, and the network predicts '{run.flow.predict.kind}' "
+                    f"(flow.predict=x predicts the picture)")
+        odd = [phase.run.data.size for phase in phases(run) if phase.run.data.size % PATCH]
+        return f"its network needs sides that are multiples of {PATCH} px, found {odd[0]} px" if odd else None
+
+    def flops(self, run: RunSpec) -> float:
+        """Of one image, on average over the budget: the network on both pictures, and back to the predicted one."""
+        return sum((phase.end - phase.start) * 3 * self.forward_flops(phase.run.data.size) for phase in phases(run)
+                   if self in phase.run.terms) / run.budget.images
+
+    def forward_flops(self, size: int) -> float:
+        """Convolutions of the network on one picture, up to where the term reads it."""
+        from fulcrum.encode.shipped import card
+        config = card(self.asset)["config"]
+        fine, coarse = config["fine"], config["coarse"]
+        halves, quarters = (size // 2) ** 2, (size // PATCH) ** 2
+        wide = len(config["dilations"]) * 2 * 9 * coarse**2
+        return 2.0 * (halves * 9 * 12 * fine + quarters * (4 * fine * coarse + wide))
+
+
+class PerceptualFeatures(Perceptual):
+    """1 - cosine of patch tokens of the predicted and the true picture."""
+
+    kind: ClassVar[str] = "perceptual_features"
+    name: str = "perceptual_features"
+    weight: Positive = 0.01
+
+    def forward_flops(self, size: int) -> float:
+        from fulcrum.encode.shipped import card
+        config = card(self.asset)["config"]
+        return super().forward_flops(size) + 2.0 * (size // PATCH) ** 2 * config["coarse"] * config["width"]
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.loss.perceptual import FeatureTerm
+        return FeatureTerm(self.network(), ctx.system.device)
+
+
+class LPIPS(Perceptual):
+    """Squared differences of unit-normalised features of the network's stages."""
+
+    kind: ClassVar[str] = "lpips"
+    name: str = "lpips"
+    weight: Positive = 0.1
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.loss.perceptual import StageTerm
+        return StageTerm(self.network(), ctx.system.device)
+
+
+FILLERS = (FlowMatching, Contrastive, Alignment, PerceptualFeatures, LPIPS)

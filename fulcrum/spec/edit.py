@@ -14,7 +14,8 @@ from fulcrum.spec.run import During, RunSpec
 from fulcrum.spec.version import SCIENCE
 
 # Paths that may differ between stages: none of them changes a parameter's name or shape.
-STAGED = ("data.source", "data.caption", "data.size", "flow.time", "flow.drop_text", "model.route", "terms")
+STAGED = ("data.source", "data.caption", "data.size", "encode.teachers", "flow.time", "flow.drop_text", "model.route",
+          "terms")
 
 
 class Change(NamedTuple):

@@ -1,10 +1,16 @@
 """The seams: one base record for each named place where runs may differ. Rooms derive their fillers from these."""
 
+from typing import Any, ClassVar
+
 from fulcrum.spec.record import Count, Filler
 
 
 class Source(Filler):
     """data.source: where samples come from."""
+
+    def held_out(self, split: str, count: int) -> "Source":
+        """Pictures to judge by that no run trains on: truly captioned, whatever this source does to its own."""
+        raise TypeError(f"{type(self).__name__} has no held-out pictures: define held_out(split, count)")
 
 
 class Caption(Filler):
@@ -14,6 +20,7 @@ class Caption(Filler):
 class Codec(Filler):
     """encode.codec: pixels to what the denoiser sees, and back."""
 
+    trained: ClassVar[bool] = False                          # part of the step, which then reads pixels
     stride: Count
     channels: Count
 
@@ -28,6 +35,8 @@ class Teacher(Filler):
     """encode.teachers: frozen vision features by name."""
 
     name: str
+    patch: Count                                             # pixels of a token, along each side
+    width: Count
 
 
 class Time(Filler):
@@ -43,7 +52,21 @@ class Weight(Filler):
 
 
 class Route(Filler):
-    """model.route: which tokens a span of blocks sees."""
+    """model.route: which tokens a span of blocks sees. What is not overridden is a model without a span."""
+
+    fuses: ClassVar[bool] = False                            # a path leads around the span: it may be left out
+
+    def kept(self, tokens: int) -> int:
+        """How many of a sample's tokens the span sees in training."""
+        return tokens
+
+    def bounds(self, depth: int) -> tuple[int, int]:
+        """First and last block of the span."""
+        return (depth, depth - 1)                            # no block
+
+    def draws(self, tokens: int) -> dict[str, Any]:
+        """Random numbers that it needs in training, by name: `keep`, `drop_path`."""
+        return {}
 
 
 class Condition(Filler):

@@ -1,12 +1,16 @@
 """The feed: batch and draw of any stretch of a run, as a pure function of the position."""
 
 from collections.abc import Callable
+from math import isqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.encode.cache import Cache
+from fulcrum.encode.cache import Cache, RowCache
+from fulcrum.encode.codec import IdentityCodec
 from fulcrum.encode.encode import Batch, Encoder
-from fulcrum.flow.draw import Draw, Draws, Subset
+from fulcrum.encode.grid import OnGrid
+from fulcrum.flow.draw import Draw, Draws, Normal
+from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import Phase, phases
 
@@ -14,8 +18,10 @@ from fulcrum.spec.stage import Phase, phases
 class Ready(NamedTuple):
     """What one phase reads and draws."""
 
+    run: RunSpec
     encoder: Encoder
     draws: Draws
+    teachers: dict[str, RowCache]                            # by name; made when first read
 
 
 class Feed:
@@ -29,17 +35,40 @@ class Feed:
         """Batch and draw of the images position … position + rows - 1."""
         ready = self._phase(position)
         rows = rows or self.run.budget.batch
-        return ready.encoder.at(position, rows), ready.draws.at(position, rows)
+        batch = ready.encoder.at(position, rows)
+        teacher = {name: self._tokens(ready, name).rows(batch.ids.numpy()) for name in self._teachers(ready.run, position)}
+        return batch._replace(teacher=teacher), ready.draws.at(position, rows)
 
     def prompts_at(self, position: int, rows: int) -> list[str]:
         """The captions that these images are trained with."""
         return self._phase(position).encoder.prompts_at(position, rows)
+
+    def source_at(self, position: int) -> Any:
+        """The built source that this image is read from."""
+        return self._phase(position).encoder.source
 
     def codec(self) -> Any:
         return self._network("codec", self.run.encode.codec)
 
     def text(self) -> Any:
         return self._network("text", self.run.encode.text)
+
+    def _teachers(self, run: RunSpec, position: int) -> list[str]:
+        """Teachers that some term reads at this position: one that is off costs nothing. A batch is on or off as a whole."""
+        images, batch = self.run.budget.images, self.run.budget.batch
+        progress = position // batch * batch / images
+        return sorted({name for term in run.terms if term.weight_at(progress) for name in term.teachers()})
+
+    def _tokens(self, ready: Ready, name: str) -> RowCache:
+        """A teacher's tokens of the phase's pictures, on the model's grid: resized once, when they are cached."""
+        if name not in ready.teachers:
+            known = {teacher.name: teacher for teacher in ready.run.encode.teachers}
+            if name not in known:
+                raise BadInput(f"a term reads the teacher '{name}', which the run does not have", nearest(name, known))
+            filler = known[name]
+            network = OnGrid(self._network(f"teacher {filler}", filler), isqrt(ready.run.tokens))
+            ready.teachers[name] = self.cache.tokens(ready.encoder.source, network, self.say)
+        return ready.teachers[name]
 
     def _network(self, name: str, filler: Any) -> Any:
         if name not in self.networks:
@@ -54,25 +83,32 @@ class Feed:
 
     def _prepare(self, phase: Phase) -> Ready:
         run = phase.run
-        ctx = _Sized(run)
+        ctx = _Sized(run, self.cache, self.say)
         source, chooser = run.data.source.build(ctx), run.data.caption.build(ctx)
-        encoder = Encoder(source, chooser, self.seed, self.codec(), self.text(), self.cache, self.say)
+        encoder = Encoder(source, chooser, self.seed, stored(run, self.codec()), self.text(), self.cache, self.say)
         side = run.data.size // run.encode.codec.stride
-        return Ready(encoder, Draws(seed=self.seed, time=run.flow.time.build(ctx),
-                                    shape=(run.encode.codec.channels, side, side), drop_text=run.flow.drop_text,
-                                    noise_scale=run.flow.noise_scale, needs=needs(run)))
+        draws = Draws(seed=self.seed, time=run.flow.time.build(ctx), shape=(run.encode.codec.channels, side, side),
+                      drop_text=run.flow.drop_text, noise_scale=run.flow.noise_scale, needs=needs(run))
+        return Ready(run, encoder, draws, teachers={})
+
+
+def stored(run: RunSpec, codec: Any) -> Any:
+    """What the cache keeps latents of: pixels, if the codec is trained and says something else after every step."""
+    return IdentityCodec() if run.encode.codec.trained else codec
 
 
 class _Sized(NamedTuple):
     run: RunSpec
+    cache: Cache                                             # a filtered source keeps its scores there
+    say: Callable[[str], None] | None
 
 
 def needs(run: RunSpec) -> dict[str, Any]:
     """Random numbers that the run's fillers declare beyond time, noise and dropped captions."""
-    found: dict[str, Any] = {}
-    kept = run.model.route.kept(run.tokens)
-    if kept < run.tokens:
-        found["keep"] = Subset(run.tokens, kept)
+    found: dict[str, Any] = run.model.route.draws(run.tokens)
+    side = run.data.size // run.encode.codec.stride
     for term in run.terms:
-        found |= {f"{term.name}/{name}": need for name, need in getattr(term, "draws", dict)().items()}
+        for name, need in getattr(term, "draws", dict)().items():
+            latent = isinstance(need, Normal) and not need.shape
+            found[f"{term.name}/{name}"] = Normal((run.encode.codec.channels, side, side)) if latent else need
     return found

@@ -1,0 +1,39 @@
+"""A teacher's tokens on another grid than its own: resized once, before they are cached.
+
+B batch, n tokens of the teacher's grid, N tokens asked for, E token width
+"""
+from __future__ import annotations
+
+from math import isqrt
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def to_grid(tokens: Tensor, side: int) -> Tensor:
+    """(B, n, E) on a square grid -> (B, side x side, E), antialiased; the very same tensor when it has that grid."""
+    own = isqrt(tokens.shape[1])
+    if own * own != tokens.shape[1] or side > own:
+        raise ValueError(f"expected a square grid of at least {side} x {side} tokens, found {tokens.shape[1]}: "
+                         f"take larger pictures or a teacher with smaller patches")
+    if own == side:
+        return tokens
+    h = tokens.transpose(1, 2).unflatten(2, (own, own))                                      # (B, E, own, own)
+    h = F.interpolate(h, size=(side, side), mode="bilinear", antialias=True, align_corners=False)
+    return h.flatten(2).transpose(1, 2)                                                      # (B, N, E)
+
+
+class OnGrid(nn.Module):
+    """A frozen teacher that speaks on a grid of side x side; a cache knows it by its teacher and by its grid."""
+
+    def __init__(self, teacher: Any, side: int) -> None:
+        super().__init__()
+        self.teacher, self.side = teacher, side
+        self.config = {"teacher": type(teacher).__qualname__, "of": getattr(teacher, "config", None), "side": side}
+
+    @torch.no_grad()
+    def tokens(self, pixels: Tensor) -> Tensor:
+        """(B, 3, S, S) in [-1, 1] -> (B, side x side, E)."""
+        return to_grid(self.teacher.tokens(pixels), self.side)

@@ -1,0 +1,81 @@
+"""The alignment term: a tapped layer, projected, points where a frozen teacher's tokens point.  arXiv:2410.06940
+
+The loss of a sample is 1 - cosine, mean over its tokens: zero when every token points the teacher's way. The projector is
+computed in fp32 whatever the run computes in, and exists in training only.
+
+B batch, N tokens of the grid, K tokens tapped (N unless the layer is routed), D model width, E teacher width
+"""
+
+from math import isqrt
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fulcrum.loss.term import View
+from fulcrum.model.init import fan_in
+from fulcrum.model.linear import Linear
+from fulcrum.model.roles import Role
+from fulcrum.model.tokens import Tokens, gather_rows
+
+EPS = 1e-6
+
+
+class MLPProjector(nn.Module):
+    """REPA: three linears with SiLU between them, token by token; as wide inside as the model.
+
+    The role is head (out of the stream): a rule for the blocks' matrices leaves the projector alone.
+    """
+
+    def __init__(self, width: int, teacher_width: int) -> None:
+        super().__init__()
+        self.into = Linear(width, width, Role.head)
+        self.middle = Linear(width, width, Role.head)
+        self.out = Linear(width, teacher_width, Role.head)
+
+    def forward(self, tokens: Tokens, grid: int) -> Tensor:  # -> (B, K, E)
+        return self.out(F.silu(self.middle(F.silu(self.into(tokens.h)))))
+
+
+class ConvProjector(nn.Module):
+    """iREPA: one 3 x 3 convolution on the token grid; tokens that the layer does not have are zero."""
+
+    parameter_roles = {"weight": Role.head, "bias": Role.vector}
+
+    def __init__(self, width: int, teacher_width: int) -> None:
+        super().__init__()
+        conv = nn.Conv2d(width, teacher_width, 3, padding=1)
+        self.weight, self.bias = conv.weight, conv.bias
+        self.parameter_starts = dict.fromkeys(self.parameter_roles, fan_in(9 * width))
+
+    def forward(self, tokens: Tokens, grid: int) -> Tensor:  # -> (B, K, E)
+        h, side = tokens.h.float(), isqrt(grid)
+        if tokens.index is not None:
+            h = Tokens(h.new_zeros(len(h), grid, h.shape[-1])).put(Tokens(h, tokens.index)).h    # (B, N, D)
+        h = h.transpose(1, 2).unflatten(2, (side, side))     # (B, D, side, side), channels last in memory
+        said = F.conv2d(h, self.weight, self.bias, padding=1).flatten(2).transpose(1, 2)         # (B, N, E)
+        return said if tokens.index is None else gather_rows(said, tokens.index)
+
+
+def spatially_normalised(y: Tensor) -> Tensor:
+    """iREPA: (y - mean over tokens) / std over tokens, channel by channel; what all tokens share says nothing."""
+    std, mean = y.std(1, correction=0, keepdim=True), y.mean(1, keepdim=True)
+    return (y - mean) / (std + EPS)                          # (B, N, E)
+
+
+class AlignmentTerm(nn.Module):
+    def __init__(self, layer: int, teacher: str, projector: nn.Module, normalise: bool) -> None:
+        super().__init__()
+        self.layer, self.teacher, self.projector, self.normalise = layer, teacher, projector, normalise
+        self.taps = (layer,)
+
+    def forward(self, view: View) -> Tensor:                 # -> (B,)
+        tokens, y = view.taps[self.layer], view.batch.teacher[self.teacher]      # y (B, N, E), on the model's grid
+        if tokens.index is None and tokens.h.shape[1] != y.shape[1]:
+            raise ValueError(f"block {self.layer} has {tokens.h.shape[1]} tokens and the teacher '{self.teacher}' "
+                             f"{y.shape[1]}: the feed must bring the teacher onto the model's grid")
+        if self.normalise:
+            y = spatially_normalised(y)
+        said = self.projector(tokens, y.shape[1])            # (B, K, E)
+        if tokens.index is not None:
+            y = gather_rows(y, tokens.index)                 # (B, K, E): each kept token's own teacher
+        return 1 - F.cosine_similarity(said, y, dim=-1).mean(1)
