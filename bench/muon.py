@@ -1,12 +1,15 @@
 """Muon's update against torch.optim.Muon at pocket shapes, interleaved, and its share of a training step.
 
-    python bench/muon.py [--rounds 30] [--threads 2] [--share 16 64 256] [--json]
+    python bench/muon.py [--rounds 30] [--threads 2] [--share 16 64 256] [--large] [--json]
 
 Arms, in turn within every round, on the same 42 matrices (width 128, depth 6, MLP ratio 3.5):
   ours     fulcrum.optim.muon, Newton-Schulz in --dtype (fp32 unless said), equal shapes in one batched product
   torch    torch.optim.Muon as it is: matrix by matrix, always in bf16
   fp32     torch's formula matrix by matrix in fp32: what is left of the gain when the dtype is the same
 A ratio is the peer's median over ours, with a 95 % bootstrap interval over rounds.
+
+--share measures Newton-Schulz's share of a step at pocket shapes against tokens per batch, beside what FLOPs predict;
+--large prints what FLOPs predict for the published models, which this machine cannot run.
 """
 
 from __future__ import annotations
@@ -89,6 +92,26 @@ def step_seconds(tokens: int, batch: int, rounds: int) -> float:
     return statistics.median(spent)
 
 
+def predicted(recipe: str, tokens_per_batch: list[int]) -> dict[int, float]:
+    """Newton-Schulz's share of a step's FLOPs for a recipe's model, by tokens per batch; text of 24 tokens an image."""
+    from fulcrum import phrase
+    from fulcrum.levers.muon import UseMuon
+
+    return UseMuon().newton_schulz(phrase(recipe), tokens_per_batch)
+
+
+def flop_share(tokens: int, batch: int) -> float:
+    """What FLOPs predict at pocket shapes for `tokens` an image."""
+    from fulcrum import phrase
+    from fulcrum.model.cost import newton_schulz_share
+    from fulcrum.spec.edit import put
+
+    run = put(phrase("pocket"), "data.size", 8 * int(tokens**0.5))        # codec stride 4, patch 2
+    run = put(put(put(run, "model.width", WIDTH), "model.depth", DEPTH), "model.mlp_ratio", RATIO)
+    added = newton_schulz_share(run) * run.budget.batch / batch
+    return added / (1 + added)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30)
@@ -96,6 +119,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--share", type=int, nargs="*", default=[], metavar="TOKENS", help="squares, e.g. 16 64 256")
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--large", action="store_true", help="extrapolate to the published models from FLOPs")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -112,17 +136,24 @@ def main() -> None:
     for tokens in given.share:
         step = step_seconds(tokens, given.batch, rounds=3)
         shares[tokens] = {"tokens_per_batch": tokens * given.batch, "step_seconds": step,
-                          "share": median["ours"] / (step + median["ours"])}
+                          "share": median["ours"] / (step + median["ours"]), "by_flops": flop_share(tokens, given.batch)}
+    sizes = {"prx_256": 256 * 256, "prx_pixels_1024": 1024 * 256}        # the published tokens an image x batch
+    large = {recipe: predicted(recipe, [published // 4, published // 2, published, 2 * published])
+             for recipe, published in sizes.items()} if given.large else {}
     if given.json:
         print(json.dumps({"threads": given.threads, "rounds": given.rounds, "dtype": given.dtype,
-                          "median_seconds": median, "ratio": ratios, "share": shares}))
+                          "median_seconds": median, "ratio": ratios, "share": shares, "large": large}))
         return
     print(f"{given.threads} threads, {given.rounds} rounds, 42 matrices, Newton-Schulz in {given.dtype}")
     for name, spent in median.items():
         against = f"  {ratios[name][0]:5.2f}x [{ratios[name][1]:.2f}, {ratios[name][2]:.2f}]" if name in ratios else ""
         print(f"  {name:6} {spent * 1e3:8.1f} ms{against}")
     for tokens, row in shares.items():
-        print(f"  {tokens:5} tokens x {given.batch}: step {row['step_seconds']:.3f} s, Muon {row['share']:.1%} of it")
+        print(f"  {row['tokens_per_batch']:7,} tokens a batch ({tokens} x {given.batch}): step {row['step_seconds']:.3f} s"
+              f", Muon {row['share']:.1%} of it, by FLOPs {row['by_flops']:.1%}")
+    for recipe, by_tokens in large.items():
+        print(f"  {recipe}, by FLOPs: " + ", ".join(f"{share:.1%} at {tokens:,} tokens a batch"
+                                                    for tokens, share in by_tokens.items()))
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 from typing import Any, ClassVar
 
 from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.optim.memory import bytes_per_parameter
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Count, Fraction
 from fulcrum.spec.run import RunSpec
-from fulcrum.train.fillers import EMA
+from fulcrum.train.fillers import EMA, NoAverage
 
 
 class UseEMA(Lever):
@@ -22,7 +23,7 @@ class UseEMA(Lever):
         return put(run, "average", EMA(half_life=self.half_life, every=self.every))
 
     def cost(self, run: RunSpec) -> Cost:
-        return Cost(memory=1.2)
+        return Cost(memory=bytes_per_parameter(self.edit(run)) / bytes_per_parameter(put(run, "average", NoAverage())))
 
     def witness(self, built: Any) -> bool:
         return bool(built.average.state())

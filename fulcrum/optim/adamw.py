@@ -14,9 +14,9 @@ from torch.nn import Parameter
 from torch.optim.adamw import adamw
 
 from fulcrum.optim.state import gradient, load_strictly, local
-from fulcrum.optim.storage import count_stalled, require_storable, round_stored
+from fulcrum.optim.storage import Store, count_stalled, require_storable
 
-CHUNK = 2**22  # elements whose bf16 state is widened to fp32 at a time: bounds the temporary memory
+CHUNK = 2**18  # elements whose bf16 state is widened to fp32 at a time: bounds the temporary memory, and stays in the cache
 
 
 class AdamW:
@@ -31,25 +31,25 @@ class AdamW:
         weight_decay: float = 0.0,
         storage: torch.dtype = torch.float32,
         state: torch.dtype = torch.float32,
+        rounding: int | None = None,
     ) -> None:
-        require_storable(storage, "precision.storage")
         require_storable(state, "precision.optimizer")
         self.parameters = dict(parameters)
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
-        self.storage, self.state_dtype = storage, state
+        self.store, self.state_dtype = Store(storage, rounding), state
         self.stalled: Tensor | None = None
         self.first = {name: torch.zeros_like(p, dtype=state, requires_grad=False) for name, p in parameters.items()}
         self.second = {name: torch.zeros_like(p, dtype=state, requires_grad=False) for name, p in parameters.items()}
         # One count per parameter: one without a gradient (its term is off) is skipped and must not age.
         self.count = {name: torch.zeros((), device=p.device) for name, p in parameters.items()}
-        round_stored([local(p) for p in self.parameters.values()], storage)    # the start must be storable as well
+        self.store.start(self.parameters)
 
     @torch.no_grad()
-    def step(self, scale: float = 1.0, watch: bool = False) -> None:
-        counts = [self._step_some(names, scale, watch) for names in self._chunks()]
+    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
+        counts = [self._step_some(names, scale, watch, at) for names in self._chunks()]
         self.stalled = torch.stack(counts).sum(0) if watch else None
 
-    def _step_some(self, names: list[str], scale: float, watch: bool) -> Tensor:
+    def _step_some(self, names: list[str], scale: float, watch: bool, at: int) -> Tensor:
         weights = [local(self.parameters[name]) for name in names]
         before = [weight.clone() for weight in weights] if watch else []
         stored_first = [local(self.first[name]) for name in names]
@@ -63,7 +63,7 @@ class AdamW:
         if self.state_dtype != torch.float32:
             for stored, wide in zip(stored_first + stored_second, first + second, strict=True):
                 stored.copy_(wide)
-        round_stored(weights, self.storage)
+        self.store.keep({name: self.parameters[name] for name in names}, at)
         if not watch or scale * self.lr == 0:
             return torch.zeros(2, dtype=torch.float64)
         return count_stalled(before, weights, first).cpu()      # the update is zero exactly where the first moment is

@@ -8,12 +8,18 @@ from fulcrum.spec.record import Count, Fraction, Positive
 ROLES = ("matrix", "embed", "head", "vector")
 
 
+def rounding_seed(ctx: Any) -> int | None:
+    """Random rounding is keyed by the run's seed; None rounds to nearest."""
+    return ctx.seed if ctx.run.precision.rounding == "stochastic" else None
+
+
 class AdamW(seam.Rule):
     kind: ClassVar[str] = "adamw"
     beta1: Fraction = 0.9
     beta2: Fraction = 0.95
     eps: Positive = 1e-15
     weight_decay: float = 0.0
+    remembers: ClassVar[int] = 2                             # numbers kept per parameter: both moments
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.optim.groups import groups
@@ -22,7 +28,8 @@ class AdamW(seam.Rule):
     def adam(self, ctx: Any, parameters: Any) -> Any:
         from fulcrum.optim.adamw import AdamW as Update
         return Update(parameters, lr=ctx.run.optim.lr, betas=(self.beta1, self.beta2), eps=self.eps,
-                      weight_decay=self.weight_decay, storage=ctx.dtype("storage"), state=ctx.dtype("optimizer"))
+                      weight_decay=self.weight_decay, storage=ctx.dtype("storage"), state=ctx.dtype("optimizer"),
+                      rounding=rounding_seed(ctx))
 
 
 class Muon(AdamW):
@@ -32,6 +39,7 @@ class Muon(AdamW):
     momentum: Fraction = 0.95
     newton_schulz: Count = 5
     lr_ratio: Positive = 1.0                                 # of the matrices' rate to the run's
+    remembers: ClassVar[int] = 1                             # the momentum; of the matrices, which are nearly all
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.optim.groups import groups
@@ -41,7 +49,7 @@ class Muon(AdamW):
                         {**dict.fromkeys(ROLES, "adamw"), "matrix": "muon"})
         matrices = Update(placed["muon"], lr=ctx.run.optim.lr * self.lr_ratio, momentum=self.momentum,
                           steps=self.newton_schulz, weight_decay=self.weight_decay, compute=ctx.dtype("compute"),
-                          storage=ctx.dtype("storage"), state=ctx.dtype("optimizer"))
+                          storage=ctx.dtype("storage"), state=ctx.dtype("optimizer"), rounding=rounding_seed(ctx))
         return Joint([matrices, self.adam(ctx, placed["adamw"])])
 
 

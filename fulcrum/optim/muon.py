@@ -17,7 +17,7 @@ from torch.nn import Parameter
 
 from fulcrum.optim.orthogonal import STEPS, orthogonalise
 from fulcrum.optim.state import gradient, load_strictly, local
-from fulcrum.optim.storage import count_stalled, require_storable, round_stored
+from fulcrum.optim.storage import Store, count_stalled, require_storable
 
 Whole = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 """Works on whole matrices by name."""
@@ -50,8 +50,8 @@ class Muon:
         storage: torch.dtype = torch.float32,
         state: torch.dtype = torch.float32,
         deal: Deal = undealt,
+        rounding: int | None = None,
     ) -> None:
-        require_storable(storage, "precision.storage")
         require_storable(state, "precision.optimizer")
         for name, parameter in parameters.items():
             if parameter.ndim != 2:
@@ -59,13 +59,13 @@ class Muon:
                                  "give it another role than 'matrix'")
         self.parameters = dict(parameters)
         self.lr, self.mu, self.weight_decay = lr, momentum, weight_decay
-        self.steps, self.compute, self.storage, self.deal = steps, compute, storage, deal
+        self.steps, self.compute, self.store, self.deal = steps, compute, Store(storage, rounding), deal
         self.stalled: Tensor | None = None
         self.momentum = {name: torch.zeros_like(p, dtype=state, requires_grad=False) for name, p in parameters.items()}
-        round_stored([local(p) for p in self.parameters.values()], storage)    # the start must be storable as well
+        self.store.start(self.parameters)
 
     @torch.no_grad()
-    def step(self, scale: float = 1.0, watch: bool = False) -> None:
+    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
         directions = self.deal(self._nesterov(), self.parameters, self._orthogonalise)
         lr, counts = self.lr * scale, torch.zeros(2, dtype=torch.float64)
         for name, direction in directions.items():
@@ -74,7 +74,7 @@ class Muon:
             if self.weight_decay:
                 weight.mul_(1 - lr * self.weight_decay)
             weight.add_(direction, alpha=-lr * MATCH_ADAMW * math.sqrt(max(parameter.shape)))
-            round_stored([weight], self.storage)
+            self.store.keep({name: parameter}, at)
             if watch and lr:
                 counts += count_stalled(before, [weight], [direction]).cpu()
         self.stalled = counts if watch else None

@@ -9,16 +9,22 @@ import torch
 from torch import Tensor
 
 from fulcrum.optim.state import require_same_names
+from fulcrum.optim.storage import Store
 
 
 class Rule(Protocol):
     """One update rule over the parameters it was built with."""
 
+    store: Store
+    """How it keeps the weights."""
     stalled: Tensor | None
     """(2,) of the last watched step, this rank's elements: [update rounded to nothing, update was not zero]."""
 
-    def step(self, scale: float = 1.0, watch: bool = False) -> None:
-        """Update the weights with `scale` times the rule's own learning rate; `watch` counts stalled elements."""
+    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
+        """Update the weights with `scale` times the rule's own learning rate; `watch` counts stalled elements.
+
+        `at` says which step this is, in images seen before it: random rounding is keyed by it.
+        """
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -42,10 +48,13 @@ class Joint:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two rules own the same state {twice[:3]}: build each from its own group of groups()")
+        self.store = self.rules[0].store
+        if any(rule.store != self.store for rule in self.rules):
+            raise ValueError("the rules of one model keep weights differently: give all the same storage and rounding")
 
-    def step(self, scale: float = 1.0, watch: bool = False) -> None:
+    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
         for rule in self.rules:
-            rule.step(scale, watch)
+            rule.step(scale, watch, at)
         self.stalled = torch.stack([rule.stalled for rule in self.rules if rule.stalled is not None]).sum(0) \
             if watch else None
 

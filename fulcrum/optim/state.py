@@ -27,6 +27,17 @@ def gradient(parameter: Tensor) -> Tensor | None:
     return None if parameter.grad is None else local(parameter.grad)
 
 
+def first_element(name: str, parameter: Tensor) -> int:
+    """Index, in the whole parameter, of the first element that lives on this rank."""
+    if not is_sharded(parameter):
+        return 0
+    placements, mesh = parameter.placements, parameter.device_mesh  # type: ignore[attr-defined]
+    if len(placements) != 1 or not placements[0].is_shard(dim=0):
+        raise ValueError(f"parameter {name!r} must be sharded by rows (FSDP2's default), found {placements}")
+    share = -(-parameter.shape[0] // mesh.size())                # rows of a rank, as torch.chunk deals them
+    return min(mesh.get_local_rank() * share, parameter.shape[0]) * (parameter.numel() // parameter.shape[0])
+
+
 def require_same_names(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
     """Refuse a saved state that lacks an entry or has one too many."""
     missing, unknown = sorted(expected.keys() - given.keys()), sorted(given.keys() - expected.keys())

@@ -9,10 +9,14 @@ as bf16 without loss (2 bytes), and real bf16 parameters would save 4 bytes a we
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from fulcrum.optim.rounding import keys, round_at_random
+from fulcrum.optim.state import first_element, local
 
 STORED = (torch.float32, torch.bfloat16)
 
@@ -22,18 +26,37 @@ def require_storable(dtype: torch.dtype, what: str) -> None:
         raise ValueError(f"{what} is {dtype}; expected torch.float32 or torch.bfloat16")
 
 
-@torch.no_grad()
-def round_stored(weights: Sequence[Tensor], storage: torch.dtype) -> None:
-    """Round fp32 weights in place to what `storage` can hold (to nearest, ties to even)."""
-    if storage == torch.float32:
-        return
-    for weight in weights:
-        weight.copy_(weight.to(storage))
+class Store(NamedTuple):
+    """How weights are kept: the precision, and how an update is rounded to it."""
+
+    dtype: torch.dtype = torch.float32
+    seed: int | None = None            # of rounding up or down at random; None rounds to nearest, ties to even
+
+    @torch.no_grad()
+    def start(self, parameters: Mapping[str, Tensor]) -> None:
+        """The weights that a run begins from must be storable as well: to nearest, however updates are rounded."""
+        require_storable(self.dtype, "precision.storage")
+        self._replace(seed=None).keep(parameters, at=0)
+
+    @torch.no_grad()
+    def keep(self, parameters: Mapping[str, Tensor], at: int) -> None:
+        """Round this rank's part of fp32 weights in place; `at` is the step, in images seen before it."""
+        if self.dtype == torch.float32:
+            return
+        for name, parameter in parameters.items():
+            weight = local(parameter)
+            if self.seed is None:
+                weight.copy_(weight.to(self.dtype))
+            else:
+                round_at_random(weight, keys(self.seed, at, name), first_element(name, parameter))
 
 
 @torch.no_grad()
 def count_stalled(before: Sequence[Tensor], after: Sequence[Tensor], update: Sequence[Tensor]) -> Tensor:
-    """(2,) [elements whose non-zero update left the stored weight as it was, elements with a non-zero update]."""
+    """(2,) [elements whose non-zero update left the stored weight as it was, elements with a non-zero update].
+
+    Rounded to nearest, such an update is lost. Rounded at random, it is not: others of its size moved by a whole step.
+    """
     counts = torch.zeros(2, dtype=torch.float64, device=after[0].device if after else None)
     for old, new, change in zip(before, after, update, strict=True):
         moving = change != 0

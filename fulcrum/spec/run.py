@@ -87,6 +87,7 @@ class Precision(Record):
     compute: Dtype = "fp32"
     reduce: Dtype = "fp32"
     optimizer: Dtype = "fp32"
+    rounding: Literal["nearest", "stochastic"] = "nearest"   # of an update to what the storage can hold
 
 
 class Sample(Record):

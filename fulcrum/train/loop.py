@@ -37,7 +37,8 @@ def train(built: Built, state: State, observers: Iterable[Observer], stop: Calla
         finite = _finite(built, losses, norm, state)
         rate = built.schedule(state.images, run.budget.batch)
         if finite:
-            optimizer.step(rate, watch=built.watches(state))
+            optimizer.step(rate, watch=built.watches(state), at=state.images)
+            step.settle(losses)
             built.average.update(step.backbone)
         optimizer.zero_grad()
         state = state.advance(run.budget.batch, time.perf_counter() - begun, skipped=not finite)
@@ -56,9 +57,9 @@ def _gradients(built: Built, state: State) -> Losses:
         losses = built.step(batch, draw, built.weights(state.images))
         share = len(batch.x0) / total
         (losses.total * share).backward()
-        part = Losses(losses.total.detach() * share, {name: value * share for name, value in losses.parts.items()})
-        summed = part if summed is None else Losses(
-            summed.total + part.total, {name: summed.parts[name] + value for name, value in part.parts.items()})
+        part = Losses(losses.total.detach() * share, {name: value * share for name, value in losses.parts.items()},
+                      None if losses.moments is None else losses.moments * share)
+        summed = part if summed is None else summed.plus(part)
     assert summed is not None
     return summed
 
