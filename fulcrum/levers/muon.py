@@ -24,8 +24,8 @@ class UseMuon(Lever):
     touches: ClassVar[tuple[str, ...]] = ("optim.rule",)
     card: ClassVar[Card] = Card(
         says="every direction of a matrix learns at the same speed, the modulation matrices' too; Adam's settings stay as "
-             "they were. Newton-Schulz costs a fixed amount a step: at 1.2 B parameters 14 % of its FLOPs with 65,536 tokens "
-             "a batch (256 px), 4 % with 262,144 (1024 px)",
+             "they were. Newton-Schulz costs a fixed amount a step: at 1.2 B parameters 14 % of its FLOPs with 65,536 "
+             "tokens a batch (256 px), 4 % with 262,144 (1024 px)",
         claims=(Claim(metric="fid", change=-2.65, scope="256 px latents, 1.2 B parameters, 100k steps", source="PRX Part 2",
                       note="the published arm also moved Adam's eps from 1e-15 to 1e-8"),
                 Claim(metric="cmmd", change=-0.05, scope="256 px latents, 1.2 B parameters, 100k steps",
