@@ -122,8 +122,11 @@ def export(run: RunName, folder: Annotated[Path, typer.Argument(help="Where to w
            out: Out = OUT, levers: Files = None, as_json: Json = False) -> None:
     """Write a run's denoiser as diffusers' PRXTransformer2DModel (config.json and safetensors)."""
     from fulcrum.interop.diffusers import export as write
+    from fulcrum.interop.diffusers import pipeline_of
     painter, _ = _painter(run, out, levers)
+    pipeline = pipeline_of(painter.run)
     if folder.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} exists and is not empty", "choose a new folder: nothing is overwritten")
     write(painter.backbone, folder)
-    emit({"folder": str(folder)}, as_json, f"PRXTransformer2DModel.from_pretrained('{folder}') loads it")
+    emit({"folder": str(folder), "pipeline": pipeline}, as_json,
+         f"PRXTransformer2DModel.from_pretrained('{folder}') loads it; its output means what {pipeline} takes it for")

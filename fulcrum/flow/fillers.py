@@ -5,7 +5,10 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from fulcrum.spec import seam
+from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Fraction, Positive, Share
+from fulcrum.spec.run import RunSpec
+from fulcrum.spec.stage import phases
 
 
 class LogitNormal(seam.Time):
@@ -14,10 +17,16 @@ class LogitNormal(seam.Time):
     kind: ClassVar[str] = "logit_normal"
     uniform_share: Share = 0.1
     shift: Positive = 1.0
+    scale: Positive = 1.0                                    # of the shift, for a stage with smaller pictures
+
+    @property
+    def k(self) -> float:
+        """The shift that holds: scaled, but never past no shift at all."""
+        return max(min(self.shift, 1.0), self.shift * self.scale)
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.flow.time import LogitNormalTime
-        return LogitNormalTime(self.uniform_share, self.shift)
+        return LogitNormalTime(self.uniform_share, self.k)
 
 
 class UniformTime(seam.Time):
@@ -45,12 +54,34 @@ class XPrediction(seam.Predict):
         return CleanPrediction(self.floor)
 
 
+class Preconditioned(seam.Predict):
+    """EDM: what the network sees and what it gives have unit variance at every time."""
+
+    kind: ClassVar[str] = "preconditioned"
+    sigma_data: Positive = 1.0                               # spread of what the denoiser sees: latents 1, pixels 0.4 to 0.5
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.flow.predict import PreconditionedPrediction
+        return PreconditionedPrediction(self.sigma_data, ctx.run.flow.noise_scale)
+
+
 class EvenWeight(seam.Weight):
     kind: ClassVar[str] = "even"
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.flow.time import even
         return even
+
+
+class MinSNR(seam.Weight):
+    """The signal-to-noise ratio, capped: easy times near the data count no more than gamma."""
+
+    kind: ClassVar[str] = "min_snr"
+    gamma: Positive = 5.0
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.flow.time import MinSNRWeight
+        return MinSNRWeight(self.gamma)
 
 
 class CFG(seam.Guide):
@@ -64,4 +95,51 @@ class CFG(seam.Guide):
         return ClassifierFree(self.scale)
 
 
-FILLERS = (LogitNormal, UniformTime, Velocity, XPrediction, EvenWeight, CFG)
+class RoutedGuide(seam.Guide):
+    """Away from the same prompt with the tokens routed as in training."""
+
+    kind: ClassVar[str] = "routed"
+    scale: Annotated[float, Field(gt=0.0, le=100.0)]
+
+    def missing(self, run: RunSpec) -> str | None:
+        """What this run's model lacks, in words."""
+        from fulcrum.model.fillers import route_of
+        tokens = run.tokens
+        if route_of(run).kept(tokens) < tokens:
+            return None
+        return "no block of the model was trained to see fewer tokens: model.route drops none"
+
+    def build(self, ctx: Any) -> Any:
+        _require(self, ctx.run)
+        from fulcrum.flow.guide import RoutedVersusFull
+        return RoutedVersusFull(self.scale)
+
+
+class PathDropGuide(seam.Guide):
+    """Away from the empty prompt through the short path, which leaves the routed span out."""
+
+    kind: ClassVar[str] = "path_drop"
+    scale: Annotated[float, Field(gt=0.0, le=100.0)]
+
+    def missing(self, run: RunSpec) -> str | None:
+        """What this run's model lacks, in words."""
+        from fulcrum.model.fillers import route_of
+        if not route_of(run).fuses:
+            return "the model has no path around its middle blocks: model.route fuses nothing"
+        if not any(getattr(phase.run.model.route, "path_drop", 0.0) for phase in phases(run)):
+            return "the short path is never trained alone: model.route.path_drop is 0"
+        return None
+
+    def build(self, ctx: Any) -> Any:
+        _require(self, ctx.run)
+        from fulcrum.flow.guide import PathDrop
+        return PathDrop(self.scale)
+
+
+def _require(guide: RoutedGuide | PathDropGuide, run: RunSpec) -> None:
+    if reason := guide.missing(run):
+        raise BadInput(f"sample.guide={guide.kind} cannot draw with this run: {reason}", "draw with sample.guide=cfg")
+
+
+FILLERS = (LogitNormal, UniformTime, Velocity, XPrediction, Preconditioned, EvenWeight, MinSNR, CFG, RoutedGuide,
+           PathDropGuide)

@@ -26,3 +26,13 @@ class LogitNormalTime:
 
 def even(t: Tensor) -> Tensor:
     return torch.ones_like(t)
+
+
+class MinSNRWeight:
+    """min((1 - t)^2, gamma t^2): min(SNR, gamma) on the error of x0, which is t times the error of v.  arXiv:2303.09556"""
+
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+
+    def __call__(self, t: Tensor) -> Tensor:                 # (B,) -> (B,)
+        return torch.minimum((1 - t).square(), self.gamma * t.square())

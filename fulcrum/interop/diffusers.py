@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from fulcrum.model.backbone import Backbone
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.run import RunSpec
 
 CONFIG, WEIGHTS = "config.json", "diffusion_pytorch_model.safetensors"
 MADE_FOR = "0.42.1"                                          # the diffusers version whose config this is
@@ -17,6 +18,25 @@ FIXED = {"time_factor": 1000.0, "time_max_period": 10_000}   # what our denoiser
 SLOTS = {"in_channels": "channels", "patch_size": "patch", "context_in_dim": "text_width", "hidden_size": "width",
          "mlp_ratio": "mlp_ratio", "num_heads": "heads", "depth": "depth", "axes_dim": "axes", "theta": "theta",
          "bottleneck_size": "bottleneck", "resolution_embeds": "resolution"}       # diffusers' word -> ours
+
+PIXEL_FLOOR = 0.05                                           # of t, written into PRXPixelPipeline
+
+
+def pipeline_of(run: RunSpec) -> str:
+    """The diffusers pipeline that draws with this run's denoiser as it is meant; a run that none can draw is refused.
+
+    PRXPipeline takes the output for a velocity and starts from unit noise; PRXPixelPipeline takes it for the clean picture,
+    has no codec, and its noise has a scale.
+    """
+    predict, scale = run.flow.predict, run.flow.noise_scale
+    if predict.kind == "velocity" and scale == 1:
+        return "PRXPipeline"
+    if predict.kind == "x" and run.encode.codec.kind == "pixels" and getattr(predict, "floor", None) == PIXEL_FLOOR:
+        return "PRXPixelPipeline"
+    raise BadInput(f"no pipeline of diffusers can draw this run: its output is {predict}, on {run.encode.codec.kind}, "
+                   f"with noise of scale {scale:g}",
+                   "diffusers knows a velocity with noise of scale 1 (PRXPipeline), and x-prediction of pixels with "
+                   f"floor {PIXEL_FLOOR:g} (PRXPixelPipeline); draw with fulcrum sample")
 
 
 def export(backbone: Backbone, folder: Path) -> Path:

@@ -8,7 +8,7 @@ from pydantic import Field
 from fulcrum.model.flops import TRAINING
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Count, Fraction, Positive
+from fulcrum.spec.record import Count, Fraction, Positive, Share
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 
@@ -144,8 +144,8 @@ class Perceptual(seam.Term):
         """What keeps the term from working in this run, in words, or None."""
         codec = run.encode.codec
         if codec.stride != 1 or codec.channels != 3:
-            return (f"it looks at pictures, and the denoiser sees {codec.channels} channels, one place per {codec.stride} px; "
-                    f"it needs 3 channels of pixels (encode.codec=pixels)")
+            return (f"it looks at pictures, but the denoiser sees {codec.channels} channels, stride {codec.stride}; "
+                    f"it needs pixels, 3 channels at a stride of 1 (encode.codec=pixels)")
         if run.flow.predict.kind != "x":
             return (f"it looks at the predicted clean picture, and the network predicts '{run.flow.predict.kind}' "
                     f"(flow.predict=x predicts the picture)")
@@ -196,4 +196,58 @@ class LPIPS(Perceptual):
         return StageTerm(self.network(), ctx.system.device)
 
 
-FILLERS = (FlowMatching, Contrastive, Alignment, PerceptualFeatures, LPIPS)
+class CodecReconstruction(seam.Term):
+    """Squared and absolute error of decoded samples, and a light KL: what the embedded codec was trained by, without its
+    weight on objects."""
+
+    kind: ClassVar[str] = "codec_reconstruction"
+    name: str = "codec_reconstruction"
+    weight: Positive = 1.0
+    absolute: Share = 0.1
+    kl: Share = 3e-4
+
+    def draws(self) -> dict[str, Any]:
+        from fulcrum.flow.draw import Normal
+        return {"noise": Normal()}                           # in the latent's shape
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.loss.codec import ReconstructionTerm
+        return ReconstructionTerm(f"{self.name}/noise", self.absolute, self.kl)
+
+
+class CodecAlignment(seam.Term):
+    """1 - cosine between a projection of the latent and a frozen teacher's tokens, mean over the model's tokens."""
+
+    kind: ClassVar[str] = "codec_alignment"
+    name: str = "codec_alignment"
+    weight: Positive = 1.5
+    teacher: str = "world"
+    hidden: Count = 128
+
+    def teachers(self) -> tuple[str, ...]:
+        return (self.teacher,)
+
+    def widths(self, run: RunSpec) -> tuple[int, int, int]:
+        """Of the projector: into, inside, out."""
+        known = {teacher.name: teacher for teacher in run.encode.teachers}
+        if self.teacher not in known:
+            raise BadInput(f"no teacher is called '{self.teacher}'; teachers of this run: {', '.join(known) or 'none'}")
+        return run.encode.codec.channels * run.model.patch**2, self.hidden, known[self.teacher].width
+
+    def parameters(self, run: RunSpec) -> int:
+        into, hidden, out = self.widths(run)
+        return (into + 1) * hidden + (hidden + 1) * hidden + (hidden + 1) * out
+
+    def flops(self, run: RunSpec) -> float:
+        """Of one image, forward and backward, on average over the budget."""
+        into, hidden, out = self.widths(run)
+        tokens = sum((phase.end - phase.start) * phase.run.tokens for phase in phases(run)) / run.budget.images
+        return TRAINING * 2.0 * tokens * hidden * (into + hidden + out)
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.loss.codec import LatentAlignmentTerm
+        _, hidden, out = self.widths(ctx.run)
+        return LatentAlignmentTerm(self.teacher, ctx.run.model.patch, ctx.run.encode.codec.channels, out, hidden)
+
+
+FILLERS = (FlowMatching, Contrastive, Alignment, PerceptualFeatures, LPIPS, CodecReconstruction, CodecAlignment)

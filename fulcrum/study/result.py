@@ -14,6 +14,7 @@ from fulcrum.spec.edit import get
 from fulcrum.study.cell import Cell, finished
 from fulcrum.study.cost import Cost
 from fulcrum.study.effect import Effect, noise_floor, paired_effect
+from fulcrum.study.evaluate import loss_of
 from fulcrum.study.plan import Plan
 from fulcrum.study.power import rule_detectable
 from fulcrum.study.proof import Arm
@@ -45,6 +46,8 @@ def findings(plan: Plan, arms: Sequence[Arm], found: Mapping[str, Mapping[int, A
     meta, effects, claims = METRICS[metric], [], {}
     base = {seed: _value(found["baseline"][seed], metric) for seed in seeds}
     for arm in arms[1:]:
+        if metric == "validation_loss" and other_loss(arm, arms[0]):
+            continue
         for seed in seeds:
             compatible(_card(found["baseline"][seed], metric), _card(found[arm.name][seed], metric), may_differ(arm))
         values = {seed: _value(found[arm.name][seed], metric) for seed in seeds}
@@ -52,6 +55,8 @@ def findings(plan: Plan, arms: Sequence[Arm], found: Mapping[str, Mapping[int, A
         claim = _claim(arm, metric)
         if claim is not None:
             claims[arm.name] = Claimed(claimed_direction(claim.change, "lower"), "scaled" if claim.carries else "other")
+    if not effects:
+        return []
     return judge(effects, better=meta.better, smallest_effect=smallest(plan, metric, effects), claims=claims,
                  alpha=plan.alpha)
 
@@ -62,9 +67,15 @@ def smallest(plan: Plan, metric: str, effects: Sequence[Effect]) -> float:
 
 def may_differ(arm: Arm) -> tuple[str, ...]:
     """Fields of a metric card that this arm's levers openly change."""
-    fields = {"sample.prompts": "prompts", "sample.guide": "guidance", "sample.steps": "steps"}
+    fields = {"sample.prompts": "prompts", "sample.guide": "guidance", "sample.steps": "steps",
+              "sample.shift": "sampler"}
     return tuple(sorted({field for change in arm.changes for path, field in fields.items()
                          if change.path.startswith(path)}))
+
+
+def other_loss(arm: Arm, base: Arm) -> bool:
+    """Does the arm openly change what a held-out loss is a loss of? Then there is nothing to compare."""
+    return loss_of(arm.run) != loss_of(base.run)
 
 
 def _claim(arm: Arm, metric: str) -> Claim | None:
@@ -190,6 +201,9 @@ def remarks(plan: Plan, arms: Sequence[Arm], found: Mapping[str, Mapping[int, An
     said += [f"{arm.name}: {lever.card.warns}" for arm in arms for lever in arm.levers if lever.card.warns]
     said += [f"{arm.name} is a compound of {len(arm.levers)} levers: its effect belongs to them together."
              for arm in arms if arm.compound]
+    apart = [arm.name for arm in arms if other_loss(arm, arms[0])]
+    said += [f"The validation loss of {', '.join(apart)} is not compared: the objective, the latent space or the prompts "
+             "are not the baseline's."] if apart else []
     labelled = {arm.name: may_differ(arm) for arm in arms if may_differ(arm)}
     said += [f"{name} is evaluated with other {', '.join(fields)} than the baseline." for name, fields in labelled.items()]
     return said

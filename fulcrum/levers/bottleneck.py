@@ -1,0 +1,41 @@
+"""Bottleneck: patches enter through two linears with a narrow waist instead of one.  arXiv:2511.13720"""
+
+from typing import Any, ClassVar
+
+from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.model.cost import training_flops
+from fulcrum.model.parameters import parameters
+from fulcrum.spec.edit import put
+from fulcrum.spec.record import Count
+from fulcrum.spec.run import RunSpec
+
+
+class Bottleneck(Lever):
+    width: Count | None = None                               # of the waist; none = half of the model's
+
+    name: ClassVar[str] = "bottleneck"
+    touches: ClassVar[tuple[str, ...]] = ("model.bottleneck",)
+    card: ClassVar[Card] = Card(
+        says="wide patches are squeezed before they reach the stream; pays for pixels, where most of a patch is redundant")
+
+    def edit(self, run: RunSpec) -> RunSpec:
+        return put(run, "model.bottleneck", self._waist(run))
+
+    def needs(self, run: RunSpec) -> str | None:
+        features = run.encode.codec.channels * run.model.patch**2
+        if self._waist(run) < features:
+            return None
+        return (f"a patch has {features} features, so a waist of {self._waist(run)} squeezes nothing: "
+                f"give a smaller width, or wider patches")
+
+    def cost(self, run: RunSpec) -> Cost:
+        before, after = put(run, "model.bottleneck", None), self.edit(run)
+        return Cost(flops=training_flops(after) / training_flops(before), parameters=parameters(after) / parameters(before))
+
+    def witness(self, built: Any) -> bool:
+        shapes = [tuple(weight.shape) for name, weight in built.step.backbone.img_in.named_parameters() if "weight" in name]
+        waist, width = self._waist(built.run), built.run.model.width
+        return len(shapes) == 2 and shapes[0][0] == waist and shapes[1] == (width, waist)
+
+    def _waist(self, run: RunSpec) -> int:
+        return self.width or max(1, run.model.width // 2)

@@ -1,0 +1,39 @@
+"""EDM preconditioning: what the network sees and what it must give have unit variance at every noise level.  arXiv:2206.00364
+
+    x_t ── x c_in ──► network ──► F ── x c_out ──┬──► x0
+      └───────────────── x c_skip ───────────────┘        c_in, c_skip, c_out of sigma = t / (1 - t)
+"""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from fulcrum.flow.fillers import Preconditioned
+from fulcrum.levers.base import Card, Lever
+from fulcrum.spec.edit import put
+from fulcrum.spec.run import RunSpec
+
+
+class EDMPrecondition(Lever):
+    sigma_data: Annotated[float, Field(gt=0.0, le=100.0)] = 1.0      # spread of what the denoiser sees; pixels: 0.4 to 0.5
+
+    name: ClassVar[str] = "edm_precondition"
+    touches: ClassVar[tuple[str, ...]] = ("flow.predict",)
+    card: ClassVar[Card] = Card(
+        says="inputs and targets of unit variance at every time; the loss stays on the velocity",
+        warns="sigma_data 1 is right for normalised latents; in pixels set it to their spread, about 0.45")
+
+    def edit(self, run: RunSpec) -> RunSpec:
+        return put(run, "flow.predict", Preconditioned(sigma_data=self.sigma_data))
+
+    def needs(self, run: RunSpec) -> str | None:
+        predict = run.flow.predict
+        return None if isinstance(predict, Preconditioned) else f"the network's output means something else here: {predict}"
+
+    def witness(self, built: Any) -> bool:
+        """What the network would see of data and noise in the declared spreads has unit variance at any time."""
+        batch, draw = built.feed.at(0)
+        t, scale = draw.t, built.run.flow.noise_scale
+        spread = ((scale * t) ** 2 + (self.sigma_data * (1 - t)) ** 2).sqrt()
+        seen = built.step.predict.inputs(spread.view(-1, 1, 1, 1).expand_as(batch.x0), t)
+        return bool((seen - 1).abs().max() < 1e-5)

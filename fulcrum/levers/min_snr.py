@@ -1,0 +1,31 @@
+"""Min-SNR weighting: times near the data, which are easy and many, count less.  arXiv:2303.09556
+
+    weight of (v - u)^2 at t = min((1 - t)^2, gamma t^2), from min(SNR, gamma) on the error of x0, SNR = (1 - t)^2 / t^2
+"""
+
+from typing import Any, ClassVar
+
+from fulcrum.flow.fillers import MinSNR
+from fulcrum.levers.base import Card, Lever
+from fulcrum.spec.edit import put
+from fulcrum.spec.record import Positive
+from fulcrum.spec.run import RunSpec
+
+
+class UseMinSNR(Lever):
+    gamma: Positive = 5.0
+
+    name: ClassVar[str] = "min_snr"
+    touches: ClassVar[tuple[str, ...]] = ("flow.weight",)
+    card: ClassVar[Card] = Card(
+        says="times count by their signal-to-noise ratio, capped: both ends of the path lose weight", train_only=True,
+        warns="pure noise (t = 1) counts nothing; the loss is on another scale than the baseline's")
+
+    def edit(self, run: RunSpec) -> RunSpec:
+        return put(run, "flow.weight", MinSNR(gamma=self.gamma))
+
+    def witness(self, built: Any) -> bool:
+        t = built.feed.at(0)[1].t
+        weight = built.step.terms["flow_matching"].weight(t)
+        by_hand = [min((1 - time) ** 2, self.gamma * time**2) for time in t.tolist()]
+        return max(abs(a - b) for a, b in zip(weight.tolist(), by_hand, strict=True)) < 1e-5

@@ -1,0 +1,40 @@
+"""Pixels: no codec; the denoiser sees the picture itself, in patches as wide as before."""
+
+from typing import Any, ClassVar
+
+from fulcrum.encode.fillers import Pixels
+from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.model.cost import training_flops
+from fulcrum.model.parameters import parameters
+from fulcrum.spec.edit import put_all
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.run import RunSpec
+
+
+class UsePixels(Lever):
+    name: ClassVar[str] = "pixels"
+    touches: ClassVar[tuple[str, ...]] = ("encode.codec", "model.patch")
+    card: ClassVar[Card] = Card(
+        says="no codec between the picture and the denoiser; patches grow by its stride, so the tokens stay as many",
+        warns="velocity cannot be learned well where a patch is wider than the network; "
+              "validation losses are not comparable with those of latents")
+
+    def edit(self, run: RunSpec) -> RunSpec:
+        if isinstance(run.encode.codec, Pixels):
+            raise BadInput("'pixels' would change nothing: the run has no codec already", "leave it out")
+        return put_all(run, [("encode.codec", Pixels()), ("model.patch", run.model.patch * run.encode.codec.stride)])
+
+    def needs(self, run: RunSpec) -> str | None:
+        codec = run.encode.codec
+        return None if codec.stride == 1 else f"the denoiser still sees what {codec} makes, of stride {codec.stride}"
+
+    def cost(self, run: RunSpec) -> Cost:
+        """The denoiser's wider patches; a frozen codec costs a step nothing, its latents come from the cache."""
+        if isinstance(run.encode.codec, Pixels):
+            return Cost()
+        after = self.edit(run)
+        return Cost(flops=training_flops(after) / training_flops(run), parameters=parameters(after) / parameters(run))
+
+    def witness(self, built: Any) -> bool:
+        size = built.run.data.size
+        return tuple(built.feed.at(0)[0].x0.shape[1:]) == (3, size, size) and bool(built.feed.codec().stride == 1)

@@ -1,0 +1,34 @@
+"""Resolution conditioning: the denoiser is told how large the picture is.  arXiv:2307.01952
+
+    sinusoids of height and width -> two linears -> added to the time's vector
+"""
+
+from typing import Any, ClassVar
+
+from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.model.cost import training_flops
+from fulcrum.model.fillers import NoCondition, Resolution
+from fulcrum.model.parameters import parameters
+from fulcrum.spec.edit import put
+from fulcrum.spec.run import RunSpec
+
+
+class ResolutionCondition(Lever):
+    name: ClassVar[str] = "resolution_condition"
+    touches: ClassVar[tuple[str, ...]] = ("model.condition",)
+    card: ClassVar[Card] = Card(
+        says="height and width enter the time vector; can only pay in a run that sees several sizes")
+
+    def edit(self, run: RunSpec) -> RunSpec:
+        return put(run, "model.condition", Resolution())
+
+    def cost(self, run: RunSpec) -> Cost:
+        before, after = put(run, "model.condition", NoCondition()), self.edit(run)
+        return Cost(flops=training_flops(after) / training_flops(before), parameters=parameters(after) / parameters(before))
+
+    def witness(self, built: Any) -> bool:
+        import torch
+        t, sizes = torch.full((2,), 0.5), torch.tensor([[8.0, 8.0], [16.0, 8.0]])
+        with torch.no_grad():
+            small, large = built.step.backbone.condition(t, sizes)
+        return not bool(torch.equal(small, large))           # another size, another vector

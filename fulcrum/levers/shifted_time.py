@@ -1,0 +1,46 @@
+"""Shifted time: training and sampling move towards noise, as larger pictures need.  arXiv:2403.03206
+
+    S_k(t) = k t / (1 + (k - 1) t), on the logit-normal part of the times and on the sampler's grid
+"""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from fulcrum.flow.fillers import LogitNormal
+from fulcrum.levers.base import Card, Lever
+from fulcrum.spec.edit import put
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.run import RunSpec
+
+
+class ShiftedTime(Lever):
+    k: Annotated[float, Field(gt=0.0, le=100.0)] = 3.0       # the published value for pixels at 1024; above 1 = more noise
+
+    name: ClassVar[str] = "shifted_time"
+    touches: ClassVar[tuple[str, ...]] = ("flow.time.shift", "sample.shift")
+    card: ClassVar[Card] = Card(
+        says="more of the budget and of the sampling steps at high noise, where the composition is decided",
+        warns="the sampler's grid moves with the times: its pictures are drawn with another sampler than the baseline's")
+
+    def edit(self, run: RunSpec) -> RunSpec:
+        time = run.flow.time
+        if isinstance(time, LogitNormal) and time.shift == run.sample.shift == self.k:
+            raise BadInput(f"'shifted_time' would change nothing: times and sampler are shifted by {self.k:g} already",
+                           "choose another k, or leave it out")
+        if isinstance(time, LogitNormal):                    # other times have no shift: `needs` says so
+            run = put(run, "flow.time.shift", self.k)
+        return put(run, "sample.shift", self.k)
+
+    def needs(self, run: RunSpec) -> str | None:
+        time = run.flow.time
+        return None if isinstance(time, LogitNormal) else f"it shifts logit-normal times, but flow.time is {time}"
+
+    def witness(self, built: Any) -> bool:
+        import numpy as np
+
+        from fulcrum.flow import keyed, path
+        t, share = built.feed.at(0)[1].t, built.run.flow.time.uniform_share
+        u = keyed.uniform(built.seed, "t", np.arange(len(t)))[:, 0]
+        expected = path.shift(LogitNormal(uniform_share=share).build(None)(u), self.k)
+        return built.run.sample.shift == self.k and bool((t - expected)[u >= share].abs().max() < 1e-6)

@@ -1,0 +1,26 @@
+"""Uniform time: every time is trained equally often, instead of mostly the middle."""
+
+from typing import Any, ClassVar
+
+from fulcrum.flow.fillers import UniformTime
+from fulcrum.levers.base import Card, Lever
+from fulcrum.spec.edit import put
+from fulcrum.spec.run import RunSpec
+
+
+class UseUniformTime(Lever):
+    name: ClassVar[str] = "uniform_time"
+    touches: ClassVar[tuple[str, ...]] = ("flow.time",)
+    card: ClassVar[Card] = Card(says="times spread evenly: both ends get more of the budget, the middle less",
+                                train_only=True)
+
+    def edit(self, run: RunSpec) -> RunSpec:
+        return put(run, "flow.time", UniformTime())
+
+    def witness(self, built: Any) -> bool:
+        import numpy as np
+
+        from fulcrum.flow import keyed
+        t = built.feed.at(0)[1].t
+        u = keyed.uniform(built.seed, "t", np.arange(len(t)))[:, 0]
+        return bool((t - u).abs().max() < 2e-3)              # a time is its own uniform number, but for the first 0.001
