@@ -45,3 +45,9 @@ class Chooser:
             for row, text in zip(rows, captions(scenes.take(rows), style).texts, strict=True):
                 texts[row] = text
         return texts
+
+
+def styles_told(source: Any, ids: NDArray[np.integer[Any]], told: list[str]) -> dict[str, float]:
+    """Share of these samples' prompts that are worded in each style: what a caption lever must have changed."""
+    return {style: float(np.mean([one == other for one, other in
+                                  zip(told, source.prompts(Chooser((style,)), ids), strict=True)])) for style in STYLES}

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ def _facts(source: WorldSource, chosen: Scenes) -> dict[str, Any]:
     return {
         "split": source.split, "domain": source.domain, "size": source.size, "count": len(source),
         "max_objects": source.max_objects, "fingerprint": source.fingerprint(), "looked_at": len(chosen),
+        "mislabelled": {"share": source.mislabelled, "planted": int(source.planted(chosen.index).sum())},
         "distinct_descriptions": len(np.unique(chosen.signature())),
         "proportions": {
             "objects": shares(chosen.count - 1, ("1", "2", "3")), "shape": shares(chosen.shape, v.SHAPES),
@@ -71,11 +73,12 @@ def contact_sheet(path: str | Path, sources: Sequence[WorldSource], chooser: Cho
     sheet = Image.new("RGB", (columns * wide, len(sources) * tall + gap), "white")
     pen = ImageDraw.Draw(sheet)
     for row, source in enumerate(sources):
-        shown = WorldSource(source.split, source.domain, size, min(columns, len(source)), source.max_objects)
+        shown = replace(source, size=size, count=min(columns, len(source)))
         samples = shown.read(np.arange(len(shown)))
-        texts = chooser.prompts(samples.scenes, samples.ids)
+        texts = shown.prompts(chooser, samples.ids)
         top = row * tall + gap // 2
-        pen.text((gap, top), f"{source.split}, {source.domain}: {len(source):,} scenes", fill="black", font=title)
+        wrong = f", {source.mislabelled:.0%} mislabelled" if source.mislabelled else ""
+        pen.text((gap, top), f"{source.split}, {source.domain}: {len(source):,} scenes{wrong}", fill="black", font=title)
         for column, (picture, text) in enumerate(zip(samples.images, texts, strict=True)):
             left = column * wide + gap
             sheet.paste(Image.fromarray(picture.transpose(1, 2, 0)), (left, top + head))

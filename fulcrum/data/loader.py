@@ -36,4 +36,4 @@ class Loader:
 
     def at(self, position: int, rows: int) -> RawBatch:
         samples = self.source.read(self.ids(position, rows))
-        return RawBatch(samples.images, self.chooser.prompts(samples.scenes, samples.ids), samples.ids, position)
+        return RawBatch(samples.images, self.source.prompts(self.chooser, samples.ids), samples.ids, position)

@@ -12,15 +12,20 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fulcrum.data.caption import Chooser
+from fulcrum.data.keyed import key, uniform
 from fulcrum.data.world.render import DOMAINS, SMALLEST, render
 from fulcrum.data.world.scene import SPLITS, Scenes, scenes
 from fulcrum.data.world.vocabulary import MAX_OBJECTS, WORLD_VERSION
 from fulcrum.data.world.words import STYLES, captions
 
+Ids = NDArray[np.integer[Any]]
+_ELSEWHERE = 2**40                      # scene numbers beyond any source: what a wrong caption speaks of is drawn nowhere
+
 
 class Samples(NamedTuple):
     images: NDArray[np.uint8]           # (B, 3, S, S)
-    scenes: Scenes
+    scenes: Scenes                      # what is drawn
     ids: NDArray[np.int64]              # (B,) number of each sample within its source
 
 
@@ -31,14 +36,19 @@ class Source(Protocol):
 
     def fingerprint(self) -> str: ...
 
-    def read(self, index: NDArray[np.integer[Any]]) -> Samples: ...
+    def read(self, index: Ids) -> Samples: ...
 
-    def scenes(self, index: NDArray[np.integer[Any]]) -> Scenes: ...
+    def scenes(self, index: Ids) -> Scenes: ...
+
+    def prompts(self, chooser: Chooser, index: Ids) -> list[str]: ...
 
 
 @dataclass(frozen=True)
 class WorldSource:
-    """The first `count` scenes of one split of the embedded world, drawn in one domain at one size."""
+    """The first `count` scenes of one split of the embedded world, drawn in one domain at one size.
+
+    A share of the pictures can be `mislabelled`: drawn as ever, captioned as another scene. The truth stays known.
+    """
 
     split: str
     domain: str
@@ -46,6 +56,7 @@ class WorldSource:
     count: int
     max_objects: int = 3
     threads: int = 1                    # speed only: the bytes and the fingerprint do not depend on it
+    mislabelled: float = 0.0            # share of samples whose caption describes another scene of the split
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -58,19 +69,43 @@ class WorldSource:
             raise ValueError(f"count must be at least 1; found {self.count}")
         if not 1 <= self.max_objects <= MAX_OBJECTS:
             raise ValueError(f"max_objects must be 1 to {MAX_OBJECTS}; found {self.max_objects}")
+        if not 0 <= self.mislabelled <= 1:
+            raise ValueError(f"mislabelled is a share, 0 to 1; found {self.mislabelled}")
 
     def __len__(self) -> int:
         return self.count
 
-    def scenes(self, index: NDArray[np.integer[Any]]) -> Scenes:
-        """The descriptions alone, without drawing them."""
+    def scenes(self, index: Ids) -> Scenes:
+        """What is drawn, without drawing it."""
         index = np.asarray(index)
         if index.size and (int(index.min()) < 0 or int(index.max()) >= self.count):
             raise IndexError(f"this source holds samples 0 to {self.count - 1}; asked for {int(index.min())} to "
                              f"{int(index.max())}: raise its count or wrap the index with fulcrum.data.order")
         return scenes(self.split, index, self.max_objects)
 
-    def read(self, index: NDArray[np.integer[Any]]) -> Samples:
+    def planted(self, index: Ids) -> NDArray[np.bool_]:
+        """(B,) which samples carry a wrong caption: keyed by the sample, so a larger share only adds to a smaller."""
+        keys = key("mislabelled", WORLD_VERSION, self.split, self.max_objects, np.asarray(index))
+        return uniform(keys, 1)[:, 0] < self.mislabelled
+
+    def described(self, index: Ids) -> Scenes:
+        """What the captions speak of: the drawn scene, or another one where the sample is mislabelled."""
+        drawn = self.scenes(index)
+        wrong = np.flatnonzero(self.planted(drawn.index)) if self.mislabelled else np.zeros(0, np.int64)
+        if not len(wrong):
+            return drawn
+        other, again = drawn.index[wrong], np.arange(len(wrong))
+        while len(again):                               # in a one-object world two scenes may well be the same
+            other[again] += _ELSEWHERE
+            told = scenes(self.split, other, self.max_objects)
+            again = np.flatnonzero(told.signature() == drawn.signature()[wrong])
+        return drawn.replaced(wrong, told)
+
+    def prompts(self, chooser: Chooser, index: Ids) -> list[str]:
+        """The caption of each sample."""
+        return chooser.prompts(self.described(index), np.asarray(index))
+
+    def read(self, index: Ids) -> Samples:
         chosen = self.scenes(index)
         return Samples(render(chosen, self.size, self.domain, self.threads), chosen, chosen.index)
 
@@ -80,7 +115,9 @@ class WorldSource:
         samples = self.read(probe)
         settings = {"world": WORLD_VERSION, "split": self.split, "domain": self.domain, "size": self.size,
                     "count": self.count, "max_objects": self.max_objects}
-        told = [captions(samples.scenes, style).texts for style in STYLES]
+        if self.mislabelled:                            # left out at zero: an honest source keeps its fingerprint
+            settings["mislabelled"] = self.mislabelled
+        told = [captions(self.described(probe), style).texts for style in STYLES]
         digest = hashlib.sha256(json.dumps([settings, told], sort_keys=True).encode())
         digest.update(samples.images.tobytes())
         return digest.hexdigest()

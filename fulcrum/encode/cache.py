@@ -1,4 +1,4 @@
-"""What the frozen networks say about a whole source, encoded once: latents, teacher tokens, packed texts.
+"""What the frozen networks say about a whole source, encoded once: latents, teacher tokens, packed texts, scores of pairs.
 
 n samples of the source, B rows asked for, L tokens, E width
 """
@@ -21,6 +21,7 @@ from fulcrum.data.caption import Chooser
 from fulcrum.data.source import Source
 from fulcrum.encode.codec import Codec, IdentityCodec
 from fulcrum.encode.pixels import to_unit
+from fulcrum.encode.score import load_scorer
 from fulcrum.encode.store import Store, Writer
 
 Say = Callable[[str], None]
@@ -137,7 +138,7 @@ class Cache:
             writer.append("empty", text.encode([""])[0][0].half().numpy())
             last = 0
             for ids in _chunks(len(source), "texts", say):
-                emb, mask = text.encode(chooser.prompts(source.scenes(ids), ids))
+                emb, mask = text.encode(source.prompts(chooser, ids))
                 writer.append("tokens", emb[mask].half().numpy())
                 ends = last + mask.sum(1).cumsum(0).numpy().astype(np.int64)
                 writer.append("ends", ends)
@@ -145,6 +146,19 @@ class Cache:
 
         arrays = self.store.get("texts", facts, make)
         return TextCache(arrays["tokens"], arrays["ends"], arrays["empty"])
+
+    def scores(self, source: Source, chooser: Chooser, asset: str = "score", say: Say | None = None) -> NDArray[Any]:
+        """How well each sample's picture and prompt fit by a shipped scorer: (n,) float32, higher fits better."""
+        scorer = load_scorer(asset)
+        facts = {"source": source.fingerprint(), "network": network_hash(scorer), "chooser": _chooser_facts(chooser),
+                 "dtype": "float32"}
+
+        def make(writer: Writer) -> None:
+            for ids in _chunks(len(source), "scores", say):
+                images = torch.from_numpy(source.read(ids).images)
+                writer.append("scores", scorer.score(images, source.prompts(chooser, ids)).numpy())
+
+        return self.store.get("scores", facts, make)["scores"]
 
 
 def _chunks(count: int, what: str, say: Say | None) -> Iterator[NDArray[np.int64]]:

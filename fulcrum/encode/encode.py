@@ -77,4 +77,4 @@ class Encoder:
     def prompts_at(self, position: int, rows: int) -> list[str]:
         """The captions of the batch at a position."""
         ids = self.ids(position, rows)
-        return self.chooser.prompts(self.source.scenes(ids), ids)
+        return self.source.prompts(self.chooser, ids)

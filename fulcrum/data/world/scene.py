@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from fulcrum.data.keyed import Keys, key, uniform
 from fulcrum.data.world import vocabulary as v
+from fulcrum.data.world.domain import look
+
+TAKES = 8                       # photographs of a curated scene, of which the cleanest is kept
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -50,6 +53,13 @@ class Scenes:
     def take(self, rows: NDArray[np.integer[Any]] | slice) -> Scenes:
         """The chosen rows as scenes of their own."""
         arrays = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "split"}
+        return Scenes(self.split, **arrays)
+
+    def replaced(self, rows: NDArray[np.integer[Any]], other: Scenes) -> Scenes:
+        """These scenes with others of the same split in the given rows."""
+        arrays = {f.name: getattr(self, f.name).copy() for f in fields(self) if f.name != "split"}
+        for name, values in arrays.items():
+            values[rows] = getattr(other, name)
         return Scenes(self.split, **arrays)
 
     def signature(self) -> Keys:
@@ -131,7 +141,8 @@ def _owner(drawn: dict[str, Ints]) -> Ints:
 def scenes(split: str, index: NDArray[np.integer[Any]], max_objects: int = 3) -> Scenes:
     """The scenes of these numbers: the same whatever else is asked for in the same call.
 
-    A description that falls into another split's buckets is drawn again, with the attempt as part of its key.
+    A description that falls into another split's buckets, or is not good enough for the curated one, is drawn again, with
+    the attempt as part of its key.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}; found {split!r}")
@@ -150,7 +161,10 @@ def scenes(split: str, index: NDArray[np.integer[Any]], max_objects: int = 3) ->
         block = int(np.clip(2048 // max(len(pending), 1), 1, 32))
         attempts = np.arange(attempt, attempt + block)
         drawn = _draw_description(key(base[pending][:, None], attempts).reshape(-1), max_objects)
-        fits = (_owner(drawn) == SPLITS.index(split)).reshape(len(pending), block)
+        fits = _owner(drawn) == SPLITS.index(split)
+        if split == "curated":
+            fits &= _worthy(drawn)
+        fits = fits.reshape(len(pending), block)
         found = fits.any(axis=1)
         rows = np.flatnonzero(found) * block + fits[found].argmax(axis=1)
         for name, value in drawn.items():
@@ -159,7 +173,27 @@ def scenes(split: str, index: NDArray[np.integer[Any]], max_objects: int = 3) ->
         if not len(pending):
             break
     arrays: dict[str, Any] = {**chosen, **_place_objects(base, chosen)}
-    return Scenes(split=split, index=numbers, key=key(base, "look"), **arrays)
+    looks = _cleanest(base) if split == "curated" else key(base, "look")
+    return Scenes(split=split, index=numbers, key=looks, **arrays)
+
+
+def _worthy(drawn: dict[str, Ints]) -> NDArray[np.bool_]:
+    """(B,) what a curator keeps: one or two objects, none small, two of them well apart, no striped background."""
+    small = ((drawn["size"] >= 0) & (drawn["size"] < 1)).any(axis=1)
+    across, down = (np.abs(part[:, 0] - part[:, 1]) for part in (drawn["place"] % 3, drawn["place"] // 3))
+    apart = (drawn["count"] == 1) | (np.maximum(across, down) == 2)     # a place lies free between them
+    quiet = drawn["background"] != v.BACKGROUNDS.index("striped")
+    return (drawn["count"] <= 2) & ~small & apart & quiet
+
+
+def _cleanest(base: Keys) -> Keys:
+    """(B,) of several photographs of each scene the one with the least grain, blur, shade and dust."""
+    takes = key(base[:, None], "look", np.arange(TAKES))                                # (B, takes)
+    seen = look(takes.reshape(-1))
+    fault = (seen.grain / 0.05 + np.sqrt(seen.blur) / 0.009 + seen.vignette / 0.2
+             + seen.specks[:, :, 6].mean(axis=1) / 0.22).reshape(takes.shape)           # each about one on average
+    best: Keys = np.take_along_axis(takes, fault.argmin(axis=1)[:, None], axis=1)[:, 0]
+    return best
 
 
 def _place_objects(base: Keys, chosen: dict[str, Ints]) -> dict[str, Floats]:

@@ -1,0 +1,59 @@
+"""Mixed captions: each picture is told at one length, chosen by weight; prompts of any length are then no surprise."""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from fulcrum.data.fillers import MixedStyles, told_tokens
+from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.model.cost import training_flops
+from fulcrum.spec.edit import put
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.run import RunSpec
+
+Weight = Annotated[float, Field(ge=0.0, le=1000.0)]
+
+
+class MixedCaptions(Lever):
+    long: Weight = 0.5
+    medium: Weight = 0.25
+    short: Weight = 0.25
+
+    name: ClassVar[str] = "mixed_captions"
+    touches: ClassVar[tuple[str, ...]] = ("data.caption",)
+    card: ClassVar[Card] = Card(
+        says="captions of several lengths in one run; published only in words: long captions first, then mixed lengths, "
+             "which is written mixed_captions @ (0.5, 1)",
+        warns="the prompts that pictures are judged by stay the run's own")
+
+    @model_validator(mode="after")
+    def _mixes(self) -> "MixedCaptions":
+        if sum(weight > 0 for weight in (self.long, self.medium, self.short)) < 2:
+            raise ValueError("a mix has at least two lengths with a weight above zero")
+        return self
+
+    def _mix(self) -> MixedStyles:
+        return MixedStyles(long=self.long, medium=self.medium, short=self.short)
+
+    def edit(self, run: RunSpec) -> RunSpec:
+        if run.data.caption == self._mix():
+            raise BadInput("'mixed_captions' would change nothing: the captions are mixed in this way already",
+                           "choose other weights, or leave it out")
+        return put(run, "data.caption", self._mix())
+
+    def needs(self, run: RunSpec) -> str | None:
+        return None if run.data.caption == self._mix() else f"the run is captioned in another way: {run.data.caption}"
+
+    def cost(self, run: RunSpec) -> Cost:
+        """Fewer words are read. Where nobody has counted a source's words, none are assumed."""
+        before, after = (told_tokens(run.data.source, caption) for caption in (run.data.caption, self._mix()))
+        return Cost(flops=training_flops(run, after) / training_flops(run, before)) if before and after else Cost()
+
+    def witness(self, built: Any) -> bool:
+        from fulcrum.data.caption import styles_told
+        source = built.feed.source_at(0)
+        rows = min(256, len(source))
+        ids = built.feed.at(0, rows)[0].ids.numpy()
+        found = styles_told(source, ids, built.feed.prompts_at(0, rows))
+        wanted = {style: getattr(self, style) / (self.long + self.medium + self.short) for style in found}
+        return all(abs(found[style] - wanted[style]) < 3 / rows**0.5 for style in found)         # six deviations at most

@@ -1,0 +1,62 @@
+"""Resolution ladder: the first part of the budget on smaller pictures, with less shift of the times.
+
+    k of the small stage = max(1, k · small / large): a small picture is destroyed by less noise
+"""
+
+from typing import Any, ClassVar, Literal
+
+from fulcrum.data.fillers import World
+from fulcrum.flow.fillers import LogitNormal
+from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.model.cost import training_flops
+from fulcrum.spec.edit import during, put
+from fulcrum.spec.record import Count, Fraction
+from fulcrum.spec.run import RunSpec
+
+STAGED = ("data.size", "flow.time.scale")
+
+
+class ResolutionLadder(Lever):
+    start_size: Count | None = None                          # pixels on a side in the first stage; none: half of the run's
+    until: Fraction = 0.5                                    # share of the budget on small pictures
+    shift: Literal["scaled", "kept"] = "scaled"              # of the times, in the first stage
+
+    name: ClassVar[str] = "resolution_ladder"
+    touches: ClassVar[tuple[str, ...]] = ("data.stages",)
+    card: ClassVar[Card] = Card(
+        says="small pictures first, the run's own size afterwards: more images for the same FLOPs; pays where most of the "
+             "tokens are saved (published: 512 px, then 1024 px; no number was given)",
+        train_only=True,
+        warns="at equal images it trains on fewer tokens: compare at equal FLOPs too")
+
+    def _small(self, run: RunSpec) -> int:
+        return self.start_size or run.data.size // 2
+
+    def edit(self, run: RunSpec) -> RunSpec:
+        small = self._small(run)
+        run = during(run, 0.0, self.until, "data.size", small)
+        if self.shift == "scaled" and isinstance(run.flow.time, LogitNormal):
+            run = during(run, 0.0, self.until, "flow.time.scale", small / run.data.size)
+        return run
+
+    def needs(self, run: RunSpec) -> str | None:
+        from fulcrum.data.world.render import SMALLEST
+        small = self._small(run)
+        if small >= run.data.size:
+            return f"it starts at {small} pixels, but the run's own size is {run.data.size}: nothing to climb"
+        if isinstance(run.data.source, World) and small < SMALLEST:
+            return f"it starts at {small} pixels, but the world is drawn at {SMALLEST} or more"
+        if self.shift == "scaled" and not isinstance(run.flow.time, LogitNormal):
+            return f"it scales the shift of logit-normal times, but flow.time is {run.flow.time}; write shift=kept"
+        early = [stage.path for stage in run.data.stages if stage.start < self.until]
+        if self.shift == "scaled" and "flow.time" in early:
+            return f"another stage replaces flow.time before {self.until:g} of the budget; write shift=kept"
+        return None
+
+    def cost(self, run: RunSpec) -> Cost:
+        without = put(run, "data.stages", tuple(stage for stage in run.data.stages if stage.path not in STAGED))
+        return Cost(flops=training_flops(self.edit(without)) / training_flops(without))
+
+    def witness(self, built: Any) -> bool:
+        first, last = (built.feed.at(at, 1)[0].x0.shape[-1] for at in (0, built.run.budget.images - 1))
+        return bool(first * built.run.data.size == last * self._small(built.run) and first < last)
