@@ -102,13 +102,15 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
         if names.count(name) > 1:
             raise BadInput(f"the lever '{name}' is named twice", "write it once, with the settings you want")
     for lever in levers:
-        for change in diff(base, _edited(base, lever)):
+        edited = _edited(base, lever)
+        for change in diff(base, edited):
             if not inside(change.path, lever.touches):
                 raise BadInput(f"'{lever.name}' changes {change.path}, which it does not declare",
                                "an effect must belong to one decision: correct the lever's `touches` or its edit")
-            other = written.setdefault(change.path, (lever.name, change.after))
-            if other[1] != change.after:
-                raise BadInput(f"'{other[0]}' and '{lever.name}' both write {change.path}: {other[1]} and {change.after}",
+            value = _written(change, edited)
+            other = written.setdefault(change.path, (lever.name, value))
+            if other[1] != value:
+                raise BadInput(f"'{other[0]}' and '{lever.name}' both write {change.path}: {other[1]} and {value}",
                                "leave one of them out")
         run = _edited(run, lever)
     for lever in levers:
@@ -116,6 +118,15 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
         if problem:
             raise BadInput(f"'{lever.name}' cannot be used here: {problem}")
     return run
+
+
+def _written(change: Change, edited: RunSpec) -> Any:
+    """What a lever writes there; of a new filler its settings too, for two of one kind may differ in them."""
+    try:
+        value = get(edited, change.path)
+    except BadInput:                                         # a stage, or what is gone
+        return change.after
+    return str(value) if isinstance(value, Filler) else change.after
 
 
 def _edited(run: RunSpec, lever: Edit) -> RunSpec:
@@ -223,18 +234,41 @@ def _setting(run: RunSpec, setting: str, catalogue: Catalogue) -> tuple[str, Any
         raise BadInput(f"a setting is written path=value, found '{setting}'", "such as --set optim.lr=2e-4")
     path = path.strip()
     old = get(run, path)                                     # names the nearest slots when there is none
+    if isinstance(old, str):
+        return path, _word(text)
     try:
         if len(text) > LONGEST:
             raise ValueError
         node = ast.parse(text.strip(), mode="eval").body
     except UNREADABLE:
-        raise BadInput(f"cannot read the value of {path}: '{text[:200]}'") from None
+        raise BadInput(f"cannot read the value of {path}: '{text[:200]}'",
+                       "paths stand in quotes, such as pretrained_codec(path='/data/vae')") from None
     if isinstance(old, Filler):
         return path, _filler(old, node, catalogue)
+    if isinstance(old, tuple) and isinstance(node, ast.Tuple | ast.List):
+        return path, tuple(_named(item, catalogue) for item in node.elts)
     if isinstance(old, Record):
         raise BadInput(f"'{path}' is a group of slots, not one", "set one of: "
                        + ", ".join(f"{path}.{name}" for name in type(old).model_fields))
     return path, _value(node)
+
+
+def _word(text: str) -> str:
+    """The value of a slot that takes a word: quoted, or as it stands, so that a path needs no quotes."""
+    try:
+        value = ast.literal_eval(text.strip())
+    except UNREADABLE:
+        value = None
+    return value if isinstance(value, str) else text.strip()
+
+
+def _named(node: ast.expr, catalogue: Catalogue) -> Any:
+    """One member of a set of fillers, such as encode.teachers=[pretrained_teacher(name='dino', path='/data/dino')]."""
+    kinds = {cls.kind: cls for cls in catalogue.fillers}
+    call = node.func if isinstance(node, ast.Call) else node
+    if not (isinstance(call, ast.Name) and call.id in kinds):
+        return _value(node)
+    return _make(kinds[call.id], call.id, node)
 
 
 def _filler(old: Filler, node: ast.expr, catalogue: Catalogue) -> Filler:

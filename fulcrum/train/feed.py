@@ -54,7 +54,7 @@ class Feed:
         return self._network("text", self.run.encode.text)
 
     def _teachers(self, run: RunSpec, position: int) -> list[str]:
-        """Teachers that some term reads at this position: one that is off costs nothing. A batch is on or off as a whole."""
+        """Teachers that some term reads here; a term that is off costs nothing. A batch is on or off as a whole."""
         images, batch = self.run.budget.images, self.run.budget.batch
         progress = position // batch * batch / images
         return sorted({name for term in run.terms if term.weight_at(progress) for name in term.teachers()})
