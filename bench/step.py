@@ -227,8 +227,7 @@ def status(field: str) -> int:
 
 
 def measure(tokens: int, rounds: int, threads: int, keep_heap: bool, names: list[str]) -> dict[str, Any]:
-    from fulcrum.model.backbone import Backbone
-    from fulcrum.model.flops import training_flops
+    from fulcrum.model.flops import Sizes, training_flops
 
     spawn = multiprocessing.get_context("spawn")
     pipes: dict[str, Connection] = {}
@@ -261,7 +260,7 @@ def measure(tokens: int, rounds: int, threads: int, keep_heap: bool, names: list
     ratio, low, high = ratio_of_medians(taken[rival], taken[OURS])
     seconds = statistics.median(taken[OURS])
     counts = [n for batch in lengths() for n in batch]
-    flops = BATCH * training_flops(Backbone(CHANNELS, PATCH, WIDTH, DEPTH, HEADS, TEXT), tokens, statistics.mean(counts))
+    flops = BATCH * training_flops(Sizes(CHANNELS, PATCH, WIDTH, DEPTH, TEXT, 3.5), tokens, statistics.mean(counts))
     return {
         "tokens": tokens, "rounds": rounds, "threads": threads, "fastest_peer": rival,
         "ratio": ratio, "low": low, "high": high, "target": TARGET.get(tokens),

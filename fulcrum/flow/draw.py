@@ -18,6 +18,7 @@ class Draw(NamedTuple):
     drop_text: Tensor                                        # (B,) bool
     keep: Tensor | None                                      # (B, K) or nothing is dropped
     extra: dict[str, Tensor]                                 # what other fillers declared
+    drop_path: Tensor | None = None                          # (B,) bool: the routed span counts for nothing
 
 
 class Uniform(NamedTuple):
@@ -39,6 +40,24 @@ class Subset(NamedTuple):
         return keyed.subset(seed, purpose, index, self.n, self.kept)
 
 
+class Chance(NamedTuple):
+    """A declared need: yes or no for each image, yes with probability p."""
+
+    p: float
+
+    def make(self, seed: int, purpose: str, index: np.ndarray) -> Tensor:
+        return keyed.uniform(seed, purpose, index)[:, 0] < self.p
+
+
+class Normal(NamedTuple):
+    """A declared need: standard normal numbers per image, in a shape; none means that of the run's latent."""
+
+    shape: tuple[int, ...] = ()
+
+    def make(self, seed: int, purpose: str, index: np.ndarray) -> Tensor:
+        return keyed.normal(seed, purpose, index, self.shape)
+
+
 class Draws(NamedTuple):
     """How draws are made in one phase of a run."""
 
@@ -47,7 +66,7 @@ class Draws(NamedTuple):
     shape: tuple[int, int, int]                              # of one latent
     drop_text: float
     noise_scale: float = 1.0
-    needs: Mapping[str, Uniform | Subset] = {}
+    needs: Mapping[str, Uniform | Subset | Chance | Normal] = {}
 
     def at(self, position: int, rows: int) -> Draw:
         """The draw of the images position … position + rows - 1, counted over the whole run and all processes."""
@@ -57,4 +76,4 @@ class Draws(NamedTuple):
             t=self.time(keyed.uniform(self.seed, "t", index)[:, 0]),
             eps=keyed.normal(self.seed, "eps", index, self.shape) * self.noise_scale,
             drop_text=keyed.uniform(self.seed, "drop_text", index)[:, 0] < self.drop_text,
-            keep=extra.pop("keep", None), extra=extra)
+            keep=extra.pop("keep", None), drop_path=extra.pop("drop_path", None), extra=extra)

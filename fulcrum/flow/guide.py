@@ -1,24 +1,72 @@
-"""Guidance: how the prompt steers a sampler. A guide asks the denoiser for velocities and combines them.
+"""Guidance: away from a weaker prediction. A guide asks the denoiser for velocities and combines them.
 
-B batch, L text tokens, E text width.
+B batch, C channels, h, w latent rows and columns. Every guide is  v = v_weak + w (v_strong - v_weak)  and w = 1 asks once.
 """
 
 from collections.abc import Callable
+from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
-Denoise = Callable[[Tensor, Tensor, bool], Tensor]           # (x_t, t (B,), with the prompt?) -> v
+Path = Literal["full", "routed", "short"]
+
+
+class Denoise(Protocol):
+    """A denoiser with its prompts; `path` says how much of it runs."""
+
+    def __call__(self, x_t: Tensor, t: Tensor, prompt: bool, path: Path = "full") -> Tensor:
+        """x_t (B, C, h, w), t (B,), with the prompt or the empty one -> v (B, C, h, w).
+
+        full: every token through every block; routed: the span sees the tokens of a mask that is the same at every step,
+        as in training; short: the span is left out.
+        """
+
+
+def away(weak: Tensor, strong: Tensor, scale: float) -> Tensor:
+    return weak + scale * (strong - weak)
 
 
 class ClassifierFree:
-    """v = v_empty + w (v_prompt - v_empty); w = 1 asks once."""
+    """Weak: the empty prompt.  arXiv:2207.12598"""
 
     def __init__(self, scale: float) -> None:
         self.scale = scale
 
     def __call__(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> Tensor:
-        v_prompt = denoise(x_t, t, True)
-        if self.scale == 1:
-            return v_prompt
-        v_empty = denoise(x_t, t, False)
-        return v_empty + self.scale * (v_prompt - v_empty)
+        strong = denoise(x_t, t, True)
+        return strong if self.scale == 1 else away(denoise(x_t, t, False), strong, self.scale)
+
+
+class RoutedVersusFull:
+    """Weak: the same prompt with the tokens routed as in training.  arXiv:2501.04765"""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def __call__(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> Tensor:
+        strong = denoise(x_t, t, True)
+        return strong if self.scale == 1 else away(denoise(x_t, t, True, "routed"), strong, self.scale)
+
+
+class PathDrop:
+    """Weak: the empty prompt through the short path, which costs a fraction of a full pass.  arXiv:2510.21986"""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def __call__(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> Tensor:
+        strong = denoise(x_t, t, True)
+        return strong if self.scale == 1 else away(denoise(x_t, t, False, "short"), strong, self.scale)
+
+
+def paths_asked(guide: Callable[[Denoise, Tensor, Tensor], Tensor]) -> set[str]:
+    """The paths that a guide asks a denoiser for, seen by one that only listens."""
+    asked: set[str] = set()
+
+    def listen(x_t: Tensor, t: Tensor, prompt: bool, path: Path = "full") -> Tensor:
+        asked.add(path)
+        return x_t
+
+    guide(listen, torch.zeros(1), torch.zeros(1))
+    return asked

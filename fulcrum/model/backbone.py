@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fulcrum.model.block import Block
 from fulcrum.model.embed import SINUSOIDS, TIME_FACTOR, Head, ResolutionIn, VectorIn, patchify, sinusoids, unpatchify
+from fulcrum.model.flops import Sizes
 from fulcrum.model.linear import Linear
 from fulcrum.model.roles import Role
 from fulcrum.model.rope import rotary_table
@@ -83,15 +84,19 @@ class Backbone(nn.Module):
         keep: Tensor | None = None,
         taps: Collection[int] = (),
         size: Tensor | None = None,
+        drop_path: Tensor | None = None,
+        short: bool = False,
     ) -> Out:
         """x_t (B, C, h, w), t (B,) in [0, 1], text (emb (B, L, E), mask (B, L) true = keep) or what `read_text` gave,
-        keep (B, K) positions that the routed span sees (none: all), size (B, 2) to condition on instead of (h, w)."""
-        self.check(x_t, taps, keep)
+        keep (B, K) positions that the routed span sees (none: all), size (B, 2) to condition on instead of (h, w),
+        drop_path (B,) true where the span counts for nothing, short: it does for all, and its blocks do not run."""
+        self.check(x_t, taps)
+        self.check_route(taps, keep, drop_path, short)
         if size is None and self.resolution:
             size = x_t.new_tensor(x_t.shape[-2:], dtype=torch.float32).expand(len(x_t), 2)
         rows = rows_per_pass(len(x_t), x_t[0, 0].numel() // self.patch**2, x_t.device)
-        passes = (split_rows(value, rows) for value in (x_t, t, text, keep, size))
-        outs = [self.one_pass(*inputs, taps) for inputs in zip(*passes, strict=False)]
+        passes = (split_rows(value, rows) for value in (x_t, t, text, keep, size, drop_path))
+        outs = [self.one_pass(*inputs, taps, short) for inputs in zip(*passes, strict=False)]
         return outs[0] if len(outs) == 1 else join(outs)
 
     def one_pass(
@@ -101,7 +106,9 @@ class Backbone(nn.Module):
         text: tuple[Tensor, Tensor | None] | ReadText,
         keep: Tensor | None,
         size: Tensor | None,
+        drop_path: Tensor | None,
         taps: Collection[int],
+        short: bool,
     ) -> Out:
         height, width = x_t.shape[-2:]
         tokens = Tokens(self.img_in(patchify(x_t, self.patch)).float())  # (B, N, D)
@@ -112,19 +119,24 @@ class Backbone(nn.Module):
         else:
             rows, place, bias = self.pack_text(text)
             texts = (rows,) * self.depth  # (M, D), the same for every block
-        first, last = self.span if keep is not None and self.span is not None else (None, None)
+        routed = self.span is not None and (keep is not None or self.route.fuses)
+        first, last = self.span if routed else (self.depth, self.depth)  # type: ignore[misc]
 
         seen: dict[int, Tokens] = {}
         before, table = tokens, whole
         for i, block in enumerate(self.blocks):
+            if short and first <= i <= last:
+                tokens = self.route.around(tokens) if i == last else tokens
+                continue
             if i == first:
                 before, tokens = tokens, self.route.split(tokens, keep)
-                table = gather_rows(whole.expand(len(x_t), -1, -1), tokens.index)  # (B, K, d): rows of their own places
+                if tokens.index is not None:  # (B, K, d): rows of their own places
+                    table = gather_rows(whole.expand(len(x_t), -1, -1), tokens.index)
             tokens = tokens._replace(h=self.run(block, tokens.h, active, table, texts[i], place, bias))
             if i in taps:
                 seen[i] = tokens
             if i == last:
-                tokens, table = self.route.merge(before, tokens), whole
+                tokens, table = self.route.merge(before, tokens, drop_path), whole
         return Out(unpatchify(self.final_layer(tokens.h, active).float(), self.patch, height, width), seen)
 
     def condition(self, t: Tensor, size: Tensor | None) -> Tensor:
@@ -151,7 +163,13 @@ class Backbone(nn.Module):
             return checkpoint(block, *inputs, use_reentrant=False)
         return block(*inputs)
 
-    def check(self, x_t: Tensor, taps: Collection[int], keep: Tensor | None) -> None:
+    @property
+    def sizes(self) -> Sizes:
+        """What formulas of cost need to know of this model."""
+        return Sizes(self.channels, self.patch, self.width, self.depth, self.text_width, self.mlp_ratio,
+                     self.bottleneck, self.resolution, self.span, self.route.fuses)
+
+    def check(self, x_t: Tensor, taps: Collection[int]) -> None:
         if x_t.dim() != 4 or x_t.shape[1] != self.channels or any(s % self.patch for s in x_t.shape[-2:]):
             raise ValueError(
                 f"x_t must be (B, {self.channels}, h, w) with h and w multiples of patch {self.patch}, "
@@ -159,8 +177,17 @@ class Backbone(nn.Module):
             )
         if lost := [i for i in taps if not 0 <= i < self.depth]:
             raise ValueError(f"no block to tap at {lost}: this model has blocks 0..{self.depth - 1}")
+
+    def check_route(self, taps: Collection[int], keep: Tensor | None, drop_path: Tensor | None, short: bool) -> None:
         if keep is not None and self.span is None:
             raise ValueError("keep was given, but the route is dense: give no keep, or build with a route that drops")
+        if (drop_path is not None or short) and not self.route.fuses:
+            raise ValueError("the path through the span cannot be dropped: this route has no other one; build with a "
+                             "route that fuses, or give neither drop_path nor short")
+        if short and any(self.span[0] <= i <= self.span[1] for i in taps):
+            raise ValueError(f"a short pass leaves out blocks {self.span[0]}..{self.span[1]}: they cannot be tapped")
+        if short and keep is not None:
+            raise ValueError("a short pass keeps no token in the span: give keep or short, not both")
 
 
 def rows_per_pass(batch: int, tokens: int, device: torch.device) -> int:

@@ -1,21 +1,22 @@
 """Records of the model's seams: routes and conditions."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from fulcrum.spec import seam
+from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Fraction
+from fulcrum.spec.run import RunSpec
+from fulcrum.spec.stage import phases
+
+Part = Annotated[float, Field(ge=0.0, lt=1.0)]               # a share that may be nothing, but never all
 
 
 class Dense(seam.Route):
     """Every block sees every token."""
 
     kind: ClassVar[str] = "dense"
-
-    def kept(self, tokens: int) -> int:
-        return tokens
-
-    def bounds(self, depth: int) -> tuple[int, int]:
-        return (depth, depth - 1)                            # no block
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.model.route import DenseRoute
@@ -34,12 +35,76 @@ class Carry(seam.Route):
         return max(1, round(tokens * (1 - self.drop)))
 
     def bounds(self, depth: int) -> tuple[int, int]:
-        return (self.start, self.end if self.end >= 0 else depth + self.end)
+        return _bounds(self.start, self.end, depth)
+
+    def draws(self, tokens: int) -> dict[str, Any]:
+        return _keep(tokens, self.kept(tokens))
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.model.route import CarryRoute
-        start, end = self.bounds(ctx.run.model.depth)
-        return CarryRoute(start, end)
+        return CarryRoute(*self.bounds(ctx.run.model.depth))
+
+
+class DropAndFuse(seam.Route):
+    """SPRINT: the blocks start … end see few tokens; what leaves them is joined with what entered by a learned linear."""
+
+    kind: ClassVar[str] = "drop_and_fuse"
+    fuses: ClassVar[bool] = True
+    start: int                                               # first routed block
+    end: int                                                 # last routed block, inclusive; negative counts from the end
+    drop: Part                                               # share of tokens that the span does not see
+    path_drop: Part = 0.0                                    # share of samples for which the whole span counts for nothing
+
+    def kept(self, tokens: int) -> int:
+        return max(1, round(tokens * (1 - self.drop)))
+
+    def bounds(self, depth: int) -> tuple[int, int]:
+        return _bounds(self.start, self.end, depth)
+
+    def draws(self, tokens: int) -> dict[str, Any]:
+        from fulcrum.flow.draw import Chance
+        found = _keep(tokens, self.kept(tokens))
+        return found | {"drop_path": Chance(self.path_drop)} if self.path_drop else found
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.model.route import FuseRoute
+        return FuseRoute(*self.bounds(ctx.run.model.depth), ctx.run.model.width, ctx.dtype("compute"))
+
+
+def _bounds(start: int, end: int, depth: int) -> tuple[int, int]:
+    first, last = (block if block >= 0 else depth + block for block in (start, end))
+    return first, last
+
+
+def _keep(tokens: int, kept: int) -> dict[str, Any]:
+    from fulcrum.flow.draw import Subset
+    return {"keep": Subset(tokens, kept)} if kept < tokens else {}
+
+
+def route_of(run: RunSpec) -> seam.Route:
+    """The one route that a run's model is built with: its own or a stage's; of equals that differ in what they drop,
+    the one that drops most. Phases without a route see every token and change nothing in the model."""
+    depth, tokens = run.model.depth, run.tokens
+    found = [run.model.route, *(phase.run.model.route for phase in phases(run))]
+    spanned = [route for route in found if has_span(route, depth)]
+    if len({(route.kind, route.bounds(depth)) for route in spanned}) > 1:
+        said = ", ".join(sorted({str(route) for route in spanned}))
+        raise BadInput(f"two routes in one run: {said}",
+                       "a run may switch one route on and off, or change what it drops")
+    return min(spanned, key=lambda route: route.kept(tokens), default=run.model.route)
+
+
+def has_span(route: seam.Route, depth: int) -> bool:
+    start, end = route.bounds(depth)
+    return start <= end
+
+
+def misfit(route: seam.Route, depth: int) -> str | None:
+    """Why a route cannot be built into a stack of `depth` blocks, or None."""
+    start, end = route.bounds(depth)
+    if 0 <= start <= end < depth:
+        return None
+    return f"it routes blocks {start} to {end}, but the model has blocks 0 to {depth - 1}"
 
 
 class NoCondition(seam.Condition):
@@ -60,4 +125,4 @@ class Resolution(seam.Condition):
         return True
 
 
-FILLERS = (Dense, Carry, NoCondition, Resolution)
+FILLERS = (Dense, Carry, DropAndFuse, NoCondition, Resolution)

@@ -1,13 +1,13 @@
-"""FLOPs of the denoiser by formula, from its sizes alone. A multiply-add counts as two; no torch in here.
+"""What the denoiser costs by formula, from its sizes alone. A multiply-add counts as two FLOPs; no torch in here.
 
 B images, N image tokens, K tokens that a routed span sees, L text tokens, E text width, D width
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 
-class Sizes(Protocol):
-    """What the formula needs to know; a Backbone has it."""
+class Sizes(NamedTuple):
+    """What the formulas need to know of a denoiser."""
 
     channels: int
     patch: int
@@ -15,9 +15,10 @@ class Sizes(Protocol):
     depth: int
     text_width: int
     mlp_ratio: float
-    bottleneck: int | None
-    resolution: bool
-    span: tuple[int, int] | None
+    bottleneck: int | None = None
+    resolution: bool = False
+    span: tuple[int, int] | None = None
+    fuses: bool = False  # is what leaves the span joined with what entered it by a linear?
 
 
 class Flops(NamedTuple):
@@ -47,7 +48,8 @@ def forward_flops(sizes: Sizes, tokens: int, text: float, kept: int | None = Non
     patch = sizes.channels * sizes.patch**2
     into = patch * width if sizes.bottleneck is None else sizes.bottleneck * (patch + width)
     vector = (1 + sizes.resolution) * (SINUSOIDS * width + width * width) + 2 * width * width  # time, size, last adaLN
-    linears = 2 * (blocks + tokens * (into + patch * width) + text * sizes.text_width * width + vector)
+    fuse = (tokens + (tokens if kept is None else kept)) * width * width if sizes.fuses else 0  # the mask's row is nothing
+    linears = 2 * (blocks + fuse + tokens * (into + patch * width) + text * sizes.text_width * width + vector)
 
     attention = 4 * width * (sizes.depth - routed) * tokens * (tokens + text)  # q k' and the sum of values
     attention += 4 * width * routed * (kept or 0) * ((kept or 0) + text)
@@ -57,3 +59,14 @@ def forward_flops(sizes: Sizes, tokens: int, text: float, kept: int | None = Non
 def training_flops(sizes: Sizes, tokens: int, text: float, kept: int | None = None) -> float:
     """One image forward and backward; what is computed again to save memory is not counted."""
     return TRAINING * forward_flops(sizes, tokens, text, kept).total
+
+
+def activations(sizes: Sizes, tokens: int, text: float, kept: int | None = None) -> float:
+    """Numbers that the backward of one image needs, in fp32 and without recomputation.
+
+    In widths, per block: 17 a token and 6 for each time that the MLP is wider, 7 a text token (counted in an eager pass;
+    the norms' and the attention's row sums are left out). Outside the blocks 3 a token, and 1 that a fuse reads again.
+    """
+    routed = 0 if kept is None or sizes.span is None else sizes.span[1] - sizes.span[0] + 1
+    seen = (sizes.depth - routed) * tokens + routed * (kept or 0)
+    return sizes.width * (seen * (17 + 6 * sizes.mlp_ratio) + sizes.depth * 7 * text + (3 + sizes.fuses) * tokens)

@@ -5,8 +5,13 @@ B batch, N tokens, K kept, D width
 
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from fulcrum.model.init import ZERO
+from fulcrum.model.linear import Linear
+from fulcrum.model.roles import Role
 from fulcrum.model.tokens import Tokens
 
 
@@ -15,10 +20,15 @@ class Route(Protocol):
 
     start: int | None
     end: int | None
+    fuses: bool  # has a path around the span: merges even when every token was kept, and may leave the span out
 
-    def split(self, tokens: Tokens, keep: Tensor) -> Tokens: ...
+    def split(self, tokens: Tokens, keep: Tensor | None) -> Tokens: ...
 
-    def merge(self, before: Tokens, after: Tokens) -> Tokens: ...
+    def merge(self, before: Tokens, after: Tokens, dropped: Tensor | None) -> Tokens:
+        """`dropped` (B,) true where the whole path through the span counts for nothing."""
+
+    def around(self, before: Tokens) -> Tokens:
+        """What merge would give had the path been dropped for every sample: the span need not run."""
 
 
 class DenseRoute(nn.Module):
@@ -26,27 +36,77 @@ class DenseRoute(nn.Module):
 
     start: int | None = None
     end: int | None = None
+    fuses = False
 
-    def split(self, tokens: Tokens, keep: Tensor) -> Tokens:
+    def split(self, tokens: Tokens, keep: Tensor | None) -> Tokens:
         raise ValueError("keep was given, but the route is dense: give no keep, or build with a route that drops")
 
-    def merge(self, before: Tokens, after: Tokens) -> Tokens:
+    def merge(self, before: Tokens, after: Tokens, dropped: Tensor | None) -> Tokens:
         return after
+
+    def around(self, before: Tokens) -> Tokens:
+        raise ValueError("a dense route has no span to leave out: build with a route that fuses")
 
 
 class CarryRoute(nn.Module):
     """TREAD (arXiv:2501.04765): the span sees the kept tokens; the others come back as they were before it."""
+
+    fuses = False
 
     def __init__(self, start: int, end: int):
         super().__init__()
         self.start: int | None = start
         self.end: int | None = end
 
-    def split(self, tokens: Tokens, keep: Tensor) -> Tokens:
-        return tokens.take(keep)  # (B, N, D) -> (B, K, D)
+    def split(self, tokens: Tokens, keep: Tensor | None) -> Tokens:
+        return tokens if keep is None else tokens.take(keep)  # (B, N, D) -> (B, K, D)
 
-    def merge(self, before: Tokens, after: Tokens) -> Tokens:
+    def merge(self, before: Tokens, after: Tokens, dropped: Tensor | None) -> Tokens:
         return before.put(after)  # (B, N, D)
+
+    def around(self, before: Tokens) -> Tokens:
+        raise ValueError("this route was never trained without its span: build with a route that fuses")
+
+
+class FuseRoute(nn.Module):
+    """SPRINT (arXiv:2510.21986): fused = W [dense; sparse] + b, where `dense` is what entered the span and `sparse`
+    what left it, on a grid filled with the learned mask token m.
+
+    W is applied in halves, W = [W_dense, W_sparse]: the places that hold m all get the same W_sparse m, so only the K
+    kept tokens are multiplied, and neither the filled grid nor the concatenation (B, N, 2 D) is ever stored. W is a
+    `matrix`: a 2-D weight between two points of the stream, with dense inputs and outputs, like those inside the blocks.
+    """
+
+    fuses = True
+    parameter_roles = {"mask": Role.vector}
+    parameter_starts = {"mask": ZERO}
+
+    def __init__(self, start: int, end: int, width: int, compute: torch.dtype = torch.float32):
+        super().__init__()
+        self.start: int | None = start
+        self.end: int | None = end
+        self.mask = nn.Parameter(torch.zeros(width, dtype=torch.float32))
+        self.fuse = Linear(2 * width, width, Role.matrix, compute=compute)
+
+    def split(self, tokens: Tokens, keep: Tensor | None) -> Tokens:
+        return tokens if keep is None else tokens.take(keep)  # (B, N, D) -> (B, K, D)
+
+    def merge(self, before: Tokens, after: Tokens, dropped: Tensor | None) -> Tokens:
+        missing = self.sparse(self.mask)  # (D,)
+        whole = Tokens(missing.expand_as(before.h)).put(after._replace(h=self.sparse(after.h)))  # (B, N, D)
+        sparse = whole.h if dropped is None else torch.where(dropped[:, None, None], missing, whole.h)
+        return Tokens(self.dense(before.h) + sparse)
+
+    def around(self, before: Tokens) -> Tokens:
+        return Tokens(self.dense(before.h) + self.sparse(self.mask))
+
+    def dense(self, h: Tensor) -> Tensor:
+        weight, bias, compute = self.fuse.weight, self.fuse.bias, self.fuse.compute
+        return F.linear(h.to(compute), weight[:, : len(weight)].to(compute), bias.to(compute)).float()
+
+    def sparse(self, h: Tensor) -> Tensor:
+        weight, compute = self.fuse.weight, self.fuse.compute
+        return F.linear(h.to(compute), weight[:, len(weight) :].to(compute)).float()
 
 
 def span(route: Route, depth: int) -> tuple[int, int] | None:

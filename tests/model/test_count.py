@@ -53,7 +53,7 @@ def test_backbone_equals_the_formula(kept: int | None, train: bool) -> None:
         if train:
             out.sum().backward()
 
-    by_formula = 2 * forward_flops(model, 64, 8, kept).total
+    by_formula = 2 * forward_flops(model.sizes, 64, 8, kept).total
     assert counted(run) == (3 * by_formula - NO_GRADIENT if train else by_formula)
 
 
@@ -64,9 +64,9 @@ def test_padding_is_read_by_attention_but_not_projected() -> None:
     text = (torch.randn(2, 7, 24), torch.arange(7) < lengths[:, None])
     with torch.no_grad():
         found = counted(lambda: model(torch.randn(2, 4, 16, 16), torch.rand(2), text))
-    linears = sum(forward_flops(model, 64, int(length)).linears for length in lengths)
-    assert found == linears + 2 * forward_flops(model, 64, ALIGN).attention
-    real = sum(forward_flops(model, 64, int(length)).total for length in lengths)
+    linears = sum(forward_flops(model.sizes, 64, int(length)).linears for length in lengths)
+    assert found == linears + 2 * forward_flops(model.sizes, 64, ALIGN).attention
+    real = sum(forward_flops(model.sizes, 64, int(length)).total for length in lengths)
     assert real < found < 1.05 * real
 
 

@@ -28,7 +28,7 @@ def test_linears_equal_the_counter(case: str) -> None:
     text = (torch.randn(2, 7, 24), torch.arange(7) < lengths[:, None])
     with FlopCounterMode(display=False) as counter:
         model(x_t, torch.rand(2), text, keep=keep)
-    flops = sum(forward_flops(model, tokens, int(length), kept).linears for length in lengths)
+    flops = sum(forward_flops(model.sizes, tokens, int(length), kept).linears for length in lengths)
     assert counter.get_total_flops() == flops
 
 
@@ -37,7 +37,7 @@ def test_training_is_three_forwards_but_for_inputs_without_gradient() -> None:
     text = (torch.randn(2, 5, 24), torch.ones(2, 5, dtype=torch.bool))
     with FlopCounterMode(display=False) as counter:
         model(torch.randn(2, 4, 16, 16), torch.rand(2), text).pred.sum().backward()
-    linears = 2 * 3 * forward_flops(model, 64, 5).linears
+    linears = 2 * 3 * forward_flops(model.sizes, 64, 5).linears
     no_gradient = 2 * 2 * (64 * 16 * 32 + 5 * 24 * 32 + 256 * 32)  # images, texts and times ask for none
     assert counter.get_total_flops() == linears - no_gradient
 
@@ -45,6 +45,6 @@ def test_training_is_three_forwards_but_for_inputs_without_gradient() -> None:
 def test_attention_by_hand() -> None:
     model = Backbone(**SIZES, route=CarryRoute(1, 2))
     scores_and_sums = 2 * 2 * 32  # multiply-adds over the width, twice
-    assert forward_flops(model, 64, 7).attention == 4 * scores_and_sums * 64 * 71
-    assert forward_flops(model, 64, 7, 16).attention == scores_and_sums * (2 * 64 * 71 + 2 * 16 * 23)
-    assert training_flops(model, 64, 7) == 3 * forward_flops(model, 64, 7).total
+    assert forward_flops(model.sizes, 64, 7).attention == 4 * scores_and_sums * 64 * 71
+    assert forward_flops(model.sizes, 64, 7, 16).attention == scores_and_sums * (2 * 64 * 71 + 2 * 16 * 23)
+    assert training_flops(model.sizes, 64, 7) == 3 * forward_flops(model.sizes, 64, 7).total
