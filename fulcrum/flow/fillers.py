@@ -58,7 +58,7 @@ class Preconditioned(seam.Predict):
     """EDM: what the network sees and what it gives have unit variance at every time."""
 
     kind: ClassVar[str] = "preconditioned"
-    sigma_data: Positive = 1.0                               # spread of what the denoiser sees: latents 1, pixels 0.4 to 0.5
+    sigma_data: Positive = 1.0                               # spread of the data: latents 1, pixels 0.4 to 0.5
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.flow.predict import PreconditionedPrediction

@@ -1,4 +1,4 @@
-"""EDM preconditioning: what the network sees and what it must give have unit variance at every noise level.  arXiv:2206.00364
+"""EDM preconditioning: what the network sees and what it gives have unit variance at every time.  arXiv:2206.00364
 
     x_t ── x c_in ──► network ──► F ── x c_out ──┬──► x0
       └───────────────── x c_skip ───────────────┘        c_in, c_skip, c_out of sigma = t / (1 - t)

@@ -28,4 +28,4 @@ class UseMinSNR(Lever):
         t = built.feed.at(0)[1].t
         weight = built.step.terms["flow_matching"].weight(t)
         by_hand = [min((1 - time) ** 2, self.gamma * time**2) for time in t.tolist()]
-        return max(abs(a - b) for a, b in zip(weight.tolist(), by_hand, strict=True)) < 1e-5
+        return all(abs(a - b) < 1e-5 for a, b in zip(weight.tolist(), by_hand, strict=True))

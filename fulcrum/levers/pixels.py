@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from fulcrum.encode.fillers import Pixels
 from fulcrum.levers.base import Card, Cost, Lever
-from fulcrum.model.cost import training_flops
+from fulcrum.model.cost import step_memory, training_flops
 from fulcrum.model.parameters import parameters
 from fulcrum.spec.edit import put_all
 from fulcrum.spec.errors import BadInput
@@ -33,7 +33,8 @@ class UsePixels(Lever):
         if isinstance(run.encode.codec, Pixels):
             return Cost()
         after = self.edit(run)
-        return Cost(flops=training_flops(after) / training_flops(run), parameters=parameters(after) / parameters(run))
+        return Cost(flops=training_flops(after) / training_flops(run), memory=step_memory(after) / step_memory(run),
+                    parameters=parameters(after) / parameters(run))
 
     def witness(self, built: Any) -> bool:
         size = built.run.data.size

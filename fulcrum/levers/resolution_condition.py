@@ -6,7 +6,7 @@
 from typing import Any, ClassVar
 
 from fulcrum.levers.base import Card, Cost, Lever
-from fulcrum.model.cost import training_flops
+from fulcrum.model.cost import step_memory, training_flops
 from fulcrum.model.fillers import NoCondition, Resolution
 from fulcrum.model.parameters import parameters
 from fulcrum.spec.edit import put
@@ -24,7 +24,8 @@ class ResolutionCondition(Lever):
 
     def cost(self, run: RunSpec) -> Cost:
         before, after = put(run, "model.condition", NoCondition()), self.edit(run)
-        return Cost(flops=training_flops(after) / training_flops(before), parameters=parameters(after) / parameters(before))
+        return Cost(flops=training_flops(after) / training_flops(before), memory=step_memory(after) / step_memory(before),
+                    parameters=parameters(after) / parameters(before))
 
     def witness(self, built: Any) -> bool:
         import torch
