@@ -86,28 +86,102 @@ class WorldText(seam.TextEncoder):
 
 
 class PretrainedCodec(seam.Codec):
-    """A codec of the ecosystem, described by what the denoiser must know of it."""
+    """An autoencoder of diffusers, from a folder or a hub id; without a path only described. The key holds the hash of
+    its files, not where they lie."""
 
     kind: ClassVar[str] = "pretrained_codec"
     stride: Count
     channels: Count
-    name: str
+    name: str = ""
+    path: str = ""                                           # a folder, org/name in the hub's cache, or hub:org/name/part
+    network: str = ""                                        # the class that the folder must hold
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_folder(cls, given: Any) -> Any:
+        from fulcrum.encode.pretrained.describe import CODEC_PARTS, completed, fitting_codec
+        return completed(given, CODEC_PARTS, ("stride", "channels", "network"), fitting_codec)
 
     def build(self, ctx: Any) -> Any:
-        raise BadInput(f"the codec '{self.name}' does not travel with Fulcrum, and this version cannot load one yet",
-                       "sizes, keys and parameter counts of this recipe work; to train here use pocket or pocket_pixels")
+        if not self.path:
+            raise BadInput(f"the codec '{self.name}' does not travel with Fulcrum", _give("codec"))
+        from fulcrum.encode.pretrained.codec import load_codec
+        return load_codec(self.path, self.stride, self.channels, self.network)
+
+    def hashes(self) -> dict[str, str]:
+        from fulcrum.encode.pretrained.describe import CODEC_PARTS
+        from fulcrum.encode.pretrained.folder import content_hash, locate
+        return {"pretrained:codec": content_hash(locate(self.path, CODEC_PARTS))} if self.path else {}
+
+    def identity(self) -> dict[str, Any]:
+        sizes = {"stride": self.stride, "channels": self.channels}
+        return sizes if self.path else {**sizes, "name": self.name}
 
 
 class PretrainedText(seam.TextEncoder):
-    """A text encoder of the ecosystem, described by its width."""
+    """A text encoder of transformers with its tokenizer, from a folder or a hub id; without a path only described."""
 
     kind: ClassVar[str] = "pretrained_text"
     width: Count
-    name: str
+    name: str = ""
+    path: str = ""
+    max_tokens: Count = 256                                  # longer prompts are cut, and counted
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_folder(cls, given: Any) -> Any:
+        from fulcrum.encode.pretrained.describe import TEXT_PARTS, completed, fitting_text
+        return completed(given, TEXT_PARTS, ("width",), fitting_text)
 
     def build(self, ctx: Any) -> Any:
-        raise BadInput(f"the text encoder '{self.name}' does not travel with Fulcrum, and this version cannot load one yet",
-                       "sizes, keys and parameter counts of this recipe work; to train here use pocket or pocket_pixels")
+        if not self.path:
+            raise BadInput(f"the text encoder '{self.name}' does not travel with Fulcrum", _give("text"))
+        from fulcrum.encode.pretrained.text import load_text
+        return load_text(self.path, self.width, self.max_tokens)
+
+    def hashes(self) -> dict[str, str]:
+        from fulcrum.encode.pretrained.describe import TEXT_PARTS
+        from fulcrum.encode.pretrained.folder import content_hash, locate, tokenizer_files
+        if not self.path:
+            return {}
+        folder = locate(self.path, TEXT_PARTS)
+        return {"pretrained:text": content_hash(folder, tokenizer_files(folder))}
+
+    def identity(self) -> dict[str, Any]:
+        return {"width": self.width, **({"max_tokens": self.max_tokens} if self.path else {"name": self.name})}
+
+
+class PretrainedTeacher(seam.Teacher):
+    """A vision network of transformers, from a folder or a hub id: DINOv2, DINOv3, CLIP."""
+
+    kind: ClassVar[str] = "pretrained_teacher"
+    patch: Count                                             # pictures are resized so that its tokens cover this much
+    width: Count
+    path: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_folder(cls, given: Any) -> Any:
+        from fulcrum.encode.pretrained.describe import TEACHER_PARTS, completed, fitting_teacher
+        return completed(given, TEACHER_PARTS, ("width", "patch"), fitting_teacher)
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.encode.pretrained.teacher import load_teacher
+        return load_teacher(self.path, self.width, self.patch)
+
+    def hashes(self) -> dict[str, str]:
+        from fulcrum.encode.pretrained.describe import TEACHER_PARTS
+        from fulcrum.encode.pretrained.folder import content_hash, locate
+        return {f"pretrained:teacher:{self.name}": content_hash(locate(self.path, TEACHER_PARTS))}
+
+    def identity(self) -> dict[str, Any]:
+        return {"name": self.name, "patch": self.patch, "width": self.width}
+
+
+def _give(slot: str) -> str:
+    return (f"give its folder: --set encode.{slot}.path=FOLDER (what save_pretrained writes), or hub:org/name to ask the "
+            f"hub\n  this recipe needs both, encode.codec.path and encode.text.path, unless it trains on pixels; "
+            f"to train with embedded parts use pocket or pocket_pixels")
 
 
 class WorldTeacher(seam.Teacher):
@@ -128,4 +202,4 @@ class WorldTeacher(seam.Teacher):
         return {f"asset:{self.asset}": asset_hash(self.asset)}
 
 
-FILLERS = (KL, TunedKL, Pixels, WorldText, PretrainedCodec, PretrainedText, WorldTeacher)
+FILLERS = (KL, TunedKL, Pixels, WorldText, PretrainedCodec, PretrainedText, WorldTeacher, PretrainedTeacher)

@@ -17,7 +17,8 @@ from fulcrum.train.fillers import Fresh, NoAverage
 def prx_256() -> RunSpec:
     return RunSpec(
         data=Data(source=World(domain="synthetic", count=1_000_000), caption=OneStyle(style="long"), size=256),
-        encode=Encode(codec=PretrainedCodec(name="FLUX.1 AutoencoderKL", stride=8, channels=16),
+        encode=Encode(codec=PretrainedCodec(name="FLUX.1 AutoencoderKL", stride=8, channels=16,
+                                            network="AutoencoderKL"),
                       text=PretrainedText(name="T5Gemma 2B-2B UL2 encoder", width=2304)),
         flow=Flow(time=LogitNormal(), predict=Velocity(), weight=EvenWeight()),
         model=Model(width=1792, depth=16, heads=28, patch=2, route=Dense(), condition=NoCondition()),

@@ -100,9 +100,10 @@ def during(run: RunSpec, start: float, end: float, path: str, value: Any) -> Run
 
 
 def diff(before: RunSpec, after: RunSpec) -> list[Change]:
-    """Every path whose value differs; a filler of another kind is one change."""
+    """Every path whose value differs; a filler of another kind is one change, told with its settings."""
     old, new = _leaves(before), _leaves(after)
-    return [Change(path, old.get(path), new.get(path)) for path in sorted(old.keys() | new.keys())
+    old_whole, new_whole = _leaves(before, whole=True), _leaves(after, whole=True)
+    return [Change(path, old_whole.get(path), new_whole.get(path)) for path in sorted(old.keys() | new.keys())
             if _outermost(path, old, new) and old.get(path) != new.get(path)]
 
 
@@ -118,21 +119,21 @@ def _outermost(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> boo
     return True
 
 
-def _leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """Path -> plain leaf. A filler appears at its own path as its kind, and its settings below it."""
+def _leaves(value: Any, path: str = "", whole: bool = False) -> dict[str, Any]:
+    """Path -> plain leaf. A filler appears at its own path as its kind (or `whole`), and its settings below it."""
     found: dict[str, Any] = {}
     if isinstance(value, Record):
         if isinstance(value, Filler):
-            found[path] = value.kind
+            found[path] = str(value) if whole else value.kind
         for name in type(value).model_fields:
-            found |= _leaves(getattr(value, name), f"{path}.{name}" if path else name)
+            found |= _leaves(getattr(value, name), f"{path}.{name}" if path else name, whole)
         return found
     if isinstance(value, tuple) and value and all(hasattr(item, "name") for item in value):
         for item in value:
             if isinstance(item, During):
                 found[f"{path}.{item.name.replace('.', '·')}"] = tree(item.value)
             else:
-                found |= _leaves(item, f"{path}.{item.name}")
+                found |= _leaves(item, f"{path}.{item.name}", whole)
         return found
     return {path: tree(value)} if value != () else {}
 
@@ -166,5 +167,5 @@ def key(run: RunSpec, seed: int, user_files: Mapping[str, str] | None = None) ->
     reads: dict[str, str] = {}
     for filler in run.fillers():
         reads |= filler.hashes()
-    return digest({"run": run.plain(), "seed": seed, "science": SCIENCE, "reads": reads,
+    return digest({"run": tree(run, identity=True), "seed": seed, "science": SCIENCE, "reads": reads,
                    "user_files": dict(user_files or {})})[:16]

@@ -256,7 +256,7 @@ def _setting(run: RunSpec, setting: str, catalogue: Catalogue) -> tuple[str, Any
 def _word(text: str) -> str:
     """The value of a slot that takes a word: quoted, or as it stands, so that a path needs no quotes."""
     try:
-        value = ast.literal_eval(text.strip())
+        value = ast.literal_eval(text.strip()) if len(text) <= LONGEST else None
     except UNREADABLE:
         value = None
     return value if isinstance(value, str) else text.strip()

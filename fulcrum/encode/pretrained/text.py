@@ -1,0 +1,155 @@
+"""A pretrained text encoder with its own tokenizer: prompts to the last hidden states, padding masked.
+
+B prompts, L tokens of the longest, E width
+"""
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fulcrum.encode.pretrained.describe import TEXT_PARTS, fitting_text, text_facts
+from fulcrum.encode.pretrained.folder import (
+    config_of,
+    content_hash,
+    licence_of,
+    locate,
+    tokenizer_files,
+    tokenizer_of,
+)
+from fulcrum.encode.pretrained.load import _quiet, read
+from fulcrum.spec.errors import BadInput
+
+ROWS = 32                                                    # prompts of a pass
+UNBOUNDED = 1_000_000                                        # tokenizers say "very large" when they have no limit
+
+
+class PretrainedText(nn.Module):
+    """`encode` of one of transformers' text encoders, frozen, in fp32. Longer prompts are cut, counted in `cut`."""
+
+    def __init__(self, network: nn.Module, tokenizer: Any, name: str, width: int, longest: int,
+                 facts: dict[str, Any]) -> None:
+        super().__init__()
+        self.network, self.tokenizer, self.name = network, tokenizer, name
+        self.width, self.longest = width, longest
+        self.config = {"network": name, "width": width, "longest": longest, **facts}
+        self.cut = 0                                         # prompts that were longer than `longest`
+        self.card: dict[str, Any] = {}
+        self.told: list[str] = []
+
+    @torch.no_grad()
+    def encode(self, prompts: Sequence[str], length: int | None = None) -> tuple[Tensor, Tensor]:
+        """emb (B, L, E) float32, zero where padded, and mask (B, L) bool, true = keep; padding stands on the right.
+
+        An empty prompt may have no token at all (Qwen): then its row is masked throughout.
+        """
+        if isinstance(prompts, str):
+            raise TypeError("expected a list of prompts, found one string; pass [prompt]")
+        rows = self._ids(list(prompts))
+        wanted = max([1, *map(len, rows)])
+        if length is not None and wanted > length:
+            raise ValueError(f"asked to pad to {length} tokens, but a prompt has {wanted}; pass length >= {wanted}")
+        wanted = length or wanted
+        emb = torch.zeros(len(rows), wanted, self.width)
+        mask = torch.zeros(len(rows), wanted, dtype=torch.bool)
+        for first in range(0, len(rows), ROWS):
+            some = [first + i for i, row in enumerate(rows[first:first + ROWS]) if row]
+            if some:
+                self._pass([rows[i] for i in some], some, emb, mask)
+        return emb, mask
+
+    def _pass(self, ids: list[list[int]], places: list[int], emb: Tensor, mask: Tensor) -> None:
+        device = next(self.network.parameters()).device
+        longest = max(map(len, ids))
+        keep = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in ids])        # (b, l)
+        padded = torch.tensor([row + [self.tokenizer.pad_token_id] * (longest - len(row)) for row in ids])
+        states = self.network(input_ids=padded.to(device), attention_mask=keep.to(device)).last_hidden_state
+        kept = keep.bool()
+        emb[places, :longest] = states.float().to(emb.device) * kept[..., None]
+        mask[places, :longest] = kept
+
+    def _ids(self, prompts: list[str]) -> list[list[int]]:
+        """Token ids with the tokenizer's own special tokens; what is too long is cut and counted, never in silence."""
+        whole = self.tokenizer(prompts, truncation=False, padding=False, verbose=False)["input_ids"] if prompts else []
+        over = [i for i, row in enumerate(whole) if len(row) > self.longest]
+        if over:
+            if not self.cut:
+                warnings.warn(f"prompts of more than {self.longest} tokens are cut, such as {prompts[over[0]][:60]!r}... "
+                              f"with {len(whole[over[0]])}", stacklevel=3)
+            self.cut += len(over)
+            short = self.tokenizer([prompts[i] for i in over], truncation=True, max_length=self.longest, padding=False,
+                                   verbose=False)["input_ids"]
+            for i, row in zip(over, short, strict=True):
+                whole[i] = row
+        return whole                                         # type: ignore[no-any-return]
+
+
+def load_text(path: str, width: int, max_tokens: int) -> PretrainedText:
+    """The text encoder in a folder with the tokenizer beside it, checked against what the run says of it."""
+    folder = locate(path, TEXT_PARTS)
+    facts = text_facts(folder)
+    fitting_text(folder, width)
+    tokenizer = _tokenizer(tokenizer_of(folder))
+    bounds = [max_tokens, facts.longest, tokenizer.model_max_length if tokenizer.model_max_length < UNBOUNDED else None]
+    longest = min(bound for bound in bounds if bound)
+    named = (config_of(folder).get("architectures") or [facts.network])[0]
+    more: dict[str, Any] = {}
+    if facts.network == "T5GemmaEncoderModel":
+        more = {"is_encoder_decoder": False}
+    elif facts.network == "T5GemmaEncoder":
+        more = {"config": _encoder_config(folder)}
+    network = read("transformers", facts.network, folder, half=named != facts.network, **more)
+    text = PretrainedText(network, tokenizer, facts.network, width, longest,
+                          {"files": content_hash(folder, tokenizer_files(folder), fresh=True)}).eval()
+    text.card = _card(text, folder)
+    text.told = [f"text encoder {text.name}: width {width}, at most {longest} tokens, "
+                 f"deviation {text.card['deviation']:.2f}"]
+    return text
+
+
+def _encoder_config(folder: Path) -> Any:
+    """The encoder's own configuration: pipelines keep that of the whole T5Gemma beside the encoder half."""
+    from transformers import T5GemmaConfig
+    from transformers.models.t5gemma.configuration_t5gemma import T5GemmaModuleConfig
+    if "encoder" in config_of(folder):
+        return T5GemmaConfig.from_pretrained(str(folder), local_files_only=True).encoder
+    return T5GemmaModuleConfig.from_pretrained(str(folder), local_files_only=True)
+
+
+def _tokenizer(place: Path) -> Any:
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise BadInput("a pretrained text encoder needs transformers", "pip install 'fulcrum-lab[diffusers]'") from None
+    with _quiet("transformers"):
+        try:
+            made = AutoTokenizer.from_pretrained(str(place), local_files_only=True)
+        except Exception as error:                           # many kinds, down to a missing sentencepiece
+            raise BadInput(f"the tokenizer in {place} cannot be read: {type(error).__name__}: {str(error)[:300]}",
+                           "expected what a tokenizer's save_pretrained writes") from error
+    if made.pad_token_id is None:
+        made.pad_token = made.eos_token or made.unk_token    # masked everywhere: any known token will do
+    if made.pad_token_id is None:
+        raise BadInput(f"the tokenizer in {place} has neither padding nor an end token", "add a pad_token to it")
+    return made
+
+
+def _card(text: PretrainedText, folder: Path) -> dict[str, Any]:
+    """The facts that travel with it, and the self-check: shape, finite, other words give other states."""
+    emb, mask = text.encode(["a red circle", "a blue square and a green ring"])
+    vocabulary = int(text.network.get_input_embeddings().weight.shape[0])        # type: ignore[operator]
+    if len(text.tokenizer) > vocabulary:
+        raise BadInput(f"the tokenizer beside {folder} has {len(text.tokenizer)} words, the encoder {vocabulary}",
+                       "they belong to two models")
+    real, ends = emb[mask], emb[[0, 1], mask.sum(1) - 1]
+    if emb.shape[-1] != text.width or not bool(real.isfinite().all()) or torch.equal(ends[0], ends[1]):
+        raise BadInput(f"{folder}: two prompts gave embeddings {tuple(emb.shape)}, expected finite and different ones of "
+                       f"width {text.width}",
+                       "the folder is not what its config says")
+    return {"network": text.name, "width": text.width, "longest": text.longest, "licence": licence_of(folder),
+            "preprocessing": "the folder's tokenizer; no cleaning of the text", "states": "last hidden states",
+            "deviation": round(float(real.std()), 4), "empty_tokens": int(text.encode([""])[1].sum())}
