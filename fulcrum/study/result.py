@@ -110,7 +110,8 @@ def assemble_result(plan: Plan, arms: Sequence[Arm], cells: Sequence[Cell], out:
         "made": {"version": _version(), "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
                  "command": command, "machine": f"{platform.system()} {platform.machine()}", "seconds": seconds},
         "metrics": [_metric(name, base) for name in _order(plan)],
-        "arms": [_arm(arm, cells, found.get(arm.name, {}), board, (costs or {}).get(arm.name), out) for arm in arms],
+        "arms": [_arm(arm, cells, found.get(arm.name, {}), board, (costs or {}).get(arm.name), out,
+                      apart=other_loss(arm, arms[0])) for arm in arms],
         "effects": [finding.row() for finding in rows],
         "noise": [{"metric": floor.metric, "mean": floor.mean, "sd": floor.sd, "cv": floor.cv, "n": floor.n}
                   for floor in floors],
@@ -136,7 +137,7 @@ def _metric(name: str, base: Mapping[int, Any]) -> dict[str, Any]:
 
 
 def _arm(arm: Arm, cells: Sequence[Cell], found: Mapping[int, Any], board: Board | None, cost: Cost | None,
-         out: Path) -> dict[str, Any]:
+         out: Path, apart: bool) -> dict[str, Any]:
     own = [cell for cell in cells if cell.arm == arm.name]
     return {
         "name": arm.name, "phrase": str(arm.phrase), "label": label(arm),
@@ -146,7 +147,7 @@ def _arm(arm: Arm, cells: Sequence[Cell], found: Mapping[int, Any], board: Board
                  "parameters_ratio": cost.parameters_ratio} if cost else {},
         "claims": [claim.model_dump(include={"metric", "change", "scope", "source", "note"})
                    for lever in arm.levers for claim in lever.card.claims],
-        "cells": [_cell(cell, found.get(cell.seed), board, out) for cell in own]}
+        "cells": [_cell(cell, found.get(cell.seed), board, out, apart) for cell in own]}
 
 
 def label(arm: Arm) -> str:
@@ -154,12 +155,15 @@ def label(arm: Arm) -> str:
     return arm.name.replace("_", " ").capitalize() if arm.changes else "the baseline"
 
 
-def _cell(cell: Cell, found: Mapping[str, Any] | None, board: Board | None, out: Path) -> dict[str, Any]:
+def _cell(cell: Cell, found: Mapping[str, Any] | None, board: Board | None, out: Path,
+          apart: bool) -> dict[str, Any]:
+    """What the report shows of a cell; a loss of another kind is `apart` and not put beside the baseline's."""
     state = "done" if found else (board.state.get(cell.key, "waiting") if board else "waiting")
-    curve = _lines(out / cell.key / "curve.jsonl")
+    curve = [] if apart else _lines(out / cell.key / "curve.jsonl")
     return {
         "seed": cell.seed, "key": cell.key, "state": state, "images": found["result"]["images"] if found else 0,
-        "final": {name: value["value"] for name, value in found["metrics"].items()} if found else {},
+        "final": {name: value["value"] for name, value in found["metrics"].items()
+                  if not (apart and name == "validation_loss")} if found else {},
         "curve": [{"images": line["images"], "seconds": line["seconds"],
                    "values": {"validation_loss": line["validation_loss"]}} for line in curve],
         "loss": [{"images": line["images"], "loss": line["loss"]} for line in _lines(out / cell.key / "record.jsonl")]}
