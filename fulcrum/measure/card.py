@@ -4,7 +4,7 @@ No torch in here: the study and the report read cards too.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -22,6 +22,7 @@ class Metric(NamedTuple):
     unit: str
     better: Better
     explain: str
+    sees: Mapping[str, str] = {}  # probe: "worse", "better" or "stays", declared before anyone looks
 
 
 METRICS: dict[str, Metric] = {
