@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Literal
 from fulcrum.encode.fillers import WorldTeacher
 from fulcrum.levers.base import Card, Cost, Lever
 from fulcrum.loss.fillers import Alignment
-from fulcrum.model.cost import parameters, training_flops
+from fulcrum.model.cost import step_memory, training_flops
+from fulcrum.model.parameters import parameters
+from fulcrum.optim.memory import bytes_per_parameter
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Fraction, Positive
 from fulcrum.spec.run import RunSpec
@@ -43,12 +45,13 @@ class IRepa(Lever):
         return self.term().problem(run)
 
     def cost(self, run: RunSpec) -> Cost:
-        edited = self.edit(run)
-        return Cost(flops=1 + self.term().flops(edited) / training_flops(run),
-                    parameters=1 + self.term().parameters(edited) / parameters(run))
+        edited, term = self.edit(run), self.term()
+        bytes_more = term.parameters(edited) * bytes_per_parameter(run) + 4 * run.budget.batch * term.numbers(edited)
+        return Cost(flops=1 + term.flops(edited) / training_flops(run), memory=1 + bytes_more / step_memory(run),
+                    parameters=1 + term.parameters(edited) / parameters(run))
 
     def witness(self, built: Any) -> bool:
         if "alignment" not in built.weights(0):
             return False
-        term, tokens = built.step.terms["alignment"], built.feed.at(0)[0].teacher[self.teacher]
-        return term.normalise and any(p.ndim == 4 for p in term.parameters()) and tokens.shape[1] == built.run.tokens
+        term, tokens = built.step.terms["alignment"], built.feed.at(0)[0].teacher[self.teacher].shape[1]
+        return term.normalise and any(p.ndim == 4 for p in term.parameters()) and tokens == built.phases[0].run.tokens

@@ -13,6 +13,7 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 
 PATCH = 4                                                    # px per token of the embedded teacher, as in encode.teacher
+SAVED = 102                                                  # numbers per pixel that its backward reads, as counted
 
 
 class FlowMatching(seam.Term):
@@ -104,13 +105,21 @@ class Alignment(seam.Term):
         return spent / images
 
     def _flops(self, run: RunSpec) -> float:
-        width, out, route = run.model.width, self._width(run), run.model.route
-        if self.projector == "conv":
-            return TRAINING * 2.0 * run.tokens * 9 * width * out
+        width, out = run.model.width, self._width(run)
+        return TRAINING * 2.0 * self._tokens(run) * width * (9 * out if self.projector == "conv" else 2 * width + out)
+
+    def numbers(self, run: RunSpec) -> float:
+        """That the backward of one image reads, where the term sees most tokens; counted in an eager pass."""
+        widths = 1 if self.projector == "conv" else 5
+        return max(self._tokens(phase.run) * (widths * run.model.width + 2 * self._width(phase.run))
+                   for phase in phases(run) if self in phase.run.terms)
+
+    def _tokens(self, run: RunSpec) -> int:
+        """That the projector computes: those of its block, or the whole grid of a convolution."""
+        route = run.model.route
         start, end = route.bounds(run.model.depth)           # type: ignore[attr-defined]
-        routed = start <= self.tap(run.model.depth) <= end
-        tokens = route.kept(run.tokens) if routed else run.tokens                # type: ignore[attr-defined]
-        return TRAINING * 2.0 * tokens * width * (2 * width + out)
+        routed = self.projector == "mlp" and start <= self.tap(run.model.depth) <= end
+        return route.kept(run.tokens) if routed else run.tokens          # type: ignore[attr-defined, no-any-return]
 
     def _width(self, run: RunSpec) -> int:
         teacher = self.found(run)
@@ -156,6 +165,10 @@ class Perceptual(seam.Term):
         """Of one image, on average over the budget: the network on both pictures, and back to the predicted one."""
         return sum((phase.end - phase.start) * 3 * self.forward_flops(phase.run.data.size) for phase in phases(run)
                    if self in phase.run.terms) / run.budget.images
+
+    def numbers(self, run: RunSpec) -> float:
+        """That the backward of one image reads."""
+        return max(SAVED * phase.run.data.size**2 for phase in phases(run) if self in phase.run.terms)
 
     def forward_flops(self, size: int) -> float:
         """Convolutions of the network on one picture, up to where the term reads it."""

@@ -73,6 +73,8 @@ class Feed:
     def _network(self, name: str, filler: Any) -> Any:
         if name not in self.networks:
             self.networks[name] = filler.build(None)
+            for line in getattr(self.networks[name], "told", ()) if self.say else ():
+                self.say(line)                               # what a pretrained part found out about itself
         return self.networks[name]
 
     def _phase(self, position: int) -> Ready:

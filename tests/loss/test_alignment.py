@@ -30,6 +30,20 @@ def view(tokens, y):
     return View(Batch(y), None, None, None, None, {2: tokens})
 
 
+def saved(function, parameters):
+    """Numbers that the backward keeps, parameters left out; each memory counts once."""
+    sizes = {}
+
+    def pack(tensor):
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes() // 4
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        kept = function()                                    # noqa: F841 - alive, so that no memory is used twice
+    own = {p.untyped_storage().data_ptr() for p in parameters}
+    return sum(size for place, size in sizes.items() if place not in own)
+
+
 def term(projector, normalise=False):
     made = AlignmentTerm(2, "world", projector(WIDTH, TEACHER), normalise)
     initialise(made, seed=0)
@@ -176,3 +190,4 @@ def test_flops_and_parameters_are_those_of_the_projector(tiny, projector, route)
     seen = View(Batch(torch.randn(1, 16, 128)), None, None, None, None, {1: tokens})
     spent = counted(lambda: align(seen).sum().backward())
     assert spec.flops(run) == spent
+    assert spec.numbers(run) == pytest.approx(saved(lambda: align(seen), align.parameters()), rel=0.02)
