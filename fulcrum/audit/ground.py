@@ -18,6 +18,7 @@ GROUNDS: dict[str, tuple[str, ...]] = {
     "bf16 storage": ("precision.storage=bf16",),
     "pixels": ("encode.codec=pixels", "model.patch=8", "flow.predict=x"),
     "carried tokens": ("model.route=carry(start=1, end=-2, drop=0.5)",),
+    "fused tokens": ("model.route=drop_and_fuse(start=1, end=-2, drop=0.75, path_drop=0.05)",),
 }
 
 
