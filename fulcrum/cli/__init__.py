@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from fulcrum.cli import auditing, levers, parts, runs, study, training
+from fulcrum.cli import auditing, encoding, levers, parts, runs, study, training
 from fulcrum.spec.errors import FulcrumError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
            "fulcrum study run examples/quick.toml")
 
 training.register(app)
+encoding.register(app)
 study.register(app)
 levers.register(app)
 auditing.register(app)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,9 +20,11 @@ from torch import Tensor, nn
 from fulcrum.data.caption import Chooser
 from fulcrum.data.source import Source
 from fulcrum.encode.codec import Codec, IdentityCodec
+from fulcrum.encode.parts import Arrays
 from fulcrum.encode.pixels import to_unit
 from fulcrum.encode.score import load_scorer
 from fulcrum.encode.store import Store, Writer
+from fulcrum.spec.errors import RunFailed
 
 Say = Callable[[str], None]
 Ids = NDArray[np.integer[Any]]
@@ -94,58 +96,119 @@ class TextCache:
         return emb.mul_(keep[..., None]), keep
 
 
+class Job(NamedTuple):
+    """An entry to be filled: what decides it, and how a chunk of it is made."""
+
+    kind: str
+    facts: dict[str, Any]
+    count: int                                               # samples
+    what: str                                                # in words
+    chunk: Callable[[Ids], Arrays]
+    head: Callable[[], Arrays]                               # what stands once before the chunks
+
+    def numbered(self, say: Say | None = None, part: int = 0, of: int = 1) -> Iterator[tuple[int, Ids]]:
+        """Number and samples of every `of`-th chunk from `part` on; says now and then how far it is."""
+        mine = range(part * CHUNK, self.count, of * CHUNK)
+        begin = told = time.perf_counter()
+        for made, first in enumerate(mine, 1):
+            yield first // CHUNK, np.arange(first, min(first + CHUNK, self.count))
+            now, done = time.perf_counter(), min(first + CHUNK, self.count)
+            if say and (now - told > 2 or made == len(mine)):
+                told = now
+                say(f"encoding {self.what}: {done}/{self.count}, {(now - begin) * (len(mine) - made) / made:.0f} s left"
+                    + (f" (process {part + 1} of {of})" if of > 1 else ""))
+
+
 class Cache:
     """Encodings under one directory, named by source, network, transform and dtype."""
 
     def __init__(self, root: Path) -> None:
         self.store = Store(Path(root))
 
+    def share(self, job: Job, part: int, of: int, say: Say | None = None) -> None:
+        """Make one process's chunks of an entry, for `finished` to put together; chunks that are there are left."""
+        if self.store.has(job.kind, job.facts):
+            return
+        parts = self.store.parts(job.kind, job.facts)
+        try:
+            for number, ids in job.numbered(say, part, of):
+                if not parts.has(number):
+                    parts.put(number, job.chunk(ids))
+        except OSError as error:
+            raise RunFailed(f"cannot write to {parts.folder}: {error.strerror or error}",
+                            "free some space and start the same command again: finished chunks are kept") from error
+
+    def finished(self, job: Job, say: Say | None = None) -> Arrays:
+        """The arrays of an entry; chunks that a killed process left are taken, the others are made."""
+        parts = self.store.parts(job.kind, job.facts)
+
+        def make(writer: Writer) -> None:
+            for name, rows in job.head().items():
+                writer.append(name, rows)
+            for number, ids in job.numbered(say):
+                arrays = parts.get(number)
+                if arrays is None:
+                    arrays = job.chunk(ids)
+                    parts.put(number, arrays)
+                for name, rows in arrays.items():
+                    writer.append(name, rows)
+
+        return self.store.get(job.kind, job.facts, make)
+
     def latents(self, source: Source, codec: Codec, say: Say | None = None) -> RowCache:
         """Latents of every sample (float32); those of a pixel-space codec as bytes, exact and a quarter."""
+        return RowCache(self.finished(self.latents_job(source, codec), say)["rows"])
+
+    def latents_job(self, source: Source, codec: Codec) -> Job:
         exact = isinstance(codec, IdentityCodec)
         facts = {"source": source.fingerprint(), "network": network_hash(codec),  # type: ignore[arg-type]
                  "transform": "pixels in [-1, 1]", "dtype": "uint8" if exact else "float32"}
 
-        def make(writer: Writer) -> None:
-            for ids in _chunks(len(source), "latents", say):
-                images = source.read(ids).images
-                if exact:
-                    writer.append("rows", images)
-                    continue
-                with torch.no_grad():
-                    writer.append("rows", codec.encode(to_unit(torch.from_numpy(images))).float().numpy())
+        def chunk(ids: Ids) -> Arrays:
+            images = source.read(ids).images
+            if exact:
+                return {"rows": images}
+            with torch.no_grad():
+                return {"rows": codec.encode(to_unit(torch.from_numpy(images))).float().numpy()}
 
-        return RowCache(self.store.get("latents", facts, make)["rows"])
+        return Job("latents", facts, len(source), "latents", chunk, dict)
 
     def tokens(self, source: Source, teacher: Any, say: Say | None = None) -> RowCache:
         """A teacher's patch tokens of every sample (float16)."""
+        return RowCache(self.finished(self.tokens_job(source, teacher), say)["rows"])
+
+    def tokens_job(self, source: Source, teacher: Any) -> Job:
         facts = {"source": source.fingerprint(), "network": network_hash(teacher),
                  "transform": "pixels in [-1, 1]", "dtype": "float16"}
 
-        def make(writer: Writer) -> None:
-            for ids in _chunks(len(source), "teacher tokens", say):
-                pixels = to_unit(torch.from_numpy(source.read(ids).images))
-                writer.append("rows", teacher.tokens(pixels).half().numpy())
+        def chunk(ids: Ids) -> Arrays:
+            return {"rows": _half(teacher.tokens(to_unit(torch.from_numpy(source.read(ids).images))), "teacher tokens")}
 
-        return RowCache(self.store.get("teacher", facts, make)["rows"])
+        return Job("teacher", facts, len(source), "teacher tokens", chunk, dict)
 
     def texts(self, source: Source, chooser: Chooser, text: Any, say: Say | None = None) -> TextCache:
         """Embeddings of the prompt that the chooser gives each sample (float16), and of the empty prompt."""
+        arrays = self.finished(self.texts_job(source, chooser, text), say)
+        cut = int(arrays["cut"].sum()) if "cut" in arrays else 0
+        if cut and say:
+            say(f"warning: {cut:,} of {len(source):,} prompts are longer than {text.longest} tokens; what is over is cut")
+        return TextCache(arrays["tokens"], np.cumsum(arrays["lengths"], dtype=np.int64), arrays["empty"])
+
+    def texts_job(self, source: Source, chooser: Chooser, text: Any) -> Job:
         facts = {"source": source.fingerprint(), "network": network_hash(text), "chooser": _chooser_facts(chooser),
-                 "transform": "packed", "dtype": "float16"}
+                 "transform": "packed, with lengths", "dtype": "float16"}
 
-        def make(writer: Writer) -> None:
-            writer.append("empty", text.encode([""])[0][0].half().numpy())
-            last = 0
-            for ids in _chunks(len(source), "texts", say):
-                emb, mask = text.encode(source.prompts(chooser, ids))
-                writer.append("tokens", emb[mask].half().numpy())
-                ends = last + mask.sum(1).cumsum(0).numpy().astype(np.int64)
-                writer.append("ends", ends)
-                last = int(ends[-1])
+        def packed(prompts: list[str]) -> tuple[NDArray[Any], Tensor]:
+            emb, mask = text.encode(prompts)
+            return _half(emb[mask], "text embeddings"), mask
 
-        arrays = self.store.get("texts", facts, make)
-        return TextCache(arrays["tokens"], arrays["ends"], arrays["empty"])
+        def chunk(ids: Ids) -> Arrays:
+            before = getattr(text, "cut", 0)
+            tokens, mask = packed(source.prompts(chooser, ids))
+            return {"tokens": tokens, "lengths": mask.sum(1).numpy().astype(np.int32),
+                    "cut": np.array([getattr(text, "cut", 0) - before], np.int32)}
+
+        return Job("texts", facts, len(source), "texts", chunk, lambda: {"empty": packed([""])[0]})
 
     def scores(self, source: Source, chooser: Chooser, asset: str = "score", say: Say | None = None) -> NDArray[Any]:
         """How well each sample's picture and prompt fit by a shipped scorer: (n,) float32, higher fits better."""
@@ -153,20 +216,17 @@ class Cache:
         facts = {"source": source.fingerprint(), "network": network_hash(scorer), "chooser": _chooser_facts(chooser),
                  "dtype": "float32"}
 
-        def make(writer: Writer) -> None:
-            for ids in _chunks(len(source), "scores", say):
-                images = torch.from_numpy(source.read(ids).images)
-                writer.append("scores", scorer.score(images, source.prompts(chooser, ids)).numpy())
+        def chunk(ids: Ids) -> Arrays:
+            images = torch.from_numpy(source.read(ids).images)
+            return {"scores": scorer.score(images, source.prompts(chooser, ids)).numpy()}
 
-        return self.store.get("scores", facts, make)["scores"]
+        return self.finished(Job("scores", facts, len(source), "scores", chunk, dict), say)["scores"]
 
 
-def _chunks(count: int, what: str, say: Say | None) -> Iterator[NDArray[np.int64]]:
-    """Sample numbers in order, a chunk at a time; says now and then how far it is."""
-    begin = told = time.perf_counter()
-    for first in range(0, count, CHUNK):
-        yield np.arange(first, min(first + CHUNK, count))
-        now, done = time.perf_counter(), min(first + CHUNK, count)
-        if say and (now - told > 2 or done == count):
-            told = now
-            say(f"encoding {what}: {done}/{count}, {(now - begin) * (count - done) / done:.0f} s left")
+def _half(values: Tensor, what: str) -> NDArray[Any]:
+    """As float16, refused where that would overflow."""
+    half = values.half().numpy()
+    if not np.isfinite(half).all():
+        raise RunFailed(f"the {what} do not fit half precision: the largest is {float(values.abs().max()):g}",
+                        "such a network cannot be cached; is its folder whole?")
+    return half

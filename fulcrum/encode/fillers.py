@@ -6,7 +6,7 @@ from pydantic import model_validator
 
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput, FulcrumError
-from fulcrum.spec.record import Count, Fraction
+from fulcrum.spec.record import Count, Fraction, Positive
 
 
 class KL(seam.Codec):
@@ -48,13 +48,14 @@ class TunedKL(KL):
 
     kind: ClassVar[str] = "tuned_kl"
     trained: ClassVar[bool] = True
-    half_life: Fraction = 0.02                               # of the latents' running mean and variance, share of the budget
+    half_life: Fraction = 0.02                               # of the latents' running statistics, share of the budget
+    lr_ratio: Positive = 0.03                                # of the codec's learning rate to the run's
 
     def build(self, ctx: Any) -> Any:
         """The codec as a run begins with it: no gradient, no keyed start; `ctx` says how long the run is."""
         from fulcrum.encode.codec import TunedCodec
         steps = 1.0 if ctx is None else ctx.run.budget.images / ctx.run.budget.batch
-        return TunedCodec.begin(self.asset, keep=0.5 ** (1 / max(self.half_life * steps, 1.0)))
+        return TunedCodec.begin(self.asset, keep=0.5 ** (1 / max(self.half_life * steps, 1.0)), rate=self.lr_ratio)
 
 
 class Pixels(seam.Codec):

@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fulcrum.encode.parts import Parts
 from fulcrum.spec.errors import RunFailed
 
 FORMAT = 1                      # raise it when an encoder's code changes what it computes from the same weights
+PARTS = ".parts"                # beside an entry in the making
 _BLOCK = 1 << 22
 
 
@@ -78,10 +80,22 @@ class Store:
     def get(self, kind: str, facts: Mapping[str, Any], make: Callable[[Writer], None]) -> dict[str, NDArray[Any]]:
         """The entry's arrays, memory-mapped read-only; `make` writes them if nobody has."""
         facts = {"format": FORMAT, "kind": kind, **facts}
-        folder = self.root / f"{kind}-{_digest(facts)[:32]}"
+        folder = self._folder(facts)
         if not folder.is_dir():
             self._write(folder, facts, make)
         return self._read(folder, facts)
+
+    def has(self, kind: str, facts: Mapping[str, Any]) -> bool:
+        """Is the entry there? Nothing is verified."""
+        return self._folder({"format": FORMAT, "kind": kind, **facts}).is_dir()
+
+    def parts(self, kind: str, facts: Mapping[str, Any]) -> Parts:
+        """The chunks of an entry that is not whole yet; they go when it is."""
+        folder = self._folder({"format": FORMAT, "kind": kind, **facts})
+        return Parts(folder.with_name(folder.name + PARTS))
+
+    def _folder(self, facts: Mapping[str, Any]) -> Path:
+        return self.root / f"{facts['kind']}-{_digest(facts)[:32]}"
 
     def _write(self, folder: Path, facts: dict[str, Any], make: Callable[[Writer], None]) -> None:
         try:
@@ -99,6 +113,7 @@ class Store:
                     body = {"facts": facts, "arrays": writer.arrays}
                     (partial / "header.json").write_text(json.dumps({**body, "seal": _digest(body)}, indent=1))
                     partial.rename(folder)
+                    Parts(folder.with_name(folder.name + PARTS)).clear()
                 except BaseException:
                     writer.abandon()
                     shutil.rmtree(partial, ignore_errors=True)

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
+from fulcrum.encode.pretrained.folder import weight_files
 from fulcrum.model.backbone import Backbone
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
@@ -61,19 +63,12 @@ def export(backbone: Backbone, folder: Path) -> Path:
 def load(folder: Path) -> Backbone:
     """A backbone with the sizes and weights of a PRX transformer folder."""
     config = _config(folder / CONFIG)
-    for name, value in FIXED.items():
-        if config.get(name, value) != value:
-            raise BadInput(f"{folder / CONFIG} says {name} = {config[name]}, our denoiser has {value}",
-                           "such a model cannot be read")
     sizes: dict[str, Any] = {ours: config[theirs] for theirs, ours in SLOTS.items() if config.get(theirs) is not None}
     try:
         backbone = Backbone(**(sizes | ({"axes": tuple(sizes["axes"])} if "axes" in sizes else {})))
-        weights = load_file(folder / WEIGHTS)
-    except (OSError, SafetensorError) as error:
-        raise BadInput(f"{folder / WEIGHTS} cannot be read: {error}", "expected safetensors beside config.json") from None
     except ValueError as error:
         raise BadInput(f"{folder / CONFIG}: {error}", "the config was changed by hand") from None
-    own = backbone.state_dict()
+    weights, own = tensors(folder), backbone.state_dict()
     wrong = sorted(name for name in own.keys() | weights.keys()
                    if name not in own or name not in weights or own[name].shape != weights[name].shape)
     if wrong:
@@ -83,6 +78,52 @@ def load(folder: Path) -> Backbone:
     return backbone
 
 
+def tensors(folder: Path) -> dict[str, Tensor]:
+    """Every weight of a folder, from one file or from the shards of an index."""
+    found: dict[str, Tensor] = {}
+    for path in weight_files(folder):
+        try:
+            found |= load_file(path) if path.suffix == ".safetensors" else {}
+        except (OSError, SafetensorError) as error:
+            raise BadInput(f"{path} cannot be read: {error}", "expected safetensors beside config.json") from None
+    return found
+
+
+def require_fit(folder: Path, backbone: Backbone) -> None:
+    """A backbone (it may be on the meta device) can begin with a folder's weights, or the first thing that differs."""
+    config, theirs = _config(folder / CONFIG), _shapes(folder)
+    own = {name: tuple(value.shape) for name, value in backbone.state_dict().items()}
+    for name in sorted(own.keys() | theirs.keys(), key=lambda name: (not (name in own and name in theirs), name)):
+        if own.get(name) != theirs.get(name):
+            raise BadInput(f"'{name}' is {_words(theirs.get(name))} in {folder}, {_words(own.get(name))} in this model",
+                           "give the run the sizes of that model (model.width, depth, heads, patch, the codec's channels, "
+                           "the text's width), or start from another")
+    for word, ours in SLOTS.items():
+        said, has = config.get(word), getattr(backbone, ours)
+        said, has = (tuple(value) if isinstance(value, list) else value for value in (said, has))
+        if said is not None and said != has:
+            raise BadInput(f"{folder / CONFIG} says {word} = {said}, this model has {has}: equal shapes, another meaning",
+                           "give the run the sizes of that model")
+
+
+def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the weights, without reading them."""
+    found = {}
+    for path in weight_files(folder):
+        if path.suffix != ".safetensors":
+            continue
+        try:
+            with safe_open(path, framework="pt") as file:
+                found |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            raise BadInput(f"{path} cannot be read: {error}", "expected safetensors beside config.json") from None
+    return found
+
+
+def _words(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else f"of shape {shape}"
+
+
 def _config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text())
@@ -90,4 +131,7 @@ def _config(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path} cannot be read: {error}", "expected the folder of a PRXTransformer2DModel") from None
     if not isinstance(config, dict) or config.get("_class_name") != "PRXTransformer2DModel":
         raise BadInput(f"{path} does not describe a PRXTransformer2DModel", "other denoisers cannot be read")
+    for name, value in FIXED.items():
+        if config.get(name, value) != value:
+            raise BadInput(f"{path} says {name} = {config[name]}, our denoiser has {value}", "such a model cannot be read")
     return config

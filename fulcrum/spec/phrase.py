@@ -10,6 +10,7 @@ from fulcrum.spec.edit import Change, diff, during, explain, get, inside, put_al
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Filler, Record
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.stage import phases
 
 LONGEST = 2000                                               # characters of a phrase or a value
 UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
@@ -50,7 +51,12 @@ class Staged:
         return run
 
     def needs(self, run: RunSpec) -> str | None:
-        return self.lever.needs(run)
+        """What is missing in the run as it is while the lever is on."""
+        images = run.budget.images
+        on = [phase.run for phase in phases(run) if self.start * images < (phase.start + phase.end) / 2 < self.end * images]
+        if not on:
+            return f"its stage holds no whole batch of {run.budget.batch} images"
+        return next((problem for problem in map(self.lever.needs, on) if problem), None)
 
     def cost(self, run: RunSpec) -> Any:
         """The lever's cost for the share of the budget in which it is on."""

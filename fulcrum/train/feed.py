@@ -5,7 +5,7 @@ from math import isqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.encode.cache import Cache, RowCache
+from fulcrum.encode.cache import Cache, Job, RowCache
 from fulcrum.encode.codec import IdentityCodec
 from fulcrum.encode.encode import Batch, Encoder
 from fulcrum.encode.grid import OnGrid
@@ -53,6 +53,19 @@ class Feed:
     def text(self) -> Any:
         return self._network("text", self.run.encode.text)
 
+    def jobs(self) -> list[Job]:
+        """Every entry of the cache that the run reads, whatever its phase, so that all can be filled beforehand."""
+        found: dict[str, Job] = {}
+        for phase in self.phases:
+            run, ctx = phase.run, _Sized(phase.run, self.cache, self.say)
+            source, chooser = run.data.source.build(ctx), run.data.caption.build(ctx)
+            some = [self.cache.latents_job(source, stored(run, self.codec())),
+                    self.cache.texts_job(source, chooser, self.text())]
+            read = {name for at in range(phase.start, phase.end, run.budget.batch) for name in self._teachers(run, at)}
+            some += [self.cache.tokens_job(source, self._teacher(run, name)) for name in sorted(read)]
+            found |= {f"{job.kind} {job.facts}": job for job in some}
+        return list(found.values())
+
     def _teachers(self, run: RunSpec, position: int) -> list[str]:
         """Teachers that some term reads here; a term that is off costs nothing. A batch is on or off as a whole."""
         images, batch = self.run.budget.images, self.run.budget.batch
@@ -62,13 +75,14 @@ class Feed:
     def _tokens(self, ready: Ready, name: str) -> RowCache:
         """A teacher's tokens of the phase's pictures, on the model's grid: resized once, when they are cached."""
         if name not in ready.teachers:
-            known = {teacher.name: teacher for teacher in ready.run.encode.teachers}
-            if name not in known:
-                raise BadInput(f"a term reads the teacher '{name}', which the run does not have", nearest(name, known))
-            filler = known[name]
-            network = OnGrid(self._network(f"teacher {filler}", filler), isqrt(ready.run.tokens))
-            ready.teachers[name] = self.cache.tokens(ready.encoder.source, network, self.say)
+            ready.teachers[name] = self.cache.tokens(ready.encoder.source, self._teacher(ready.run, name), self.say)
         return ready.teachers[name]
+
+    def _teacher(self, run: RunSpec, name: str) -> OnGrid:
+        known = {teacher.name: teacher for teacher in run.encode.teachers}
+        if name not in known:
+            raise BadInput(f"a term reads the teacher '{name}', which the run does not have", nearest(name, known))
+        return OnGrid(self._network(f"teacher {known[name]}", known[name]), isqrt(run.tokens))
 
     def _network(self, name: str, filler: Any) -> Any:
         if name not in self.networks:

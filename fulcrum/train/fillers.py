@@ -2,6 +2,8 @@
 
 from typing import Any, ClassVar
 
+from pydantic import field_validator
+
 from fulcrum.spec import seam
 from fulcrum.spec.record import Count, Fraction
 
@@ -47,4 +49,29 @@ class Trunk(seam.Start):
         return self
 
 
-FILLERS = (NoAverage, EMA, Fresh, Trunk)
+class DiffusersStart(seam.Start):
+    """The weights of a PRX transformer in diffusers' format, for fine-tuning; the key holds the hash of its files."""
+
+    kind: ClassVar[str] = "diffusers"
+    path: str                                                # a folder, org/name in the hub's cache, or hub:org/name/part
+
+    @field_validator("path")
+    @classmethod
+    def _absolute(cls, path: str) -> str:
+        from fulcrum.encode.pretrained.folder import absolute
+        return absolute(path)
+
+    def build(self, ctx: Any) -> Any:
+        return self
+
+    def hashes(self) -> dict[str, str]:
+        from fulcrum.encode.pretrained.folder import content_hash, locate
+        return {"start": content_hash(locate(self.path, START_PARTS))}
+
+    def identity(self) -> dict[str, Any]:
+        return {}
+
+
+START_PARTS = ("transformer",)                               # what a pipeline's folder calls it
+
+FILLERS = (NoAverage, EMA, Fresh, Trunk, DiffusersStart)

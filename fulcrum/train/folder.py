@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from fulcrum.spec.edit import key as key_of
 from fulcrum.spec.errors import BadInput, RunFailed
+from fulcrum.spec.record import agree, tree
 from fulcrum.spec.run import RunSpec
 
 PATIENCE = 3.0                                               # seconds: the worker of a killed study needs one to notice
@@ -50,9 +51,12 @@ def open_folder(out: Path, run: RunSpec, seed: int, phrase: str, user_files: Map
     about = {"key": key, "seed": seed, "phrase": phrase, "run": run.plain(), "user_files": dict(user_files)}
     if (folder.path / "about.json").exists():
         found = folder.about()
-        if found.get("key") != key or found.get("run") != about["run"] or found.get("seed") != seed:
+        same = agree(found.get("run"), about["run"], tree(run, identity=True))
+        if found.get("key") != key or not same or found.get("seed") != seed:
             raise BadInput(f"{folder.path} holds another run (key {found.get('key')}, seed {found.get('seed')})",
                            "it was renamed or edited by hand: move it away, or choose another --out")
+        if found["run"] != about["run"]:                     # the same bytes at another place: draw with those from now on
+            write_json(folder.path / "about.json", {**found, "run": about["run"]})
         return folder
     if folder.path.exists() and any(folder.path.iterdir()):
         raise BadInput(f"{folder.path} exists and is not the folder of a run", "move it away, or choose another --out")

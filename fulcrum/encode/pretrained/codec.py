@@ -132,7 +132,8 @@ def _card(codec: PretrainedCodec, folder: Path) -> dict[str, Any]:
             "shift": codec.shift.flatten().tolist()[:8], "scale": codec.scale.flatten().tolist()[:8],
             "normalisation": "batch norm's statistics" if codec.fold == 2 else
             "per channel" if config.get("latents_mean") is not None else "one shift and scale",
-            "preprocessing": "pixels in [-1, 1]", "latents": "mean of the posterior" if "KL" in codec.name else "as encoded", "licence": licence_of(folder),
+            "preprocessing": "pixels in [-1, 1]", "licence": licence_of(folder),
+            "latents": "mean of the posterior" if "KL" in codec.name else "as encoded",
             "deviation": round(float(latents.std()), 4), "psnr": round(-10 * log10(max(error, 1e-10)), 2)}
 
 
