@@ -1,0 +1,173 @@
+"""Inception-V3 as FID has it: the 2015 graph up to pool3 in torch, under the names of the known state dict.
+
+It differs from the Inception-V3 that libraries offer for classification: average pools leave padding out of the mean, and
+the last block (Mixed_7c) pools by the maximum. Published layer shapes: arXiv:1512.00567, table 1.
+
+B images, C channels; sides at each stage for the 299 pixels that enter
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+SIDE = 299
+WIDTH = 2048
+
+
+class Conv(nn.Module):
+    """Convolution, batch norm (eps 0.001), ReLU."""
+
+    def __init__(self, inside: int, outside: int, size: int | tuple[int, int], stride: int = 1,
+                 padding: int | tuple[int, int] = 0) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inside, outside, size, stride=stride, padding=padding, bias=False)
+        self.bn = nn.BatchNorm2d(outside, eps=0.001)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.bn(self.conv(x)), inplace=True)
+
+
+def average(x: Tensor) -> Tensor:
+    """3 x 3 mean of what is inside the picture."""
+    return F.avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False)
+
+
+class A(nn.Module):
+    """35 x 35: 1x1, 5x5, double 3x3, pool."""
+
+    def __init__(self, inside: int, pool: int) -> None:
+        super().__init__()
+        self.branch1x1 = Conv(inside, 64, 1)
+        self.branch5x5_1, self.branch5x5_2 = Conv(inside, 48, 1), Conv(48, 64, 5, padding=2)
+        self.branch3x3dbl_1, self.branch3x3dbl_2 = Conv(inside, 64, 1), Conv(64, 96, 3, padding=1)
+        self.branch3x3dbl_3 = Conv(96, 96, 3, padding=1)
+        self.branch_pool = Conv(inside, pool, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        double = self.branch3x3dbl_3(self.branch3x3dbl_2(self.branch3x3dbl_1(x)))
+        return torch.cat([self.branch1x1(x), self.branch5x5_2(self.branch5x5_1(x)), double,
+                          self.branch_pool(average(x))], 1)
+
+
+class B(nn.Module):
+    """35 x 35 -> 17 x 17."""
+
+    def __init__(self, inside: int) -> None:
+        super().__init__()
+        self.branch3x3 = Conv(inside, 384, 3, stride=2)
+        self.branch3x3dbl_1, self.branch3x3dbl_2 = Conv(inside, 64, 1), Conv(64, 96, 3, padding=1)
+        self.branch3x3dbl_3 = Conv(96, 96, 3, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        double = self.branch3x3dbl_3(self.branch3x3dbl_2(self.branch3x3dbl_1(x)))
+        return torch.cat([self.branch3x3(x), double, F.max_pool2d(x, 3, stride=2)], 1)
+
+
+class C(nn.Module):
+    """17 x 17: 7 x 7 as 1 x 7 and 7 x 1."""
+
+    def __init__(self, inside: int, middle: int) -> None:
+        super().__init__()
+        flat: dict[str, tuple[int, int]] = {"size": (1, 7), "padding": (0, 3)}
+        tall: dict[str, tuple[int, int]] = {"size": (7, 1), "padding": (3, 0)}
+        self.branch1x1 = Conv(inside, 192, 1)
+        self.branch7x7_1, self.branch7x7_2, self.branch7x7_3 = (
+            Conv(inside, middle, 1), Conv(middle, middle, **flat), Conv(middle, 192, **tall))
+        self.branch7x7dbl_1, self.branch7x7dbl_2 = Conv(inside, middle, 1), Conv(middle, middle, **tall)
+        self.branch7x7dbl_3, self.branch7x7dbl_4 = Conv(middle, middle, **flat), Conv(middle, middle, **tall)
+        self.branch7x7dbl_5 = Conv(middle, 192, **flat)
+        self.branch_pool = Conv(inside, 192, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        single = self.branch7x7_3(self.branch7x7_2(self.branch7x7_1(x)))
+        double = self.branch7x7dbl_3(self.branch7x7dbl_2(self.branch7x7dbl_1(x)))
+        double = self.branch7x7dbl_5(self.branch7x7dbl_4(double))
+        return torch.cat([self.branch1x1(x), single, double, self.branch_pool(average(x))], 1)
+
+
+class D(nn.Module):
+    """17 x 17 -> 8 x 8."""
+
+    def __init__(self, inside: int) -> None:
+        super().__init__()
+        self.branch3x3_1, self.branch3x3_2 = Conv(inside, 192, 1), Conv(192, 320, 3, stride=2)
+        self.branch7x7x3_1 = Conv(inside, 192, 1)
+        self.branch7x7x3_2, self.branch7x7x3_3 = Conv(192, 192, (1, 7), padding=(0, 3)), Conv(192, 192, (7, 1), padding=(3, 0))
+        self.branch7x7x3_4 = Conv(192, 192, 3, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        deep = self.branch7x7x3_4(self.branch7x7x3_3(self.branch7x7x3_2(self.branch7x7x3_1(x))))
+        return torch.cat([self.branch3x3_2(self.branch3x3_1(x)), deep, F.max_pool2d(x, 3, stride=2)], 1)
+
+
+class E(nn.Module):
+    """8 x 8: 3 x 3 spread over 1 x 3 and 3 x 1. The last one pools by the maximum: FID's graph does, by accident."""
+
+    def __init__(self, inside: int, by_maximum: bool) -> None:
+        super().__init__()
+        self.by_maximum = by_maximum
+        flat, tall = {"padding": (0, 1)}, {"padding": (1, 0)}
+        self.branch1x1 = Conv(inside, 320, 1)
+        self.branch3x3_1 = Conv(inside, 384, 1)
+        self.branch3x3_2a, self.branch3x3_2b = Conv(384, 384, (1, 3), **flat), Conv(384, 384, (3, 1), **tall)
+        self.branch3x3dbl_1, self.branch3x3dbl_2 = Conv(inside, 448, 1), Conv(448, 384, 3, padding=1)
+        self.branch3x3dbl_3a, self.branch3x3dbl_3b = Conv(384, 384, (1, 3), **flat), Conv(384, 384, (3, 1), **tall)
+        self.branch_pool = Conv(inside, 192, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        single = self.branch3x3_1(x)
+        double = self.branch3x3dbl_2(self.branch3x3dbl_1(x))
+        pooled = F.max_pool2d(x, 3, stride=1, padding=1) if self.by_maximum else average(x)
+        return torch.cat([self.branch1x1(x), self.branch3x3_2a(single), self.branch3x3_2b(single),
+                          self.branch3x3dbl_3a(double), self.branch3x3dbl_3b(double), self.branch_pool(pooled)], 1)
+
+
+class Inception(nn.Module):
+    """Pixels that the network expects -> pool3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.Conv2d_1a_3x3 = Conv(3, 32, 3, stride=2)
+        self.Conv2d_2a_3x3, self.Conv2d_2b_3x3 = Conv(32, 32, 3), Conv(32, 64, 3, padding=1)
+        self.Conv2d_3b_1x1, self.Conv2d_4a_3x3 = Conv(64, 80, 1), Conv(80, 192, 3)
+        self.Mixed_5b, self.Mixed_5c, self.Mixed_5d = A(192, 32), A(256, 64), A(288, 64)
+        self.Mixed_6a = B(288)
+        self.Mixed_6b, self.Mixed_6c, self.Mixed_6d, self.Mixed_6e = C(768, 128), C(768, 160), C(768, 160), C(768, 192)
+        self.Mixed_7a = D(768)
+        self.Mixed_7b, self.Mixed_7c = E(1280, by_maximum=False), E(2048, by_maximum=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, 3, 299, 299) about [-1, 1] -> (B, 2048)."""
+        x = self.Conv2d_2b_3x3(self.Conv2d_2a_3x3(self.Conv2d_1a_3x3(x)))  # (B, 64, 147, 147)
+        x = self.Conv2d_4a_3x3(self.Conv2d_3b_1x1(F.max_pool2d(x, 3, stride=2)))  # (B, 192, 71, 71)
+        x = self.Mixed_5d(self.Mixed_5c(self.Mixed_5b(F.max_pool2d(x, 3, stride=2))))  # (B, 288, 35, 35)
+        x = self.Mixed_6e(self.Mixed_6d(self.Mixed_6c(self.Mixed_6b(self.Mixed_6a(x)))))  # (B, 768, 17, 17)
+        x = self.Mixed_7c(self.Mixed_7b(self.Mixed_7a(x)))  # (B, 2048, 8, 8)
+        return x.mean(dim=(2, 3))
+
+
+def resize_like_tensorflow(images: Tensor, side: int = SIDE) -> Tensor:
+    """Bilinear as TensorFlow 1 has it: corner to corner without half-pixel centres, no antialiasing.  (B, 3, side, side)
+
+    Pixel i of the result is read at i * (size / side). FID's numbers were made with it; every other resize gives others.
+    """
+    for axis in (2, 3):
+        size = images.shape[axis]
+        at = torch.arange(side, device=images.device, dtype=torch.float32) * (size / side)
+        low = at.floor().long().clamp_max(size - 1)
+        high, share = (low + 1).clamp_max(size - 1), at - low
+        shape = (-1, 1) if axis == 2 else (-1,)
+        left, right = images.index_select(axis, low), images.index_select(axis, high)
+        images = left + (right - left) * share.reshape(shape)
+    return images
+
+
+def pixels_like_tensorflow(images: Tensor) -> Tensor:
+    """uint8 -> what the 2015 graph reads: resized as bytes, then (x - 128) / 128."""
+    return (resize_like_tensorflow(images.float()) - 128.0) / 128.0
+
+
+def pixels_like_pytorch_fid(images: Tensor) -> Tensor:
+    """uint8 -> what pytorch-fid feeds: [0, 1] resized with half-pixel centres, no antialiasing, then 2 x - 1."""
+    unit = images.float() / 255.0
+    return 2.0 * F.interpolate(unit, size=(SIDE, SIDE), mode="bilinear", align_corners=False) - 1.0
