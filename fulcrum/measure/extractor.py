@@ -45,7 +45,8 @@ class Extractor(NamedTuple):
     def rows(self, images: Tensor) -> Tensor:
         """Features of any number of uint8 pictures of one size, checked, the same for any split.  (B, d)"""
         parts = []
-        for part in images.split(BATCH):
+        for start in range(0, len(images), BATCH):
+            part = images[start : start + BATCH]
             padded = torch.cat([part, part[-1:].expand(BATCH - len(part), *part.shape[1:])])
             parts.append(feature_rows(padded, self.features)[: len(part)])
         rows = torch.cat(parts)
@@ -96,7 +97,7 @@ def load_inception(path: Path) -> tuple[nn.Module, str]:
     from fulcrum.measure.inception import Inception
     if not path.is_file():
         raise BadInput(f"there are no Inception weights at {path}",
-                       "expected pt_inception-2015-12-05 as .safetensors or .pth; no registry carries it, so bring it along")
+                       "bring pt_inception-2015-12-05 along, as .safetensors or .pth: no registry carries it")
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file

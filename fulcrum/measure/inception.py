@@ -15,11 +15,12 @@ WIDTH = 2048
 
 
 class Conv(nn.Module):
-    """Convolution, batch norm (eps 0.001), ReLU."""
+    """Convolution, batch norm (eps 0.001), ReLU; `same` keeps the side."""
 
-    def __init__(self, inside: int, outside: int, size: int | tuple[int, int], stride: int = 1,
-                 padding: int | tuple[int, int] = 0) -> None:
+    def __init__(self, inside: int, outside: int, tall: int, wide: int = 0, stride: int = 1, same: bool = False) -> None:
         super().__init__()
+        size = (tall, wide or tall)
+        padding = (size[0] // 2, size[1] // 2) if same else (0, 0)
         self.conv = nn.Conv2d(inside, outside, size, stride=stride, padding=padding, bias=False)
         self.bn = nn.BatchNorm2d(outside, eps=0.001)
 
@@ -38,9 +39,9 @@ class A(nn.Module):
     def __init__(self, inside: int, pool: int) -> None:
         super().__init__()
         self.branch1x1 = Conv(inside, 64, 1)
-        self.branch5x5_1, self.branch5x5_2 = Conv(inside, 48, 1), Conv(48, 64, 5, padding=2)
-        self.branch3x3dbl_1, self.branch3x3dbl_2 = Conv(inside, 64, 1), Conv(64, 96, 3, padding=1)
-        self.branch3x3dbl_3 = Conv(96, 96, 3, padding=1)
+        self.branch5x5_1, self.branch5x5_2 = Conv(inside, 48, 1), Conv(48, 64, 5, same=True)
+        self.branch3x3dbl_1, self.branch3x3dbl_2 = Conv(inside, 64, 1), Conv(64, 96, 3, same=True)
+        self.branch3x3dbl_3 = Conv(96, 96, 3, same=True)
         self.branch_pool = Conv(inside, pool, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -55,7 +56,7 @@ class B(nn.Module):
     def __init__(self, inside: int) -> None:
         super().__init__()
         self.branch3x3 = Conv(inside, 384, 3, stride=2)
-        self.branch3x3dbl_1, self.branch3x3dbl_2 = Conv(inside, 64, 1), Conv(64, 96, 3, padding=1)
+        self.branch3x3dbl_1, self.branch3x3dbl_2 = Conv(inside, 64, 1), Conv(64, 96, 3, same=True)
         self.branch3x3dbl_3 = Conv(96, 96, 3, stride=2)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -68,14 +69,12 @@ class C(nn.Module):
 
     def __init__(self, inside: int, middle: int) -> None:
         super().__init__()
-        flat: dict[str, tuple[int, int]] = {"size": (1, 7), "padding": (0, 3)}
-        tall: dict[str, tuple[int, int]] = {"size": (7, 1), "padding": (3, 0)}
         self.branch1x1 = Conv(inside, 192, 1)
         self.branch7x7_1, self.branch7x7_2, self.branch7x7_3 = (
-            Conv(inside, middle, 1), Conv(middle, middle, **flat), Conv(middle, 192, **tall))
-        self.branch7x7dbl_1, self.branch7x7dbl_2 = Conv(inside, middle, 1), Conv(middle, middle, **tall)
-        self.branch7x7dbl_3, self.branch7x7dbl_4 = Conv(middle, middle, **flat), Conv(middle, middle, **tall)
-        self.branch7x7dbl_5 = Conv(middle, 192, **flat)
+            Conv(inside, middle, 1), Conv(middle, middle, 1, 7, same=True), Conv(middle, 192, 7, 1, same=True))
+        self.branch7x7dbl_1, self.branch7x7dbl_2 = Conv(inside, middle, 1), Conv(middle, middle, 7, 1, same=True)
+        self.branch7x7dbl_3, self.branch7x7dbl_4 = Conv(middle, middle, 1, 7, same=True), Conv(middle, middle, 7, 1, same=True)
+        self.branch7x7dbl_5 = Conv(middle, 192, 1, 7, same=True)
         self.branch_pool = Conv(inside, 192, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -92,7 +91,7 @@ class D(nn.Module):
         super().__init__()
         self.branch3x3_1, self.branch3x3_2 = Conv(inside, 192, 1), Conv(192, 320, 3, stride=2)
         self.branch7x7x3_1 = Conv(inside, 192, 1)
-        self.branch7x7x3_2, self.branch7x7x3_3 = Conv(192, 192, (1, 7), padding=(0, 3)), Conv(192, 192, (7, 1), padding=(3, 0))
+        self.branch7x7x3_2, self.branch7x7x3_3 = Conv(192, 192, 1, 7, same=True), Conv(192, 192, 7, 1, same=True)
         self.branch7x7x3_4 = Conv(192, 192, 3, stride=2)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -106,12 +105,11 @@ class E(nn.Module):
     def __init__(self, inside: int, by_maximum: bool) -> None:
         super().__init__()
         self.by_maximum = by_maximum
-        flat, tall = {"padding": (0, 1)}, {"padding": (1, 0)}
         self.branch1x1 = Conv(inside, 320, 1)
         self.branch3x3_1 = Conv(inside, 384, 1)
-        self.branch3x3_2a, self.branch3x3_2b = Conv(384, 384, (1, 3), **flat), Conv(384, 384, (3, 1), **tall)
-        self.branch3x3dbl_1, self.branch3x3dbl_2 = Conv(inside, 448, 1), Conv(448, 384, 3, padding=1)
-        self.branch3x3dbl_3a, self.branch3x3dbl_3b = Conv(384, 384, (1, 3), **flat), Conv(384, 384, (3, 1), **tall)
+        self.branch3x3_2a, self.branch3x3_2b = Conv(384, 384, 1, 3, same=True), Conv(384, 384, 3, 1, same=True)
+        self.branch3x3dbl_1, self.branch3x3dbl_2 = Conv(inside, 448, 1), Conv(448, 384, 3, same=True)
+        self.branch3x3dbl_3a, self.branch3x3dbl_3b = Conv(384, 384, 1, 3, same=True), Conv(384, 384, 3, 1, same=True)
         self.branch_pool = Conv(inside, 192, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -128,7 +126,7 @@ class Inception(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.Conv2d_1a_3x3 = Conv(3, 32, 3, stride=2)
-        self.Conv2d_2a_3x3, self.Conv2d_2b_3x3 = Conv(32, 32, 3), Conv(32, 64, 3, padding=1)
+        self.Conv2d_2a_3x3, self.Conv2d_2b_3x3 = Conv(32, 32, 3), Conv(32, 64, 3, same=True)
         self.Conv2d_3b_1x1, self.Conv2d_4a_3x3 = Conv(64, 80, 1), Conv(80, 192, 3)
         self.Mixed_5b, self.Mixed_5c, self.Mixed_5d = A(192, 32), A(256, 64), A(288, 64)
         self.Mixed_6a = B(288)

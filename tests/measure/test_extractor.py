@@ -80,8 +80,8 @@ def test_inception_has_the_known_state_dict(inception) -> None:
     known = {"Conv2d_4a_3x3.conv.weight": (192, 80, 3, 3), "Mixed_5b.branch5x5_2.conv.weight": (64, 48, 5, 5),
              "Mixed_5d.branch_pool.conv.weight": (64, 288, 1, 1), "Mixed_6a.branch3x3.conv.weight": (384, 288, 3, 3),
              "Mixed_6c.branch7x7dbl_4.conv.weight": (160, 160, 7, 1), "Mixed_6e.branch7x7_2.conv.weight": (192, 192, 1, 7),
-             "Mixed_7a.branch7x7x3_4.conv.weight": (192, 192, 3, 3), "Mixed_7c.branch3x3dbl_3b.conv.weight": (384, 384, 3, 1),
-             "Mixed_7b.branch_pool.conv.weight": (192, 1280, 1, 1)}
+             "Mixed_7a.branch7x7x3_4.conv.weight": (192, 192, 3, 3),
+             "Mixed_7c.branch3x3dbl_3b.conv.weight": (384, 384, 3, 1), "Mixed_7b.branch_pool.conv.weight": (192, 1280, 1, 1)}
     assert {name: tuple(state[name].shape) for name in known} == known
     assert all(module.eps == 0.001 for module in inception.modules() if isinstance(module, nn.BatchNorm2d))
 
@@ -198,7 +198,8 @@ def test_features_do_not_depend_on_neighbours(clip_folder) -> None:
 
 
 def test_refusals(clip_folder, dino_folder, tmp_path) -> None:
-    for text, says in (("inceptoin=x", "did you mean: inception"), ("clip", "needs its weights"), ("embedded=x", "not read"),
+    for text, says in (("inceptoin=x", "did you mean: inception"), ("clip", "needs its weights"),
+                       ("embedded=x", "not read"),
                        (f"clip={dino_folder}", "expected 'clip'"), (f"dino={clip_folder}", "expected 'dinov2'"),
                        (f"dino={tmp_path}", "config.json"), ("clip=no/such/place", "nor complete in the hub's cache")):
         with pytest.raises(BadInput) as error:
