@@ -1,6 +1,6 @@
 """What alignment adds to a training step: the recipe against the recipe with a lever, interleaved in one process.
 
-    python bench/repa.py [--recipe pocket] [--lever repa] [--rounds 40] [--steps 3] [--threads 1] [--cache DIR] [--json]
+    python bench/repa.py [--recipe pocket] [--lever repa] [--rounds 80] [--steps 1] [--threads 1] [--cache DIR] [--json]
 
 Eager steps, forward to optimizer, reading the batch and the cached teacher tokens included. Arms take turns within every
 round, in alternating order; the first round warms up and is not counted. The ratio is the median over rounds of lever over
@@ -75,8 +75,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="pocket")
     parser.add_argument("--lever", default="repa")
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--steps", type=int, default=3, help="per round and arm")
+    parser.add_argument("--rounds", type=int, default=80)
+    parser.add_argument("--steps", type=int, default=1, help="per round and arm")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--images", type=int, default=2048, help="distinct pictures to encode")
     parser.add_argument("--cache", type=Path, help="where encodings are kept; a fresh folder unless said")
