@@ -131,12 +131,13 @@ def test_shifted_time_moves_the_sampler_too_and_keeps_the_uniform_share(tiny):
 
 @pytest.mark.parametrize(("text", "says"), [
     ("pocket_pixels_large + shifted_time(k=2.0)", "change nothing"),
-    ("pocket + uniform_time + shifted_time", "logit-normal"), ("pocket + shifted_time + uniform_time", "logit-normal"),
+    ("pocket + uniform_time + shifted_time", "logit-normal|both write"),
+    ("pocket + shifted_time + uniform_time", "logit-normal|both write"),
     ("pocket_pixels + pixels", "change nothing"),
     ("pocket + bottleneck", "squeezes nothing"), ("pocket + bottleneck(width=32)", "squeezes nothing"),
     ("pocket + x_prediction + edm_precondition", "both write"),
-    ("pocket_pixels + edm_precondition + x_prediction(floor=0.1)", "means something else"),
-    ("pocket_pixels + x_prediction(floor=0.1) + edm_precondition", "means something else"),
+    ("pocket_pixels + edm_precondition + x_prediction(floor=0.1)", "means something else|both write"),
+    ("pocket_pixels + x_prediction(floor=0.1) + edm_precondition", "means something else|both write"),
     ("pocket + contrastive_flow(chunk=1)", "no other sample"), ("pocket + contrastive_flow(chunk=7)", "no multiple"),
     ("pocket + contrastive_flow(weight=1.0)", "less than 1"),
 ])
