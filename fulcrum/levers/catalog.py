@@ -10,13 +10,36 @@ from fulcrum.data import fillers as data
 from fulcrum.encode import fillers as encode
 from fulcrum.flow import fillers as flow
 from fulcrum.levers.base import Card, Lever
+from fulcrum.levers.bf16_optimizer_state import BF16OptimizerState
 from fulcrum.levers.bf16_storage import BF16Storage
+from fulcrum.levers.bottleneck import Bottleneck
+from fulcrum.levers.bundles import BUNDLES
+from fulcrum.levers.caption_filter import CaptionFilter
+from fulcrum.levers.contrastive_flow import ContrastiveFlow
+from fulcrum.levers.edm_precondition import EDMPrecondition
 from fulcrum.levers.ema import UseEMA
+from fulcrum.levers.irepa import IRepa
+from fulcrum.levers.lpips import UseLPIPS
+from fulcrum.levers.min_snr import UseMinSNR
+from fulcrum.levers.mixed_captions import MixedCaptions
 from fulcrum.levers.muon import UseMuon
+from fulcrum.levers.path_drop_guidance import PathDropGuidance
+from fulcrum.levers.perceptual_features import UsePerceptualFeatures
+from fulcrum.levers.pixels import UsePixels
+from fulcrum.levers.real_data import RealData
+from fulcrum.levers.repa import Repa
+from fulcrum.levers.resolution_condition import ResolutionCondition
+from fulcrum.levers.resolution_ladder import ResolutionLadder
+from fulcrum.levers.routed_guidance import RoutedGuidance
 from fulcrum.levers.sft_stage import SFTStage
+from fulcrum.levers.shifted_time import ShiftedTime
 from fulcrum.levers.short_captions import ShortCaptions
+from fulcrum.levers.sprint import Sprint
+from fulcrum.levers.stochastic_rounding import StochasticRounding
 from fulcrum.levers.synthetic_then_real import SyntheticThenReal
 from fulcrum.levers.tread import Tread
+from fulcrum.levers.uniform_time import UseUniformTime
+from fulcrum.levers.x_prediction import PredictX
 from fulcrum.loss import fillers as loss
 from fulcrum.model import fillers as model
 from fulcrum.optim import fillers as optim
@@ -28,13 +51,19 @@ from fulcrum.spec.phrase import Catalogue, Phrase
 from fulcrum.spec.record import Filler
 from fulcrum.train import fillers as train
 
-LEVERS: tuple[type[Lever], ...] = (ShortCaptions, SyntheticThenReal, SFTStage, Tread, UseMuon, BF16Storage, UseEMA)
+LEVERS: tuple[type[Lever], ...] = (ShortCaptions, MixedCaptions, RealData, SyntheticThenReal, SFTStage,
+                                   ResolutionLadder, CaptionFilter, Tread, Sprint, RoutedGuidance,
+                                   PathDropGuidance, UseMuon, BF16Storage,
+                                   BF16OptimizerState, StochasticRounding, UseEMA,
+                                   Repa, IRepa, UsePerceptualFeatures, UseLPIPS,
+                                   PredictX, UseUniformTime, ShiftedTime, UseMinSNR, EDMPrecondition, ContrastiveFlow,
+                                   UsePixels, Bottleneck, ResolutionCondition)
 RECIPES = {recipe.__name__: recipe
            for recipe in (spark, pocket, pocket_pixels, pocket_pixels_large, prx_256, prx_pixels_1024)}
 FILLERS: tuple[type[Filler], ...] = (*data.FILLERS, *encode.FILLERS, *flow.FILLERS, *model.FILLERS, *loss.FILLERS,
                                      *optim.FILLERS, *train.FILLERS)
 
-CATALOG = Catalogue(RECIPES, {lever.name: lever for lever in LEVERS}, FILLERS)
+CATALOG = Catalogue(RECIPES, {lever.name: lever for lever in LEVERS}, FILLERS, {bundle.name: bundle for bundle in BUNDLES})
 
 
 def _sound(lever: type[Lever], path: Path) -> None:
@@ -86,4 +115,4 @@ def with_files(paths: Iterable[Path]) -> tuple[Catalogue, dict[str, str]]:
                 raise BadInput(f"{path} names a lever '{lever.name}' that exists already", "choose another name")
             levers[lever.name] = lever
         fillers += [value for value in found if issubclass(value, Filler)]
-    return Catalogue(CATALOG.recipes, levers, tuple(fillers)), hashes
+    return Catalogue(CATALOG.recipes, levers, tuple(fillers), CATALOG.bundles), hashes
