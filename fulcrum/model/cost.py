@@ -48,5 +48,10 @@ def newton_schulz_share(run: RunSpec) -> float:
     model, width = run.model, run.model.width
     ratios = (3, 2, 1, model.mlp_ratio, model.mlp_ratio, model.mlp_ratio, 6)      # a block's matrices, in widths
     gram = run.precision.compute == "fp32"
-    one_block = width**3 * sum(min(20 * ratio + 10, 8 * ratio + 28) if gram else 20 * ratio + 10 for ratio in ratios)
-    return model.depth * one_block / (training_flops(run) * run.budget.batch)
+
+    def steps(ratio: float) -> float:
+        return min(20 * ratio + 10, 8 * ratio + 28) if gram else 20 * ratio + 10
+
+    fuse = steps(2) if route_of(run).fuses else 0            # W of a route that joins two paths
+    total = width**3 * (model.depth * sum(map(steps, ratios)) + fuse)
+    return total / (training_flops(run) * run.budget.batch)
