@@ -153,3 +153,10 @@ def test_costs_are_small_and_end_with_the_term(tiny):
     one, other = (phrase.levers[0].cost(phrase.base) for phrase in (whole, half))
     assert 1.0 < one.flops < 1.08 and (one.flops - 1) == pytest.approx(2 * (other.flops - 1))
     assert one.parameters == other.parameters > 1
+
+
+def test_every_size_has_its_own_grid(tiny, cache):
+    from fulcrum.spec.edit import during
+    built = assembled(during(tiny("spark + irepa"), 0.0, 0.5, "data.size", 16), cache)
+    assert [built.feed.at(position)[0].teacher["world"].shape[1] for position in (0, 24)] == [4, 16]
+    assert train(built, State(), [], lambda: False).images == 48
