@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 THREADS := OMP_NUM_THREADS=1
 
-.PHONY: study test test-slow check bench clean help
+.PHONY: study test test-slow check docs bench clean help
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/ \t/'
@@ -35,6 +35,9 @@ check: $(BIN)/.dev   ## lint, types, import direction
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(BIN)/.ready   ## docs/levers, from the levers' own files
+	$(BIN)/fulcrum levers pages docs/levers
 
 bench: $(BIN)/.dev   ## the step against diffusers, interleaved
 	$(BIN)/python bench/step.py

@@ -1,5 +1,6 @@
 """fulcrum levers: what we may change, what it costs and what was claimed."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -45,6 +46,15 @@ def show(name: str, recipe: Base = "pocket", levers: Files = None, as_json: Json
                           + (f"\n    {claim['note']}" if claim["note"] else "") for claim in card["claims"])]
     lines += [f"warning: {card['warns']}"] if card["warns"] else []
     emit({**card, "diff": [change._asdict() for change in changes]}, as_json, "\n".join(lines))
+
+
+@app.command()
+def pages(folder: Path, as_json: Json = False) -> None:
+    """Write one page for each lever into FOLDER: what it changes and costs, what was claimed and measured, conflicts."""
+    from fulcrum.audit.pages import write
+    from fulcrum.levers.catalog import CATALOG
+    made = write(CATALOG, folder)
+    emit({"files": [str(path) for path in made]}, as_json, f"{len(made)} pages under {folder}")
 
 
 def _recipe(known: Any, name: str) -> Any:
