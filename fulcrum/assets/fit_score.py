@@ -31,7 +31,7 @@ SCENES, FIRST = 12_000, 300_000                  # scenes of the split that no o
 
 def fit_score(effort: Effort = EFFORT, progress: Progress = print) -> tuple[PairScore, dict[str, Any]]:
     """Every pair of a batch is a question: does this caption belong to this picture?"""
-    pool = pictures("assets", min(SCENES, effort.steps * effort.batch), start=FIRST)
+    pool = pictures("assets", min(SCENES, 64 * effort.steps), start=FIRST)
     teacher, text = load_teacher(), load_text()
     seen = torch.stack([torch.cat([by_place(teacher.tokens(to_unit(chunk))) for chunk in images.split(256)])
                         for images in pool.images])                                      # (2, n, P * E)

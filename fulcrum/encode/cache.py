@@ -8,6 +8,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fulcrum.data.caption import Chooser
+from fulcrum.data.filter import FilteredSource
 from fulcrum.data.source import Source
 from fulcrum.encode.codec import Codec, IdentityCodec
 from fulcrum.encode.parts import Arrays
@@ -57,12 +59,20 @@ class RowCache:
 
     def __init__(self, rows: NDArray[Any]) -> None:
         self._rows = rows                                    # (n, ...): float32, float16, or uint8 pixels
+        self._kept: NDArray[np.int64] | slice = slice(None)  # which of them, and in which order
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows) if isinstance(self._kept, slice) else len(self._kept)
+
+    def taken(self, kept: NDArray[np.int64]) -> RowCache:
+        """The rows of these samples, numbered anew; nothing is copied."""
+        part = copy(self)
+        part._kept = kept
+        return part
 
     def rows(self, ids: Ids) -> Tensor:
         """(B, ...) float32; pixels that were stored as bytes come back in [-1, 1]."""
+        ids = ids if isinstance(self._kept, slice) else self._kept[ids]
         found = torch.from_numpy(self._rows[ids])            # fancy indexing copies: the map stays read-only
         return to_unit(found) if found.dtype == torch.uint8 else found.float()
 
@@ -78,6 +88,12 @@ class TextCache:
 
     def __len__(self) -> int:
         return len(self._ends)
+
+    def taken(self, kept: NDArray[np.int64]) -> TextCache:
+        """The prompts of these samples, numbered anew; nothing is copied, and `longest` stays that of all."""
+        part = copy(self)
+        part._starts, part._ends = self._starts[kept], self._ends[kept]
+        return part
 
     def rows(self, ids: Ids, length: int | None = None) -> tuple[Tensor, Tensor]:
         """emb (B, L, E) float32, zero where padded, and mask (B, L), true = keep.
@@ -120,7 +136,10 @@ class Job(NamedTuple):
 
 
 class Cache:
-    """Encodings under one directory, named by source, network, transform and dtype."""
+    """Encodings under one directory, named by source, network, transform and dtype.
+
+    A filtered source reads those of the source that it filters: a run with and without a filter sees the same numbers.
+    """
 
     def __init__(self, root: Path) -> None:
         self.store = Store(Path(root))
@@ -157,9 +176,11 @@ class Cache:
 
     def latents(self, source: Source, codec: Codec, say: Say | None = None) -> RowCache:
         """Latents of every sample (float32); those of a pixel-space codec as bytes, exact and a quarter."""
-        return RowCache(self.finished(self.latents_job(source, codec), say)["rows"])
+        rows = RowCache(self.finished(self.latents_job(source, codec), say)["rows"])
+        return rows.taken(source.kept) if isinstance(source, FilteredSource) else rows
 
     def latents_job(self, source: Source, codec: Codec) -> Job:
+        source = _whole(source)
         exact = isinstance(codec, IdentityCodec)
         facts = {"source": source.fingerprint(), "network": network_hash(codec),  # type: ignore[arg-type]
                  "transform": "pixels in [-1, 1]", "dtype": "uint8" if exact else "float32"}
@@ -175,9 +196,11 @@ class Cache:
 
     def tokens(self, source: Source, teacher: Any, say: Say | None = None) -> RowCache:
         """A teacher's patch tokens of every sample (float16)."""
-        return RowCache(self.finished(self.tokens_job(source, teacher), say)["rows"])
+        rows = RowCache(self.finished(self.tokens_job(source, teacher), say)["rows"])
+        return rows.taken(source.kept) if isinstance(source, FilteredSource) else rows
 
     def tokens_job(self, source: Source, teacher: Any) -> Job:
+        source = _whole(source)
         facts = {"source": source.fingerprint(), "network": network_hash(teacher),
                  "transform": "pixels in [-1, 1]", "dtype": "float16"}
 
@@ -192,9 +215,11 @@ class Cache:
         cut = int(arrays["cut"].sum()) if "cut" in arrays else 0
         if cut and say:
             say(f"warning: {cut:,} of {len(source):,} prompts are longer than {text.longest} tokens; what is over is cut")
-        return TextCache(arrays["tokens"], np.cumsum(arrays["lengths"], dtype=np.int64), arrays["empty"])
+        texts = TextCache(arrays["tokens"], np.cumsum(arrays["lengths"], dtype=np.int64), arrays["empty"])
+        return texts.taken(source.kept) if isinstance(source, FilteredSource) else texts
 
     def texts_job(self, source: Source, chooser: Chooser, text: Any) -> Job:
+        source = _whole(source)
         facts = {"source": source.fingerprint(), "network": network_hash(text), "chooser": _chooser_facts(chooser),
                  "transform": "packed, with lengths", "dtype": "float16"}
 
@@ -221,6 +246,11 @@ class Cache:
             return {"scores": scorer.score(images, source.prompts(chooser, ids)).numpy()}
 
         return self.finished(Job("scores", facts, len(source), "scores", chunk, dict), say)["scores"]
+
+
+def _whole(source: Source) -> Source:
+    """The source whose samples are encoded: a filter chooses among them and makes none."""
+    return source.inner if isinstance(source, FilteredSource) else source
 
 
 def _half(values: Tensor, what: str) -> NDArray[Any]:

@@ -48,9 +48,6 @@ class ResolutionLadder(Lever):
             return f"it starts at {small} pixels, but the world is drawn at {SMALLEST} or more"
         if self.shift == "scaled" and not isinstance(run.flow.time, LogitNormal):
             return f"it scales the shift of logit-normal times, but flow.time is {run.flow.time}; write shift=kept"
-        early = [stage.path for stage in run.data.stages if stage.start < self.until]
-        if self.shift == "scaled" and "flow.time" in early:
-            return f"another stage replaces flow.time before {self.until:g} of the budget; write shift=kept"
         return None
 
     def cost(self, run: RunSpec) -> Cost:
