@@ -17,6 +17,7 @@ import queue
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,13 @@ from torch import nn
 
 from fulcrum.assets.fit import Effort, Progress
 from fulcrum.assets.fit_codec import EFFORT as CODEC
-from fulcrum.assets.fit_codec import fit_codec, measure_codec
+from fulcrum.assets.fit_codec import SHORTER, fit_aligned, fit_codec, fit_wide, measure_codec
 from fulcrum.assets.fit_features import EFFORT as FEATURES
 from fulcrum.assets.fit_features import fit_features, measure_features
 from fulcrum.assets.fit_judge import EFFORT as JUDGE
 from fulcrum.assets.fit_judge import fit_judge, measure_judge
+from fulcrum.assets.fit_score import EFFORT as SCORE
+from fulcrum.assets.fit_score import fit_score, measure_score
 from fulcrum.assets.fit_teacher import EFFORT as TEACHER
 from fulcrum.assets.fit_teacher import fit_teacher, measure_teacher
 from fulcrum.assets.fit_text import EFFORT as TEXT
@@ -38,6 +41,7 @@ from fulcrum.assets.fit_text import fit_text, measure_text
 from fulcrum.data.world.vocabulary import WORLD_VERSION
 from fulcrum.encode.codec import load_codec
 from fulcrum.encode.judge import load_features, load_judge
+from fulcrum.encode.score import load_score
 from fulcrum.encode.teacher import load_teacher
 from fulcrum.encode.text import load_text
 
@@ -66,6 +70,13 @@ PARTS: dict[str, Part] = {
                      FEATURES, fit_features, load_features, measure_features),
     "teacher": Part("patch tokens for the alignment levers; never used by a metric",
                     TEACHER, fit_teacher, load_teacher, measure_teacher),
+    "score": Part("whether a picture and a caption belong together; reads the shipped 'teacher' and 'text', filters data, "
+                  "never judges a model", SCORE, fit_score, load_score, measure_score),
+    "codec_wide": Part("KL autoencoder, stride 4, 16 channels; otherwise as 'codec', 4,000 steps instead of 6,000",
+                       SHORTER, fit_wide, partial(load_codec, "codec_wide"), measure_codec),
+    "codec_aligned": Part("KL autoencoder, stride 4, 8 channels, its latent aligned to 'teacher' by a projector that is "
+                          "not kept; otherwise as 'codec', 4,000 steps instead of 6,000",
+                          SHORTER, fit_aligned, partial(load_codec, "codec_aligned"), measure_codec),
 }
 
 

@@ -1,21 +1,25 @@
-"""Trains and measures the KL codec: squared error, absolute error and a light KL on the assets split.
+"""Trains and measures the KL codecs: squared error, absolute error and a light KL on the assets split; one of them is
+aligned to the teacher as well.
 
-B batch, S side, O = 3 objects
+B batch, S side, C latent channels, E teacher width, N = (S/4)^2 cells
 """
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from fulcrum.assets.fit import Effort, Progress, fit
 from fulcrum.assets.pictures import DOMAINS, Pictures, pictures
 from fulcrum.data.world.scene import Scenes
 from fulcrum.encode.codec import KLCodec
 from fulcrum.encode.pixels import to_bytes, to_unit
+from fulcrum.encode.shipped import asset_hash
+from fulcrum.encode.teacher import load_teacher
 
 EFFORT = Effort(steps=6000, batch=32, lr=2e-3, seed=11, kernels=8e-3, weight_decay=0.0)
 KL = 3e-4                 # the evidence bound at 27 dB would ask for about 3e-3: reconstruction comes first
@@ -24,15 +28,23 @@ SCENES, LARGE = 24_000, 4_000
 OBJECT = 6.0              # weight of a pixel near an object: background grain is most of the error, not of the picture
 SHARE = 8                 # one row in eight is a crop of a larger picture
 NEAR = 1.3                # in radii of the object
+ALIGN = 1.0               # weight of 1 - cosine(projected latent, teacher's token)
+SHORTER = replace(EFFORT, steps=4000)   # of the wide and the aligned codec; the cards say so
 
 
-def fit_codec(effort: Effort = EFFORT, progress: Progress = print) -> tuple[KLCodec, dict[str, Any]]:
-    """Whole 32 px pictures, and some 32 px crops of 64 px ones: any size must work."""
+def fit_codec(effort: Effort = EFFORT, progress: Progress = print, channels: int = 8, align: float = 0.0
+              ) -> tuple[KLCodec, dict[str, Any]]:
+    """Whole 32 px pictures, and some 32 px crops of 64 px ones: any size must work.
+
+    With `align` the latent is drawn towards the teacher through a projector that is thrown away afterwards.
+    """
     small = pictures("assets", min(SCENES, effort.steps * effort.batch), 32)
     large = pictures("assets", min(LARGE, effort.steps * effort.batch), 64, start=SCENES)
     pools = [(pool, near(pool.scenes, pool.images.shape[-1])) for pool in (small, large)]
     torch.manual_seed(effort.seed)
-    codec = KLCodec()
+    codec = KLCodec(channels)
+    teacher = load_teacher() if align else None
+    projector = alignment_projector(channels, teacher.width) if teacher else None
 
     def loss(_: int, generator: torch.Generator) -> Tensor:
         pixels, weight = _batch(pools, effort.batch, generator)
@@ -41,12 +53,40 @@ def fit_codec(effort: Effort = EFFORT, progress: Progress = print) -> tuple[KLCo
         error = codec.raw_decode(raw) - pixels
         cost = (error.square() + ABSOLUTE * error.abs()).mean(1)                             # (B, S, S)
         kl = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).mean()
-        return (cost * weight).sum() / weight.sum() + KL * kl
+        total = (cost * weight).sum() / weight.sum() + KL * kl
+        if teacher is None or projector is None:
+            return total
+        return total + align * (1 - F.cosine_similarity(projector(raw), teacher.tokens(pixels), dim=-1)).mean()
 
-    seconds = fit("codec", codec, loss, effort, progress)
+    name = "codec" if not align else "codec, aligned"
+    seconds = fit(name, codec if projector is None else nn.ModuleList([codec, projector]), loss, effort, progress)
     _normalise(codec, small)
-    return codec, {**asdict(effort), "kl": KL, "absolute": ABSOLUTE, "object": OBJECT, "scenes": SCENES, "large": LARGE,
-                   "seconds": round(seconds, 1)}
+    facts = {**asdict(effort), "kl": KL, "absolute": ABSOLUTE, "object": OBJECT, "scenes": SCENES, "large": LARGE,
+             "seconds": round(seconds, 1)}
+    return codec, facts | ({"align": align, "teacher": asset_hash("teacher")[:16]} if align else {})
+
+
+def fit_wide(effort: Effort = SHORTER, progress: Progress = print) -> tuple[KLCodec, dict[str, Any]]:
+    """Twice the channels, everything else the same."""
+    return fit_codec(effort, progress, channels=16)
+
+
+def fit_aligned(effort: Effort = SHORTER, progress: Progress = print) -> tuple[KLCodec, dict[str, Any]]:
+    """The same sizes, and the latent aligned to the teacher."""
+    return fit_codec(effort, progress, align=ALIGN)
+
+
+def alignment_projector(channels: int, width: int, hidden: int = 128) -> nn.Sequential:
+    """(B, C, h, w) -> (B, N, E), each cell for itself: what a cell means must be in the cell."""
+    return nn.Sequential(nn.Conv2d(channels, hidden, 1), nn.SiLU(), nn.Conv2d(hidden, hidden, 1), nn.SiLU(),
+                         nn.Conv2d(hidden, width, 1), nn.Flatten(2), Cells())
+
+
+class Cells(nn.Module):
+    """A grid flattened to tokens: (B, E, N) -> (B, N, E)."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h.transpose(1, 2)
 
 
 def near(scenes: Scenes, side: int) -> Tensor:

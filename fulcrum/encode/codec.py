@@ -103,16 +103,54 @@ class KLCodec(nn.Module):
     def raw_decode(self, raw: Tensor) -> Tensor:
         return self.decoder(raw.contiguous(memory_format=torch.channels_last))   # type: ignore[no-any-return]
 
+    def normalised(self, raw: Tensor) -> Tensor:
+        """A raw latent as the denoiser sees it."""
+        return ((raw - self.shift) * self.scale).contiguous()
+
     def encode(self, pixels: Tensor) -> Tensor:
         """(B, 3, H, W) in [-1, 1] -> (B, C, h, w), about unit variance per channel."""
-        mean, _ = self.posterior(pixels)
-        return ((mean - self.shift) * self.scale).contiguous()
+        return self.normalised(self.posterior(pixels)[0])
 
     def decode(self, latents: Tensor) -> Tensor:
         """(B, C, h, w) -> (B, 3, H, W), not clipped: a loss may want the excess, a picture clips at `to_bytes`."""
         if latents.ndim != 4 or latents.shape[1] != self.channels:
             raise ValueError(f"expected latents of shape (B, {self.channels}, h, w), found {tuple(latents.shape)}")
         return self.raw_decode(latents / self.scale + self.shift).contiguous()
+
+
+class TunedCodec(KLCodec):
+    """A codec that is trained with the denoiser. Shift and scale follow its latents and are constant within a step:
+    normalising by a batch's own statistics would make a picture's latent depend on its batch mates."""
+
+    keep: float = 0.99                # of the running statistics, each step
+    rate: float = 1.0                 # of its learning rate to the run's
+
+    @classmethod
+    def begin(cls, asset: str, keep: float, rate: float) -> TunedCodec:
+        """With the weights and statistics of a shipped codec."""
+        frozen = load_codec(asset)
+        codec = cls(**frozen.config)                                             # type: ignore[arg-type]
+        codec.load_state_dict(frozen.state_dict())
+        codec.keep, codec.rate = keep, rate
+        # Optimizers walk over memory in order: kernels lie as everything else does.
+        return codec.to(memory_format=torch.contiguous_format)                   # type: ignore[call-overload,no-any-return]
+
+    @property
+    def parameter_roles(self) -> dict[str, str]:
+        """Kernels are no matrices of a block: what reads pixels is an embedding, what writes them a head."""
+        kinds = {"encoder": "embed", "decoder": "head"}
+        return {name: "vector" if value.ndim == 1 else kinds[name.split(".")[0]]
+                for name, value in self.named_parameters()}
+
+    @torch.no_grad()
+    def settle(self, moments: Tensor) -> None:
+        """Move shift and scale towards a batch whose raw means have these `moments`, (2, C): mean and mean square."""
+        mean, square = moments.double().reshape(2, *self.shift.shape)
+        old = self.shift.double()
+        shift = torch.lerp(mean, old, self.keep)
+        spread = torch.lerp(square, self.scale.double() ** -2 + old**2, self.keep) - shift**2
+        self.shift.copy_(shift)
+        self.scale.copy_(spread.clamp_min(1e-8) ** -0.5)
 
 
 def load_codec(name: str = "codec", folder: Path | None = None) -> KLCodec:

@@ -18,6 +18,7 @@ from fulcrum.levers.caption_filter import CaptionFilter
 from fulcrum.levers.contrastive_flow import ContrastiveFlow
 from fulcrum.levers.edm_precondition import EDMPrecondition
 from fulcrum.levers.ema import UseEMA
+from fulcrum.levers.end_to_end_codec import EndToEndCodec
 from fulcrum.levers.irepa import IRepa
 from fulcrum.levers.lpips import UseLPIPS
 from fulcrum.levers.min_snr import UseMinSNR
@@ -57,7 +58,7 @@ LEVERS: tuple[type[Lever], ...] = (ShortCaptions, MixedCaptions, RealData, Synth
                                    BF16OptimizerState, StochasticRounding, UseEMA,
                                    Repa, IRepa, UsePerceptualFeatures, UseLPIPS,
                                    PredictX, UseUniformTime, ShiftedTime, UseMinSNR, EDMPrecondition, ContrastiveFlow,
-                                   UsePixels, Bottleneck, ResolutionCondition)
+                                   UsePixels, EndToEndCodec, Bottleneck, ResolutionCondition)
 RECIPES = {recipe.__name__: recipe
            for recipe in (spark, pocket, pocket_pixels, pocket_pixels_large, prx_256, prx_pixels_1024)}
 FILLERS: tuple[type[Filler], ...] = (*data.FILLERS, *encode.FILLERS, *flow.FILLERS, *model.FILLERS, *loss.FILLERS,

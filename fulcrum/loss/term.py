@@ -3,10 +3,27 @@
 B batch, C channels, h, w latent rows and columns.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
+
+
+class Coded(NamedTuple):
+    """What a codec that is trained says of the batch. Its own terms reach it through these; the denoiser's never do:
+    `batch.x0` is `latent` without its history."""
+
+    pixels: Tensor                                           # (B, 3, H, W) in [-1, 1]
+    mean: Tensor                                             # (B, C, h, w) of the posterior, raw
+    log_variance: Tensor                                     # (B, C, h, w)
+    latent: Tensor                                           # (B, C, h, w) the mean, normalised
+    decode: Callable[[Tensor], Tensor]                       # raw latent -> pixels
+
+    def moments(self) -> Tensor:                             # -> (2, C)
+        """Mean and mean square of every channel: what the running statistics follow."""
+        raw = self.mean.detach().double()
+        return torch.stack([raw.mean((0, 2, 3)), raw.square().mean((0, 2, 3))])
 
 
 class View(NamedTuple):
@@ -18,11 +35,18 @@ class View(NamedTuple):
     target: Tensor                                           # (B, C, h, w) velocity of a perfect prediction
     x: Tensor                                                # (B, C, h, w) predicted clean latent
     taps: dict[int, Any]                                     # layer -> Tokens
+    coded: Coded | None = None                               # if the codec is trained
 
 
 class Losses(NamedTuple):
     total: Tensor                                            # () what is minimised
     parts: dict[str, Tensor]                                 # name -> () mean over the batch, before weighting
+    moments: Tensor | None = None                            # (2, C) of the latents of a codec that is trained
+
+    def plus(self, other: "Losses") -> "Losses":
+        """The sum of two parts of one batch, each scaled by its share of the rows."""
+        return Losses(self.total + other.total, {name: value + other.parts[name] for name, value in self.parts.items()},
+                      None if self.moments is None or other.moments is None else self.moments + other.moments)
 
 
 def weigh(parts: Mapping[str, Tensor], weights: Mapping[str, float | Tensor]) -> Losses:

@@ -23,8 +23,12 @@ from fulcrum.measure.suite import Pictures, Suite
 from fulcrum.measure.validation import TimeBin, ValidationLoss
 from fulcrum.spec.edit import canonical, digest, put
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.stage import phases
 from fulcrum.spec.system import System
 from fulcrum.train.build import Context, build
+from fulcrum.train.checkpoint import weights_hash
+from fulcrum.train.drawn import codec_part, fill
+from fulcrum.train.feed import stored
 from fulcrum.train.paint import BATCH, Painter
 
 REFERENCE = 4096                                             # real pictures that generated ones are held against
@@ -45,9 +49,8 @@ class Prompts(NamedTuple):
 
 
 def _source(run: RunSpec, split: str, count: int) -> Any:
-    """Another split of the run's own world, in the real domain, whatever the run trains on."""
-    source = run.data.source.model_copy(update={"split": split, "domain": "real", "count": count})
-    return source.build(Context(run, 0, System()))
+    """Another split of the run's own world, real and truly captioned, whatever the run trains on."""
+    return run.data.source.held_out(split, count).build(Context(run, 0, System()))
 
 
 def prompts(run: RunSpec, count: int) -> Prompts:
@@ -94,24 +97,37 @@ def measure(run: RunSpec, painter: Painter, cache: Path, count: int,
     return suite(run, cache).measure(batches(), sampling, count)
 
 
+def loss_of(run: RunSpec) -> dict[str, str]:
+    """What a run's held-out loss is a loss of. Runs that differ in here have no losses to compare: the loss looks at all
+    times alike, so a run that was trained on other times or weights is judged by what it was not asked for."""
+    times = sorted({canonical(phase.run.flow.time) for phase in phases(run)})
+    flow = run.flow
+    objective = {"predict": flow.predict, "weight": flow.weight, "time": times, "noise_scale": flow.noise_scale}
+    return {"latents": digest([run.encode.codec, run.encode.codec.hashes()])[:16], "objective": canonical(objective),
+            "prompts": canonical(run.sample.prompts)}
+
+
 class Held:
     """The loss on held-out pictures, each with its own fixed time and noise; looks at weights, never changes them."""
 
     def __init__(self, run: RunSpec, codec: Any, text: Any, cache: Path) -> None:
         self.run = put(run, "data.stages", ())
         source, chooser = _source(run, "validation", VALIDATION), run.sample.prompts.build(None)
-        encoder = Encoder(source, chooser, SEED, codec, text, Cache(cache), None)
+        encoder = Encoder(source, chooser, SEED, stored(run, codec), text, Cache(cache), None)
         side = run.data.size // run.encode.codec.stride
         draws = Draws(seed=SEED, time=UniformTime().build(None), shape=(run.encode.codec.channels, side, side),
                       drop_text=0.0, noise_scale=run.flow.noise_scale)
         self.parts = [(encoder.at(first, BATCH), draws.at(first, BATCH)) for first in range(0, VALIDATION, BATCH)]
         self.step = build(self.run, 0)                       # an eager copy: the trained one is left alone
-        self.about = {"latents": digest(run.encode.codec)[:16], "objective": canonical(run.flow.predict),
-                      "pictures": source.fingerprint()[:16] + "/" + canonical(run.sample.prompts), "draws": f"seed {SEED}"}
+        about = loss_of(run)
+        self.about = {"latents": about["latents"], "objective": about["objective"],
+                      "pictures": source.fingerprint()[:16] + "/" + about["prompts"], "draws": f"seed {SEED}"}
 
     @torch.no_grad()
     def loss(self, weights: Mapping[str, Tensor]) -> ValidationLoss:
-        self.step.backbone.load_state_dict(dict(weights))
+        fill(self.step, weights)
+        tuned = codec_part(weights)                          # a codec that was trained with the run is like no other
+        latents = {"latents": f"{self.about['latents']}/{weights_hash(tuned)[:16]}"} if tuned else {}
         found, times = [], []
         for batch, draw in self.parts:
             view = self.step.look(batch, draw)
@@ -124,4 +140,4 @@ class Held:
             inside = (t >= low) & ((t < high) | (high == 1.0))
             bins.append(TimeBin(low=low, high=high, n=int(inside.sum()), loss=float(losses[inside].mean())))
         return ValidationLoss(n=len(losses), loss=float(losses.mean()), sd=float(losses.std()), bins=tuple(bins),
-                              **self.about)
+                              **(self.about | latents))

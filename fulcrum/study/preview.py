@@ -10,6 +10,7 @@ import torch
 from fulcrum.study.evaluate import SEED, Held, prompts
 from fulcrum.study.picture import save_grid
 from fulcrum.train.build import Built
+from fulcrum.train.drawn import drawn_weights
 from fulcrum.train.folder import RunFolder
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.paint import Painter
@@ -34,7 +35,7 @@ class Preview:
             self.curve.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
     def __call__(self, look: Look) -> None:
-        weights = look.built.average.weights(look.built.step.backbone)
+        weights = drawn_weights(look.built.step, look.built.average)
         loss = self.held.loss(weights)
         with self.curve.open("a") as stream:
             stream.write(json.dumps({"images": look.state.images, "seconds": round(look.state.seconds, 3),
@@ -55,6 +56,12 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
+def _hand_over(look: Look) -> None:
+    drawn_weights(look.built.step, look.built.average)
+
+
 def previews(built: Built, folder: RunFolder, state: State) -> list[Observer]:
     stretch = max(built.run.budget.images // LOOKS, built.run.budget.batch)
+    if not built.world.first:                                # the first process draws; the others hand it their weights
+        return [Every(stretch, _hand_over, state.images, at_end=True)]
     return [Every(stretch, Preview(built, folder, state), state.images, at_end=True)]

@@ -1,19 +1,23 @@
 """From a run's description to its working parts, in one order and in one place."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from fulcrum.dist.start import ALONE, World
 from fulcrum.model.backbone import Backbone, compile_blocks, recompute_blocks
-from fulcrum.model.init import initialise
+from fulcrum.model.fillers import route_of
+from fulcrum.model.init import draw, initialise, starts
 from fulcrum.model.roles import roles
 from fulcrum.optim.schedule import Schedule
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import Phase, phases
 from fulcrum.spec.system import System
+from fulcrum.train.drawn import CODEC, fill
 from fulcrum.train.feed import Feed
 from fulcrum.train.state import State
 from fulcrum.train.step import Step
@@ -30,6 +34,8 @@ class Context(NamedTuple):
     system: System
     parameters: Mapping[str, nn.Parameter] = {}
     roles: Mapping[str, str] = {}
+    world: World = ALONE
+    rates: Mapping[str, float] = {}                          # parameter -> multiple of optim.lr, where it is not 1
 
     def dtype(self, slot: str) -> torch.dtype:
         return DTYPES[getattr(self.run.precision, slot)]
@@ -47,6 +53,7 @@ class Built(NamedTuple):
     optimizer: Any
     schedule: Schedule
     average: Any
+    world: World = ALONE
 
     def weights(self, images: int) -> dict[str, float]:
         """Which terms are on at this point, and how much each counts."""
@@ -58,18 +65,27 @@ class Built(NamedTuple):
         return (state.images // self.run.budget.batch) % WATCH_EVERY == 0
 
 
-def build(run: RunSpec, seed: int = 0, system: System | None = None, start: Mapping[str, Tensor] | None = None) -> Step:
+def build(run: RunSpec, seed: int = 0, system: System | None = None, start: Mapping[str, Tensor] | None = None,
+          world: World = ALONE) -> Step:
     """The Step of a run: `losses = step(batch, draw)`. Weights come from (seed, parameter name), or from `start`."""
     system = system or System()
-    ctx = Context(run, seed, system)
-    backbone = Backbone(channels=run.encode.codec.channels, **shape_of(run), route=_route(run, ctx),
-                        compute=ctx.dtype("compute"))
+    ctx = Context(run, seed, system, world=world)
+    with torch.device("meta") if world.size > 1 else nullcontext():        # no rank of many ever holds the whole
+        backbone = Backbone(channels=run.encode.codec.channels, **shape_of(run), route=_route(run, ctx),
+                            compute=ctx.dtype("compute"))
     step = Step(backbone, run.flow.predict.build(ctx), {term.name: term.build(ctx) for term in _terms(run)},
                 {term.name: term.weight for term in run.terms})
-    initialise(step, seed)
+    if world.size > 1:
+        _shard(step, ctx)
+    else:
+        initialise(step, seed)
+    if run.encode.codec.trained:
+        step.codec = run.encode.codec.build(ctx)             # begins as it was shipped, not from a key
     if start is not None:
-        _begin_from(backbone, start)
+        fill(step, start, codec_too=False)
     step.to(system.device)
+    if world.size > 1:
+        return step
     if system.recompute:
         recompute_blocks(backbone)
     if system.compile:
@@ -77,16 +93,30 @@ def build(run: RunSpec, seed: int = 0, system: System | None = None, start: Mapp
     return step
 
 
-def assemble(run: RunSpec, seed: int, system: System, feed: Feed, start: Mapping[str, Tensor] | None = None) -> Built:
+def _shard(step: Step, ctx: Context) -> None:
+    """Many processes: each begins with its own slices of the weights that one process would begin with."""
+    from fulcrum.dist.precision import Dtypes
+    from fulcrum.dist.shard import forget, prepare
+    system, how, backbone = ctx.system, starts(step), step.backbone
+    forget(step.terms)                                       # built with memory: they may hold frozen networks
+    prepare(step, backbone.blocks, ctx.world, lambda name, shape: draw(name, shape, how[name], ctx.seed),
+            Dtypes.of(ctx.run.precision), recompute=(lambda: recompute_blocks(backbone)) if system.recompute else None,
+            compile=(lambda: compile_blocks(backbone)) if system.compile else None)
+
+
+def assemble(run: RunSpec, seed: int, system: System, feed: Feed, start: Mapping[str, Tensor] | None = None,
+             world: World = ALONE) -> Built:
     """Everything that training needs: the step, its data and draws, its optimizer, schedule and average."""
-    step = build(run, seed, system, start)
+    _require_whole_chunks(run, system, world)
+    step = build(run, seed, system, start, world)
     named = dict(step.named_parameters())
-    ctx = Context(run, seed, system, named, roles(step))
+    slower = {} if step.codec is None else {name: step.codec.rate for name in named if name.startswith(CODEC)}
+    ctx = Context(run, seed, system, named, roles(step), world, slower)
     optimizer = run.optim.rule.build(ctx)
     average = run.average.build(ctx)
     average.start(step.backbone)
     schedule = Schedule(run.budget.images, run.optim.warmup, run.optim.decay).checked()
-    return Built(run, seed, system, phases(run), step, feed, optimizer, schedule, average)
+    return Built(run, seed, system, phases(run), step, feed, optimizer, schedule, average, world)
 
 
 def require_witness(levers: Iterable[Any], built: Built) -> None:
@@ -113,12 +143,8 @@ def shape_of(run: RunSpec) -> dict[str, Any]:
 
 
 def _route(run: RunSpec, ctx: Context) -> nn.Module:
-    """The one route that is used in any phase; dense phases simply draw no `keep`."""
-    routes = {str(phase.run.model.route): phase.run.model.route for phase in phases(run)}
-    routed = [route for route in routes.values() if route.kind != "dense"]
-    if len(routed) > 1:
-        raise BadInput(f"two routes in one run: {', '.join(map(str, routed))}", "a run may switch one route on and off")
-    built: nn.Module = (routed[0] if routed else run.model.route).build(ctx)
+    """The one route that is used in any phase; phases that drop nothing simply draw no `keep`."""
+    built: nn.Module = route_of(run).build(ctx)
     return built
 
 
@@ -128,12 +154,13 @@ def _terms(run: RunSpec) -> list[Any]:
     return [found[name] for name in sorted(found)]
 
 
-def _begin_from(backbone: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    own = backbone.state_dict()
-    wrong = [name for name in own.keys() | weights.keys()
-             if name not in own or name not in weights or own[name].shape != weights[name].shape]
-    if wrong:
-        raise BadInput(f"the starting weights do not fit this model: {len(wrong)} tensors differ, "
-                       f"such as '{sorted(wrong)[0]}'",
-                       "start from a run with the same model, or change the model's sizes")
-    backbone.load_state_dict(dict(weights))
+def _require_whole_chunks(run: RunSpec, system: System, world: World) -> None:
+    """A term that compares samples does so inside chunks of its own size: a backward pass must hold whole ones."""
+    own = run.budget.batch // world.size
+    one_pass = min(system.microbatch or own, own)
+    for term in _terms(run):
+        chunk = getattr(term, "chunk", 1)
+        for what, count in (("budget.batch", run.budget.batch), ("a process", own), ("a backward pass", one_pass)):
+            if count % chunk:
+                raise BadInput(f"the term '{term.name}' compares chunks of {chunk} rows, but {what} has {count}",
+                               f"choose a multiple of {chunk}, or another chunk")

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fulcrum.dist.reduce import clip
+from fulcrum.dist.reduce import all_finite, average_gradients, clip, means, total
+from fulcrum.dist.shard import sum_gradients
 from fulcrum.loss.term import Losses
 from fulcrum.spec.errors import RunFailed
 from fulcrum.train.build import Built
@@ -38,6 +39,8 @@ def train(built: Built, state: State, observers: Iterable[Observer], stop: Calla
         rate = built.schedule(state.images, run.budget.batch)
         if finite:
             optimizer.step(rate, watch=built.watches(state), at=state.images)
+            if optimizer.stalled is not None:
+                optimizer.stalled = total(optimizer.stalled, built.world)
             step.settle(losses)
             built.average.update(step.backbone)
         optimizer.zero_grad()
@@ -48,28 +51,38 @@ def train(built: Built, state: State, observers: Iterable[Observer], stop: Calla
 
 
 def _gradients(built: Built, state: State) -> Losses:
-    """Forward and backward over the batch in one or more parts; the parts add up to the same mean."""
-    total, batch = built.run.budget.batch, None
-    rows = built.system.microbatch or total
+    """Forward and backward over this process's rows in one or more parts; parts and processes add up to the same mean."""
+    mine = built.world.rows(built.run.budget.batch)
+    count = mine.stop - mine.start
+    rows = built.system.microbatch or count
     summed: Losses | None = None
-    for first in range(0, total, rows):
-        batch, draw = built.feed.at(state.images + first, min(rows, total - first))
+    for first in range(mine.start, mine.stop, rows):
+        batch, draw = built.feed.at(state.images + first, min(rows, mine.stop - first))
+        sum_gradients(built.step, first + rows >= mine.stop)
         losses = built.step(batch, draw, built.weights(state.images))
-        share = len(batch.x0) / total
+        share = len(batch.x0) / count
         (losses.total * share).backward()
         part = Losses(losses.total.detach() * share, {name: value * share for name, value in losses.parts.items()},
                       None if losses.moments is None else losses.moments * share)
         summed = part if summed is None else summed.plus(part)
     assert summed is not None
-    return summed
+    average_gradients(built.step.parameters(), built.world)
+    return _agreed(summed, built)
+
+
+def _agreed(losses: Losses, built: Built) -> Losses:
+    """The losses of the whole batch, the same on every process."""
+    moments = [] if losses.moments is None else [losses.moments]
+    whole, *rest = means([losses.total, *losses.parts.values(), *moments], built.world)
+    parts = dict(zip(losses.parts, rest, strict=False))
+    return Losses(whole, parts, rest[-1] if moments else None)
 
 
 def _finite(built: Built, losses: Losses, norm: Tensor, state: State) -> bool:
     """Before the optimizer, not after: a bad step must not reach the weights."""
     if bool(torch.isfinite(losses.total)) and bool(torch.isfinite(norm)):
         return True
-    broken = any(not bool(p.isfinite().all()) for p in built.step.parameters())
-    if broken:
+    if not all_finite(built.step.parameters(), built.world):
         raise RunFailed(f"the weights are not finite at {state.images} images: an earlier update was too large",
                         "lower optim.lr, remove the run with 'fulcrum runs rm' and train it again")
     if built.run.optim.not_finite == "skip":

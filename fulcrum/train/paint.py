@@ -11,25 +11,35 @@ import torch
 from torch import Tensor
 
 from fulcrum.flow import keyed
+from fulcrum.flow.guide import Path
 from fulcrum.flow.sample import euler
+from fulcrum.model.fillers import route_of
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train.build import Context, build
+from fulcrum.train.drawn import drawn_weights, fill
 
 BATCH = 128                                                  # pictures at a time; no picture depends on it
 
 
 class Painter:
-    """Draws with given weights. Each picture has its own noise, keyed by (seed, its index)."""
+    """Draws with given weights, through the codec among them if it was trained. Each picture has its own noise, keyed by
+    (seed, its index)."""
 
     def __init__(self, run: RunSpec, weights: Mapping[str, Tensor], codec: Any, text: Any,
                  system: System | None = None) -> None:
-        self.run, self.codec, self.text = run, codec, text
+        self.run, self.text = run, text
         self.system = (system or System()).model_copy(update={"recompute": False, "compile": False})
         step = build(run, 0, self.system)
-        step.backbone.load_state_dict(dict(weights))
+        fill(step, weights)
+        self.codec = codec if step.codec is None else step.codec.eval().requires_grad_(False)
         self.backbone, self.predict = step.backbone.eval().requires_grad_(False), step.predict
         self.guide = run.sample.guide.build(Context(run, 0, self.system))
+
+    @classmethod
+    def of(cls, built: Any) -> "Painter":
+        """A painter with the weights that a built run draws with now."""
+        return cls(built.run, drawn_weights(built.step, built.average), built.feed.codec(), built.feed.text(), built.system)
 
     @torch.no_grad()
     def latents(self, prompts: Sequence[str], seed: int, index: np.ndarray) -> Tensor:
@@ -42,12 +52,22 @@ class Painter:
         read = {True: self.backbone.read_text((emb, mask)),
                 False: self.backbone.read_text((empty.expand(len(prompts), -1, -1), seen.expand(len(prompts), -1)))}
 
-        def denoise(x_t: Tensor, t: Tensor, with_prompt: bool) -> Tensor:
-            pred = self.backbone(self.predict.inputs(x_t, t), t, read[with_prompt]).pred
+        keep = self.keep(seed, index)
+
+        def denoise(x_t: Tensor, t: Tensor, prompt: bool, path: Path = "full") -> Tensor:
+            pred = self.backbone(self.predict.inputs(x_t, t), t, read[prompt], keep=keep if path == "routed" else None,
+                                 short=path == "short").pred
             v: Tensor = self.predict.to_v(pred, x_t, t)
             return v
 
         return euler(lambda x, t: self.guide(denoise, x, t), noise, self.run.sample.steps, self.run.sample.shift)
+
+    def keep(self, seed: int, index: np.ndarray) -> Tensor | None:
+        """(B, K) tokens of each picture that a routed pass keeps in the span, the same at every step: a picture's own,
+        whatever else is in its batch. None where the run's route keeps all."""
+        tokens = self.run.tokens
+        kept = route_of(self.run).kept(tokens)
+        return keyed.subset(seed, "sample keep", index, tokens, kept) if kept < tokens else None
 
     def pictures(self, prompts: Sequence[str], seed: int, index: np.ndarray | None = None) -> Iterator[Tensor]:
         """uint8 pictures (B, 3, H, W), a batch at a time."""

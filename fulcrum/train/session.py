@@ -3,10 +3,14 @@
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+from fulcrum.dist.reduce import gathered
+from fulcrum.dist.shard import cut
+from fulcrum.dist.start import ALONE, World
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.run import RunSpec
@@ -14,15 +18,18 @@ from fulcrum.spec.system import System
 from fulcrum.train import checkpoint
 from fulcrum.train.build import Built, assemble, require_witness
 from fulcrum.train.checkpoint import Checkpoint, weights_hash
+from fulcrum.train.drawn import drawn_parts, drawn_weights
 from fulcrum.train.feed import Feed
-from fulcrum.train.fillers import Trunk
+from fulcrum.train.fillers import DiffusersStart, Trunk
 from fulcrum.train.folder import RunFolder, claim, open_folder, write_json
 from fulcrum.train.loop import Look, Observer, train
+from fulcrum.train.start import diffusers_weights, require_start
 from fulcrum.train.state import State
 from fulcrum.train.watch import Every, Progress, Recorder
 
 SAVES = 10                                                   # checkpoints per budget
 SAVE_SECONDS = 60.0                                          # and at least this often
+ECHO = 5.0                                                   # seconds in which a launcher passes the same Ctrl-C on to us
 
 
 class Order(NamedTuple):
@@ -45,17 +52,25 @@ class Interrupted(RunFailed):
 
 
 def perform(order: Order, say: Callable[[str], None],
-            observers: Callable[[Built, RunFolder, State], list[Observer]] | None = None) -> dict[str, Any]:
-    """Train a run to its end and return its result; a finished one is returned as it is."""
+            observers: Callable[[Built, RunFolder, State], list[Observer]] | None = None,
+            world: World = ALONE) -> dict[str, Any]:
+    """Train a run to its end and return its result; a finished one is returned as it is.
+
+    Many processes perform together: the first one writes, prints and holds the folder.
+    """
+    world.rows(order.run.budget.batch)                           # a batch that cannot be shared is refused before anything
+    order = order._replace(system=order.system.model_copy(update={"processes": world.size}))
     feed = Feed(order.run, order.seed, order.out / "cache", say)
     _ = feed.codec(), feed.text()                                # a part that cannot be had is said before anything is made
-    folder = open_folder(order.out, order.run, order.seed, order.phrase, order.user_files)
-    with claim(folder):
+    require_start(order.run)
+    with world.first_goes_ahead("opening the run's folder"):
+        folder = open_folder(order.out, order.run, order.seed, order.phrase, order.user_files)
+    with claim(folder) if world.first else nullcontext():
         finished = folder.result()
         if finished is not None:
             say(f"{folder.path} is finished already; nothing was run")
             return finished
-        built = assemble(order.run, order.seed, order.system, feed, _start(order))
+        built = assemble(order.run, order.seed, order.system, feed, _start(order), world)
         require_witness(order.levers, built)
         state = resume(built, folder, say)
         state = _train(order, built, folder, state, observers)
@@ -65,25 +80,33 @@ def perform(order: Order, say: Callable[[str], None],
 
 def _train(order: Order, built: Built, folder: RunFolder, state: State,
            observers: Callable[[Built, RunFolder, State], list[Observer]] | None) -> State:
-    asked: list[int] = []
+    asked: list[float] = []
+    world, agreed = built.world, False
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if asked:                                            # asked twice: do not even finish the step
+        now = time.monotonic()
+        if asked and (world.size == 1 or now - asked[0] > ECHO):     # asked twice: do not even finish the step
             raise KeyboardInterrupt
-        asked.append(number)
+        asked.append(now)
+
+    def stop() -> bool:
+        nonlocal agreed
+        agreed = world.any(bool(asked))
+        return agreed
 
     saver = Saver(order, folder)
     stretch = max(order.run.budget.images // SAVES, order.run.budget.batch)
-    watching: list[Observer] = [Recorder(folder.record, state.images), Progress(order.label, state.images, order.quiet),
-                                *(observers(built, folder, state) if observers else []),
+    writing: list[Observer] = [Recorder(folder.record, state.images), Progress(order.label, state.images, order.quiet)] \
+        if world.first else []
+    watching: list[Observer] = [*writing, *(observers(built, folder, state) if observers else []),
                                 Every(stretch, saver.save, state.images), saver]
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)} if _main_thread() else {}
     try:
-        state = train(built, state, watching, stop=lambda: bool(asked))
+        state = train(built, state, watching, stop)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if asked and state.images < order.run.budget.images:
+    if agreed and state.images < order.run.budget.images:
         saver.keep(built, state)
         raise Interrupted(f"stopped at {state.images:,} of {order.run.budget.images:,} images; everything is saved",
                           f"go on with: {order.command}" if order.command else "start the same command again to go on")
@@ -102,7 +125,7 @@ class Saver:
         self.order, self.folder, self.last = order, folder, time.monotonic()
 
     def __call__(self, look: Look) -> None:
-        if time.monotonic() - self.last > SAVE_SECONDS:
+        if look.built.world.any(time.monotonic() - self.last > SAVE_SECONDS):
             self.save(look)
 
     def save(self, look: Look) -> None:
@@ -112,13 +135,16 @@ class Saver:
     def keep(self, built: Built, state: State) -> None:
         parts = {"model": built.step.state_dict(), "optimizer": built.optimizer.state(), "average": built.average.state()}
         about = {"key": self.folder.path.name, "state": state._asdict(), "system": built.system.model_dump()}
-        checkpoint.save(self.folder.checkpoints, state.images, Checkpoint(parts, about))
+        parts = {name: gathered(tensors, built.world) for name, tensors in parts.items()}
+        if built.world.first:
+            checkpoint.save(self.folder.checkpoints, state.images, Checkpoint(parts, about))
         self.last = time.monotonic()
 
 
 def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State:
     """Put the newest good checkpoint into the built run; a new run begins at zero."""
-    found = checkpoint.newest(folder.checkpoints, say)
+    with built.world.first_goes_ahead("reading the checkpoint"):                 # it sets damaged ones aside
+        found = checkpoint.newest(folder.checkpoints, say)
     if found is None:
         return State()
     if found.about["key"] != folder.path.name:
@@ -128,7 +154,7 @@ def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State
     if built.system != saved:
         say("resuming under another system, so results may differ in the last bits: "
             + "; ".join(built.system.differences(saved)))
-    built.step.load_state_dict(found.parts["model"])
+    built.step.load_state_dict(cut(found.parts["model"], built.step.state_dict()))
     built.optimizer.load(found.parts["optimizer"])
     built.average.load(found.parts["average"])
     state = State(**found.about["state"])
@@ -141,15 +167,18 @@ def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dic
     Saver(order, folder).keep(built, state)
     result = {"run": str(folder.path), "key": folder.path.name, "seed": order.seed, "phrase": order.phrase,
               "images": state.images, "skipped": state.skipped,
-              "weights_sha256": weights_hash(built.average.weights(built.step.backbone)),
+              "weights_sha256": weights_hash(drawn_weights(built.step, built.average)),
               "seconds": round(state.seconds, 3), "images_per_second": round(state.images / max(state.seconds, 1e-9), 2)}
-    write_json(folder.path / "result.json", result)
+    if built.world.first:
+        write_json(folder.path / "result.json", result)
     return result
 
 
 def _start(order: Order) -> dict[str, Any] | None:
-    """The weights of the trunk that a run starts from, checked against the hash in its description."""
+    """The weights that a run starts from; of a trunk, checked against the hash in its description."""
     start = order.run.start
+    if isinstance(start, DiffusersStart):
+        return diffusers_weights(start)
     if not isinstance(start, Trunk):
         return None
     weights = trained_weights(RunFolder(order.out / start.run))
@@ -161,7 +190,7 @@ def _start(order: Order) -> dict[str, Any] | None:
 
 
 def trained_weights(folder: RunFolder) -> dict[str, Any]:
-    """The denoiser's weights of the newest checkpoint, averaged if the run keeps an average."""
+    """What a run draws with, of the newest checkpoint: see `drawn`."""
     if not folder.path.is_dir():
         raise BadInput(f"there is no run at {folder.path}", "list the runs with: fulcrum runs list")
     found = checkpoint.listing(folder.checkpoints)
@@ -171,11 +200,7 @@ def trained_weights(folder: RunFolder) -> dict[str, Any]:
     if saved.about["key"] != folder.path.name:
         raise RunFailed(f"the checkpoint in {folder.path} belongs to the run {saved.about['key']}",
                         "it was copied there: remove the run with 'fulcrum runs rm' and train it again")
-    parts, prefix = saved.parts, "backbone."
-    if parts.get("average"):
-        weights = {name: value for name, value in parts["average"].items() if not name.startswith("_")}
-    else:
-        weights = {name.removeprefix(prefix): value for name, value in parts["model"].items() if name.startswith(prefix)}
+    weights = drawn_parts(saved.parts)
     result = folder.result()
     if result is not None and weights_hash(weights) != result.get("weights_sha256"):
         raise RunFailed(f"the newest checkpoint of {folder.path.name} does not hold the weights that the run ended with",

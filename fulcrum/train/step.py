@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from fulcrum.encode.encode import Batch
 from fulcrum.flow import path
 from fulcrum.flow.draw import Draw
-from fulcrum.loss.term import Losses, View, weigh
+from fulcrum.loss.term import Coded, Losses, View, weigh
 
 
 class Step(nn.Module):
@@ -19,19 +19,37 @@ class Step(nn.Module):
         super().__init__()
         self.backbone, self.predict = backbone, predict
         self.terms, self.weights = nn.ModuleDict(terms), dict(weights)
+        self.codec: Any = None                               # joins after the keyed start, if it is trained: see build
         self.taps = tuple(sorted({layer for term in terms.values() for layer in getattr(term, "taps", ())}))
 
     def forward(self, batch: Batch, draw: Draw, weights: Mapping[str, float | Tensor] | None = None) -> Losses:
         weights = self.weights if weights is None else weights
         view = self.look(batch, draw)
-        return weigh({name: self.terms[name](view) for name in weights}, weights)
+        losses = weigh({name: self.terms[name](view) for name in weights}, weights)
+        return losses if view.coded is None else losses._replace(moments=view.coded.moments())
+
+    def settle(self, losses: Losses) -> None:
+        """After an update: let the statistics of a trained codec follow the batch. Nothing changes inside `forward`."""
+        if self.codec is not None and losses.moments is not None:
+            self.codec.settle(losses.moments)
 
     def look(self, batch: Batch, draw: Draw) -> View:
         """Prediction and target of every sample, as the terms see them."""
+        batch, coded = self.encoded(batch)
         x_t = path.mix(batch.x0, draw.eps, draw.t)
         text = batch.text.with_dropped(draw.drop_text)
         seen = self.predict.inputs(x_t, draw.t)
-        out = self.backbone(seen, draw.t, (text.emb, text.mask), keep=draw.keep, taps=self.taps)
+        out = self.backbone(seen, draw.t, (text.emb, text.mask), keep=draw.keep, taps=self.taps,
+                            drop_path=draw.drop_path)
         v, x = self.predict.to_v(out.pred, x_t, draw.t), self.predict.to_x(out.pred, x_t, draw.t)
         target = self.predict.to_v(self.predict.ideal(batch.x0, draw.eps, draw.t), x_t, draw.t)
-        return View(batch, draw, v=v, target=target, x=x, taps=out.taps)
+        return View(batch, draw, v=v, target=target, x=x, taps=out.taps, coded=coded)
+
+    def encoded(self, batch: Batch) -> tuple[Batch, Coded | None]:
+        """A codec that is trained reads the batch's pixels here. What the denoiser sees has no history: letting its loss
+        reach the codec makes latents that are easy to predict and say nothing."""
+        if self.codec is None:
+            return batch, None
+        mean, log_variance = self.codec.posterior(batch.x0)
+        latent = self.codec.normalised(mean)
+        return batch._replace(x0=latent.detach()), Coded(batch.x0, mean, log_variance, latent, self.codec.raw_decode)

@@ -1,0 +1,60 @@
+"""The terms that train a codec beside the denoiser: reconstruction, and alignment of its latent.  REPA-E, arXiv:2504.10483
+
+B batch, C channels, h, w latent rows and columns, N tokens, E teacher width, p cells per token along each side
+"""
+
+from math import isqrt
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fulcrum.loss.term import Coded, View
+from fulcrum.model.embed import patchify
+from fulcrum.model.linear import Linear
+from fulcrum.model.roles import Role
+
+
+def _coded(view: View) -> Coded:
+    if view.coded is None:
+        raise ValueError("a term of the codec needs a codec that is trained: encode.codec must be a tuned one")
+    return view.coded
+
+
+class ReconstructionTerm(nn.Module):
+    """mean e^2 + absolute |e| of the decoded sample, and kl KL(posterior | standard normal)."""
+
+    taps: tuple[int, ...] = ()
+
+    def __init__(self, noise: str, absolute: float, kl: float) -> None:
+        super().__init__()
+        self.noise, self.absolute, self.kl = noise, absolute, kl
+
+    def forward(self, view: View) -> Tensor:                 # -> (B,)
+        coded = _coded(view)
+        spread = (0.5 * coded.log_variance).exp()
+        error = coded.decode(coded.mean + spread * view.draw.extra[self.noise]) - coded.pixels
+        kl = 0.5 * (coded.mean.square() + spread.square() - 1 - coded.log_variance)
+        return (error.square() + self.absolute * error.abs()).flatten(1).mean(1) + self.kl * kl.flatten(1).mean(1)
+
+
+class LatentAlignmentTerm(nn.Module):
+    """1 - cosine of the projected latent and the teacher's token, token by token. The projector sees as many cells as one
+    of the teacher's tokens covers, in fp32, and exists in training only."""
+
+    taps: tuple[int, ...] = ()
+
+    def __init__(self, teacher: str, cells: int, channels: int, teacher_width: int, hidden: int) -> None:
+        super().__init__()
+        self.teacher, self.cells = teacher, cells
+        self.into = Linear(channels * cells**2, hidden, Role.head)
+        self.middle = Linear(hidden, hidden, Role.head)
+        self.out = Linear(hidden, teacher_width, Role.head)
+
+    def forward(self, view: View) -> Tensor:                 # -> (B,)
+        latent, y = _coded(view).latent, view.batch.teacher[self.teacher]                    # y (B, N, E)
+        tokens = patchify(latent, self.cells)                                                # (B, N, C p p)
+        if tokens.shape[1] != y.shape[1]:
+            raise ValueError(f"the latent has {tokens.shape[1]} tokens of {self.cells} x {self.cells} cells, the teacher "
+                             f"'{self.teacher}' gives a grid of side {isqrt(y.shape[1])}: they must agree")
+        said = self.out(F.silu(self.middle(F.silu(self.into(tokens)))))                      # (B, N, E)
+        return 1 - F.cosine_similarity(said, y, dim=-1).mean(1)

@@ -1,0 +1,54 @@
+"""What pictures are drawn with: the denoiser's weights, averaged if the run keeps an average, and a trained codec's last.
+
+The codec's are not averaged: its latents are what the denoiser saw last. Names of a codec's tensors begin with "codec.".
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from fulcrum.dist.reduce import whole
+from fulcrum.dist.shard import cut
+from fulcrum.spec.errors import BadInput
+from fulcrum.train.step import Step
+
+CODEC, DENOISER = "codec.", "backbone."
+
+
+def drawn_weights(step: Step, average: Any) -> dict[str, Tensor]:
+    """Of a run in memory; many processes must ask together."""
+    weights: dict[str, Tensor] = {name: whole(value) for name, value in average.weights(step.backbone).items()}
+    codec = {} if step.codec is None else step.codec.state_dict()
+    return weights | {CODEC + name: value.detach() for name, value in codec.items()}
+
+
+def drawn_parts(parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Of a checkpoint."""
+    model, average = parts["model"], parts.get("average")
+    if average:
+        weights = {name: value for name, value in average.items() if not name.startswith("_")}
+    else:
+        weights = {name.removeprefix(DENOISER): value for name, value in model.items() if name.startswith(DENOISER)}
+    return weights | {name: value for name, value in model.items() if name.startswith(CODEC)}
+
+
+def codec_part(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(CODEC): value for name, value in weights.items() if name.startswith(CODEC)}
+
+
+def fill(step: Step, weights: Mapping[str, Tensor], codec_too: bool = True) -> None:
+    """Put drawn weights into a step. Without `codec_too` a trained codec may keep what it has: a run may begin from a
+    denoiser whose codec was not trained; weights of a codec are never left over."""
+    codec, denoiser = codec_part(weights), {n: v for n, v in weights.items() if not n.startswith(CODEC)}
+    own = dict(step.backbone.state_dict())
+    if step.codec is not None and (codec or codec_too):
+        own |= {CODEC + name: value for name, value in step.codec.state_dict().items()}
+    wrong = [name for name in own.keys() | weights.keys()
+             if name not in own or name not in weights or own[name].shape != weights[name].shape]
+    if wrong:
+        raise BadInput(f"the weights do not fit this model: {len(wrong)} tensors differ, such as '{sorted(wrong)[0]}'",
+                       "take those of a run with the same model and codec, or change the model's sizes")
+    step.backbone.load_state_dict(cut(denoiser, own))
+    if step.codec is not None and codec:
+        step.codec.load_state_dict(codec)

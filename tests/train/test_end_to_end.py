@@ -1,0 +1,215 @@
+"""A codec trained with its denoiser: what reaches it, what follows it, and that nothing of it is lost on the way."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from fulcrum.encode.codec import load_codec
+from fulcrum.interop.diffusers import pipeline_of
+from fulcrum.levers.end_to_end_codec import EndToEndCodec
+from fulcrum.model.count import counted
+from fulcrum.spec.edit import put
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.system import System
+from fulcrum.study.evaluate import Held, loss_of
+from fulcrum.train.build import assemble, build
+from fulcrum.train.checkpoint import weights_hash
+from fulcrum.train.drawn import drawn_weights
+from fulcrum.train.feed import Feed
+from fulcrum.train.fillers import EMA, Trunk
+from fulcrum.train.folder import RunFolder
+from fulcrum.train.loop import train
+from fulcrum.train.paint import Painter
+from fulcrum.train.session import Order, perform, trained_weights
+from fulcrum.train.state import State
+
+PROMPTS = ["a large red circle on the left", "a small blue square"]
+
+
+@pytest.fixture(scope="module")
+def run(tiny):
+    return EndToEndCodec().edit(tiny())
+
+
+def built_run(run, cache, **system):
+    return assemble(run, 0, System(**system), Feed(run, 0, cache))
+
+
+@pytest.fixture(scope="module")
+def trained(run, cache):
+    built = built_run(run, cache)
+    train(built, State(), [], lambda: False)
+    return built
+
+
+def codec_gradients(built, weights):
+    batch, draw = built.feed.at(0)
+    built.step(batch, draw, weights).total.backward()
+    found = {name: p.grad for name, p in built.step.codec.named_parameters()}
+    built.step.zero_grad(set_to_none=True)
+    return found
+
+
+def test_the_batch_carries_pixels_and_the_terms_see_latents(run, cache):
+    built = built_run(run, cache)
+    batch, draw = built.feed.at(0)
+    assert batch.x0.shape == (8, 3, 32, 32) and draw.extra["codec_reconstruction/noise"].shape == (8, 8, 8, 8)
+    view = built.step.look(batch, draw)
+    assert view.batch.x0.shape == (8, 8, 8, 8) and not view.batch.x0.requires_grad and view.coded.latent.requires_grad
+    torch.testing.assert_close(view.batch.x0, load_codec().encode(batch.x0), atol=1e-4, rtol=0)   # it begins as shipped
+
+
+def test_the_diffusion_loss_does_not_reach_the_codec(run, cache):
+    built = built_run(run, cache)
+    assert all(g is None for g in codec_gradients(built, {"flow_matching": 1.0}).values())
+    both = codec_gradients(built, {"codec_reconstruction": 1.0, "codec_alignment": 1.5})
+    assert all(g is not None and g.isfinite().all() for g in both.values())
+    assert all(g.abs().max() > 0 for name, g in both.items())
+    with_denoiser = codec_gradients(built, {"codec_reconstruction": 1.0, "codec_alignment": 1.5, "flow_matching": 1.0})
+    assert all(torch.equal(both[name], with_denoiser[name]) for name in both)
+
+
+def test_alignment_reaches_the_encoder_alone(run, cache):
+    found = codec_gradients(built_run(run, cache), {"codec_alignment": 1.5})
+    assert {name.split(".")[0] for name, g in found.items() if g is not None and g.abs().max() > 0} == {"encoder"}
+
+
+def test_codec_and_statistics_move(trained):
+    shipped = load_codec().state_dict()
+    moved = {name for name, value in trained.step.codec.state_dict().items() if not torch.equal(value, shipped[name])}
+    assert moved == set(shipped)                             # every kernel, every bias, shift and scale
+
+
+def test_a_step_changes_nothing_by_itself(run, cache):
+    """Pure: the statistics move after the update, by the loop, never inside `forward`."""
+    built = built_run(run, cache)
+    before = weights_hash(built.step.state_dict())
+    batch, draw = built.feed.at(0)
+    one, two = built.step(batch, draw), built.step(batch, draw)
+    assert torch.equal(one.total, two.total) and weights_hash(built.step.state_dict()) == before
+
+
+def test_statistics_follow_the_latents(run, cache):
+    """Fed one batch for ever they become its own: latents of zero mean and unit variance."""
+    built = built_run(run, cache)
+    codec, (batch, draw) = built.step.codec, built.feed.at(0)
+    codec.keep = 0.5
+    with torch.no_grad():
+        codec.encoder[-1].bias += 3.0                        # a latent that has gone astray
+        codec.encoder[-1].weight *= 2.0
+        moments = built.step(batch, draw).moments            # the weights stay: so does what they say
+        for _ in range(40):
+            codec.settle(moments)
+        latent = codec.encode(batch.x0)
+    assert latent.mean((0, 2, 3)).abs().max() < 1e-3
+    torch.testing.assert_close(latent.var((0, 2, 3), correction=0), torch.ones(8), atol=1e-3, rtol=0)
+
+
+def test_statistics_do_not_depend_on_accumulation(run, cache, trained):
+    parts = built_run(run, cache, microbatch=3)
+    train(parts, State(), [], lambda: False)
+    for name in ("shift", "scale"):
+        torch.testing.assert_close(getattr(parts.step.codec, name), getattr(trained.step.codec, name), atol=1e-5, rtol=1e-5)
+
+
+def test_the_codec_learns_at_its_own_rate(run, cache):
+    """AdamW's first step is as large as its learning rate, whatever the gradient."""
+    built = built_run(run, cache)
+    before = {name: p.detach().clone() for name, p in built.step.named_parameters()}
+    left = [True]
+    train(built, State(), [], lambda: not left.pop() if left else True)
+    rate = run.optim.lr * built.schedule(0, 8)
+    moved = {name: float((p.detach() - before[name]).abs().max()) for name, p in built.step.named_parameters()}
+    assert max(v for n, v in moved.items() if n.startswith("codec.")) == pytest.approx(0.03 * rate, rel=1e-2)
+    assert max(v for n, v in moved.items() if n.startswith("terms.")) == pytest.approx(rate, rel=1e-2)
+
+
+class Killed(Exception):
+    pass
+
+
+def test_three_steps_and_three_are_six(run, tiny, tmp_path, cache, trained):
+    """Through the session: what is saved holds the codec, and what is drawn with is what the run ended with."""
+    (tmp_path / "cache").symlink_to(cache, target_is_directory=True)
+    order = Order(run, 0, "spark + end_to_end_codec", tmp_path, System(), quiet=True, levers=(EndToEndCodec(),))
+
+    def dying(built, folder, state):
+        def look(seen):
+            if seen.state.images > 24:
+                raise Killed
+        return [look]
+
+    with pytest.raises(Killed):
+        perform(order, print, dying)
+    said = []
+    result = perform(order, said.append)
+    assert any("resumed at 24" in line for line in said)
+    weights = trained_weights(RunFolder(tmp_path / result["key"]))
+    whole = drawn_weights(trained.step, trained.average)
+    assert weights_hash(weights) == result["weights_sha256"] == weights_hash(whole)
+
+    painter = Painter(run, weights, run.encode.codec.build(None), trained.feed.text())
+    drawn, expected = (torch.cat(list(one.pictures(PROMPTS, 0))) for one in (painter, Painter.of(trained)))
+    assert torch.equal(drawn, expected)
+
+    longer = put(run, "start", Trunk(run=result["key"], weights_sha256=result["weights_sha256"]))
+    begun = build(longer, 0, start=weights)                  # a run goes on with its own codec
+    assert torch.equal(begun.codec.shift, trained.step.codec.shift)
+    with pytest.raises(BadInput, match="do not fit"):        # and is not taken up by a run that has another
+        build(tiny(), 0, start=weights)
+
+
+def test_pictures_are_decoded_with_the_trained_weights(run, trained):
+    weights = drawn_weights(trained.step, trained.average)
+    frozen = load_codec()
+    painter = Painter(run, weights, frozen, trained.feed.text())
+    latents = painter.latents(PROMPTS, 0, np.arange(2))
+    expected = copy.deepcopy(trained.step.codec).eval().decode(latents)
+    drawn = torch.cat(list(painter.pictures(PROMPTS, 0)))
+    assert torch.equal(drawn, ((expected.detach().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8))
+    other = dict(weights) | {f"codec.{name}": value for name, value in frozen.state_dict().items()}
+    assert not torch.equal(drawn, torch.cat(list(Painter(run, other, frozen, trained.feed.text()).pictures(PROMPTS, 0))))
+
+
+def test_an_average_is_of_the_denoiser_alone(run, cache):
+    averaged = built_run(put(run, "average", EMA(half_life=0.5, every=1)), cache)
+    train(averaged, State(), [], lambda: False)
+    weights = drawn_weights(averaged.step, averaged.average)
+    assert torch.equal(weights["codec.shift"], averaged.step.codec.shift)
+    assert not torch.equal(weights["img_in.weight"], averaged.step.backbone.img_in.weight)
+
+
+def test_held_out_losses_of_two_codecs_refuse_comparison(run, tiny, cache, trained, monkeypatch):
+    monkeypatch.setattr("fulcrum.study.evaluate.VALIDATION", 128)
+    weights = drawn_weights(trained.step, trained.average)
+    held = Held(run, run.encode.codec.build(None), trained.feed.text(), cache)
+    other = dict(weights) | {"codec.shift": weights["codec.shift"] + 0.1}
+    one, two = held.loss(weights), held.loss(other)
+    assert one.latents != two.latents and one.loss != two.loss
+    assert one.latents.split("/")[0] != loss_of(tiny())["latents"]
+
+
+def test_declared_flops_are_those_counted(run, tiny, cache):
+    def cost(spec):
+        built = built_run(spec, cache)
+        batch, draw = built.feed.at(0)                       # what is cached is read before anything is counted
+        return counted(lambda: built.step(batch, draw).total.backward())
+
+    declared = EndToEndCodec().cost(tiny())
+    assert declared.flops == pytest.approx(cost(run) / cost(tiny()), rel=0.05)
+    step, plain = build(run), build(tiny())
+    learned = sum(p.numel() for p in step.parameters()) / sum(p.numel() for p in plain.parameters())
+    assert declared.parameters == pytest.approx(learned, rel=1e-6)
+
+
+def test_a_denoiser_without_its_codec_is_not_exported(run, tiny):
+    with pytest.raises(BadInput, match="trained with this denoiser"):
+        pipeline_of(run)
+    assert pipeline_of(tiny()) == "PRXPipeline"
+
+
+def test_a_denoiser_may_go_on_with_a_codec_that_begins_to_learn(run, tiny):
+    step = build(run, 1, start=build(tiny(), 0).backbone.state_dict())
+    assert torch.equal(step.codec.shift, load_codec().shift)
