@@ -35,9 +35,9 @@ def grounds(catalogue: Catalogue) -> Iterator[Ground]:
 
 
 def fits(lever: Any, run: RunSpec) -> str | None:
-    """Why a lever cannot be tried on this run, or None."""
+    """Why a lever, or several together, cannot be tried on this run, or None."""
     try:
-        return None if diff(run, apply(run, (lever,))) else "it changes nothing there"
+        return None if diff(run, apply(run, lever if isinstance(lever, tuple) else (lever,))) else "it changes nothing there"
     except BadInput as error:
         return error.message
 

@@ -22,30 +22,34 @@ def listing(context: typer.Context, recipe: Base = "pocket", levers: Files = Non
     if context.invoked_subcommand:
         return
     known, _ = catalogue(levers)
-    cards = [_card(lever, _recipe(known, recipe)) for lever in known.levers.values()]
+    base = _recipe(known, recipe)
+    cards = [_card(known, lever, recipe, base) for lever in known.levers.values()]
+    cards += [_bundle(known, bundle, recipe, base) for bundle in known.bundles.values()]
     width = max(len(card["name"]) for card in cards)
     lines = [f"{card['name']:<{width}}  {card['says']}\n{'':<{width}}  {_short(card)}" for card in cards]
-    emit(cards, as_json, "\n".join(lines) + "\n\none lever: fulcrum levers show NAME")
+    emit(cards, as_json, "\n".join(lines) + "\n\none lever: fulcrum levers show NAME · as pages: docs/levers")
 
 
 @app.command()
 def show(name: str, recipe: Base = "pocket", levers: Files = None, as_json: Json = False) -> None:
     """One lever: its settings, what it changes in a recipe, what it costs, what was claimed where."""
-    from fulcrum.spec.edit import diff
     known, _ = catalogue(levers)
-    if name not in known.levers:
-        raise BadInput(f"no lever is called '{name}'", nearest(name, known.levers))
-    run = _recipe(known, recipe)
-    card = _card(known.levers[name], run)
-    changes = diff(run, known.levers[name]().edit(run))
-    lines = [f"{name}: {card['says']}", "settings"]
+    base = _recipe(known, recipe)
+    if name in known.bundles:
+        card = _bundle(known, known.bundles[name], recipe, base)
+    elif name in known.levers:
+        card = _card(known, known.levers[name], recipe, base)
+    else:
+        raise BadInput(f"no lever is called '{name}'", nearest(name, [*known.levers, *known.bundles]))
+    lines = [f"{name}: {card['says']}", *([f"a bundle of: {' + '.join(card['parts'])}"] if card["parts"] else []), "settings"]
     lines += [f"  {setting} = {facts['default']}  ({facts['type']})" for setting, facts in card["settings"].items()]
-    lines += [f"changes in {recipe}", *(f"  {change.path}: {change.before} -> {change.after}" for change in changes)]
-    lines += ["cost of a step", "  " + ", ".join(f"{what} x {value:.3f}" for what, value in card["cost"].items())]
+    lines += [f"changes in {card['tried_on']}",
+              *(f"  {change['path']}: {change['before']} -> {change['after']}" for change in card["diff"])]
+    lines += ["cost of a step there", "  " + ", ".join(f"{what} x {value:.3f}" for what, value in card["cost"].items())]
     lines += ["claims", *(f"  {claim['metric']} {claim['change']:+g} at {claim['scope']} ({claim['source']})"
                           + (f"\n    {claim['note']}" if claim["note"] else "") for claim in card["claims"])]
     lines += [f"warning: {card['warns']}"] if card["warns"] else []
-    emit({**card, "diff": [change._asdict() for change in changes]}, as_json, "\n".join(lines))
+    emit(card, as_json, "\n".join(lines))
 
 
 @app.command()
@@ -63,15 +67,47 @@ def _recipe(known: Any, name: str) -> Any:
     return known.recipes[name]()
 
 
-def _card(cls: Any, run: Any) -> dict[str, Any]:
+def _card(known: Any, cls: Any, recipe: str, run: Any) -> dict[str, Any]:
     lever = cls()
+    where, run = _place(known, (lever,), recipe, run)
+    return _facts(cls, where, run, (lever,)) | {"touches": list(cls.touches), "affects": list(cls.affects), "parts": []}
+
+
+def _bundle(known: Any, cls: Any, recipe: str, run: Any) -> dict[str, Any]:
+    parts = cls().parts()
+    where, run = _place(known, parts, recipe, run)
+    return _facts(cls, where, run, parts) | {
+        "touches": sorted({slot for part in parts for slot in part.touches}),
+        "affects": sorted({what for part in parts for what in part.affects}), "parts": [str(part) for part in parts]}
+
+
+def _facts(cls: Any, where: str, run: Any, levers: tuple[Any, ...]) -> dict[str, Any]:
+    from fulcrum.spec.edit import diff
     settings = {name: {"type": str(field.annotation).replace("typing.", "").removeprefix("<class '").removesuffix("'>"),
                        "default": field.default} for name, field in cls.model_fields.items()}
-    return {"name": cls.name, "says": cls.card.says, "settings": settings, "touches": list(cls.touches),
-            "affects": list(cls.affects), "cost": lever.cost(run).model_dump(),
-            "claims": [claim.model_dump() for claim in cls.card.claims], "warns": cls.card.warns}
+    edited, cost = run, {"flops": 1.0, "memory": 1.0, "parameters": 1.0}
+    for lever in levers:                                     # of a bundle each part costs what it adds to those before it
+        own = lever.cost(edited)
+        cost = {what: value * getattr(own, what) for what, value in cost.items()}
+        edited = lever.edit(edited)
+    return {"name": cls.name, "says": cls.card.says, "settings": settings, "cost": cost, "tried_on": where,
+            "claims": [claim.model_dump() for claim in cls.card.claims], "warns": cls.card.warns,
+            "diff": [change._asdict() for change in diff(run, edited)]}
+
+
+def _place(known: Any, levers: tuple[Any, ...], recipe: str, run: Any) -> tuple[str, Any]:
+    """The recipe, or, for what does not fit it, the first ground of the laws that it fits."""
+    from fulcrum.audit.ground import GROUNDS, fits, grounds
+    if fits(levers, run) is None:
+        return recipe, run
+    for ground in grounds(known):
+        if fits(levers, ground.run) is None:
+            return f"the laws' tiny run ({', '.join(GROUNDS[ground.name]) or 'latents'}): {recipe} cannot take it", ground.run
+    return recipe, run
 
 
 def _short(card: dict[str, Any]) -> str:
     claims = "; ".join(f"{claim['metric']} {claim['change']:+g} ({claim['scope']})" for claim in card["claims"][:1])
+    if card["parts"]:
+        return f"a bundle of {' + '.join(card['parts'])} · flops x {card['cost']['flops']:.2f}"
     return f"flops x {card['cost']['flops']:.2f}" + (f" · claimed: {claims}" if claims else " · no number was published")

@@ -1,9 +1,14 @@
 """What a lever is: settings, a pure edit of a run, and a card with its claims, cost and witness."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from fulcrum.spec.record import Record
 from fulcrum.spec.run import RunSpec
+
+
+Words = Annotated[str, Field(min_length=3)]
 
 
 class Claim(Record):
@@ -11,8 +16,8 @@ class Claim(Record):
 
     metric: str
     change: float                                            # arm minus baseline, in the metric's own unit
-    scope: str
-    source: str
+    scope: Words
+    source: Words                                            # a claim without a source is no claim
     note: str = ""
     carries: bool = True                                     # may its direction be expected at another scale?
 

@@ -4,8 +4,16 @@ from typing import ClassVar
 
 from fulcrum.levers.base import Bundle, Card, Lever
 from fulcrum.levers.bottleneck import Bottleneck
+from fulcrum.levers.ema import UseEMA
+from fulcrum.levers.lpips import UseLPIPS
+from fulcrum.levers.muon import UseMuon
+from fulcrum.levers.perceptual_features import UsePerceptualFeatures
 from fulcrum.levers.pixels import UsePixels
+from fulcrum.levers.repa import Repa
+from fulcrum.levers.resolution_ladder import ResolutionLadder
+from fulcrum.levers.tread import Tread
 from fulcrum.levers.x_prediction import PredictX
+from fulcrum.spec.record import Fraction
 
 
 class JiT(Bundle):
@@ -16,4 +24,17 @@ class JiT(Bundle):
         return (UsePixels(), PredictX(), Bottleneck())
 
 
-BUNDLES: tuple[type[Bundle], ...] = (JiT,)
+class Speedrun(Bundle):
+    until: Fraction = 0.9                                    # share of the images at the smaller size, with alignment
+
+    name: ClassVar[str] = "speedrun"
+    card: ClassVar[Card] = Card(
+        says="the stack of the published 24-hour run: pixels, x-prediction and bottleneck; half the size first, with "
+             "alignment; half of the tokens routed; perceptual terms; Muon; EMA")
+
+    def parts(self) -> tuple[Lever, ...]:
+        return (UsePixels(), PredictX(), Bottleneck(), ResolutionLadder(until=self.until), Repa(until=self.until), Tread(),
+                UseLPIPS(), UsePerceptualFeatures(), UseMuon(), UseEMA())
+
+
+BUNDLES: tuple[type[Bundle], ...] = (JiT, Speedrun)

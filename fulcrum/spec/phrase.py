@@ -108,15 +108,13 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
         if names.count(name) > 1:
             raise BadInput(f"the lever '{name}' is named twice", "write it once, with the settings you want")
     for lever in levers:
-        edited = _edited(base, lever)
-        for change in diff(base, edited):
+        for change in diff(base, _edited(base, lever)):
             if not inside(change.path, lever.touches):
                 raise BadInput(f"'{lever.name}' changes {change.path}, which it does not declare",
                                "an effect must belong to one decision: correct the lever's `touches` or its edit")
-            value = _written(change, edited)
-            other = written.setdefault(change.path, (lever.name, value))
-            if other[1] != value:
-                raise BadInput(f"'{other[0]}' and '{lever.name}' both write {change.path}: {other[1]} and {value}",
+            other = written.setdefault(change.path, (lever.name, change.after))
+            if other[1] != change.after:
+                raise BadInput(f"'{other[0]}' and '{lever.name}' both write {change.path}: {other[1]} and {change.after}",
                                "leave one of them out")
         run = _edited(run, lever)
     for lever in levers:
@@ -124,15 +122,6 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
         if problem:
             raise BadInput(f"'{lever.name}' cannot be used here: {problem}")
     return run
-
-
-def _written(change: Change, edited: RunSpec) -> Any:
-    """What a lever writes there; of a new filler its settings too, for two of one kind may differ in them."""
-    try:
-        value = get(edited, change.path)
-    except BadInput:                                         # a stage, or what is gone
-        return change.after
-    return str(value) if isinstance(value, Filler) else change.after
 
 
 def _edited(run: RunSpec, lever: Edit) -> RunSpec:
