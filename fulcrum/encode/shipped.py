@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Network = TypeVar("Network", bound=nn.Module)
 
-NAMES = ("codec", "text", "judge", "features", "teacher")
+NAMES = ("codec", "text", "judge", "features", "teacher", "score")
 MEND = "reinstall the package, or run: fulcrum assets build"
 
 

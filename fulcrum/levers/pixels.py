@@ -37,5 +37,5 @@ class UsePixels(Lever):
                     parameters=parameters(after) / parameters(run))
 
     def witness(self, built: Any) -> bool:
-        size = built.run.data.size
+        size = built.phases[0].run.data.size
         return tuple(built.feed.at(0)[0].x0.shape[1:]) == (3, size, size) and bool(built.feed.codec().stride == 1)

@@ -42,9 +42,15 @@ class Data(Record):
         ordered = tuple(unique[name] for name in sorted(unique))
         for i, one in enumerate(ordered):
             for other in ordered[i + 1:]:
-                if one.path == other.path and one.start < other.end and other.start < one.end:
-                    raise ValueError(f"stages {one.name} and {other.name} give {one.path} two values at the same time")
+                if _nested(one.path, other.path) and one.start < other.end and other.start < one.end:
+                    raise ValueError(f"stages {one.name} and {other.name} give {min(one.path, other.path, key=len)} "
+                                     f"two values at the same time")
         return ordered
+
+
+def _nested(one: str, other: str) -> bool:
+    """Is one path the other, or a part of it?"""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 class Encode(Record):
