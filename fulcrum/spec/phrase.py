@@ -116,6 +116,9 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
             if other[1] != change.after:
                 raise BadInput(f"'{other[0]}' and '{lever.name}' both write {change.path}: {other[1]} and {change.after}",
                                "leave one of them out")
+            for path, (name, _) in written.items():          # one replaces a filler, the other a setting of it
+                if name != lever.name and (inside(path, (change.path,)) or inside(change.path, (path,))) and path != change.path:
+                    raise BadInput(f"'{name}' writes {path} and '{lever.name}' writes {change.path}", "leave one of them out")
         run = _edited(run, lever)
     for lever in levers:
         problem = _safely(lever, "needs", run)

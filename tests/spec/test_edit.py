@@ -39,7 +39,14 @@ def test_diff_names_a_replaced_filler_once():
     from fulcrum.optim.fillers import Muon
     changes = diff(spark(), put(spark(), "optim.rule", Muon()))
     assert [change.path for change in changes] == ["optim.rule"]
-    assert (changes[0].before, changes[0].after) == ("adamw", "muon")
+    assert changes[0].before.startswith("adamw(") and changes[0].after == str(Muon())       # with its settings
+
+
+def test_two_fillers_of_one_kind_are_told_apart():
+    from fulcrum.model.fillers import Carry
+    before, after = (put(spark(), "model.route", Carry(start=1, end=-1, drop=drop)) for drop in (0.5, 0.75))
+    assert diff(spark(), before)[0].after != diff(spark(), after)[0].after
+    assert [change.path for change in diff(before, after)] == ["model.route.drop"]
 
 
 def test_diff_of_equal_runs_is_empty():

@@ -32,7 +32,7 @@ def test_order_of_levers_does_not_matter():
     ("spark + muon + muon", "named twice"),
     ("spark + tread @ 0.5", "lever @ (start, end)"),
     ("spark + ema @ (0, 0.5)", "cannot change during a run"),
-    ("spark + synthetic_then_real(until=0.95) + sft_stage", "another stage replaces the data"),
+    ("spark + synthetic_then_real(until=0.95) + sft_stage", "two values at the same time"),
     ("spark +", "cannot read the phrase"),
     ("__import__('os').system('true')", "begins with a recipe"),
     ("spark + muon.__class__", "expected the name of a lever"),
