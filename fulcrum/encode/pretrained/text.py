@@ -105,7 +105,10 @@ def load_text(path: str, width: int, max_tokens: int) -> PretrainedText:
     network = read("transformers", facts.network, folder, half=named != facts.network, **more)
     text = PretrainedText(network, tokenizer, facts.network, width, longest,
                           {"files": content_hash(folder, tokenizer_files(folder), fresh=True)}).eval()
-    text.card = _card(text, folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")                      # a small limit cuts the self-check's prompts too
+        text.card = _card(text, folder)
+    text.cut = 0
     text.told = [f"text encoder {text.name}: width {width}, at most {longest} tokens, "
                  f"deviation {text.card['deviation']:.2f}"]
     return text

@@ -1,0 +1,113 @@
+"""Encode once: how fast cached latents are read, and what a step costs with the codec online and with its cache.
+
+    python bench/encode.py           about a minute on one core
+
+A small random AutoencoderKLFlux2 stands in for FLUX.2's (84 million parameters): the class, its normalisation and the path
+through folder, cache and feed are the real ones; its share of a step is not. Steps are interleaved, so that a busy machine
+slows both alike.
+"""
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fulcrum import phrase
+from fulcrum.encode.cache import Cache, RowCache
+from fulcrum.encode.encode import Encoder
+from fulcrum.encode.pixels import to_unit
+from fulcrum.spec.system import System
+from fulcrum.train.build import assemble
+from fulcrum.train.feed import Feed
+
+READ = 20_000                                                # latents of each reading
+
+
+def write_flux2(folder: Path, width: int) -> Path:
+    from diffusers import AutoencoderKLFlux2
+    torch.manual_seed(0)
+    levels = (width, width, 2 * width, 2 * width)
+    made = AutoencoderKLFlux2(latent_channels=32, block_out_channels=levels, down_block_types=("DownEncoderBlock2D",) * 4,
+                              up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, norm_num_groups=8)
+    made.save_pretrained(folder)
+    return folder
+
+
+def reading(cache: RowCache, batch: int) -> float:
+    """Latents per second in random order, a batch at a time."""
+    order = np.random.default_rng(0).integers(0, len(cache), READ)
+    begun = time.perf_counter()
+    for first in range(0, READ, batch):
+        cache.rows(order[first:first + batch])
+    return READ / (time.perf_counter() - begun)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, default=64, help="pixels on a side")
+    parser.add_argument("--width", type=int, default=16, help="channels of the codec's first level (FLUX.2: 128)")
+    parser.add_argument("--count", type=int, default=512, help="pictures")
+    parser.add_argument("--steps", type=int, default=12)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        path = write_flux2(root / "vae", options.width)
+        run = phrase("pocket", f"encode.codec=pretrained_codec(path='{path}')", f"data.size={options.size}",
+                     f"data.source.count={options.count}", "budget.images=3200", "budget.batch=32")
+        feed = Feed(run, 0, root / "cache")
+        codec = feed.codec()
+        begun = time.perf_counter()
+        feed.at(0)
+        print(f"encoding {options.count} pictures and captions once: {time.perf_counter() - begun:.1f} s", flush=True)
+        built = assemble(run, 0, System(), feed)
+        source, batch = feed.source_at(0), run.budget.batch
+
+        def step(online: bool, at: int) -> float:
+            begun = time.perf_counter()
+            data, draw = feed.at(at)
+            if online:                                       # what a trainer without a cache does at every step
+                with torch.no_grad():
+                    pixels = to_unit(torch.from_numpy(source.read(data.ids.numpy()).images))
+                    data = data._replace(x0=codec.encode(pixels))
+            built.step(data, draw).total.backward()
+            built.optimizer.step(1.0)
+            built.optimizer.zero_grad()
+            return time.perf_counter() - begun
+
+        seconds = {online: [] for online in (True, False)}
+        for number in range(options.steps + 1):
+            for online in seconds:
+                took = step(online, number * batch)
+                if number:                                   # the first one warms up
+                    seconds[online].append(took)
+        means = {online: statistics.median(took) for online, took in seconds.items()}
+        ratio = statistics.median(a / b for a, b in zip(seconds[True], seconds[False], strict=True))
+        print(f"{'step of 32 at ' + str(options.size) + ' px':<34}{'ms':>8}")
+        print(f"{'  codec online':<34}{means[True] * 1e3:>8.0f}")
+        print(f"{'  latents from the cache':<34}{means[False] * 1e3:>8.0f}")
+        print(f"{'  online / cached, paired':<34}{ratio:>8.2f}")
+
+        print(f"{'cached reads':<34}{'latents/s':>12}{'MB/s':>8}")
+        for shape in ((32, options.size // 8, options.size // 8), (16, 32, 32), (32, 32, 32)):
+            made = np.memmap(root / "rows.bin", np.float32, "w+", shape=(4096, *shape))
+            made[:] = 1.0
+            made.flush()
+            rows = RowCache(np.memmap(root / "rows.bin", np.float32, "r", shape=(4096, *shape)))
+            reading(rows, 256)
+            rate = max(reading(rows, 256) for _ in range(3))
+            print(f"  {str(shape) + ' fp32, batches of 256':<32}{rate:>12,.0f}{rate * 4 * np.prod(shape) / 1e6:>8,.0f}")
+        encoder = Encoder(source, run.data.caption.build(None), 0, codec, feed.text(), Cache(root / "cache"))
+        begun, rows = time.perf_counter(), 200 * batch
+        for first in range(0, rows, batch):
+            encoder.at(first, batch)
+        print(f"  {'whole batches of 32, with texts':<32}{rows / (time.perf_counter() - begun):>12,.0f}")
+
+
+if __name__ == "__main__":
+    main()

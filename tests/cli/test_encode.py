@@ -1,0 +1,71 @@
+"""fulcrum encode: the cache that training reads, filled beforehand by one or more processes, resumed after a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fulcrum import phrase
+from fulcrum.cli import app
+from fulcrum.spec.errors import BadInput
+from fulcrum.train.feed import Feed
+
+SMALL = ("data.source.count=600", "budget.images=64", "budget.batch=32")
+
+
+WORDS = ["encode", "spark + repa", *(word for setting in SMALL for word in ("--set", setting))]
+
+
+def encoded(*words: str) -> str:
+    done = CliRunner().invoke(app, [*WORDS, *words])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted((out / "cache").glob("*/*.bin"))}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory) -> tuple[Path, dict]:
+    out = tmp_path_factory.mktemp("alone")
+    return out, json.loads(encoded("--out", str(out), "--json").splitlines()[-1])
+
+
+def test_training_finds_everything_encoded(alone):
+    out, told = alone
+    assert [entry["what"] for entry in told["entries"]] == ["latents", "texts", "teacher tokens"]
+    assert all(entry["samples"] == 600 and entry["bytes"] > 0 for entry in told["entries"])
+    said: list[str] = []
+    batch, _ = Feed(phrase("spark + repa", *SMALL), 0, out / "cache", said.append).at(0)
+    assert batch.x0.shape == (32, 8, 8, 8) and set(batch.teacher) == {"world"} and not said
+
+
+def test_two_processes_killed_and_started_again_give_the_same_bytes(alone, tmp_path):
+    running = subprocess.Popen([sys.executable, "-m", "fulcrum", *WORDS, "--out", str(tmp_path), "--processes", "2"],
+                               stderr=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.glob("cache/*.parts/0*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(running.pid, signal.SIGKILL)                     # its own session: itself and its one child
+    running.wait()
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache/*.parts/0*")}
+    assert kept
+    said = encoded("--out", str(tmp_path), "--processes", "2")
+    assert contents(tmp_path) == contents(alone[0])
+    assert not list(tmp_path.glob("cache/*.parts"))
+    assert "600 samples" in said
+
+
+def test_a_part_that_cannot_be_had_says_so_before_anything_is_made(tmp_path):
+    done = CliRunner().invoke(app, ["encode", "prx_256", "--out", str(tmp_path), "--set", "data.source.count=8"])
+    assert isinstance(done.exception, BadInput) and "encode.codec.path" in done.exception.hint
+    assert not list(tmp_path.iterdir())
+    done = CliRunner().invoke(app, ["encode", "spark", "--out", str(tmp_path), "--part", "3/2"])
+    assert isinstance(done.exception, BadInput) and "K < N" in done.exception.message

@@ -1,0 +1,146 @@
+"""Finding, hashing and describing a folder: no torch, no network, and every refusal says where it looked."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from fulcrum.encode.fillers import PretrainedCodec, PretrainedText
+from fulcrum.encode.pretrained import folder as place
+from fulcrum.spec.edit import key
+from fulcrum.spec.errors import BadInput
+
+KL = {"_class_name": "AutoencoderKL", "block_out_channels": [1, 1, 1, 1], "latent_channels": 16}
+
+
+@pytest.fixture
+def vae(tmp_path):
+    made = tmp_path / "vae"
+    made.mkdir()
+    (made / "config.json").write_text(json.dumps(KL))
+    save_file({"a": np.zeros(3, np.float32)}, made / "diffusion_pytorch_model.safetensors")
+    return made
+
+
+def test_sizes_come_from_the_config(vae):
+    found = PretrainedCodec(path=str(vae))
+    assert (found.stride, found.channels, found.network) == (8, 16, "AutoencoderKL")
+    whole = PretrainedCodec(path=str(vae.parent))                             # a pipeline's folder holds vae/
+    assert whole.hashes() == found.hashes() and whole.identity() == found.identity()
+
+
+def test_flux2_may_be_asked_for_folded(vae):
+    (vae / "config.json").write_text(json.dumps({**KL, "_class_name": "AutoencoderKLFlux2", "latent_channels": 32}))
+    assert PretrainedCodec(path=str(vae)).channels == 32
+    assert PretrainedCodec(path=str(vae), stride=16).channels == 128
+    with pytest.raises(BadInput, match="stride 32, but .* stride 8 and 32 channels or stride 16 and 128 channels"):
+        PretrainedCodec(path=str(vae), stride=32)
+
+
+@pytest.mark.parametrize("change, said", [
+    ({"_class_name": "AutoencoderKLWan"}, "describes a AutoencoderKLWan, not a codec"),
+    ({"_class_name": None}, "describes a part of unknown class"),
+    ({"latent_channels": "16"}, "no proper latent_channels: found '16'"),
+    ({"block_out_channels": None}, "no proper block_out_channels"),
+])
+def test_a_config_that_is_no_codec_says_so(vae, change, said):
+    (vae / "config.json").write_text(json.dumps({**KL, **change}))
+    with pytest.raises(BadInput, match=said):
+        PretrainedCodec(path=str(vae))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000])
+def test_a_config_that_cannot_be_read_says_so(vae, text):
+    (vae / "config.json").write_text(text)
+    with pytest.raises(BadInput, match="config.json"):
+        PretrainedCodec(path=str(vae))
+
+
+def test_a_missing_folder_or_file_says_where_it_looked(vae, tmp_path):
+    with pytest.raises(BadInput, match=f"no folder at {tmp_path}/none"):
+        PretrainedCodec(path=str(tmp_path / "none"))
+    (tmp_path / "bare").mkdir()
+    with pytest.raises(BadInput, match=f"looked at {tmp_path}/bare/config.json, {tmp_path}/bare/vae/config.json"):
+        PretrainedCodec(path=str(tmp_path / "bare"))
+    (vae / "diffusion_pytorch_model.safetensors").unlink()
+    with pytest.raises(BadInput, match="no weights in .*: looked for diffusion_pytorch_model.safetensors, "):
+        PretrainedCodec(path=str(vae)).hashes()
+
+
+def test_pickles_are_refused(vae):
+    (vae / "diffusion_pytorch_model.safetensors").rename(vae / "diffusion_pytorch_model.bin")
+    with pytest.raises(BadInput, match="only pickled weights: diffusion_pytorch_model.bin(.|\n)*can run code"):
+        PretrainedCodec(path=str(vae)).hashes()
+
+
+def test_an_index_cannot_point_out_of_its_folder(vae):
+    (vae / "diffusion_pytorch_model.safetensors").rename(vae.parent / "out.safetensors")
+    index = vae / "diffusion_pytorch_model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "../out.safetensors"}}))
+    with pytest.raises(BadInput, match="names '../out.safetensors'"):
+        place.weight_files(vae)
+    index.write_text(json.dumps({"weight_map": 3}))
+    with pytest.raises(BadInput, match="cannot be read"):
+        place.weight_files(vae)
+
+
+def test_a_run_can_be_read_after_its_folder_has_gone(vae):
+    whole = PretrainedCodec(path=str(vae)).model_dump()
+    vae.rename(vae.with_name("moved"))
+    assert PretrainedCodec(**whole).stride == 8
+    with pytest.raises(BadInput, match="no folder at"):
+        PretrainedCodec(**whole).hashes()
+
+
+def test_config_and_tokenizer_are_part_of_the_hash(tmp_path, tiny):
+    text = tmp_path / "text"
+    text.mkdir()
+    (text / "config.json").write_text(json.dumps({"architectures": ["T5EncoderModel"], "d_model": 96}))
+    (text / "tokenizer.json").write_text("{}")
+    save_file({"a": np.zeros(3, np.float32)}, text / "model.safetensors")
+    run = tiny("spark", f"encode.text=pretrained_text(path='{text}')")
+    keys = {key(run, 0), key(tiny("spark", f"encode.text=pretrained_text(path='{text}', max_tokens=64)"), 0)}
+    (text / "tokenizer.json").write_text('{"other": 1}')
+    keys.add(key(run, 0))
+    (text / "config.json").write_text(json.dumps({"architectures": ["T5EncoderModel"], "d_model": 96, "eps": 1}))
+    keys.add(key(run, 0))
+    assert len(keys) == 4
+    assert PretrainedText(path=str(text)).width == 96
+    with pytest.raises(BadInput, match="width 7, but .* of width 96"):
+        PretrainedText(path=str(text), width=7)
+
+
+def test_a_large_file_is_hashed_once(vae, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(place, "SMALL", 1)
+    file = vae / "diffusion_pytorch_model.safetensors"
+    old = time.time() - 60
+    os.utime(file, (old, old))
+    found, read = place.file_hash(file), []
+    real = place.hashlib.file_digest
+    monkeypatch.setattr(place.hashlib, "file_digest", lambda *given: read.append(1) or real(*given))
+    assert place.file_hash(file) == found and not read
+    assert place.file_hash(file, fresh=True) == found and read                # what is loaded is hashed anew
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    assert place.file_hash(file) != found
+
+
+def test_a_phrase_with_a_folder_brings_no_torch(vae):
+    """Reading a phrase and its key stays quick."""
+    code = ("import sys; from fulcrum import phrase; from fulcrum.spec.edit import key;"
+            f"key(phrase('pocket', \"encode.codec=pretrained_codec(path='{vae}')\", 'data.size=32', 'model.patch=1'), 0);"
+            "sys.exit('torch' in sys.modules or 'diffusers' in sys.modules)")
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_licence_is_what_the_folder_says(vae):
+    assert place.licence_of(vae).startswith("not stated")
+    (vae / "README.md").write_text("---\nlicense: apache-2.0\n---\n")
+    assert place.licence_of(vae) == "apache-2.0"
