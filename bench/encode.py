@@ -1,10 +1,10 @@
 """Encode once: how fast cached latents are read, and what a step costs with the codec online and with its cache.
 
-    python bench/encode.py           about a minute on one core
+    python bench/encode.py           a small random AutoencoderKLFlux2, half a minute on one core
+    python bench/encode.py --real    one of FLUX.2's full size (84 million parameters, random weights), some minutes
 
-A small random AutoencoderKLFlux2 stands in for FLUX.2's (84 million parameters): the class, its normalisation and the path
-through folder, cache and feed are the real ones; its share of a step is not. Steps are interleaved, so that a busy machine
-slows both alike.
+The class, its normalisation and the path through folder, cache and feed are the real ones. Steps are interleaved, so that a
+busy machine slows both alike.
 """
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ from fulcrum.train.feed import Feed
 READ = 20_000                                                # latents of each reading
 
 
-def write_flux2(folder: Path, width: int) -> Path:
+def write_flux2(folder: Path, real: bool) -> Path:
     from diffusers import AutoencoderKLFlux2
     torch.manual_seed(0)
-    levels = (width, width, 2 * width, 2 * width)
-    made = AutoencoderKLFlux2(latent_channels=32, block_out_channels=levels, down_block_types=("DownEncoderBlock2D",) * 4,
-                              up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, norm_num_groups=8)
+    small = dict(block_out_channels=(16, 16, 32, 32), layers_per_block=1, norm_num_groups=8)
+    made = AutoencoderKLFlux2(latent_channels=32, down_block_types=("DownEncoderBlock2D",) * 4,
+                              up_block_types=("UpDecoderBlock2D",) * 4,
+                              **(dict(block_out_channels=(128, 256, 512, 512)) if real else small))
     made.save_pretrained(folder)
+    print(f"AutoencoderKLFlux2 with {sum(p.numel() for p in made.parameters()) / 1e6:.1f} million parameters", flush=True)
     return folder
 
 
@@ -50,14 +52,16 @@ def reading(cache: RowCache, batch: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=64, help="pixels on a side")
-    parser.add_argument("--width", type=int, default=16, help="channels of the codec's first level (FLUX.2: 128)")
-    parser.add_argument("--count", type=int, default=512, help="pictures")
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--real", action="store_true", help="a codec of FLUX.2's full size")
+    parser.add_argument("--count", type=int, help="pictures; default 512, or 32 with --real")
+    parser.add_argument("--steps", type=int, help="default 12, or 2 with --real")
     options = parser.parse_args()
+    options.count = options.count or (32 if options.real else 512)
+    options.steps = options.steps or (2 if options.real else 12)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
-        path = write_flux2(root / "vae", options.width)
+        path = write_flux2(root / "vae", options.real)
         run = phrase("pocket", f"encode.codec=pretrained_codec(path='{path}')", f"data.size={options.size}",
                      f"data.source.count={options.count}", "budget.images=3200", "budget.batch=32")
         feed = Feed(run, 0, root / "cache")

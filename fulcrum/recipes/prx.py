@@ -1,5 +1,7 @@
 """The published full-size models, exact in size and settings; they want GPUs and parts that do not travel with us.
 
+    fulcrum train prx_256 --set encode.codec.path=FOLDER --set encode.text.path=FOLDER      (docs/pretrained.md)
+
     1,170,691,648 parameters for prx_256 and 1,177,215,744 for prx_pixels_1024
 """
 

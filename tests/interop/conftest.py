@@ -39,9 +39,14 @@ def t5gemma_encoder(library):
     return T5GemmaEncoder(library.T5GemmaConfig(encoder=dict(MODULE), decoder=dict(MODULE), vocab_size=64).encoder)
 
 
-def qwen(library):
+def qwen(library, whole=False):
     turn = dict(rope_type="default", rope_theta=10_000.0, mrope_section=[2, 1, 1], mrope_interleaved=True)
-    return library.Qwen3VLTextModel(library.Qwen3VLTextConfig(**MODULE, rope_parameters=turn))
+    if not whole:
+        return library.Qwen3VLTextModel(library.Qwen3VLTextConfig(**MODULE, rope_parameters=turn))
+    sight = dict(depth=1, hidden_size=16, intermediate_size=32, num_heads=2, out_hidden_size=16, patch_size=8,
+                 deepstack_visual_indexes=[0], num_position_embeddings=16)
+    config = library.Qwen3VLConfig(text_config=dict(MODULE, rope_parameters=turn), vision_config=sight)
+    return library.Qwen3VLForConditionalGeneration(config)
 
 
 CODECS = {
@@ -57,6 +62,7 @@ TEXTS = {
     "t5gemma": t5gemma, "t5gemma_whole": lambda t: t5gemma(t, whole=True), "t5gemma_encoder": t5gemma_encoder,
     "t5": lambda t: t.T5EncoderModel(t.T5Config(vocab_size=64, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2)),
     "clip_text": lambda t: t.CLIPTextModel(t.CLIPTextConfig(**TEXT)), "qwen": qwen,
+    "qwen_whole": lambda t: qwen(t, whole=True),
     "bert": lambda t: t.BertModel(t.BertConfig(vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
                                                num_attention_heads=2, max_position_embeddings=80)),
 }
@@ -97,7 +103,7 @@ def part(tmp_path_factory):
             make = {**CODECS, **TEXTS, **TEACHERS}[name]
             make(diffusers if name in CODECS else transformers).save_pretrained(folder)
             if name in TEXTS or name == "clip":
-                tokenizer(folder, ends=name != "qwen")       # Qwen's gives an empty prompt no token at all
+                tokenizer(folder, ends=not name.startswith("qwen"))       # Qwen's gives an empty prompt no token at all
         return folder
 
     return made

@@ -73,7 +73,8 @@ def raw_of(codec, raw):
     return raw["kl"] if codec.network.config.shift_factor else raw["channels"]
 
 
-@pytest.mark.parametrize("name", ["t5gemma", "t5gemma_whole", "t5gemma_encoder", "t5", "clip_text", "qwen", "bert"])
+@pytest.mark.parametrize("name", ["t5gemma", "t5gemma_whole", "t5gemma_encoder", "t5", "clip_text", "qwen", "qwen_whole",
+                                  "bert"])
 def test_a_text_encoder_of_transformers_trains_and_draws(name, part, tiny, tmp_path):
     run = tiny("spark", *SHORT, f"encode.text=pretrained_text(path='{part(name)}')")
     assert run.encode.text.width == 16

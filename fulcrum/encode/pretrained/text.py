@@ -103,6 +103,7 @@ def load_text(path: str, width: int, max_tokens: int) -> PretrainedText:
     elif facts.network == "T5GemmaEncoder":
         more = {"config": _encoder_config(folder)}
     network = read("transformers", facts.network, folder, half=named != facts.network, **more)
+    network = getattr(network, "language_model", network)    # Qwen3-VL's text half; what it sees is not asked for
     text = PretrainedText(network, tokenizer, facts.network, width, longest,
                           {"files": content_hash(folder, tokenizer_files(folder), fresh=True)}).eval()
     with warnings.catch_warnings():
