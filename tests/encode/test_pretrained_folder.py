@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from fulcrum.encode.fillers import PretrainedCodec, PretrainedText
 from fulcrum.encode.pretrained import folder as place
 from fulcrum.spec.edit import key
-from fulcrum.spec.errors import BadInput
+from fulcrum.spec.errors import BadInput, RunFailed
 
 KL = {"_class_name": "AutoencoderKL", "block_out_channels": [1, 1, 1, 1], "latent_channels": 16}
 
@@ -129,7 +129,15 @@ def test_a_large_file_is_hashed_once(vae, monkeypatch, tmp_path):
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
-    assert place.file_hash(file) != found
+    os.utime(file, (old, old))                                                # changed under its own time
+    assert place.file_hash(file) == found
+    with pytest.raises(RunFailed, match="has changed, but its size and time have not"):
+        place.file_hash(file, fresh=True)
+    noted = place.file_hash(file)
+    assert noted != found
+    data[-2] ^= 1
+    file.write_bytes(data)
+    assert place.file_hash(file) not in (found, noted)
 
 
 def test_a_phrase_with_a_folder_brings_no_torch(vae):

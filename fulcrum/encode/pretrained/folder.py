@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.spec.errors import BadInput
+from fulcrum.spec.errors import BadInput, RunFailed
 
 CONFIG = "config.json"
 STEMS = ("diffusion_pytorch_model", "model")                 # how diffusers and transformers call their weights
@@ -157,29 +157,40 @@ def tokenizer_files(folder: Path) -> tuple[Path, ...]:
 
 
 def file_hash(path: Path, fresh: bool = False) -> str:
-    """sha256 of a file; a large one is hashed again only when its size or time changed, or when `fresh`."""
+    """sha256 of a file; a large one is hashed again only when its size or time changed, or when `fresh`: then a file that
+    changed under an unchanged time is found."""
     stat = path.stat()
     known = [str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino]
     note = _notes() / (hashlib.sha256(str(known).encode()).hexdigest()[:32] + ".json")
-    small = stat.st_size < SMALL
-    if not small and not fresh:
-        try:
-            told = json.loads(note.read_text())
-            if told["file"] == known:
-                return str(told["sha256"])
-        except (OSError, ValueError, KeyError, TypeError):
-            pass                                             # never noted, or cut off: hash it
+    noted = None if stat.st_size < SMALL else _noted(note, known)
+    if noted and not fresh:
+        return noted
     with path.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if not small and time.time() - stat.st_mtime > RACY:
-        try:
-            note.parent.mkdir(parents=True, exist_ok=True)
-            aside = note.with_suffix(f".{os.getpid()}")
-            aside.write_text(json.dumps({"file": known, "sha256": found}))
-            aside.replace(note)
-        except OSError:
-            pass                                             # a home that cannot be written costs time, nothing else
+    if stat.st_size >= SMALL and time.time() - stat.st_mtime > RACY:
+        _write_note(note, known, found)
+    if noted and noted != found:
+        raise RunFailed(f"{path} has changed, but its size and time have not: the run's key was made with its old hash",
+                        "start the same command again: the new hash is noted")
     return found
+
+
+def _noted(note: Path, known: list[Any]) -> str | None:
+    try:
+        told = json.loads(note.read_text())
+        return str(told["sha256"]) if told["file"] == known else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None                                          # never noted, or cut off
+
+
+def _write_note(note: Path, known: list[Any], found: str) -> None:
+    try:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        aside = note.with_suffix(f".{os.getpid()}")
+        aside.write_text(json.dumps({"file": known, "sha256": found}))
+        aside.replace(note)
+    except OSError:
+        pass                                                 # a home that cannot be written costs time, nothing else
 
 
 def _notes() -> Path:
