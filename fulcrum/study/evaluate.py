@@ -22,6 +22,7 @@ from fulcrum.measure.reference import load_or_build
 from fulcrum.measure.suite import Pictures, Suite
 from fulcrum.measure.validation import TimeBin, ValidationLoss
 from fulcrum.spec.edit import canonical, digest, put
+from fulcrum.spec.record import tree
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 from fulcrum.spec.system import System
@@ -103,7 +104,8 @@ def loss_of(run: RunSpec) -> dict[str, str]:
     times = sorted({canonical(phase.run.flow.time) for phase in phases(run)})
     flow = run.flow
     objective = {"predict": flow.predict, "weight": flow.weight, "time": times, "noise_scale": flow.noise_scale}
-    return {"latents": digest([run.encode.codec, run.encode.codec.hashes()])[:16], "objective": canonical(objective),
+    codec = run.encode.codec
+    return {"latents": digest([tree(codec, identity=True), codec.hashes()])[:16], "objective": canonical(objective),
             "prompts": canonical(run.sample.prompts)}
 
 
