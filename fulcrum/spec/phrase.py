@@ -208,7 +208,8 @@ def _make(cls: type[Any], name: str, node: ast.expr) -> Any:
     try:
         return cls(**given)
     except ValidationError as error:
-        raise BadInput(f"'{name}': {explain(error)}", f"its settings: fulcrum levers show {name}") from None
+        where = ", ".join(cls.model_fields) if issubclass(cls, Filler) else f"fulcrum levers show {name}"
+        raise BadInput(f"'{name}': {explain(error)}", f"its settings: {where}") from None
 
 
 def _value(node: ast.expr) -> Any:

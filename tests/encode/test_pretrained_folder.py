@@ -152,3 +152,32 @@ def test_the_licence_is_what_the_folder_says(vae):
     assert place.licence_of(vae).startswith("not stated")
     (vae / "README.md").write_text("---\nlicense: apache-2.0\n---\n")
     assert place.licence_of(vae) == "apache-2.0"
+
+
+def test_only_hub_ids_ask_the_hub(vae, tmp_path, monkeypatch):
+    """What is asked of the hub's library, word by word; it never answers from here."""
+    hub = pytest.importorskip("huggingface_hub")
+    asked = []
+
+    def snapshot(repo, revision, allow_patterns, ignore_patterns, local_files_only):
+        asked.append((repo, revision, local_files_only))
+        assert "vae/*" in allow_patterns and "*.bin" in ignore_patterns
+        if local_files_only:
+            raise OSError("not there")
+        return str(vae.parent)
+
+    monkeypatch.setattr(hub, "snapshot_download", snapshot)
+    with pytest.raises(BadInput, match="write hub:org/name to allow it"):
+        PretrainedCodec(path="some/model")
+    assert asked == [("some/model", None, True)]
+    asked.clear()
+    assert PretrainedCodec(path="hub:some/model@v2").channels == 16
+    assert asked == [("some/model", "v2", True), ("some/model", "v2", False)]
+    asked.clear()
+    PretrainedCodec(path="hub:some/model", stride=8, channels=16)             # reading a whole description asks nobody
+    assert asked == [("some/model", None, True)]
+    for path in ("./some/model", "/some/model", "~/some/model", "http://some/model", "hub:model", "hub:../a/b", "some"):
+        asked.clear()
+        with pytest.raises(BadInput, match="no folder at"):
+            PretrainedCodec(path=path)
+        assert not asked

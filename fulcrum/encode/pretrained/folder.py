@@ -22,7 +22,7 @@ STEMS = ("diffusion_pytorch_model", "model")                 # how diffusers and
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
              "vocab.txt", "merges.txt", "spiece.model", "tokenizer.model")
-HUB = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(/(?P<part>[\w./-]+))?(@(?P<revision>[\w.-]+))?")
+HUB = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(/(?P<part>\w[\w-]*))?(@(?P<revision>\w[\w.-]*))?")
 SMALL = 1 << 20                                              # bytes: hashed anew every time
 RACY = 2.0                                                   # seconds: a file this young may change within one mtime
 

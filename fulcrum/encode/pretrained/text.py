@@ -131,7 +131,7 @@ def _tokenizer(place: Path) -> Any:
         raise BadInput("a pretrained text encoder needs transformers", "pip install 'fulcrum-lab[diffusers]'") from None
     with _quiet("transformers"):
         try:
-            made = AutoTokenizer.from_pretrained(str(place), local_files_only=True)
+            made = AutoTokenizer.from_pretrained(str(place), local_files_only=True, trust_remote_code=False)
         except Exception as error:                           # many kinds, down to a missing sentencepiece
             raise BadInput(f"the tokenizer in {place} cannot be read: {type(error).__name__}: {str(error)[:300]}",
                            "expected what a tokenizer's save_pretrained writes") from error
