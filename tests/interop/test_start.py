@@ -78,3 +78,16 @@ def test_a_missing_shard_is_named(folder, tiny):
     sorted(folder.glob("*.safetensors"))[1].unlink()
     with pytest.raises(BadInput, match="names .*safetensors, which is not there; looked at"):
         require_start(tiny("spark", *SHORT, f"start=diffusers(path='{folder}')"))
+
+
+def test_the_command_line_takes_a_folder(folder, tmp_path):
+    from typer.testing import CliRunner
+
+    from fulcrum.cli import app
+    small = ("model.width=32", "model.heads=2", "budget.batch=8", "sample.steps=2")
+    settings = [word for setting in (*small, *SHORT) for word in ("--set", setting)]
+    done = CliRunner().invoke(app, ["train", "spark", *settings, "--start", str(folder), "--out", str(tmp_path / "out"),
+                                    "--quiet", "--json", "--threads", "1"])
+    assert done.exit_code == 0, done.output
+    about = json.loads(next((tmp_path / "out").glob("*/about.json")).read_text())
+    assert about["run"]["start"] == {"kind": "diffusers", "path": str(folder)}
