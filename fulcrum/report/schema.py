@@ -1,26 +1,16 @@
 """What a study hands to the report: frozen records, the one contract between `study` and `report`."""
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from fulcrum.report.extra import Front, Interaction, Probes, Reading, Record, Scale, Sweep, Target, Trend
 
-def _finite(value: Any) -> Any:
-    """NaN and infinity have no JSON form: a reading that diverged is a missing reading."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-Reading = Annotated[float | None, BeforeValidator(_finite)]
 # A picture is part of the page, never a link: anything but an inline PNG would be a request to somewhere.
 Picture = Annotated[str, Field(pattern=r"^data:image/png;base64,[A-Za-z0-9+/]+={0,2}$")]
 CellState = Literal["waiting", "running", "done", "failed"]
-
-
-class Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Plan(Record):
@@ -75,6 +65,7 @@ class Claim(Record):
     scope: str
     source: str
     note: str = ""
+    verdict: str | None = None                   # of this claim: replicated, contradicted, underpowered, out of scope
 
 
 class CurvePoint(Record):
@@ -105,10 +96,18 @@ class Arm(Record):
     says: str
     label: str
     compound: bool = False
+    against: str = ""                            # name of the arm it is compared with; empty: the first arm
+    scale: str = ""                              # name of the scale it ran at; empty: the study has only one
+    labels: tuple[str, ...] = ()                 # what a reader must know before believing its effect
     diff: tuple[Change, ...] = ()
     cost: Cost = Cost()
     claims: tuple[Claim, ...] = ()
     cells: tuple[Cell, ...] = ()
+
+    @property
+    def root(self) -> str:
+        """The arm's name without its scale: 'muon [small]' and 'muon [large]' are one decision."""
+        return self.name.removesuffix(f" [{self.scale}]")
 
     def count(self, state: CellState) -> int:
         return sum(cell.state == state for cell in self.cells)
@@ -133,6 +132,7 @@ class Effect(Record):
     p_adjusted: Reading
     verdict: str
     claim_verdict: str | None
+    note: str = ""                               # such as: stopped early, counted as censored
 
 
 class Noise(Record):
@@ -173,6 +173,13 @@ class StudyResult(Record):
     detectable: dict[str, Reading] = {}
     grids: Grids | None = None
     remarks: tuple[str, ...] = ()
+    interactions: tuple[Interaction, ...] = ()
+    scales: tuple[Scale, ...] = ()
+    trends: tuple[Trend, ...] = ()
+    time_to_target: tuple[Target, ...] = ()
+    sweeps: tuple[Sweep, ...] = ()
+    pareto: tuple[Front, ...] = ()               # empty: the page draws its own from means and costs
+    probes: Probes | None = None
     progress: Progress
 
     @model_validator(mode="after")
@@ -184,16 +191,38 @@ class StudyResult(Record):
             if twice:
                 raise ValueError(f"expected every {kind} once, found {twice} more than once: give each its own name")
         _known("plan.primary_metric", [self.plan.primary_metric], "metric", metrics)
-        _known("effects", [effect.arm for effect in self.effects], "arm", arms[1:])
+        _known("arms.against", [arm.against for arm in self.arms if arm.against], "arm", arms)
+        _known("arms.scale", [arm.scale for arm in self.arms if arm.scale], "scale", [one.name for one in self.scales])
+        compared = [arm.name for arm in self.compared]
+        _known("effects", [effect.arm for effect in self.effects], "compared arm", compared)
         _known("effects", [effect.metric for effect in self.effects], "metric", metrics)
         _known("noise", [row.metric for row in self.noise], "metric", metrics)
         _known("detectable", list(self.detectable), "metric", metrics)
         _known("grids.arms", [row.arm for row in self.grids.arms] if self.grids else [], "arm", arms)
+        roots = [arm.root for arm in self.compared]
+        _known("interactions", [name for row in self.interactions for name in (row.a, row.b)], "arm", roots)
+        _known("trends", [row.arm for row in self.trends], "arm", roots)
+        _known("time_to_target", [row.arm for row in self.time_to_target], "arm", compared)
+        _known("sweeps", [row.arm for row in self.sweeps], "arm", arms)
+        _known("pareto", [point.arm for front in self.pareto for point in front.points], "arm", arms)
+        for place, rows in (("interactions", self.interactions), ("trends", self.trends), ("pareto", self.pareto),
+                            ("time_to_target", self.time_to_target)):
+            _known(place, [row.metric for row in rows], "metric", metrics)
         return self
 
     @property
     def baseline(self) -> Arm:
         return self.arms[0]
+
+    @property
+    def compared(self) -> tuple[Arm, ...]:
+        """All arms but the baselines; every scale has a baseline of its own."""
+        bases = {arm.against for arm in self.arms if arm.against} | {self.arms[0].name}
+        return tuple(arm for arm in self.arms if arm.name not in bases)
+
+    def base_of(self, arm: Arm) -> Arm:
+        """What an arm is compared with; a baseline is its own."""
+        return next(one for one in self.arms if one.name == (arm.against or self.arms[0].name))
 
     @property
     def primary(self) -> Metric:

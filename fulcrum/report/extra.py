@@ -1,0 +1,139 @@
+"""What a study may add to its result: interactions, scales, trends, time to target, sweeps, fronts, probes."""
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+
+def _finite(value: Any) -> Any:
+    """NaN and infinity have no JSON form: a reading that diverged is a missing reading."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+Reading = Annotated[float | None, BeforeValidator(_finite)]
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Interaction(Record):
+    """What two levers do together beyond the sum of what each does alone: (ab - base) - (a - base) - (b - base)."""
+
+    a: str
+    b: str
+    metric: str
+    n: int
+    mean: Reading
+    low: Reading
+    high: Reading
+    unit: str = "images"
+    p_adjusted: Reading = None
+    verdict: str = ""                            # adds up, better together, worse together, inconclusive
+
+
+class Scale(Record):
+    """One size at which the same arms were compared; arms name it in `scale`."""
+
+    name: str
+    at: Reading                                  # place on the trend's axis
+    settings: tuple[str, ...] = ()
+    tokens: int | None = None
+    parameters: int | None = None
+    flops: Reading = None                        # of the baseline's whole training
+
+
+class Trend(Record):
+    """How a lever's effect moves with scale; `arm` is the name without a scale."""
+
+    arm: str
+    metric: str
+    slope: Reading                               # change of the effect per unit of the axis
+    low: Reading
+    high: Reading
+    n: int
+    axis: str = "log2 of training FLOPs"
+    unit: str = "images"
+    verdict: str = ""                            # grows, fades, holds, inconclusive
+
+
+class Target(Record):
+    """What an arm needs to reach the baseline's final value, as a share of what the baseline needs."""
+
+    arm: str
+    metric: str
+    target: Reading
+    unit: str                                    # images, time, flops
+    n: int                                       # pairs
+    reached: int                                 # of them
+    ratio: Reading = None                        # arm's over baseline's; below one is sooner
+    low: Reading = None
+    high: Reading = None
+
+
+class Try(Record):
+    rate: float
+    seed: int
+    value: Reading
+
+
+class Sweep(Record):
+    """The search for an arm's learning rate."""
+
+    arm: str
+    metric: str                                  # what chose; need not be one of the study's metrics
+    better: Literal["lower", "higher"] = "lower"
+    tries: tuple[Try, ...]
+    chosen: float
+    images: int = 0                              # spent on the search
+    note: str = ""                               # such as: the best lies at the edge
+
+
+class FrontPoint(Record):
+    arm: str
+    cost: Reading
+    mean: Reading
+    low: Reading = None
+    high: Reading = None
+    front: bool = False
+
+
+class Front(Record):
+    """Quality against cost; `front`: no other arm is better and cheaper."""
+
+    metric: str
+    cost: Literal["time_ratio", "flops_ratio", "memory_ratio", "parameters_ratio"]
+    points: tuple[FrontPoint, ...]
+
+
+class ProbeCell(Record):
+    """What one known fault did to one metric."""
+
+    probe: str
+    metric: str
+    declared: Literal["worse", "better", "stays"] | None = None
+    found: Literal["worse", "better", "stays"]
+    value: Reading = None
+    low: Reading = None
+    high: Reading = None
+
+
+class ProbeFair(Record):
+    metric: str
+    better: Literal["lower", "higher"]
+    value: Reading
+    low: Reading = None
+    high: Reading = None
+
+
+class Probes(Record):
+    """Which metric sees which fault: the measurement room's table as it dumps it."""
+
+    n: int
+    pictures: str
+    probes: dict[str, str]                       # name -> what was done to the pictures
+    fair: tuple[ProbeFair, ...]
+    cells: tuple[ProbeCell, ...]
+    extractors: tuple[dict[str, Any], ...] = ()
