@@ -91,9 +91,6 @@ def note_unfinished(folder: "RunFolder") -> None:
 def system(threads: int | None, compile_blocks: bool | None, images: int) -> "System":
     """What only changes speed; chosen from what the machine has when nobody says."""
     from fulcrum.spec.system import System
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise BadInput("`fulcrum train` uses one process in this version",
-                       "several processes work from Python: fulcrum.dist.shard.prepare and fulcrum.dist.start")
     threads = thread_count(threads)
     wanted = images >= WORTH_COMPILING if compile_blocks is None else compile_blocks
     if wanted and not can_compile():

@@ -1,5 +1,6 @@
 """fulcrum train, sample, export."""
 
+import os
 import shlex
 import sys
 import warnings
@@ -40,34 +41,54 @@ def register(app: typer.Typer) -> None:
 
 def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pocket + muon + tread(drop=0.5)".')],
           seed: Seed = 0, images: Images = None, out: Out = OUT, settings: Set = None, levers: Files = None,
-          start: Annotated[str | None, typer.Option(help="Begin from the weights of this finished run.")] = None,
+          start: Annotated[str | None, typer.Option(help="Begin from the weights of this finished run, or of a PRX "
+                                                         "transformer's folder in diffusers' format.")] = None,
           threads: Threads = None, compile_blocks: Compile = None, quiet: Quiet = False, as_json: Json = False) -> None:
     """Train a run. The same command again goes on where it stopped; a finished run is never run twice.
 
     A run's folder is named by its key, the hash of everything that decides its result. Ctrl-C saves and says how to go
-    on; kill -9 loses at most a minute.
+    on; kill -9 loses at most a minute. Many processes share a run: torchrun --nproc-per-node 2 -m fulcrum train ...
     """
     read, files = read_phrase(phrase, levers, settings, images)
     run = read.run
     from fulcrum.spec.edit import put
-    from fulcrum.train.fillers import Trunk
+    from fulcrum.train.fillers import START_PARTS, DiffusersStart, Trunk
     from fulcrum.train.folder import RunFolder
-    from fulcrum.train.session import Order, perform
-    if start is not None:
+    from fulcrum.train.session import Interrupted, Order, perform
+    if start is not None and (start.startswith("hub:") or any((Path(start) / part / "config.json").is_file()
+                                                              for part in ("", *START_PARTS))):
+        run = put(run, "start", DiffusersStart(path=start))
+    elif start is not None:
         trunk = RunFolder(find_run(start, out))
         result = trunk.result()
         if result is None:
             raise BadInput(f"the run {trunk.path.name} is not finished", "finish it first: start its command again")
         run = put(run, "start", Trunk(run=trunk.path.name, weights_sha256=result["weights_sha256"]))
     told = " ".join([str(read), *(f"--set {setting}" for setting in settings or [])])
-    order = Order(run, seed, told, out, system(threads, compile_blocks, run.budget.images), files, quiet, phrase,
-                  shlex.join(["fulcrum", *sys.argv[1:]]), read.levers)
+    from fulcrum.dist.start import processes
+    from fulcrum.dist.start import start as join
     from fulcrum.study.preview import previews
-    result = perform(order, say, previews)
+    many = processes(os.environ)
+    launcher = ["fulcrum"] if many == 1 else ["torchrun", "--nproc-per-node", str(many), "-m", "fulcrum"]
+    order = Order(run, seed, told, out, system(threads, compile_blocks, run.budget.images), files, quiet, phrase,
+                  shlex.join([*launcher, *sys.argv[1:]]), read.levers)
+    with join(order.system.device) as world:
+        try:
+            result = perform(order, say if world.first else _unheard, previews, world)
+        except Interrupted:
+            if world.first:
+                raise
+            raise typer.Exit(Interrupted.exit_code) from None    # one of them says it
+    if not world.first:
+        return
     emit(result, as_json, f"{result['phrase']} (seed {seed}) is trained: {result['images']:,} images in "
                           f"{result['seconds']:.0f} s, {result['images_per_second']:.0f} images/s\n"
                           f"  run      {result['run']}\n  weights  {result['weights_sha256'][:16]}\n"
                           f"  draw     fulcrum sample {result['key'][:8]} \"a large red circle at the top left.\"")
+
+
+def _unheard(text: str) -> None:
+    """Of many processes only the first speaks."""
 
 
 def sample(run: RunName, prompts: Annotated[list[str], typer.Argument(help="What to draw, one picture each.")],
@@ -95,6 +116,8 @@ def sample(run: RunName, prompts: Annotated[list[str], typer.Argument(help="What
     unknown = getattr(painter.text.tokenizer, "unknown", {})
     if unknown:
         say("words the text encoder does not know, read as 'unknown': " + ", ".join(sorted(unknown)))
+    if getattr(painter.text, "cut", 0):
+        say(f"{painter.text.cut} of {len(wanted)} prompts are longer than {painter.text.longest} tokens: the rest was cut")
     emit({"files": [str(path) for path in files], "grid": str(grid)}, as_json,
          "\n".join(f"{path}  {prompt}" for path, prompt in zip(files, wanted, strict=True)) + f"\n{grid}  all of them")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -56,6 +56,46 @@ def total(values: Tensor, world: World) -> Tensor:
 def mean(values: Tensor, world: World) -> Tensor:
     """Mean over ranks, on every rank; of losses over equal shares of a batch it is the global mean."""
     return total(values, world) / world.size
+
+
+@torch.no_grad()
+def means(values: Sequence[Tensor], world: World) -> list[Tensor]:
+    """The mean over ranks of each tensor, in one exchange."""
+    if world.size == 1:
+        return list(values)
+    flat = mean(torch.cat([value.detach().double().reshape(-1) for value in values]), world)
+    parts = torch.split(flat, [value.numel() for value in values])
+    return [part.view(value.shape).to(value.dtype) for part, value in zip(parts, values, strict=True)]
+
+
+@torch.no_grad()
+def average_gradients(parameters: Iterable[Parameter], world: World) -> None:
+    """Average what FSDP2 does not: gradients of parameters that every rank holds whole."""
+    if world.size == 1:
+        return
+    held = [p.grad for p in parameters if p.grad is not None and not is_sharded(p)]
+    for gradient, averaged in zip(held, means(held, world) if held else [], strict=True):
+        gradient.copy_(averaged)
+
+
+@torch.no_grad()
+def all_finite(parameters: Iterable[Parameter], world: World) -> bool:
+    """Whether every weight of every rank is a number."""
+    here = (p.to_local() if is_sharded(p) else p for p in parameters)  # type: ignore[attr-defined]
+    return not world.any(any(not bool(p.isfinite().all()) for p in here))
+
+
+@torch.no_grad()
+def gathered(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
+    """Whole tensors for the first rank to write, nothing for the others; all ranks must call it together."""
+    if world.size == 1:
+        return dict(tensors)
+    found = {}
+    for name, tensor in tensors.items():                       # one at a time: only the first rank keeps them
+        full = whole(tensor)
+        if world.first:
+            found[name] = full.cpu()
+    return found
 
 
 @torch.no_grad()

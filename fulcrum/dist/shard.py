@@ -8,7 +8,7 @@ may ever hold the whole model, so memory comes after sharding and values come on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +52,8 @@ def prepare(
         mesh, policy = world.mesh(), (dtypes or Dtypes()).policy()
         for block in blocks:
             fully_shard(block, mesh=mesh, mp_policy=policy)
-        fully_shard(root, mesh=mesh, mp_policy=policy)
+        # The root too lets go of its weights after a forward: one without a backward (a witness) must leave no trace.
+        fully_shard(root, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
     root.to_empty(device=world.device)
     for name, buffer in root.named_buffers():
         buffer.copy_(buffers[name])
@@ -74,14 +75,29 @@ def initialise(root: nn.Module, init: Init) -> None:
 def place(target: Tensor, value: Tensor) -> None:
     """Copy a full value, known to every rank, into a tensor that may be sharded; no communication."""
     if is_sharded(target):
-        from torch.distributed.tensor import distribute_tensor
-
-        here = value.to(target.device, target.dtype)
-        mesh, placements = target.device_mesh, target.placements  # type: ignore[attr-defined]
-        shard = distribute_tensor(here, mesh, placements, src_data_rank=None)
-        target.to_local().copy_(shard.to_local())  # type: ignore[attr-defined]
+        target.to_local().copy_(_cut(value, target).to_local())  # type: ignore[attr-defined]
     else:
         target.copy_(value)
+
+
+def forget(module: nn.Module) -> None:
+    """Send the parameters of a small part that was born with memory to the meta device; its buffers stay."""
+    for part in module.modules():
+        for name, parameter in part.named_parameters(recurse=False):
+            setattr(part, name, nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad))
+
+
+def cut(values: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Full tensors, known to every rank, sharded as their namesakes are; what has no sharded namesake stays as it is."""
+    return {name: _cut(value, like[name]) if name in like and is_sharded(like[name]) else value
+            for name, value in values.items()}
+
+
+def _cut(value: Tensor, like: Tensor) -> Tensor:
+    from torch.distributed.tensor import distribute_tensor
+
+    mesh, placements = like.device_mesh, like.placements  # type: ignore[attr-defined]
+    return distribute_tensor(value.to(like.device), mesh, placements, src_data_rank=None)
 
 
 def sum_gradients(root: nn.Module, on: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -50,11 +51,33 @@ class World:
         """Wait until every rank has come here; `what` names the place in the error of a rank that waits in vain."""
         if self.size == 1:
             return
+        begun = time.monotonic()
         try:
             dist.monitored_barrier(self._gloo, timeout=timedelta(seconds=self.timeout), wait_all_ranks=True)
         except RuntimeError as error:
-            raise RunFailed(f"rank {self.rank} of {self.size} waited {self.timeout:g} s at {what!r} in vain: {error}",
-                            "look at the log of the rank that did not come; it failed or hangs elsewhere") from error
+            raise RunFailed(f"rank {self.rank} of {self.size} waited {time.monotonic() - begun:.0f} s at {what!r} in vain: "
+                            f"{error}", "look at the log of the rank that did not come; it failed or hangs elsewhere"
+                            ) from error
+
+    @contextmanager
+    def first_goes_ahead(self, what: str) -> Iterator[None]:
+        """The first rank does what follows, then the others: they find what it has made."""
+        if not self.first:
+            self.barrier(what)
+        yield
+        if self.first:
+            self.barrier(what)
+
+    def any(self, said: bool) -> bool:
+        """Whether any rank says so; the same answer on every rank."""
+        if self.size == 1:
+            return said
+        flag = torch.tensor(int(said), device=self.device)
+        dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+        return bool(flag)
+
+
+ALONE = World()                                              # the only process there is
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
@@ -62,11 +85,20 @@ def is_sharded(tensor: torch.Tensor) -> bool:
     return hasattr(tensor, "placements")
 
 
+def processes(env: Mapping[str, str]) -> int:
+    """How many processes the environment tells of."""
+    told = env.get("WORLD_SIZE", "1")
+    if not told.isdigit() or int(told) < 1:
+        raise BadInput(f"WORLD_SIZE is {told!r}, expected a number of processes",
+                       "start many processes with torchrun, which sets it, or unset it")
+    return int(told)
+
+
 @contextmanager
 def start(device: str = "cpu", timeout: float = 600.0, env: Mapping[str, str] | None = None) -> Iterator[World]:
     """Join the world that torchrun describes in the environment, or be alone; leave it cleanly at the end."""
     given = {name: value for name in TORCHRUN if (value := (os.environ if env is None else env).get(name)) is not None}
-    size = int(given.get("WORLD_SIZE", "1"))
+    size = processes(given)
     if device == "cuda" and not torch.cuda.is_available():
         raise BadInput("the device is 'cuda', but torch finds no GPU", "set --device cpu, or install a CUDA build")
     if size == 1:
@@ -92,5 +124,10 @@ def start(device: str = "cpu", timeout: float = 600.0, env: Mapping[str, str] | 
         # Only gloo can tell which rank is missing at a barrier, so NCCL worlds get a gloo group beside it.
         gloo = dist.new_group(backend="gloo") if device == "cuda" else None
         yield World(rank, size, here, timeout, gloo)
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            raise
+        raise RunFailed(f"rank {rank} of {size} lost another process of the run",
+                        f"that one has ended or hangs: see its own message ({str(error).splitlines()[0][:120]})") from error
     finally:
         dist.destroy_process_group()

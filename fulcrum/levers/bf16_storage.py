@@ -25,4 +25,6 @@ class BF16Storage(Lever):
         return Cost()                                        # no byte is saved: see optim.storage for why
 
     def witness(self, built: Any) -> bool:
-        return all(bool((p == p.bfloat16().to(p.dtype)).all()) for p in built.step.backbone.parameters())
+        from fulcrum.optim.state import local
+        held = [local(p) for p in built.step.backbone.parameters()]
+        return all(bool((p == p.bfloat16().to(p.dtype)).all()) for p in held)

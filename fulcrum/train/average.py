@@ -5,6 +5,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from fulcrum.dist.shard import cut
+from fulcrum.optim.state import local
+
 
 class LastWeights:
     """No average: the model draws with the weights it has."""
@@ -41,7 +44,7 @@ class MovingAverage:
         self.steps += 1
         if self.steps % self.every == 0:
             for name, value in model.state_dict().items():
-                self.mean[name].lerp_(value.detach().float(), 1 - self.decay)
+                local(self.mean[name]).lerp_(local(value).float(), 1 - self.decay)
 
     def weights(self, model: nn.Module) -> dict[str, Tensor]:
         return dict(self.mean)
@@ -53,4 +56,4 @@ class MovingAverage:
         if set(state) != {*self.mean, "_steps"}:
             raise ValueError("the averaged weights of the checkpoint are not those of this model")
         self.steps = int(state["_steps"])
-        self.mean = {name: state[name].clone() for name in self.mean}
+        self.mean = {name: value.clone() for name, value in cut(state, self.mean).items() if name != "_steps"}
