@@ -34,6 +34,11 @@ def grounds(catalogue: Catalogue) -> Iterator[Ground]:
         yield Ground(name, parse("spark", catalogue, [*TINY, *settings]).run)
 
 
+def usable(lever: Any, catalogue: Catalogue) -> list[Ground]:
+    """Every ground that a lever fits."""
+    return [ground for ground in grounds(catalogue) if fits(lever, ground.run) is None]
+
+
 def fits(lever: Any, run: RunSpec) -> str | None:
     """Why a lever, or several together, cannot be tried on this run, or None."""
     try:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fulcrum.audit.ground import Ground, fits, ground_of, grounds
+from fulcrum.audit.ground import Ground, fits, ground_of, usable
 from fulcrum.interop.diffusers import export, load
 from fulcrum.model.backbone import compile_blocks
 from fulcrum.model.count import counted
@@ -57,6 +57,7 @@ class Court:
         self.catalogue, self.folder = catalogue, folder
         self.kept: dict[str, Trained] = {}
         self.flops: dict[str, float] = {}
+        self.usable: dict[Any, list[Ground]] = {}
         self.number = 0
 
     def feed(self, run: RunSpec) -> Feed:
@@ -68,6 +69,14 @@ class Court:
     def case(self, lever: Any) -> "Case":
         ground = ground_of(lever, self.catalogue)
         return Case(self, lever, ground, lever.edit(ground.run))
+
+    def shared(self, one: Any, other: Any) -> Ground | None:
+        """A ground that both levers fit, if there is one."""
+        for lever in (one, other):
+            if lever not in self.usable:
+                self.usable[lever] = usable(lever, self.catalogue)
+        names = {ground.name for ground in self.usable[other]}
+        return next((ground for ground in self.usable[one] if ground.name in names), None)
 
     def baseline(self, ground: Ground) -> Trained:
         if ground.name not in self.kept:
@@ -157,9 +166,8 @@ def edit(case: Case) -> None:
 
 def commute(case: Case) -> None:
     """With every other lever: the same run in both orders, or a conflict in both."""
-    usable = [ground for ground in grounds(case.court.catalogue) if fits(case.lever, ground.run) is None]
     for other in (cls() for cls in case.court.catalogue.levers.values() if cls.name != case.lever.name):
-        shared = next((ground for ground in usable if fits(other, ground.run) is None), case.ground)
+        shared = case.court.shared(case.lever, other) or case.ground
         one, two = (_together(shared.run, pair) for pair in ((case.lever, other), (other, case.lever)))
         _require(one == two, case.lever, f"does not commute with '{other.name}' on {shared.name}: the order decides the run")
 

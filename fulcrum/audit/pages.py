@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fulcrum.audit.ground import GROUNDS, Ground, fits, ground_of, grounds
+from fulcrum.audit.ground import GROUNDS, Ground, ground_of, usable
 from fulcrum.spec.edit import diff
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, apply
@@ -16,7 +16,7 @@ FIELDS = ("lever", "recipe", "metric", "change", "low", "high", "pairs", "verdic
 def pages(catalogue: Catalogue, folder: Path) -> dict[str, str]:
     """File name -> text of every page."""
     measured = read_measured(folder / MEASURED)
-    known = list(grounds(catalogue))
+    known = {name: usable(cls(), catalogue) for name, cls in catalogue.levers.items()}
     found = {f"{name}.md": _page(cls, catalogue, known, [row for row in measured if row["lever"] == name])
              for name, cls in catalogue.levers.items()}
     found |= {f"{name}.md": _bundle_page(cls) for name, cls in catalogue.bundles.items()}
@@ -46,7 +46,7 @@ def read_measured(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _page(cls: Any, catalogue: Catalogue, known: list[Ground], measured: list[dict[str, Any]]) -> str:
+def _page(cls: Any, catalogue: Catalogue, known: dict[str, list[Ground]], measured: list[dict[str, Any]]) -> str:
     lever, card = cls(), cls.card
     ground = ground_of(lever, catalogue)
     cost = lever.cost(ground.run)
@@ -105,13 +105,13 @@ def _measured(rows: list[dict[str, Any]]) -> list[str]:
               f"{row['pairs']} | {row['verdict']} | {row['date']} | {row['note']} |" for row in rows)]
 
 
-def _conflicts(lever: Any, catalogue: Catalogue, known: list[Ground]) -> str:
-    """Found by trying, never declared: levers that cannot stand beside it on any ground where both fit."""
+def _conflicts(lever: Any, catalogue: Catalogue, known: dict[str, list[Ground]]) -> str:
+    """Found by trying, never declared: levers that cannot stand beside it on the first ground that both fit."""
     found = []
-    usable = [ground for ground in known if fits(lever, ground.run) is None]
     for name, cls in catalogue.levers.items():
-        shared = [ground for ground in usable if name != lever.name and fits(cls(), ground.run) is None]
-        if shared and all(_refused(ground, lever, cls()) for ground in shared):
+        names = {ground.name for ground in known[name] if name != lever.name}
+        shared = [ground for ground in known[lever.name] if ground.name in names]
+        if shared and _refused(shared[0], lever, cls()):
             found.append(f"[{name}]({name}.md)")
     return "In conflict with " + ", ".join(found) + "." if found else "With none of the others."
 

@@ -117,7 +117,8 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
                 raise BadInput(f"'{other[0]}' and '{lever.name}' both write {change.path}: {other[1]} and {change.after}",
                                "leave one of them out")
             for path, (name, _) in written.items():          # one replaces a filler, the other a setting of it
-                if name != lever.name and (inside(path, (change.path,)) or inside(change.path, (path,))) and path != change.path:
+                nested = path != change.path and (inside(path, (change.path,)) or inside(change.path, (path,)))
+                if nested and name != lever.name and not _commute(base, levers[names.index(name)], lever):
                     raise BadInput(f"'{name}' writes {path} and '{lever.name}' writes {change.path}", "leave one of them out")
         run = _edited(run, lever)
     for lever in levers:
@@ -125,6 +126,13 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
         if problem:
             raise BadInput(f"'{lever.name}' cannot be used here: {problem}")
     return run
+
+
+def _commute(run: RunSpec, one: Edit, other: Edit) -> bool:
+    try:
+        return _edited(_edited(run, one), other) == _edited(_edited(run, other), one)
+    except BadInput:
+        return False
 
 
 def _edited(run: RunSpec, lever: Edit) -> RunSpec:
