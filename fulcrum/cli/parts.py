@@ -7,12 +7,11 @@ from typing import Annotated
 import typer
 
 from fulcrum.cli.options import Json, can_compile, emit, say
+from fulcrum.encode.shipped import NAMES
 from fulcrum.spec.errors import BadInput
 
 assets = typer.Typer(no_args_is_help=True, help="The frozen networks that travel with the package.")
 data = typer.Typer(no_args_is_help=True, help="The embedded world: its card and a sheet of captioned pictures.")
-
-NAMES = ("codec", "text", "teacher", "judge", "features")
 
 
 def register(parent: typer.Typer) -> None:
@@ -26,7 +25,7 @@ def list_assets(as_json: Json = False) -> None:
     """Every embedded network with its size and measured quality."""
     from fulcrum.encode.shipped import card
     cards = {name: card(name) for name in NAMES}
-    lines = [f"{name:<9} {facts['bytes'] / 1e6:5.2f} MB  "
+    lines = [f"{name:<13} {facts['bytes'] / 1e6:5.2f} MB  "
              + ", ".join(f"{what} {value}" for what, value in facts["quality"].items()) for name, facts in cards.items()]
     emit(cards, as_json, "\n".join(lines))
 

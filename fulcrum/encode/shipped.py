@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Network = TypeVar("Network", bound=nn.Module)
 
-NAMES = ("codec", "text", "judge", "features", "teacher", "score")
+NAMES = ("codec", "text", "judge", "features", "teacher", "score", "codec_wide", "codec_aligned")
 MEND = "reinstall the package, or run: fulcrum assets build"
 
 

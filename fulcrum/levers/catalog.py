@@ -9,6 +9,7 @@ from pathlib import Path
 from fulcrum.data import fillers as data
 from fulcrum.encode import fillers as encode
 from fulcrum.flow import fillers as flow
+from fulcrum.levers.aligned_codec import AlignedCodec
 from fulcrum.levers.base import Card, Lever
 from fulcrum.levers.bf16_optimizer_state import BF16OptimizerState
 from fulcrum.levers.bf16_storage import BF16Storage
@@ -40,6 +41,7 @@ from fulcrum.levers.stochastic_rounding import StochasticRounding
 from fulcrum.levers.synthetic_then_real import SyntheticThenReal
 from fulcrum.levers.tread import Tread
 from fulcrum.levers.uniform_time import UseUniformTime
+from fulcrum.levers.wide_codec import WideCodec
 from fulcrum.levers.x_prediction import PredictX
 from fulcrum.loss import fillers as loss
 from fulcrum.model import fillers as model
@@ -58,7 +60,7 @@ LEVERS: tuple[type[Lever], ...] = (ShortCaptions, MixedCaptions, RealData, Synth
                                    BF16OptimizerState, StochasticRounding, UseEMA,
                                    Repa, IRepa, UsePerceptualFeatures, UseLPIPS,
                                    PredictX, UseUniformTime, ShiftedTime, UseMinSNR, EDMPrecondition, ContrastiveFlow,
-                                   UsePixels, EndToEndCodec, Bottleneck, ResolutionCondition)
+                                   UsePixels, WideCodec, AlignedCodec, EndToEndCodec, Bottleneck, ResolutionCondition)
 RECIPES = {recipe.__name__: recipe
            for recipe in (spark, pocket, pocket_pixels, pocket_pixels_large, prx_256, prx_pixels_1024)}
 FILLERS: tuple[type[Filler], ...] = (*data.FILLERS, *encode.FILLERS, *flow.FILLERS, *model.FILLERS, *loss.FILLERS,

@@ -1,0 +1,135 @@
+"""The codecs beside the first: what their cards promise, what they were made for, and what is refused."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from pydantic import ValidationError
+
+from fulcrum.assets.fit_codec import psnr
+from fulcrum.data.source import WorldSource
+from fulcrum.encode.codec import load_codec
+from fulcrum.encode.fillers import KL, Pixels, TunedKL
+from fulcrum.encode.pixels import to_bytes, to_unit
+from fulcrum.encode.shipped import NAMES, card
+from fulcrum.encode.teacher import load_teacher
+from fulcrum.levers.aligned_codec import AlignedCodec
+from fulcrum.levers.end_to_end_codec import EndToEndCodec
+from fulcrum.levers.wide_codec import WideCodec
+from fulcrum.measure.card import NotComparable, compatible
+from fulcrum.measure.validation import ValidationLoss
+from fulcrum.spec.edit import put
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.phrase import apply
+from fulcrum.spec.record import tree
+from fulcrum.study.evaluate import loss_of
+from fulcrum.train.build import build
+
+# dB: what was measured on these pictures, less one.
+FLOOR = {"codec_wide": {"synthetic": 35.2, "real": 33.7}, "codec_aligned": {"synthetic": 28.1, "real": 27.4}}
+CHANNELS = {"codec_wide": 16, "codec_aligned": 8}
+
+
+def pictures(domain, first, count):
+    return torch.from_numpy(WorldSource("validation", domain, 32, 4000).read(np.arange(first, first + count)).images)
+
+
+@pytest.mark.parametrize("domain", ["synthetic", "real"])
+@pytest.mark.parametrize("name", FLOOR)
+def test_pictures_come_back(name, domain):
+    images, codec = pictures(domain, 2000, 96), load_codec(name)
+    latents = codec.encode(to_unit(images))
+    found = psnr(to_bytes(codec.decode(latents)), images)
+    assert latents.shape == (96, CHANNELS[name], 8, 8)
+    assert found > FLOOR[name][domain]
+    assert found == pytest.approx(card(name)["quality"][f"psnr_{domain}_32"], abs=1.0)
+    assert latents.mean((0, 2, 3)).abs().max() < 0.3 and (latents.std((0, 2, 3)) - 1).abs().max() < 0.2
+
+
+def test_more_channels_keep_more_of_a_picture():
+    found = {name: card(name)["quality"]["psnr_real_32"] for name in ("codec", "codec_wide", "codec_aligned")}
+    assert found["codec_wide"] > found["codec"]
+
+
+def agreement(codec):
+    """How well a linear map of a cell's latent points where the teacher does, on pictures it was not fitted to."""
+    pixels, teacher = to_unit(pictures("real", 0, 192)), load_teacher()
+    cells = codec.encode(pixels).flatten(2).transpose(1, 2)                                  # (n, N, C)
+    cells = torch.cat([cells, torch.ones_like(cells[..., :1])], -1)
+    wanted = teacher.tokens(pixels)                                                          # (n, N, E)
+    seen = torch.linalg.lstsq(cells[:128].flatten(0, 1), wanted[:128].flatten(0, 1)).solution
+    return float(F.cosine_similarity(cells[128:] @ seen, wanted[128:], dim=-1).mean())
+
+
+def test_the_aligned_latent_says_what_the_teacher_sees():
+    plain, aligned = agreement(load_codec()), agreement(load_codec("codec_aligned"))         # 0.65 and 0.79 were measured
+    assert aligned > plain + 0.1
+
+
+def test_cards_say_how_they_were_made():
+    wide, aligned, plain = (card(name)["built"] for name in ("codec_wide", "codec_aligned", "codec"))
+    assert aligned["align"] == 1.0 and "align" not in plain and "align" not in wide
+    assert all(wide[name] == aligned[name] == plain[name] for name in ("batch", "lr", "kl", "absolute", "split", "scenes"))
+    assert {"codec_wide", "codec_aligned"} <= set(NAMES)
+    assert sum(card(name)["bytes"] for name in NAMES) < 20e6
+
+
+def test_the_first_codec_is_described_as_it_always_was():
+    assert tree(KL()) == {"kind": "kl_codec", "stride": 4, "channels": 8, "asset": "codec"}
+
+
+@pytest.mark.parametrize(("wrong", "said"), [
+    ({"asset": "codec_wide"}, "'codec_wide' has 16 channels, not 8; write kl_codec.asset=codec_wide, channels=16"),
+    ({"channels": 16}, "'codec' has 8 channels, not 16"),
+    ({"asset": "teacher"}, "is a Teacher, not a KL codec"),
+    ({"asset": "kodec"}, "no card for the part 'kodec'"),
+    ({"asset": "../codec"}, "not the name of a shipped codec")])
+def test_a_codec_that_is_not_what_the_run_says_is_refused(wrong, said):
+    for record in (KL, TunedKL):
+        with pytest.raises(ValidationError, match=said):
+            record(**wrong)
+
+
+def test_a_phrase_with_the_wrong_channels_is_refused_when_it_is_read(tiny):
+    with pytest.raises(BadInput, match="16 channels, not 8"):
+        tiny("spark", "encode.codec=kl_codec(asset=codec_wide)")
+    assert tiny("spark", "encode.codec=kl_codec(asset=codec_wide, channels=16)") == WideCodec().edit(tiny())
+
+
+def test_two_swaps_conflict_and_a_swapped_codec_may_be_trained(tiny):
+    for pair in permutations((WideCodec(), AlignedCodec())):
+        with pytest.raises(BadInput, match="leave one of them out"):
+            apply(tiny(), pair)
+    wide, again = (apply(tiny(), pair) for pair in permutations((WideCodec(), EndToEndCodec())))
+    assert wide == again and wide.encode.codec == TunedKL(asset="codec_wide", channels=16)
+    assert build(wide).codec.channels == 16
+
+
+@pytest.mark.parametrize("lever", [WideCodec(), AlignedCodec(), EndToEndCodec()])
+def test_pixels_have_no_codec_to_change(lever, tiny):
+    run = put(put(put(tiny(), "model.patch", 8), "encode.codec", Pixels()), "budget.batch", 8)
+    with pytest.raises(BadInput, match="this run has 'pixels'"):
+        apply(run, (lever,))
+    assert "replaced the codec" in lever.needs(run)
+
+
+def test_losses_in_two_latent_spaces_refuse_comparison(tiny):
+    runs = {"plain": tiny(), **{lever.name: lever.edit(tiny()) for lever in (WideCodec(), AlignedCodec(), EndToEndCodec())}}
+    cards = {name: ValidationLoss(n=2, loss=1.0, sd=0.1, latents=loss_of(run)["latents"], objective="v", pictures="p",
+                                  draws="d").measured().card for name, run in runs.items()}
+    for name in runs:
+        for other in runs:
+            if name == other:
+                assert compatible(cards[name], cards[other]) == ()
+            else:
+                with pytest.raises(NotComparable, match="extractor"):
+                    compatible(cards[name], cards[other])
+
+
+def test_the_wide_codec_costs_its_patch_linears(tiny):
+    wide, plain = build(WideCodec().edit(tiny())), build(tiny())
+    counted = sum(p.numel() for p in wide.parameters()) / sum(p.numel() for p in plain.parameters())
+    assert WideCodec().cost(tiny()).parameters == pytest.approx(counted, rel=1e-9) and counted > 1
+    assert AlignedCodec().cost(tiny()).flops == 1.0
