@@ -136,8 +136,8 @@ def test_dtypes_of_words() -> None:
     dtypes = Dtypes.of(words)
     assert dtypes == (torch.bfloat16, torch.bfloat16, torch.float32, torch.float32)
     policy = dtypes.policy()
-    assert policy.param_dtype == torch.bfloat16 and policy.reduce_dtype == torch.float32
-    assert policy.cast_forward_inputs is False and Dtypes().policy().param_dtype is None
+    assert policy.param_dtype is None and policy.reduce_dtype == torch.float32    # norm scales stay as one process has them
+    assert policy.cast_forward_inputs is False
     words.reduce = "bf61"
     with pytest.raises(BadInput, match="did you mean: bf16"):
         Dtypes.of(words)
