@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from fulcrum.levers.aligned_codec import AlignedCodec
 from fulcrum.levers.base import Bundle, Card, Lever
 from fulcrum.levers.bottleneck import Bottleneck
 from fulcrum.levers.ema import UseEMA
@@ -11,6 +12,8 @@ from fulcrum.levers.perceptual_features import UsePerceptualFeatures
 from fulcrum.levers.pixels import UsePixels
 from fulcrum.levers.repa import Repa
 from fulcrum.levers.resolution_ladder import ResolutionLadder
+from fulcrum.levers.sft_stage import SFTStage
+from fulcrum.levers.synthetic_then_real import SyntheticThenReal
 from fulcrum.levers.tread import Tread
 from fulcrum.levers.x_prediction import PredictX
 from fulcrum.spec.record import Fraction
@@ -37,4 +40,15 @@ class Speedrun(Bundle):
                 UseLPIPS(), UsePerceptualFeatures(), UseMuon(), UseEMA())
 
 
-BUNDLES: tuple[type[Bundle], ...] = (JiT, Speedrun)
+class PRXRecipe(Bundle):
+    name: ClassVar[str] = "prx_recipe"
+    card: ClassVar[Card] = Card(
+        says="what the published ablations recommend together on a latent baseline: an aligned tokenizer, alignment for the "
+             "first half, Muon, an average of the weights, synthetic pictures before real ones, a curated end",
+        warns="never measured as a whole in public; long captions and fp32 storage are the baseline's already")
+
+    def parts(self) -> tuple[Lever, ...]:
+        return (AlignedCodec(), Repa(until=0.5), UseMuon(), UseEMA(), SyntheticThenReal(), SFTStage())
+
+
+BUNDLES: tuple[type[Bundle], ...] = (JiT, Speedrun, PRXRecipe)
