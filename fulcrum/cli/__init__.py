@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from fulcrum.cli import auditing, encoding, levers, parts, runs, study, training
+from fulcrum.cli import auditing, encoding, levers, measuring, parts, runs, study, training
 from fulcrum.spec.errors import FulcrumError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 training.register(app)
 encoding.register(app)
 study.register(app)
+measuring.register(app)
 levers.register(app)
 auditing.register(app)
 runs.register(app)

@@ -1,4 +1,4 @@
-"""fulcrum study, measure, report."""
+"""fulcrum study, report."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,10 +15,7 @@ from fulcrum.cli.options import (
     can_compile,
     catalogue,
     emit,
-    find_run,
-    note_unfinished,
     say,
-    thread_count,
 )
 from fulcrum.spec.errors import BadInput
 
@@ -29,7 +26,6 @@ app = typer.Typer(no_args_is_help=True, help="A controlled comparison of trainin
 
 def register(parent: typer.Typer) -> None:
     parent.add_typer(app, name="study")
-    parent.command()(measure)
     parent.command()(report)
 
 
@@ -85,42 +81,6 @@ def _summary(result: Any, markdown: Any) -> str:
     width = max((len(row.arm) for row in rows), default=0)
     return "\n".join(f"  {row.arm:<{width}}  {row.metric} {row.mean:+.4f} [{row.low:+.4f}, {row.high:+.4f}]  "
                      f"n={row.n}  p={row.p_adjusted:.3f}  {row.verdict}" for row in rows)
-
-
-def measure(run: Annotated[str, typer.Argument(help="A run: its folder, its key, or the beginning of its key.")],
-            samples: Annotated[int, typer.Option(min=64, max=1_000_000, help="Pictures to draw and measure.")] = 512,
-            out: Out = OUT, levers: Files = None, threads: Threads = None, quiet: Quiet = False,
-            as_json: Json = False) -> None:
-    """Draw held-out prompts with a trained run and measure the pictures; every number carries its card."""
-    import sys
-
-    import torch
-
-    from fulcrum.spec.plain import read
-    from fulcrum.study.evaluate import Held
-    from fulcrum.study.evaluate import measure as evaluate
-    from fulcrum.train.folder import RunFolder
-    from fulcrum.train.paint import Painter
-    from fulcrum.train.session import trained_weights
-    torch.set_num_threads(thread_count(threads))
-    folder = RunFolder(find_run(run, out))
-    note_unfinished(folder)
-    spec = read(folder.about()["run"], catalogue(levers)[0].fillers)
-    weights = trained_weights(folder)
-    codec, text = spec.encode.codec.build(None), spec.encode.text.build(None)
-
-    def progress(done: int) -> None:
-        if not quiet:
-            end = "\n" if done >= samples or not sys.stderr.isatty() else ""
-            print(f"\r{done} of {samples} pictures", end=end, file=sys.stderr, flush=True)
-
-    found = evaluate(spec, Painter(spec, weights, codec, text), out / "cache", samples, progress)
-    found["validation_loss"] = Held(spec, codec, text, out / "cache").loss(weights).measured()
-    lines = [f"  {name:<20} {value.value:10.4f}  [{value.low:.4f}, {value.high:.4f}]  {value.card.better} is better"
-             for name, value in found.items()]
-    emit({"run": str(folder.path),
-          "metrics": {name: {"value": value.value, "interval": [value.low, value.high], "card": value.card.model_dump()}
-                      for name, value in found.items()}}, as_json, "\n".join(lines))
 
 
 def report(study: Annotated[Path | None, typer.Argument(help="A study's folder; default: the newest.")] = None,

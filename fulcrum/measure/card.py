@@ -4,10 +4,12 @@ No torch in here: the study and the report read cards too.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, model_validator
+
+from fulcrum.measure.expect import SEES, Sees
 
 Better = Literal["lower", "higher"]
 
@@ -22,11 +24,11 @@ class Metric(NamedTuple):
     unit: str
     better: Better
     explain: str
-    sees: Mapping[str, str] = {}  # probe: "worse", "better" or "stays", declared before anyone looks
+    sees: Sees = {}  # what it declares about each fault: see expect.py
 
 
 METRICS: dict[str, Metric] = {
-    metric.name: metric
+    metric.name: metric._replace(sees=SEES.get(metric.name, {}))
     for metric in (
         Metric("frechet", "Fréchet distance", "", "lower",
                "Distance of two Gaussians fitted to the features of generated and reference pictures. Biased in N."),

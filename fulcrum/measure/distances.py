@@ -6,6 +6,7 @@ n generated rows, m reference rows, d feature width
 from typing import Any
 
 from fulcrum.measure import neighbours
+from fulcrum.measure.expect import SEES
 from fulcrum.measure.extrapolate import GROUPS as FEW_GROUPS
 from fulcrum.measure.extrapolate import Distances, distances
 from fulcrum.measure.frechet import FrechetDistance
@@ -25,9 +26,6 @@ from fulcrum.measure.mmd import (
 )
 from fulcrum.measure.moments import Moments
 
-# Pictures that are plainly not the reference's: every metric here has to see them.
-_WORSE = dict.fromkeys(("negated", "wrong_range", "swapped_channels", "blurred", "jpeg"), "worse")
-
 
 class Frechet(Distance):
     """In Inception's space this is FID; in DINO's, FD-DINO."""
@@ -38,7 +36,7 @@ class Frechet(Distance):
     estimator = "Gaussian fit, symmetric eigenvalues, fp64"
     interval = f"95 %, jackknife over {FEW_GROUPS} groups of pictures, reference held fixed"
     gathers = GroupedMoments
-    sees = {**_WORSE, "halved": "worse", "duplicated": "worse", "collapsed": "worse", "copy": "better"}
+    sees = SEES["frechet"]
 
     def gather(self, width: int, reference: bool) -> GroupedMoments:
         return GroupedMoments(width, 1 if reference else FEW_GROUPS)
@@ -62,7 +60,7 @@ class FrechetLimit(Frechet):
     label = "Fréchet distance, N → ∞"
     explain = "The Fréchet distance extrapolated to infinitely many pictures, against the same reference: no bias in N."
     estimator = "line over 1/N through the distances at N, 7/8 N and N/2 of the same features, at 1/N = 0"
-    sees = {**Frechet.sees, "halved": "stays"}
+    sees = SEES["frechet_limit"]
 
     def compute(self, pictures: GroupedMoments, reference: GroupedMoments) -> Interval:
         return self._distances(pictures, reference, halves=True).limit()
@@ -94,7 +92,7 @@ class MMD(KernelDistance):
     label = "MMD² (unbiased)"
     explain = "Kernel distance of the feature distributions, median bandwidth, unbiased: it may fall below zero."
     estimator = "unbiased, Gaussian kernel, sigma = median distance of the reference, fp32 products"
-    sees = {**_WORSE, "halved": "stays", "duplicated": "worse", "collapsed": "worse", "copy": "better"}
+    sees = SEES["mmd"]
 
     def kernel(self, reference: Rows) -> Kernel:
         return Gaussian(median_bandwidth(reference.rows))
@@ -109,8 +107,7 @@ class MMDPublished(KernelDistance):
     explain = ("The published form: sigma 10 on unit-norm features, x1000. In effect a distance of means: it hardly sees "
                "lost diversity. Shown for comparison only.")
     estimator = f"biased, Gaussian kernel, sigma = {PUBLISHED_SIGMA:g} on unit-norm features, x1000, fp32 products"
-    # A14: pictures that collapse onto few, with the mean where it was, are not seen.
-    sees = {**_WORSE, "halved": "worse", "duplicated": "worse", "collapsed": "stays", "copy": "better"}
+    sees = SEES["mmd_published"]
 
     def kernel(self, reference: Rows) -> Kernel:
         return Gaussian(PUBLISHED_SIGMA, flat=True)
@@ -129,7 +126,7 @@ class KID(KernelDistance):
     label = "KID"
     explain = "Kernel distance with the polynomial kernel (x y / d + 1)^3, unbiased: it may fall below zero."
     estimator = "unbiased, polynomial kernel of degree 3, all pairs, fp32 products"
-    sees = {**_WORSE, "halved": "stays", "duplicated": "worse", "collapsed": "worse", "copy": "better"}
+    sees = SEES["kid"]
 
     def kernel(self, reference: Rows) -> Kernel:
         return Polynomial()
@@ -153,7 +150,7 @@ class Density(Neighbours):
     label = "Density"
     explain = "In how many reference pictures' balls (to their 5th neighbour) a picture lies, over 5: about 1 is natural."
     estimator = f"k = {neighbours.K}, Euclidean"
-    sees = {**_WORSE, "halved": "stays", "duplicated": "stays", "copy": "better"}
+    sees = SEES["density"]
 
     def finish(self, counts: neighbours.Counts, leave: int | None = None) -> float:
         return counts.density(leave)
@@ -165,7 +162,7 @@ class Coverage(Neighbours):
     unit = "share"
     explain = "Share of reference pictures with a picture nearer than their 5th neighbour: diversity. Grows with N."
     estimator = f"k = {neighbours.K}, Euclidean"
-    sees = {**_WORSE, "halved": "worse", "duplicated": "worse", "collapsed": "worse", "copy": "better"}
+    sees = SEES["coverage"]
 
     def finish(self, counts: neighbours.Counts, leave: int | None = None) -> float:
         return counts.coverage(leave)

@@ -69,6 +69,11 @@ def load_extractor(text: str) -> Extractor:
     return LOADERS[name](where)
 
 
+def full_name(part: Extractor, metric: str) -> str:
+    """A metric's name in a result: `extractor.metric`; those of the embedded network are called as in a run."""
+    return metric if part.name == "embedded" else f"{part.name}.{metric}"
+
+
 def digest_of(*facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

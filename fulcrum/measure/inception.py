@@ -72,8 +72,9 @@ class C(nn.Module):
         self.branch1x1 = Conv(inside, 192, 1)
         self.branch7x7_1, self.branch7x7_2, self.branch7x7_3 = (
             Conv(inside, middle, 1), Conv(middle, middle, 1, 7, same=True), Conv(middle, 192, 7, 1, same=True))
-        self.branch7x7dbl_1, self.branch7x7dbl_2 = Conv(inside, middle, 1), Conv(middle, middle, 7, 1, same=True)
-        self.branch7x7dbl_3, self.branch7x7dbl_4 = Conv(middle, middle, 1, 7, same=True), Conv(middle, middle, 7, 1, same=True)
+        self.branch7x7dbl_1 = Conv(inside, middle, 1)
+        self.branch7x7dbl_2, self.branch7x7dbl_4 = (Conv(middle, middle, 7, 1, same=True) for _ in range(2))
+        self.branch7x7dbl_3 = Conv(middle, middle, 1, 7, same=True)
         self.branch7x7dbl_5 = Conv(middle, 192, 1, 7, same=True)
         self.branch_pool = Conv(inside, 192, 1)
 

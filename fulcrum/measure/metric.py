@@ -4,13 +4,13 @@ n generated rows, m reference rows, d feature width
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from fulcrum.measure.card import Better, Metric
+from fulcrum.measure.card import MEASURE_VERSION, Better, Metric
+from fulcrum.measure.expect import Sees
 from fulcrum.measure.gather import Gathering, Rows
 from fulcrum.measure.interval import GROUPS, JACKKNIFE, jackknife
 
@@ -29,8 +29,8 @@ class Distance(ABC):
     estimator: ClassVar[str]  # what is computed, in words: part of the card
     interval: ClassVar[str] = JACKKNIFE
     minimum: ClassVar[int] = MINIMUM  # pictures, on either side
-    # What each probe of `probe.py` does to the metric: "worse", "better" or "stays". What is not named is not promised.
-    sees: ClassVar[Mapping[str, str]] = {}
+    sees: ClassVar[Sees] = {}  # what it declares about each fault of expect.py; what is not named is not promised
+    code: ClassVar[str] = MEASURE_VERSION  # of the computation; a user's file adds its own hash
     gathers: ClassVar[type] = Rows  # metrics that gather the same share one gathering
 
     @property

@@ -81,7 +81,8 @@ def test_inception_has_the_known_state_dict(inception) -> None:
              "Mixed_5d.branch_pool.conv.weight": (64, 288, 1, 1), "Mixed_6a.branch3x3.conv.weight": (384, 288, 3, 3),
              "Mixed_6c.branch7x7dbl_4.conv.weight": (160, 160, 7, 1), "Mixed_6e.branch7x7_2.conv.weight": (192, 192, 1, 7),
              "Mixed_7a.branch7x7x3_4.conv.weight": (192, 192, 3, 3),
-             "Mixed_7c.branch3x3dbl_3b.conv.weight": (384, 384, 3, 1), "Mixed_7b.branch_pool.conv.weight": (192, 1280, 1, 1)}
+             "Mixed_7c.branch3x3dbl_3b.conv.weight": (384, 384, 3, 1),
+             "Mixed_7b.branch_pool.conv.weight": (192, 1280, 1, 1)}
     assert {name: tuple(state[name].shape) for name in known} == known
     assert all(module.eps == 0.001 for module in inception.modules() if isinstance(module, nn.BatchNorm2d))
 

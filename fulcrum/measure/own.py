@@ -1,0 +1,111 @@
+"""A user's own metrics and extractors from a Python file: checked, hashed, and then treated like all others.
+
+B images, d feature width
+"""
+
+import hashlib
+import importlib.util
+import inspect
+import sys
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import ClassVar, NamedTuple, get_args
+
+from torch import Tensor
+
+from fulcrum.measure.card import MEASURE_VERSION
+from fulcrum.measure.distances import DISTANCES
+from fulcrum.measure.expect import PROBES, Declared
+from fulcrum.measure.extractor import LOADERS, Extractor, digest_of
+from fulcrum.measure.metric import Distance
+from fulcrum.spec.errors import BadInput, nearest
+
+
+class OwnExtractor(ABC):
+    """Derive from it in your file. Built without arguments, once."""
+
+    name: ClassVar[str]
+    width: ClassVar[int]
+    resize: ClassVar[str]  # in words: what it does to a picture's size
+    value_range: ClassVar[str] = "uint8"  # what the network reads, in words
+    weights: ClassVar[tuple[str, ...]] = ()  # files that decide what it computes: they enter its hash
+
+    @abstractmethod
+    def features(self, images: Tensor) -> Tensor:
+        """uint8 (B, 3, H, W) -> (B, width)."""
+
+
+class Own(NamedTuple):
+    metrics: tuple[Distance, ...]
+    extractors: dict[str, Extractor]
+
+
+def load(paths: list[Path]) -> Own:
+    """Everything that these files define."""
+    metrics: list[Distance] = []
+    extractors: dict[str, Extractor] = {}
+    taken = {metric.name for metric in DISTANCES}
+    for path in paths:
+        if not path.is_file() or path.suffix != ".py":
+            raise BadInput(f"there is no Python file at {path}", "see docs/write-a-metric.md")
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        name = f"fulcrum_user_{path.stem}_{content[:12]}"
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+            found = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == name
+                     and not inspect.isabstract(kind)]
+            own = [kind() for kind in found if issubclass(kind, Distance)]
+            networks = [kind() for kind in found if issubclass(kind, OwnExtractor)]
+        except (Exception, SystemExit) as error:  # the user's own code: say which file and what it said
+            raise BadInput(f"{path} cannot be used: {type(error).__name__}: {error}",
+                           "see docs/write-a-metric.md") from error
+        if not own and not networks:
+            raise BadInput(f"{path} defines neither a metric nor an extractor",
+                           "derive from RowDistance (fulcrum.measure.metric) or OwnExtractor (fulcrum.measure.own)")
+        for metric in own:
+            _sound_metric(metric, path, taken)
+            taken.add(metric.name)
+            type(metric).code = f"{MEASURE_VERSION}, {path.name} {content[:16]}"
+            metrics.append(metric)
+        for network in networks:
+            part = _as_extractor(network, path, content)
+            if part.name in extractors or part.name in LOADERS:
+                raise BadInput(f"{path}: an extractor called '{part.name}' exists already", "choose another name")
+            extractors[part.name] = part
+    return Own(tuple(metrics), extractors)
+
+
+def _sound_metric(metric: Distance, path: Path, taken: set[str]) -> None:
+    kind = type(metric).__name__
+    for attribute in ("name", "label", "estimator"):
+        if not isinstance(getattr(metric, attribute, None), str):
+            raise BadInput(f"{path}: {kind} needs `{attribute}`, a string", "see docs/write-a-metric.md")
+    if not metric.name.isidentifier() or metric.name in taken:
+        raise BadInput(f"{path}: the name '{metric.name}' of {kind} is taken or is no word", "choose another name")
+    if metric.better not in ("lower", "higher"):
+        raise BadInput(f"{path}: `better` of '{metric.name}' is {metric.better!r}", "write \"lower\" or \"higher\"")
+    for fault, says in metric.sees.items():
+        if fault not in PROBES:
+            raise BadInput(f"{path}: '{metric.name}' declares a fault '{fault}'", nearest(fault, PROBES))
+        if says not in get_args(Declared):
+            raise BadInput(f"{path}: '{metric.name}' says '{says}' of {fault}", "write " + ", ".join(get_args(Declared)))
+
+
+def _as_extractor(network: OwnExtractor, path: Path, content: str) -> Extractor:
+    kind = type(network).__name__
+    for attribute, wanted in (("name", str), ("width", int), ("resize", str)):
+        if not isinstance(getattr(network, attribute, None), wanted):
+            raise BadInput(f"{path}: {kind} needs `{attribute}`, a {wanted.__name__}", "see docs/write-a-metric.md")
+    weights = []
+    for name in network.weights:
+        place = path.parent / name
+        if not place.is_file():
+            raise BadInput(f"{path}: {kind} names weights at {place}, which are not there")
+        with place.open("rb") as stream:
+            weights.append(hashlib.file_digest(stream, "sha256").hexdigest())
+    return Extractor(network.name, digest_of("own", content, kind, weights), network.resize, network.value_range,
+                     network.width, network.features)

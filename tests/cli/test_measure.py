@@ -1,0 +1,116 @@
+"""fulcrum measure on pictures: the contract for scripts, the table for people, exit codes."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fulcrum.cli import main
+
+OWN = '''
+from fulcrum.measure.metric import RowDistance
+from fulcrum.measure.own import OwnExtractor
+
+class Colours(OwnExtractor):
+    name, width, resize = "colours", 3, "none"
+
+    def features(self, images):
+        return images.float().mean((2, 3))
+
+class MeanGap(RowDistance):
+    name, label, estimator = "mean_gap", "Distance of means", "Euclidean"
+    sees = {"negated": "%s", "halved": "stays"}
+
+    def value(self, pictures, reference):
+        return float((pictures.mean(0) - reference.mean(0)).norm())
+'''
+
+
+def fulcrum(capsys, *words):
+    """Exit code, stdout and stderr."""
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in words])
+    said = capsys.readouterr()
+    return end.value.code, said.out, said.err
+
+
+def images(seed, n=80, low=0):
+    return np.random.default_rng(seed).integers(low, low + 100, (n, 16, 16, 3)).astype(np.uint8)
+
+
+@pytest.fixture
+def sets(tmp_path):
+    folder = tmp_path / "a"
+    folder.mkdir()
+    for number, image in enumerate(images(1)):
+        Image.fromarray(image).save(folder / f"{number:03d}.png")
+    np.savez(tmp_path / "b.npz", images(2))
+    return folder, tmp_path / "b.npz"
+
+
+def test_two_sets(sets, tmp_path, capsys):
+    words = ["measure", *sets, "--out", tmp_path / "runs", "--json", "--curve"]
+    code, out, err = fulcrum(capsys, *words)
+    said = json.loads(out.strip().splitlines()[-1])
+    assert code == 0 and "80 of 80 pictures" in err
+    assert set(said) == {"pictures", "reference", "metrics", "extractors", "curves"}
+    assert set(said["metrics"]) == {"frechet", "frechet_limit", "mmd", "mmd_published", "kid", "density", "coverage"}
+    for one in said["metrics"].values():
+        assert {"value", "low", "high", "card"} <= set(one) and one["low"] <= one["value"] <= one["high"]
+        assert one["card"]["n"] == 80 and one["card"]["reference"] == said["reference"]["hash"]
+    assert said["pictures"]["n"] == 80 and said["extractors"][0]["name"] == "embedded"
+    assert [point["n"] for point in said["curves"]["mmd"]] == [80]
+    again = json.loads(fulcrum(capsys, *words)[1].strip().splitlines()[-1])
+    assert again["metrics"] == said["metrics"]
+
+
+def test_table_own_metric_and_only(sets, tmp_path, capsys):
+    (tmp_path / "own.py").write_text(OWN % "worse")
+    code, out, _ = fulcrum(capsys, "measure", *sets, "--metrics", tmp_path / "own.py", "--only", "mean_gap", "--out",
+                           tmp_path / "runs", "--quiet")
+    assert code == 0 and "colours.mean_gap" in out and "N = 80" in out and "lower is better" in out
+
+
+def test_skipped_pictures_are_told(sets, tmp_path, capsys):
+    (sets[0] / "050.png").write_bytes(b"broken")
+    code, out, _ = fulcrum(capsys, "measure", *sets, "--out", tmp_path / "runs", "--json")
+    assert code == 2 and "050.png" in json.loads(out)["error"] and "--skip-bad" in json.loads(out)["hint"]
+    code, out, _ = fulcrum(capsys, "measure", *sets, "--skip-bad", "--out", tmp_path / "runs", "--quiet")
+    assert code == 0 and "N = 79" in out and "1 skipped" in out and "050.png" in out
+
+
+@pytest.mark.parametrize(("declared", "code"), [("worse", 0), ("stays", 1)])
+def test_probe_of_an_own_metric(declared, code, tmp_path, capsys):
+    """A declaration that does not hold is exit code 1, in words and in JSON."""
+    for name, seed in (("a", 1), ("b", 2)):
+        np.savez(tmp_path / f"{name}.npz", images(seed, 512))
+    (tmp_path / "own.py").write_text(OWN % declared)
+    words = ["measure", tmp_path / "a.npz", tmp_path / "b.npz", "--probe", "--metrics", tmp_path / "own.py", "--only",
+             "mean_gap", "--out", tmp_path / "runs", "--quiet"]
+    found, out, err = fulcrum(capsys, *words)
+    assert found == code and "negated" in out and ("does not do what it declares" in err) == bool(code)
+    found, out, _ = fulcrum(capsys, *words, "--json")
+    said = json.loads(out.strip().splitlines()[-1])
+    assert found == code and said["as_declared"] == (not code) and len(said["mismatches"]) == code
+    assert json.loads((tmp_path / "runs" / "cache" / "probes.json").read_text())["n"] == 512
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    ([], "nothing to measure"),
+    (["A", "nowhere"], "nothing at"),
+    (["A", "B", "--features", "inceptoin=x"], "no extractor is called"),
+    (["A", "B", "--features", "clip"], "needs its weights"),
+    (["A", "B", "--only", "freshet"], "no metric is called"),
+    (["A", "B", "--range", "high"], "not a range"),
+    (["A", "B", "--background", "mauve"], "not a colour"),
+    (["A", "B", "--metrics", "none.py"], "no Python file"),
+    (["A", "B", "--features", "embedded", "--features", "embedded"], "given twice"),
+    (["A", "--probe"], "needs no pictures, or both"),
+    (["A", "B", "--probe"], "at least 512 pictures"),
+])
+def test_bad_words(words, says, sets, tmp_path, capsys):
+    places = {"A": sets[0], "B": sets[1]}
+    code, out, _ = fulcrum(capsys, "measure", *(places.get(word, word) for word in words), "--out", tmp_path / "runs",
+                           "--json", "--quiet")
+    assert code == 2 and says in json.loads(out.strip().splitlines()[-1])["error"]
