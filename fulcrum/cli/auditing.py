@@ -19,7 +19,7 @@ def register(parent: typer.Typer) -> None:
 def audit(names: Names = None, lever: File = None, as_json: Json = False) -> None:
     """Try levers on tiny real models: what they declare, whether they commute, are really on, resume, leave, cost.
 
-    A lever that breaks a law would make a study say something untrue. About ten seconds a lever.
+    A lever that breaks a law would make a study say something untrue. Half a minute for one.
     """
     known, _ = catalogue(lever)
     built_in, _ = catalogue(None)
@@ -29,7 +29,7 @@ def audit(names: Names = None, lever: File = None, as_json: Json = False) -> Non
     for name in chosen:
         if name not in known.levers:
             raise BadInput(f"no lever is called '{name}'", nearest(name, known.levers))
-    found = _try(known, chosen, as_json)
+    found = _try(known, chosen, lever or [])
     broken = [one for one in found if one["broken"]]
     if broken and not as_json:
         raise RunFailed(f"{len(broken)} of {len(found)} (lever, law) pairs are broken", "correct the lever: docs/write-a-lever.md")
@@ -38,13 +38,14 @@ def audit(names: Names = None, lever: File = None, as_json: Json = False) -> Non
         raise typer.Exit(1)
 
 
-def _try(known: Any, chosen: list[str], as_json: bool) -> list[dict[str, Any]]:
+def _try(known: Any, chosen: list[str], files: list[Path]) -> list[dict[str, Any]]:
     import tempfile
     import warnings
 
     import torch
 
     from fulcrum.audit.laws import LAWS, BrokenLaw, Court
+    from fulcrum.audit.world import verdicts
     torch.set_num_threads(1)
     found = []
     with tempfile.TemporaryDirectory() as folder:
@@ -60,6 +61,18 @@ def _try(known: Any, chosen: list[str], as_json: bool) -> list[dict[str, Any]]:
                     problem = str(error)
                 except Exception as error:                   # the user's own code may raise anything: it is a finding
                     problem = f"'{name}' failed: {type(error).__name__}: {getattr(error, 'message', error)}"
-                found.append({"lever": name, "law": law, "says": (hold.__doc__ or "").split("\n")[0], "broken": problem})
-                say(f"{name:<24} {law:<10} {'BROKEN  ' + problem if problem else 'holds'}")
+                found.append(_said(name, law, (hold.__doc__ or "").split("\n")[0], problem))
+        folder_of_two = Path(folder) / "world"
+        folder_of_two.mkdir()
+        try:
+            together = verdicts(chosen, known, folder_of_two, tuple(files))
+        except Exception as error:
+            together = dict.fromkeys(chosen, f"two processes failed: {getattr(error, 'message', error)}\n"
+                                             f"{getattr(error, 'hint', '')}")
+        found += [_said(name, "world", "One process equals two.", problem) for name, problem in together.items()]
     return found
+
+
+def _said(lever: str, law: str, says: str, problem: str) -> dict[str, Any]:
+    say(f"{lever:<24} {law:<10} {'BROKEN  ' + problem if problem else 'holds'}")
+    return {"lever": lever, "law": law, "says": says, "broken": problem}

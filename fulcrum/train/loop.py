@@ -33,7 +33,7 @@ def train(built: Built, state: State, observers: Iterable[Observer], stop: Calla
     run, step, optimizer = built.run, built.step, built.optimizer
     while state.images < run.budget.images and not stop():
         begun = time.perf_counter()
-        losses = _gradients(built, state)
+        losses = gradients(built, state)
         norm = clip(step.parameters(), run.optim.clip)
         finite = _finite(built, losses, norm, state)
         rate = built.schedule(state.images, run.budget.batch)
@@ -50,7 +50,7 @@ def train(built: Built, state: State, observers: Iterable[Observer], stop: Calla
     return state
 
 
-def _gradients(built: Built, state: State) -> Losses:
+def gradients(built: Built, state: State) -> Losses:
     """Forward and backward over this process's rows in one or more parts; parts and processes add up to the same mean."""
     mine = built.world.rows(built.run.budget.batch)
     count = mine.stop - mine.start
