@@ -1,0 +1,130 @@
+"""What a run and its evaluation cost: FLOPs of every part as counted, and one record read along five axes.
+
+B images
+"""
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from fulcrum.measure.card import Frozen
+from fulcrum.model.cost import training_flops
+from fulcrum.model.count import counted
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.run import RunSpec
+
+BATCH = 8  # images that are counted; the count is exact, so that few are enough
+
+
+class Parts(Frozen):
+    """FLOPs for one image. Frozen networks run once per image where their results are kept, else at every sight."""
+
+    denoiser: float  # forward and backward
+    codec: float  # encode
+    decode: float
+    text: float
+    teachers: dict[str, float]
+    evaluation: float  # draw and decode a picture, then look at it with features and judge
+
+    def training(self, cached: bool = True) -> float:
+        """One image of training; `cached`: latents, texts and teacher tokens are read from disk."""
+        return self.denoiser + (0.0 if cached else self.codec + self.text + sum(self.teachers.values()))
+
+
+def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any] | None = None) -> Parts:
+    """Every part of a run, counted on its own networks; the denoiser by the formula that the cost law holds to a count.
+
+    prompts  captions as the run has them: their lengths decide what text costs
+    """
+    from fulcrum.encode.judge import load_features, load_judge
+    words = list(prompts)[:BATCH]
+    if len(words) < BATCH:
+        raise BadInput(f"counting needs {BATCH} captions, found {len(words)}")
+    codec, text = run.encode.codec.build(None), run.encode.text.build(None)
+    pixels = torch.zeros(BATCH, 3, run.data.size, run.data.size)
+    images = torch.zeros(BATCH, 3, run.data.size, run.data.size, dtype=torch.uint8)
+    features, judge = load_features(), load_judge()
+
+    def each(function: Callable[[], Any]) -> float:
+        with torch.no_grad():
+            return counted(function) / BATCH
+
+    latents = codec.encode(pixels)
+    decode = each(lambda: codec.decode(latents))
+    denoiser = training_flops(run)
+    steps = run.sample.steps * (2 if getattr(run.sample.guide, "scale", 1.0) != 1.0 else 1)  # with and without the caption
+    drawing = steps * denoiser / 3  # a forward is a third of a training step
+    looking = each(lambda: features.features(images)) + each(lambda: judge.judge(images))
+    return Parts(denoiser=denoiser, codec=each(lambda: codec.encode(pixels)), decode=decode,
+                 text=each(lambda: text.encode(words)),
+                 teachers={name: each(lambda one=one: one.tokens(pixels)) for name, one in (teachers or {}).items()},  # type: ignore[misc]
+                 evaluation=drawing + decode + looking)
+
+
+class Spent(Frozen):
+    """Where a run stood, along every axis that a comparison may hold equal."""
+
+    steps: int
+    images: int
+    seconds: float
+    flops: float
+    money: float | None  # price x time
+    images_per_second: float
+    share_of_peak: float | None
+
+
+def axes(record: Iterable[Mapping[str, Any]], batch: int, flops_per_image: float, price_per_hour: float | None = None,
+         peak: float | None = None) -> list[Spent]:
+    """The five axes from the lines of record.jsonl (`images`, `seconds`): one run gives them all."""
+    found: list[Spent] = []
+    for line in record:
+        images, seconds = int(line["images"]), float(line["seconds"])
+        if found and (images < found[-1].images or seconds < found[-1].seconds):
+            raise BadInput(f"the record runs backwards at {images} images, {seconds} s",
+                           "give the lines of one record.jsonl in their order")
+        before = found[-1] if found else None
+        flops = images * flops_per_image
+        since = seconds - (before.seconds if before else 0.0)
+        new = images - (before.images if before else 0)
+        found.append(Spent(
+            steps=-(-images // batch), images=images, seconds=seconds, flops=flops,
+            money=None if price_per_hour is None else price_per_hour * seconds / 3600,
+            images_per_second=new / since if since > 0 else 0.0,
+            share_of_peak=None if peak is None or since <= 0 else new * flops_per_image / since / peak))
+    return found
+
+
+def at(spent: list[Spent], axis: str, amount: float) -> float:
+    """Images that had been seen when `amount` of an axis was spent, on the line between records."""
+    if axis not in Spent.model_fields or not spent:
+        raise BadInput(f"no axis is called '{axis}'", "axes: steps, images, seconds, flops, money")
+    values = [getattr(one, axis) for one in spent]
+    if any(value is None for value in values):
+        raise BadInput("money needs a price", "give price_per_hour")
+    if not 0 <= amount <= values[-1]:
+        raise BadInput(f"{amount:g} of {axis} lies outside the record, which ends at {values[-1]:g}")
+    return float(np.interp(amount, [0.0, *values], [0.0, *(float(one.images) for one in spent)]))
+
+
+def measured_peak(side: int = 1024, rounds: int = 5) -> float:
+    """FLOP/s of the best of some square fp32 products: what this machine gives with the threads that torch may use."""
+    a, b = torch.randn(side, side), torch.randn(side, side)
+    best = float("inf")
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        torch.mm(a, b)
+        best = min(best, time.perf_counter() - begun)
+    return 2.0 * side**3 / best
+
+
+def peak_memory() -> int:
+    """Bytes at the peak so far: of the device where one is used, else of this process."""
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return int(torch.cuda.max_memory_allocated())
+    found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return found if sys.platform == "darwin" else found * 1024

@@ -1,0 +1,100 @@
+"""Cost: every part against a count by hand, and five axes from one record."""
+
+import pytest
+import torch
+
+from fulcrum.encode.codec import load_codec
+from fulcrum.encode.judge import load_features
+from fulcrum.encode.teacher import load_teacher
+from fulcrum.encode.text import load_text
+from fulcrum.measure.cost import BATCH, Parts, at, axes, count_parts, measured_peak, peak_memory
+from fulcrum.model.cost import training_flops
+from fulcrum.model.count import counted
+from fulcrum.spec.errors import BadInput
+
+PROMPTS = ["a large red circle at the top left.", "a star.", "a small blue ring.", "a green square at the top."] * 2
+
+
+def convolutions(network: torch.nn.Module, run) -> float:
+    """By hand: 2 x outputs x inputs per output, for every convolution and linear layer, sides noted as it runs."""
+    total = [0.0]
+
+    def note(module, _, out):
+        if isinstance(module, torch.nn.Conv2d):
+            inputs = module.in_channels // module.groups * module.kernel_size[0] * module.kernel_size[1]
+        else:
+            inputs = module.in_features
+        total[0] += 2.0 * out.numel() * inputs
+
+    kept = [module.register_forward_hook(note) for module in network.modules()
+            if isinstance(module, torch.nn.Conv2d | torch.nn.Linear)]
+    with torch.no_grad():
+        run()
+    for one in kept:
+        one.remove()
+    return total[0]
+
+
+def test_codec_and_teacher_by_hand() -> None:
+    pixels = torch.zeros(2, 3, 32, 32)
+    for network, run in ((load_codec(), lambda n: n.encode(pixels)), (load_teacher(), lambda n: n.tokens(pixels))):
+        with torch.no_grad():
+            found = counted(lambda network=network, run=run: run(network))
+        assert found == pytest.approx(convolutions(network, lambda network=network, run=run: run(network)), rel=1e-3)
+        assert found > 1e6
+
+
+def test_features_by_hand() -> None:
+    """Convolutions, and the one product with the whitened directions."""
+    network, images = load_features(), torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
+    with torch.no_grad():
+        found = counted(lambda: network.features(images))
+    assert found == convolutions(network, lambda: network.features(images)) + 2 * 2 * network.project.numel()
+
+
+def test_text_by_hand() -> None:
+    """Linears over every padded token, and attention of the padded length with itself in each block."""
+    text, words = load_text(), ["a large red circle at the top left.", "a star."]
+    with torch.no_grad():
+        found = counted(lambda: text.encode(words))
+    emb, _ = text.encode(words)
+    batch, length, width = emb.shape
+    attention = text.config["depth"] * 4 * batch * length * length * width
+    assert found == convolutions(text, lambda: text.encode(words)) + attention
+
+
+def test_parts_of_a_run(tiny) -> None:
+    run = tiny()
+    parts = count_parts(run, PROMPTS, {"world": load_teacher()})
+    assert parts.denoiser == training_flops(run)
+    assert min(parts.codec, parts.decode, parts.text, parts.teachers["world"]) > 0
+    assert parts.training() == parts.denoiser
+    assert parts.training(cached=False) == parts.denoiser + parts.codec + parts.text + parts.teachers["world"]
+    assert parts.evaluation > run.sample.steps * parts.denoiser / 3 + parts.decode
+    with pytest.raises(BadInput, match=f"counting needs {BATCH} captions"):
+        count_parts(run, PROMPTS[:2])
+    assert Parts.model_validate_json(parts.model_dump_json()) == parts
+
+
+RECORD = [{"images": 80, "seconds": 2.0}, {"images": 160, "seconds": 4.0}, {"images": 200, "seconds": 6.0}]
+
+
+def test_five_axes_from_one_record() -> None:
+    spent = axes(RECORD, batch=8, flops_per_image=1e6, price_per_hour=36.0, peak=1e9)
+    assert [one.steps for one in spent] == [10, 20, 25] and spent[-1].flops == 2e8
+    assert [one.images_per_second for one in spent] == [40.0, 40.0, 20.0]
+    assert spent[1].money == pytest.approx(0.04) and spent[0].share_of_peak == pytest.approx(0.04)
+    assert at(spent, "seconds", 5.0) == 180 and at(spent, "money", 0.02) == 80 and at(spent, "flops", 4e7) == 40
+    assert axes(RECORD, 8, 1e6)[0].money is None
+    for axis, amount, says in (("seconds", 7.0, "outside the record"), ("joules", 1.0, "no axis")):
+        with pytest.raises(BadInput, match=says):
+            at(spent, axis, amount)
+    with pytest.raises(BadInput, match="needs a price"):
+        at(axes(RECORD, 8, 1e6), "money", 0.01)
+    with pytest.raises(BadInput, match="runs backwards"):
+        axes(RECORD[::-1], 8, 1e6)
+
+
+def test_peak_of_this_machine() -> None:
+    assert 1e8 < measured_peak(256, 2) < 1e15
+    assert peak_memory() > 50e6
