@@ -19,11 +19,12 @@ from fulcrum.train.folder import RunFolder
 from fulcrum.train.session import Interrupted, perform
 
 sys.path.insert(0, str(Path(__file__).parent))
-from train_world import FEW, IMAGES, MUON, order  # noqa: E402
+from train_world import CODEC, FEW, IMAGES, MUON, order  # noqa: E402
 
 SCRIPT = Path(__file__).with_name("train_world.py")
 ADAMW = "spark + ema(every=2)"
-NEAR = {ADAMW: 5e-5, MUON: 1e-3}     # of the way from the start: see `apart`; 4e-6 and 9e-6 were seen
+NEAR = {ADAMW: 5e-5, MUON: 1e-3, CODEC: 1e-4}     # of the way from the start: see `apart`; 4e-6, 9e-6, 7e-6 were seen
+LENGTH = {ADAMW: IMAGES, MUON: FEW, CODEC: 24}
 
 
 def quiet(text):
@@ -57,7 +58,7 @@ def world(tmp_path_factory):
     for name in ("pair", "begun_together", "odd", "poisoned", "failed", "passes"):
         shutil.copytree(out / "alone" / "cache", out / name / "cache")
     env = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-    ports = free_ports(11)
+    ports = free_ports(12)
     running = [subprocess.Popen([sys.executable, str(SCRIPT), str(out), *ports], text=True, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, env=env | {"RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
     try:
@@ -72,7 +73,7 @@ def world(tmp_path_factory):
 
 
 def asked(text, out):
-    return order(text, out, images=IMAGES if text == ADAMW else FEW)
+    return order(text, out, images=LENGTH[text])
 
 
 def parts(out, text, at=-1):
@@ -88,11 +89,12 @@ def apart(found, expected, start):
 
 @pytest.fixture(scope="module")
 def beginning():
+    """Where the runs start: the codec's run has all the names."""
     from fulcrum.train.build import build
-    return build(order("spark", Path()).run).state_dict()
+    return build(order(CODEC, Path()).run).state_dict()
 
 
-@pytest.mark.parametrize(("name", "text"), [("adamw", ADAMW), ("muon", MUON)])
+@pytest.mark.parametrize(("name", "text"), [("adamw", ADAMW), ("muon", MUON), ("codec", CODEC)])
 def test_two_processes_train_what_one_does(world, beginning, name, text):
     out, first, second, _ = world
     assert first[name].get("code", 0) == second[name].get("code", 0) == 0 and "error" not in first[name], first[name]

@@ -25,6 +25,7 @@ from fulcrum.optim.storage import Store
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
+from fulcrum.study import evaluate, preview
 from fulcrum.train.session import Order, perform
 
 warnings.simplefilter("error")
@@ -35,6 +36,7 @@ TINY = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "d
         "data.source.max_objects=2", "sample.steps=2")
 IMAGES, FEW = 80, 40                                           # ten steps, and five
 MUON = "spark + muon + ema(every=2)"
+CODEC = "spark + end_to_end_codec"                             # a term with weights, and weights that all ranks hold
 RANK = int(os.environ.get("RANK", "0"))
 
 
@@ -105,6 +107,7 @@ def scenarios(out: Path):
     yield "adamw", lambda: command("spark + ema(every=2)", out / "pair")
     yield "again", lambda: command("spark + ema(every=2)", out / "pair")
     yield "muon", lambda: session(order(MUON, out / "pair"))
+    yield "codec", lambda: session(order(CODEC, out / "pair", images=24))
     yield "goes_on", lambda: session(order(MUON, out / "begun_alone"))
     yield "stopped", lambda: session(order(MUON, out / "begun_together"), 24, stop)
     yield "odd", lambda: command("spark", out / "odd", "budget.batch=5")
@@ -127,5 +130,6 @@ def run(out: Path, ports: list[str]) -> dict:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    preview.LOOKS, evaluate.VALIDATION, evaluate.REFERENCE = 1, 64, 64     # the same acts, fewer pictures
     place = Path(sys.argv[1])
     (place / f"{RANK}.json").write_text(json.dumps(run(place, sys.argv[2:])))
