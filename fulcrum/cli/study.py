@@ -30,37 +30,64 @@ def register(parent: typer.Typer) -> None:
 
 
 @app.command("plan")
-def plan_command(plan: PlanFile, out: Out = OUT, levers: Files = None, as_json: Json = False) -> None:
-    """Print what a plan would run, arm by arm with the proven differences, and what is finished already."""
-    from fulcrum.study.cell import finished
+def plan_command(plan: PlanFile, out: Out = OUT, levers: Files = None,
+                 timed: Annotated[bool, typer.Option("--time/--no-time", help="Take a few steps of every arm to say how "
+                                                     "long the study will last.")] = True,
+                 as_json: Json = False) -> None:
+    """Print what a plan would run, arm by arm with the proven differences, what it costs and what it can see."""
+    from fulcrum.study.estimate import estimate
+    from fulcrum.study.lanes import room
+    from fulcrum.study.layout import lay_out
     from fulcrum.study.plan import load
-    from fulcrum.study.study import lay_out
+    from fulcrum.study.rank import pairs_needed
+    from fulcrum.train.watch import clock
     read, (known, hashes) = load(plan), catalogue(levers)
-    arms, cells = lay_out(read, known, hashes)
-    done = sum(finished(out, cell.key, read.samples) is not None for cell in cells)
+    layout = lay_out(read, known, hashes, out)
+    arms, space = layout.arms, room([arm.run for arm in layout.arms], read.threads)
+    found = estimate(read, layout, out, timed)
     lines = [f"{read.title} (plan {read.hash})", f"{len(arms)} arms x {len(read.seeds)} seeds, "
-             f"{arms[0].run.budget.images:,} images each; {done} of {len(cells)} cells are finished",
+             f"{arms[0].run.budget.images:,} images each; {found.finished} of {found.cells} cells are finished",
+             *([f"before them {found.before} short trainings: trunks and tries of learning rates"] if found.before else []),
              f"primary metric {read.primary}, smallest effect of interest {read.smallest_effect:g}"]
     for arm in arms:
         lines.append(f"  {arm.name}: {arm.phrase}" + ("  (compound)" if arm.compound else ""))
         lines += [f"      {change.path}: {change.before} -> {change.after}" for change in arm.changes]
-    if len(read.seeds) < 6:
-        lines.append(f"note: {len(read.seeds)} pairs cannot reach significance at {read.alpha:g}; six can at 0.05")
-    emit({"plan": read.hash, "cells": len(cells), "finished": done,
-          "arms": [{"name": arm.name, "phrase": str(arm.phrase), "compound": arm.compound,
+        lines += [f"      note: {label}" for label in arm.labels]
+    lines.append(f"cost: {found.flops:.3g} FLOPs in all; left: {found.images:,} images")
+    if found.seconds is not None:
+        lines.append(f"time: about {clock(found.seconds / space.lanes)}, {space}; from {found.by}")
+    lines.append(f"detectable on {read.primary} with {len(read.seeds)} pairs: "
+                 + (f"{found.detectable:.3g}, {found.noise}" if found.detectable is not None else found.noise))
+    if len(read.seeds) < pairs_needed(read.alpha):
+        lines.append(f"note: {len(read.seeds)} pairs cannot reach significance at {read.alpha:g}; "
+                     f"{pairs_needed(read.alpha)} can")
+    emit({"plan": read.hash, "cells": found.cells, "finished": found.finished, "before": found.before,
+          "flops": found.flops, "images_left": found.images, "lanes": space.lanes,
+          "seconds": None if found.seconds is None else found.seconds / space.lanes,
+          "detectable": found.detectable, "detectable_from": found.noise,
+          "arms": [{"name": arm.name, "phrase": str(arm.phrase), "compound": arm.compound, "labels": arm.labels,
                     "diff": [change._asdict() for change in arm.changes]} for arm in arms]}, as_json, "\n".join(lines))
 
 
 @app.command("run")
-def run_command(plan: PlanFile, out: Out = OUT, levers: Files = None, threads: Threads = None, quiet: Quiet = False,
-                as_json: Json = False) -> None:
+def run_command(plan: PlanFile, out: Out = OUT, levers: Files = None, threads: Threads = None,
+                lanes: Annotated[int | None, typer.Option(min=1, help="Cells side by side; default: what there are cores "
+                                                          "and memory for.")] = None,
+                executor: Annotated[str, typer.Option(help="local: processes here; ray: a Ray cluster.")] = "local",
+                address: Annotated[str | None, typer.Option(help="Of a Ray cluster that is there, such as auto or "
+                                                            "host:6379; default: one is started for the study.")] = None,
+                quiet: Quiet = False, as_json: Json = False) -> None:
     """Run a study. Started again after a stop it goes on: finished cells are never run twice.
 
     Ends with the path of the report, one HTML file that opens offline. The page is there, and growing, from the first
     finished cell on.
     """
     from fulcrum.study.plan import load
-    from fulcrum.study.study import run
+    from fulcrum.study.study import Executor, run
+    if executor not in ("local", "ray"):
+        raise BadInput(f"no executor is called '{executor}'", "known: local, ray")
+    if address is not None and executor != "ray":
+        raise BadInput("--address names a Ray cluster", "add --executor ray")
     read, (known, hashes) = load(plan), catalogue(levers)
     if threads is not None:
         read = read.model_copy(update={"threads": threads})
@@ -68,7 +95,8 @@ def run_command(plan: PlanFile, out: Out = OUT, levers: Files = None, threads: T
     if read.compile and not compiles:
         say("no C++ compiler was found: cells run without compilation, which is slower; install g++ to change that")
     result, page = run(read, known, out, f"fulcrum study run {plan}", (lambda text: None) if quiet else say,
-                       files=tuple(levers or ()), user_files=hashes, compile_blocks=compiles)
+                       files=tuple(levers or ()), user_files=hashes, compile_blocks=compiles,
+                       executor=Executor(executor, address, lanes))
     effects = [row.model_dump() for row in result.effects]
     from fulcrum.report.table import markdown
     emit({"report": str(page), "plan": read.hash, "effects": effects}, as_json,
@@ -77,10 +105,11 @@ def run_command(plan: PlanFile, out: Out = OUT, levers: Files = None, threads: T
 
 def _summary(result: Any, markdown: Any) -> str:
     """The primary metric's findings, one line per arm."""
-    rows = [row for row in result.effects if row.metric == result.plan.primary_metric]
+    rows = [row for row in result.effects if row.metric == result.plan.primary_metric and row.unit == "images"]
     width = max((len(row.arm) for row in rows), default=0)
     return "\n".join(f"  {row.arm:<{width}}  {row.metric} {row.mean:+.4f} [{row.low:+.4f}, {row.high:+.4f}]  "
-                     f"n={row.n}  p={row.p_adjusted:.3f}  {row.verdict}" for row in rows)
+                     f"n={row.n}  " + (f"p={row.p_adjusted:.3f}  " if row.p_adjusted is not None else "")
+                     + row.verdict + (f" ({row.note})" if row.note else "") for row in rows)
 
 
 def report(study: Annotated[Path | None, typer.Argument(help="A study's folder; default: the newest.")] = None,

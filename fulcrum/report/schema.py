@@ -10,7 +10,7 @@ from fulcrum.report.extra import Front, Interaction, Probes, Reading, Record, Sc
 
 # A picture is part of the page, never a link: anything but an inline PNG would be a request to somewhere.
 Picture = Annotated[str, Field(pattern=r"^data:image/png;base64,[A-Za-z0-9+/]+={0,2}$")]
-CellState = Literal["waiting", "running", "done", "failed"]
+CellState = Literal["waiting", "running", "done", "failed", "stopped"]
 
 
 class Plan(Record):

@@ -1,9 +1,13 @@
-"""A cell: one arm under one seed, trained and measured. It runs in a worker process and never twice."""
+"""A cell: one arm under one seed, trained and measured. It runs in a worker process and never twice.
 
+A study also trains cells that only prepare others: the trunk of a seed, and the tries of a learning rate.
+"""
+
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -11,16 +15,26 @@ import torch
 from fulcrum.encode.shipped import asset_hash
 from fulcrum.measure.card import MEASURE_VERSION
 from fulcrum.spec.edit import digest
+from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.study.evaluate import REFERENCE, SEED, VALIDATION, Held, measure, prompts
 from fulcrum.study.picture import data_uri
+from fulcrum.study.points import Paused, Points, at, pause, point_path
 from fulcrum.study.preview import previews
-from fulcrum.train.folder import RunFolder, read_json, write_json
+from fulcrum.study.sealed import HINT, read_sealed, write_sealed
+from fulcrum.train.build import Built
+from fulcrum.train.folder import RunFolder
+from fulcrum.train.loop import Observer
 from fulcrum.train.paint import Painter
 from fulcrum.train.session import Order, perform, trained_weights
+from fulcrum.train.state import State
 
 SHOWN = 12                                                   # pictures of each cell in the report
+FORM = 2                                                     # of the files; raise it when they are read in another way
+PENDING = "pending-"                                         # a cell not known yet: its trunk or rate comes first
+
+Kind = Literal["arm", "trunk", "rate"]
 
 
 class Cell(NamedTuple):
@@ -30,44 +44,118 @@ class Cell(NamedTuple):
     phrase: str
     key: str
     user_files: dict[str, str] = {}
+    kind: Kind = "arm"
+    rate: float = 1.0                                        # of a try: multiple of the recipe's
+
+    @property
+    def known(self) -> bool:
+        return not self.key.startswith(PENDING)
 
 
-def measured_path(folder: RunFolder, samples: int) -> Path:
-    """Where a cell's numbers are kept; named by how they were measured."""
-    how = digest([samples, REFERENCE, VALIDATION, SHOWN, SEED, asset_hash("judge"), asset_hash("features"),
-                  MEASURE_VERSION])
-    return folder.path / f"measured-{how[:12]}.json"
+class Measuring(NamedTuple):
+    """How cells are measured."""
+
+    samples: int
+    evaluations: tuple[float, ...] = (1.0,)                  # shares of the budget
+
+    @property
+    def how(self) -> str:
+        """A short name for everything that decides the numbers: files are named by it."""
+        return digest([self.samples, REFERENCE, VALIDATION, SHOWN, SEED, asset_hash("judge"), asset_hash("features"),
+                       MEASURE_VERSION, FORM])[:12]
 
 
-def finished(out: Path, cell_key: str, samples: int) -> dict[str, Any] | None:
-    """What a finished cell found, or None."""
-    folder = RunFolder(out / cell_key)
-    path = measured_path(folder, samples)
-    return read_json(path, "remove the file and run the study again") if path.exists() and folder.result() else None
+def finished(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
+    """What a finished cell found, or None; a file that was changed by hand or belongs elsewhere is refused."""
+    if not cell.known:
+        return None
+    folder = RunFolder(out / cell.key)
+    if cell.kind == "trunk":
+        return folder.result()
+    path = folder.path / (f"measured-{how}.json" if cell.kind == "arm" else f"rate-{how}.json")
+    if not path.exists():
+        return None
+    found = read_sealed(path)
+    if found["key"] != cell.key:
+        raise BadInput(f"{path} belongs to the cell {found['key']}", "it was copied there by hand: " + HINT)
+    if cell.kind == "rate":
+        return found
+    result = folder.result()
+    if result is None:
+        return None
+    if result["weights_sha256"] != found["result"]["weights_sha256"]:
+        raise BadInput(f"{path} was measured with other weights than {folder.path.name} ended with", HINT)
+    return found
 
 
-def run_cell(cell: Cell, out: Path, system: System, samples: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Train the cell (or take it as it stands), draw, measure, write down."""
+def reached(out: Path, cell: Cell, how: str, until: float | None) -> bool:
+    """Is a cell finished, or as far as was asked?"""
+    if finished(out, cell, how) is not None:
+        return True
+    return until is not None and cell.known and point_path(out / cell.key, how, at(cell.run, until)).exists()
+
+
+def pictures(out: Path, key: str, how: str) -> dict[str, Any]:
+    """{prompts, pictures} of a finished cell."""
+    return read_sealed(out / key / f"pictures-{how}.json")
+
+
+def run_cell(cell: Cell, out: Path, system: System, measuring: Measuring, say: Callable[[str], None],
+             until: float | None = None) -> None:
+    """Train the cell (or take it as it stands), draw, measure, write down. `until` a share of the budget: go no further."""
     torch.set_num_threads(system.threads)
     begun = time.perf_counter()
     order = Order(cell.run, cell.seed, cell.phrase, out, system, cell.user_files, quiet=True,
                   label=f"{cell.arm}/{cell.seed}")
-    result = perform(order, say, previews)
+    if cell.kind == "rate":
+        return _try_rate(cell, order, measuring.how, say)
+
+    def observers(built: Built, folder: RunFolder, state: State) -> list[Observer]:
+        if cell.kind == "trunk":
+            return []
+        points = Points(built, folder, measuring.samples, measuring.how, measuring.evaluations)
+        return [*previews(built, folder, state), points, *([pause(order, folder, until)] if until else [])]
+
+    try:
+        result = perform(order, say, observers)
+    except Paused:
+        return
+    if cell.kind == "arm":
+        _measure(cell, out, measuring, result, begun)
+
+
+def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any], begun: float) -> None:
     trained = time.perf_counter()
-    folder = RunFolder(out / cell.key)
-    path = measured_path(folder, samples)
-    if path.exists():
-        return read_json(path, "remove the file and run the study again")
+    folder, how = RunFolder(out / cell.key), measuring.how
+    if (folder.path / f"measured-{how}.json").exists():
+        return
     run, weights = cell.run, trained_weights(folder)
     codec, text = run.encode.codec.build(None), run.encode.text.build(None)
     painter = Painter(run, weights, codec, text)
-    metrics = measure(run, painter, out / "cache", samples)
+    metrics = measure(run, painter, out / "cache", measuring.samples)
     metrics["validation_loss"] = Held(run, codec, text, out / "cache").loss(weights).measured()
     shown = prompts(run, SHOWN).texts
-    pictures = torch.cat(list(painter.pictures(shown, SEED, np.arange(SHOWN))))
-    found = {"arm": cell.arm, "seed": cell.seed, "key": cell.key, "prompts": shown,
-             "metrics": {name: value.model_dump() for name, value in metrics.items()},
-             "pictures": [data_uri(picture) for picture in pictures], "result": result,
-             "seconds": {"training": round(trained - begun, 2), "evaluation": round(time.perf_counter() - trained, 2)}}
-    write_json(path, found)
-    return found
+    drawn = torch.cat(list(painter.pictures(shown, SEED, np.arange(SHOWN))))
+    write_sealed(folder.path / f"pictures-{how}.json", {"prompts": shown, "pictures": [data_uri(one) for one in drawn]})
+    write_sealed(folder.path / f"measured-{how}.json", {
+        "arm": cell.arm, "seed": cell.seed, "key": cell.key, "result": result,
+        "metrics": {name: value.model_dump() for name, value in metrics.items()},
+        "seconds": {"training": round(trained - begun, 2), "evaluation": round(time.perf_counter() - trained, 2)}})
+
+
+def _try_rate(cell: Cell, order: Order, how: str, say: Callable[[str], None]) -> None:
+    """The held-out loss after a short training. A rate that is too high has no loss: that is a finding, not a failure."""
+    folder = RunFolder(order.out / cell.key)
+    begun, loss = time.perf_counter(), math.inf
+    try:
+        perform(order, say)
+        weights = trained_weights(folder)
+        codec, text = cell.run.encode.codec.build(None), cell.run.encode.text.build(None)
+        loss = Held(cell.run, codec, text, order.out / "cache").loss(weights).loss
+    except RunFailed as error:
+        if "not finite" not in error.message:
+            raise
+    write_sealed(folder.path / f"rate-{how}.json", {
+        "arm": cell.arm, "seed": cell.seed, "key": cell.key, "rate": cell.rate,
+        "loss": loss if math.isfinite(loss) else None, "images": cell.run.budget.images,
+        "seconds": round(time.perf_counter() - begun, 2)})

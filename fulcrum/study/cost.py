@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from fulcrum.spec.system import System
-from fulcrum.study.proof import Arm
+from fulcrum.study.proof import Arm, baseline_of
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import train
@@ -21,31 +21,48 @@ STEPS = 3                                                    # per round and arm
 
 
 class Cost(NamedTuple):
-    """An arm over the baseline."""
+    """An arm over its baseline."""
 
     flops_ratio: float
     time_ratio: float
     parameters_ratio: float
+    memory_ratio: float = 1.0
+    step_seconds: float | None = None                        # of one eager step on this machine, median
 
 
-def costs(arms: Sequence[Arm], cache: Path, threads: int) -> dict[str, Cost]:
-    """The cost of every arm relative to the first; eager steps, taken in turns so that a noisy machine hits all alike."""
+def costs(arms: Sequence[Arm], cache: Path, threads: int, rounds: int = ROUNDS) -> dict[str, Cost]:
+    """The cost of every arm relative to its baseline; the arms of one scale take their steps in turns."""
+    found: dict[str, Cost] = {}
+    for scale in dict.fromkeys(arm.scale for arm in arms):
+        found |= _costs([arm for arm in arms if arm.scale == scale], cache, threads, rounds)
+    return found
+
+
+def _costs(arms: Sequence[Arm], cache: Path, threads: int, rounds: int) -> dict[str, Cost]:
+    """Eager steps, taken in turns so that a noisy machine hits all alike."""
     torch.set_num_threads(threads)
-    runs = {arm.name: arm.run for arm in arms}
-    built = {name: assemble(run, 0, System(threads=threads), Feed(run, 0, cache)) for name, run in runs.items()}
+    built = {arm.name: assemble(arm.run, 0, System(threads=threads), Feed(arm.run, 0, cache)) for arm in arms}
     states = {name: train(one, State(), [], _after(1)) for name, one in built.items()}        # warm-up
-    taken: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(ROUNDS):
+    taken: dict[str, list[float]] = {name: [] for name in built}
+    for _ in range(rounds):
         for name, one in built.items():
+            if states[name].images + STEPS * one.run.budget.batch > one.run.budget.images:
+                states[name] = State()                       # a short budget is gone through again: a step is a step
             begun = time.perf_counter()
             states[name] = train(one, states[name], [], _after(STEPS))
             taken[name].append(time.perf_counter() - begun)
-    base = next(iter(runs))
+    base = arms[0].name
     parameters = {name: sum(p.numel() for p in one.step.parameters()) for name, one in built.items()}
-    flops = {arm.name: prod(lever.cost(arms[0].run).flops for lever in arm.levers) for arm in arms}
-    return {name: Cost(flops[name] / flops[base],
-                       median(a / b for a, b in zip(taken[name], taken[base], strict=True)),
-                       parameters[name] / parameters[base]) for name in runs}
+    times = {name: median(a / b for a, b in zip(one, taken[base], strict=True)) for name, one in taken.items()}
+    return {arm.name: Cost(declared(arm, arms, "flops"), times[arm.name], parameters[arm.name] / parameters[base],
+                           declared(arm, arms, "memory"), median(taken[arm.name]) / STEPS) for arm in arms}
+
+
+def declared(arm: Arm, arms: Sequence[Arm], what: str) -> float:
+    """What the arm's levers say they cost, over the baseline."""
+    base = baseline_of(arm, arms)
+    return prod(float(getattr(lever.cost(base.run), what)) for lever in arm.added) \
+        / prod(float(getattr(lever.cost(arm.run), what)) for lever in arm.removed)
 
 
 def _after(steps: int) -> Callable[[], bool]:

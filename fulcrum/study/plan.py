@@ -1,32 +1,78 @@
 """The plan of a study: everything that is fixed before the first cell runs, and its hash."""
 
 import tomllib
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fulcrum.measure.card import METRICS
 from fulcrum.spec.edit import digest, explain
 from fulcrum.spec.errors import BadInput, nearest
-from fulcrum.spec.record import Count, Fraction, Positive, Record
+from fulcrum.spec.record import Count, Fraction, Positive, Record, Share
+
+EXAMPLE = "an example: examples/quick.toml"
+
+
+class Scale(Record):
+    """One size at which the arms are compared, with a baseline of its own."""
+
+    name: Annotated[str, Field(pattern=r"^[\w.-]+$", max_length=40)]
+    settings: tuple[str, ...] = Field(min_length=1)          # path=value, after the plan's own
+    at: float | None = None                                  # place on the trend's axis; none = log2 of the training FLOPs
+
+
+class Sweep(Record):
+    """The same small search for every arm, on validation pictures, counted in the cost."""
+
+    sweep: tuple[Positive, ...] = Field(min_length=2)        # multiples of the recipe's rate
+    share: Fraction = 0.25                                   # of the budget, for each try
+    seeds: tuple[int, ...] = Field(default=(1000,), min_length=1)    # none of the study's own
+
+    @field_validator("sweep", "seeds")
+    @classmethod
+    def _once(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+        _require_once(values, "a value of the sweep")
+        return values
+
+    def __str__(self) -> str:
+        return (f"swept over {', '.join(f'{one:g}' for one in self.sweep)} times the recipe's rate for every arm alike, "
+                f"{self.share:.0%} of the budget, chosen by validation loss on seeds {', '.join(map(str, self.seeds))}")
+
+
+class StopEarly(Record):
+    """When an arm may end before its budget: see `stopping`."""
+
+    successive: Annotated[int, Field(ge=2)] = 3              # evaluation points that must agree
+    level: Fraction = 0.99                                   # of the intervals that must exclude the baseline
 
 
 class Plan(Record):
     title: str
     baseline: str                                            # a phrase
-    arms: tuple[str, ...] = Field(min_length=1)              # levers to add to the baseline, one phrase part each
+    arms: tuple[str, ...] = ()                               # levers to add to the baseline, one phrase part each
+    design: Literal["one_at_a_time", "leave_one_out"] = "one_at_a_time"
+    stack: tuple[str, ...] = ()                              # leave_one_out: the baseline has all, each arm all but one
+    interactions: tuple[tuple[str, str], ...] = ()           # pairs of levers: a, b, a + b, and what ab adds to both
+    scales: tuple[Scale, ...] = ()                           # the same arms at each; none = the recipe's own
+    trunk: str | None = None                                 # a phrase, trained once per seed: every arm begins from it
+    trunk_images: Count | None = None                        # its budget
     seeds: tuple[int, ...] = Field(min_length=2)
     images: Count | None = None                              # budget; None = the recipe's own
     settings: tuple[str, ...] = ()                           # path=value, the same for every arm
     samples: Annotated[int, Field(ge=64, le=1_000_000)] = 512    # pictures drawn for each evaluation
+    evaluations: tuple[Share, ...] = (1.0,)                  # shares of the budget at which pictures are drawn and measured
+    guidance: Literal["shared", "per_arm"] = "shared"        # one guide for all arms, or as each arm's levers say
     primary: str = "attribute_accuracy"
     smallest_effect: Positive = 0.02                         # of interest, on the primary metric, in its unit
     smallest_relative: Positive = 0.05                       # of interest on the others, as a share of the baseline
     alpha: Fraction = 0.05
     threads: Count = 1                                       # per cell; cells run side by side
     compile: bool = True
-    learning_rates: Literal["shared"] = "shared"             # every arm uses the recipe's rate; nothing was tuned per arm
+    learning_rates: Literal["shared"] | Sweep = "shared"     # shared: the recipe's rate; nothing was tuned per arm
+    stop_early: StopEarly | None = None
 
     @field_validator("arms")
     @classmethod
@@ -42,6 +88,36 @@ class Plan(Record):
             raise ValueError(f"a seed is named twice in {list(seeds)}; each seed is one pair")
         return seeds
 
+    @field_validator("stack")
+    @classmethod
+    def _stacked(cls, stack: tuple[str, ...]) -> tuple[str, ...]:
+        _require_once(stack, "a lever of the stack")
+        return stack
+
+    @field_validator("interactions")
+    @classmethod
+    def _pairs(cls, pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        _require_once([frozenset(pair) for pair in pairs], "an interaction")
+        same = [pair[0] for pair in pairs if pair[0] == pair[1]]
+        if same:
+            raise ValueError(f"'{same[0]}' has no interaction with itself; name two levers")
+        return pairs
+
+    @field_validator("scales")
+    @classmethod
+    def _scales(cls, scales: tuple[Scale, ...]) -> tuple[Scale, ...]:
+        _require_once([scale.name for scale in scales], "a scale")
+        if len(scales) == 1:
+            raise ValueError("a trend needs at least two scales; for one, write its settings into `settings`")
+        return scales
+
+    @field_validator("evaluations")
+    @classmethod
+    def _points(cls, shares: tuple[float, ...]) -> tuple[float, ...]:
+        if not shares or shares[-1] != 1.0 or list(shares) != sorted(set(shares)) or shares[0] <= 0:
+            raise ValueError(f"expected rising shares of the budget that end with 1.0, found {list(shares)}")
+        return shares
+
     @field_validator("primary")
     @classmethod
     def _known(cls, primary: str) -> str:
@@ -49,18 +125,67 @@ class Plan(Record):
             raise ValueError(f"no metric is called '{primary}'; {nearest(primary, METRICS)}")
         return primary
 
+    @model_validator(mode="after")
+    def _fits(self) -> "Plan":
+        if self.design == "leave_one_out":
+            if len(self.stack) < 2:
+                raise ValueError("leave_one_out takes a stack of at least two levers: stack = [...]")
+            if self.arms or self.interactions:
+                raise ValueError("leave_one_out makes its own arms from the stack; others belong into another plan")
+        elif self.stack:
+            raise ValueError('a stack belongs to design = "leave_one_out"')
+        elif not self.arms and not self.interactions:
+            raise ValueError("a plan has at least 1 arm: arms = [...]")
+        if self.scales and self.interactions:
+            raise ValueError("interactions and scales are two questions: give each a plan, finished cells are shared")
+        if (self.trunk is None) != (self.trunk_images is None):
+            raise ValueError("trunk and trunk_images belong together: a phrase, and the images it is trained with")
+        if isinstance(self.learning_rates, Sweep) and set(self.learning_rates.seeds) & set(self.seeds):
+            raise ValueError("the seeds of the sweep must not be the study's own: a rate chosen on a seed flatters it")
+        if self.stop_early and len(self.evaluations) <= self.stop_early.successive:
+            raise ValueError(f"it asks {self.stop_early.successive} successive evaluations to agree before the end: "
+                             f"name at least {self.stop_early.successive + 1} in `evaluations`")
+        return self
+
     @property
     def hash(self) -> str:
         return digest(self)[:16]
 
-    def phrases(self) -> dict[str, str]:
-        """Arm name -> phrase, the baseline first."""
-        return {"baseline": self.baseline, **{arm: f"{self.baseline} + {arm}" for arm in self.arms}}
+    @property
+    def rate_policy(self) -> str:
+        return "shared" if isinstance(self.learning_rates, str) else str(self.learning_rates)
+
+
+def _require_once(values: Iterable[Any], what: str) -> None:
+    twice = [value for value, times in Counter(values).items() if times > 1]
+    if twice:
+        raise ValueError(f"{what} is named twice: {twice[0]}")
 
 
 def from_plain(found: dict[str, Any]) -> Plan:
-    """A plan from plain data; lists become tuples, everything else must fit as it is."""
-    return Plan.model_validate({name: tuple(value) if isinstance(value, list) else value for name, value in found.items()})
+    """A plan from plain data; lists become tuples and tables records, everything else must fit as it is."""
+    plain = {name: _tuples(value) for name, value in found.items()}
+    if isinstance(plain.get("scales"), tuple):
+        plain["scales"] = tuple(_record(Scale, one) for one in plain["scales"])
+    for name, kind in (("learning_rates", Sweep), ("stop_early", StopEarly)):
+        if name in plain:
+            plain[name] = _record(kind, plain[name])
+    return Plan.model_validate(plain)
+
+
+def _record(kind: type[Record], value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    unknown = [name for name in value if name not in kind.model_fields]
+    if unknown:
+        raise BadInput(f"{kind.__name__} has no '{unknown[0]}'", nearest(unknown[0], kind.model_fields))
+    return kind.model_validate(value)
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_tuples(item) for item in value)
+    return {name: _tuples(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
 def load(path: Path) -> Plan:
@@ -68,13 +193,13 @@ def load(path: Path) -> Plan:
     try:
         found: dict[str, Any] = tomllib.loads(path.read_text())
     except OSError as error:
-        raise BadInput(f"cannot read the plan {path}: {error.strerror}", "an example: examples/quick.toml") from None
+        raise BadInput(f"cannot read the plan {path}: {error.strerror}", EXAMPLE) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is not TOML: {error}", "an example: examples/quick.toml") from None
+        raise BadInput(f"{path} is not TOML: {error}", EXAMPLE) from None
     unknown = [name for name in found if name not in Plan.model_fields]
     if unknown:
         raise BadInput(f"{path}: a plan has no '{unknown[0]}'", nearest(unknown[0], Plan.model_fields))
     try:
         return from_plain(found)
     except ValidationError as error:
-        raise BadInput(f"{path}: {explain(error)}", "an example: examples/quick.toml") from None
+        raise BadInput(f"{path}: {explain(error)}", EXAMPLE) from None

@@ -1,132 +1,135 @@
-"""From finished cells to findings: effects with verdicts, noise, cost, and the record that the report shows."""
+"""The record that the report shows: what every cell found, effects with verdicts, noise, cost, contrasts, remarks."""
 
 import datetime
 import json
 import platform
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from fulcrum.levers.base import Claim
-from fulcrum.measure.card import METRICS, MetricCard, compatible
+from fulcrum.measure.card import METRICS
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.edit import get
-from fulcrum.study.cell import Cell, finished
+from fulcrum.study.cell import Cell, finished, pictures
+from fulcrum.study.contrast import interactions, scales, trends
 from fulcrum.study.cost import Cost
-from fulcrum.study.effect import Effect, noise_floor, paired_effect
-from fulcrum.study.evaluate import loss_of
+from fulcrum.study.effect import noise_floor, student_interval
+from fulcrum.study.equal import Curves, at_equal_cost, fronts, targets
+from fulcrum.study.findings import CLAIMED_AS, Found, findings, may_differ, other_loss, remarks, value_of
+from fulcrum.study.layout import Layout, Tried, measuring
 from fulcrum.study.plan import Plan
+from fulcrum.study.points import read_points
 from fulcrum.study.power import rule_detectable
-from fulcrum.study.proof import Arm
-from fulcrum.study.rank import pairs_needed
+from fulcrum.study.proof import Arm, baseline_of
 from fulcrum.study.runner import Board
-from fulcrum.study.verdict import Claimed, Finding, claimed_direction, judge
+from fulcrum.study.verdict import Claimed, Finding, claim_verdict, claimed_direction
+
+__all__ = ["assemble_result", "collect", "findings", "may_differ", "remarks"]
 
 SHOWN = ("attribute_accuracy", "frechet", "mmd", "validation_loss", "colour_accuracy", "shape_accuracy",
          "texture_accuracy", "size_accuracy", "presence_accuracy", "extra_objects", "mmd_published")
-CLAIMED_AS = {"frechet": "fid", "mmd": "cmmd"}               # which published metric ours stands beside
-EQUAL = "images"                                             # what was held equal
+LOSS_POINTS = 40_000                                         # of all cells' training losses together: what a page can hold
 
 
-def collect(cells: Sequence[Cell], out: Path, samples: int) -> dict[str, dict[int, dict[str, Any]]]:
-    """arm -> seed -> what the cell found, finished cells only."""
-    found: dict[str, dict[int, dict[str, Any]]] = {}
+class Stopped(NamedTuple):
+    """An arm that the crossing guard ended."""
+
+    arm: str
+    share: float                                             # of the budget
+    row: dict[str, Any]                                      # its effect on the primary metric there
+
+
+class Progress(NamedTuple):
+    """How a study stands."""
+
+    board: Board | None = None
+    lanes: int = 1
+    costs: Mapping[str, Cost] | None = None
+    seconds: float | None = None
+    stopped: tuple[Stopped, ...] = ()
+
+
+NOT_BEGUN = Progress()
+
+
+def collect(cells: Sequence[Cell], out: Path, how: str, kept: dict[str, Any] | None = None) -> dict[str, dict[int, Any]]:
+    """arm -> seed -> what the cell found, finished cells only; `kept` remembers between calls, as a finished cell stays."""
+    kept = {} if kept is None else kept
+    found: dict[str, dict[int, Any]] = {}
     for cell in cells:
-        values = finished(out, cell.key, samples)
-        if values is not None:
-            found.setdefault(cell.arm, {})[cell.seed] = values
+        if cell.key not in kept:
+            values = finished(out, cell, how)
+            if values is None:
+                continue
+            kept[cell.key] = values
+        found.setdefault(cell.arm, {})[cell.seed] = kept[cell.key]
     return found
 
 
-def findings(plan: Plan, arms: Sequence[Arm], found: Mapping[str, Mapping[int, Any]], metric: str) -> list[Finding]:
-    """Effects of all arms on one metric, over the seeds that every arm has finished; cards must match."""
-    seeds = [seed for seed in plan.seeds if all(seed in found.get(arm.name, {}) for arm in arms)]
-    if len(seeds) < 2:
-        return []
-    meta, effects, claims = METRICS[metric], [], {}
-    base = {seed: _value(found["baseline"][seed], metric) for seed in seeds}
-    for arm in arms[1:]:
-        if metric == "validation_loss" and other_loss(arm, arms[0]):
-            continue
-        for seed in seeds:
-            compatible(_card(found["baseline"][seed], metric), _card(found[arm.name][seed], metric), may_differ(arm))
-        values = {seed: _value(found[arm.name][seed], metric) for seed in seeds}
-        effects.append(paired_effect(base, values, name=arm.name, metric=metric, unit=EQUAL, seeds=seeds))
-        claim = _claim(arm, metric)
-        if claim is not None:
-            claims[arm.name] = Claimed(claimed_direction(claim.change, "lower"), "scaled" if claim.carries else "other")
-    if not effects:
-        return []
-    return judge(effects, better=meta.better, smallest_effect=smallest(plan, metric, effects), claims=claims,
-                 alpha=plan.alpha)
-
-
-def smallest(plan: Plan, metric: str, effects: Sequence[Effect]) -> float:
-    return plan.smallest_effect if metric == plan.primary else plan.smallest_relative * abs(effects[0].baseline)
-
-
-def may_differ(arm: Arm) -> tuple[str, ...]:
-    """Fields of a metric card that this arm's levers openly change."""
-    fields = {"sample.prompts": "prompts", "sample.guide": "guidance", "sample.steps": "steps",
-              "sample.shift": "sampler"}
-    return tuple(sorted({field for change in arm.changes for path, field in fields.items()
-                         if change.path.startswith(path)}))
-
-
-def other_loss(arm: Arm, base: Arm) -> bool:
-    """Does the arm openly change what a held-out loss is a loss of? Then there is nothing to compare."""
-    return loss_of(arm.run) != loss_of(base.run)
-
-
-def _claim(arm: Arm, metric: str) -> Claim | None:
-    name = CLAIMED_AS.get(metric)
-    return next((claim for lever in arm.levers for claim in lever.card.claims if claim.metric == name), None)
-
-
-def _value(cell: Mapping[str, Any], metric: str) -> float:
-    return float(cell["metrics"][metric]["value"])
-
-
-def _card(cell: Mapping[str, Any], metric: str) -> MetricCard:
-    return MetricCard(**cell["metrics"][metric]["card"])
-
-
-def assemble_result(plan: Plan, arms: Sequence[Arm], cells: Sequence[Cell], out: Path, command: str,
-                    board: Board | None = None, lanes: int = 1, costs: Mapping[str, Cost] | None = None,
-                    seconds: float | None = None) -> StudyResult:
+def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progress: Progress = NOT_BEGUN,
+                    kept: dict[str, Any] | None = None) -> StudyResult:
     """Everything the report shows, for a study that is running or finished."""
-    found = collect(cells, out, plan.samples)
-    rows = [finding for metric in _order(plan) for finding in findings(plan, arms, found, metric)]
+    arms, cells, how = layout.arms, layout.cells, measuring(plan).how
+    found = collect(cells, out, how, kept)
+    ended = {one.arm: one for one in progress.stopped}
+    running = [arm for arm in arms if arm.name not in ended]
+    metrics = [plan.primary, *(name for name in SHOWN if name != plan.primary)]
+    rows = [finding for metric in metrics for finding in findings(plan, arms, found, metric, ended)]
+    curves = {cell.key: _curve(cell, out, plan, found.get(cell.arm, {}).get(cell.seed), how)
+              for cell in cells if cell.known}
+    censored = sum(cell.arm in ended and cell.seed not in found.get(cell.arm, {}) for cell in cells)
     done = sum(len(seeds) for seeds in found.values())
-    base = found.get("baseline", {})
-    floors = [noise_floor({seed: _value(cell, metric) for seed, cell in base.items()}, metric)
-              for metric in _order(plan) if len(base) > 1]
+    base = found.get(arms[0].name, {})
+    floors = [noise_floor({seed: value_of(cell, metric) for seed, cell in base.items()}, metric)
+              for metric in metrics if len(base) > 1]
+    effects = [{**finding.row(), "note": ""} for finding in rows] + [one.row for one in progress.stopped]
+    reached: list[dict[str, Any]] = []
+    for metric in metrics:
+        lines = _by_arm(running, cells, curves, metric)
+        if progress.costs:
+            effects += at_equal_cost(plan, running, found, lines, progress.costs, metric)
+        reached += targets(plan, running, found, lines, progress.costs, metric)
+    most = max(24, LOSS_POINTS // max(len(cells), 1))
+    own = _cells_of(cells)
     return StudyResult.model_validate({
-        "title": plan.title, "state": "finished" if done == len(cells) else "running",
-        "plan": {"hash": plan.hash, "baseline": plan.baseline, "primary_metric": plan.primary, "seeds": plan.seeds,
+        "title": plan.title, "state": "finished" if done + censored == len(cells) else "running",
+        "plan": {"hash": plan.hash, "baseline": str(arms[0].phrase), "primary_metric": plan.primary, "seeds": plan.seeds,
                  "images": arms[0].run.budget.images, "smallest_effect": plan.smallest_effect, "alpha": plan.alpha,
                  "threads_per_cell": plan.threads, "guidance": float(get(arms[0].run, "sample.guide.scale")),
-                 "learning_rate_policy": plan.learning_rates, "sample_count": plan.samples},
+                 "learning_rate_policy": plan.rate_policy, "sample_count": plan.samples},
         "made": {"version": _version(), "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-                 "command": command, "machine": f"{platform.system()} {platform.machine()}", "seconds": seconds},
-        "metrics": [_metric(name, base) for name in _order(plan)],
-        "arms": [_arm(arm, cells, found.get(arm.name, {}), board, (costs or {}).get(arm.name), out,
-                      apart=other_loss(arm, arms[0])) for arm in arms],
-        "effects": [finding.row() for finding in rows],
+                 "command": command, "machine": f"{platform.system()} {platform.machine()}", "seconds": progress.seconds},
+        "metrics": [_metric(name, base) for name in metrics],
+        "arms": [_arm(arm, arms, [_cell(cell, found.get(arm.name, {}).get(cell.seed), progress.board, out, curves, most,
+                                        arm.name in ended, other_loss(arm, baseline_of(arm, arms)))
+                                  for cell in own.get(arm.name, ())], (progress.costs or {}).get(arm.name), rows)
+                 for arm in arms],
+        "effects": effects,
         "noise": [{"metric": floor.metric, "mean": floor.mean, "sd": floor.sd, "cv": floor.cv, "n": floor.n}
                   for floor in floors],
-        "detectable": _detectable(rows, len(arms) - 1, plan.alpha),
-        "grids": _grids(arms, found), "remarks": remarks(plan, arms, found),
-        "progress": {"done": done, "total": len(cells), "seconds_left": board.seconds_left(lanes) if board else None}})
+        "detectable": _detectable(rows, len(running) - 1, plan.alpha),
+        "grids": _grids(arms, cells, found, out, how),
+        "remarks": remarks(plan, arms, found, layout.tried) + [_censored(one) for one in progress.stopped],
+        "interactions": [row for metric in metrics for row in interactions(plan, running, found, metric)],
+        "scales": scales(plan, arms), "trends": [row for metric in metrics for row in trends(plan, running, found, metric)],
+        "time_to_target": reached, "sweeps": [_sweep(one) for one in layout.tried],
+        "pareto": _fronts(running, found, progress.costs, plan.primary) if progress.costs else [],
+        "progress": {"done": done, "total": len(cells) - censored,
+                     "seconds_left": progress.board.seconds_left(progress.lanes) if progress.board else None}})
 
 
-def _order(plan: Plan) -> list[str]:
-    return [plan.primary, *(name for name in SHOWN if name != plan.primary)]
-
-
+@cache
 def _version() -> str:
     from importlib.metadata import version
     return version("fulcrum-lab")
+
+
+def _cells_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    own: dict[str, list[Cell]] = {}
+    for cell in cells:
+        own.setdefault(cell.arm, []).append(cell)
+    return own
 
 
 def _metric(name: str, base: Mapping[int, Any]) -> dict[str, Any]:
@@ -136,42 +139,91 @@ def _metric(name: str, base: Mapping[int, Any]) -> dict[str, Any]:
             "card": card}
 
 
-def _arm(arm: Arm, cells: Sequence[Cell], found: Mapping[int, Any], board: Board | None, cost: Cost | None,
-         out: Path, apart: bool) -> dict[str, Any]:
-    own = [cell for cell in cells if cell.arm == arm.name]
+def _arm(arm: Arm, arms: Sequence[Arm], cells: list[dict[str, Any]], cost: Cost | None,
+         rows: Sequence[Finding]) -> dict[str, Any]:
     return {
         "name": arm.name, "phrase": str(arm.phrase), "label": label(arm),
-        "says": "; ".join(lever.card.says for lever in arm.levers) or "the recipe as it is", "compound": arm.compound,
+        "says": "; ".join(lever.card.says for lever in arm.added) or _says(arm), "compound": arm.compound,
+        "against": "" if baseline_of(arm, arms) is arms[0] else arm.against, "scale": arm.scale, "labels": arm.labels,
         "diff": [change._asdict() for change in arm.changes],
-        "cost": {"flops_ratio": cost.flops_ratio, "time_ratio": cost.time_ratio,
+        "cost": {"flops_ratio": cost.flops_ratio, "time_ratio": cost.time_ratio, "memory_ratio": cost.memory_ratio,
                  "parameters_ratio": cost.parameters_ratio} if cost else {},
-        "claims": [claim.model_dump(include={"metric", "change", "scope", "source", "note"})
-                   for lever in arm.levers for claim in lever.card.claims],
-        "cells": [_cell(cell, found.get(cell.seed), board, out, apart) for cell in own]}
+        "claims": [{**claim.model_dump(include={"metric", "change", "scope", "source", "note"}),
+                    "verdict": _against_claim(arm, claim, rows)} for lever in arm.added for claim in lever.card.claims],
+        "cells": cells}
+
+
+def _says(arm: Arm) -> str:
+    gone = "; ".join(lever.card.says for lever in arm.removed)
+    return f"taken away: {gone}" if gone else "the recipe as it is"
+
+
+def _against_claim(arm: Arm, claim: Any, rows: Sequence[Finding]) -> str | None:
+    own = [row for row in rows if row.effect.arm == arm.name and CLAIMED_AS.get(row.effect.metric) == claim.metric]
+    if not own:
+        return None
+    said = Claimed(claimed_direction(claim.change, "lower"), "scaled" if claim.carries else "other")
+    return claim_verdict(own[0].verdict, said)
 
 
 def label(arm: Arm) -> str:
     """What a person calls the arm: "Short captions", "Muon"."""
-    return arm.name.replace("_", " ").capitalize() if arm.changes else "the baseline"
+    if arm.is_baseline:
+        return f"the baseline [{arm.scale}]" if arm.scale else "the baseline"
+    return arm.name[:1].upper() + arm.name[1:].replace("_", " ")
 
 
 def _cell(cell: Cell, found: Mapping[str, Any] | None, board: Board | None, out: Path,
-          apart: bool) -> dict[str, Any]:
+          curves: Mapping[str, Sequence[Mapping[str, Any]]], most: int, ended: bool, apart: bool) -> dict[str, Any]:
     """What the report shows of a cell; a loss of another kind is `apart` and not put beside the baseline's."""
-    state = "done" if found else (board.state.get(cell.key, "waiting") if board else "waiting")
-    curve = [] if apart else _lines(out / cell.key / "curve.jsonl")
+    state = "done" if found else "stopped" if ended else (board.state.get(cell.key, "waiting") if board else "waiting")
+    curve = [{**point, "values": {name: value for name, value in point["values"].items()
+                                  if not (apart and name == "validation_loss")}} for point in curves.get(cell.key, ())]
     return {
         "seed": cell.seed, "key": cell.key, "state": state, "images": found["result"]["images"] if found else 0,
         "final": {name: value["value"] for name, value in found["metrics"].items()
                   if not (apart and name == "validation_loss")} if found else {},
-        "curve": [{"images": line["images"], "seconds": line["seconds"],
-                   "values": {"validation_loss": line["validation_loss"]}} for line in curve],
-        "loss": [{"images": line["images"], "loss": line["loss"]} for line in _lines(out / cell.key / "record.jsonl")]}
+        "curve": [point for point in curve if point["values"]],
+        "loss": [{"images": line["images"], "loss": line["loss"]}
+                 for line in _lines(out / cell.key / "record.jsonl", most)]}
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _curve(cell: Cell, out: Path, plan: Plan, found: Mapping[str, Any] | None, how: str) -> list[dict[str, Any]]:
+    """A cell's values over images: the held-out loss at every look, all metrics at the plan's evaluation points."""
+    points = {line["images"]: {"images": line["images"], "seconds": line["seconds"],
+                               "values": {"validation_loss": line["validation_loss"]}}
+              for line in _lines(out / cell.key / "curve.jsonl")}
+    measured = read_points(out / cell.key, cell.run, how, plan.evaluations)
+    if found and measured:
+        measured[cell.run.budget.images] = found["metrics"]
+    for images, metrics in measured.items():
+        point = points.setdefault(images, {"images": images, "seconds": None, "values": {}})
+        point["values"] = {**{name: value["value"] for name, value in metrics.items()}, **point["values"]}
+    return [points[images] for images in sorted(points)]
+
+
+def _by_arm(arms: Sequence[Arm], cells: Sequence[Cell], curves: Mapping[str, Sequence[Mapping[str, Any]]],
+            metric: str) -> Curves:
+    """arm -> seed -> (share, value) of one metric."""
+    found: dict[str, dict[int, list[tuple[float, float]]]] = {arm.name: {} for arm in arms}
+    for cell in cells:
+        if cell.arm in found:
+            budget = cell.run.budget.images
+            found[cell.arm][cell.seed] = [(point["images"] / budget, point["values"][metric])
+                                          for point in curves.get(cell.key, ()) if metric in point["values"]]
+    return found
+
+
+def _lines(path: Path, most: int | None = None) -> list[dict[str, Any]]:
+    """Whole lines of a file, thinned to about `most`, the last always among them."""
+    try:
+        texts = path.read_text().splitlines()
+    except OSError:
+        return []
+    step = -(-len(texts) // most) if most else 1
+    texts = texts[(len(texts) - 1) % step::step] if texts else []
     found = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in texts:
         try:
             found.append(json.loads(line))
         except ValueError:
@@ -181,33 +233,42 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 def _detectable(rows: Sequence[Finding], arms: int, alpha: float) -> dict[str, float]:
     """The smallest effect that this study would have seen, from the loudest arm of each metric."""
-    seen: dict[str, float] = {}
+    loudest: dict[str, Finding] = {}
     for row in rows:
-        value = rule_detectable(row.effect.sd, row.effect.n, arms=arms, alpha=alpha) if row.effect.sd > 0 else None
-        if value is not None:
-            seen[row.effect.metric] = max(seen.get(row.effect.metric, 0.0), value)
-    return seen
+        if row.effect.sd > 0 and row.effect.sd >= getattr(loudest.get(row.effect.metric), "effect", row.effect).sd:
+            loudest[row.effect.metric] = row
+    seen = {metric: rule_detectable(row.effect.sd, row.effect.n, arms=arms, alpha=alpha) for metric, row in loudest.items()}
+    return {metric: value for metric, value in seen.items() if value is not None}
 
 
-def _grids(arms: Sequence[Arm], found: Mapping[str, Mapping[int, Any]]) -> dict[str, Any]:
+def _grids(arms: Sequence[Arm], cells: Sequence[Cell], found: Found, out: Path, how: str) -> dict[str, Any]:
     """The same prompts and noises for every arm, at the first seed that the arm has finished."""
-    shown = [(arm.name, *next(iter(sorted(found[arm.name].items())))) for arm in arms if found.get(arm.name)]
+    keys = {(cell.arm, cell.seed): cell.key for cell in cells}
+    first = [(arm.name, min(found[arm.name])) for arm in arms if found.get(arm.name)]
+    shown = [(name, seed, pictures(out, keys[name, seed], how)) for name, seed in first]
     return {"prompts": shown[0][2]["prompts"] if shown else [], "reference": None,
-            "arms": [{"arm": name, "seed": seed, "images": cell["pictures"]} for name, seed, cell in shown]}
+            "arms": [{"arm": name, "seed": seed, "images": drawn["pictures"]} for name, seed, drawn in shown]}
 
 
-def remarks(plan: Plan, arms: Sequence[Arm], found: Mapping[str, Mapping[int, Any]]) -> list[str]:
-    said = [f"Learning rates: {plan.learning_rates}. Every arm ran at the recipe's rate; no arm was tuned, so a verdict on "
-            "an optimizer or a precision holds at this rate only."]
-    if len(plan.seeds) < pairs_needed(plan.alpha):
-        said.append(f"{len(plan.seeds)} pairs cannot reach significance at {plan.alpha:g}: it takes "
-                    f"{pairs_needed(plan.alpha)}. Read the intervals, not the verdicts.")
-    said += [f"{arm.name}: {lever.card.warns}" for arm in arms for lever in arm.levers if lever.card.warns]
-    said += [f"{arm.name} is a compound of {len(arm.levers)} levers: its effect belongs to them together."
-             for arm in arms if arm.compound]
-    apart = [arm.name for arm in arms if other_loss(arm, arms[0])]
-    said += [f"The validation loss of {', '.join(apart)} is not compared: the objective, the latent space or the prompts "
-             "are not the baseline's."] if apart else []
-    labelled = {arm.name: may_differ(arm) for arm in arms if may_differ(arm)}
-    said += [f"{name} is evaluated with other {', '.join(fields)} than the baseline." for name, fields in labelled.items()]
-    return said
+def _fronts(arms: Sequence[Arm], found: Found, costs: Mapping[str, Cost], metric: str) -> list[dict[str, Any]]:
+    means = {}
+    for arm in arms:
+        values = [value_of(cell, metric) for cell in found.get(arm.name, {}).values()]
+        if len(values) > 1:
+            mean = sum(values) / len(values)
+            sd = (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
+            means[arm.name] = (mean, *student_interval(mean, sd, len(values)))
+    return fronts(arms, means, costs, metric)
+
+
+def _sweep(tried: Tried) -> dict[str, Any]:
+    return {"arm": tried.arm, "metric": "validation_loss", "better": "lower",
+            "tries": [{"rate": tried.lr * multiple, "seed": seed, "value": loss}
+                      for (multiple, seed), loss in tried.losses.items()],
+            "chosen": tried.lr * tried.chosen, "images": tried.images,
+            "note": "the best lies at the edge of the sweep" if tried.at_edge else ""}
+
+
+def _censored(one: Stopped) -> str:
+    return (f"{one.arm} was stopped at {one.share:.0%} of the budget by the crossing guard: worse at successive points, "
+            "and not coming back by the end. It is counted as censored: it has no final value.")

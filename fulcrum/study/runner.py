@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import Empty, Queue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.system import System
-from fulcrum.study.cell import Cell, finished
+from fulcrum.study.cell import Cell, Measuring, reached
 
 ATTEMPTS = 3                                                 # a cell whose worker was lost this often has failed
 
@@ -27,6 +27,7 @@ class Board:
         self.state = {cell.key: "waiting" for cell in cells}
         self.error: dict[str, str] = {}
         self.seconds: list[float] = []                       # of cells that ran in this session
+        self.lost = 0                                        # workers that went away under a cell
 
     def mark(self, cell: Cell, state: str, error: str = "") -> None:
         with self.lock:
@@ -51,16 +52,21 @@ class Work(NamedTuple):
 
     out: Path
     system: System
-    samples: int
+    measuring: Measuring
     files: tuple[Path, ...]
+    until: float | None = None                               # share of the budget at which cells pause
 
-    def setup(self) -> str:
-        return json.dumps({"out": str(self.out), "system": self.system.model_dump(), "samples": self.samples,
-                           "files": [str(path) for path in self.files]})
+    def setup(self) -> dict[str, Any]:
+        return {"out": str(self.out.resolve()), "system": self.system.model_dump(), "samples": self.measuring.samples,
+                "evaluations": self.measuring.evaluations, "files": [str(path.resolve()) for path in self.files]}
+
+    def asked(self, cell: Cell) -> dict[str, Any]:
+        return {"arm": cell.arm, "seed": cell.seed, "run": cell.run.plain(), "phrase": cell.phrase, "key": cell.key,
+                "user_files": cell.user_files, "kind": cell.kind, "rate": cell.rate, "until": self.until}
 
 
 class Lane(threading.Thread):
-    """One worker process and the cells it is given."""
+    """One worker and the cells it is given. How a worker is asked is the executor's: here a process of this machine."""
 
     def __init__(self, work: Work, board: Board, queue: "Queue[Cell]", stop: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -76,35 +82,41 @@ class Lane(threading.Thread):
             self.board.mark(cell, "running")
             begun = time.monotonic()
             for attempt in range(1, ATTEMPTS + 1):
-                if self._ask(cell):
+                if self.settled(cell):
                     break
                 if self.stopped.is_set():
                     return
+                self.board.lost += 1
                 if attempt == ATTEMPTS:
-                    self.board.mark(cell, "failed", f"its worker was lost {ATTEMPTS} times")
+                    self.board.mark(cell, "failed", f"the worker of {cell.arm}, seed {cell.seed}, was lost {ATTEMPTS} times"
+                                    "\nwas it killed for memory? run fewer side by side with --lanes")
             if self.board.state[cell.key] == "done":
                 self.board.seconds.append(time.monotonic() - begun)
         self.close()
 
-    def _ask(self, cell: Cell) -> bool:
+    def settled(self, cell: Cell) -> bool:
         """True when the worker answered, well or not; False when it was lost."""
+        answer = self.ask(cell)
+        if answer is None:
+            return False
+        self.board.mark(cell, "done" if answer["ok"] else "failed",
+                        "" if answer["ok"] else f"{cell.arm}, seed {cell.seed}: {answer['error']}\n{answer['hint']}")
+        return True
+
+    def ask(self, cell: Cell) -> dict[str, Any] | None:
         process = self._worker()
         assert process.stdin is not None and process.stdout is not None
-        asked = {"arm": cell.arm, "seed": cell.seed, "run": cell.run.plain(), "phrase": cell.phrase, "key": cell.key,
-                 "user_files": cell.user_files}
         try:
-            process.stdin.write(json.dumps(asked) + "\n")
+            process.stdin.write(json.dumps(self.work.asked(cell)) + "\n")
             process.stdin.flush()
             line = process.stdout.readline()
         except OSError:
             line = ""
         if not line:
             self.close()
-            return False
-        answer = json.loads(line)
-        self.board.mark(cell, "done" if answer["ok"] else "failed",
-                        "" if answer["ok"] else f"{answer['error']}\n{answer['hint']}")
-        return True
+            return None
+        found: dict[str, Any] = json.loads(line)
+        return found
 
     def _worker(self) -> "subprocess.Popen[str]":
         if self.process is None or self.process.poll() is not None:
@@ -114,7 +126,7 @@ class Lane(threading.Thread):
                 stdout=subprocess.PIPE, text=True,
                 env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}, start_new_session=True)
             assert self.process.stdin is not None
-            self.process.stdin.write(self.work.setup() + "\n")
+            self.process.stdin.write(json.dumps(self.work.setup()) + "\n")
         return self.process
 
     def close(self, grace: float = 30.0) -> None:
@@ -136,31 +148,34 @@ class Lane(threading.Thread):
             process.stdout.close()
 
 
-def run_all(cells: Sequence[Cell], work: Work, lanes: int, tick: Callable[[Board], None], every: float = 2.0) -> Board:
+def run_all(cells: Sequence[Cell], work: Work, lanes: int, tick: Callable[[Board], None], every: float = 2.0,
+            lane: type[Lane] = Lane) -> Board:
     """Run what is not finished; `tick` is called now and then with the state of things, and at the end."""
     board, queue, stop = Board(cells), Queue[Cell](), threading.Event()
+    how = work.measuring.how
     for cell in cells:
-        if finished(work.out, cell.key, work.samples) is not None:
+        if reached(work.out, cell, how, work.until):
             board.mark(cell, "done")
         else:
             queue.put(cell)
-    workers = [Lane(work, board, queue, stop) for _ in range(min(lanes, max(queue.qsize(), 1)))]
-    for lane in workers:
-        lane.start()
+    workers = [lane(work, board, queue, stop) for _ in range(min(lanes, queue.qsize()))]
+    for worker in workers:
+        worker.start()
     try:
-        while any(lane.is_alive() for lane in workers):
+        while any(worker.is_alive() for worker in workers):
             tick(board)
             deadline = time.monotonic() + every
-            while time.monotonic() < deadline and any(lane.is_alive() for lane in workers):
+            while time.monotonic() < deadline and any(worker.is_alive() for worker in workers):
                 time.sleep(0.1)
     except BaseException:
         stop.set()
-        for lane in workers:
-            lane.close()
+        for worker in workers:
+            worker.close()
         raise
     tick(board)
     if board.error:
-        first = next(iter(board.error.values()))
-        raise RunFailed(f"{len(board.error)} of {len(cells)} cells failed: {first.splitlines()[0]}",
-                        "finished cells are kept; the same command runs only the others again")
+        message, _, hint = next(iter(board.error.values())).partition("\n")
+        raise RunFailed(f"{len(board.error)} of {len(cells)} cells failed: {message}",
+                        "\n  ".join([*hint.splitlines()[-1:], "finished cells are kept; the same command runs only the "
+                                     "others again"]))
     return board

@@ -1,93 +1,213 @@
 """A study from its plan to its page: prove the arms, run the cells, judge, write the report while it grows."""
 
-import os
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from fulcrum.levers.catalog import files_of
+import numpy as np
+
+from fulcrum.measure.card import METRICS
 from fulcrum.report.page import write
 from fulcrum.report.schema import StudyResult
-from fulcrum.spec.edit import digest, key
-from fulcrum.spec.errors import BadInput
+from fulcrum.spec.edit import digest
+from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.system import System
 from fulcrum.study.cell import Cell, finished
-from fulcrum.study.cost import costs
+from fulcrum.study.cost import Cost, costs
+from fulcrum.study.effect import paired_effect
+from fulcrum.study.findings import EQUAL
+from fulcrum.study.fingerprint import fingerprints, fitting
+from fulcrum.study.lanes import Room, room
+from fulcrum.study.layout import Layout, lay_out, measuring
+from fulcrum.study.on_ray import cluster
 from fulcrum.study.plan import Plan, from_plain
-from fulcrum.study.proof import Arm, prove
-from fulcrum.study.result import assemble_result
-from fulcrum.study.runner import Board, Work, run_all
-from fulcrum.train.build import assemble, require_witness
-from fulcrum.train.feed import Feed
+from fulcrum.study.points import at, read_points
+from fulcrum.study.proof import baseline_of
+from fulcrum.study.result import Progress, Stopped, assemble_result
+from fulcrum.study.runner import Board, Lane, Work, run_all
+from fulcrum.study.sealed import read_sealed, write_sealed
+from fulcrum.study.stopping import hopeless
 from fulcrum.train.folder import read_json, write_json
 
 PAGE_EVERY = 5.0                                             # seconds between two versions of the live page
 
-
-def lay_out(plan: Plan, catalogue: Catalogue, user_files: dict[str, str]) -> tuple[list[Arm], list[Cell]]:
-    """Arms proven, and cells in the order they run: seed by seed, so that pairs are whole early."""
-    arms = prove(plan, catalogue)
-    own = {arm.name: files_of(arm.phrase, user_files) for arm in arms}
-    cells = [Cell(arm.name, seed, arm.run, str(arm.phrase), key(arm.run, seed, own[arm.name]), own[arm.name])
-             for seed in plan.seeds for arm in arms]
-    return arms, cells
+Say = Callable[[str], None]
 
 
-def witness(arms: list[Arm], cache: Path) -> None:
-    """Build every arm and ask its levers whether they are really on: an arm that is the baseline proves nothing."""
-    for arm in arms[1:]:
-        built = assemble(arm.run, 0, System(), Feed(arm.run, 0, cache))
-        require_witness(arm.levers, built)
+class Executor(NamedTuple):
+    """Where cells run: processes of this machine, or a Ray cluster."""
+
+    kind: str = "local"
+    address: str | None = None                               # of a cluster that is there; None starts one
+    lanes: int | None = None                                 # cells side by side; None = what there is room for
 
 
-def freeze(plan: Plan, out: Path, user_files: dict[str, str] | None = None) -> Path:
+HERE = Executor()
+
+
+def freeze(plan: Plan, out: Path, user_files: Mapping[str, str] | None = None) -> Path:
     """The folder of the study, named by the hash of its plan and the user's files; the plan in it must be this one."""
-    folder = out / f"study-{digest([plan, user_files])[:16] if user_files else plan.hash}"
+    folder = out / f"study-{digest([plan, dict(user_files)])[:16] if user_files else plan.hash}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "plan.json"
+        if path.exists():
+            if from_plain(read_json(path, "remove the folder")) != plan:
+                raise BadInput(f"{path} holds another plan than its name says", "it was edited by hand: remove the folder")
+        else:
+            write_json(path, plan.model_dump())
     except OSError as error:
         raise BadInput(f"cannot write to {out}: {error.strerror}", "choose another place with --out") from error
-    path = folder / "plan.json"
-    if path.exists():
-        if from_plain(read_json(path, "remove the folder")) != plan:
-            raise BadInput(f"{path} holds another plan than its name says", "it was edited by hand: remove the folder")
-    else:
-        write_json(path, plan.model_dump())
     return folder
 
 
-def run(plan: Plan, catalogue: Catalogue, out: Path, command: str, say: Callable[[str], None], *,
-        files: tuple[Path, ...] = (), user_files: dict[str, str] | None = None,
-        compile_blocks: bool = True) -> tuple[StudyResult, Path]:
+def changed_since(plan: Plan, folder: Path) -> str | None:
+    """What differs from the newest other plan of the same title under the same `out`, in words."""
+    others = sorted(folder.parent.glob("study-*/plan.json"), key=lambda path: path.stat().st_mtime)
+    for path in reversed([path for path in others if path.parent != folder]):
+        with contextlib.suppress(Exception):                 # another version's plan says nothing about this one
+            other = from_plain(read_json(path, ""))
+            if other.title == plan.title:
+                fields = [name for name in Plan.model_fields if getattr(other, name) != getattr(plan, name)]
+                return f"this plan is not that of {path.parent.name}: {', '.join(fields)} changed; it has a page of its own"
+    return None
+
+
+def run(plan: Plan, catalogue: Catalogue, out: Path, command: str, say: Say, *, files: tuple[Path, ...] = (),
+        user_files: dict[str, str] | None = None, compile_blocks: bool = True,
+        executor: Executor = HERE) -> tuple[StudyResult, Path]:
     """Run a study to its end; started again, it goes on. Returns the result and the path of the page."""
-    begun = time.monotonic()
     user_files = user_files or {}
-    arms, cells = lay_out(plan, catalogue, user_files)
+    layout = lay_out(plan, catalogue, user_files, out)
     folder = freeze(plan, out, user_files)
-    lanes = max(1, (os.cpu_count() or 1) // plan.threads)
-    system = System(threads=plan.threads, compile=plan.compile and compile_blocks)
-    work = Work(out, system, plan.samples, files)
-    page = folder / "report.html"
-    say(f"{len(arms)} arms x {len(plan.seeds)} seeds = {len(cells)} cells, {lanes} side by side; the page grows at {page}")
-    if any(finished(out, cell.key, plan.samples) is None for cell in cells):
-        witness(arms, out / "cache")
-    shown = [0.0, -1.0]                                      # when the page was written, how many cells were done then
+    work = Work(out, System(threads=plan.threads, compile=plan.compile and compile_blocks), measuring(plan), files)
+    space = room([arm.run for arm in layout.arms], plan.threads)
+    done = sum(finished(out, cell, work.measuring.how) is not None for cell in layout.cells)
+    if not done or done < len(layout.cells):
+        _prove(layout, plan, folder, out)
+        changed = changed_since(plan, folder)
+        say(f"{changed}, and {done} of its {len(layout.cells)} cells are finished already") if changed else None
+    with _place(executor, plan, space) as (lanes, lane):
+        side = f"{lanes} side by side on Ray" if executor.kind == "ray" else str(space._replace(lanes=lanes))
+        say(f"{len(layout.arms)} arms x {len(plan.seeds)} seeds = {len(layout.cells)} cells, {side}; the page grows at "
+            f"{folder / 'report.html'}")
+        session = Session(plan, catalogue, user_files, out, folder, work, command, say, lanes, lane)
+        return session.run(layout), folder / "report.html"
 
-    def tick(board: Board) -> None:
-        now, done = time.monotonic(), board.count("done")
-        if done == shown[1] and now - shown[0] < PAGE_EVERY:
-            return
-        if done != shown[1]:
-            left = board.seconds_left(lanes)
-            say(f"{done} of {len(cells)} cells done after {now - begun:.0f} s"
-                + (f", about {left / 60:.0f} min left" if left is not None and done < len(cells) else ""))
-        shown[:] = [now, done]
-        write(assemble_result(plan, arms, cells, out, command, board, lanes), folder)
 
-    board = run_all(cells, work, lanes, tick)
-    say("timing the arms' steps in turns")
-    spent = costs(arms, out / "cache", plan.threads)
-    result = assemble_result(plan, arms, cells, out, command, board, lanes, spent, time.monotonic() - begun)
-    write(result, folder)
-    return result, page
+@contextlib.contextmanager
+def _place(executor: Executor, plan: Plan, space: Room) -> Iterator[tuple[int, type[Lane]]]:
+    if executor.kind == "ray":
+        lanes = executor.lanes or (None if executor.address else space.lanes)
+        with cluster(plan.threads, lanes, executor.address) as found:
+            yield found
+    else:
+        yield executor.lanes or space.lanes, Lane
+
+
+def _prove(layout: Layout, plan: Plan, folder: Path, out: Path) -> None:
+    """Three real steps of every arm, once per study: an arm that is the baseline proves nothing."""
+    path = folder / "proof.json"
+    if path.exists():
+        read_sealed(path, "remove the file: the proof is made again")
+        return
+    fitting(layout.arms, layout.trunk_runs)
+    found = fingerprints(layout.arms, plan.seeds, out / "cache")
+    write_sealed(path, {"fingerprints": [one._asdict() for one in found]})
+
+
+class Session:
+    """One go at a study: what is not finished is run, round by round, and the page is kept up to date."""
+
+    def __init__(self, plan: Plan, catalogue: Catalogue, user_files: dict[str, str], out: Path, folder: Path, work: Work,
+                 command: str, say: Say, lanes: int, lane: type[Lane]) -> None:
+        self.plan, self.catalogue, self.user_files, self.out, self.folder = plan, catalogue, user_files, out, folder
+        self.work, self.command, self.say, self.lanes, self.lane = work, command, say, lanes, lane
+        self.begun, self.shown, self.kept = time.monotonic(), (0.0, -1), dict[str, Any]()
+        self.stopped: list[Stopped] = []
+
+    def run(self, layout: Layout) -> StudyResult:
+        how = self.work.measuring.how
+        while True:                                          # trunks, then rates: each makes the next cells known
+            before = [cell for cell in layout.before if cell.known and finished(self.out, cell, how) is None]
+            if not before:
+                break
+            self.say(f"first {len(before)} short trainings that the arms depend on")
+            self._run(before, layout)
+            layout = lay_out(self.plan, self.catalogue, self.user_files, self.out)
+        if self.plan.stop_early:
+            for share in self.plan.evaluations[:-1]:
+                self._run(self._alive(layout), layout, share)
+                self._stop_hopeless(layout, share)
+        board = self._run(self._alive(layout), layout)
+        spent = self._costs(layout)
+        seconds = time.monotonic() - self.begun
+        result = self._result(layout, Progress(board, self.lanes, spent, seconds, tuple(self.stopped)))
+        self._write(result)
+        return result
+
+    def _alive(self, layout: Layout) -> list[Cell]:
+        ended = {one.arm for one in self.stopped}
+        return [cell for cell in layout.cells if cell.arm not in ended]
+
+    def _run(self, cells: Sequence[Cell], layout: Layout, until: float | None = None) -> Board:
+        def tick(board: Board) -> None:
+            now, done = time.monotonic(), board.count("done")
+            if done == self.shown[1] and now - self.shown[0] < PAGE_EVERY:
+                return
+            if done != self.shown[1]:
+                left = board.seconds_left(self.lanes)
+                self.say(f"{done} of {len(cells)} cells {'at ' + format(until, '.0%') if until else 'done'} after "
+                         f"{now - self.begun:.0f} s" + (f", about {left / 60:.0f} min left"
+                                                        if left is not None and done < len(cells) else ""))
+            self.shown = (now, done)
+            self._write(self._result(layout, Progress(board, self.lanes, stopped=tuple(self.stopped))))
+
+        self.shown = (0.0, -1)
+        return run_all(cells, self.work._replace(until=until), self.lanes, tick, lane=self.lane)
+
+    def _result(self, layout: Layout, progress: Progress) -> StudyResult:
+        return assemble_result(self.plan, layout, self.out, self.command, progress, self.kept)
+
+    def _write(self, result: StudyResult) -> None:
+        try:
+            write(result, self.folder)
+        except OSError as error:
+            raise RunFailed(f"could not write the page: {error.strerror}",
+                            "make room and start the same command again: finished cells are kept") from error
+
+    def _costs(self, layout: Layout) -> dict[str, Cost]:
+        """Timed once per study: the same study always tells the same ratios."""
+        path = self.folder / "costs.json"
+        if path.exists():
+            kept = read_sealed(path, "remove the file: the steps are timed again")["arms"]
+            if set(kept) == {arm.name for arm in layout.arms}:
+                return {name: Cost(**one) for name, one in kept.items()}
+        self.say("timing the arms' steps in turns")
+        spent = costs(layout.arms, self.out / "cache", self.plan.threads)
+        write_sealed(path, {"arms": {name: one._asdict() for name, one in spent.items()}})
+        return spent
+
+    def _stop_hopeless(self, layout: Layout, share: float) -> None:
+        """Decided from points that every cell has reached, so a study that was killed decides the same again."""
+        rule, metric = self.plan.stop_early, self.plan.primary
+        assert rule is not None
+        shares = [one for one in self.plan.evaluations if one <= share]
+        values = {(cell.arm, cell.seed): [read_points(self.out / cell.key, cell.run, self.work.measuring.how, shares)[
+            at(cell.run, one)][metric]["value"] for one in shares] for cell in self._alive(layout)}
+        ended = {one.arm for one in self.stopped}
+        for arm in (one for one in layout.arms if not one.is_baseline and one.name not in ended):
+            base = baseline_of(arm, layout.arms)
+            own, theirs = (np.array([values[name, seed] for seed in self.plan.seeds]) for name in (arm.name, base.name))
+            if hopeless(shares, own - theirs, METRICS[metric].better, successive=rule.successive, level=rule.level):
+                last = [dict(zip(self.plan.seeds, one[:, -1].tolist(), strict=True)) for one in (theirs, own)]
+                effect = paired_effect(*last, name=arm.name, metric=metric, unit=EQUAL, seeds=self.plan.seeds)
+                row = {"arm": arm.name, "metric": metric, "unit": EQUAL, "n": effect.n, "mean": effect.mean,
+                       "low": effect.low, "high": effect.high, "correlation": effect.correlation, "p_adjusted": None,
+                       "verdict": "inconclusive", "claim_verdict": None,
+                       "note": f"stopped at {share:.0%} of the budget, where it was worse; counted as censored"}
+                self.stopped.append(Stopped(arm.name, share, row))
+                self.say(f"{arm.name} is stopped at {share:.0%} of the budget: worse at {rule.successive} points in a row")

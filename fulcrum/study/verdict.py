@@ -94,10 +94,10 @@ def claim_verdict(found: Verdict, claimed: Claimed) -> ClaimVerdict:
 
 
 def judge(
-    effects: Sequence[Effect], *, better: Better, smallest_effect: float, claims: Mapping[str, Claimed] | None = None,
-    alpha: float = 0.05, statistic: Statistic = "t",
+    effects: Sequence[Effect], *, better: Better, smallest_effect: float | Mapping[str, float],
+    claims: Mapping[str, Claimed] | None = None, alpha: float = 0.05, statistic: Statistic = "t",
 ) -> list[Finding]:  # fmt: skip
-    """Findings of a family of arms on one metric, best arm first."""
+    """Findings of a family of arms on one metric, best arm first; the smallest effect of interest may be each arm's own."""
     claims = claims or {}
     strangers = sorted(set(claims) - {effect.arm for effect in effects})
     if strangers:
@@ -107,7 +107,8 @@ def judge(
     findings = []
     for arm in family.order:
         p = family.p_adjusted[arm]
-        found = verdict(by_arm[arm], p, better=better, smallest_effect=smallest_effect, alpha=alpha)
+        smallest = smallest_effect[arm] if isinstance(smallest_effect, Mapping) else smallest_effect
+        found = verdict(by_arm[arm], p, better=better, smallest_effect=smallest, alpha=alpha)
         against = claim_verdict(found, claims[arm]) if arm in claims else None
         findings.append(Finding(effect=by_arm[arm], p_adjusted=p, verdict=found, claim_verdict=against))
     return findings

@@ -10,13 +10,16 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fulcrum.levers.catalog import with_files
 from fulcrum.spec.errors import FulcrumError
+from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.plain import read
 from fulcrum.spec.system import System
-from fulcrum.study.cell import Cell, run_cell
+from fulcrum.study.cell import Cell, Measuring, run_cell
 from fulcrum.train.session import Interrupted
 
 
@@ -30,6 +33,25 @@ def leave_with(parent: int) -> None:
     os._exit(1)
 
 
+def answer(asked: Mapping[str, Any], setup: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Any] | None:
+    """Run one cell and say how it went; None when the study is ending and the cell was saved on the way."""
+    cell = Cell(asked["arm"], asked["seed"], read(asked["run"], catalogue.fillers), asked["phrase"], asked["key"],
+                asked["user_files"], asked["kind"], asked["rate"])
+    measuring = Measuring(setup["samples"], tuple(setup["evaluations"]))
+    try:
+        run_cell(cell, Path(setup["out"]), System(**setup["system"]), measuring, lambda text: None, asked["until"])
+        return {"key": cell.key, "ok": True}
+    except Interrupted:                                      # SIGTERM: the cell is saved, and the study is ending
+        return None
+    except FulcrumError as error:
+        return {"key": cell.key, "ok": False, "error": error.message, "hint": error.hint}
+    except OSError as error:                                 # a full disk says so itself; nothing finished is touched
+        return {"key": cell.key, "ok": False, "error": f"{error.strerror or error}",
+                "hint": "make room and start the same command again: what is finished is kept"}
+    except Exception as error:                               # a bug in a cell must not take the study with it
+        return {"key": cell.key, "ok": False, "error": f"{type(error).__name__}: {error}", "hint": traceback.format_exc()}
+
+
 def main() -> None:
     threading.Thread(target=leave_with, args=(int(sys.argv[1]),), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)             # the study decides when to stop; it sends SIGTERM
@@ -37,22 +59,11 @@ def main() -> None:
     os.dup2(2, 1)
     setup = json.loads(sys.stdin.readline())
     catalogue, _ = with_files(Path(path) for path in setup["files"])
-    system, out = System(**setup["system"]), Path(setup["out"])
     for line in sys.stdin:
-        asked = json.loads(line)
-        cell = Cell(asked["arm"], asked["seed"], read(asked["run"], catalogue.fillers), asked["phrase"], asked["key"],
-                    asked["user_files"])
-        try:
-            run_cell(cell, out, system, setup["samples"], lambda text: None)
-            answer = {"key": cell.key, "ok": True}
-        except Interrupted:                                  # SIGTERM: the cell is saved, and the study is ending
+        said = answer(json.loads(line), setup, catalogue)
+        if said is None:
             return
-        except FulcrumError as error:
-            answer = {"key": cell.key, "ok": False, "error": error.message, "hint": error.hint}
-        except Exception as error:                           # a bug in a cell must not take the study with it
-            answer = {"key": cell.key, "ok": False, "error": f"{type(error).__name__}: {error}",
-                      "hint": traceback.format_exc()}
-        answers.write(json.dumps(answer) + "\n")
+        answers.write(json.dumps(said) + "\n")
         answers.flush()
 
 

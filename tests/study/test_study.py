@@ -68,7 +68,8 @@ def test_a_study_killed_with_minus_9_goes_on_to_the_same_effects(studied, tmp_pa
     assert {"report", "plan", "effects"} <= set(said)
     assert {"arm", "metric", "unit", "n", "mean", "low", "high", "correlation", "p_adjusted", "verdict",
             "claim_verdict"} <= set(said["effects"][0])
-    assert said["effects"] == [row.model_dump() for row in studied[1].effects]
+    untimed = [row for row in said["effects"] if row["unit"] != "time"]
+    assert untimed == [row.model_dump() for row in studied[1].effects if row.unit != "time"]
 
 
 @pytest.mark.parametrize(("changes", "says"), [

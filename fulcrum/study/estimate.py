@@ -1,0 +1,112 @@
+"""What a plan will cost and what it can see, before it runs: cells, FLOPs, time from a few steps, detectable effects."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fulcrum.model.cost import training_flops
+from fulcrum.study.cell import Cell, finished
+from fulcrum.study.cost import Cost, costs, declared
+from fulcrum.study.effect import noise_floor
+from fulcrum.study.evaluate import prompts
+from fulcrum.study.findings import value_of
+from fulcrum.study.layout import Layout, measuring
+from fulcrum.study.plan import Plan
+from fulcrum.study.power import rule_detectable
+from fulcrum.study.proof import Arm, baseline_of
+
+DRAWN = 16                                                   # pictures drawn to time the drawing
+
+
+class Estimate(NamedTuple):
+    cells: int
+    finished: int
+    before: int                                              # trunks and tries of rates
+    images: int                                              # of all trainings that are left, the tries counted
+    flops: float                                             # of all trainings, forward and backward
+    seconds: float | None                                    # of one lane for all that is left; None: not asked
+    by: str                                                  # what the seconds come from
+    detectable: float | None                                 # on the primary metric
+    noise: str                                               # where that comes from, in words
+
+
+def estimate(plan: Plan, layout: Layout, out: Path, timed: bool = True) -> Estimate:
+    how = measuring(plan).how
+    found = {cell.key: finished(out, cell, how) for cell in (*layout.cells, *layout.before)}
+    left = [cell for cell in (*layout.before, *layout.cells) if found[cell.key] is None]
+    arms = {arm.name: arm for arm in layout.arms}
+    flops = sum(_flops(cell, arms, layout.arms) for cell in (*layout.before, *layout.cells))
+    seconds, by = _seconds(plan, layout, left, found, out) if timed else (None, "not timed")
+    done = [found[cell.key] for cell in layout.cells if found[cell.key]]
+    visible, noise = _detectable(plan, layout, found)
+    return Estimate(len(layout.cells), len(done), len(layout.before), sum(cell.run.budget.images for cell in left), flops,
+                    seconds, by, visible, noise)
+
+
+def _flops(cell: Cell, arms: Mapping[str, Arm], all_arms: Sequence[Arm]) -> float:
+    """The formula of the baseline's step times what the arm's levers say that they cost."""
+    arm = arms.get(cell.arm)
+    if arm is None:                                          # a trunk
+        return training_flops(cell.run) * cell.run.budget.images
+    return training_flops(baseline_of(arm, all_arms).run) * declared(arm, all_arms, "flops") * cell.run.budget.images
+
+
+def _seconds(plan: Plan, layout: Layout, left: Sequence[Cell], found: Mapping[str, Any], out: Path) -> tuple[float, str]:
+    """From finished cells of the same arm where there are any, else from a few eager steps and pictures here."""
+    known: dict[str, list[float]] = {}
+    for cell in layout.cells:
+        if found[cell.key]:
+            known.setdefault(cell.arm, []).append(sum(found[cell.key]["seconds"].values()))
+    new = [arm for arm in layout.arms if arm.name not in known]
+    needed = {arm.against for arm in new}
+    timed = [arm for arm in layout.arms if arm in new or arm.name in needed] if new or layout.before else []
+    steps = costs(timed, out / "cache", plan.threads, rounds=2) if timed else {}
+    picture = _picture_seconds(timed[0], out) if timed and left else 0.0
+    total = 0.0
+    for cell in left:
+        if cell.kind == "arm" and cell.arm in known:
+            total += sum(known[cell.arm]) / len(known[cell.arm])
+        else:
+            total += _cell_seconds(cell, plan, layout, steps, picture)
+    parts = [f"{len(known)} arms with finished cells"] * bool(known) + [f"a few eager steps of {len(new)} arms"] * bool(new)
+    return total, " and ".join(parts) or "nothing is left to run"
+
+
+def _cell_seconds(cell: Cell, plan: Plan, layout: Layout, steps: Mapping[str, Cost], picture: float) -> float:
+    cost = steps.get(cell.arm) or next(iter(steps.values()), None)
+    step = (cost.step_seconds or 0.0) if cost else 0.0
+    drawn = plan.samples * len(plan.evaluations) if cell.kind == "arm" else 0
+    return step * cell.run.budget.images / cell.run.budget.batch + drawn * picture
+
+
+def _picture_seconds(arm: Arm, out: Path) -> float:
+    import numpy as np
+
+    from fulcrum.spec.system import System
+    from fulcrum.study.evaluate import SEED
+    from fulcrum.train.build import assemble
+    from fulcrum.train.feed import Feed
+    from fulcrum.train.paint import Painter
+    painter = Painter.of(assemble(arm.run, 0, System(), Feed(arm.run, 0, out / "cache")))
+    texts = prompts(arm.run, DRAWN).texts
+    begun = time.perf_counter()
+    for _ in painter.pictures(texts, SEED, np.arange(DRAWN)):
+        pass
+    return (time.perf_counter() - begun) / DRAWN
+
+
+def _detectable(plan: Plan, layout: Layout, found: Mapping[str, Any]) -> tuple[float | None, str]:
+    """The smallest true effect on the primary metric that gets its verdict in four studies of five."""
+    base = layout.arms[0].name
+    values = {cell.seed: value_of(found[cell.key], plan.primary) for cell in layout.cells
+              if cell.arm == base and found[cell.key]}
+    if len(values) < 2:
+        return None, "unknown: no noise floor yet; two finished baselines give one"
+    floor = noise_floor(values, plan.primary)
+    if floor.sd == 0:
+        return None, "unknown: the finished baselines do not differ at all"
+    spread = floor.sd * 2**0.5                               # of a difference, if pairing gives nothing
+    compared = sum(not arm.is_baseline for arm in layout.arms)
+    return (rule_detectable(spread, len(plan.seeds), arms=compared, alpha=plan.alpha),
+            f"from {len(values)} finished baselines that scatter by {floor.sd:.4g}, without any help from pairing")

@@ -1,0 +1,82 @@
+"""The Ray executor: one cell per Ray worker, on a cluster that is there or one started for the study.
+
+Cells write into the study's folder, which every node must see. A cell whose worker is lost goes on elsewhere from its
+last checkpoint: nothing of it lives in the worker.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fulcrum.spec.errors import BadInput
+from fulcrum.study.cell import Cell
+from fulcrum.study.runner import Lane
+
+
+class Cluster(NamedTuple):
+    lanes: int
+    lane: type[Lane]
+
+
+def remote_answer(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[str, Any] | None:
+    """In a Ray worker: run a cell. Ray keeps the process, so imports and compiled code are paid for once there too."""
+    from fulcrum.levers.catalog import with_files
+    from fulcrum.study.worker import answer
+    out = Path(setup["out"])
+    if not out.is_dir():
+        return {"key": asked["key"], "ok": False, "error": f"this node does not see {out}",
+                "hint": "--out must be a folder that all nodes share"}
+    catalogue, _ = with_files(Path(path) for path in setup["files"])
+    return answer(asked, setup, catalogue)
+
+
+@contextlib.contextmanager
+def cluster(threads: int, lanes: int | None, address: str | None = None) -> Iterator[Cluster]:
+    """Join the cluster at `address`, or start one here; what was started is ended, what was joined is left."""
+    try:
+        import ray as found_ray
+    except ImportError:
+        raise BadInput("Ray is not installed", "pip install 'fulcrum-lab[ray]', or leave --executor out") from None
+    ray: Any = found_ray                                     # its own types say less than its manual
+    own: dict[str, Any] = {} if address else {"num_cpus": (lanes or 1) * threads, "include_dashboard": False}
+    try:
+        ray.init(address=address, log_to_driver=False, configure_logging=False, **own)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise BadInput(f"cannot join the Ray cluster at {address}: {error}",
+                       "start it with 'ray start --head', or leave --address out: one is started for the study") from error
+    try:
+        cores = int(ray.cluster_resources().get("CPU", 0))
+        if cores < threads:
+            raise BadInput(f"the Ray cluster has {cores} cores, and a cell needs {threads}", "add nodes or lower `threads`")
+        width = min(lanes, cores // threads) if lanes else cores // threads
+        task = ray.remote(remote_answer).options(
+            num_cpus=threads, max_retries=0,                 # the lane counts losses: it knows what a cell is
+            runtime_env={"env_vars": {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}})
+        yield Cluster(width, _lane(ray, task))
+    finally:
+        ray.shutdown()
+
+
+def _lane(ray: Any, task: Any) -> type[Lane]:
+    class RayLane(Lane):
+        asked_for: Any = None
+
+        def ask(self, cell: Cell) -> dict[str, Any] | None:
+            self.asked_for = task.remote(self.work.asked(cell), self.work.setup())
+            try:
+                found: dict[str, Any] | None = ray.get(self.asked_for)
+                return found
+            except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.TaskCancelledError,
+                    ray.exceptions.LocalRayletDiedError, ray.exceptions.ObjectLostError):
+                return None
+            except ray.exceptions.RayTaskError as error:
+                return {"key": cell.key, "ok": False, "error": str(error.cause), "hint": str(error)}
+
+        def close(self, grace: float = 30.0) -> None:
+            if self.stopped.is_set() and self.asked_for is not None:
+                with contextlib.suppress(Exception):         # the cluster may be gone by now
+                    ray.cancel(self.asked_for, force=False)  # as Ctrl-C: the cell is saved
+                    ray.wait([self.asked_for], timeout=grace)
+
+    return RayLane
