@@ -31,7 +31,8 @@ class BadPicture(Exception):
         self.why, self.hint = why, hint
 
     def named(self, name: str) -> BadInput:
-        return BadInput(f"{name}: {self.why}", self.hint or "mend or remove it, or leave bad pictures out with --skip-bad")
+        out = "or leave bad pictures out with --skip-bad: they are counted and named"
+        return BadInput(f"{name}: {self.why}", f"{self.hint or 'mend or remove it'}; {out}")
 
 
 class Decoded(NamedTuple):

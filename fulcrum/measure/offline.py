@@ -121,7 +121,7 @@ class Pass:
         if seen.sizes and not self.policy.any_size and facts[:2] not in seen.sizes:
             (height, width), _ = next(iter(seen.sizes.items()))
             raise BadPicture(f"{facts[1]} x {facts[0]} pixels, and those before it {width} x {height}",
-                             "--any-size lets the extractor resize each on its own; --skip-bad leaves odd ones out")
+                             "--any-size lets the extractor resize each on its own")
 
     def _take(self, waiting: list[_Waiting], seen: Seen) -> None:
         """Features of a chunk: known ones from disk, the others computed and written before anything else happens."""

@@ -105,14 +105,17 @@ class PictureSet:
         return Decoded(pixels.numpy(), ())
 
     def _listed(self) -> list[Path]:
-        """Pictures below a folder by name; else its shards. Folders behind symbolic links are not entered."""
-        pictures, shards = [], []
+        """Pictures below a folder by name; else its shards. Folders behind symbolic links are not entered, and a link to a
+        picture of the same folder is that picture again: icon themes are full of them."""
+        pictures, shards, home = [], [], self.path.resolve()
         for place, folders, names in os.walk(self.path):
             self.ignored["linked folders"] += sum(os.path.islink(os.path.join(place, name)) for name in folders)
             for name in names:
                 found = Path(place) / name
                 if name.startswith("."):
                     self.ignored["hidden files"] += 1
+                elif found.is_symlink() and found.resolve().is_relative_to(home):
+                    self.ignored["links within the folder"] += 1
                 elif _is(found, SUFFIXES):
                     pictures.append(found)
                 elif _is(found, TARS):

@@ -355,9 +355,12 @@ def test_clip_score_of_captioned_pictures(tmp_path: Path) -> None:
     assert "clip.clip_score" not in compare(look(path, tmp_path / "cache", part=part), reference, [part], DISTANCES)
 
 
-def test_symbolic_links_to_folders_are_not_entered(tmp_path: Path) -> None:
-    path = folder(tmp_path / "a", pictures(1))
+def test_symbolic_links(tmp_path: Path) -> None:
+    """A link to a folder is not entered, a link to a picture of the set is no second picture, one to elsewhere is read."""
+    path, other = folder(tmp_path / "a", pictures(1)), folder(tmp_path / "b", pictures(2, 1))
     os.symlink(path, path / "again")
+    os.symlink(path / "0001.png", path / "alias.png")
+    os.symlink(other / "0000.png", path / "zzz.png")
     seen = look(path, tmp_path / "cache")
-    assert seen.n == N and seen.ignored == {"linked folders": 1}
+    assert seen.n == N + 1 and seen.ignored == {"linked folders": 1, "links within the folder": 1}
     json.dumps(seen.about())
