@@ -8,20 +8,15 @@ from typing import Literal
 from markupsafe import Markup
 
 from fulcrum.report import number, words
+from fulcrum.report.look import colour, mark
 from fulcrum.report.schema import Arm, Cell, Metric, StudyResult
 from fulcrum.report.svg import Axis, Canvas, frame
 from fulcrum.report.table import mean_sd, ranked
 
 Line = list[tuple[float, float]]
 AXES = {"images": "images seen", "seconds": "seconds of training", "flops": "FLOPs"}
-COLOURS = 7                    # hues of the style sheet beside the baseline's grey
+NAMED = 6                      # points of a plot that still have room for their names
 LOSS_BINS = 80                 # a training loss is averaged in bins: single steps are noise
-
-
-def colour(result: StudyResult, arm: Arm) -> str:
-    """The style-sheet class of an arm: grey for the baseline, then hues in the order of the plan."""
-    place = result.arms.index(arm)
-    return f"arm-{0 if place == 0 else 1 + (place - 1) % COLOURS}"
 
 
 def effects(result: StudyResult, metric: Metric) -> Markup | None:
@@ -64,14 +59,17 @@ def effects(result: StudyResult, metric: Metric) -> Markup | None:
                          f"Difference from the baseline in {words.lowered(metric.label)}", desc)
 
 
-def curves(result: StudyResult, metric: Metric,
-           axis: Literal["images", "seconds", "flops"] = "images") -> Markup | None:
-    """A thin line per seed, a thick one for their mean, against images seen, time or FLOPs."""
+def curves(result: StudyResult, metric: Metric, axis: Literal["images", "seconds", "flops"] = "images",
+           only: Arm | None = None) -> Markup | None:
+    """A thin line per seed, a thick one for their mean, against images seen, time or FLOPs; of all arms, or of one beside
+    its baseline, to the same scale."""
     lines: dict[str, list[list[tuple[int, float, float]]]] = {}
     for arm in result.arms:
         lines[arm.name] = [_points(cell, metric.name, axis) for cell in arm.cells]
-    title = f"{metric.label} over {AXES[axis]}"
-    return _curves(result, lines, f"curves-{_place(result, metric)}-{axis}", title, AXES[axis], metric)
+    title, ident = f"{metric.label} over {AXES[axis]}", f"curves-{_place(result, metric)}-{axis}"
+    if only is not None:
+        title, ident = f"{title}: {only.label} and its baseline", f"{ident}-{result.arms.index(only)}"
+    return _curves(result, lines, ident, title, AXES[axis], metric, only)
 
 
 def losses(result: StudyResult) -> Markup | None:
@@ -97,30 +95,37 @@ def _binned(cell: Cell, last: int) -> list[tuple[int, float, float]]:
 
 
 def _curves(result: StudyResult, lines: dict[str, list[list[tuple[int, float, float]]]], ident: str, title: str,
-            x_name: str, metric: Metric | None) -> Markup | None:
+            x_name: str, metric: Metric | None, only: Arm | None = None) -> Markup | None:
+    shown = result.arms if only is None else (result.base_of(only), only)
+    if only is not None and not any(lines[only.name]):
+        return None
     flat = [point for seeds in lines.values() for seed in seeds for point in seed]
     if len({x for _, x, _ in flat}) < 2:
         return None
     width, height = 420, 270
-    x = Axis.over([point[1] for point in flat], 50, width - 10, pad=0.01)
+    x = Axis.over([point[1] for point in flat], 50, width - 24, pad=0.01)
     y = Axis.over([point[2] for point in flat], height - 46, 24, may_log=True)
     canvas = Canvas(width, height)
-    canvas.text(0, 12, metric.label if metric else "Training loss", "label")
+    name = metric.label if metric else "Training loss"
+    canvas.text(0, 12, name if only is None else f"{mark(result, only)}  {_clip(only.label, 26)}", "label")
     note = [words.direction(metric) if metric else "", "log scale" if y.log else ""]
     canvas.text(width - 10, 12, ", ".join(part for part in note if part), "name", "end")
     frame(canvas, x, y, x_name)
     said = []
-    for arm in result.arms:
+    for arm in shown:
         for cell, points in zip(arm.cells, lines[arm.name], strict=True):
             if len(points) > 1:
                 canvas.path([(x(a), y(b)) for _, a, b in points], f"thin {colour(result, arm)}",
                             f"{arm.label}, seed {cell.seed}")
-    for arm in reversed(result.arms):            # means lie on top, and the baseline's over all
+    ends: Line = []
+    for arm in reversed(shown):                  # means lie on top, and the baseline's over all
         mean = _mean([points for points in lines[arm.name] if points])
         if len(mean) > 1:
             canvas.path([(x(a), y(b)) for a, b in mean], f"thick {colour(result, arm)}", f"{arm.label}, mean")
         if mean:
-            canvas.dot(x(mean[-1][0]), y(mean[-1][1]), 3.5, f"dot {colour(result, arm)}")
+            px, py = x(mean[-1][0]), y(mean[-1][1])
+            canvas.dot(px, py, 3.5, f"dot {colour(result, arm)}")
+            canvas.text(px + 6, _free(px, py + 4, ends, 60), mark(result, arm), "mark halo")
             said.append(f"{arm.label} ends at {number.plain(mean[-1][1])}")
     return canvas.finish(ident, title, "Thin lines are seeds, thick lines their mean. " + "; ".join(reversed(said)))
 
@@ -137,7 +142,7 @@ def _mean(seeds: list[list[tuple[int, float, float]]]) -> Line:
 
 def pairs(result: StudyResult, arm: Arm, metric: Metric) -> Markup | None:
     """Every seed as a line from the baseline's value to the arm's: do all seeds agree on the direction?"""
-    before, after = result.baseline.finals(metric.name), arm.finals(metric.name)
+    before, after = result.base_of(arm).finals(metric.name), arm.finals(metric.name)
     both = sorted(before.keys() & after.keys())
     if not both:
         return None
@@ -169,11 +174,11 @@ def pairs(result: StudyResult, arm: Arm, metric: Metric) -> Markup | None:
 def pareto(result: StudyResult, metric: Metric, ratio: Literal["time_ratio", "flops_ratio"] = "time_ratio",
            ) -> Markup | None:
     """Quality against cost; the line joins the arms that no other arm beats on both."""
-    found = []
+    scale, found = result.scales[-1].name if result.scales else "", []       # the largest is nearest to real use
     for arm in result.arms:
         mean, sd = mean_sd(arm, metric.name)
-        cost = 1.0 if arm is result.baseline else getattr(arm.cost, ratio)
-        if mean is not None and cost is not None:
+        cost = getattr(arm.cost, ratio) if arm in result.compared else 1.0
+        if mean is not None and cost is not None and arm.scale == scale:
             found.append((arm, cost, mean, sd or 0.0))
     if len(found) < 2:
         return None
@@ -184,17 +189,28 @@ def pareto(result: StudyResult, metric: Metric, ratio: Literal["time_ratio", "fl
     canvas.text(0, 12, metric.label, "label")
     canvas.text(width - 10, 12, f"{words.direction(metric)}, cheaper to the left", "name", "end")
     frame(canvas, x, y, f"{words.COSTS[ratio]}, baseline = 1")
-    front = _front([(cost, mean) for _, cost, mean, _ in found], metric.better == "higher")
+    told = next((one for one in result.pareto if (one.metric, one.cost) == (metric.name, ratio)), None)
+    names = {point.arm for point in told.points if point.front} if told else None
+    front = sorted((cost, mean) for arm, cost, mean, _ in found if arm.name in names) if names is not None else \
+        _front([(cost, mean) for _, cost, mean, _ in found], metric.better == "higher")
     if len(front) > 1:
         canvas.path([(x(cost), y(mean)) for cost, mean in front], "front")
     taken: Line = []
+    if len(found) > NAMED:                       # too many for names: the marks of the ranking
+        places = _apart([(x(cost), y(mean)) for _, cost, mean, _ in found])
+        for (arm, cost, mean, _), (tx, ty) in zip(found, places, strict=True):
+            if abs(ty - y(mean)) > 3:
+                canvas.line(x(cost) + 4, y(mean), tx - 2, ty, "lead")
+            canvas.text(tx, ty + 4, mark(result, arm), "mark halo")
     for arm, cost, mean, sd in found:
         look, px, py = colour(result, arm), x(cost), y(mean)
         canvas.line(px, y(mean - sd), px, y(mean + sd), f"whisker {look}")
         canvas.dot(px, py, 5.5, f"dot {look}", f"{arm.label}: {number.spread(mean, sd)} at {number.ratio(cost)}")
+        if len(found) > NAMED:
+            continue
         leftwards = px > (x.start + x.end) / 2
-        ty = _free(px, py + 17 if py + 22 < y.start else py - 11, taken)
-        canvas.text(px + 6 if leftwards else px - 6, ty, _clip(arm.label, 24), "mark halo",
+        ty = _free(px, py + 17 if py + 22 < y.start else py - 11, taken, 170)
+        canvas.text(px + 6 if leftwards else px - 6, ty, f"{mark(result, arm)}  {_clip(arm.label, 22)}", "mark halo",
                     "end" if leftwards else "start")
     said = "; ".join(f"{arm.label} {number.spread(mean, sd)} at {number.ratio(cost)}" for arm, cost, mean, sd in found)
     title = f"{metric.label} against {words.COSTS[ratio]}"
@@ -211,10 +227,29 @@ def _front(points: Line, higher: bool) -> Line:
     return front
 
 
-def _free(x: float, y: float, taken: Line) -> float:
+def _apart(points: Line) -> Line:
+    """Places for marks to the right of points: those that crowd share a column, in the points' own order, top to bottom."""
+    columns = list[list[int]]()
+    for k in sorted(range(len(points)), key=lambda k: points[k]):
+        near = [column for column in columns if any(abs(points[k][0] - points[j][0]) < 24 and
+                                                    abs(points[k][1] - points[j][1]) < 26 for j in column)]
+        columns = [column for column in columns if column not in near] + [[k, *(j for column in near for j in column)]]
+    placed: dict[int, tuple[float, float]] = {}
+    for column in columns:
+        rows = sorted(column, key=lambda k: points[k][1])
+        heights = [points[k][1] for k in rows]
+        for i in range(1, len(rows)):            # downwards, then the whole column back to its middle
+            heights[i] = max(heights[i], heights[i - 1] + 13)
+        shift = statistics.fmean(points[k][1] for k in rows) - statistics.fmean(heights)
+        right = max(points[k][0] for k in rows) + (9 if len(rows) == 1 else 16)
+        placed |= {k: (right, height + shift) for k, height in zip(rows, heights, strict=True)}
+    return [placed[k] for k in range(len(points))]
+
+
+def _free(x: float, y: float, taken: Line, width: float) -> float:
     """The nearest height where a label does not lie on one that is already there."""
     for shift in (0, -14, 14, -28, 28, -42, 42):
-        if all(abs(y + shift - other) >= 13 or abs(x - place) > 170 for place, other in taken):
+        if all(abs(y + shift - other) >= 13 or abs(x - place) > width for place, other in taken):
             y += shift
             break
     taken.append((x, y))

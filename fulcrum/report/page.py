@@ -1,6 +1,8 @@
 """The study's page: one self-contained HTML file, with its JSON, CSV and Markdown beside it."""
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import re
 import tempfile
@@ -12,44 +14,48 @@ from typing import Literal, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fulcrum.report import figure, number, table, words
+from fulcrum.report import beyond, board, figure, look, number, table, words
 from fulcrum.report.schema import Arm, StudyResult
 
 AXES: tuple[Literal["images", "seconds", "flops"], ...] = ("images", "seconds", "flops")
 NO_BREAK = "\u00a0"
+CROWD = 4                                                    # levers whose curves can share one picture
 
 
 class Column(NamedTuple):
     """One arm's pictures in a sheet."""
 
     arm: Arm
-    look: str
     images: tuple[str, ...]
 
 
 def render(result: StudyResult) -> str:
-    """The whole page as text: no script, no link to anything outside, every value of the study escaped."""
+    """The whole page as text: no link to anything outside, every value of the study escaped, and no script unless the
+    study is running: then one, allowed by its hash, that renews the page."""
+    running = result.state == "running"
+    script = resources.files("fulcrum.report").joinpath("live.js").read_text("utf-8") if running else ""
+    others = [arm for arm in table.ranked(result) if arm in result.compared]
     return _environment().get_template("page.jinja").render(
-        result=result,
+        result=result, script=Markup(script), script_hash=_hash(script), probes=beyond.probe_table(result),
         style=Markup(resources.files("fulcrum.report").joinpath("style.css").read_text("utf-8")),
-        others=[arm for arm in table.ranked(result) if arm is not result.baseline],
+        others=others, decisions=len({arm.root for arm in others}), board=board.board(result), trends=beyond.trends(result),
         cells={(arm.name, cell.seed): cell for arm in result.arms for cell in arm.cells},
-        forest=figure.effects(result, result.primary),
-        forest_at=_held_equal(result),
+        held=_held_equal(result),
         fronts=_drawn(figure.pareto(result, result.primary, "time_ratio"),
                       figure.pareto(result, result.primary, "flops_ratio")),
         curves=_curves(result),
+        panels=_drawn(*(figure.curves(result, result.primary, only=arm) for arm in others)) if len(others) > CROWD else [],
         sheets=_sheets(result))
 
 
 def write(result: StudyResult, folder: Path | str) -> Path:
-    """Writes report.html, .json, .csv and .md; a reader never sees half a file. Returns the page's path."""
+    """Writes report.html, report.json, effects.csv and report.md; nobody sees half a file. Returns the page."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     page = render(result)                                  # nothing is touched if this fails
     for name, text in (("report.json", result.model_dump_json(indent=1) + "\n"),
-                       ("report.csv", table.csv_text(result)),
-                       ("report.md", table.markdown(result)),
+                       ("effects.csv", table.csv_text(result)),
+                       ("report.md", table.markdown(result, beyond.tables(result))),
                        ("report.html", page)):             # the page last: it speaks of the others
         _replace(folder / name, text)
     return folder / "report.html"
@@ -65,7 +71,8 @@ def _environment() -> Environment:
     environment = Environment(loader=PackageLoader("fulcrum.report", ""), autoescape=True, undefined=StrictUndefined,
                               trim_blocks=True, lstrip_blocks=True)
     environment.filters["glue"] = _glue
-    environment.globals.update(words=words, number=number, table=table, figure=figure)
+    environment.filters["gapless"] = lambda text: text.replace(" ", NO_BREAK).replace(f"{NO_BREAK}[", " [")
+    environment.globals.update(words=words, number=number, table=table, figure=figure, look=look, beyond=beyond)
     return environment
 
 
@@ -77,7 +84,7 @@ def _glue(sentence: str) -> str:
 
 def _held_equal(result: StudyResult) -> str:
     """What the headline comparisons held equal, if all held the same."""
-    found = {row.unit for arm in result.arms[1:] if (row := result.effect(arm.name, result.primary.name))}
+    found = {row.unit for arm in result.compared if (row := result.effect(arm.name, result.primary.name))}
     return words.held_equal(found.pop()) if len(found) == 1 and found <= words.EQUAL.keys() else ""
 
 
@@ -98,8 +105,14 @@ def _sheets(result: StudyResult) -> list[tuple[int, list[Column]]]:
         return []
     pictures = {(row.arm, row.seed): row.images for row in result.grids.arms}
     seeds = sorted({seed for _, seed in pictures})
-    return [(seed, [Column(arm, figure.colour(result, arm), pictures.get((arm.name, seed), ()))
-                    for arm in result.arms]) for seed in seeds]
+    order = [*(arm for arm in result.arms if arm not in result.compared),
+             *(arm for arm in table.ranked(result) if arm in result.compared)]
+    return [(seed, [Column(arm, pictures.get((arm.name, seed), ())) for arm in order]) for seed in seeds]
+
+
+def _hash(script: str) -> str:
+    """What a content security policy calls a script that may run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _replace(path: Path, text: str) -> None:

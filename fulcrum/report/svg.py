@@ -101,7 +101,7 @@ def frame(canvas: Canvas, x: Axis, y: Axis, x_name: str, *, x_ticks: int = 4, y_
         canvas.line(left, y(value), right, y(value), "grid")
         canvas.text(left - 6, y(value) + 4, number.short(round(value, 12)), "tick", "end")
     canvas.line(left, bottom, right, bottom, "axis")
-    for value in x.ticks(x_ticks):
+    for value in x.ticks(x_ticks) if x_ticks else []:
         canvas.line(x(value), bottom, x(value), bottom + 4, "axis")
         canvas.text(x(value), bottom + 17, number.short(round(value, 12)), "tick", "middle")
     canvas.text(right, bottom + 33, x_name, "name", "end")

@@ -5,6 +5,7 @@ import csv
 import io
 import re
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fulcrum.report import number, words
@@ -22,14 +23,19 @@ class Table:
 
 
 def ranked(result: StudyResult) -> list[Arm]:
-    """All arms, best first on the primary metric, the baseline at zero; arms without an answer come last."""
-    sign = 1.0 if result.primary.better == "higher" else -1.0
+    """All arms, best first on the primary metric, the baseline at zero; arms without an answer come last.
 
-    def place(arm: Arm) -> tuple[bool, float]:
-        if arm is result.baseline:
-            return False, 0.0
+    A study of several scales ranks each by itself, one after the other.
+    """
+    sign, scales = 1.0 if result.primary.better == "higher" else -1.0, [scale.name for scale in result.scales]
+    compared = {arm.name for arm in result.compared}
+
+    def place(arm: Arm) -> tuple[int, bool, float]:
+        scale = scales.index(arm.scale) if arm.scale else len(scales)
+        if arm.name not in compared:
+            return scale, False, 0.0
         effect = result.effect(arm.name, result.primary.name)
-        return (True, 0.0) if effect is None or effect.mean is None else (False, -sign * effect.mean)
+        return (scale, True, 0.0) if effect is None or effect.mean is None else (scale, False, -sign * effect.mean)
 
     return sorted(result.arms, key=place)
 
@@ -44,7 +50,7 @@ def mean_sd(arm: Arm, metric: str) -> tuple[float | None, float | None]:
 def ranking(result: StudyResult) -> Table:
     metric, rows = result.primary, []
     for arm in ranked(result):
-        effect, base = result.effect(arm.name, metric.name), arm is result.baseline
+        effect, base = result.effect(arm.name, metric.name), arm not in result.compared
         change = number.change(effect.mean, effect.low, effect.high) if effect else number.NONE
         rows.append((arm.label, number.spread(*mean_sd(arm, metric.name)), "baseline" if base else change,
                      str(effect.n) if effect else str(len(arm.finals(metric.name))),
@@ -88,20 +94,24 @@ def noise(result: StudyResult) -> Table:
     return Table("The baseline, repeated: what changes when only the seed does", columns, tuple(rows))
 
 
-def markdown(result: StudyResult) -> str:
-    """The report as Markdown: answers, ranking, all metrics, noise, remarks, how to reproduce."""
+def markdown(result: StudyResult, more: Sequence[tuple[str, Table]] = ()) -> str:
+    """The report as Markdown: answers, ranking, all metrics, noise, `more` tables, levers, remarks, how to reproduce."""
     lines = [f"# {_md(result.title)}", ""]
     if result.state == "running":
         lines += [f"*Running: {result.progress.done} of {result.progress.total} cells done.*", ""]
-    lines += [f"- {_md(words.answer(result, arm))}" for arm in ranked(result) if arm is not result.baseline]
-    for title, table in (("Ranking", ranking(result)), ("All metrics", readings(result)), ("Noise", noise(result))):
+    lines += [line for said in words.headlines(result) for line in (f"**{_md(said)}**", "")]
+    lines += [f"- {_md(words.answer(result, arm))}" for arm in ranked(result) if arm in result.compared]
+    for title, table in (("Ranking", ranking(result)), ("All metrics", readings(result)), ("Noise", noise(result)), *more):
         if table.rows:
             lines += ["", f"## {title}", "", f"{_md(table.caption)}.", "", *_md_rows(table)]
-    for arm in result.arms[1:]:
+    for arm in result.compared:
         table = comparisons(result, arm)
         lines += ["", f"## {_md(arm.label)}", "", f"{_code(arm.phrase)}: {_md(arm.says)}", ""]
         lines += [f"- {_code(change.path)}: {_code(number.literal(change.before))} → "
                   f"{_code(number.literal(change.after))}" for change in arm.diff]
+        lines += [f"- costs {_md(words.cost(arm))}"] if words.cost(arm) else []
+        lines += [f"- claimed: {_md(claim.metric)} {number.change(claim.change, None, None)}, {_md(claim.scope)} "
+                  f"({_md(claim.source)})" + (f": {_md(claim.verdict)}" if claim.verdict else "") for claim in arm.claims]
         lines += ["", *_md_rows(table)] if table.rows else []
     if result.remarks:
         lines += ["", "## Remarks", "", *(f"- {_md(remark)}" for remark in result.remarks)]

@@ -4,12 +4,17 @@ from __future__ import annotations
 import re
 
 from fulcrum.report import number
+from fulcrum.report.extra import Target
 from fulcrum.report.schema import Arm, Effect, Metric, StudyResult
 
 EQUAL = {"images": "images", "steps": "steps", "time": "time", "seconds": "time", "flops": "FLOPs"}
 # A comparison's tone decides its colour; a word that we do not know stays neutral.
 TONES = {"better": "good", "worse": "bad", "tie": "even", "inconclusive": "open", "replicated": "good",
-         "contradicted": "bad", "underpowered": "open", "out of scope": "even", "failed": "bad"}
+         "contradicted": "bad", "underpowered": "open", "out of scope": "even", "failed": "bad", "fades": "open",
+         "grows": "good", "better together": "good", "worse together": "bad"}
+CLAIMS = {"replicated": "The direction is as claimed.", "contradicted": "We saw something else than was claimed.",
+          "underpowered": "This study cannot tell: its interval holds both.",
+          "out of scope": "Our setting does not stand for the claim's."}
 COSTS = {"time_ratio": "time per image", "flops_ratio": "FLOPs", "memory_ratio": "memory",
          "parameters_ratio": "parameters"}
 
@@ -55,6 +60,67 @@ def answer(result: StudyResult, arm: Arm) -> str:
     finding = {"better": f"{are} better", "worse": f"{are} worse", "tie": f"{are} as good as the baseline",
                "inconclusive": f"{are} undecided"}.get(effect.verdict, f"{are} {effect.verdict}")
     return f"{arm.label} {finding}: {numbers}{_why(result, effect)}."
+
+
+def headline(result: StudyResult, scale: str = "") -> str:
+    """What a reader should take away in ten seconds: who improved the primary metric, who hurt it, what is open."""
+    arms = [arm for arm in result.compared if arm.scale == scale]
+    size = {arm.name: abs(effect.mean or 0.0) for arm in arms if (effect := result.effect(arm.name, result.primary.name))}
+    arms = sorted(arms, key=lambda arm: -size.get(arm.name, 0.0))
+    found = {verdict: [_sized(result, arm) for arm in arms if verdict_of(result, arm) == verdict]
+             for verdict in ("better", "worse", "tie", "inconclusive", "failed", "waiting", "no answer")}
+    what, margin = lowered(result.primary.label), number.plain(result.plan.smallest_effect)
+    said = []
+    if found["better"]:
+        said.append(f"{listed(found['better'])} improved {what}.")
+    if found["worse"]:
+        said.append(f"{listed(found['worse'])} made {what if not said else 'it'} worse.")
+    if found["tie"]:
+        said.append(f"{listed(found['tie'])} changed it by less than the {margin} that would matter.")
+    if found["inconclusive"]:
+        said.append(f"Undecided: {listed(found['inconclusive'])}.")
+    if found["failed"]:
+        said.append(f"Failed: {listed(found['failed'])}.")
+    open_ = found["waiting"] + found["no answer"]
+    if open_:
+        said.append(f"No answer yet: {listed(open_)}." if found["waiting"] else f"No answer: {listed(open_)}.")
+    return " ".join(said)
+
+
+def _sized(result: StudyResult, arm: Arm) -> str:
+    """'Muon (+0.027)' where an arm made a difference, else its name."""
+    effect = result.effect(arm.name, result.primary.name)
+    if effect is None or effect.mean is None or effect.verdict not in ("better", "worse"):
+        return plain(arm)
+    return f"{plain(arm)} ({number.change(effect.mean, effect.low, effect.high).split(' [')[0]})"
+
+
+def headlines(result: StudyResult) -> list[str]:
+    """The headline, scale by scale where there are several."""
+    if not result.scales:
+        return [said for said in [headline(result)] if said]
+    found = [(scale.name, headline(result, scale.name)) for scale in result.scales]
+    return [f"At scale {name}: {said}" for name, said in found if said]
+
+
+def plain(arm: Arm) -> str:
+    """An arm's label without its scale, for places that tell the scale by themselves."""
+    return arm.label.removesuffix(f" [{arm.scale}]")
+
+
+def listed(names: list[str]) -> str:
+    """'a', 'a and b', 'a, b and c'; a long list is cut, the ranking below is whole."""
+    kept = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
+    return kept[0] if len(kept) == 1 else f"{', '.join(kept[:-1])} and {kept[-1]}"
+
+
+def claim_of(result: StudyResult, arm: Arm) -> str:
+    """How the published claims about an arm fared, the clearest answer first; empty where nothing was claimed."""
+    order = ("contradicted", "replicated", "underpowered", "out of scope")
+    found = {claim.verdict for claim in arm.claims if claim.verdict}
+    found |= {row.claim_verdict for row in result.effects if row.arm == arm.name and row.claim_verdict}
+    known = [verdict for verdict in order if verdict in found]
+    return known[0] if known else next(iter(sorted(found)), "")
 
 
 def _pairs(effect: Effect) -> str:
@@ -111,6 +177,16 @@ def elsewhere(result: StudyResult, arm: Arm) -> list[str]:
     headline, name = result.effect(arm.name, result.primary.name), result.primary.name
     return [f"at {held_equal(row.unit)}: {row.verdict}, {number.change(row.mean, row.low, row.high)}"
             for row in result.effects if row.arm == arm.name and row.metric == name and row is not headline]
+
+
+def target(result: StudyResult, row: Target) -> str:
+    """'Reaches the baseline's final value (0.78) with 0.71× [0.64×, 0.79×] of its images, 6 of 6 seeds.'"""
+    unit, value = EQUAL.get(row.unit, row.unit), number.plain(row.target)
+    if not row.reached or row.ratio is None:
+        return f"Counted in {unit}: {row.reached} of {row.n} seeds reach the target of {value}."
+    between = "" if row.low is None or row.high is None else f" [{number.ratio(row.low)}, {number.ratio(row.high)}]"
+    return (f"Reaches {lowered(result.metric(row.metric).label)} {value} with {number.ratio(row.ratio)}{between} of the "
+            f"baseline's {unit}, {row.reached} of {row.n} seeds.")
 
 
 def cost(arm: Arm) -> str:

@@ -1,0 +1,110 @@
+"""The ranking that opens the page: a row per lever with its verdict, its interval to a shared scale, and its cost."""
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from fulcrum.report import number, words
+from fulcrum.report.look import colour, mark
+from fulcrum.report.schema import Arm, Effect, StudyResult
+from fulcrum.report.svg import Axis, Canvas
+from fulcrum.report.table import ranked
+
+WIDTH, HEIGHT = 360, 30
+DECIDED = ("better", "worse")
+
+
+class Row(NamedTuple):
+    arm: Arm
+    base: bool
+    mark: str                                    # its place in the ranking; figures use the same mark
+    look: str
+    verdict: str
+    change: str
+    pairs: str
+    strip: Markup
+    time: str
+    other: str                                   # the verdict with something else held equal
+    claim: str
+
+
+class Group(NamedTuple):
+    scale: str
+    rows: list[Row]
+
+
+class Board(NamedTuple):
+    groups: list[Group]
+    ruler: Markup | None                         # None: nothing was compared yet
+    other: str                                   # what the second comparison holds equal; empty: there is none
+    claims: bool
+
+
+def board(result: StudyResult) -> Board:
+    """All arms, scale by scale, best first; baselines stand at zero among them."""
+    axis, order = _axis(result), ranked(result)
+    unit = next((row.unit for row in result.effects if row.metric == result.primary.name
+                 and row.unit not in ("images", "steps")), "")
+    rows = [_row(result, arm, axis, place, unit) for place, arm in enumerate(order)]
+    scales = [scale.name for scale in result.scales] or [""]
+    groups = [Group(scale, [row for row in rows if row.arm.scale == scale]) for scale in scales]
+    if result.scales:                            # an arm without a scale in a study that has some is not lost
+        groups.append(Group("", [row for row in rows if not row.arm.scale]))
+    return Board([group for group in groups if group.rows], _ruler(result, axis) if axis else None,
+                 words.held_equal(unit) if unit else "", any(row.claim for row in rows))
+
+
+def _axis(result: StudyResult) -> Axis | None:
+    """One axis for all rows, so that the eye can compare. A wild interval is cut off rather than shrinking the rest."""
+    rows = [effect for arm in result.compared if (effect := result.effect(arm.name, result.primary.name))]
+    means = [row.mean for row in rows if row.mean is not None]
+    if not means:
+        return None
+    margin = result.plan.smallest_effect
+    reach = 3 * max(*(abs(mean) for mean in means), margin)
+    ends = [max(-reach, min(reach, end)) for row in rows for end in (row.low, row.high) if end is not None]
+    return Axis.over([*means, *ends, 0.0, -margin, margin], 6, WIDTH - 6, pad=0.03)
+
+
+def _row(result: StudyResult, arm: Arm, axis: Axis | None, place: int, unit: str) -> Row:
+    effect, base = result.effect(arm.name, result.primary.name), arm not in result.compared
+    others = [row for row in result.effects if (row.arm, row.metric, row.unit) == (arm.name, result.primary.name, unit)]
+    return Row(
+        arm, base, mark(result, arm), colour(result, arm), "" if base else words.verdict_of(result, arm),
+        number.change(effect.mean, effect.low, effect.high) if effect else number.NONE,
+        str(effect.n) if effect else "", _strip(result, arm, effect, axis, place) if axis else Markup(""),
+        number.ratio(1.0 if base else arm.cost.time_ratio), others[0].verdict if others else "",
+        "" if base else words.claim_of(result, arm))
+
+
+def _strip(result: StudyResult, arm: Arm, effect: Effect | None, x: Axis, place: int) -> Markup:
+    canvas, y, margin = Canvas(WIDTH, HEIGHT), HEIGHT / 2, result.plan.smallest_effect
+    canvas.add("rect", x=x(-margin), y=0.0, width=x(margin) - x(-margin), height=float(HEIGHT), class_="band")
+    canvas.line(x(0), 0, x(0), HEIGHT, "zero")
+    said = f"{arm.label}: the baseline" if arm not in result.compared else f"{arm.label}: no answer yet"
+    if effect is not None and effect.mean is not None:
+        said = f"{arm.label}: {number.change(effect.mean, effect.low, effect.high)}, {effect.verdict}"
+        look = colour(result, arm)
+        if effect.low is not None and effect.high is not None:
+            for end, outward in ((effect.low, -1), (effect.high, 1)):
+                at = max(x.start, min(x.end, x(end)))
+                canvas.line(x(effect.mean), y, at, y, f"whisker {look}")
+                if at == x(end):
+                    canvas.line(at, y - 6, at, y + 6, f"whisker {look}")
+                else:                            # an arrow: the interval goes on beyond the picture
+                    canvas.path([(at - 6 * outward, y - 5), (at, y), (at - 6 * outward, y + 5)], f"whisker open-end {look}")
+        canvas.dot(x(effect.mean), y, 5.5, f"{'dot' if effect.verdict in DECIDED else 'ring'} {look}")
+    return canvas.finish(f"strip-{place}", said, "")
+
+
+def _ruler(result: StudyResult, x: Axis) -> Markup:
+    canvas, higher = Canvas(WIDTH, 40), result.primary.better == "higher"
+    canvas.line(x.start, 1, x.end, 1, "axis")
+    for value in x.ticks(5):
+        canvas.line(x(value), 1, x(value), 5, "axis")
+        canvas.text(x(value), 18, number.short(round(value, 12)), "tick", "middle")
+    canvas.text(x.start, 36, "← worse" if higher else "← better", "name")
+    canvas.text(x.end, 36, "better →" if higher else "worse →", "name", "end")
+    said = f"Scale of the strips: difference in {words.lowered(result.primary.label)}, {words.direction(result.primary)}"
+    return canvas.finish("strip-ruler", said, "")
