@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from fulcrum.model.backbone import Backbone
+from fulcrum.model.fillers import route_of
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 from fulcrum.spec.system import System
 from fulcrum.study.proof import Arm, baseline_of
-from fulcrum.train.build import Built, assemble, build, require_witness
+from fulcrum.train.build import Built, Context, assemble, require_witness, shape_of
 from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.drawn import drawn_weights
 from fulcrum.train.feed import Feed
@@ -68,7 +70,9 @@ def fitting(arms: Sequence[Arm], trunk_runs: Mapping[str, RunSpec]) -> None:
 
 def _shapes(run: RunSpec) -> dict[str, Any]:
     with torch.device("meta"):
-        return {name: tuple(value.shape) for name, value in build(run, 0).backbone.state_dict().items()}
+        backbone = Backbone(channels=run.encode.codec.channels, **shape_of(run),
+                            route=route_of(run).build(Context(run, 0, System())))
+    return {name: tuple(value.shape) for name, value in backbone.state_dict().items()}
 
 
 def _independent(run: RunSpec, seeds: Sequence[int], cache: Path) -> None:

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fulcrum.levers.base import Lever
-from fulcrum.spec.edit import Change, diff, inside
+from fulcrum.spec import seam
+from fulcrum.spec.edit import Change, diff, get, inside
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
+from fulcrum.spec.record import Filler
 from fulcrum.spec.run import RunSpec
 from fulcrum.study.design import BASELINE, Wanted, wanted
 from fulcrum.study.plan import Plan
@@ -68,7 +70,7 @@ def _resolve(asked: Wanted, phrase: Phrase, before: Sequence[Arm]) -> Arm:
     added = tuple(lever for text, lever in own.items() if text not in theirs)
     removed = tuple(lever for text, lever in theirs.items() if text not in own)
     changes = diff(base.run, phrase.run)
-    carried = _not_carried(changes)
+    carried = _not_carried(base.run, phrase.run, changes)
     return Arm(asked.name, phrase, phrase.run, changes, len(added) + len(removed) > 1 or bool(carried), asked.against,
                asked.scale, added, removed, tuple(carried + _labels(base.run, phrase.run)))
 
@@ -77,15 +79,30 @@ def _named(phrase: Phrase) -> dict[str, Any]:
     return {str(lever): lever for lever in phrase.levers}
 
 
-def _not_carried(changes: Sequence[Change]) -> list[str]:
+def _not_carried(base: RunSpec, run: RunSpec, changes: Sequence[Change]) -> list[str]:
     """A filler of another kind that gives a setting of the old one another value: two decisions in one."""
-    found = []
-    for path, before, after in changes:
-        if not (isinstance(before, dict) and isinstance(after, dict)) or before.get("kind") == after.get("kind"):
-            continue
-        moved = [name for name in before.keys() & after.keys() - {"kind", "name"} if before[name] != after[name]]
-        found += [f"also moves {path}.{name} from {before[name]} to {after[name]}" for name in sorted(moved)]
-    return found
+    return [f"also moves {path}.{name} from {before} to {after}" for path, _, _ in changes
+            for name, before, after in _unlike(_filler(base, path), _filler(run, path))]
+
+
+def _filler(run: RunSpec, path: str) -> Filler | None:
+    try:
+        found = get(run, path)
+    except BadInput:                                         # one side may have nothing there
+        return None
+    return found if isinstance(found, Filler) else None
+
+
+def _unlike(one: Filler | None, other: Filler | None) -> list[tuple[str, Any, Any]]:
+    """Settings that two fillers of different kinds share by name, with different values; what every filler of the seam has
+    (a codec's stride) says which filler it is, and is no setting of its own."""
+    if one is None or other is None or one.kind == other.kind:
+        return []
+    base = next(cls for cls in type(one).__mro__ if cls.__module__ == seam.__name__)
+    own = set(getattr(base, "model_fields", ())) | {"name"}
+    shared = (type(one).model_fields.keys() & type(other).model_fields.keys()) - own
+    return [(name, getattr(one, name), getattr(other, name)) for name in sorted(shared)
+            if getattr(one, name) != getattr(other, name)]
 
 
 def _labels(base: RunSpec, run: RunSpec) -> list[str]:
@@ -104,14 +121,10 @@ def unequal(arms: Sequence[Arm]) -> list[str]:
         for other in arms[number + 1:]:
             if one.scale != other.scale or one.is_baseline or other.is_baseline:
                 continue
-            theirs = {change.path: change.after for change in other.changes}
-            for path, _, mine in one.changes:
-                yours = theirs.get(path)
-                if not (isinstance(mine, dict) and isinstance(yours, dict)) or mine.get("kind") == yours.get("kind"):
-                    continue
-                unlike = sorted(name for name in mine.keys() & yours.keys() - {"kind", "name"} if mine[name] != yours[name])
-                found += [f"{one.name} and {other.name} differ in {path} and in its '{name}' ({mine[name]} and "
-                          f"{yours[name]}): compare each with the baseline, not with the other." for name in unlike]
+            for path in {change.path for change in one.changes} & {change.path for change in other.changes}:
+                found += [f"{one.name} and {other.name} differ in {path} and in its '{name}' ({mine} and {yours}): compare "
+                          "each with the baseline, not with the other."
+                          for name, mine, yours in _unlike(_filler(one.run, path), _filler(other.run, path))]
     return found
 
 
