@@ -7,6 +7,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -126,5 +127,9 @@ def peak_memory() -> int:
     """Bytes at the peak so far: of the device where one is used, else of this process."""
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
         return int(torch.cuda.max_memory_allocated())
-    found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return found if sys.platform == "darwin" else found * 1024
+    try:
+        status = Path("/proc/self/status").read_text()
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+    except (OSError, StopIteration):  # no Linux; there, getrusage would count the process that started this one
+        found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return found if sys.platform == "darwin" else found * 1024
