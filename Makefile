@@ -26,7 +26,7 @@ study: $(BIN)/.ready  ## train, measure and compare: ends with the path of a rep
 	$(BIN)/fulcrum study run examples/quick.toml
 
 test: $(BIN)/.dev    ## the tests
-	$(THREADS) $(BIN)/python -m pytest
+	$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: $(BIN)/.dev  ## what takes minutes: real compiler, kill -9, whole trainings
 	$(BIN)/python -m pytest -m slow --timeout=3600

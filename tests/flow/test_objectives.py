@@ -136,8 +136,8 @@ def test_shifted_time_moves_the_sampler_too_and_keeps_the_uniform_share(tiny):
     ("pocket_pixels + pixels", "change nothing"),
     ("pocket + bottleneck", "squeezes nothing"), ("pocket + bottleneck(width=32)", "squeezes nothing"),
     ("pocket + x_prediction + edm_precondition", "both write"),
-    ("pocket_pixels + edm_precondition + x_prediction(floor=0.1)", "means something else|both write"),
-    ("pocket_pixels + x_prediction(floor=0.1) + edm_precondition", "means something else|both write"),
+    ("pocket_pixels + edm_precondition + x_prediction(floor=0.1)", "means something else|both write|leave one of them out"),
+    ("pocket_pixels + x_prediction(floor=0.1) + edm_precondition", "means something else|both write|leave one of them out"),
     ("pocket + contrastive_flow(chunk=1)", "no other sample"), ("pocket + contrastive_flow(chunk=7)", "no multiple"),
     ("pocket + contrastive_flow(weight=1.0)", "less than 1"),
 ])
