@@ -16,7 +16,7 @@
   };
   const swap = text => {                         // a served page is exchanged in place
     const fresh = new DOMParser().parseFromString(text, "text/html");
-    const opened = open(), y = scrollY;
+    const opened = open(), y = scrollY, running = fresh.querySelector("[data-state=running]") !== null;
     const at = document.activeElement, focused = at && (at.id || (at.closest("[id]") || {}).id);
     for (const tag of ["header", "main"]) document.querySelector(tag).replaceWith(fresh.querySelector(tag));
     document.title = fresh.title;
@@ -24,7 +24,7 @@
     const again = focused && document.getElementById(focused);
     if (again) (again.matches("details") ? again.querySelector("summary") : again).focus({ preventScroll: true });
     scrollTo({ top: y, behavior: "instant" });
-    return fresh.querySelector("[data-state=running]") !== null;
+    return running;
   };
   const renew = async () => {
     if (String(getSelection())) return setTimeout(renew, 1000 * SECONDS);      // somebody is copying text

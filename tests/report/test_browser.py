@@ -1,125 +1,47 @@
-"""The page in a real browser: drawn, quiet, offline, usable by keyboard and on a phone, light and dark."""
+"""The page in a real browser: drawn, quiet, offline, usable by keyboard and on a phone, light and dark, live."""
 from __future__ import annotations
 
-import base64
-import json
 import os
 import runpy
-import shutil
-import subprocess
-import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fulcrum.report import page
+from fulcrum.report import page, serve
 from fulcrum.report.schema import StudyResult
 
-FAKE = runpy.run_path(str(Path(__file__).with_name("fake_study.py")))
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe"]
-# Chromium speaks on file descriptors 3 and 4; a little Python puts our pipe there and becomes the browser.
-LAUNCH = "import fcntl, os, sys; a, b = (fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3]); " \
-         "os.dup2(a, 3); os.dup2(b, 4); os.execv(sys.argv[3], sys.argv[3:])"
-pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium to run this"),
+HERE = Path(__file__).parent
+FAKE, RICH = (runpy.run_path(str(HERE / name)) for name in ("fake_study.py", "fake_rich.py"))
+DRIVER = runpy.run_path(str(HERE / "browser.py"))
+SHOTS = HERE.parents[1] / "build" / "screenshots"            # git ignores it
+pytestmark = [pytest.mark.skipif(DRIVER["CHROMIUM"] is None, reason="no Chromium here: apt-get install chromium"),
               pytest.mark.timeout(120)]
-
-
-class Browser:
-    """One tab, driven by the DevTools protocol over a pipe; keeps what the page said and asked for."""
-
-    def __init__(self, profile: Path) -> None:
-        assert CHROMIUM is not None
-        theirs_in, ours_out = os.pipe()
-        ours_in, theirs_out = os.pipe()
-        launch = [sys.executable, "-c", LAUNCH, str(theirs_in), str(theirs_out)]
-        self.process = subprocess.Popen(
-            [*launch, CHROMIUM, *FLAGS, f"--user-data-dir={profile}"],
-            pass_fds=(theirs_in, theirs_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        os.close(theirs_in)
-        os.close(theirs_out)
-        self.out, self.into = os.fdopen(ours_out, "wb", buffering=0), os.fdopen(ours_in, "rb", buffering=0)
-        self.rest, self.count, self.session = b"", 0, None
-        self.said: list[str] = []
-        self.asked: list[str] = []
-        self.loaded = False
-
-    def start(self) -> None:
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
-
-    def read(self) -> dict[str, Any]:
-        while b"\0" not in self.rest:
-            chunk = self.into.read(1 << 16)
-            assert chunk, "the browser went away"
-            self.rest += chunk
-        message, _, self.rest = self.rest.partition(b"\0")
-        found: dict[str, Any] = json.loads(message)
-        method, about = found.get("method", ""), found.get("params", {})
-        if method in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
-            self.said.append(json.dumps(about))
-        elif method == "Network.requestWillBeSent":
-            self.asked.append(about["request"]["url"])
-        elif method == "Page.loadEventFired":
-            self.loaded = True
-        return found
-
-    def call(self, method: str, **params: Any) -> Any:
-        self.count += 1
-        message: dict[str, Any] = {"id": self.count, "method": method, "params": params}
-        if self.session:
-            message["sessionId"] = self.session
-        self.out.write(json.dumps(message).encode() + b"\0")
-        while (answer := self.read()).get("id") != message["id"]:
-            pass
-        assert "error" not in answer, answer
-        return answer["result"]
-
-    def open(self, path: Path, width: int = 1200, scheme: str = "light") -> None:
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1,
-                  mobile=width < 600)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self.loaded, self.said, self.asked = False, [], []
-        self.call("Page.navigate", url=path.as_uri())
-        while not self.loaded:
-            self.read()
-
-    def ask(self, script: str) -> Any:
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)
-        assert "exceptionDetails" not in answer, answer
-        return answer["result"].get("value")
-
-    def press(self, key: str, code: int, text: str = "") -> None:
-        for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code,
-                      **({"text": text} if text and kind == "keyDown" else {}))
-
-    def picture(self, path: Path) -> bytes:
-        size = self.ask("[innerWidth, document.documentElement.scrollHeight]")
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=True,
-                         clip={"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1})["data"]
-        path.write_bytes(base64.b64decode(data))
-        return path.read_bytes()
-
-    def close(self) -> None:
-        self.out.close()
-        self.into.close()
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+OPEN_ALL = "document.querySelectorAll('details').forEach(d => d.open = true)"
+# Every visible text with its contrast against what lies under it, as WCAG counts it.
+CONTRASTS = """(() => {
+  const parse = c => { const m = c.match(/[\\d.]+/g).map(Number); return m.length > 3 ? m : [...m, 1]; };
+  const linear = v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+  const lum = c => { const [r, g, b] = c.map(v => linear(v / 255)); return .2126 * r + .7152 * g + .0722 * b; };
+  const under = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor);
+                       if (c[3] > .99) return c; } return [255, 255, 255, 1]; };
+  const out = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let n; n = walk.nextNode();) {
+    const e = n.parentElement, box = e.getBoundingClientRect();
+    if (!n.data.trim() || !box.width || ["SCRIPT", "STYLE", "TITLE", "title", "desc"].includes(e.tagName)) continue;
+    const s = getComputedStyle(e), ink = parse(e.closest("svg") ? s.fill : s.color), [a, b] = [lum(ink), lum(under(e))];
+    out.push([(Math.max(a, b) + .05) / (Math.min(a, b) + .05), n.data.trim().slice(0, 40)]);
+  }
+  return out; })()"""
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    browser = Browser(tmp_path_factory.mktemp("profile"))
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    browser = DRIVER["Browser"](tmp_path_factory.mktemp("profile"))
     try:
         browser.start()
         yield browser
@@ -127,44 +49,64 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         browser.close()
 
 
+def written(study: dict[str, Any], folder: Path) -> Path:
+    return page.write(StudyResult.model_validate(study), folder)
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return page.write(StudyResult.model_validate(FAKE["fake_study"]()), tmp_path_factory.mktemp("report"))
+    return written(FAKE["fake_study"](), tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture(scope="module")
-def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Screenshots are kept where FULCRUM_SCREENSHOTS says, else in pytest's own folder."""
-    folder = Path(os.environ.get("FULCRUM_SCREENSHOTS") or tmp_path_factory.mktemp("shots"))
+def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(RICH["rich_study"](), tmp_path_factory.mktemp("rich"))
+
+
+@pytest.fixture(scope="module")
+def scaled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(RICH["scaled_study"](), tmp_path_factory.mktemp("scaled"))
+
+
+@pytest.fixture(scope="module")
+def shots() -> Path:
+    """Screenshots are kept where FULCRUM_SCREENSHOTS says, else under build/, which git ignores."""
+    folder = Path(os.environ.get("FULCRUM_SCREENSHOTS") or SHOTS)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def test_it_opens_quietly_draws_everything_and_asks_for_nothing(browser: Browser, report: Path) -> None:
-    browser.open(report)
-    assert browser.ask("[...document.images].length") == 60
-    assert browser.ask("[...document.images].every(i => i.complete && i.naturalWidth === 32)")
-    assert browser.ask("getComputedStyle(document.images[0]).imageRendering") == "pixelated"
-    figures = browser.ask("[...document.querySelectorAll('svg')].map(s => [s.getBoundingClientRect().width,"
-                          " s.querySelectorAll('path,rect,circle').length])")
-    assert len(figures) == 12 and all(width > 200 and shapes > 2 for width, shapes in figures)
+@pytest.mark.parametrize("name, pictures, figures", [("report", 60, 18), ("rich", 132, 39), ("scaled", 0, 44)])
+def test_it_opens_quietly_draws_everything_and_asks_for_nothing(
+        browser: Any, name: str, pictures: int, figures: int, request: pytest.FixtureRequest) -> None:
+    path = request.getfixturevalue(name)
+    browser.open(path)
+    browser.ask(OPEN_ALL)
+    assert browser.ask("[...document.images].length") == pictures
+    assert browser.ask("[...document.images].every(i => i.complete && i.naturalWidth === 32 && i.alt && "
+                       "i.getBoundingClientRect().width > 60 && getComputedStyle(i).imageRendering === 'pixelated')")
+    drawn = browser.ask("[...document.querySelectorAll('svg')].map(s => [s.getBoundingClientRect().width,"
+                        " s.querySelectorAll('path,rect,circle,line').length, s.querySelector('title').textContent])")
+    assert len(drawn) == figures and all(width > 200 and shapes > 1 and title for width, shapes, title in drawn)
     assert browser.said == []
-    assert [url for url in browser.asked if not url.startswith("data:")] == [report.as_uri()]
+    assert [url for url in browser.asked if not url.startswith("data:")] == [path.as_uri()]
 
 
-@pytest.mark.parametrize("width", [320, 390, 768, 1200])
-def test_the_page_never_scrolls_sideways(browser: Browser, report: Path, shots: Path, width: int) -> None:
-    browser.open(report, width)
-    browser.ask("document.querySelectorAll('details').forEach(d => d.open = true)")
+@pytest.mark.parametrize("width, name", [(320, "rich"), (320, "scaled"), (390, "report"), (768, "rich"), (1200, "rich"),
+                                         (1000, "scaled")])
+def test_the_page_never_scrolls_sideways(browser: Any, shots: Path, width: int, name: str,
+                                         request: pytest.FixtureRequest) -> None:
+    browser.open(request.getfixturevalue(name), width)
+    if width in (320, 1200):
+        browser.picture(shots / f"{name}-{width}.png")
+    browser.ask(OPEN_ALL)
     assert browser.ask("document.documentElement.scrollWidth") <= width
     smallest = browser.ask("Math.min(...[...document.querySelectorAll('svg text')].map("
                            "t => parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().a))")
     assert smallest >= 8.5, f"words of {smallest:.1f} px in a figure"
-    browser.ask("document.querySelectorAll('details').forEach(d => d.open = false)")
-    browser.picture(shots / f"report-{width}.png")
 
 
-def test_many_arms_with_long_names_fit_a_phone(browser: Browser, tmp_path: Path) -> None:
+def test_many_arms_with_long_names_fit_a_phone(browser: Any, tmp_path: Path) -> None:
     study = FAKE["fake_study"]()
     for k in range(8):
         arm = {**study["arms"][2], "name": f"muon{k}", "label": f"Muon {k} " + "very_long_name_without_a_space" * 3,
@@ -173,48 +115,120 @@ def test_many_arms_with_long_names_fit_a_phone(browser: Browser, tmp_path: Path)
         study["effects"] += [{**row, "arm": arm["name"]} for row in study["effects"] if row["arm"] == "muon"]
     study["title"] = "w" * 120
     study["made"]["command"] = "fulcrum study run " + "y" * 200
-    browser.open(page.write(StudyResult.model_validate(study), tmp_path), 320)
-    browser.ask("document.querySelectorAll('details').forEach(d => d.open = true)")
-    assert browser.ask("document.documentElement.scrollWidth") <= 320
+    path = written(study, tmp_path)
+    for width in (320, 1200):
+        browser.open(path, width)
+        browser.ask(OPEN_ALL)
+        assert browser.ask("document.documentElement.scrollWidth") <= width
 
 
-def test_dark_differs_from_light(browser: Browser, report: Path, shots: Path) -> None:
-    back = "getComputedStyle(document.body).backgroundColor"
-    browser.open(report, scheme="dark")
-    dark = browser.ask(back)
-    browser.picture(shots / "report-dark.png")
-    browser.open(report, scheme="light")
-    assert dark == "rgb(22, 22, 20)" and browser.ask(back) == "rgb(251, 250, 247)"
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_can_be_read(browser: Any, rich: Path, shots: Path, scheme: str) -> None:
+    browser.open(rich, scheme=scheme)
+    browser.ask(OPEN_ALL)
+    found = browser.ask(CONTRASTS)
+    assert len(found) > 500
+    assert [one for one in found if one[0] < 4.5] == []
+    back = browser.ask("getComputedStyle(document.body).backgroundColor")
+    assert back == {"dark": "rgb(22, 22, 20)", "light": "rgb(251, 250, 247)"}[scheme]
+    browser.picture(shots / f"rich-{scheme}.png")
 
 
-def test_the_keyboard_reaches_and_opens_everything(browser: Browser, report: Path) -> None:
-    browser.open(report)
+def test_the_keyboard_reaches_and_opens_everything(browser: Any, rich: Path) -> None:
+    browser.open(rich)
     browser.press("Tab", 9)
     assert browser.ask("document.activeElement.className") == "skip"
-    seen = set()
-    for _ in range(60):
-        if browser.ask("document.activeElement.tagName") == "SUMMARY":
-            break
-        seen.add(browser.ask("document.activeElement.tagName + '.' + document.activeElement.className"))
-        browser.press("Tab", 9)
-    assert {"A.", "DIV.scroll"} <= seen                     # the links, and tables that scroll inside
-    assert browser.ask("document.activeElement.parentElement.open") is False
-    assert browser.ask("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     browser.press("Enter", 13, "\r")
-    assert browser.ask("document.activeElement.parentElement.open") is True
+    assert browser.ask("location.hash") == "#answer"
+    sections, summaries, outlined = set(), set(), True
+    for _ in range(200):
+        browser.press("Tab", 9)
+        at = browser.ask("(() => { const e = document.activeElement; return [e.tagName, (e.closest('section') || {}).id,"
+                         " e.parentElement.id, getComputedStyle(e).outlineStyle]; })()")
+        if at[0] == "BODY":
+            break
+        sections.add(at[1])
+        outlined = outlined and at[3] == "solid"
+        if at[0] == "SUMMARY":
+            summaries.add(at[2])
+            if browser.ask("!document.activeElement.parentElement.open"):
+                browser.press("Enter", 13, "\r")
+                assert browser.ask("document.activeElement.parentElement.open"), at
+    assert outlined, "focus without an outline"
+    # Remarks hold nothing to operate; every other section is reached.
+    assert set(browser.ask("[...document.querySelectorAll('section')].map(s => s.id)")) - {"remarks"} <= sections
+    assert summaries == set(browser.ask("[...document.querySelectorAll('details')].map(d => d.id)"))
 
 
-def test_a_hostile_study_runs_no_script(browser: Browser, tmp_path: Path) -> None:
-    study = FAKE["fake_study"]()
+def test_a_row_of_the_ranking_leads_to_its_lever_and_opens_it(browser: Any, rich: Path) -> None:
+    browser.open(rich)
+    last = "[...document.querySelectorAll('.board a')].at(-1)"
+    target = browser.ask(f"{last}.hash.slice(1)")
+    closed = f"document.getElementById('{target}').closest('details').open"
+    assert browser.ask(closed) is False
+    browser.ask(f"{last}.focus()")
+    browser.press("Enter", 13, "\r")
+    browser.wait(closed)
+
+
+def test_a_hostile_study_runs_no_script(browser: Any, tmp_path: Path) -> None:
     attack = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
-    study["title"] = study["arms"][1]["label"] = study["grids"]["prompts"][0] = study["remarks"][0] = attack
-    browser.open(page.write(StudyResult.model_validate(study), tmp_path))
-    assert browser.ask("document.title") == attack and browser.ask("document.images.length") == 60
-    assert browser.said == []
+    for name in ("fake_study", "running_study"):
+        study = FAKE[name]()
+        study["title"] = study["arms"][1]["label"] = study["grids"]["prompts"][0] = study["remarks"][0] = attack
+        browser.open(written(study, tmp_path))
+        assert browser.ask("document.title") == attack and browser.said == []
 
 
-def test_a_running_study_shows_its_progress(browser: Browser, tmp_path: Path, shots: Path) -> None:
-    browser.open(page.write(StudyResult.model_validate(FAKE["running_study"]()), tmp_path))
+def test_a_running_study_shows_its_progress(browser: Any, tmp_path: Path, shots: Path) -> None:
+    browser.open(written(FAKE["running_study"](), tmp_path))
     assert browser.ask("document.querySelector('progress').position").__round__(3) == 0.333
     assert browser.ask("[...document.images].every(i => i.naturalWidth === 32)") and browser.said == []
-    browser.picture(shots / "report-running.png")
+    browser.picture(shots / "running.png")
+
+
+def test_a_served_page_renews_itself_and_keeps_the_readers_place(browser: Any, tmp_path: Path) -> None:
+    study = FAKE["running_study"]()
+    written(study, tmp_path)
+    with serve.open_server(tmp_path) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        hurry = browser.hurry(25)
+        try:
+            browser.open(serve.address(server))
+            browser.ask("document.getElementById('d-keys').open = true; window.same = true;"
+                        "document.querySelector('#d-keys summary').focus(); scrollTo({top: 1500, behavior: 'instant'})")
+            study["progress"]["done"] = 9
+            written(study, tmp_path)
+            browser.wait("document.querySelector('progress').value === 9")
+            assert browser.ask("window.same && document.getElementById('d-keys').open") is True
+            assert abs(browser.ask("scrollY") - 1500) < 2
+            assert browser.ask("document.activeElement.parentElement.id") == "d-keys"
+            study.update(state="finished")
+            written(study, tmp_path)
+            browser.wait("document.querySelector('header').dataset.state === 'finished'")
+            asked = len(browser.asked)
+            time.sleep(0.5)
+            assert browser.ask("1") == 1 and len(browser.asked) == asked, "a finished page still asks"
+            assert all(url.startswith((serve.address(server), "data:")) for url in browser.asked) and browser.said == []
+        finally:
+            browser.unhurry(hurry)
+            server.shutdown()
+            thread.join()
+
+
+def test_a_page_on_disk_renews_itself_and_keeps_the_readers_place(browser: Any, tmp_path: Path) -> None:
+    study = FAKE["running_study"]()
+    path = written(study, tmp_path)
+    hurry = browser.hurry(10)
+    try:
+        browser.open(path)
+        browser.ask("document.getElementById('d-keys').open = true; scrollTo({top: 1200, behavior: 'instant'})")
+        study["progress"]["done"] = 10
+        written(study, tmp_path)
+        browser.wait("document.querySelector('progress') && document.querySelector('progress').value === 10")
+        browser.wait("document.readyState === 'complete' && document.getElementById('d-keys').open"
+                     " && Math.abs(scrollY - 1200) < 2")
+    finally:
+        browser.unhurry(hurry)
+        browser.open("about:blank")
