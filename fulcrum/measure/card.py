@@ -65,7 +65,7 @@ class Sampling(Frozen):
 
     sampler: str | None = None
     steps: int | None = None
-    guidance: float | None = None
+    guidance: float | str | None = None  # the scale of classifier-free guidance, or another guide in words
     prompts: str | None = None  # hash of the prompts, in order
     noise: str | None = None  # the policy in words, e.g. "keyed by image index"
 
@@ -84,7 +84,7 @@ class MetricCard(Frozen):
     reference: str | None = None  # key of the reference set
     sampler: str | None = None
     steps: int | None = None
-    guidance: float | None = None
+    guidance: float | str | None = None
     prompts: str | None = None
     noise: str | None = None
     code: str = MEASURE_VERSION

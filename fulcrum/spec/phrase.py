@@ -46,6 +46,9 @@ class Staged:
 
     def edit(self, run: RunSpec) -> RunSpec:
         edited = self.lever.edit(run)
+        if edited.data.stages != run.data.stages:
+            raise BadInput(f"'{self.name}' has stages of its own and cannot be limited to one more",
+                           f"see its settings: fulcrum levers show {self.name}")
         for path in _seams(diff(run, edited), edited):
             run = during(run, self.start, self.end, path, get(edited, path))
         return run
