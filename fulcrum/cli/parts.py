@@ -6,17 +6,19 @@ from typing import Annotated
 
 import typer
 
+from fulcrum.cli import datasets
 from fulcrum.cli.options import Json, can_compile, emit, say
 from fulcrum.encode.shipped import NAMES
 from fulcrum.spec.errors import BadInput
 
 assets = typer.Typer(no_args_is_help=True, help="The frozen networks that travel with the package.")
-data = typer.Typer(no_args_is_help=True, help="The embedded world: its card and a sheet of captioned pictures.")
+data = typer.Typer(no_args_is_help=True, help="Your own pictures made ready to train on; the embedded world.")
 
 
 def register(parent: typer.Typer) -> None:
     parent.add_typer(assets, name="assets")
     parent.add_typer(data, name="data")
+    datasets.register(data)
     parent.command()(doctor)
 
 
@@ -44,12 +46,13 @@ def build_assets(to: Annotated[Path, typer.Option(help="Folder to write to.")] =
 
 
 @data.command("card")
-def data_card(as_json: Json = False) -> None:
-    """Counts, hashes and proportions of every split."""
+def data_card(path: Annotated[Path | None, typer.Argument(help="An imported data set; none: the embedded world.")] = None,
+              as_json: Json = False) -> None:
+    """Counts, hashes and proportions: of an imported data set, or of every split of the embedded world."""
     import json
 
     from fulcrum.data.card import data_card as card
-    facts = card(_sources(32))
+    facts = card(_sources(32)) if path is None else datasets.card_of(path)
     emit(facts, as_json, json.dumps(facts, indent=1))
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fulcrum.data.keyed import key, uniform
 from fulcrum.data.world.scene import Scenes
 from fulcrum.data.world.words import STYLES, captions
+from fulcrum.spec.errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,16 @@ class Chooser:
     weights: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
-        unknown = [style for style in self.styles if style not in STYLES]
-        if unknown or not self.styles:
-            raise ValueError(f"caption styles are {', '.join(STYLES)}; found {', '.join(unknown) or 'none'}")
+        self._known()
         if len(self.weights) != len(self.styles):
             raise ValueError(f"one weight per style: expected {len(self.styles)}, found {len(self.weights)}")
         if not all(np.isfinite(w) and w >= 0 for w in self.weights) or sum(self.weights) <= 0:
             raise ValueError(f"caption weights must be finite, >= 0 and not all zero; found {self.weights}")
+
+    def _known(self) -> None:
+        unknown = [style for style in self.styles if style not in STYLES]
+        if unknown or not self.styles:
+            raise ValueError(f"caption styles are {', '.join(STYLES)}; found {', '.join(unknown) or 'none'}")
 
     def pick(self, ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """(B,) ids -> (B,) position of each one's style in `styles`."""
@@ -38,6 +42,9 @@ class Chooser:
 
     def prompts(self, scenes: Scenes, ids: NDArray[np.integer[Any]]) -> list[str]:
         """The text of each sample."""
+        strange = [style for style in self.styles if style not in STYLES]
+        if strange:
+            raise BadInput(f"the embedded world has no caption '{strange[0]}'", f"it has {', '.join(STYLES)}")
         picked = self.pick(ids)
         texts = [""] * len(scenes)
         for n, style in enumerate(self.styles):
@@ -47,7 +54,19 @@ class Chooser:
         return texts
 
 
+class NamedChooser(Chooser):
+    """Captions of a user's own pictures, by the names they were imported with."""
+
+    def _known(self) -> None:
+        if not self.styles or len(set(self.styles)) < len(self.styles):
+            raise ValueError(f"name one or more captions, each once; found {self.styles}")
+
+
 def styles_told(source: Any, ids: NDArray[np.integer[Any]], told: list[str]) -> dict[str, float]:
     """Share of these samples' prompts that are worded in each style: what a caption lever must have changed."""
-    return {style: float(np.mean([one == other for one, other in
-                                  zip(told, source.prompts(Chooser((style,)), ids), strict=True)])) for style in STYLES}
+    known = source.styles() if hasattr(source, "styles") else STYLES
+    found = dict.fromkeys(STYLES, 0.0)
+    for style in (style for style in STYLES if style in known):
+        worded = source.prompts(Chooser((style,)), ids)
+        found[style] = float(np.mean([one == other for one, other in zip(told, worded, strict=True)]))
+    return found

@@ -64,6 +64,85 @@ class Filtered(World):
         return {**super().hashes(), f"asset:{self.asset}": asset_hash(self.asset)}
 
 
+class Folder(seam.Source):
+    """The user's pictures: a folder that `fulcrum data import` wrote. The key holds what is in it, not where it lies."""
+
+    kind: ClassVar[str] = "folder"
+    has_scenes: ClassVar[bool] = False                       # nobody knows what is to be seen where
+    path: str
+    split: Literal["train", "validation", "reference"] = "train"
+    count: Annotated[int, Field(ge=1)] | None = None         # the first so many; none = all
+
+    @field_validator("path")
+    @classmethod
+    def _there(cls, path: str) -> str:
+        return _absolute(path)
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.data.folder import FolderSource
+        return FolderSource(self.path, self.split, ctx.run.data.size, self.count)
+
+    def held_out(self, split: str, count: int) -> "Folder":
+        """Pictures that the import held out; fewer than asked where there are fewer."""
+        return Folder(path=self.path, split=split, count=count)          # type: ignore[arg-type]
+
+    def hashes(self) -> dict[str, str]:
+        return _content(self.path)
+
+    def identity(self) -> dict[str, Any]:
+        return {"split": self.split, "count": self.count}
+
+
+class Mix(seam.Source):
+    """Several imported folders, mixed by weight: a source of weight 2 is seen twice as often as one of weight 1, whatever
+    their sizes. Judged by the held-out pictures of the first."""
+
+    kind: ClassVar[str] = "mix"
+    has_scenes: ClassVar[bool] = False
+    paths: Annotated[tuple[str, ...], Field(min_length=1)]
+    weights: tuple[Annotated[float, Field(gt=0.0)], ...]
+
+    @field_validator("paths")
+    @classmethod
+    def _there(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_absolute(path) for path in paths)
+
+    @model_validator(mode="after")
+    def _paired(self) -> "Mix":
+        if len(self.paths) != len(self.weights):
+            raise ValueError(f"one weight per path: found {len(self.paths)} paths and {len(self.weights)} weights")
+        return self
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.data.mix import MixSource
+        return MixSource([Folder(path=path).build(ctx) for path in self.paths], self.weights)
+
+    def held_out(self, split: str, count: int) -> Folder:
+        return Folder(path=self.paths[0]).held_out(split, count)
+
+    def hashes(self) -> dict[str, str]:
+        return {name: value for path in self.paths for name, value in _content(path).items()}
+
+    def identity(self) -> dict[str, Any]:
+        return {"contents": [next(iter(_content(path).values())) for path in self.paths], "weights": self.weights}
+
+
+def _absolute(path: str) -> str:
+    """So that another working directory finds it too."""
+    from pathlib import Path
+    whole = Path(path).expanduser()
+    return str(whole.resolve()) if whole.exists() else path
+
+
+def _content(path: str) -> dict[str, str]:
+    """The content hash of an imported folder, under a name that two folders do not share."""
+    from pathlib import Path
+
+    from fulcrum.data.store import read_about
+    content = str(read_about(Path(path).expanduser())["content"])
+    return {f"data:{content[:16]}": content}
+
+
 class OneStyle(seam.Caption):
     """Every sample gets the caption of one length."""
 
@@ -109,6 +188,26 @@ class MixedStyles(seam.Caption):
         return Chooser(("long", "medium", "short"), (self.long, self.medium, self.short))
 
 
+class NamedCaptions(seam.Caption):
+    """Captions of the user's own pictures by name, each sample one, chosen by weight."""
+
+    kind: ClassVar[str] = "named_captions"
+    names: Annotated[tuple[str, ...], Field(min_length=1)]
+    weights: tuple[Annotated[float, Field(ge=0.0)], ...] = ()    # none: all alike
+
+    @model_validator(mode="after")
+    def _paired(self) -> "NamedCaptions":
+        if self.weights and (len(self.names) != len(self.weights) or sum(self.weights) <= 0):
+            raise ValueError(f"one weight per name, not all zero: found {len(self.names)} names and {self.weights}")
+        if len(set(self.names)) < len(self.names):
+            raise ValueError(f"a caption is named twice in {self.names}")
+        return self
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.data.caption import NamedChooser
+        return NamedChooser(self.names, self.weights or (1.0,) * len(self.names))
+
+
 def told_tokens(source: seam.Source, caption: seam.Caption) -> float | None:
     """How many tokens these captions have on average; None where nobody has counted."""
     if isinstance(source, World) and isinstance(caption, OneStyle | MixedStyles):
@@ -116,4 +215,4 @@ def told_tokens(source: seam.Source, caption: seam.Caption) -> float | None:
     return None
 
 
-FILLERS = (World, Filtered, OneStyle, MixedStyles)
+FILLERS = (World, Filtered, Folder, Mix, OneStyle, MixedStyles, NamedCaptions)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from fulcrum.data.keyed import key
 
 
-@lru_cache(maxsize=4)                   # the current epoch and the next, of a training and a validation loader
+@lru_cache(maxsize=16)                  # the current epoch and the next, of validation and of every source of a mix
 def _permutation(count: int, seed: int, epoch: int) -> NDArray[np.int64]:
     shuffled = np.argsort(key("order", seed, epoch, np.arange(count, dtype=np.int64)), kind="stable").astype(np.int64)
     shuffled.flags.writeable = False    # shared by all callers
@@ -30,3 +31,9 @@ def order(count: int, seed: int, position: int, rows: int) -> NDArray[np.int64]:
         parts.append(_permutation(count, seed, epoch)[start:stop])
         position += stop - start
     return np.concatenate(parts)
+
+
+def order_of(source: Any, seed: int, position: int, rows: int) -> NDArray[np.int64]:
+    """The global order of a source: its own, where it deals positions itself as a mix does, else all samples in turn."""
+    own = getattr(source, "order", None)
+    return own(seed, position, rows) if own is not None else order(len(source), seed, position, rows)

@@ -25,7 +25,7 @@ _ELSEWHERE = 2**40                      # scene numbers beyond any source: what 
 
 class Samples(NamedTuple):
     images: NDArray[np.uint8]           # (B, 3, S, S)
-    scenes: Scenes                      # what is drawn
+    scenes: Scenes | None               # what is drawn, where somebody knows
     ids: NDArray[np.int64]              # (B,) number of each sample within its source
 
 

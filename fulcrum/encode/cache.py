@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import asdict, is_dataclass
@@ -24,9 +25,10 @@ from fulcrum.data.source import Source
 from fulcrum.encode.codec import Codec, IdentityCodec
 from fulcrum.encode.parts import Arrays
 from fulcrum.encode.pixels import to_unit
+from fulcrum.encode.readable import unread
 from fulcrum.encode.score import load_scorer
 from fulcrum.encode.store import Store, Writer
-from fulcrum.spec.errors import RunFailed
+from fulcrum.spec.errors import BadInput, RunFailed
 
 Say = Callable[[str], None]
 Ids = NDArray[np.integer[Any]]
@@ -211,6 +213,9 @@ class Cache:
 
     def texts(self, source: Source, chooser: Chooser, text: Any, say: Say | None = None) -> TextCache:
         """Embeddings of the prompt that the chooser gives each sample (float16), and of the empty prompt."""
+        unknown = unread(_whole(source), chooser, text) if say else None
+        if unknown and say:
+            say(unknown)
         arrays = self.finished(self.texts_job(source, chooser, text), say)
         cut = int(arrays["cut"].sum()) if "cut" in arrays else 0
         if cut and say:
@@ -220,6 +225,7 @@ class Cache:
 
     def texts_job(self, source: Source, chooser: Chooser, text: Any) -> Job:
         source = _whole(source)
+        unread(source, chooser, text)                        # refused before anything is encoded
         facts = {"source": source.fingerprint(), "network": network_hash(text), "chooser": _chooser_facts(chooser),
                  "transform": "packed, with lengths", "dtype": "float16"}
 
@@ -229,7 +235,13 @@ class Cache:
 
         def chunk(ids: Ids) -> Arrays:
             before = getattr(text, "cut", 0)
-            tokens, mask = packed(source.prompts(chooser, ids))
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")          # unknown words were told all together
+                    tokens, mask = packed(source.prompts(chooser, ids))
+            except ValueError as error:                      # a caption that the encoder cannot read
+                raise BadInput(f"among samples {ids[0]} to {ids[-1]}: {error}", "change the caption, or the text encoder"
+                               ) from None
             return {"tokens": tokens, "lengths": mask.sum(1).numpy().astype(np.int32),
                     "cut": np.array([getattr(text, "cut", 0) - before], np.int32)}
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fulcrum.data.caption import Chooser
-from fulcrum.data.order import order
+from fulcrum.data.order import order_of
 from fulcrum.data.source import Source
 from fulcrum.encode.cache import Cache
 from fulcrum.encode.codec import Codec
@@ -54,13 +54,13 @@ class Encoder:
     def __init__(self, source: Source, chooser: Chooser, seed: int, codec: Codec, text: Any, cache: Cache,
                  say: Callable[[str], None] | None = None, teachers: Mapping[str, Any] | None = None) -> None:
         self.source, self.chooser, self.seed = source, chooser, seed
+        self.texts = cache.texts(source, chooser, text, say)     # first: captions may be refused, and pictures take longer
         self.latents = cache.latents(source, codec, say)
-        self.texts = cache.texts(source, chooser, text, say)
         self.teachers = {name: cache.tokens(source, teacher, say) for name, teacher in (teachers or {}).items()}
 
     def ids(self, position: int, rows: int) -> NDArray[np.int64]:
         """Which samples stand at positions position ... position + rows - 1 of the global order."""
-        return order(len(self.source), self.seed, position, rows)
+        return order_of(self.source, self.seed, position, rows)
 
     def at(self, position: int, rows: int) -> Batch:
         """The batch at a position."""

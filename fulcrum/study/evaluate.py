@@ -17,11 +17,13 @@ from fulcrum.encode.judge import load_features, load_judge
 from fulcrum.encode.shipped import asset_hash
 from fulcrum.flow.draw import Draws
 from fulcrum.flow.fillers import CFG, UniformTime
+from fulcrum.measure.alignment import SHARES
 from fulcrum.measure.card import Measured, Sampling
 from fulcrum.measure.reference import load_or_build
 from fulcrum.measure.suite import Pictures, Suite
 from fulcrum.measure.validation import TimeBin, ValidationLoss
 from fulcrum.spec.edit import canonical, digest, put
+from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import tree
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
@@ -34,15 +36,16 @@ from fulcrum.train.paint import BATCH, Painter
 
 REFERENCE = 4096                                             # real pictures that generated ones are held against
 VALIDATION = 512                                             # held-out pictures of the validation loss
+FEWEST = 64                                                  # reference pictures that a distance needs
 BINS = 4                                                     # of time
 SEED = 20_260                                                # of all evaluation draws: the same for every run
 
 
 class Prompts(NamedTuple):
-    """Held-out scenes: what to draw, and what must then be seen."""
+    """Held-out captions: what to draw, and what must then be seen, where the source knows it."""
 
     texts: list[str]
-    scenes: Any
+    scenes: Any                                              # None: the user's own pictures
 
     @property
     def hash(self) -> str:
@@ -55,24 +58,49 @@ def _source(run: RunSpec, split: str, count: int) -> Any:
 
 
 def prompts(run: RunSpec, count: int) -> Prompts:
-    """Captions of the reference scenes, in the style that the run is evaluated with."""
+    """Captions of the reference pictures, in the style that the run is evaluated with; where there are fewer, they come
+    again, each time with another noise."""
     source = _source(run, "reference", max(count, REFERENCE))
-    index = np.arange(count)
-    scenes = source.scenes(index)
-    return Prompts(run.sample.prompts.build(None).prompts(scenes, index), scenes)
+    index = np.arange(count) % len(source)
+    scenes = source.scenes(index) if _knows_scenes(source) else None
+    return Prompts(source.prompts(run.sample.prompts.build(None), index), scenes)
+
+
+def _knows_scenes(source: Any) -> bool:
+    return bool(getattr(source, "has_scenes", True))
+
+
+def can_measure(run: RunSpec, metric: str) -> bool:
+    """Does this run's source tell what the metric asks?"""
+    return metric not in SHARES or _knows_scenes(run.data.source)
+
+
+def require_measurable(run: RunSpec, primary: str | None = None) -> None:
+    """Refuse before training what could not be judged afterwards: too few held-out pictures, a metric that needs scenes."""
+    source = _source(run, "reference", REFERENCE)
+    _ = _source(run, "validation", VALIDATION)
+    if len(source) < FEWEST:
+        raise BadInput(f"{len(source)} reference pictures are held out; distances need at least {FEWEST}",
+                       "import the pictures again with a larger --hold-out")
+    if primary is not None and not can_measure(run, primary):
+        raise BadInput(f"'{primary}' asks what is seen where, which only the embedded world knows",
+                       "choose another primary metric: mmd, frechet, validation_loss")
 
 
 def suite(run: RunSpec, cache: Path) -> Suite:
     """The metrics against the real reference pictures at the run's size; the reference is computed once and kept."""
     source, features, judge = _source(run, "reference", REFERENCE), load_features(), load_judge()
 
+    count = min(REFERENCE, len(source))
+    require_measurable(run)
+
     def batches() -> Iterator[Tensor]:
-        for first in range(0, REFERENCE, 512):
-            yield torch.from_numpy(source.read(np.arange(first, first + 512)).images)
+        for first in range(0, count, 512):
+            yield torch.from_numpy(source.read(np.arange(first, min(first + 512, count))).images)
 
     extractor = asset_hash("features")
     reference = load_or_build(cache / "reference", batches(), features.features, source=source.fingerprint(),
-                              extractor=extractor, count=REFERENCE)
+                              extractor=extractor, count=count)
     return Suite(features.features, judge.judge, reference, extractor=extractor, judged_by=asset_hash("judge"),
                  resize="antialiased to 32 px")
 
@@ -83,14 +111,14 @@ def measure(run: RunSpec, painter: Painter, cache: Path, count: int,
     wanted = prompts(run, count)
     guide = run.sample.guide
     sampling = Sampling(sampler=f"euler, shift {run.sample.shift:g}", steps=run.sample.steps,
-                        guidance=guide.scale if isinstance(guide, CFG) else None, prompts=wanted.hash,
+                        guidance=guide.scale if isinstance(guide, CFG) else str(guide), prompts=wanted.hash,
                         noise=f"keyed by (seed {SEED}, image index)")
 
     def batches() -> Iterator[Pictures]:
         first = 0
         for images in painter.pictures(wanted.texts, SEED):
             index = np.arange(first, first + len(images))
-            yield Pictures(images, index, wanted.scenes.take(index).grid())
+            yield Pictures(images, index, None if wanted.scenes is None else wanted.scenes.take(index).grid())
             first += len(images)
             if progress:
                 progress(first)

@@ -18,6 +18,7 @@ from fulcrum.spec.system import System
 from fulcrum.study.cell import Cell, finished
 from fulcrum.study.cost import Cost, costs
 from fulcrum.study.effect import paired_effect
+from fulcrum.study.evaluate import require_measurable
 from fulcrum.study.findings import EQUAL
 from fulcrum.study.fingerprint import fingerprints, fitting
 from fulcrum.study.lanes import Room, room
@@ -82,6 +83,8 @@ def run(plan: Plan, catalogue: Catalogue, out: Path, command: str, say: Say, *, 
     """Run a study to its end; started again, it goes on. Returns the result and the path of the page."""
     user_files = user_files or {}
     layout = lay_out(plan, catalogue, user_files, out)
+    for arm in layout.arms:
+        require_measurable(arm.run, plan.primary)
     folder = freeze(plan, out, user_files)
     work = Work(out, System(threads=plan.threads, compile=plan.compile and compile_blocks), measuring(plan), files)
     space = room([arm.run for arm in layout.arms], plan.threads)

@@ -1,0 +1,140 @@
+"""WebDataset tar shards, as img2dataset writes them: key.jpg, key.txt, key.json side by side; local or by fsspec."""
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from fulcrum.data.archive import TARS, Broken, Member, members
+from fulcrum.data.given import Fields, Given, described, sidecar
+from fulcrum.data.picture import SUFFIXES
+from fulcrum.spec.errors import BadInput
+
+_END = 512                              # a tar ends with blocks of zeros
+
+
+def shards_at(path: str) -> list[str] | None:
+    """The tar files that a path names, sorted: one file, a folder of them, a pattern, or a remote URL; None: no shards."""
+    if "://" in path:
+        return _remote(path)
+    here = Path(path).expanduser()
+    if here.is_dir():
+        found = sorted(str(one) for one in here.iterdir() if one.name.lower().endswith(TARS) and one.is_file())
+        return found or None
+    if any(mark in path for mark in "*?["):
+        found = sorted(one for one in glob.glob(str(here)) if one.lower().endswith(TARS))
+        if not found:
+            raise BadInput(f"no tar matches {path}", "give a folder of shards, or a pattern in quotes")
+        return found
+    return [str(here)] if here.is_file() and path.lower().endswith(TARS) else None
+
+
+def _remote(path: str) -> list[str]:
+    from fsspec.core import url_to_fs
+    try:
+        system, inner = url_to_fs(path)
+        whole = inner.lower().endswith(TARS) and "*" not in inner
+        listed = [inner] if whole else system.glob(inner if "*" in inner else inner.rstrip("/") + "/*")
+        found = sorted(one for one in listed if one.lower().endswith(TARS))
+        urls = [system.unstrip_protocol(one) for one in found]
+    except (ImportError, ValueError, OSError) as error:
+        raise BadInput(f"cannot look at {path}: {error}", "is this protocol's package installed (s3fs, gcsfs)?") from None
+    if not urls:
+        raise BadInput(f"no tar at {path}", "give the URL of a folder of shards, or of one shard")
+    return urls
+
+
+class ShardReader:
+    """Samples of successive shards. A shard that is damaged ends where the damage is; what came before counts."""
+
+    kind = "tar shards"
+
+    def __init__(self, shards: list[str], fields: Fields) -> None:
+        self.shards, self.fields = shards, fields
+        self.sizes = [os.path.getsize(shard) if "://" not in shard else 0 for shard in shards]
+        self.before = 0
+        self.stream: Any = None
+
+    def share(self) -> float:
+        """By bytes of local shards, else by shards."""
+        if not all(self.sizes):
+            return self.before / len(self.shards)
+        try:
+            inside = self.stream.tell() if self.stream else 0
+        except ValueError:
+            inside = 0
+        return (sum(self.sizes[:self.before]) + inside) / sum(self.sizes)
+
+    def __iter__(self) -> Iterator[Given]:
+        for number, shard in enumerate(self.shards):
+            self.before = number
+            name = shard.rsplit("/", 1)[-1]
+            try:
+                with _open(shard) as self.stream:
+                    yield from self._samples(name, self.stream, self.sizes[self.before] or None)
+            except (Broken, OSError) as error:
+                yield Given(name, b"", {}, fault=f"the shard is broken: {error}; what follows in it is lost")
+        self.before, self.stream = len(self.shards), None
+
+    def _samples(self, shard: str, stream: IO[bytes], packed: int | None) -> Iterator[Given]:
+        key, parts, seen = "", list[Member](), set[str]()
+        if shard.lower().endswith(".tar") and packed is not None:
+            _require_end(stream)
+        broken: Broken | None = None
+        try:
+            for member in members(stream, packed):
+                folder, _, file = member.name.rpartition("/")
+                mine = f"{folder}/{file.split('.', 1)[0]}" if folder else file.split(".", 1)[0]
+                if parts and mine != key:
+                    yield self._sample(shard, key, parts, seen)
+                    parts = []
+                key = mine
+                parts.append(member)
+        except Broken as error:
+            broken = error
+        if parts and broken is None:
+            yield self._sample(shard, key, parts, seen)
+        if broken is not None:                           # the sample at the break may lack a part
+            raise Broken(f"{broken}" + (f", after {key}" if key else ""))
+
+    def _sample(self, shard: str, key: str, parts: list[Member], seen: set[str]) -> Given:
+        name = f"{shard}:{key}"
+        bad = next((part for part in parts if part.fault), None)
+        if bad is not None:
+            return Given(name, b"", {}, fault=f"{bad.fault} ({bad.name})")
+        if key in seen:
+            return Given(name, b"", {}, fault="its key comes twice, apart from each other")
+        seen.add(key)
+        ends = {}
+        for part in parts:
+            end = os.path.splitext(part.name)[1].lower()
+            if end in ends:
+                return Given(name, b"", {}, fault=f"two files end in {end}")
+            ends[end] = part.data
+        pictures = [end for end in ends if end in SUFFIXES]
+        if len(pictures) != 1:
+            return Given(name, b"", {}, fault="no picture" if not pictures else f"two pictures: {', '.join(pictures)}")
+        try:
+            about: dict[str, Any] = sidecar(ends.get(".txt"), ends.get(".json"))
+        except ValueError as error:
+            return Given(name, b"", {}, fault=str(error))
+        return described(name, ends[pictures[0]], about, self.fields)
+
+
+def _open(shard: str) -> Any:
+    if "://" not in shard:
+        return open(shard, "rb")
+    import fsspec
+    return fsspec.open(shard, "rb").open()
+
+
+def _require_end(stream: IO[bytes]) -> None:
+    """A tar that was cut between two members looks whole but for its missing end."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, size - _END))
+    tail = stream.read(_END)
+    stream.seek(0)
+    if not tail or any(tail):
+        raise Broken("cut off: a tar ends with blocks of zeros, this one does not")

@@ -1,0 +1,316 @@
+"""An import: given samples are checked, decoded, fitted and written shard by shard; a killed one goes on where it stood.
+
+A finished shard is a part: its tar, and part-N.jsonl with what became of every sample that was read for it. What a resumed
+import skips it compares: a source that changed meanwhile is refused.
+"""
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import tarfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fulcrum.data.given import Given, Reader
+from fulcrum.data.picture import ENCODINGS, BadSample, Size, buckets, decode, encode, fit, nearest
+from fulcrum.data.store import FORMAT, SHARDS
+from fulcrum.spec.errors import BadInput, RunFailed
+
+Say = Callable[[str], None]
+AHEAD = 64                              # samples decoded ahead of the writer
+
+
+class Options(NamedTuple):
+    """What decides the store, besides the samples."""
+
+    size: int = 64
+    buckets: bool = False
+    encoding: str = "png"
+    quality: int = 95                   # of jpeg
+    bad: str = "stop"                   # or quarantine
+    enlarge: bool = False               # smaller pictures are enlarged, else dropped
+    once: bool = False                  # repeated pictures are dropped, else kept and counted
+    hold_out: float = 0.05              # share for each of validation and reference
+    shard: int = 4096                   # pictures of a shard
+
+    def shapes(self) -> tuple[Size, ...]:
+        return buckets(self.size) if self.buckets else ((self.size, self.size),)
+
+    def checked(self) -> Options:
+        if not 8 <= self.size <= 8192:
+            raise BadInput(f"--size {self.size} is not between 8 and 8192")
+        if self.encoding not in ENCODINGS:
+            raise BadInput(f"no encoding is called '{self.encoding}'", "known: " + ", ".join(ENCODINGS))
+        if self.bad not in ("stop", "quarantine"):
+            raise BadInput(f"--bad is stop or quarantine, found '{self.bad}'")
+        if not 0 <= self.hold_out < 0.5:
+            raise BadInput(f"--hold-out is a share for each of validation and reference, below 0.5; found {self.hold_out}")
+        return self
+
+
+class Made(NamedTuple):
+    """What became of one sample."""
+
+    given: Given
+    outcome: str                        # kept, dropped, quarantined
+    reason: str = ""
+    data: bytes = b""
+    size: Size = (0, 0)                 # as given
+    bucket: int = 0
+    changes: tuple[str, ...] = ()
+
+
+def make(given: Given, options: Options) -> Made:
+    """One sample through all checks; a pure function, run on many threads."""
+    if given.left:
+        return Made(given, "dropped", given.left)
+    if given.fault:
+        return Made(given, "quarantined", given.fault)
+    try:
+        opened = decode(given.data)
+    except BadSample as error:
+        return Made(given, "quarantined", str(error))
+    shapes, size = options.shapes(), opened.image.size
+    bucket = nearest(size, shapes)
+    fitted = fit(opened.image, shapes[bucket])
+    if "enlarged" in fitted.changes and not options.enlarge:
+        wanted = "{} x {}".format(*shapes[bucket])
+        return Made(given, "dropped", f"smaller than wanted: {size[0]} x {size[1]}, wanted {wanted}", size=size)
+    same = not fitted.changes and not opened.changes and _is_stored(given, opened.image, options)
+    data = given.data if same else encode(fitted.image, options.encoding, options.quality)
+    return Made(given, "kept", "", data, size, bucket, tuple(sorted(opened.changes | fitted.changes)))
+
+
+def _is_stored(given: Given, image: Any, options: Options) -> bool:
+    """Bytes that are what the store would hold are kept as they came: a JPEG is not compressed twice."""
+    head = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG"}.get(options.encoding)
+    return head is not None and given.data.startswith(head) and image.mode == "RGB"
+
+
+def category(reason: str) -> str:
+    """A reason without the particulars of its sample, to count by."""
+    return reason.split(":")[0].split(" (")[0].split(";")[0].split("'")[0].strip()
+
+
+class Part(NamedTuple):
+    """One finished shard and what was read for it."""
+
+    head: dict[str, Any]
+    lines: list[dict[str, Any]]
+
+
+class Import:
+    """One go at an import into DEST.partial."""
+
+    def __init__(self, reader: Reader, partial: Path, options: Options, about: dict[str, Any], say: Say) -> None:
+        self.reader, self.partial, self.options, self.say = reader, partial, options, say
+        decides = {name: value for name, value in options._asdict().items() if name != "bad"}
+        self.about = {"format": FORMAT, "options": decides, **about}
+        self.seen: set[bytes] = set()                   # of pictures kept, to find repeated ones
+        self.parts = 0
+        self.begun = self.told = time.monotonic()
+        self.skipped = 0.0                              # share of the source that an earlier go had done
+        self.counts = {"kept": 0, "dropped": 0, "quarantined": 0}
+
+    def run(self) -> int:
+        """Read to the end; returns the number of parts."""
+        (self.partial / SHARDS).mkdir(parents=True, exist_ok=True)
+        self._same_order()
+        stream = self._skip(iter(self.reader))
+        part = _Writing(self.partial, self.parts)
+        for made in self._made(stream):
+            made = self._once(made)
+            if made.outcome == "quarantined" and self.options.bad == "stop":
+                raise BadInput(f"{made.given.name}: {made.reason}", "mend it or take it out and start this command again, "
+                               "or go on without such samples, counted and named in the ledger: --bad quarantine")
+            self.counts[made.outcome] += 1
+            part.add(made)
+            if part.kept >= self.options.shard:
+                part = self._finish(part)
+            self._progress()
+        if part.lines:
+            self._finish(part)
+        return self.parts
+
+    def _same_order(self) -> None:
+        path = self.partial / "import.json"
+        if not path.exists():
+            _write(path, json.dumps(self.about, sort_keys=True).encode())
+        elif json.loads(path.read_text()) != json.loads(json.dumps(self.about)):
+            raise BadInput(f"{self.partial} holds an unfinished import with other settings",
+                           "start it with the same settings, or remove that folder")
+
+    def _skip(self, stream: Iterator[Given]) -> Iterator[Given]:
+        """Go past what an earlier go has finished, comparing it."""
+        for part in parts(self.partial):
+            found = hashlib.sha256()
+            for _ in part.lines:
+                given = next(stream, None)
+                if given is None:
+                    break
+                found.update(fact(given))
+            if found.hexdigest() != part.head["input"]:
+                raise BadInput(f"the source has changed since this import began (part {self.parts})",
+                               f"remove {self.partial} and import anew")
+            self.parts += 1
+            for line in part.lines:
+                self.counts[line["outcome"]] += 1
+                if line["outcome"] == "kept":
+                    self.seen.add(bytes.fromhex(line["sha"])[:12])
+        if self.parts:
+            self.skipped, self.begun = self.reader.share(), time.monotonic()
+            self.say(f"going on after {sum(self.counts.values()):,} samples")
+        return stream
+
+    def _made(self, stream: Iterator[Given]) -> Iterator[Made]:
+        """In the order of the source, decoded ahead on all cores."""
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            waiting: deque[Future[Made]] = deque()
+            try:
+                for given in stream:
+                    waiting.append(pool.submit(make, given, self.options))
+                    if len(waiting) >= AHEAD:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for one in waiting:
+                    one.cancel()
+
+    def _once(self, made: Made) -> Made:
+        if made.outcome != "kept":
+            return made
+        mark = hashlib.sha256(made.data).digest()[:12]
+        if mark not in self.seen:
+            self.seen.add(mark)
+            return made
+        if self.options.once:
+            return made._replace(outcome="dropped", reason="repeated: the same picture came before", data=b"")
+        return made._replace(changes=(*made.changes, "repeated"))
+
+    def _finish(self, part: _Writing) -> _Writing:
+        part.finish()
+        self.parts += 1
+        return _Writing(self.partial, self.parts)
+
+    def _progress(self) -> None:
+        now = time.monotonic()
+        if now - self.told < 2:
+            return
+        self.told = now
+        share, count = self.reader.share(), sum(self.counts.values())
+        done = share - self.skipped
+        left = f", about {(now - self.begun) * (1 - share) / done:.0f} s left" if done > 0 else ""
+        bad = f", {self.counts['quarantined']:,} quarantined" if self.counts["quarantined"] else ""
+        self.say(f"imported {count:,} samples ({share:.0%}){bad}{left}")
+
+
+class _Writing:
+    """A part in the making."""
+
+    def __init__(self, partial: Path, number: int) -> None:
+        self.partial, self.number, self.kept = partial, number, 0
+        self.lines: list[dict[str, Any]] = []
+        self.input, self.sha, self.place = hashlib.sha256(), hashlib.sha256(), 0
+        self.path = partial / SHARDS / f"{number:05d}.writing"
+        self.stream: Any = None
+
+    def add(self, made: Made) -> None:
+        given = made.given
+        self.input.update(fact(given))
+        line: dict[str, Any] = {"name": given.name, "outcome": made.outcome, "reason": made.reason, "size": made.size}
+        if made.outcome == "kept":
+            key, end = f"{self.number:05d}{self.kept:07d}", _end(made.data)
+            about = {"name": given.name, "captions": given.captions}
+            line |= {"offset": self._member(key + end, made.data), "length": len(made.data), "bucket": made.bucket,
+                     "sha": hashlib.sha256(made.data).hexdigest(), "changes": made.changes, "captions": given.captions,
+                     "group": given.group, "split": given.split}
+            self._member(f"{key}.json", json.dumps(about, ensure_ascii=False).encode())
+            self.kept += 1
+        self.lines.append(line)
+
+    def _member(self, name: str, data: bytes) -> int:
+        """A file appended to the tar; returns where its bytes begin."""
+        info = tarfile.TarInfo(name)
+        info.size = len(data)
+        self._put(info.tobuf(tarfile.USTAR_FORMAT))
+        place = self.place
+        self._put(data + b"\0" * (-len(data) % tarfile.BLOCKSIZE))
+        return place
+
+    def _put(self, data: bytes) -> None:
+        try:
+            self.stream = self.stream or self.path.open("wb")
+            self.stream.write(data)
+        except OSError as error:
+            raise RunFailed(f"cannot write {self.path}: {error.strerror}",
+                            "make room and start the same command again") from None
+        self.sha.update(data)
+        self.place += len(data)
+
+    def finish(self) -> None:
+        shard: dict[str, Any] | None = None
+        if self.stream is not None:
+            self._put(b"\0" * 2 * tarfile.BLOCKSIZE)
+            self.stream.flush()
+            os.fsync(self.stream.fileno())
+            self.stream.close()
+            shard = {"name": f"{self.number:05d}-{self.sha.hexdigest()[:16]}.tar", "bytes": self.place,
+                     "sha256": self.sha.hexdigest(), "samples": self.kept}
+            self.path.rename(self.path.with_name(shard["name"]))
+        body = "".join(json.dumps(line) + "\n" for line in self.lines).encode()
+        head = {"shard": shard, "input": self.input.hexdigest(), "lines": len(self.lines),
+                "sha256": hashlib.sha256(body).hexdigest()}
+        _write(self.partial / f"part-{self.number:05d}.jsonl", json.dumps(head).encode() + b"\n" + body)
+
+
+def fact(given: Given) -> bytes:
+    """What a resumed import compares of a sample it skips."""
+    content = hashlib.sha256(given.data).hexdigest()
+    return json.dumps([given.name, content, given.captions, given.fault, given.left, given.group, given.split]).encode()
+
+
+def parts(partial: Path) -> Iterator[Part]:
+    """Finished parts in order; one that is not as it was written ends them."""
+    for number in range(10**5):
+        path = partial / f"part-{number:05d}.jsonl"
+        if not path.exists():
+            return
+        first, _, body = path.read_bytes().partition(b"\n")
+        head = json.loads(first)
+        if hashlib.sha256(body).hexdigest() != head["sha256"]:
+            raise RunFailed(f"{path} was changed after it was written", f"remove {partial} and import anew")
+        yield Part(head, [json.loads(line) for line in body.splitlines()])
+
+
+def _end(data: bytes) -> str:
+    return ".jpg" if data.startswith(b"\xff\xd8\xff") else ".png" if data.startswith(b"\x89PNG") else ".ppm"
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all."""
+    aside = path.with_name(path.name + ".writing")
+    with aside.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    aside.replace(path)
+
+
+@contextmanager
+def alone(partial: Path) -> Iterator[None]:
+    """One import into a place at a time; the system frees it when the process dies."""
+    partial.mkdir(parents=True, exist_ok=True)
+    with (partial / "lock").open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(f"another process is importing into {partial}", "wait for it, or stop it") from None
+        yield
