@@ -43,6 +43,8 @@ def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pock
           seed: Seed = 0, images: Images = None, out: Out = OUT, settings: Set = None, levers: Files = None,
           start: Annotated[str | None, typer.Option(help="Begin from the weights of this finished run, or of a PRX "
                                                          "transformer's folder in diffusers' format.")] = None,
+          track: Annotated[list[str] | None, typer.Option("--track", metavar="NAME", help="Show the run in tensorboard or "
+                                                          "wandb as well; changes nothing of it. Repeatable.")] = None,
           threads: Threads = None, compile_blocks: Compile = None, quiet: Quiet = False, as_json: Json = False) -> None:
     """Train a run. The same command again goes on where it stopped; a finished run is never run twice.
 
@@ -68,13 +70,15 @@ def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pock
     from fulcrum.dist.start import processes
     from fulcrum.dist.start import start as join
     from fulcrum.study.preview import previews
+    from fulcrum.train.track import Place, together, tracking
+    watchers = together(previews, tracking(track or (), Place("runs", told, seed)))
     many = processes(os.environ)
     launcher = ["fulcrum"] if many == 1 else ["torchrun", "--nproc-per-node", str(many), "-m", "fulcrum"]
     order = Order(run, seed, told, out, system(threads, compile_blocks, run.budget.images), files, quiet, phrase,
                   shlex.join([*launcher, *sys.argv[1:]]), read.levers)
     with join(order.system.device) as world:
         try:
-            result = perform(order, say if world.first else _unheard, previews, world)
+            result = perform(order, say if world.first else _unheard, watchers, world)
         except Interrupted:
             if world.first:
                 raise
@@ -125,7 +129,6 @@ def sample(run: RunName, prompts: Annotated[list[str], typer.Argument(help="What
 def _painter(name: str, out: Path, files: list[Path] | None, guidance: float | None = None,
              steps: int | None = None) -> tuple[Any, Path]:
     """A painter with the weights of a run."""
-    from fulcrum.flow.fillers import CFG
     from fulcrum.spec.edit import put
     from fulcrum.spec.plain import read
     from fulcrum.train.folder import RunFolder
@@ -135,7 +138,7 @@ def _painter(name: str, out: Path, files: list[Path] | None, guidance: float | N
     note_unfinished(folder)
     run = read(folder.about()["run"], catalogue(files)[0].fillers)
     if guidance is not None:
-        run = put(run, "sample.guide", CFG(scale=guidance))
+        run = put(run, "sample.guide.scale", guidance)
     if steps is not None:
         run = put(run, "sample.steps", steps)
     return Painter(run, trained_weights(folder), run.encode.codec.build(None), run.encode.text.build(None)), folder.path

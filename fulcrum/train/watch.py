@@ -13,23 +13,11 @@ from fulcrum.train.loop import Look
 RECORD_EVERY = 10                                            # steps between two lines of the record
 
 
-class Recorder:
-    """record.jsonl: one line every few steps; a resumed run drops the lines that it will write again."""
+class Averager:
+    """Every few steps, and at the end: one line with the mean loss since the last."""
 
-    def __init__(self, path: Path, from_images: int, every: int = RECORD_EVERY) -> None:
-        self.path, self.every = path, every
-        kept = []
-        if path.exists():
-            for line in path.read_text().splitlines():
-                try:
-                    if json.loads(line)["images"] <= from_images:
-                        kept.append(line)
-                except (ValueError, KeyError, TypeError):
-                    continue                                 # a line cut off by a kill: it will be written again
-        aside = path.with_suffix(".aside")
-        aside.write_text("".join(line + "\n" for line in kept))
-        aside.replace(path)
-        self.sum, self.count = 0.0, 0
+    def __init__(self, every: int = RECORD_EVERY) -> None:
+        self.every, self.sum, self.count = every, 0.0, 0
 
     def __call__(self, look: Look) -> None:
         run = look.built.run
@@ -43,10 +31,32 @@ class Recorder:
             "parts": {name: float(value) for name, value in look.losses.parts.items()}}
         if look.built.optimizer.stalled is not None:
             line["stalled"] = round(stalled_share(look.built.optimizer.stalled), 5)
-        self.write(line)
+        self.write(line, last)
         self.sum, self.count = 0.0, 0
 
-    def write(self, line: dict[str, Any]) -> None:
+    def write(self, line: dict[str, Any], last: bool) -> None:
+        raise NotImplementedError
+
+
+class Recorder(Averager):
+    """record.jsonl: one line every few steps; a resumed run drops the lines that it will write again."""
+
+    def __init__(self, path: Path, from_images: int, every: int = RECORD_EVERY) -> None:
+        super().__init__(every)
+        self.path = path
+        kept = []
+        if path.exists():
+            for line in path.read_text().splitlines():
+                try:
+                    if json.loads(line)["images"] <= from_images:
+                        kept.append(line)
+                except (ValueError, KeyError, TypeError):
+                    continue                                 # a line cut off by a kill: it will be written again
+        aside = path.with_suffix(".aside")
+        aside.write_text("".join(line + "\n" for line in kept))
+        aside.replace(path)
+
+    def write(self, line: dict[str, Any], last: bool) -> None:
         with self.path.open("a") as stream:
             stream.write(json.dumps(line) + "\n")
 

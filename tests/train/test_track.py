@@ -1,0 +1,155 @@
+"""Trackers hear what the record says, grouped; are refused before training if they cannot be had; and touch nothing."""
+
+import importlib.util
+import json
+import shutil
+import sys
+import types
+
+import pytest
+
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.system import System
+from fulcrum.train.session import Order, perform
+from fulcrum.train.track import Place, require_trackers, together, tracking
+
+PLACE = Place("study-1 / a", "spark + muon(lr=1)", 3)
+WANDB = '''
+import json, os
+class Run:
+    def __init__(self, **given): self.given, self.lines, self.metrics = given, [], []
+    def define_metric(self, *names, **more): self.metrics.append(names)
+    def log(self, values):
+        if os.environ.get("FAKE_WANDB") == "breaks": raise OSError("no network")
+        self.lines.append(values)
+    def finish(self):
+        with open(os.path.join(self.given["dir"], "wandb.json"), "w") as stream:
+            json.dump({"given": self.given, "lines": self.lines}, stream)
+def init(**given):
+    if os.environ.get("FAKE_WANDB") == "no login": raise RuntimeError("api_key not configured")
+    return Run(**given)
+'''
+
+
+class Writer:
+    """What torch's SummaryWriter is asked."""
+
+    made: list["Writer"] = []
+
+    def __init__(self, path, purge_step=None):
+        self.path, self.purge_step, self.points, self.closed = path, purge_step, [], False
+        Writer.made.append(self)
+
+    def add_scalar(self, name, value, step):
+        self.points.append((name, value, step))
+
+    def add_text(self, name, text):
+        self.text = text
+
+    def flush(self):
+        pass
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def packages(tmp_path, monkeypatch):
+    """Stand-ins for the two packages, found by the import system as real ones are."""
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    (folder / "wandb.py").write_text(WANDB)
+    (folder / "tensorboard.py").write_text("")
+    monkeypatch.syspath_prepend(str(folder))
+    for name in ("wandb", "tensorboard"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    fake = types.ModuleType("torch.utils.tensorboard")
+    fake.SummaryWriter = Writer
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
+    Writer.made.clear()
+    yield
+    sys.modules.pop("wandb", None)
+
+
+def order(run, out):
+    return Order(run=run, seed=3, phrase="spark", out=out, system=System(), quiet=True)
+
+
+@pytest.fixture(scope="module")
+def plain(tiny, tmp_path_factory):
+    """A run without trackers."""
+    out = tmp_path_factory.mktemp("runs")
+    return out, perform(order(tiny(), out), lambda text: None)
+
+
+@pytest.fixture
+def out(plain, tmp_path):
+    shutil.copytree(plain[0] / "cache", tmp_path / "runs" / "cache")
+    return tmp_path / "runs"
+
+
+def test_both_trackers_hear_what_the_record_says_and_change_nothing(packages, plain, tiny, out):
+    result = perform(order(tiny(), out), lambda text: None, tracking(("tensorboard", "wandb"), PLACE))
+    assert result["weights_sha256"] == plain[1]["weights_sha256"]
+    record = [json.loads(line) for line in (out / result["key"] / "record.jsonl").read_text().splitlines()]
+    (writer,) = Writer.made
+    assert writer.closed and writer.purge_step is None and result["key"] in writer.text
+    assert writer.path == str(out / "tensorboard" / "study-1_a" / "spark_+_muon(lr=1)" / "seed-3")
+    assert [(value, step) for name, value, step in writer.points if name == "train/loss"] == \
+        [(line["loss"], line["images"]) for line in record]
+    told = json.loads((out / "wandb.json").read_text())
+    assert (told["given"]["group"], told["given"]["job_type"], told["given"]["name"]) == \
+        (PLACE.group, PLACE.arm, f"{PLACE.arm}/3")
+    assert told["given"]["id"] == result["key"] and told["given"]["config"]["seed"] == 3
+    assert [line["train/loss"] for line in told["lines"]] == [line["loss"] for line in record]
+    assert {f"loss/{name}": value for name, value in record[-1]["parts"].items()}.items() <= told["lines"][-1].items()
+
+
+def test_the_held_out_curve_is_told_once(packages, tiny, out):
+    def curve(built, folder, state):
+        def look(seen):
+            with (folder.path / "curve.jsonl").open("a") as stream:
+                stream.write(json.dumps({"images": seen.state.images, "validation_loss": 0.5}) + "\n")
+        return [look]
+
+    result = perform(order(tiny(), out), lambda text: None, together(curve, tracking(("tensorboard",), PLACE)))
+    told = [step for name, _, step in Writer.made[0].points if name == "held_out/validation_loss"]
+    lines = (out / result["key"] / "curve.jsonl").read_text().splitlines()
+    assert told == [json.loads(line)["images"] for line in lines] and len(told) == len(set(told)) > 1
+
+
+def test_a_tracker_that_breaks_is_left_and_the_run_goes_on(packages, plain, tiny, out, monkeypatch, capsys):
+    monkeypatch.setenv("FAKE_WANDB", "breaks")
+    result = perform(order(tiny(), out), lambda text: None, tracking(("wandb",), PLACE))
+    assert result["weights_sha256"] == plain[1]["weights_sha256"]
+    assert capsys.readouterr().err.count("no network") == 1
+
+
+def test_a_tracker_that_cannot_start_says_what_to_do(packages, tiny, out, monkeypatch):
+    monkeypatch.setenv("FAKE_WANDB", "no login")
+    with pytest.raises(BadInput, match="could not start: api_key") as error:
+        perform(order(tiny(), out), lambda text: None, tracking(("wandb",), PLACE))
+    assert "WANDB_MODE=offline" in error.value.hint
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
+def test_a_missing_package_is_said_before_anything_is_built(name, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda asked: None)
+    with pytest.raises(BadInput, match=f"needs the package {name}") as error:
+        tracking((name,), PLACE)
+    assert f"fulcrum-lab[{name}]" in error.value.hint
+
+
+def test_an_unknown_tracker_is_an_error():
+    with pytest.raises(BadInput, match="no tracker is called 'wandbb'") as error:
+        require_trackers(["wandbb"])
+    assert "wandb" in error.value.hint
+
+
+def test_the_real_tensorboard_reads_what_was_written(tiny, out):
+    pytest.importorskip("tensorboard", reason="pip install 'fulcrum-lab[tensorboard]' to run this")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    perform(order(tiny(), out), lambda text: None, tracking(("tensorboard",), PLACE))
+    found = EventAccumulator(str(next((out / "tensorboard").rglob("seed-3"))))
+    found.Reload()
+    assert found.Scalars("train/loss")[-1].step == tiny().budget.images
