@@ -44,8 +44,8 @@ class Board(NamedTuple):
 def board(result: StudyResult) -> Board:
     """All arms, scale by scale, best first; baselines stand at zero among them."""
     axis, order = _axis(result), ranked(result)
-    unit = next((row.unit for row in result.effects if row.metric == result.primary.name
-                 and row.unit not in ("images", "steps")), "")
+    made = {row.unit for row in result.effects if row.metric == result.primary.name}
+    unit = next((unit for unit in ("time", "seconds", "flops") if unit in made), "")
     rows = [_row(result, arm, axis, place, unit) for place, arm in enumerate(order)]
     scales = [scale.name for scale in result.scales] or [""]
     groups = [Group(scale, [row for row in rows if row.arm.scale == scale]) for scale in scales]

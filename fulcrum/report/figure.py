@@ -174,7 +174,7 @@ def pairs(result: StudyResult, arm: Arm, metric: Metric) -> Markup | None:
 def pareto(result: StudyResult, metric: Metric, ratio: Literal["time_ratio", "flops_ratio"] = "time_ratio",
            ) -> Markup | None:
     """Quality against cost; the line joins the arms that no other arm beats on both."""
-    scale, found = result.scales[-1].name if result.scales else "", []       # the largest is nearest to real use
+    scale, found = front_scale(result), []
     for arm in result.arms:
         mean, sd = mean_sd(arm, metric.name)
         cost = getattr(arm.cost, ratio) if arm in result.compared else 1.0
@@ -215,6 +215,13 @@ def pareto(result: StudyResult, metric: Metric, ratio: Literal["time_ratio", "fl
     said = "; ".join(f"{arm.label} {number.spread(mean, sd)} at {number.ratio(cost)}" for arm, cost, mean, sd in found)
     title = f"{metric.label} against {words.COSTS[ratio]}"
     return canvas.finish(f"pareto-{ratio}-{_place(result, metric)}", title, said)
+
+
+def front_scale(result: StudyResult) -> str:
+    """Where quality against cost is shown: the study's choice, else the largest scale, which is nearest to real use."""
+    told = {point.arm for front in result.pareto for point in front.points}
+    chosen = next((arm.scale for arm in result.arms if arm.name in told), None)
+    return chosen if chosen is not None else result.scales[-1].name if result.scales else ""
 
 
 def _front(points: Line, higher: bool) -> Line:

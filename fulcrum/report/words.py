@@ -12,6 +12,7 @@ EQUAL = {"images": "images", "steps": "steps", "time": "time", "seconds": "time"
 TONES = {"better": "good", "worse": "bad", "tie": "even", "inconclusive": "open", "replicated": "good",
          "contradicted": "bad", "underpowered": "open", "out of scope": "even", "failed": "bad", "fades": "open",
          "grows": "good", "better together": "good", "worse together": "bad"}
+KNOWN = ("better", "worse", "tie", "inconclusive", "failed", "waiting", "no answer")
 CLAIMS = {"replicated": "The direction is as claimed.", "contradicted": "We saw something else than was claimed.",
           "underpowered": "This study cannot tell: its interval holds both.",
           "out of scope": "Our setting does not stand for the claim's."}
@@ -67,8 +68,9 @@ def headline(result: StudyResult, scale: str = "") -> str:
     arms = [arm for arm in result.compared if arm.scale == scale]
     size = {arm.name: abs(effect.mean or 0.0) for arm in arms if (effect := result.effect(arm.name, result.primary.name))}
     arms = sorted(arms, key=lambda arm: -size.get(arm.name, 0.0))
-    found = {verdict: [_sized(result, arm) for arm in arms if verdict_of(result, arm) == verdict]
-             for verdict in ("better", "worse", "tie", "inconclusive", "failed", "waiting", "no answer")}
+    found: dict[str, list[str]] = {verdict: [] for verdict in KNOWN}
+    for arm in arms:
+        found.setdefault(verdict_of(result, arm), []).append(_sized(result, arm))
     what, margin = lowered(result.primary.label), number.plain(result.plan.smallest_effect)
     said = []
     if found["better"]:
@@ -81,6 +83,7 @@ def headline(result: StudyResult, scale: str = "") -> str:
         said.append(f"Undecided: {listed(found['inconclusive'])}.")
     if found["failed"]:
         said.append(f"Failed: {listed(found['failed'])}.")
+    said += [f"{verdict.capitalize()}: {listed(names)}." for verdict, names in found.items() if verdict not in KNOWN]
     open_ = found["waiting"] + found["no answer"]
     if open_:
         said.append(f"No answer yet: {listed(open_)}." if found["waiting"] else f"No answer: {listed(open_)}.")
@@ -176,6 +179,7 @@ def elsewhere(result: StudyResult, arm: Arm) -> list[str]:
     """The same comparison with something else held equal: a slower arm may win on images and lose on time."""
     headline, name = result.effect(arm.name, result.primary.name), result.primary.name
     return [f"at {held_equal(row.unit)}: {row.verdict}, {number.change(row.mean, row.low, row.high)}"
+            + (f" ({row.note})" if row.note else "")
             for row in result.effects if row.arm == arm.name and row.metric == name and row is not headline]
 
 

@@ -71,6 +71,9 @@ def rich_study() -> dict[str, Any]:
                  "tries": [{"rate": rate, "seed": seed, "value": 0.44 + 0.02 * abs(np.log(rate / best)) + 0.001 * seed}
                            for rate in (0.3, 1.0, 3.0) for seed in (0, 1)]}
                 for arm, best in (("baseline", 1.0), ("muon", 3.0), ("bf16_stored", 1.0))],
+        pareto=[{"metric": name, "cost": "time_ratio",
+                 "points": [{"arm": arm, "cost": cost, "mean": mean, "front": True} for arm, cost, mean in
+                            (("tread", 0.81, 0.72), ("x_prediction", 1.0, 0.8), ("repa", 1.17, 0.82))]}],
         probes={"n": 512, "pictures": "the embedded world", "probes": PROBES,
                 "extractors": [{"name": "eye-v1"}],
                 "fair": [{"metric": metric, "better": "higher" if "acc" in metric else "lower", "value": 1.0, "low": 0.9,
