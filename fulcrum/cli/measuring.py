@@ -220,8 +220,13 @@ def plain(found: "dict[str, Measured]") -> dict[str, Any]:
 
 def _table(found: "dict[str, Measured]", labels: dict[str, str]) -> list[str]:
     width = max([20, *map(len, found)])
-    return [f"  {name:<{width}} {one.value:10.4f}  [{one.low:.4f}, {one.high:.4f}]  {one.card.better} is better"
-            + (f"  ({labels[name]})" if name in labels else "") for name, one in found.items()]
+    return [f"  {name:<{width}} {_digits(one.value):>10}  [{_digits(one.low)}, {_digits(one.high)}]  "
+            f"{one.card.better} is better" + (f"  ({labels[name]})" if name in labels else "")
+            for name, one in found.items()]
+
+
+def _digits(value: float) -> str:
+    return f"{value:.4f}" if abs(value) >= 0.01 or value == 0 else f"{value:.3g}"
 
 
 def _about(what: str, seen: Any) -> str:

@@ -120,11 +120,12 @@ def _congruent(cov: Tensor, factor: Tensor) -> Tensor:
     lower = bool((factor.triu(1) == 0).all())
     if len(cov) < _WIDE or not lower:
         return factor.T @ cov @ factor
-    reduced, failed = dsygst(cov.numpy(), factor.numpy(), itype=2, lower=1)  # fills the lower triangle only
+    # The transposed views are what Fortran reads without a copy: U = R^T is upper, and U A U^T fills the upper triangle.
+    reduced, failed = dsygst(cov.numpy().T, factor.numpy().T, itype=2, lower=0)
     if failed:
         raise ValueError(f"LAPACK's dsygst refused its argument {-failed}: the covariances do not fit each other")
-    half = torch.from_numpy(reduced).tril()
-    return half + half.tril(-1).T
+    half = torch.from_numpy(reduced).triu()
+    return half + half.triu(1).T
 
 
 def _scaled(rows: Tensor) -> tuple[Tensor, Tensor]:
