@@ -195,23 +195,17 @@ def pareto(result: StudyResult, metric: Metric, ratio: Literal["time_ratio", "fl
         _front([(cost, mean) for _, cost, mean, _ in found], metric.better == "higher")
     if len(front) > 1:
         canvas.path([(x(cost), y(mean)) for cost, mean in front], "front")
-    taken: Line = []
-    if len(found) > NAMED:                       # too many for names: the marks of the ranking
-        places = _apart([(x(cost), y(mean)) for _, cost, mean, _ in found])
-        for (arm, cost, mean, _), (tx, ty) in zip(found, places, strict=True):
-            if abs(ty - y(mean)) > 3:
-                canvas.line(x(cost) + 4, y(mean), tx - 2, ty, "lead")
-            canvas.text(tx, ty + 4, mark(result, arm), "mark halo")
-    for arm, cost, mean, sd in found:
+    places = _apart([(x(cost), y(mean)) for _, cost, mean, _ in found])
+    for (arm, cost, mean, sd), (tx, ty) in zip(found, places, strict=True):
         look, px, py = colour(result, arm), x(cost), y(mean)
+        name = mark(result, arm) + (f"  {_clip(arm.label, 20)}" if len(found) <= NAMED else "")
+        left = tx + 7.5 * len(name) > width      # no room to the right
+        tx = px - 9 - (tx - px - 9) if left else tx
+        if abs(ty - py) > 3:
+            canvas.line(px + (-4 if left else 4), py, tx + (2 if left else -2), ty, "lead")
+        canvas.text(tx, ty + 4, name, "mark halo", "end" if left else "start")
         canvas.line(px, y(mean - sd), px, y(mean + sd), f"whisker {look}")
         canvas.dot(px, py, 5.5, f"dot {look}", f"{arm.label}: {number.spread(mean, sd)} at {number.ratio(cost)}")
-        if len(found) > NAMED:
-            continue
-        leftwards = px > (x.start + x.end) / 2
-        ty = _free(px, py + 17 if py + 22 < y.start else py - 11, taken, 170)
-        canvas.text(px + 6 if leftwards else px - 6, ty, f"{mark(result, arm)}  {_clip(arm.label, 22)}", "mark halo",
-                    "end" if leftwards else "start")
     said = "; ".join(f"{arm.label} {number.spread(mean, sd)} at {number.ratio(cost)}" for arm, cost, mean, sd in found)
     title = f"{metric.label} against {words.COSTS[ratio]}"
     return canvas.finish(f"pareto-{ratio}-{_place(result, metric)}", title, said)
