@@ -45,6 +45,9 @@ def _block(weights: tuple[Fraction, ...], seed: int, block: int) -> NDArray[np.i
     """(BLOCK, 2) source and place within its own order, of each position of a block."""
     shuffled = np.argsort(key("mix", seed, block, np.arange(BLOCK, dtype=np.int64)), kind="stable")
     found = np.array([dealt(block * BLOCK + int(slot), weights) for slot in shuffled], dtype=np.int64)
+    for number in range(len(weights)):                  # shuffled is whose turn it is; each source goes on in its own order
+        mine = found[:, 0] == number
+        found[mine, 1] = np.sort(found[mine, 1])
     found.flags.writeable = False
     return found
 

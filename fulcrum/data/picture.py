@@ -96,7 +96,8 @@ def fit(image: Image.Image, wanted: Size) -> Fitted:
     if taken != wanted:
         changes.add("resized" if taken[0] >= w and taken[1] >= h else "enlarged")
     box = (left, top, left + taken[0], top + taken[1])
-    return Fitted(image.resize(wanted, Image.Resampling.LANCZOS, box=box), frozenset(changes))
+    taken_out = image.crop(box) if "cropped" in changes else image      # first: resize(box=) looks beyond the box at its edges
+    return Fitted(taken_out.resize(wanted, Image.Resampling.LANCZOS), frozenset(changes))
 
 
 def buckets(size: int) -> tuple[Size, ...]:

@@ -85,6 +85,20 @@ def read_about(folder: Path) -> dict[str, Any]:
     return about
 
 
+class _Open:
+    """A shard that is read from many threads: no place in it is remembered; closed when nobody holds it."""
+
+    def __init__(self, path: Path) -> None:
+        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self, length: int, offset: int) -> bytes:
+        return os.pread(self.number, length, offset)
+
+    def __del__(self) -> None:
+        if hasattr(self, "number"):
+            os.close(self.number)
+
+
 class PictureStore:
     """An opened store. Tables are compared with their checksums here, each picture when it is read."""
 
@@ -123,7 +137,7 @@ class PictureStore:
     def _open(self, number: int) -> Any:
         path = self.folder / SHARDS / self.about["shards"][number]["name"]
         try:
-            return path.open("rb", buffering=0)
+            return _Open(path)
         except OSError as error:
             raise Damaged(f"the shard {path} cannot be opened: {error.strerror}", "copy it again: fulcrum data check "
                           f"{self.folder} names all that is missing") from None
@@ -143,7 +157,7 @@ class PictureStore:
         """The stored bytes of a picture; bytes that differ from what was written are never handed out."""
         about = self.rows[row]
         length = int(about["length"])
-        found = os.pread(self._shard(int(about["shard"])).fileno(), length, int(about["offset"]))
+        found = self._shard(int(about["shard"])).read(length, int(about["offset"]))
         if len(found) != length or hashlib.sha256(found).digest() != about["sha"].tobytes():
             shard = self.folder / SHARDS / self.about["shards"][int(about["shard"])]["name"]
             what = "is cut off" if len(found) != length else "does not have its checksum: a bit has changed"

@@ -1,0 +1,188 @@
+"""What users give: folders, tables, shards, saved datasets; every fault has its sample's name."""
+import io
+import json
+import sys
+import tarfile
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from fulcrum.data import archive
+from fulcrum.data.given import Fields, captions_of, open_given
+from fulcrum.spec.errors import BadInput
+
+
+def read(path, fields=Fields(), table=""):                  # noqa: B008
+    return {given.name: given for given in open_given(str(path), fields, table)}
+
+
+def test_a_folder_with_captions_beside_its_pictures(make, tmp_path):
+    make.folder(tmp_path, 2)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a.jpg").write_bytes(make.picture(9, encoding="JPEG"))
+    about = {"long": "a long one", "short": "one", "group": "g", "split": "val"}
+    (tmp_path / "deep" / "a.json").write_text(json.dumps(about))
+    (tmp_path / "alone.png").write_bytes(make.picture(5))
+    (tmp_path / "0007.txt").write_text("nobody drew this")
+    found = read(tmp_path)
+    assert list(found) == sorted(found) and found["0000.png"].captions == {"long": [make.caption(0)]}
+    deep = found["deep/a.jpg"]
+    assert deep.captions == {"long": ["a long one"], "short": ["one"]} and (deep.group, deep.split) == ("g", "validation")
+    assert found["alone.png"].fault.startswith("no caption") and "without its picture" in found["0007.txt"].fault
+
+
+@pytest.mark.parametrize("about, fields, wanted", [
+    ({"caption": " two \n words "}, (), {"long": ["two words"]}),
+    ({"captions": ["one", "two"]}, (), {"long": ["one", "two"]}),
+    ({"captions": {"title": "x", "long": "y"}}, (), {"title": ["x"], "long": ["y"]}),
+    ({"alt": "x", "blip": "y"}, (("short", "alt"), ("long", "blip")), {"short": ["x"], "long": ["y"]})])
+def test_captions_have_names(about, fields, wanted):
+    assert captions_of(about, Fields(captions=fields)) == wanted
+
+
+@pytest.mark.parametrize("about, fields, words", [
+    ({"title": "x"}, (), "no caption"), ({"caption": 3}, (), "not text"), ({"caption": "  "}, (), "is empty"),
+    ({"captions": []}, (), "not text"), ({"alt": "x"}, (("long", "blip"),), "no field 'blip'")])
+def test_captions_that_cannot_be_used(about, fields, words):
+    with pytest.raises(ValueError, match=words):
+        captions_of(about, Fields(captions=fields))
+
+
+def test_a_table_names_its_pictures(make, tmp_path):
+    for number in range(4):
+        (tmp_path / f"{number}.png").write_bytes(make.picture(number))
+    rows = [{"file_name": "0.png", "text": "zero"}, {"file_name": "1.png", "text": None},
+            {"file_name": "../../etc/x.png", "text": "x"}, {"file_name": "9.png", "text": "x"}, {"file_name": "0.png", "text": "again"}]
+    (tmp_path / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\nnot json\n")
+    found = list(open_given(str(tmp_path)))
+    assert found[0].captions == {"long": ["zero"]} and found[1].fault == "no caption"
+    assert [given.fault.split(":")[0] for given in found[2:6]] == [
+        "a name that leads out of the folder", "names a picture that is not there", "names a picture a second time",
+        "cannot be read"]
+    assert [(given.name, given.left) for given in found[6:]] == [(f"{n}.png", "the table does not name it") for n in (2, 3)]
+    with pytest.raises(BadInput, match="no column 'alt'; found file_name, text"):
+        read(tmp_path, Fields(captions=(("long", "alt"),)))
+    (tmp_path / "captions.csv").write_text("image,caption\n2.png,two\n3.png\n")
+    with pytest.raises(BadInput, match="two tables"):
+        read(tmp_path)
+    found = list(open_given(str(tmp_path), table=str(tmp_path / "captions.csv")))
+    assert found[0].captions == {"long": ["two"]} and found[1].fault == "cannot be read"
+
+
+def test_a_parquet_table_needs_pyarrow(make, tmp_path, monkeypatch):
+    (tmp_path / "0.png").write_bytes(make.picture(0))
+    (tmp_path / "metadata.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(BadInput, match="needs the package pyarrow"):
+        read(tmp_path)
+    stand_in = ModuleType("pyarrow")                        # the three calls that are made of it
+    batch = SimpleNamespace(to_pylist=lambda: [{"file": "0.png", "caption": "zero"}])
+    stand_in.parquet = SimpleNamespace(ParquetFile=lambda path: SimpleNamespace(iter_batches=lambda batch_size: [batch]))
+    monkeypatch.setitem(sys.modules, "pyarrow", stand_in)
+    assert read(tmp_path)["0.png"].captions == {"long": ["zero"]}
+
+
+def test_a_real_parquet_table(make, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+    (tmp_path / "0.png").write_bytes(make.picture(0))
+    parquet.write_table(pyarrow.table({"file": ["0.png"], "caption": ["zero"]}), tmp_path / "metadata.parquet")
+    assert read(tmp_path)["0.png"].captions == {"long": ["zero"]}
+
+
+def test_shards_as_img2dataset_writes_them(make, tmp_path):
+    make.tar(tmp_path / "00000.tar", make.img2dataset(range(3)))
+    make.tar(tmp_path / "00001.tar.gz", make.img2dataset(range(3, 5)), "w:gz")
+    found = read(tmp_path)
+    assert list(found) == [*(f"00000.tar:{n:09d}" for n in range(3)), *(f"00001.tar.gz:{n:09d}" for n in (3, 4))]
+    assert found["00001.tar.gz:000000004"].captions == {"long": [make.caption(4)]}
+    assert found["00000.tar:000000000"].data == make.picture(0, encoding="JPEG", quality=90)
+    one = read(str(tmp_path / "*.tar"))
+    assert len(one) == 3 and list(read((tmp_path / "00000.tar").as_uri())) == list(one), "fsspec reads the same"
+
+
+def test_shards_with_faults(make, tmp_path):
+    link, device = tarfile.TarInfo("c.jpg"), tarfile.TarInfo("d.jpg")
+    link.type, link.linkname, device.type = tarfile.SYMTYPE, "/etc/passwd", tarfile.CHRTYPE
+    jpg = make.picture(0, encoding="JPEG")
+    make.tar(tmp_path / "x.tar", [("../out.jpg", jpg), ("../out.txt", b"x"), ("/root.jpg", jpg), link, ("c.txt", b"x"),
+                                  device,
+                                  ("e.txt", b"no picture"), ("f.jpg", jpg), ("g.jpg", jpg), ("g.png", jpg), ("g.txt", b"x"),
+                                  ("h.jpg", jpg), ("h.json", b"[1]"), ("i.jpg", jpg), ("i.txt", b"\xff\xfe"),
+                                  ("k.jpg", jpg), ("k.txt", b"fine"), ("f.jpg", jpg)])
+    found = [given.fault.split(" (")[0] for given in open_given(str(tmp_path))]
+    assert found == ["its name leads out of the archive"] * 2 + ["a link or device, not a file"] * 2 + [
+        "no picture", "no caption", "two pictures: .jpg, .png", "its .json holds no object", "its .txt is not UTF-8", "",
+        "its key comes twice, apart from each other"]
+    assert not (tmp_path.parent / "out.jpg").exists()
+
+
+@pytest.mark.parametrize("cut", ["inside", "between"])
+def test_a_cut_shard_is_named_and_its_whole_samples_count(make, tmp_path, cut):
+    whole = make.tar(tmp_path / "x.tar", make.img2dataset(range(4))).read_bytes()
+    with tarfile.open(tmp_path / "x.tar") as archive:
+        members = archive.getmembers()
+    end = members[7].offset_data + 20 if cut == "inside" else members[6].offset     # in the third sample, or before it
+    (tmp_path / "x.tar").write_bytes(whole[:end])
+    found = list(open_given(str(tmp_path / "x.tar")))
+    assert found[-1].fault.startswith("the shard is broken") and "lost" in found[-1].fault and found[-1].name == "x.tar"
+    assert all(not given.fault for given in found[:-1]) and len(found) <= 3
+
+
+def test_bombs_and_limits(make, tmp_path, monkeypatch):
+    make.tar(tmp_path / "x.tar.gz", [("a.jpg", bytes(3_000_000)), ("a.txt", b"x")], "w:gz")
+    monkeypatch.setattr(archive, "_FREE", 1 << 16)
+    found = list(open_given(str(tmp_path)))
+    assert len(found) == 1 and "decompression bomb" in found[0].fault
+    monkeypatch.setattr(archive, "_FREE", 1 << 26)
+    monkeypatch.setattr(archive, "MOST_BYTES", 1000)
+    assert "too large a file" in next(iter(open_given(str(tmp_path)))).fault
+    monkeypatch.setattr(archive, "MOST_MEMBERS", 1)
+    assert "more than 1 members" in list(open_given(str(tmp_path)))[-1].fault
+    with pytest.raises(archive.Broken, match="damaged"):
+        list(archive.members(io.BytesIO(b"no tar at all" * 100)))
+
+
+class Saved(list):
+    """What datasets.load_from_disk gives, as far as it is used."""
+
+    features = {"image": None, "caption": None}
+
+    def cast_column(self, name, kind):
+        assert name == "image" and kind.decode is False
+        return self
+
+
+def test_a_saved_dataset(make, tmp_path, monkeypatch):
+    for name in ("dataset_info.json", "state.json"):
+        (tmp_path / name).write_text("{}")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(BadInput, match="not installed"):
+        read(tmp_path)
+    stand_in = ModuleType("datasets")
+    stand_in.Image = type("Image", (), {"__init__": lambda self, decode=True: setattr(self, "decode", decode)})
+    rows = Saved([{"image": {"bytes": make.picture(0), "path": None}, "caption": "zero"}, {"image": None, "caption": "x"},
+                  {"image": {"bytes": None, "path": "/etc/passwd"}, "caption": "x"}])
+    Saved.features["image"] = stand_in.Image()
+    stand_in.load_from_disk = lambda path: rows
+    monkeypatch.setitem(sys.modules, "datasets", stand_in)
+    found = list(open_given(str(tmp_path)))
+    assert found[0].captions == {"long": ["zero"]} and found[0].data == make.picture(0)
+    assert found[1].fault == "no picture" and "outside" in found[2].fault
+    with pytest.raises(BadInput, match="no column 'blip'"):
+        read(tmp_path, Fields(captions=(("long", "blip"),)))
+
+
+def test_a_real_saved_dataset(make, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    rows = {"image": [{"bytes": make.picture(n), "path": None} for n in range(3)], "caption": ["zero", "one", "two"]}
+    features = datasets.Features({"image": datasets.Image(), "caption": datasets.Value("string")})
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "saved")
+    assert [given.captions["long"] for given in open_given(str(tmp_path / "saved"))] == [["zero"], ["one"], ["two"]]
+
+
+def test_nothing_there(tmp_path):
+    for path, words in ((tmp_path / "no", "there is nothing"), (tmp_path, "holds no pictures"),
+                        ("s0me://bucket/x.tar", "cannot look")):
+        with pytest.raises(BadInput, match=words):
+            read(path)
