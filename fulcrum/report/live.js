@@ -1,26 +1,26 @@
 // A running study's page renews itself without losing the place of its reader. Only a running page holds this.
 (() => {
   const KEPT = "fulcrum:" + location.pathname, SECONDS = 5;
-  const open = () => [...document.querySelectorAll("details[open][id]")].map(d => d.id);
-  const reopen = ids => ids.forEach(id => { const d = document.getElementById(id); if (d) d.open = true; });
+  const folded = () => [...document.querySelectorAll("details[id]")].map(d => [d.id, d.open]);
+  const refold = all => all.forEach(([id, open]) => { const d = document.getElementById(id); if (d) d.open = open; });
   const say = text => { const place = document.getElementById("live"); if (place) place.textContent = text; };
   try {                                          // a page from disk is loaded anew: put back what was open, and where
     const kept = JSON.parse(sessionStorage.getItem(KEPT) || "null");
-    if (kept) { reopen(kept.open); scrollTo(0, kept.y); }
+    if (kept) { refold(kept.folded); scrollTo({ top: kept.y, behavior: "instant" }); }
     sessionStorage.removeItem(KEPT);
   } catch (_) { /* no storage: nothing was kept */ }
 
   const reload = () => {
-    try { sessionStorage.setItem(KEPT, JSON.stringify({ open: open(), y: scrollY })); } catch (_) { /* as above */ }
+    try { sessionStorage.setItem(KEPT, JSON.stringify({ folded: folded(), y: scrollY })); } catch (_) { /* as above */ }
     location.reload();
   };
   const swap = text => {                         // a served page is exchanged in place
     const fresh = new DOMParser().parseFromString(text, "text/html");
-    const opened = open(), y = scrollY, running = fresh.querySelector("[data-state=running]") !== null;
+    const before = folded(), y = scrollY, running = fresh.querySelector("[data-state=running]") !== null;
     const at = document.activeElement, focused = at && (at.id || (at.closest("[id]") || {}).id);
     for (const tag of ["header", "main"]) document.querySelector(tag).replaceWith(fresh.querySelector(tag));
     document.title = fresh.title;
-    reopen(opened);
+    refold(before);
     const again = focused && document.getElementById(focused);
     if (again) (again.matches("details") ? again.querySelector("summary") : again).focus({ preventScroll: true });
     scrollTo({ top: y, behavior: "instant" });

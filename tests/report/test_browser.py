@@ -197,11 +197,13 @@ def test_a_served_page_renews_itself_and_keeps_the_readers_place(browser: Any, t
         try:
             browser.open(serve.address(server))
             browser.ask("document.getElementById('d-keys').open = true; window.same = true;"
+                        "document.getElementById('d-cells-now').open = false;"
                         "document.querySelector('#d-keys summary').focus(); scrollTo({top: 1500, behavior: 'instant'})")
             study["progress"]["done"] = 9
             written(study, tmp_path)
             browser.wait("document.querySelector('progress').value === 9")
             assert browser.ask("window.same && document.getElementById('d-keys').open") is True
+            assert browser.ask("document.getElementById('d-cells-now').open") is False
             assert abs(browser.ask("scrollY") - 1500) < 2
             assert browser.ask("document.activeElement.parentElement.id") == "d-keys"
             study.update(state="finished")
