@@ -5,6 +5,7 @@ n pairs, S sign vectors
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +97,7 @@ def student_interval(mean: float, sd: float, n: int, level: float = 0.95) -> tup
     return mean - reach, mean + reach
 
 
+@lru_cache(maxsize=8)
 def sign_vectors(n: int, key: int = 0) -> tuple[Floats, bool]:
     """Sign vectors (S, n), the observed one first, and whether they are all there are.
 
@@ -103,10 +105,12 @@ def sign_vectors(n: int, key: int = 0) -> tuple[Floats, bool]:
     """
     if n <= EXACT_PAIRS:
         bits = (np.arange(2 ** (n - 1))[:, None] >> np.arange(n - 1)) & 1  # (S, n - 1)
-        return np.concatenate([np.ones((len(bits), 1)), 1.0 - 2.0 * bits], axis=1), True
-    rng = np.random.default_rng([key, n])
-    drawn = 1.0 - 2.0 * rng.integers(0, 2, size=(_SAMPLED, n))
-    return np.concatenate([np.ones((1, n)), drawn]), False  # the observed vector counts: p is never zero
+        signs = np.concatenate([np.ones((len(bits), 1)), 1.0 - 2.0 * bits], axis=1)
+    else:
+        drawn = 1.0 - 2.0 * np.random.default_rng([key, n]).integers(0, 2, size=(_SAMPLED, n))
+        signs = np.concatenate([np.ones((1, n)), drawn])  # the observed vector counts: p is never zero
+    signs.flags.writeable = False  # one array serves all arms and metrics
+    return signs, n <= EXACT_PAIRS
 
 
 def flip_p(differences: Floats) -> float:

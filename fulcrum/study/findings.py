@@ -5,6 +5,7 @@ from typing import Any
 
 from fulcrum.levers.base import Claim
 from fulcrum.measure.card import METRICS, MetricCard, compatible
+from fulcrum.spec.edit import inside
 from fulcrum.study.effect import Effect, paired_effect
 from fulcrum.study.evaluate import loss_of
 from fulcrum.study.layout import Tried
@@ -14,6 +15,7 @@ from fulcrum.study.rank import pairs_needed
 from fulcrum.study.verdict import Claimed, Finding, claimed_direction, judge
 
 CLAIMED_AS = {"frechet": "fid", "mmd": "cmmd"}               # which published metric ours stands beside
+JUDGED_BY = ("flow", "encode.codec", "sample.prompts", "data.stages")    # what a held-out loss can depend on
 EQUAL = "images"                                             # what was held equal
 
 Found = Mapping[str, Mapping[int, Any]]                      # arm -> seed -> what the cell found
@@ -30,9 +32,9 @@ def findings(plan: Plan, arms: Sequence[Arm], found: Found, metric: str, stopped
         return []
     effects, claims = [], {}
     for arm in compared(arms, metric):
-        base = baseline_of(arm, arms)
+        base, allowed = baseline_of(arm, arms), may_differ(arm)
         for seed in seeds:
-            compatible(_card(found[base.name][seed], metric), _card(found[arm.name][seed], metric), may_differ(arm))
+            _require_same_card(found[base.name][seed], found[arm.name][seed], metric, allowed)
         before, after = ({seed: value_of(found[one.name][seed], metric) for seed in seeds} for one in (base, arm))
         effects.append(paired_effect(before, after, name=arm.name, metric=metric, unit=EQUAL, seeds=seeds))
         claim = _claim(arm, metric)
@@ -70,7 +72,8 @@ def may_differ(arm: Arm) -> tuple[str, ...]:
 
 def other_loss(arm: Arm, base: Arm) -> bool:
     """Does the arm openly change what a held-out loss is a loss of? Then there is nothing to compare."""
-    return loss_of(arm.run) != loss_of(base.run)
+    touched = any(inside(change.path, JUDGED_BY) for change in arm.changes)
+    return touched and loss_of(arm.run) != loss_of(base.run)
 
 
 def _claim(arm: Arm, metric: str) -> Claim | None:
@@ -83,8 +86,11 @@ def value_of(cell: Mapping[str, Any], metric: str) -> float:
     return float(cell["metrics"][metric]["value"])
 
 
-def _card(cell: Mapping[str, Any], metric: str) -> MetricCard:
-    return MetricCard(**cell["metrics"][metric]["card"])
+def _require_same_card(one: Mapping[str, Any], other: Mapping[str, Any], metric: str, may_differ: tuple[str, ...]) -> None:
+    """Refuse numbers that were not measured alike, but for what the arm's levers openly change."""
+    mine, yours = one["metrics"][metric]["card"], other["metrics"][metric]["card"]
+    if mine != yours:
+        compatible(MetricCard(**mine), MetricCard(**yours), may_differ)
 
 
 def remarks(plan: Plan, arms: Sequence[Arm], found: Found, tried: Sequence[Tried] = ()) -> list[str]:

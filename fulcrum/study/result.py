@@ -16,6 +16,7 @@ from fulcrum.study.contrast import interactions, scales, trends
 from fulcrum.study.cost import Cost
 from fulcrum.study.effect import noise_floor, student_interval
 from fulcrum.study.equal import Curves, at_equal_cost, fronts, targets
+from fulcrum.study.evaluate import can_measure
 from fulcrum.study.findings import CLAIMED_AS, Found, findings, may_differ, other_loss, remarks, value_of
 from fulcrum.study.layout import Layout, Tried, measuring
 from fulcrum.study.plan import Plan
@@ -29,7 +30,7 @@ __all__ = ["assemble_result", "collect", "findings", "may_differ", "remarks"]
 
 SHOWN = ("attribute_accuracy", "frechet", "mmd", "validation_loss", "colour_accuracy", "shape_accuracy",
          "texture_accuracy", "size_accuracy", "presence_accuracy", "extra_objects", "mmd_published")
-LOSS_POINTS = 40_000                                         # of all cells' training losses together: what a page can hold
+LOSS_POINTS = 80_000                                         # of all cells' training losses together: what a page can hold
 
 
 class Stopped(NamedTuple):
@@ -74,7 +75,7 @@ def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progres
     found = collect(cells, out, how, kept)
     ended = {one.arm: one for one in progress.stopped}
     running = [arm for arm in arms if arm.name not in ended]
-    metrics = [plan.primary, *(name for name in SHOWN if name != plan.primary)]
+    metrics = [plan.primary, *(name for name in SHOWN if name != plan.primary and can_measure(arms[0].run, name))]
     rows = [finding for metric in metrics for finding in findings(plan, arms, found, metric, ended)]
     curves = {cell.key: _curve(cell, out, plan, found.get(cell.arm, {}).get(cell.seed), how)
               for cell in cells if cell.known}
@@ -90,8 +91,8 @@ def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progres
         if progress.costs:
             effects += at_equal_cost(plan, running, found, lines, progress.costs, metric)
         reached += targets(plan, running, found, lines, progress.costs, metric)
-    most = max(24, LOSS_POINTS // max(len(cells), 1))
-    own = _cells_of(cells)
+    most = max(8, LOSS_POINTS // max(len(cells), 1))
+    own, apart = _cells_of(cells), {arm.name for arm in arms if other_loss(arm, baseline_of(arm, arms))}
     return StudyResult.model_validate({
         "title": plan.title, "state": "finished" if done + censored == len(cells) else "running",
         "plan": {"hash": plan.hash, "baseline": str(arms[0].phrase), "primary_metric": plan.primary, "seeds": plan.seeds,
@@ -102,7 +103,7 @@ def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progres
                  "command": command, "machine": f"{platform.system()} {platform.machine()}", "seconds": progress.seconds},
         "metrics": [_metric(name, base) for name in metrics],
         "arms": [_arm(arm, arms, [_cell(cell, found.get(arm.name, {}).get(cell.seed), progress.board, out, curves, most,
-                                        arm.name in ended, other_loss(arm, baseline_of(arm, arms)))
+                                        arm.name in ended, arm.name in apart)
                                   for cell in own.get(arm.name, ())], (progress.costs or {}).get(arm.name), rows)
                  for arm in arms],
         "effects": effects,
@@ -222,13 +223,11 @@ def _lines(path: Path, most: int | None = None) -> list[dict[str, Any]]:
         return []
     step = -(-len(texts) // most) if most else 1
     texts = texts[(len(texts) - 1) % step::step] if texts else []
-    found = []
-    for line in texts:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue                                         # the last line of a run that is being written
-    return found
+    try:
+        whole: list[dict[str, Any]] = json.loads(f"[{','.join(texts)}]")
+        return whole
+    except ValueError:                                       # the last line of a run that is being written
+        return [json.loads(line) for line in texts if line.startswith("{") and line.endswith("}")]
 
 
 def _detectable(rows: Sequence[Finding], arms: int, alpha: float) -> dict[str, float]:

@@ -1,0 +1,57 @@
+"""A study killed with -9 three times at random ends with the report that an undisturbed one ends with, measured times aside."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.study.small import SMALL
+
+PLAN = ('title = "Killed"\nbaseline = "spark"\narms = ["short_captions", "bf16_storage"]\nseeds = [0, 1]\nimages = 160\n'
+        f"settings = {json.dumps(SMALL)}\nsamples = 64\ncompile = false\nevaluations = [0.5, 1.0]\n")
+
+
+def command(folder):
+    return [sys.executable, "-c", "from fulcrum.cli import main; main()", "study", "run", str(folder / "plan.toml"),
+            "--out", str(folder / "runs"), "--quiet"]
+
+
+def without_times(report):
+    """The report's JSON without what a clock decided."""
+    report["made"] = report["pareto"] = None
+    report["progress"]["seconds_left"] = None
+    report["effects"] = [row for row in report["effects"] if row["unit"] != "time"]
+    report["time_to_target"] = [row for row in report["time_to_target"] if row["unit"] != "time"]
+    for arm in report["arms"]:
+        arm["cost"].pop("time_ratio")
+        for cell in arm["cells"]:
+            for point in cell["curve"]:
+                point["seconds"] = None
+    return report
+
+
+@pytest.mark.slow
+def test_three_kills_at_random_change_nothing(tmp_path):
+    found = {}
+    for name, kills in (("calm", 0), ("killed", 3)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "plan.toml").write_text(PLAN)
+        begun = time.monotonic()
+        for _ in range(kills):
+            going = subprocess.Popen(command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                going.wait(random.uniform(0.15, 0.6) * lasted)
+            except subprocess.TimeoutExpired:
+                os.kill(going.pid, signal.SIGKILL)
+                going.wait()
+        done = subprocess.run(command(folder), capture_output=True, text=True, timeout=1200)
+        assert done.returncode == 0, done.stderr
+        lasted = time.monotonic() - begun
+        found[name] = without_times(json.loads(next(folder.glob("runs/study-*/report.json")).read_text()))
+    assert found["calm"] == found["killed"]
