@@ -124,20 +124,25 @@ class Import:
         (self.partial / SHARDS).mkdir(parents=True, exist_ok=True)
         self._same_order()
         stream = self._skip(iter(self.reader))
-        part = _Writing(self.partial, self.parts)
-        for made in self._made(stream):
-            made = self._once(made)
-            if made.outcome == "quarantined" and self.options.bad == "stop":
-                raise BadInput(f"{made.given.name}: {made.reason}", "mend it or take it out and start this command again, "
-                               "or go on without such samples, counted and named in the ledger: --bad quarantine")
-            self.counts[made.outcome] += 1
-            part.add(made)
-            if part.kept >= self.options.shard:
-                part = self._finish(part)
-            self._progress()
-        if part.lines:
-            self._finish(part)
+        self.part = _Writing(self.partial, self.parts)
+        try:
+            for made in self._made(stream):
+                self._write(self._once(made))
+                self._progress()
+            if self.part.lines:
+                self._finish()
+        finally:
+            self.part.close()
         return self.parts
+
+    def _write(self, made: Made) -> None:
+        if made.outcome == "quarantined" and self.options.bad == "stop":
+            raise BadInput(f"{made.given.name}: {made.reason}", "mend it or take it out and start this command again, "
+                           "or go on without such samples, counted and named in the ledger: --bad quarantine")
+        self.counts[made.outcome] += 1
+        self.part.add(made)
+        if self.part.kept >= self.options.shard:
+            self._finish()
 
     def _same_order(self) -> None:
         path = self.partial / "import.json"
@@ -195,10 +200,10 @@ class Import:
             return made._replace(outcome="dropped", reason="repeated: the same picture came before", data=b"")
         return made._replace(changes=(*made.changes, "repeated"))
 
-    def _finish(self, part: _Writing) -> _Writing:
-        part.finish()
+    def _finish(self) -> None:
+        self.part.finish()
         self.parts += 1
-        return _Writing(self.partial, self.parts)
+        self.part = _Writing(self.partial, self.parts)
 
     def _progress(self) -> None:
         now = time.monotonic()
@@ -255,16 +260,20 @@ class _Writing:
         self.sha.update(data)
         self.place += len(data)
 
+    def close(self) -> None:
+        if self.stream is not None:
+            self.stream.close()
+
     def finish(self) -> None:
         shard: dict[str, Any] | None = None
         if self.stream is not None:
             self._put(b"\0" * 2 * tarfile.BLOCKSIZE)
             self.stream.flush()
             os.fsync(self.stream.fileno())
-            self.stream.close()
             shard = {"name": f"{self.number:05d}-{self.sha.hexdigest()[:16]}.tar", "bytes": self.place,
                      "sha256": self.sha.hexdigest(), "samples": self.kept}
             self.path.rename(self.path.with_name(shard["name"]))
+        self.close()
         body = "".join(json.dumps(line) + "\n" for line in self.lines).encode()
         head = {"shard": shard, "input": self.input.hexdigest(), "lines": len(self.lines),
                 "sha256": hashlib.sha256(body).hexdigest()}

@@ -96,7 +96,7 @@ def fit(image: Image.Image, wanted: Size) -> Fitted:
     if taken != wanted:
         changes.add("resized" if taken[0] >= w and taken[1] >= h else "enlarged")
     box = (left, top, left + taken[0], top + taken[1])
-    taken_out = image.crop(box) if "cropped" in changes else image      # first: resize(box=) looks beyond the box at its edges
+    taken_out = image.crop(box) if "cropped" in changes else image      # first: resize(box=) looks beyond its box
     return Fitted(taken_out.resize(wanted, Image.Resampling.LANCZOS), frozenset(changes))
 
 

@@ -52,7 +52,8 @@ def test_a_table_names_its_pictures(make, tmp_path):
     for number in range(4):
         (tmp_path / f"{number}.png").write_bytes(make.picture(number))
     rows = [{"file_name": "0.png", "text": "zero"}, {"file_name": "1.png", "text": None},
-            {"file_name": "../../etc/x.png", "text": "x"}, {"file_name": "9.png", "text": "x"}, {"file_name": "0.png", "text": "again"}]
+            {"file_name": "../../etc/x.png", "text": "x"},
+            {"file_name": "9.png", "text": "x"}, {"file_name": "0.png", "text": "again"}]
     (tmp_path / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\nnot json\n")
     found = list(open_given(str(tmp_path)))
     assert found[0].captions == {"long": ["zero"]} and found[1].fault == "no caption"
