@@ -42,7 +42,8 @@ def usable(lever: Any, catalogue: Catalogue) -> list[Ground]:
 def fits(lever: Any, run: RunSpec) -> str | None:
     """Why a lever, or several together, cannot be tried on this run, or None."""
     try:
-        return None if diff(run, apply(run, lever if isinstance(lever, tuple) else (lever,))) else "it changes nothing there"
+        changed = diff(run, apply(run, lever if isinstance(lever, tuple) else (lever,)))
+        return None if changed else "it changes nothing there"
     except BadInput as error:
         return error.message
 

@@ -24,7 +24,7 @@ from fulcrum.spec.system import System
 from fulcrum.train.build import Built, assemble, build
 from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.feed import Feed
-from fulcrum.train.loop import Look, train
+from fulcrum.train.loop import Look, after, train
 from fulcrum.train.paint import Painter
 from fulcrum.train.session import Order, perform
 from fulcrum.train.state import State
@@ -169,7 +169,7 @@ def commute(case: Case) -> None:
     for other in (cls() for cls in case.court.catalogue.levers.values() if cls.name != case.lever.name):
         shared = case.court.shared(case.lever, other) or case.ground
         one, two = (_together(shared.run, pair) for pair in ((case.lever, other), (other, case.lever)))
-        _require(one == two, case.lever, f"does not commute with '{other.name}' on {shared.name}: the order decides the run")
+        _require(one == two, case.lever, f"does not commute with '{other.name}' on {shared.name}: order decides the run")
 
 
 def _together(run: RunSpec, levers: tuple[Any, ...]) -> RunSpec | None:
@@ -196,7 +196,7 @@ def witness(case: Case) -> None:
 def resume(case: Case) -> None:
     """Six steps equal three and three through a real checkpoint; a step depends on nothing but its batch and its draw."""
     whole, broken = case.court.trained(case.run), case.court.trained(case.run, killed_after=3)
-    _require(whole.prints == broken.prints, case.lever, "does not resume exactly: something it uses is not in the checkpoint")
+    _require(whole.prints == broken.prints, case.lever, "does not resume exactly: it uses what is not in the checkpoint")
     built = case.court.assembled(case.run)
     for phase in built.phases:
         batch, draw = built.feed.at(phase.start)
@@ -248,7 +248,7 @@ def recompute(case: Case) -> None:
     hashes = set()
     for on in (False, True):
         built = case.court.assembled(case.run, System(recompute=on))
-        train(built, State(), [], _after(2))
+        train(built, State(), [], after(2))
         hashes.add(weights_hash(dict(built.step.state_dict())))
     _require(len(hashes) == 1, case.lever, "trains differently when activations are computed again")
 
@@ -256,7 +256,7 @@ def recompute(case: Case) -> None:
 def copies(case: Case) -> None:
     """A deep copy computes what the original computes, and so does a model filled with the averaged weights."""
     built = case.court.assembled(case.run)
-    train(built, State(), [], _after(1))
+    train(built, State(), [], after(1))
     batch, draw = built.feed.at(0)
     own = built.step(batch, draw, built.weights(0)).total
     _require(torch.equal(copy.deepcopy(built.step)(batch, draw, built.weights(0)).total, own), case.lever,
@@ -267,16 +267,6 @@ def copies(case: Case) -> None:
     twin.backbone.load_state_dict(built.average.weights(built.step.backbone))
     _require(torch.equal(twin(batch, draw, built.weights(0)).total, own), case.lever,
              "computes something else with its averaged weights")
-
-
-def _after(steps: int) -> Callable[[], bool]:
-    left = [steps]
-
-    def stop() -> bool:
-        left[0] -= 1
-        return left[0] < 0
-
-    return stop
 
 
 LAWS: dict[str, Callable[[Case], None]] = {

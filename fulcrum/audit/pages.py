@@ -72,8 +72,8 @@ def _page(cls: Any, catalogue: Catalogue, known: dict[str, list[Ground]], measur
 def _bundle_page(cls: Any) -> str:
     parts = cls().parts()
     return "\n".join([f"# {cls.name} (a bundle)", "", _sentence(cls.card.says), "",
-                      "A bundle is several levers under one name: the effect of an arm with it belongs to all of them together.",
-                      "", "## Its parts", "", *(f"- [{part.name}]({part.name}.md), as `{part}`" for part in parts), ""])
+                      "A bundle is several levers under one name: an arm's effect belongs to all of them together.", "",
+                      "## Its parts", "", *(f"- [{part.name}]({part.name}.md), as `{part}`" for part in parts), ""])
 
 
 def _index(catalogue: Catalogue, measured: list[dict[str, Any]]) -> str:

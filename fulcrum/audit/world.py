@@ -97,7 +97,8 @@ def _apart(one: dict[str, Tensor], two: dict[str, Tensor], prefix: str) -> float
 
 
 def _compare(alone: dict[str, Tensor], together: dict[str, Tensor], run: RunSpec) -> str:
-    size = float(torch.stack([value.double().norm() for name, value in alone.items() if name.startswith("gradient/")]).norm())
+    norms = [value.double().norm() for name, value in alone.items() if name.startswith("gradient/")]
+    size = float(torch.stack(norms).norm())
     gradient = _apart(alone, together, "gradient/") / size
     moved = {name.replace("after/", "before/"): value for name, value in alone.items() if name.startswith("after/")}
     change = _apart(alone, together, "after/") / _apart(moved, alone, "before/")

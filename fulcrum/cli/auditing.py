@@ -8,7 +8,8 @@ import typer
 from fulcrum.cli.options import Json, catalogue, emit, say
 from fulcrum.spec.errors import BadInput, RunFailed, nearest
 
-File = Annotated[list[Path] | None, typer.Option("--lever", metavar="FILE", help="A Python file with your own lever. Repeatable.")]
+File = Annotated[list[Path] | None, typer.Option("--lever", metavar="FILE",
+                                                 help="A Python file with your own lever. Repeatable.")]
 Names = Annotated[list[str] | None, typer.Argument(help="Levers to try; default: those of the given files.")]
 
 
@@ -32,7 +33,8 @@ def audit(names: Names = None, lever: File = None, as_json: Json = False) -> Non
     found = _try(known, chosen, lever or [])
     broken = [one for one in found if one["broken"]]
     if broken and not as_json:
-        raise RunFailed(f"{len(broken)} of {len(found)} (lever, law) pairs are broken", "correct the lever: docs/write-a-lever.md")
+        raise RunFailed(f"{len(broken)} of {len(found)} (lever, law) pairs are broken",
+                        "correct the lever: docs/write-a-lever.md")
     emit({"pairs": len(found), "broken": len(broken), "laws": found}, as_json, f"all {len(found)} (lever, law) pairs hold")
     if broken:
         raise typer.Exit(1)

@@ -41,7 +41,8 @@ def show(name: str, recipe: Base = "pocket", levers: Files = None, as_json: Json
         card = _card(known, known.levers[name], recipe, base)
     else:
         raise BadInput(f"no lever is called '{name}'", nearest(name, [*known.levers, *known.bundles]))
-    lines = [f"{name}: {card['says']}", *([f"a bundle of: {' + '.join(card['parts'])}"] if card["parts"] else []), "settings"]
+    parts = [f"a bundle of: {' + '.join(card['parts'])}"] if card["parts"] else []
+    lines = [f"{name}: {card['says']}", *parts, "settings"]
     lines += [f"  {setting} = {facts['default']}  ({facts['type']})" for setting, facts in card["settings"].items()]
     lines += [f"changes in {card['tried_on']}",
               *(f"  {change['path']}: {change['before']} -> {change['after']}" for change in card["diff"])]
@@ -102,7 +103,8 @@ def _place(known: Any, levers: tuple[Any, ...], recipe: str, run: Any) -> tuple[
         return recipe, run
     for ground in grounds(known):
         if fits(levers, ground.run) is None:
-            return f"the laws' tiny run ({', '.join(GROUNDS[ground.name]) or 'latents'}): {recipe} cannot take it", ground.run
+            settings = ", ".join(GROUNDS[ground.name]) or "latents"
+            return f"the laws' tiny run ({settings}): {recipe} cannot take it", ground.run
     return recipe, run
 
 

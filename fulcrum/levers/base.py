@@ -7,7 +7,6 @@ from pydantic import Field
 from fulcrum.spec.record import Record
 from fulcrum.spec.run import RunSpec
 
-
 Words = Annotated[str, Field(min_length=3)]
 
 

@@ -43,8 +43,8 @@ class Speedrun(Bundle):
 class PRXRecipe(Bundle):
     name: ClassVar[str] = "prx_recipe"
     card: ClassVar[Card] = Card(
-        says="what the published ablations recommend together on a latent baseline: an aligned tokenizer, alignment for the "
-             "first half, Muon, an average of the weights, synthetic pictures before real ones, a curated end",
+        says="what the published ablations recommend together on a latent baseline: an aligned tokenizer, alignment for "
+             "the first half, Muon, an average of the weights, synthetic pictures before real ones, a curated end",
         warns="never measured as a whole in public; long captions and fp32 storage are the baseline's already")
 
     def parts(self) -> tuple[Lever, ...]:

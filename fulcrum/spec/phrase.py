@@ -122,7 +122,8 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
             for path, (name, _) in written.items():          # one replaces a filler, the other a setting of it
                 nested = path != change.path and (inside(path, (change.path,)) or inside(change.path, (path,)))
                 if nested and name != lever.name and not _commute(base, levers[names.index(name)], lever):
-                    raise BadInput(f"'{name}' writes {path} and '{lever.name}' writes {change.path}", "leave one of them out")
+                    raise BadInput(f"'{name}' writes {path} and '{lever.name}' writes {change.path}",
+                                   "leave one of them out")
         run = _edited(run, lever)
     for lever in levers:
         problem = _safely(lever, "needs", run)
@@ -196,7 +197,8 @@ def _lever(node: ast.expr, catalogue: Catalogue) -> Any:
         raise BadInput(f"expected the name of a lever, found '{ast.unparse(node)}'", "all levers: fulcrum levers")
     if call.id not in catalogue.levers:
         if call.id in catalogue.bundles:
-            raise BadInput(f"'{call.id}' is a bundle of levers and cannot be limited to a stage", "stage its parts one by one")
+            raise BadInput(f"'{call.id}' is a bundle of levers and cannot be limited to a stage",
+                           "stage its parts one by one")
         raise BadInput(f"no lever is called '{call.id}'",
                        nearest(call.id, [*catalogue.levers, *catalogue.bundles]) + "\n  all levers: fulcrum levers")
     return _make(catalogue.levers[call.id], call.id, node)

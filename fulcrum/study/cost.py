@@ -13,7 +13,7 @@ from fulcrum.spec.system import System
 from fulcrum.study.proof import Arm, baseline_of
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
-from fulcrum.train.loop import train
+from fulcrum.train.loop import after, train
 from fulcrum.train.state import State
 
 ROUNDS = 7
@@ -42,14 +42,14 @@ def _costs(arms: Sequence[Arm], cache: Path, threads: int, rounds: int) -> dict[
     """Eager steps, taken in turns so that a noisy machine hits all alike."""
     torch.set_num_threads(threads)
     built = {arm.name: assemble(arm.run, 0, System(threads=threads), Feed(arm.run, 0, cache)) for arm in arms}
-    states = {name: train(one, State(), [], _after(1)) for name, one in built.items()}        # warm-up
+    states = {name: train(one, State(), [], after(1)) for name, one in built.items()}        # warm-up
     taken: dict[str, list[float]] = {name: [] for name in built}
     for _ in range(rounds):
         for name, one in built.items():
             if states[name].images + STEPS * one.run.budget.batch > one.run.budget.images:
                 states[name] = State()                       # a short budget is gone through again: a step is a step
             begun = time.perf_counter()
-            states[name] = train(one, states[name], [], _after(STEPS))
+            states[name] = train(one, states[name], [], after(STEPS))
             taken[name].append(time.perf_counter() - begun)
     base = arms[0].name
     parameters = {name: sum(p.numel() for p in one.step.parameters()) for name, one in built.items()}
@@ -63,14 +63,3 @@ def declared(arm: Arm, arms: Sequence[Arm], what: str) -> float:
     base = baseline_of(arm, arms)
     return prod(float(getattr(lever.cost(base.run), what)) for lever in arm.added) \
         / prod(float(getattr(lever.cost(arm.run), what)) for lever in arm.removed)
-
-
-def _after(steps: int) -> Callable[[], bool]:
-    """A stop that lets `steps` steps happen."""
-    left = [steps]
-
-    def stop() -> bool:
-        left[0] -= 1
-        return left[0] < 0
-
-    return stop

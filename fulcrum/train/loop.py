@@ -50,6 +50,17 @@ def train(built: Built, state: State, observers: Iterable[Observer], stop: Calla
     return state
 
 
+def after(steps: int) -> Callable[[], bool]:
+    """A stop that lets `steps` steps happen."""
+    left = [steps]
+
+    def stop() -> bool:
+        left[0] -= 1
+        return left[0] < 0
+
+    return stop
+
+
 def gradients(built: Built, state: State) -> Losses:
     """Forward and backward over this process's rows in one or more parts; parts and processes add up to the same mean."""
     mine = built.world.rows(built.run.budget.batch)

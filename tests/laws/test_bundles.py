@@ -20,4 +20,5 @@ def test_a_bundle_trains_draws_and_every_part_is_on(name, court):
     assert len(phrase.levers) > 1                            # what a study calls compound
     trained = court.trained(phrase.run)
     require_witness(phrase.levers, trained.built)
-    assert trained.prints["samples"] != court.baseline(Ground("latents", parse("spark", CATALOG, TINY).run)).prints["samples"]
+    baseline = court.baseline(Ground("latents", parse("spark", CATALOG, TINY).run))
+    assert trained.prints["samples"] != baseline.prints["samples"]
