@@ -1,7 +1,7 @@
 """What an arm costs: counted FLOPs, and time from interleaved steps in one process, never from cells side by side."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from statistics import median
