@@ -1,6 +1,7 @@
 """Designs: what arms a plan makes, what it refuses, and what contrasts say on numbers worked out by hand."""
 
 import json
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -11,7 +12,9 @@ from fulcrum.study.contrast import axis, interactions, scales, trends
 from fulcrum.study.cost import Cost, declared
 from fulcrum.study.design import wanted
 from fulcrum.study.equal import at_equal_cost, first_reached, fronts, targets, value_at
+from fulcrum.study.estimate import estimate
 from fulcrum.study.findings import findings, remarks
+from fulcrum.study.fingerprint import fitting
 from fulcrum.study.layout import lay_out
 from fulcrum.study.plan import Plan, from_plain, load
 from fulcrum.study.proof import prove
@@ -85,8 +88,8 @@ def test_a_trend_is_a_line_through_each_seed():
 
 
 def test_scales_that_cost_the_same_need_a_place():
-    asked = from_plain({**plan().model_dump(), "arms": ["muon"],
-                        "scales": [{"name": "a", "settings": ["optim.lr=1e-3"]}, {"name": "b", "settings": ["optim.lr=2e-3"]}]})
+    rates = [{"name": name, "settings": [f"optim.lr={rate}"]} for name, rate in (("a", 1e-3), ("b", 2e-3))]
+    asked = from_plain({**plan().model_dump(), "arms": ["muon"], "scales": rates})
     with pytest.raises(BadInput, match="same place"):
         axis(asked, prove(asked, CATALOG))
 
@@ -117,7 +120,7 @@ def test_a_plan_survives_its_file(tmp_path):
     (tmp_path / "plan.toml").write_text(
         'title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [0, 1]\nevaluations = [0.25, 0.5, 0.75, 1]\n'
         'learning_rates = {sweep = [0.5, 1, 2], seeds = [7]}\nstop_early = {level = 0.95}\n'
-        'scales = [{name = "a", settings = ["model.width=32", "model.heads=2"]}, {name = "b", settings = ["model.width=96"]}]\n')
+        'scales = [{name = "a", settings = ["model.width=48"]}, {name = "b", settings = ["model.width=96"]}]\n')
     read = load(tmp_path / "plan.toml")
     assert from_plain(json.loads(json.dumps(read.model_dump()))) == read
     assert read.stop_early.successive == 3 and read.learning_rates.sweep == (0.5, 1.0, 2.0)
@@ -170,7 +173,8 @@ def test_a_slower_arm_may_win_at_equal_images_and_lose_at_equal_time():
 def test_a_target_that_is_not_reached_is_not_a_number():
     asked = plan(arms=("muon",), seeds=(0, 1))
     arms = prove(asked, CATALOG)
-    curves = {"baseline": {s: [(0.5, 2.0), (1.0, 1.0)] for s in (0, 1)}, "muon": {s: [(0.5, 3.0), (1.0, 2.0)] for s in (0, 1)}}
+    curves = {"baseline": dict.fromkeys((0, 1), [(0.5, 2.0), (1.0, 1.0)]),
+              "muon": dict.fromkeys((0, 1), [(0.5, 3.0), (1.0, 2.0)])}
     found = cells_of({"baseline": (1.0, 1.0), "muon": (2.0, 2.0)}, "validation_loss")
     row, = targets(asked, arms, found, curves, None, "validation_loss")
     assert (row["reached"], row["ratio"]) == (0, None)
@@ -188,3 +192,15 @@ def test_the_front_holds_what_nothing_cheaper_equals():
 def test_plans_are_hashed_by_all_they_fix():
     assert plan().hash == plan().hash != plan(guidance="per_arm").hash
     assert Plan(**plan().model_dump()).hash == plan().hash
+
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_can_be_planned(path, tmp_path):
+    asked = load(path)
+    layout = lay_out(asked, CATALOG, {}, tmp_path)
+    fitting(layout.arms, layout.trunk_runs)
+    found = estimate(asked, layout, tmp_path, timed=False)
+    assert found.cells == len(layout.arms) * 6 and found.flops > 0 and found.images > 0

@@ -12,8 +12,8 @@ from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
 from fulcrum.study import fingerprint
-from fulcrum.study.fingerprint import fingerprints, fitting
 from fulcrum.study.findings import remarks
+from fulcrum.study.fingerprint import fingerprints, fitting
 from fulcrum.study.layout import lay_out
 from fulcrum.study.proof import prove
 from fulcrum.train.feed import Feed
@@ -68,7 +68,8 @@ def test_A5_no_arm_can_write_where_another_has_written(tmp_path):
     layout = lay_out(plan(arms=("muon", "bf16_storage", "short_captions")), CATALOG, {}, tmp_path)
     assert len({cell.key for cell in layout.cells}) == 8     # a folder each, whatever the plan inherits
     base, muon = layout.cells[:2]
-    perform(Order(put(base.run, "budget.images", 8), base.seed, base.phrase, tmp_path, System(), quiet=True), lambda text: None)
+    short = put(base.run, "budget.images", 8)
+    perform(Order(short, base.seed, base.phrase, tmp_path, System(), quiet=True), lambda text: None)
     written = next(path for path in tmp_path.iterdir() if (path / "about.json").exists())
     shutil.copytree(written, tmp_path / muon.key)
     with pytest.raises(BadInput, match="holds another run"):
@@ -108,7 +109,8 @@ def test_A10_an_arm_whose_key_is_read_by_nobody_is_refused(cache):
 
 
 def test_A11_an_arm_that_encodes_in_every_step_is_labelled():
-    assert "encodes pictures in every step where the other side reads cached latents" in said(plan(arms=("end_to_end_codec",)))
+    label = "encodes pictures in every step where the other side reads cached latents"
+    assert label in said(plan(arms=("end_to_end_codec",)))
     assert "encodes pictures" not in said(plan(arms=("muon", "repa")))           # text and latents are cached for all
 
 
@@ -122,7 +124,7 @@ def test_A12_routes_at_different_budgets_are_labelled():
 
 
 def test_arms_are_told_apart_by_what_their_levers_affect(cache):
-    asked = plan(arms=("muon", "ema", "tread @ (0.5, 1)", "short_captions"), settings=(*SMALL, "budget.images=96"), images=None)
+    asked = plan(arms=("muon", "ema", "tread @ (0.5, 1)", "short_captions"), images=96)
     found = {one.arm: one for one in fingerprints(prove(asked, CATALOG), (0, 1), cache)}
     assert {name: one.by for name, one in found.items()} == {
         "muon": "weights", "ema": "averaged weights", "tread @ (0.5, 1)": "weights", "short_captions": "weights"}
@@ -130,7 +132,8 @@ def test_arms_are_told_apart_by_what_their_levers_affect(cache):
 
 
 def test_levers_that_only_draw_are_told_apart_by_what_they_draw(cache):
-    asked = plan(baseline="spark + sprint", arms=("path_drop_guidance",), guidance="per_arm", settings=(*SMALL, "model.depth=5"))
+    asked = plan(baseline="spark + sprint", arms=("path_drop_guidance",), guidance="per_arm",
+                 settings=(*SMALL, "model.depth=5"))
     one, = fingerprints(prove(asked, CATALOG), (0, 1), cache)
     assert one.by == "samples"
 

@@ -1,4 +1,4 @@
-"""A study killed with -9 three times at random ends with the report that an undisturbed one ends with, measured times aside."""
+"""A study killed with -9 three times at random ends with the report of an undisturbed one, measured times aside."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def without_times(report):
 
 @pytest.mark.slow
 def test_three_kills_at_random_change_nothing(tmp_path):
-    found = {}
+    found, lasted = {}, 60.0                                 # the calm study says how long one lasts
     for name, kills in (("calm", 0), ("killed", 3)):
         folder = tmp_path / name
         folder.mkdir()

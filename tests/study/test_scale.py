@@ -13,7 +13,8 @@ from fulcrum.study.result import SHOWN, Progress, assemble_result
 from fulcrum.study.sealed import write_sealed
 from tests.study.small import plan
 
-PIXEL = ("data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==")
+PIXEL = ("data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6"
+         "kgAAAABJRU5ErkJggg==")
 
 
 def processor():
@@ -24,7 +25,7 @@ def processor():
 def fill(out, layout, how, seed=0):
     """Finished cells with the files that a real one leaves, but for its weights."""
     rng = np.random.default_rng(seed)
-    record = "".join(json.dumps({"images": 80 * k, "loss": 1.0 / k, "seconds": k, "rate": 1.0}) + "\n" for k in range(1, 41))
+    record = "".join(json.dumps({"images": 80 * k, "loss": 1.0 / k, "seconds": k}) + "\n" for k in range(1, 41))
     for cell in layout.cells:
         folder = out / cell.key
         folder.mkdir(parents=True)
@@ -38,8 +39,9 @@ def fill(out, layout, how, seed=0):
         (folder / "curve.jsonl").write_text("".join(json.dumps(
             {"images": 8 * k, "seconds": k, "validation_loss": level / k, "bins": []}) + "\n" for k in range(1, 7)))
         write_sealed(folder / f"pictures-{how}.json", {"prompts": ["a"], "pictures": [PIXEL]})
-        write_sealed(folder / f"measured-{how}.json", {"arm": cell.arm, "seed": cell.seed, "key": cell.key, "result": result,
-                                                       "metrics": metrics, "seconds": {"training": 1.0, "evaluation": 1.0}})
+        write_sealed(folder / f"measured-{how}.json", {
+            "arm": cell.arm, "seed": cell.seed, "key": cell.key, "result": result,
+            "metrics": metrics, "seconds": {"training": 1.0, "evaluation": 1.0}})
 
 
 @pytest.mark.slow
