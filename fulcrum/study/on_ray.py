@@ -5,6 +5,7 @@ last checkpoint: nothing of it lives in the worker.
 """
 
 import contextlib
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,9 @@ from typing import Any, NamedTuple
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.cell import Cell
 from fulcrum.study.runner import Lane
+
+PATIENCE = 5.0                                               # seconds for a cluster's door to open
+START = "start it with 'ray start --head', or leave --address out: one is started for the study"
 
 
 class Cluster(NamedTuple):
@@ -34,6 +38,7 @@ def remote_answer(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[st
 @contextlib.contextmanager
 def cluster(threads: int, lanes: int | None, address: str | None = None) -> Iterator[Cluster]:
     """Join the cluster at `address`, or start one here; what was started is ended, what was joined is left."""
+    _require_open(address)
     try:
         import ray as found_ray
     except ImportError:
@@ -44,7 +49,7 @@ def cluster(threads: int, lanes: int | None, address: str | None = None) -> Iter
         ray.init(address=address, log_to_driver=False, configure_logging=False, **own)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise BadInput(f"cannot join the Ray cluster at {address}: {error}",
-                       "start it with 'ray start --head', or leave --address out: one is started for the study") from error
+                       START) from error
     try:
         cores = int(ray.cluster_resources().get("CPU", 0))
         if cores < threads:
@@ -56,6 +61,17 @@ def cluster(threads: int, lanes: int | None, address: str | None = None) -> Iter
         yield Cluster(width, _lane(ray, task))
     finally:
         ray.shutdown()
+
+
+def _require_open(address: str | None) -> None:
+    """Ray waits for minutes at a closed door: knock first."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):                        # "auto": Ray looks for it itself
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=PATIENCE).close()
+    except OSError as error:
+        raise BadInput(f"cannot join the Ray cluster at {address}: {error.strerror or error}", START) from None
 
 
 def _lane(ray: Any, task: Any) -> type[Lane]:

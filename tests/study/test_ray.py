@@ -14,8 +14,6 @@ from fulcrum.study.on_ray import cluster
 from fulcrum.study.study import Executor, run
 from tests.study.small import plan
 
-ray = pytest.importorskip("ray")
-
 
 def workers():
     """Process ids of this user's Ray workers that are running a cell."""
@@ -32,6 +30,7 @@ def workers():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_study_on_ray_survives_a_killed_worker_and_finds_the_same(tmp_path):
+    pytest.importorskip("ray")
     asked = plan(arms=("bf16_storage",), images=160)
     others, killed = set(workers()), []                      # not ours to touch
 
@@ -54,8 +53,6 @@ def test_a_study_on_ray_survives_a_killed_worker_and_finds_the_same(tmp_path):
     assert finals[0] == finals[1]
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
 def test_a_cluster_that_is_not_there_is_said():
     with pytest.raises(BadInput, match="cannot join the Ray cluster at 127.0.0.1:1"), cluster(1, 1, "127.0.0.1:1"):
         pass
