@@ -39,12 +39,17 @@ class FolderSource:
                            "enlarged", f"import them again with --size {self.size}, or --set data.size={about['size']}")
         if split not in SPLITS:
             raise BadInput(f"no split is called '{split}'", nearest(split, SPLITS))
+        self._count = count
         self.numbers = self.store.split(split)[:count]          # (n,) rows of the store
         if not len(self.numbers):
             raise BadInput(f"{path} holds no pictures of the split '{split}': " +
                            ", ".join(f"{name} {n:,}" for name, n in about["splits"].items()),
                            "pictures to judge by are held out at import: --hold-out 0.05, or a field 'split' of samples")
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the store itself: maps and open shards cannot travel."""
+        return FolderSource, (self.path, self.split_name, self.size, self._count, self.threads)
 
     def __len__(self) -> int:
         return len(self.numbers)

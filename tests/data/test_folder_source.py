@@ -95,11 +95,11 @@ def test_names_that_cannot_be_chosen_from(change):
         NamedCaptions(**change)
 
 
-def test_batches_are_the_same_for_any_number_of_workers(store):
+def test_batches_are_the_same_for_any_number_of_processes(store):
     loader = Loader(FolderSource(store), Chooser(), seed=3)
     wanted = [loader.at(position, 12) for position in range(24, 96, 12)]
-    for workers in (1, 3):
-        stream = loader.stream(24, 12, workers=workers)
+    for processes in (0, 2):
+        stream = loader.stream(24, 12, processes)
         for batch, one in zip(wanted, stream, strict=False):
             assert np.array_equal(batch.images, one.images) and batch.prompts == one.prompts
             assert batch.position == one.position

@@ -1,0 +1,201 @@
+"""The loader: images per second to batches beside a bare webdataset loop on the same shards, the first batch, and memory.
+
+    python bench/loader.py           about a minute on two cores; needs webdataset (the dev extra)
+
+4,096 pictures of 64 px are drawn, imported as JPEG and read back by both in turns, so that a busy machine slows both
+alike; the ratio is the median over the rounds. Both hand out (B, 3, 64, 64) bytes and captions; ours in a global shuffle
+and with every checksum compared, webdataset in the order of the shards. Memory is watched over a generated index of a
+million samples that points at the same pictures: every position is looked up, every fourth batch with its captions, every
+64th with its pictures.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from fulcrum.data.caption import Chooser
+from fulcrum.data.folder import FolderSource
+from fulcrum.data.given import open_given
+from fulcrum.data.importing import Options
+from fulcrum.data.loader import Loader
+from fulcrum.data.sealing import run_import
+from fulcrum.data.source import WorldSource
+from fulcrum.data.store import ROW, SHARDS, TABLES, content_of, digest, file_sha, read_about, sealed, texts_hash
+
+COUNT, SIDE, BATCH, MILLION = 4096, 64, 64, 1_000_000
+FIRST = ("import time; begun = time.perf_counter(); import sys; from fulcrum.data.caption import Chooser; "
+         "from fulcrum.data.folder import FolderSource; from fulcrum.data.loader import Loader; "
+         "Loader(FolderSource(sys.argv[1]), Chooser(), 0).at(0, 64); print(time.perf_counter() - begun)")
+
+
+def write_store(folder: Path) -> Path:
+    """Drawn pictures as a user would give them, imported."""
+    given = folder / "given"
+    given.mkdir()
+    source = WorldSource("train", "real", SIDE, COUNT)
+    for first in range(0, COUNT, 512):
+        ids = np.arange(first, first + 512)
+        for number, pixels, text in zip(ids, source.read(ids).images, source.prompts(Chooser(), ids), strict=True):
+            Image.fromarray(pixels.transpose(1, 2, 0)).save(given / f"{number:06d}.jpg", quality=90)
+            (given / f"{number:06d}.txt").write_text(text)
+    begun = time.perf_counter()
+    run_import(open_given(str(given)), folder / "store", Options(size=SIDE, encoding="jpeg", hold_out=0.0, shard=512),
+               lambda text: None)
+    print(f"import: {COUNT / (time.perf_counter() - begun):,.0f} pictures/s", flush=True)
+    return folder / "store"
+
+
+def ours(store: Path, processes: int) -> tuple[float, float]:
+    loader = Loader(FolderSource(store), Chooser(), 0)
+    stream = loader.stream(0, BATCH, processes)
+    next(stream)                                                # processes that start are not counted, nor are webdataset's
+    begun, seen = clock(), 0
+    while seen < COUNT - BATCH:
+        seen += len(next(stream).images)
+    rates = per_second(seen, begun)
+    stream.close()
+    return rates
+
+
+def clock() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def per_second(seen: int, begun: tuple[float, float]) -> tuple[float, float]:
+    """Images per second by the wall, and per second that this process was given a core."""
+    wall, core = (now - before for now, before in zip(clock(), begun, strict=True))
+    return seen / wall, seen / max(core, 1e-9)
+
+
+def together(samples: list[tuple[Any, Any]]) -> tuple[torch.Tensor, list[str]]:
+    pictures = np.stack([pixels for pixels, _ in samples]).transpose(0, 3, 1, 2)
+    return torch.from_numpy(np.ascontiguousarray(pictures)), [about["captions"]["long"][0] for _, about in samples]
+
+
+def bare(store: Path, workers: int) -> tuple[float, float]:
+    """webdataset's own pipeline: decode, tuple, batch; in this process, or in `workers` of torch's DataLoader."""
+    import webdataset
+    shards = sorted(str(path) for path in (store / SHARDS).iterdir())
+    pipeline: Any = webdataset.WebDataset(shards, shardshuffle=False).decode("rgb8").to_tuple("jpg", "json").batched(
+        BATCH, collation_fn=together)
+    if workers:
+        pipeline = torch.utils.data.DataLoader(pipeline, batch_size=None, num_workers=workers)
+    batches: Iterator[Any] = iter(pipeline)
+    seen = 0 if not workers else len(next(batches)[0])          # processes that start are not counted
+    begun, before = clock(), seen
+    for pictures, _ in batches:
+        seen += len(pictures)
+    return per_second(seen - before, begun)
+
+
+def million(store: Path, to: Path) -> Path:
+    """The index of a million samples over the shards of a small store."""
+    to.mkdir()
+    (to / SHARDS).symlink_to(store / SHARDS)
+    about = read_about(store)
+    times = -(-MILLION // COUNT)
+    for name in TABLES:
+        data = np.frombuffer((store / name).read_bytes(), np.uint8)
+        if name.endswith("_ends.bin"):
+            ends = data.view("<i8")
+            data = (ends[None] + ends[-1] * np.arange(times)[:, None]).ravel()[:MILLION].astype("<i8")
+        elif name == "samples.bin":
+            data = np.tile(data, times)[:MILLION * (len(data) // COUNT)]
+        else:
+            data = np.tile(data, times)
+        data.tofile(to / name)
+    about["tables"] = {name: {"bytes": (to / name).stat().st_size, "sha256": file_sha(to / name)} for name in TABLES}
+    rows = np.memmap(to / "samples.bin", ROW, "r")
+    about |= {"count": len(rows), "captions": {"long": len(rows)},
+              "splits": {"train": len(rows), "validation": 0, "reference": 0},
+              "content": content_of(rows, texts_hash(about["tables"]), about["buckets"]), "ledger": digest(None)}
+    (to / "store.json").write_text(sealed(about))
+    return to
+
+
+def memory() -> dict[str, float]:
+    """MB of this process: its own, and pages of mapped files, which the system may drop."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    found = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines if line.startswith(("RssAnon", "RssFile"))}
+    return {"own": found["RssAnon"], "mapped": found["RssFile"]}
+
+
+def walk(folder: Path, say: Callable[[str], None]) -> list[dict[str, float]]:
+    """Through a whole epoch; memory at each tenth."""
+    begun = time.perf_counter()
+    source = FolderSource(folder)
+    loader, found = Loader(source, Chooser(), 0), []
+    rows = 512
+    loader.at(0, BATCH)
+    say(f"first batch of a million samples: {time.perf_counter() - begun:.2f} s, checksums of the index included")
+    begun = time.perf_counter()
+    for number, position in enumerate(range(0, len(source), rows)):
+        ids = loader.ids(position, rows)
+        if number % 4 == 0:
+            source.prompts(loader.chooser, ids)
+        if number % 64 == 0:
+            source.read(ids)
+        if number % (len(source) // rows // 10) == 0:
+            found.append({"samples": position + rows, **memory()})
+    say(f"walked through {len(source):,} samples in {time.perf_counter() - begun:.0f} s")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")                             # webdataset warns of what it was told
+    cores = len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory() as place:
+        store = write_store(Path(place))
+        first = float(subprocess.run([sys.executable, "-c", FIRST, str(store)], check=True, capture_output=True,
+                                     text=True).stdout)
+        print(f"first batch: {first:.2f} s in a new process, imports included", flush=True)
+        kinds: dict[str, Callable[[], tuple[float, float]]] = {
+            "ours, two processes": lambda: ours(store, 2), "webdataset, this process": lambda: bare(store, 0),
+            "webdataset, two workers": lambda: bare(store, 2), "ours, this process": lambda: ours(store, 0)}
+        speed: dict[str, list[float]] = {name: [] for name in kinds}
+        core: dict[str, list[float]] = {name: [] for name in kinds}
+        for _ in range(options.rounds):
+            for name, measure in kinds.items():
+                wall, own = measure()
+                speed[name].append(wall)
+                core[name].append(own)
+        for name, values in speed.items():
+            each = ", ".join(f"{value:,.0f}" for value in values)
+            alone = f"; {statistics.median(core[name]):,.0f} per second of core time" if "this process" in name else ""
+            print(f"  {name:<26} {statistics.median(values):8,.0f} images/s  ({each}){alone}", flush=True)
+        ratios = {name: statistics.median(a / b for a, b in zip(speed[mine], speed[name], strict=True))
+                  for name, mine in (("webdataset, this process", "ours, this process"),
+                                     ("webdataset, two workers", "ours, two processes"))}
+        for name, ratio in ratios.items():
+            print(f"  ratio to {name}: {ratio:.2f}", flush=True)
+        seen = walk(million(store, Path(place) / "million"), lambda text: print(text, flush=True))
+    for one in seen:
+        print(f"  {one['samples']:>9,} samples: {one['own']:6.0f} MB own, {one['mapped']:6.0f} MB mapped", flush=True)
+    half = seen[len(seen) // 2:]
+    growth = max(one["own"] for one in half) - min(one["own"] for one in half)
+    print(f"  own memory moves by {growth:.1f} MB over the second half ({os.cpu_count()} cores, {cores} for this process)")
+    if options.json:
+        print(json.dumps({"images_per_second": {name: statistics.median(values) for name, values in speed.items()},
+                          "ratios": ratios, "first_batch_seconds": first, "growth_mb": growth}))
+
+
+if __name__ == "__main__":
+    main()
