@@ -20,10 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fulcrum.measure.feature import FeatureFunction, feature_rows
+from fulcrum.measure.feature import BATCH, FeatureFunction, feature_rows
 from fulcrum.spec.errors import BadInput, nearest
 
-BATCH = 32  # always this many at once, padded: what a picture's features are must not depend on its neighbours
 ScoreFunction = Callable[[Tensor, Sequence[str]], Tensor]  # uint8 (B, 3, H, W), captions -> (B,)
 
 
@@ -44,12 +43,7 @@ class Extractor(NamedTuple):
 
     def rows(self, images: Tensor) -> Tensor:
         """Features of any number of uint8 pictures of one size, checked, the same for any split.  (B, d)"""
-        parts = []
-        for start in range(0, len(images), BATCH):
-            part = images[start : start + BATCH]
-            padded = torch.cat([part, part[-1:].expand(BATCH - len(part), *part.shape[1:])])
-            parts.append(feature_rows(padded, self.features)[: len(part)])
-        rows = torch.cat(parts)
+        rows = feature_rows(images, self.features)
         if rows.shape[1] != self.width:
             raise BadInput(f"the extractor '{self.name}' says width {self.width} and gave {rows.shape[1]}")
         return rows

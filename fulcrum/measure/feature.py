@@ -12,6 +12,7 @@ FeatureFunction = Callable[[Tensor], Tensor]  # uint8 (B, 3, S, S) -> (B, d)
 JudgeFunction = Callable[[Tensor], Mapping[str, Tensor]]  # uint8 (B, 3, S, S) -> {attribute: logits (B, 9, classes)}
 Range = tuple[float, float]
 
+BATCH = 32  # always this many at once, padded: what a picture's features are must not depend on its neighbours
 _SLACK = 1e-3  # of the range: rounding of a clamp in low precision, not an overshoot
 
 
@@ -62,8 +63,13 @@ def describe_range(value_range: Range | None) -> str:
 
 @torch.no_grad()
 def feature_rows(images: Tensor, features: FeatureFunction) -> Tensor:
-    """Features of a uint8 batch as fp32 on the CPU, checked.  (B, d)"""
-    rows = features(images).detach().to("cpu", torch.float32)  # (B, d)
+    """Features of any number of uint8 pictures as fp32 on the CPU, checked, the same for any split.  (B, d)"""
+    parts = []
+    for part in images.split(BATCH):
+        padded = torch.cat([part, part[-1:].expand(BATCH - len(part), *part.shape[1:])])
+        found = features(padded).detach().to("cpu", torch.float32)  # (BATCH, d)
+        parts.append(found[: len(part)] if len(found) == BATCH else found)
+    rows = torch.cat(parts)
     if rows.ndim != 2 or rows.shape[0] != images.shape[0]:
         raise ValueError(f"expected features of shape ({images.shape[0]}, d), found {tuple(rows.shape)}")
     if not bool(torch.isfinite(rows).all()):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from fulcrum.flow import keyed
 from fulcrum.flow.guide import Path
@@ -19,7 +20,8 @@ from fulcrum.spec.system import System
 from fulcrum.train.build import Context, build
 from fulcrum.train.drawn import drawn_weights, fill
 
-BATCH = 128                                                  # pictures at a time; no picture depends on it
+BATCH = 32                                                   # pictures at a time; on a CPU always so many, padded: how
+LENGTH = 64                                                  # sums are split, and so their last bits, would follow the batch
 
 
 class Painter:
@@ -47,7 +49,7 @@ class Painter:
         side = self.run.data.size // self.run.encode.codec.stride
         noise = keyed.normal(seed, "sample", index, (self.run.encode.codec.channels, side, side))
         noise = noise * self.run.flow.noise_scale
-        emb, mask = self.text.encode(list(prompts))
+        emb, mask = self.encoded(prompts)
         empty, seen = self.text.encode([""])
         read = {True: self.backbone.read_text((emb, mask)),
                 False: self.backbone.read_text((empty.expand(len(prompts), -1, -1), seen.expand(len(prompts), -1)))}
@@ -62,6 +64,13 @@ class Painter:
 
         return euler(lambda x, t: self.guide(denoise, x, t), noise, self.run.sample.steps, self.run.sample.shift)
 
+    def encoded(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """emb (B, L, E) and mask (B, L), each prompt read alone and padded: its length is not its longest neighbour's."""
+        alone = [self.text.encode([prompt]) for prompt in prompts]
+        length = -(-max(mask.shape[1] for _, mask in alone) // LENGTH) * LENGTH
+        return (torch.cat([F.pad(emb, (0, 0, 0, length - emb.shape[1])) for emb, _ in alone]),
+                torch.cat([F.pad(mask, (0, length - mask.shape[1])) for _, mask in alone]))
+
     def keep(self, seed: int, index: np.ndarray) -> Tensor | None:
         """(B, K) tokens of each picture that a routed pass keeps in the span, the same at every step: a picture's own,
         whatever else is in its batch. None where the run's route keeps all."""
@@ -73,7 +82,10 @@ class Painter:
         """uint8 pictures (B, 3, H, W), a batch at a time."""
         index = np.arange(len(prompts)) if index is None else index
         for first in range(0, len(prompts), BATCH):
-            rows = slice(first, first + BATCH)
+            wanted, chosen = list(prompts[first:first + BATCH]), index[first:first + BATCH]
+            count = len(wanted)
+            more = BATCH - count if self.system.device == "cpu" else 0
             with torch.no_grad():
-                pixels = self.codec.decode(self.latents(prompts[rows], seed, index[rows]))
+                found = self.latents([*wanted, *wanted[-1:] * more], seed, np.concatenate([chosen, chosen[-1:].repeat(more)]))
+                pixels = self.codec.decode(found)[:count]
             yield ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)

@@ -1,0 +1,75 @@
+"""No picture depends on the others: any batch, any share of the work, the same pictures and the same metrics."""
+
+import multiprocessing
+
+import numpy as np
+import pytest
+import torch
+
+from fulcrum.spec.system import System
+from fulcrum.study.evaluate import measure, prompts
+from fulcrum.train.build import assemble
+from fulcrum.train.feed import Feed
+from fulcrum.train.loop import after, train
+from fulcrum.train.paint import Painter
+from fulcrum.train.state import State
+
+COUNT = 40
+
+
+@pytest.fixture(scope="module")
+def trained(tiny, cache):
+    run = tiny("spark", "sample.steps=4")
+    built = assemble(run, 0, System(), Feed(run, 0, cache))
+    train(built, State(), [], after(4))
+    return built
+
+
+def drawn(painter, wanted, index):
+    return torch.cat(list(painter.pictures([wanted[i] for i in index], 7, np.asarray(index))))
+
+
+def pieces(count, size):
+    return [list(range(first, min(first + size, count))) for first in range(0, count, size)]
+
+
+@pytest.mark.parametrize("size", [1, 3, 16, 33])
+def test_pictures_do_not_depend_on_their_company(size, trained):
+    painter, wanted = Painter.of(trained), prompts(trained.run, COUNT).texts
+    whole = drawn(painter, wanted, list(range(COUNT)))
+    assert torch.equal(torch.cat([drawn(painter, wanted, piece) for piece in pieces(COUNT, size)]), whole)
+
+
+def _share(run, weights, index, found):
+    torch.set_num_threads(1)
+    painter = Painter(run, weights, run.encode.codec.build(None), run.encode.text.build(None))
+    found.put((index[0], drawn(painter, prompts(run, COUNT).texts, index).numpy()))
+
+
+def test_two_processes_draw_what_one_draws(trained):
+    context = multiprocessing.get_context("spawn")
+    found = context.Queue()
+    weights = {name: value.clone() for name, value in trained.average.weights(trained.step.backbone).items()}
+    shares = [list(range(13)), list(range(13, COUNT))]
+    workers = [context.Process(target=_share, args=(trained.run, weights, share, found)) for share in shares]
+    for worker in workers:
+        worker.start()
+    parts = dict(found.get(timeout=120) for _ in workers)
+    for worker in workers:
+        worker.join()
+    whole = drawn(Painter.of(trained), prompts(trained.run, COUNT).texts, list(range(COUNT)))
+    assert np.array_equal(np.concatenate([parts[first] for first in sorted(parts)]), whole.numpy())
+
+
+def test_metrics_do_not_depend_on_the_batch(trained, cache, monkeypatch):
+    painter = Painter.of(trained)
+    one = measure(trained.run, painter, cache, 64)
+    in_pieces, whole = painter.pictures, list(range(64))
+
+    def pictures(wanted, seed):
+        for piece in pieces(len(whole), 17):
+            yield from in_pieces([wanted[i] for i in piece], seed, np.asarray(piece))
+
+    monkeypatch.setattr(painter, "pictures", pictures)
+    assert {name: found.value for name, found in measure(trained.run, painter, cache, 64).items()} == \
+        {name: found.value for name, found in one.items()}
