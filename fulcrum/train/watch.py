@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,24 @@ class Recorder(Averager):
         aside = path.with_suffix(".aside")
         aside.write_text("".join(line + "\n" for line in kept))
         aside.replace(path)
+        self.steps, self.resumed = path.with_suffix(".steps"), False     # one float64 a step: what a line is the mean of
+
+    def __call__(self, look: Look) -> None:
+        if not self.resumed:
+            self.resume(look.state.images // look.built.run.budget.batch - 1)
+        with self.steps.open("ab") as stream:
+            stream.write(array("d", [float(look.losses.total)]).tobytes())
+        super().__call__(look)
+
+    def resume(self, steps: int) -> None:
+        """Take up the steps since the last line, so that the next one is what an unbroken run would write."""
+        self.resumed, kept = True, array("d")
+        if self.steps.exists():
+            whole = self.steps.read_bytes()[:8 * steps]
+            kept.frombytes(whole[:len(whole) // 8 * 8])
+        self.steps.write_bytes(kept.tobytes())
+        for loss in kept[steps - steps % self.every:] if len(kept) == steps else ():
+            self.sum, self.count = self.sum + loss, self.count + 1
 
     def write(self, line: dict[str, Any], last: bool) -> None:
         with self.path.open("a") as stream:
