@@ -1,10 +1,10 @@
 """Tar archives that nobody vouches for, read as a stream: nothing is extracted, no name is a path, all is limited."""
 from __future__ import annotations
 
+import gzip
 import tarfile
 import zlib
 from collections.abc import Iterator
-from lzma import LZMAError
 from pathlib import PurePosixPath
 from typing import IO, NamedTuple
 
@@ -15,7 +15,7 @@ MOST_MEMBERS = 10_000_000               # of one archive
 MOST_UNPACKED = 1 << 40                 # bytes of one archive: a terabyte
 MOST_RATIO = 100                        # unpacked to packed, after the first 64 MB: pictures do not shrink like this
 _FREE = 1 << 26
-_DAMAGE = (tarfile.TarError, EOFError, OSError, zlib.error, LZMAError, UnicodeError, ValueError, OverflowError)
+_DAMAGE = (tarfile.TarError, EOFError, OSError, zlib.error, UnicodeError, ValueError, OverflowError)
 
 
 class Broken(Exception):
@@ -30,17 +30,13 @@ class Member(NamedTuple):
 
 def members(stream: IO[bytes], packed: int | None = None) -> Iterator[Member]:
     """Files as they come. `packed`: size of the archive, where known, to refuse what unfolds beyond reason."""
-    unpacked = 0
     try:
-        with tarfile.open(fileobj=stream, mode="r|*", errorlevel=1) as archive:
+        with tarfile.open(fileobj=_Limited(stream, packed), mode="r|", errorlevel=1) as archive:   # type: ignore[call-overload]
             for number, info in enumerate(archive):
                 if info.isdir():
                     continue
-                unpacked += info.size
-                if number >= MOST_MEMBERS or unpacked > MOST_UNPACKED:
-                    raise Broken(f"more than {MOST_MEMBERS:,} members or {MOST_UNPACKED:,} bytes: split it")
-                if packed is not None and unpacked > _FREE + MOST_RATIO * packed:
-                    raise Broken(f"{packed:,} bytes unfold to more than {unpacked:,}: a decompression bomb?")
+                if number >= MOST_MEMBERS:
+                    raise Broken(f"more than {MOST_MEMBERS:,} members: split it")
                 fault = _fault(info)
                 yield Member(info.name, b"" if fault else _read(archive, info), fault)
     except Broken:
@@ -49,9 +45,40 @@ def members(stream: IO[bytes], packed: int | None = None) -> Iterator[Member]:
         raise Broken(f"damaged or cut off ({error})") from None
 
 
+class _Limited:
+    """The bytes of a tar, unpacked if they are gzip; no more of them than can be meant well, headers included."""
+
+    def __init__(self, stream: IO[bytes], packed: int | None) -> None:
+        head = stream.read(2)
+        joined: IO[bytes] = _Joined(head, stream)               # type: ignore[assignment]
+        self.stream: IO[bytes] = gzip.GzipFile(fileobj=joined) if head == b"\x1f\x8b" else joined   # type: ignore[assignment]
+        self.most = MOST_UNPACKED if packed is None else min(MOST_UNPACKED, _FREE + MOST_RATIO * packed)
+        self.packed, self.seen = packed, 0
+
+    def read(self, size: int) -> bytes:
+        data = self.stream.read(size)
+        self.seen += len(data)
+        if self.seen > self.most:
+            raise Broken(f"{self.packed or 'some'} bytes unfold to more than {self.most:,}: a decompression bomb?")
+        return data
+
+
+class _Joined:
+    """A stream whose first bytes were read already; it cannot be wound back, and remote ones need not be."""
+
+    def __init__(self, head: bytes, stream: IO[bytes]) -> None:
+        self.head, self.stream = head, stream
+
+    def read(self, size: int = -1) -> bytes:
+        if not self.head:
+            return self.stream.read(size)
+        head, self.head = (self.head, b"") if size < 0 or size >= len(self.head) else (self.head[:size], self.head[size:])
+        return head + (self.stream.read(size - len(head)) if size > len(head) else self.stream.read() if size < 0 else b"")
+
+
 def _fault(info: tarfile.TarInfo) -> str:
     path = PurePosixPath(info.name)
-    if not info.isreg():
+    if not info.isreg() or info.issparse():
         return "a link or device, not a file"
     if path.is_absolute() or ".." in path.parts or "\\" in info.name or "\0" in info.name:
         return "its name leads out of the archive"

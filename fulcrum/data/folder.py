@@ -59,9 +59,9 @@ class FolderSource:
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
     def read(self, index: Ids) -> Samples:
-        index = np.asarray(index, dtype=np.int64)
-        images = np.empty((len(index), 3, self.size, self.size), np.uint8)       # (B, 3, S, S)
-        rows = self._rows(index)
+        ids = np.asarray(index, dtype=np.int64)
+        images = np.empty((len(ids), 3, self.size, self.size), np.uint8)         # (B, 3, S, S)
+        rows = self._rows(ids)
 
         def one(place: int) -> None:
             images[place] = self.store.picture(int(rows[place]), self.size)
@@ -71,7 +71,7 @@ class FolderSource:
                 one(place)
         else:
             list(self._pool.map(one, range(len(rows)), chunksize=16))
-        return Samples(images, None, index)
+        return Samples(images, None, ids)
 
     def scenes(self, index: Ids) -> Any:
         raise BadInput(f"{self.path} has no scenes: only the embedded world knows what is drawn where")
@@ -83,7 +83,7 @@ class FolderSource:
 
     def prompts(self, chooser: Chooser, index: Ids) -> list[str]:
         """The caption of each sample; of several with one name, one that is fixed by the sample."""
-        index = np.asarray(index, dtype=np.int64)
+        ids = np.asarray(index, dtype=np.int64)
         unknown = [name for name, weight in zip(chooser.styles, chooser.weights, strict=True)
                    if weight and name not in self.styles()]
         if unknown:
@@ -91,10 +91,10 @@ class FolderSource:
             raise BadInput(f"not every picture of {self.path} has a caption '{unknown[0]}': {some:,} of "
                            f"{self.store.about['count']:,}; all have: {', '.join(self.styles()) or 'none'}",
                            "choose by name: --set \"data.caption=named_captions(names=('...',))\", and so sample.prompts")
-        picked = chooser.pick(index)
-        u = uniform(key("caption of several", index), 1)[:, 0]
+        picked = chooser.pick(ids)
+        u = uniform(key("caption of several", ids), 1)[:, 0]
         told = []
-        for row, style, share in zip(self._rows(index), picked, u, strict=True):
+        for row, style, share in zip(self._rows(ids), picked, u, strict=True):
             texts = self._captions(int(row))[chooser.styles[style]]
             told.append(texts[int(share * len(texts))])
         return told

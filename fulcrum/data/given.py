@@ -96,6 +96,8 @@ def _texts(value: Any, field: str) -> list[str]:
     if not texts or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"the caption '{field}' is not text")
     texts = [" ".join(text.split()) for text in texts]
+    if any("\ud800" <= sign <= "\udfff" for text in texts for sign in text):
+        raise ValueError(f"the caption '{field}' is not Unicode: it holds half a pair")
     if not all(texts):
         raise ValueError(f"the caption '{field}' is empty")
     return texts

@@ -30,6 +30,8 @@ def files_below(folder: Path) -> dict[str, str]:
 
 def read_bytes(folder: Path, name: str) -> bytes:
     try:
+        if not (folder / name).is_file():
+            raise ValueError("not a file")               # a pipe would keep us waiting
         if (folder / name).stat().st_size > MOST_BYTES:
             raise ValueError(f"too large a file: {(folder / name).stat().st_size:,} bytes, the limit is {MOST_BYTES:,}")
         return (folder / name).read_bytes()
@@ -63,10 +65,10 @@ class FolderReader:
         stem, suffix = os.path.splitext(name)
         if suffix.lower() in SIDECARS:
             return Given(name, b"", {}, fault="a caption without its picture")
-        beside = {end: read_bytes(self.folder, stem + end) for end in SIDECARS if stem + end in self.files}
-        if not beside:
+        if not any(stem + end in self.files for end in SIDECARS):
             return Given(name, b"", {}, fault=f"no caption: expected {os.path.basename(stem)}.txt or .json beside it")
         try:
+            beside = {end: read_bytes(self.folder, stem + end) for end in SIDECARS if stem + end in self.files}
             about = sidecar(beside.get(".txt"), beside.get(".json"))
             return described(name, read_bytes(self.folder, name), about, self.fields)
         except ValueError as error:

@@ -123,7 +123,7 @@ class Import:
         """Read to the end; returns the number of parts."""
         (self.partial / SHARDS).mkdir(parents=True, exist_ok=True)
         self._same_order()
-        stream = self._skip(iter(self.reader))
+        stream = self._skip(map(_printable, self.reader))
         self.part = _Writing(self.partial, self.parts)
         try:
             for made in self._made(stream):
@@ -237,7 +237,7 @@ class _Writing:
             line |= {"offset": self._member(key + end, made.data), "length": len(made.data), "bucket": made.bucket,
                      "sha": hashlib.sha256(made.data).hexdigest(), "changes": made.changes, "captions": given.captions,
                      "group": given.group, "split": given.split}
-            self._member(f"{key}.json", json.dumps(about, ensure_ascii=False).encode())
+            self._member(f"{key}.json", json.dumps(about).encode())
             self.kept += 1
         self.lines.append(line)
 
@@ -278,6 +278,11 @@ class _Writing:
         head = {"shard": shard, "input": self.input.hexdigest(), "lines": len(self.lines),
                 "sha256": hashlib.sha256(body).hexdigest()}
         _write(self.partial / f"part-{self.number:05d}.jsonl", json.dumps(head).encode() + b"\n" + body)
+
+
+def _printable(given: Given) -> Given:
+    """A file's name may hold bytes that are no text; its sample's name does not."""
+    return given._replace(name=given.name.encode("utf-8", errors="replace").decode())
 
 
 def fact(given: Given) -> bytes:

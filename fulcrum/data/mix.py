@@ -90,19 +90,19 @@ class MixSource:
         return found
 
     def read(self, index: Ids) -> Samples:
-        index = np.asarray(index, dtype=np.int64)
+        ids = np.asarray(index, dtype=np.int64)
         pictures: Any = None
-        for number, mine in self._mine(index):
-            images = self.sources[number].read(index[mine] - self.starts[number]).images
-            pictures = np.empty((len(index), *images.shape[1:]), np.uint8) if pictures is None else pictures
+        for number, mine in self._mine(ids):
+            images = self.sources[number].read(ids[mine] - self.starts[number]).images
+            pictures = np.empty((len(ids), *images.shape[1:]), np.uint8) if pictures is None else pictures
             pictures[mine] = images
-        return Samples(pictures, None, index)
+        return Samples(pictures, None, ids)
 
     def prompts(self, chooser: Chooser, index: Ids) -> list[str]:
-        index = np.asarray(index, dtype=np.int64)
-        told = [""] * len(index)
-        for number, mine in self._mine(index):
-            texts = self.sources[number].prompts(chooser, index[mine] - self.starts[number])
+        ids = np.asarray(index, dtype=np.int64)
+        told = [""] * len(ids)
+        for number, mine in self._mine(ids):
+            texts = self.sources[number].prompts(chooser, ids[mine] - self.starts[number])
             for place, text in zip(mine, texts, strict=True):
                 told[int(place)] = text
         return told

@@ -43,7 +43,7 @@ def decode(data: bytes) -> Opened:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")             # Pillow warns of large pictures and odd tags: judged below
             image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
-            _admit(image)
+            _admit(image, data)
             turned = image.getexif().get(_EXIF_TURN, 1) not in (0, 1)
             image.load()
             if turned:
@@ -67,7 +67,7 @@ def decode(data: bytes) -> Opened:
     return Opened(image.convert("RGB"), frozenset(changes))
 
 
-def _admit(image: Image.Image) -> None:
+def _admit(image: Image.Image, data: bytes) -> None:
     width, height = image.size
     if min(width, height) < LEAST_SIDE:
         raise BadSample(f"too small: {width} x {height} pixels, a side has at least {LEAST_SIDE}")
@@ -75,7 +75,8 @@ def _admit(image: Image.Image) -> None:
         raise BadSample(f"too many pixels: {width} x {height}, the limit is {MOST_PIXELS:,}; a decompression bomb?")
     if getattr(image, "n_frames", 1) > 1:
         raise BadSample(f"several frames: {image.n_frames}; save the one that counts")     # type: ignore[attr-defined]
-    if image.mode in ("I", "F") or image.mode.startswith("I;"):
+    deep = image.format == "PNG" and data[24] > 8       # Pillow cuts 16-bit colour down without a word
+    if image.mode in ("I", "F") or image.mode.startswith("I;") or deep:
         raise BadSample("more than 8 bits per channel: save it with 8")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -110,7 +110,7 @@ def seal(partial: Path, options: Options, about: dict[str, Any]) -> None:
     (partial / ABOUT).write_text(sealed(body))
 
 
-def _append(writers: dict[str, IO[bytes]], ends: dict[str, int], line: dict[str, Any], shard: int) -> None:
+def _append(writers: Mapping[str, IO[bytes]], ends: dict[str, int], line: dict[str, Any], shard: int) -> None:
     row = np.zeros((), ROW)
     row["offset"], row["shard"], row["length"], row["bucket"] = line["offset"], shard, line["length"], line["bucket"]
     row["width"], row["height"] = line["size"]
@@ -154,7 +154,7 @@ def _cut(line: dict[str, Any], shapes: Any) -> float:
         return 0.0
     (width, height), (w, h) = line["size"], shapes[line["bucket"]]
     scale = min(width / w, height / h)
-    return max(0.0, 1.0 - (w * scale) * (h * scale) / (width * height))
+    return float(max(0.0, 1.0 - (w * scale) * (h * scale) / (width * height)))
 
 
 def _card(body: dict[str, Any], ledger: dict[str, Any], rows: NDArray[Any], words: Counter[str]) -> dict[str, Any]:

@@ -80,6 +80,8 @@ def read_about(folder: Path) -> dict[str, Any]:
         raise Damaged(f"{folder / ABOUT} cannot be read ({error})", "import the pictures again") from None
     if seal != digest(about):
         raise Damaged(f"{folder / ABOUT} was changed after it was written", "import the pictures again")
+    if any(Path(shard["name"]).name != shard["name"] for shard in about["shards"]):
+        raise Damaged(f"{folder / ABOUT} names a shard outside its folder", "do not use it: who made it?")
     if about["format"] != FORMAT:
         raise BadInput(f"{folder} has format {about['format']}, this version reads {FORMAT}", "import the pictures again")
     return about
@@ -157,7 +159,7 @@ class PictureStore:
         """The stored bytes of a picture; bytes that differ from what was written are never handed out."""
         about = self.rows[row]
         length = int(about["length"])
-        found = self._shard(int(about["shard"])).read(length, int(about["offset"]))
+        found: bytes = self._shard(int(about["shard"])).read(length, int(about["offset"]))
         if len(found) != length or hashlib.sha256(found).digest() != about["sha"].tobytes():
             shard = self.folder / SHARDS / self.about["shards"][int(about["shard"])]["name"]
             what = "is cut off" if len(found) != length else "does not have its checksum: a bit has changed"

@@ -1,6 +1,7 @@
 """What users give: folders, tables, shards, saved datasets; every fault has its sample's name."""
 import io
 import json
+import os
 import sys
 import tarfile
 from types import ModuleType, SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 
 from fulcrum.data import archive
 from fulcrum.data.given import Fields, captions_of, open_given
+from fulcrum.data.store import PictureStore
 from fulcrum.spec.errors import BadInput
 
 
@@ -42,7 +44,8 @@ def test_captions_have_names(about, fields, wanted):
 
 @pytest.mark.parametrize("about, fields, words", [
     ({"title": "x"}, (), "no caption"), ({"caption": 3}, (), "not text"), ({"caption": "  "}, (), "is empty"),
-    ({"captions": []}, (), "not text"), ({"alt": "x"}, (("long", "blip"),), "no field 'blip'")])
+    ({"captions": []}, (), "not text"), ({"caption": "\ud800"}, (), "not Unicode"),
+    ({"alt": "x"}, (("long", "blip"),), "no field 'blip'")])
 def test_captions_that_cannot_be_used(about, fields, words):
     with pytest.raises(ValueError, match=words):
         captions_of(about, Fields(captions=fields))
@@ -180,6 +183,33 @@ def test_a_real_saved_dataset(make, tmp_path):
     features = datasets.Features({"image": datasets.Image(), "caption": datasets.Value("string")})
     datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "saved")
     assert [given.captions["long"] for given in open_given(str(tmp_path / "saved"))] == [["zero"], ["one"], ["two"]]
+
+
+def test_odd_files_in_a_folder(make, tmp_path):
+    make.folder(tmp_path / "given", 3)
+    os.mkfifo(tmp_path / "given" / "pipe.png")
+    (tmp_path / "given" / "pipe.txt").write_text("would wait for ever")
+    (tmp_path / "given" / "0001.txt").unlink()
+    (tmp_path / "given" / "0001.txt").mkdir()
+    strange = os.fsencode(tmp_path / "given") + b"/\xff.png"
+    with open(strange, "wb") as picture, open(strange[:-3] + b"txt", "w") as caption:
+        picture.write(make.picture(7))
+        caption.write("a name that is no text")
+    found = read(tmp_path / "given")
+    assert found["pipe.png"].fault == "not a file" and found["0001.png"].fault.startswith("no caption")
+    to = make.imported(tmp_path / "given", tmp_path / "store", bad="quarantine")
+    opened = PictureStore(to)
+    assert [opened.name(row) for row in range(3)] == ["0000.png", "0002.png", "?.png"]
+
+
+def test_a_header_that_unfolds_is_a_bomb_too(make, tmp_path, monkeypatch):
+    info = tarfile.TarInfo("a.jpg")
+    info.pax_headers = {"comment": "x" * 3_000_000}
+    with tarfile.open(tmp_path / "x.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as packed:
+        packed.addfile(info)
+    monkeypatch.setattr(archive, "_FREE", 1 << 16)
+    found = list(open_given(str(tmp_path)))
+    assert len(found) == 1 and "decompression bomb" in found[0].fault
 
 
 def test_nothing_there(tmp_path):

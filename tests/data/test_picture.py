@@ -43,6 +43,18 @@ def test_a_cut_file_is_refused(make, encoding):
         decode(data[:len(data) * 2 // 3])
 
 
+def test_sixteen_bit_colour_is_refused():
+    """Pillow reads it as 8 bits without a word."""
+    head = struct.pack(">IIBBBBB", 16, 16, 16, 2, 0, 0, 0)
+    rows = zlib.compress((b"\0" + bytes(16 * 6)) * 16)
+    parts = [(b"IHDR", head), (b"IDAT", rows), (b"IEND", b"")]
+    chunks = [struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+              for kind, body in parts]
+    data = b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+    with pytest.raises(BadSample, match="8 bits"):
+        decode(data)
+
+
 def test_transparency_and_turning_are_told():
     clear = Image.new("RGBA", (10, 10), (255, 0, 0, 0))
     opened = decode(saved(clear))
