@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fulcrum.measure.feature import BATCH, FeatureFunction, feature_rows
+from fulcrum.measure.feature import FeatureFunction, feature_rows
 from fulcrum.spec.errors import BadInput, nearest
 
 ScoreFunction = Callable[[Tensor, Sequence[str]], Tensor]  # uint8 (B, 3, H, W), captions -> (B,)

@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 from fulcrum.measure.card import METRICS, Better, Frozen
 from fulcrum.measure.expect import PROBES, Declared
-from fulcrum.measure.extractor import BATCH, Extractor, full_name
+from fulcrum.measure.extractor import Extractor, full_name
+from fulcrum.measure.feature import BATCH
 from fulcrum.measure.metric import Distance, Interval
 from fulcrum.measure.mmd import unit_norm
 from fulcrum.spec.errors import BadInput

@@ -20,8 +20,9 @@ from fulcrum.spec.system import System
 from fulcrum.train.build import Context, build
 from fulcrum.train.drawn import drawn_weights, fill
 
-BATCH = 32                                                   # pictures at a time; on a CPU always so many, padded: how
-LENGTH = 64                                                  # sums are split, and so their last bits, would follow the batch
+# How sums are split, and so their last bits, follows the shapes: on a CPU every batch is padded to one shape.
+BATCH = 32                                                   # pictures at a time
+LENGTH = 64                                                  # text tokens, or a multiple of it
 
 
 class Painter:
@@ -86,6 +87,6 @@ class Painter:
             count = len(wanted)
             more = BATCH - count if self.system.device == "cpu" else 0
             with torch.no_grad():
-                found = self.latents([*wanted, *wanted[-1:] * more], seed, np.concatenate([chosen, chosen[-1:].repeat(more)]))
-                pixels = self.codec.decode(found)[:count]
+                chosen = np.concatenate([chosen, chosen[-1:].repeat(more)])
+                pixels = self.codec.decode(self.latents(wanted + wanted[-1:] * more, seed, chosen))[:count]
             yield ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)

@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from fulcrum.measure.extractor import BATCH, Extractor, antialiased, load_extractor
+from fulcrum.measure.extractor import Extractor, antialiased, load_extractor
+from fulcrum.measure.feature import BATCH
 from fulcrum.measure.inception import Inception, pixels_like_pytorch_fid, resize_like_tensorflow
 from fulcrum.spec.errors import BadInput
 
