@@ -58,10 +58,12 @@ def data_card(path: Annotated[Path | None, typer.Argument(help="An imported data
 
 @data.command("show")
 def show_data(to: Annotated[Path, typer.Argument(help="PNG file to write.")] = Path("world.png"),
+              of: Annotated[Path | None, typer.Option(help="An imported data set; none: the embedded world.")] = None,
               as_json: Json = False) -> None:
-    """A sheet of captioned pictures from the world."""
+    """A sheet of captioned pictures from an imported data set, or from the world."""
     from fulcrum.data.card import contact_sheet
-    contact_sheet(to, _sources(128))
+    from fulcrum.data.sheet import store_sheet
+    contact_sheet(to, _sources(128)) if of is None else store_sheet(to, of)
     emit({"file": str(to)}, as_json, str(to))
 
 

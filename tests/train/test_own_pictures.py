@@ -140,6 +140,10 @@ def test_the_commands_say_what_is_wrong(own, tmp_path, capfd):
     assert command("data", "check", own) == 0 and "sound: 240 samples" in capfd.readouterr().out
     assert command("data", "card", own, "--json") == 0
     assert json.loads(capfd.readouterr().out)["captions"] == {"long": 240, "short": 240}
+    assert command("data", "show", tmp_path / "sheet.png", "--of", own) == 0
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.width == 6 * 152 and len(sheet.convert("RGB").getcolors(1 << 20)) > 50, "pictures and words, not white"
+    capfd.readouterr()
     assert command("data", "import", own, tmp_path / "x") == 2 and "imported already" in capfd.readouterr().err
     assert command("data", "import", tmp_path / "no", tmp_path / "x") == 2
     assert command("data", "import", own.parent / "given", tmp_path / "x", "--caption", "long") == 2
