@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import json
 import os
-import tarfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -19,9 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fulcrum.data.given import Given, Reader
+from fulcrum.data.part import Made, Writing, fact, parts, write_whole
 from fulcrum.data.picture import ENCODINGS, BadSample, Size, buckets, decode, encode, fit, nearest
 from fulcrum.data.store import FORMAT, SHARDS
-from fulcrum.spec.errors import BadInput, RunFailed
+from fulcrum.spec.errors import BadInput
 
 Say = Callable[[str], None]
 AHEAD = 64                              # samples decoded ahead of the writer
@@ -53,18 +53,6 @@ class Options(NamedTuple):
         if not 0 <= self.hold_out < 0.5:
             raise BadInput(f"--hold-out is a share for each of validation and reference, below 0.5; found {self.hold_out}")
         return self
-
-
-class Made(NamedTuple):
-    """What became of one sample."""
-
-    given: Given
-    outcome: str                        # kept, dropped, quarantined
-    reason: str = ""
-    data: bytes = b""
-    size: Size = (0, 0)                 # as given
-    bucket: int = 0
-    changes: tuple[str, ...] = ()
 
 
 def make(given: Given, options: Options) -> Made:
@@ -99,13 +87,6 @@ def category(reason: str) -> str:
     return reason.split(":")[0].split(" (")[0].split(";")[0].split("'")[0].strip()
 
 
-class Part(NamedTuple):
-    """One finished shard and what was read for it."""
-
-    head: dict[str, Any]
-    lines: list[dict[str, Any]]
-
-
 class Import:
     """One go at an import into DEST.partial."""
 
@@ -124,7 +105,7 @@ class Import:
         (self.partial / SHARDS).mkdir(parents=True, exist_ok=True)
         self._same_order()
         stream = self._skip(map(_printable, self.reader))
-        self.part = _Writing(self.partial, self.parts)
+        self.part = Writing(self.partial, self.parts)
         try:
             for made in self._made(stream):
                 self._write(self._once(made))
@@ -147,7 +128,7 @@ class Import:
     def _same_order(self) -> None:
         path = self.partial / "import.json"
         if not path.exists():
-            _write(path, json.dumps(self.about, sort_keys=True).encode())
+            write_whole(path, json.dumps(self.about, sort_keys=True).encode())
         elif json.loads(path.read_text()) != json.loads(json.dumps(self.about)):
             raise BadInput(f"{self.partial} holds an unfinished import with other settings",
                            "start it with the same settings, or remove that folder")
@@ -203,7 +184,7 @@ class Import:
     def _finish(self) -> None:
         self.part.finish()
         self.parts += 1
-        self.part = _Writing(self.partial, self.parts)
+        self.part = Writing(self.partial, self.parts)
 
     def _progress(self) -> None:
         now = time.monotonic()
@@ -217,105 +198,9 @@ class Import:
         self.say(f"imported {count:,} samples ({share:.0%}){bad}{left}")
 
 
-class _Writing:
-    """A part in the making."""
-
-    def __init__(self, partial: Path, number: int) -> None:
-        self.partial, self.number, self.kept = partial, number, 0
-        self.lines: list[dict[str, Any]] = []
-        self.input, self.sha, self.place = hashlib.sha256(), hashlib.sha256(), 0
-        self.path = partial / SHARDS / f"{number:05d}.writing"
-        self.stream: Any = None
-
-    def add(self, made: Made) -> None:
-        given = made.given
-        self.input.update(fact(given))
-        line: dict[str, Any] = {"name": given.name, "outcome": made.outcome, "reason": made.reason, "size": made.size}
-        if made.outcome == "kept":
-            key, end = f"{self.number:05d}{self.kept:07d}", _end(made.data)
-            about = {"name": given.name, "captions": given.captions}
-            line |= {"offset": self._member(key + end, made.data), "length": len(made.data), "bucket": made.bucket,
-                     "sha": hashlib.sha256(made.data).hexdigest(), "changes": made.changes, "captions": given.captions,
-                     "group": given.group, "split": given.split}
-            self._member(f"{key}.json", json.dumps(about).encode())
-            self.kept += 1
-        self.lines.append(line)
-
-    def _member(self, name: str, data: bytes) -> int:
-        """A file appended to the tar; returns where its bytes begin."""
-        info = tarfile.TarInfo(name)
-        info.size = len(data)
-        self._put(info.tobuf(tarfile.USTAR_FORMAT))
-        place = self.place
-        self._put(data + b"\0" * (-len(data) % tarfile.BLOCKSIZE))
-        return place
-
-    def _put(self, data: bytes) -> None:
-        try:
-            self.stream = self.stream or self.path.open("wb")
-            self.stream.write(data)
-        except OSError as error:
-            raise RunFailed(f"cannot write {self.path}: {error.strerror}",
-                            "make room and start the same command again") from None
-        self.sha.update(data)
-        self.place += len(data)
-
-    def close(self) -> None:
-        if self.stream is not None:
-            self.stream.close()
-
-    def finish(self) -> None:
-        shard: dict[str, Any] | None = None
-        if self.stream is not None:
-            self._put(b"\0" * 2 * tarfile.BLOCKSIZE)
-            self.stream.flush()
-            os.fsync(self.stream.fileno())
-            shard = {"name": f"{self.number:05d}-{self.sha.hexdigest()[:16]}.tar", "bytes": self.place,
-                     "sha256": self.sha.hexdigest(), "samples": self.kept}
-            self.path.rename(self.path.with_name(shard["name"]))
-        self.close()
-        body = "".join(json.dumps(line) + "\n" for line in self.lines).encode()
-        head = {"shard": shard, "input": self.input.hexdigest(), "lines": len(self.lines),
-                "sha256": hashlib.sha256(body).hexdigest()}
-        _write(self.partial / f"part-{self.number:05d}.jsonl", json.dumps(head).encode() + b"\n" + body)
-
-
 def _printable(given: Given) -> Given:
     """A file's name may hold bytes that are no text; its sample's name does not."""
     return given._replace(name=given.name.encode("utf-8", errors="replace").decode())
-
-
-def fact(given: Given) -> bytes:
-    """What a resumed import compares of a sample it skips."""
-    content = hashlib.sha256(given.data).hexdigest()
-    return json.dumps([given.name, content, given.captions, given.fault, given.left, given.group, given.split]).encode()
-
-
-def parts(partial: Path) -> Iterator[Part]:
-    """Finished parts in order; one that is not as it was written ends them."""
-    for number in range(10**5):
-        path = partial / f"part-{number:05d}.jsonl"
-        if not path.exists():
-            return
-        first, _, body = path.read_bytes().partition(b"\n")
-        head = json.loads(first)
-        if hashlib.sha256(body).hexdigest() != head["sha256"]:
-            raise RunFailed(f"{path} was changed after it was written", f"remove {partial} and import anew")
-        yield Part(head, [json.loads(line) for line in body.splitlines()])
-
-
-def _end(data: bytes) -> str:
-    return ".jpg" if data.startswith(b"\xff\xd8\xff") else ".png" if data.startswith(b"\x89PNG") else ".ppm"
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
-    aside = path.with_name(path.name + ".writing")
-    with aside.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    aside.replace(path)
 
 
 @contextmanager

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.data.given import Reader
-from fulcrum.data.importing import Import, Options, Say, alone, category, parts
+from fulcrum.data.importing import Import, Options, Say, alone, category
 from fulcrum.data.ledger import Ledger, faults
+from fulcrum.data.part import parts
 from fulcrum.data.picture import CHANGES
 from fulcrum.data.store import (
     ABOUT,
