@@ -17,6 +17,7 @@ GROUNDS: dict[str, tuple[str, ...]] = {
     "synthetic pictures": ("data.source.domain=synthetic",),
     "bf16 storage": ("precision.storage=bf16",),
     "pixels": ("encode.codec=pixels", "model.patch=8", "flow.predict=x"),
+    "a longer run": ("budget.images=96",),
     "carried tokens": ("model.route=carry(start=1, end=-2, drop=0.5)",),
     "fused tokens": ("model.route=drop_and_fuse(start=1, end=-2, drop=0.75, path_drop=0.05)",),
 }

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fulcrum.audit.ground import Ground, fits, ground_of, usable
+from fulcrum.audit.ground import Ground, fits, ground_of, grounds, usable
 from fulcrum.interop.diffusers import export, load
 from fulcrum.model.backbone import compile_blocks
 from fulcrum.model.count import counted
-from fulcrum.spec.edit import diff, inside
+from fulcrum.spec.edit import diff, digest, inside
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, apply
 from fulcrum.spec.run import RunSpec
@@ -159,7 +159,10 @@ def edit(case: Case) -> None:
     _require(bool(changes), case.lever, "changes nothing")
     stray = [change.path for change in changes if not inside(change.path, case.lever.touches)]
     _require(not stray, case.lever, f"changes {', '.join(stray)}, which it does not declare")
-    _require(case.lever.edit(case.ground.run) == case.run, case.lever, "edits differently each time")
+    untouched = next(ground.run for ground in grounds(case.court.catalogue) if ground.name == case.ground.name)
+    again = [case.lever.edit(case.ground.run) for _ in range(2)]
+    _require(all(run == case.run for run in again), case.lever, "edits differently each time")
+    _require(digest(case.ground.run) == digest(untouched), case.lever, "changes the run that it is given")
     reason = fits(case.lever, case.ground.run)
     _require(reason is None, case.lever, f"fits none of the grounds; on {case.ground.name}: {reason}")
 
@@ -191,6 +194,18 @@ def witness(case: Case) -> None:
         differs = base.prints[what] != with_lever.prints[what]
         _require(differs == (what in expected), case.lever,
                  f"should {'' if what in expected else 'not '}change the {what}, and does {'' if differs else 'not'}")
+    began = weights_hash(dict(case.court.assembled(case.run).step.backbone.state_dict()))
+    _require(with_lever.prints["averaged weights"] != began, case.lever, "draws with the weights that training began with")
+    _leaves_others_alone(case)
+
+
+def _leaves_others_alone(case: Case) -> None:
+    """A lever that only adds terms changes no other term of the first step."""
+    added = all(inside(change.path, ("terms", "encode.teachers")) for change in diff(case.ground.run, case.run))
+    first = [case.court.assembled(run) for run in (case.ground.run, case.run)] if added else []
+    parts = [built.step(*built.feed.at(0), built.weights(0)).parts for built in first]
+    for name in parts[0] if parts else ():
+        _require(torch.equal(parts[0][name], parts[1][name]), case.lever, f"changes the term '{name}', which is another's")
 
 
 def resume(case: Case) -> None:

@@ -173,7 +173,7 @@ def _batches(pictures: Any, samples: int, skip_bad: bool) -> Iterator[Any]:
     import torch
 
     from fulcrum.measure.decode import BadPicture
-    from fulcrum.measure.extractor import BATCH
+    from fulcrum.measure.feature import BATCH
     waiting: dict[tuple[int, ...], list[Any]] = {}
     taken = 0
     for stored in pictures:

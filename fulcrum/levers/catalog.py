@@ -114,8 +114,8 @@ def with_files(paths: Iterable[Path]) -> tuple[Catalogue, dict[str, str]]:
             raise BadInput(f"{path} holds no lever", "write a class that derives from fulcrum.levers.base.Lever")
         for lever in own:
             _sound(lever, path)
-            if lever.name in levers:
-                raise BadInput(f"{path} names a lever '{lever.name}' that exists already", "choose another name")
+            if lever.name in levers or lever.name in CATALOG.bundles or lever.name in CATALOG.recipes:
+                raise BadInput(f"{path} names a lever '{lever.name}', a name that is taken", "choose another name")
             levers[lever.name] = lever
         fillers += [value for value in found if issubclass(value, Filler)]
     return Catalogue(CATALOG.recipes, levers, tuple(fillers), CATALOG.bundles), hashes

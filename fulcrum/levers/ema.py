@@ -22,6 +22,11 @@ class UseEMA(Lever):
     def edit(self, run: RunSpec) -> RunSpec:
         return put(run, "average", EMA(half_life=self.half_life, every=self.every))
 
+    def needs(self, run: RunSpec) -> str | None:
+        steps = run.budget.images // run.budget.batch
+        return None if self.every < steps else \
+            f"it looks at the weights every {self.every} steps, but the run has only {steps}: it would draw as it began"
+
     def cost(self, run: RunSpec) -> Cost:
         return Cost(memory=bytes_per_parameter(self.edit(run)) / bytes_per_parameter(put(run, "average", NoAverage())))
 

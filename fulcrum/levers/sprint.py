@@ -52,7 +52,10 @@ class Sprint(Lever):
 
     def needs(self, run: RunSpec) -> str | None:
         try:
-            return misfit(route_of(run), run.model.depth)
+            route = route_of(run)
+            if route.kept(run.tokens) == run.tokens:
+                return f"of {run.tokens} tokens a share of {self.drop:g} is none: nothing would be dropped"
+            return misfit(route, run.model.depth)
         except BadInput as error:
             return error.message
 

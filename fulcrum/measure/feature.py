@@ -65,7 +65,8 @@ def describe_range(value_range: Range | None) -> str:
 def feature_rows(images: Tensor, features: FeatureFunction) -> Tensor:
     """Features of any number of uint8 pictures as fp32 on the CPU, checked, the same for any split.  (B, d)"""
     parts = []
-    for part in images.split(BATCH):
+    for start in range(0, len(images), BATCH):
+        part = images[start : start + BATCH]
         padded = torch.cat([part, part[-1:].expand(BATCH - len(part), *part.shape[1:])])
         found = features(padded).detach().to("cpu", torch.float32)  # (BATCH, d)
         parts.append(found[: len(part)] if len(found) == BATCH else found)

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import ValidationError
 
-from fulcrum.spec.edit import Change, diff, during, explain, get, inside, put_all
+from fulcrum.spec.edit import Change, diff, digest, during, explain, get, inside, put_all
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Filler, Record
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.stage import phases
+from fulcrum.spec.stage import phases, require_sound
 
 LONGEST = 2000                                               # characters of a phrase or a value
 UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
@@ -111,7 +111,12 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
         if names.count(name) > 1:
             raise BadInput(f"the lever '{name}' is named twice", "write it once, with the settings you want")
     for lever in levers:
-        for change in diff(base, _edited(base, lever)):
+        before, changes = digest(base), diff(base, _edited(base, lever))
+        if digest(base) != before:
+            raise BadInput(f"'{lever.name}' changes the run that it is given", "an edit returns another run: use put")
+        if not changes and not _safely(lever, "needs", base):
+            raise BadInput(f"'{lever.name}' changes nothing: the run has it already", "leave it out")
+        for change in changes:
             if not inside(change.path, lever.touches):
                 raise BadInput(f"'{lever.name}' changes {change.path}, which it does not declare",
                                "an effect must belong to one decision: correct the lever's `touches` or its edit")
@@ -129,6 +134,7 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
         problem = _safely(lever, "needs", run)
         if problem:
             raise BadInput(f"'{lever.name}' cannot be used here: {problem}")
+    require_sound(run)
     return run
 
 

@@ -1,8 +1,9 @@
 """The phases of a run: its stages merged into successive stretches, each an ordinary RunSpec."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fulcrum.spec.edit import put
+from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 
 
@@ -30,3 +31,27 @@ def phases(run: RunSpec) -> tuple[Phase, ...]:
                 current = put(current, stage.path, stage.value)
         found.append(Phase(start, end, current))
     return tuple(found)
+
+
+def require_sound(run: RunSpec) -> None:
+    """Every stage really runs and leaves room for what it stands beside; a term's name means one term; each is on once."""
+    steps = -(-run.budget.images // run.budget.batch)
+    for stage in run.data.stages:
+        for share in (stage.start, stage.end):
+            if 0 < share < 1 and not 0 < round(share * steps) < steps:
+                raise BadInput(f"the stage {stage.name} begins or ends at {share:g} of the budget, but the run has only "
+                               f"{steps} steps: one of its sides would never run", "choose another share, or more images")
+        if round(stage.start * steps) == round(stage.end * steps):
+            raise BadInput(f"the stage {stage.name} holds no whole batch of {run.budget.batch} images", "make it longer")
+    found: dict[str, tuple[Any, bool]] = {}
+    for phase in phases(run):
+        for term in phase.run.terms:
+            at = [phase.start + part * (phase.end - phase.start) / 8 for part in range(8)]
+            on = any(term.weight_at(images / run.budget.images) for images in at)
+            known, was_on = found.get(term.name, (term, False))
+            if known.model_copy(update={"weight": term.weight}) != term:
+                raise BadInput(f"two terms are called '{term.name}' in different stages: {known} and {term}",
+                               "a run has one term of a name; leave one of them out")
+            found[term.name] = (term, on or was_on)
+    if off := [name for name, (_, on) in found.items() if not on]:
+        raise BadInput(f"the term '{off[0]}' is never on: its weight is zero wherever the run has it", "leave it out")

@@ -57,9 +57,7 @@ class Built(NamedTuple):
 
     def weights(self, images: int) -> dict[str, float]:
         """Which terms are on at this point, and how much each counts."""
-        run = next((phase.run for phase in self.phases if images < phase.end), self.phases[-1].run)
-        weights = {term.name: term.weight_at(images / self.run.budget.images) for term in run.terms}
-        return {name: weight for name, weight in weights.items() if weight}
+        return self.feed.weights(images)
 
     def watches(self, state: State) -> bool:
         return (state.images // self.run.budget.batch) % WATCH_EVERY == 0

@@ -39,6 +39,12 @@ class Feed:
         teacher = {name: self._tokens(ready, name).rows(batch.ids.numpy()) for name in self._teachers(ready.run, position)}
         return batch._replace(teacher=teacher), ready.draws.at(position, rows)
 
+    def weights(self, position: int) -> dict[str, float]:
+        """Which terms are on at this position, and how much each counts."""
+        run = next((phase.run for phase in self.phases if position < phase.end), self.phases[-1].run)
+        weights = {term.name: term.weight_at(position / self.run.budget.images) for term in run.terms}
+        return {name: weight for name, weight in weights.items() if weight}
+
     def prompts_at(self, position: int, rows: int) -> list[str]:
         """The captions that these images are trained with."""
         return self._phase(position).encoder.prompts_at(position, rows)

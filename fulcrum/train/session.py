@@ -164,6 +164,9 @@ def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State
 
 def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dict[str, Any]:
     """The last checkpoint and the result, in this order: a result stands for a run that can be used."""
+    if state.skipped * built.run.budget.batch >= built.run.budget.images:
+        raise RunFailed("every step was skipped because it was not finite: nothing was learned",
+                        "a term or the data gives NaN: leave optim.not_finite=skip out to see which")
     Saver(order, folder).keep(built, state)
     result = {"run": str(folder.path), "key": folder.path.name, "seed": order.seed, "phrase": order.phrase,
               "images": state.images, "skipped": state.skipped,

@@ -9,6 +9,7 @@ from fulcrum.encode.encode import Batch
 from fulcrum.flow import path
 from fulcrum.flow.draw import Draw
 from fulcrum.loss.term import Coded, Losses, View, weigh
+from fulcrum.spec.errors import BadInput
 
 
 class Step(nn.Module):
@@ -25,7 +26,12 @@ class Step(nn.Module):
     def forward(self, batch: Batch, draw: Draw, weights: Mapping[str, float | Tensor] | None = None) -> Losses:
         weights = self.weights if weights is None else weights
         view = self.look(batch, draw)
-        losses = weigh({name: self.terms[name](view) for name in weights}, weights)
+        parts = {name: self.terms[name](view) for name in weights}
+        for name, part in parts.items():
+            if part.shape != draw.t.shape:
+                raise BadInput(f"the term '{name}' gave the shape {tuple(part.shape)}, expected one number per image, "
+                               f"{tuple(draw.t.shape)}", "average over everything but the first axis")
+        losses = weigh(parts, weights)
         return losses if view.coded is None else losses._replace(moments=view.coded.moments())
 
     def settle(self, losses: Losses) -> None:

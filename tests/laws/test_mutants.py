@@ -16,6 +16,7 @@ from fulcrum.levers.tread import Tread
 from fulcrum.spec import seam
 from fulcrum.spec.edit import put
 from fulcrum.spec.phrase import Catalogue
+from fulcrum.train.average import MovingAverage
 
 
 class Term(seam.Term):
@@ -35,12 +36,13 @@ class WithTerm(Lever):
     touches: ClassVar[tuple[str, ...]] = ("terms.mutant",)
     card: ClassVar[Card] = Card(says="a mutant")
     term: ClassVar[type[Term]]
+    slot: ClassVar[str]
 
     def edit(self, run):
-        return put(run, "terms.mutant", self.term())
+        return put(run, self.slot, self.term())
 
     def witness(self, built):
-        return "mutant" in built.step.terms
+        return self.term().name in built.step.terms
 
 
 class NoEffect(UseMuon):
@@ -130,9 +132,29 @@ class Counter(nn.Module):
         return view.x.square().flatten(1).mean(1) * (1 + self.calls)
 
 
-def with_term(module):
-    term = type("MutantTerm", (Term,), {"module": module, "__module__": __name__})
-    return type(f"With{module.__name__}", (WithTerm,), {"term": term, "__module__": __name__})
+def with_term(module, called="mutant"):
+    term = type("MutantTerm", (Term,), {"module": module, "name": called, "__module__": __name__,
+                                        "__annotations__": {"name": str}})
+    return type(f"With{module.__name__}", (WithTerm,), {"term": term, "slot": f"terms.{called}", "__module__": __name__,
+                                                        "touches": (f"terms.{called}",)})
+
+
+class Meddler(nn.Module):
+    """It changes what the other terms see; its name stands before theirs."""
+
+    taps = ()
+
+    def forward(self, view):
+        view.target.data.mul_(0.5)
+        return view.x.square().flatten(1).mean(1)
+
+
+class InPlace(UseMuon):
+    """It changes the run that it is given, so that the baseline changes with it."""
+
+    def edit(self, run):
+        object.__setattr__(run.optim, "lr", 0.9)
+        return super().edit(run)
 
 
 class Cheap(Tread):
@@ -170,7 +192,7 @@ MUTANTS = [
     (NoEffect, "edit"), (NoEffect, "witness"), (ReadByNobody, "witness"), (TwoSeams, "edit"), (SecretSeam, "edit"),
     (BlindWitness, "witness"), (ClaimsLess, "witness"), (ClaimsMore, "witness"), (with_term(Noise), "resume"),
     (with_term(OwnGenerator), "resume"), (with_term(Counter), "resume"), (Cheap, "cost"), (Stays, "leave"),
-    (OrderMatters, "commute"),
+    (OrderMatters, "commute"), (with_term(Meddler, "aaa"), "witness"), (InPlace, "edit"),
 ]
 
 
@@ -185,3 +207,9 @@ def test_a_broken_lever_turns_the_suite_red(mutant, law, court, monkeypatch):
     monkeypatch.setattr(court, "catalogue", Catalogue(CATALOG.recipes, levers, CATALOG.fillers))
     with pytest.raises(BrokenLaw):
         LAWS[law](court.case(mutant()))
+
+
+def test_an_average_that_never_moves_is_caught(court, monkeypatch):
+    monkeypatch.setattr(MovingAverage, "update", lambda self, model: None)
+    with pytest.raises(BrokenLaw, match="began with"):
+        LAWS["witness"](court.case(UseEMA()))
