@@ -237,7 +237,7 @@ class Cache:
             before = getattr(text, "cut", 0)
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")          # unknown words were told all together
+                    warnings.filterwarnings("ignore", "the text encoder does not know")      # told all together already
                     tokens, mask = packed(source.prompts(chooser, ids))
             except ValueError as error:                      # a caption that the encoder cannot read
                 raise BadInput(f"among samples {ids[0]} to {ids[-1]}: {error}", "change the caption, or the text encoder"

@@ -30,7 +30,7 @@ def trained(run, cache):
     return built, before
 
 
-@pytest.mark.parametrize("text", ["spark + sprint(path_drop=0.4, full_from=0.6)", "spark + sprint + muon",
+@pytest.mark.parametrize("text", ["spark + sprint(path_drop=0.4, full_from=0.6)", "spark + sprint(full_from=0.7) + muon",
                                   "spark + tread @ (0, 0.5)", "spark + sprint(full_from=none) @ (0, 0.5)"])
 def test_it_trains_and_draws(text, tiny, cache):
     run = tiny(text, "budget.images=24")
