@@ -182,8 +182,10 @@ def test_a_target_that_is_not_reached_is_not_a_number():
 
 def test_the_front_holds_what_nothing_cheaper_equals():
     arms = prove(plan(arms=("muon", "tread", "ema(every=2)")), CATALOG)
-    means = {"baseline": (0.5, 0.4, 0.6), "muon": (0.6, 0.5, 0.7), "tread": (0.45, 0.4, 0.5), "ema(every=2)": (0.5, 0.4, 0.6)}
-    costs = {"baseline": Cost(1, 1, 1), "muon": Cost(1.1, 1.2, 1), "tread": Cost(0.8, 0.9, 1), "ema(every=2)": Cost(1, 1.1, 1)}
+    means = {"baseline": (0.5, 0.4, 0.6), "muon": (0.6, 0.5, 0.7), "tread": (0.45, 0.4, 0.5),
+             "ema(every=2)": (0.5, 0.4, 0.6)}
+    costs = {"baseline": Cost(1, 1, 1), "muon": Cost(1.1, 1.2, 1), "tread": Cost(0.8, 0.9, 1),
+             "ema(every=2)": Cost(1, 1.1, 1)}
     time, flops = fronts(arms, means, costs, "attribute_accuracy")
     assert {point["arm"] for point in time["points"] if point["front"]} == {"baseline", "muon", "tread"}
     assert {point["arm"] for point in flops["points"] if point["front"]} == {"baseline", "muon", "tread", "ema(every=2)"}
