@@ -121,7 +121,7 @@ def probe_table(result: StudyResult) -> Table | None:
         row = [done]
         for metric in metrics:
             cell = cells.get((probe, metric))
-            odd = cell is not None and cell.declared not in (None, cell.found)
+            odd = cell is not None and cell.declared not in (None, "depends", cell.found)
             row.append(number.NONE if cell is None else SEES[cell.found] + (" (!)" if odd else ""))
         rows.append(tuple(row))
     heads = (known.get(name, name.replace("_", " ").capitalize()) for name in metrics)

@@ -113,7 +113,7 @@ class ProbeCell(Record):
 
     probe: str
     metric: str
-    declared: Literal["worse", "better", "stays"] | None = None
+    declared: Literal["worse", "better", "stays", "depends"] | None = None
     found: Literal["worse", "better", "stays"]
     value: Reading = None
     low: Reading = None

@@ -116,8 +116,15 @@ def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progres
         "scales": scales(plan, arms), "trends": [row for metric in metrics for row in trends(plan, running, found, metric)],
         "time_to_target": reached, "sweeps": [_sweep(one) for one in layout.tried],
         "pareto": _fronts(running, found, progress.costs, plan.primary) if progress.costs else [],
+        "probes": probes(out),
         "progress": {"done": done, "total": len(cells) - censored,
                      "seconds_left": progress.board.seconds_left(progress.lanes) if progress.board else None}})
+
+
+def probes(out: Path) -> Any:
+    """Which metric sees which fault, if `fulcrum measure --probe` was asked under the same folder."""
+    path = out / "cache" / "probes.json"
+    return json.loads(path.read_text()) if path.is_file() else None
 
 
 @cache
