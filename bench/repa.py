@@ -16,7 +16,6 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -26,7 +25,7 @@ from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
 from fulcrum.train.build import Built, assemble
 from fulcrum.train.feed import Feed
-from fulcrum.train.loop import train
+from fulcrum.train.loop import after, train
 from fulcrum.train.state import State
 
 TARGET = 1.08                                                # of repa on pocket
@@ -40,16 +39,6 @@ def built_of(text: str, settings: list[str], cache: Path, threads: int) -> tuple
     feed.at(0)
     spent = time.perf_counter() - begun
     return assemble(run, 0, System(threads=threads), feed), spent
-
-
-def after(steps: int) -> Callable[[], bool]:
-    left = [steps]
-
-    def stop() -> bool:
-        left[0] -= 1
-        return left[0] < 0
-
-    return stop
 
 
 def interleave(arms: dict[str, Built], rounds: int, steps: int) -> dict[str, list[tuple[float, float]]]:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -67,7 +67,7 @@ def show_data(to: Annotated[Path, typer.Argument(help="PNG file to write.")] = P
     emit({"file": str(to)}, as_json, str(to))
 
 
-def _sources(size: int) -> list:  # type: ignore[type-arg]
+def _sources(size: int) -> list[Any]:
     from fulcrum.data.source import WorldSource
     return [WorldSource(split=split, domain="real", size=size, count=4096)
             for split in ("train", "validation", "reference", "curated")]
