@@ -24,8 +24,12 @@ def register(data: typer.Typer) -> None:
 
 def import_data(source: Annotated[str, typer.Argument(help="A folder of pictures with .txt or .json captions beside them, "
                                                       "or a table (metadata.jsonl, .csv, .parquet); WebDataset tar shards "
-                                                      "(folder, file, pattern, URL); a saved Hugging Face dataset.")],
-                to: Annotated[Path, typer.Argument(metavar="DEST", help="New folder for the imported data set.")],
+                                                      "(folder, file, pattern, URL); a saved Hugging Face dataset. Or the word "
+                                                      "emoji, then the folder with emoji packages.")],
+                to: Annotated[Path, typer.Argument(metavar="DEST", help="New folder for the imported data set. After `emoji`: "
+                                                   "the folder or tar of the packages.")],
+                emoji_to: Annotated[Path | None, typer.Argument(metavar="[DEST]", help="After `emoji PACKAGES`: the new "
+                                    "folder; emoji_64 if left out.", show_default=False)] = None,
                 size: Annotated[int, typer.Option(help="Pixels on a side.")] = 64,
                 buckets: Annotated[bool, typer.Option("--buckets", help="Keep aspect ratios: the nearest of several shapes "
                                                       "instead of a square. Not for training yet.")] = False,
@@ -43,6 +47,7 @@ def import_data(source: Annotated[str, typer.Argument(help="A folder of pictures
                 table: Annotated[str, typer.Option(help="Table of captions beside a folder of pictures.")] = "",
                 file: Annotated[str, typer.Option(help="The field that names (or holds) the picture.")] = "",
                 group: Annotated[str, typer.Option(help="Samples alike in this field are held out together.")] = "",
+                style: Annotated[str, typer.Option(help="Of emoji: the style that is held out whole.")] = "",
                 shard: Annotated[int, typer.Option(min=1, max=1_000_000, help="Pictures of a shard.")] = 4096,
                 quiet: Quiet = False, as_json: Json = False) -> None:
     """Read pictures and captions, check, crop and resize them, and write a data set to train on, with its ledger and card.
@@ -50,6 +55,13 @@ def import_data(source: Annotated[str, typer.Argument(help="A folder of pictures
     Killed or stopped at a bad sample, the same command goes on. Then: fulcrum train pocket --set
     "data.source=folder(path='DEST')" --set data.size=64
     """
+    if source == "emoji":
+        from fulcrum.cli.emoji import import_emoji
+        given = {"buckets": buckets, "--caption": caption, "--table": table, "--file": file, "--group": group}
+        return import_emoji(to, emoji_to, size, encoding, quality, shard, style, [name for name, one in given.items() if one],
+                            quiet, as_json)
+    if emoji_to is not None or style:
+        raise BadInput("a third folder and --style belong to emoji", "write: fulcrum data import emoji PACKAGES DEST")
     from fulcrum.data.given import Fields, open_given
     from fulcrum.data.importing import Options
     from fulcrum.data.ledger import told

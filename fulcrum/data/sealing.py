@@ -166,7 +166,8 @@ def _card(body: dict[str, Any], ledger: dict[str, Any], rows: NDArray[Any], word
             "distinct_pictures": int(len(np.unique(rows["sha"].view("V32")))),
             "words": {"total": words.total(), "distinct": len(words), "common": dict(words.most_common(COMMON))},
             "bytes": sum(shard["bytes"] for shard in body["shards"]), "shards": len(body["shards"]), "ledger": ledger,
-            "licence": "not known to the import: it is that of your pictures"}
+            **({"packages": body["packages"], "held_out_style": body["held_out_style"]} if "packages" in body else {}),
+            "licence": body.get("licence", "not known to the import: it is that of your pictures")}
 
 
 def lines_of(folder: Path) -> Iterator[dict[str, Any]]:
