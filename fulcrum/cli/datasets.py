@@ -24,10 +24,10 @@ def register(data: typer.Typer) -> None:
 
 def import_data(source: Annotated[str, typer.Argument(help="A folder of pictures with .txt or .json captions beside them, "
                                                       "or a table (metadata.jsonl, .csv, .parquet); WebDataset tar shards "
-                                                      "(folder, file, pattern, URL); a saved Hugging Face dataset. Or the word "
-                                                      "emoji, then the folder with emoji packages.")],
-                to: Annotated[Path, typer.Argument(metavar="DEST", help="New folder for the imported data set. After `emoji`: "
-                                                   "the folder or tar of the packages.")],
+                                                      "(folder, file, pattern, URL); a saved Hugging Face dataset. Or the "
+                                                      "word emoji, then the folder with emoji packages.")],
+                to: Annotated[Path, typer.Argument(metavar="DEST", help="New folder for the imported data set. After "
+                                                   "`emoji`: the folder or tar of the packages.")],
                 emoji_to: Annotated[Path | None, typer.Argument(metavar="[DEST]", help="After `emoji PACKAGES`: the new "
                                     "folder; emoji_64 if left out.", show_default=False)] = None,
                 size: Annotated[int, typer.Option(help="Pixels on a side.")] = 64,
@@ -57,9 +57,9 @@ def import_data(source: Annotated[str, typer.Argument(help="A folder of pictures
     """
     if source == "emoji":
         from fulcrum.cli.emoji import import_emoji
-        given = {"buckets": buckets, "--caption": caption, "--table": table, "--file": file, "--group": group}
-        return import_emoji(to, emoji_to, size, encoding, quality, shard, style, [name for name, one in given.items() if one],
-                            quiet, as_json)
+        given = {"--buckets": buckets, "--caption": caption, "--table": table, "--file": file, "--group": group}
+        others = [name for name, one in given.items() if one]
+        return import_emoji(to, emoji_to, size, encoding, quality, shard, style, others, quiet, as_json)
     if emoji_to is not None or style:
         raise BadInput("a third folder and --style belong to emoji", "write: fulcrum data import emoji PACKAGES DEST")
     from fulcrum.data.given import Fields, open_given

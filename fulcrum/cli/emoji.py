@@ -9,7 +9,8 @@ from fulcrum.spec.errors import BadInput
 
 def import_emoji(packages: Path, to: Path | None, size: int, encoding: str, quality: int, shard: int, style: str,
                  others: list[str], quiet: bool, as_json: bool) -> None:
-    """DEST holds all styles but one, DEST_style that one; concepts are held out alike in both."""
+    """DEST holds all styles but one, DEST_style that one; concepts are held out alike in both. A picture that comes twice
+    under two names is kept once: it could stand on both sides."""
     from fulcrum.data.emoji import EmojiReader
     from fulcrum.data.importing import Options
     from fulcrum.data.ledger import told
@@ -22,9 +23,10 @@ def import_emoji(packages: Path, to: Path | None, size: int, encoding: str, qual
                        f"for your folder write ./emoji: fulcrum data import ./emoji {packages}")
     to = to or Path(f"emoji_{size}")
     beside = to.with_name(f"{to.name}_style")
-    options = Options(size=size, encoding=encoding, quality=quality, shard=shard, once=True).checked()  # a repeat could leak
+    options = Options(size=size, encoding=encoding, quality=quality, shard=shard, once=True).checked()
     if (to / ABOUT).is_file() and (beside / ABOUT).is_file():
-        raise BadInput(f"{to} and {beside} hold imported data sets already", "nothing is overwritten: choose another folder")
+        raise BadInput(f"{to} and {beside} hold imported data sets already",
+                       "nothing is overwritten: choose another folder")
     facts: dict[str, Any] = {}
     lines: list[str] = []
     for place, apart in ((to, False), (beside, True)):

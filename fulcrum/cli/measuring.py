@@ -33,7 +33,7 @@ What = Annotated[str | None, typer.Argument(metavar="[RUN | PICTURES]", help="A 
                                             "of its key), or pictures: a folder, tar shards, an .npz.")]
 Against = Annotated[Path | None, typer.Argument(metavar="[REFERENCE]", help="Pictures to hold them against.")]
 Features = Annotated[list[str] | None, typer.Option("--features", metavar="NAME[=WHERE]", help="embedded (default), "
-                     "inception=FILE, clip=FOLDER, dino=FOLDER, or one of your own. Repeatable.")]
+                     "inception=FILE, clip=FOLDER, dino=FOLDER, lite0, vgg, or one of your own. Repeatable.")]
 Own = Annotated[list[Path] | None, typer.Option("--metrics", metavar="FILE", help="A Python file with your own metrics or "
                                                 "extractors: see docs/write-a-metric.md.")]
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="METRIC", help="Only these metrics. Repeatable.")]

@@ -27,9 +27,9 @@ from fulcrum.spec.errors import BadInput, nearest
 APART = "openmoji"                      # held out when no style is named: its outlines are like no other's
 VALIDATION, REFERENCE = 0.10, 0.15      # shares of the families
 MOST_BODY = 1 << 20                     # signs of one SVG
-DANGER = re.compile(r"<!|<\?|<\s*(image|script|foreignObject|iframe|text)\b|href\s*=\s*[\"'](?!#)|url\(\s*[\"']?(?!#)|@import",
-                    re.IGNORECASE)
-_SEX = re.compile(r"\b(man|woman|men|women|person|people|boy|girl|prince|princess|king|queen|mr|mrs|merman|mermaid|merperson)\b")
+DANGER = re.compile(r"<!|<\?|<\s*(image|feImage|script|foreignObject|iframe|text)\b|href\s*=\s*[\"'](?!#)"
+                    r"|url\(\s*[\"']?(?!#)|@import", re.IGNORECASE)
+_SEX = re.compile(r"\b(man|woman|men|women|person|people|boy|girl|prince|princess|mr|mrs|merman|mermaid|merperson)\b")
 _HOURS = re.compile(r"\b(one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)[- ](o.?clock|thirty)\b")
 _SIDES = re.compile(r"\b(left|right|up|down|upwards|downwards|leftwards|rightwards|backhand)\b")
 
@@ -97,8 +97,9 @@ class EmojiReader:
             facts = words.measure(rgba)
         except ValueError as error:
             return Given(place, b"", {}, fault=str(error))
+        group = icons.groups.get(alias or name, "")
         captions = {"short": [words.short(known.name)], "medium": [words.medium(known.name, known.keywords)],
-                    "long": [words.long(known.name, known.keywords, icons.title, icons.groups.get(alias or name, ""), facts)]}
+                    "long": [words.long(known.name, known.keywords, icons.title, group, facts)]}
         return Given(place, _on_white(rgba), captions, group=family(known.name), split=split_of(known.name))
 
 

@@ -53,7 +53,8 @@ def measure(rgba: NDArray[np.uint8]) -> Facts:
     words, counts = np.unique(colour_names(rgba[drawn][:, :3]), return_counts=True)
     order = np.lexsort((words, -counts))
     shares = counts[order] / counts.sum()
-    colours = [str(word) for word, share in zip(words[order], shares, strict=True) if share >= SOME][:3] or [str(words[order[0]])]
+    ranked = [str(word) for word in words[order]]
+    colours = [word for word, share in zip(ranked, shares, strict=True) if share >= SOME][:3] or ranked[:1]
     rows, columns = np.flatnonzero(drawn.any(1)), np.flatnonzero(drawn.any(0))
     height, width = rows[-1] - rows[0] + 1, columns[-1] - columns[0] + 1
     inside = drawn[rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1]

@@ -4,6 +4,7 @@
     inception=weights.safetensors     FID's pool3, TensorFlow's resize (inception-torch: as pytorch-fid resizes)
     clip=folder                       image embeddings of a CLIP model: CMMD, and the CLIP score
     dino=folder                       class token of a DINOv2 model: FD-DINO, DINO-MMD
+    lite0, vgg                        EfficientNet-Lite0 and LPIPS's VGG from installed packages (or =file): real judges
 
 A folder is what save_pretrained writes; hub:org/name asks the hub, and nothing else does.
 
@@ -57,7 +58,7 @@ def load_extractor(text: str) -> Extractor:
     if name == "embedded":
         if where:
             raise BadInput(f"'{text}': the embedded extractor is not read from elsewhere", "write: embedded")
-    elif not where:
+    elif not where and name not in INSTALLED:
         what = "a file of weights" if name.startswith("inception") else "a folder, or hub:org/name"
         raise BadInput(f"the extractor '{name}' needs its weights", f"write {name}=WHERE, where WHERE is {what}")
     return LOADERS[name](where)
@@ -135,9 +136,21 @@ def _dino(where: str) -> Extractor:
     return load_dino(where)
 
 
+def _lite0(where: str) -> Extractor:
+    from fulcrum.measure.registry import lite0
+    return lite0(where)
+
+
+def _vgg(where: str) -> Extractor:
+    from fulcrum.measure.registry import vgg
+    return vgg(where)
+
+
+INSTALLED = ("lite0", "vgg")  # read from a package that the user installed, unless a file is given
 LOADERS: dict[str, Callable[[str], Extractor]] = {
     "embedded": embedded, "inception": lambda where: _inception(where, True),
     "inception-torch": lambda where: _inception(where, False), "clip": _clip, "dino": _dino,
+    "lite0": _lite0, "vgg": _vgg,
 }
 
 

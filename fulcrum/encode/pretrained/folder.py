@@ -3,6 +3,7 @@
     /data/vae                      a folder with config.json and safetensors, or a pipeline's folder that holds vae/
     org/name                       the hub's local cache only
     hub:org/name[/part][@revision] the hub's local cache, then the hub
+    pip:package                    an installed package that is known to carry a network: see registry.py
 """
 from __future__ import annotations
 
@@ -45,6 +46,9 @@ def locate(path: str, parts: tuple[str, ...], online: bool = True) -> Path:
 
     `online` False: not even a `hub:` id is asked for over the network.
     """
+    if path.startswith("pip:"):
+        from fulcrum.encode.pretrained.registry import package_folder
+        return _inside(package_folder(path), parts)
     own = Path(path).expanduser()
     if own.is_dir():
         return _inside(own.resolve(), parts)

@@ -1,0 +1,88 @@
+"""VGG16 with blurred pooling and LPIPS heads (shift-tolerant LPIPS, arXiv:2207.13686), to read a package's weights.
+
+B batch, S side, c channels of a stage
+"""
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fulcrum.encode.pretrained.registry import installed
+from fulcrum.encode.pretrained.tensors import read_tensors
+
+STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+WIDTH = sum(stage[-1] for stage in STAGES)                   # 1,472
+EPS = 1e-10
+
+
+class Blur(nn.Module):
+    """Largest of 2 x 2 at every place, blurred by [1 2 1] with two mirrored pixels around, every second place kept."""
+
+    filt: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        row = torch.tensor([1.0, 2.0, 1.0])
+        self.register_buffer("filt", (row[:, None] * row / 16).expand(channels, 1, 3, 3).clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        largest = F.max_pool2d(x, 2, 1)
+        return F.conv2d(F.pad(largest, (2, 2, 2, 2), mode="reflect"), self.filt, stride=2, groups=x.shape[1])
+
+
+class VGG(nn.Module):
+    """(B, 3, S, S) in [-1, 1] -> five maps, after the last ReLU of each stage."""
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("shift", torch.zeros(1, 3, 1, 1))
+        self.register_buffer("scale", torch.ones(1, 3, 1, 1))
+        place, given = 0, 3
+        self.stages = nn.ModuleList()
+        for number, stage in enumerate(STAGES):
+            layers: dict[str, nn.Module] = {}
+            if number:
+                layers[str(place + 1)] = Blur(given)
+                place += 2
+            for out in stage:
+                layers[str(place)] = nn.Conv2d(given, out, 3, padding=1)
+                place, given = place + 2, out
+            self.stages.append(nn.ModuleDict(layers))
+        self.heads = nn.ParameterList(torch.zeros(1, stage[-1], 1, 1) for stage in STAGES)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        h, found = (x - self.shift) / self.scale, []
+        for stage in self.stages:
+            for layer in stage.values():
+                h = layer(h) if isinstance(layer, Blur) else F.relu(layer(h))
+            found.append(h)
+        return found
+
+    def features(self, x: Tensor) -> Tensor:
+        """(B, 1472): each map averaged over space."""
+        return torch.cat([h.mean((2, 3)) for h in self(x)], dim=1)
+
+    def lpips(self, one: Tensor, other: Tensor) -> Tensor:
+        """Distance of each pair (B,), arXiv:1801.03924 eq. 1 with the package's heads."""
+        pairs = zip(self(one), self(other), self.heads, strict=True)
+        return torch.stack([((_unit(a) - _unit(b)).square() * head).sum(1).mean((1, 2)) for a, b, head in pairs]).sum(0)
+
+
+def _unit(h: Tensor) -> Tensor:
+    return h / (h.square().sum(1, keepdim=True).sqrt() + EPS)
+
+
+def load_vgg(path: Path | None = None) -> VGG:
+    """With the installed package's weights, or those of a file."""
+    with torch.device("meta"):
+        network = VGG()
+    renamed = {"scaling_layer.": "", **{f"net.slice{n + 1}.": f"stages.{n}." for n in range(len(STAGES))},
+               **{f"lin{n}.model.1.weight": f"heads.{n}" for n in range(len(STAGES))}}
+    read_tensors(network, path or installed("stlpips-pytorch"), renamed=renamed)
+    return network
