@@ -49,7 +49,10 @@ def split_of(name: str) -> str:
 
 
 class EmojiReader:
-    """Every icon of every style, in an order that mixes concepts; `apart`: only those of the style that is held out."""
+    """Every icon of every style, in an order that mixes both, so that the first few hundred stand for all.
+
+    `apart`: only those of the style that is held out.
+    """
 
     kind = "emoji packages"
 
@@ -65,7 +68,7 @@ class EmojiReader:
         self.apart = apart
         chosen = [one for one in self.packages.sets.values() if (one.style == self.style) or not apart]
         self.icons = sorted(((one, name) for one in chosen for name in one.icons if not apart or one.style == self.style),
-                            key=lambda pair: (_mixed(pair[1]), pair[1], pair[0].style))
+                            key=lambda pair: (_mixed(f"{pair[0].style}/{pair[1]}"), pair[1], pair[0].style))
         _renderer()
 
     def __iter__(self) -> Iterator[Given]:

@@ -46,6 +46,7 @@ from fulcrum.levers.x_prediction import PredictX
 from fulcrum.loss import fillers as loss
 from fulcrum.model import fillers as model
 from fulcrum.optim import fillers as optim
+from fulcrum.recipes.emoji import emoji
 from fulcrum.recipes.pocket import pocket, pocket_pixels, pocket_pixels_large
 from fulcrum.recipes.prx import prx_256, prx_pixels_1024
 from fulcrum.recipes.spark import spark
@@ -62,7 +63,7 @@ LEVERS: tuple[type[Lever], ...] = (ShortCaptions, MixedCaptions, RealData, Synth
                                    PredictX, UseUniformTime, ShiftedTime, UseMinSNR, EDMPrecondition, ContrastiveFlow,
                                    UsePixels, WideCodec, AlignedCodec, EndToEndCodec, Bottleneck, ResolutionCondition)
 RECIPES = {recipe.__name__: recipe
-           for recipe in (spark, pocket, pocket_pixels, pocket_pixels_large, prx_256, prx_pixels_1024)}
+           for recipe in (spark, pocket, pocket_pixels, pocket_pixels_large, emoji, prx_256, prx_pixels_1024)}
 FILLERS: tuple[type[Filler], ...] = (*data.FILLERS, *encode.FILLERS, *flow.FILLERS, *model.FILLERS, *loss.FILLERS,
                                      *optim.FILLERS, *train.FILLERS)
 

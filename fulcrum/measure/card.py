@@ -52,8 +52,28 @@ METRICS: dict[str, Metric] = {
                "Loss on held-out pictures at fixed times and noises. Comparable only inside one latent space and one "
                "objective."),
         Metric("images_per_second", "Images per second", "1/s", "higher", "Training speed."),
+        Metric("lite0.kid", "KID (EfficientNet-Lite0)", "", "lower",
+               "Kernel distance of ImageNet features of generated and reference pictures, unbiased: it may be below zero."),
+        Metric("lite0.mmd", "MMD² (EfficientNet-Lite0)", "", "lower",
+               "Kernel distance of ImageNet features, median bandwidth, unbiased: it may fall below zero."),
+        Metric("lite0.name_rank", "Rank of the name", "share", "higher",
+               "Share of other held-out names that fit a picture worse than its own, by a linear map from ImageNet "
+               "features to a sentence encoder. Chance is 0.5; the card says what real pictures reach."),
+        Metric("lite0.name_recall", "Name found", "share", "higher",
+               "Pictures whose own name fits best among the held-out ones, by the same map. The card says what real "
+               "pictures reach."),
+        Metric("vgg.kid", "KID (VGG)", "", "lower",
+               "Kernel distance of five layers of LPIPS's VGG: sensitive to blur, noise and other low faults."),
+        Metric("vgg.lpips", "LPIPS to the real picture", "", "lower",
+               "Perceptual distance to the reference picture that has the same caption. A caption allows many pictures: "
+               "zero is not the aim."),
     )
 }  # fmt: skip
+
+# What real networks of installed packages measure, for plans that name them as judges.
+JUDGED: dict[str, tuple[str, ...]] = {
+    judge: tuple(name for name in METRICS if name.startswith(f"{judge}.")) for judge in ("lite0", "vgg")
+}
 
 
 class Frozen(BaseModel):

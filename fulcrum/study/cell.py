@@ -20,6 +20,7 @@ from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.study.evaluate import REFERENCE, SEED, VALIDATION, Held, measure, prompts
+from fulcrum.study.judging import judge_hash
 from fulcrum.study.picture import data_uri
 from fulcrum.study.points import Paused, Points, at, pause, point_path
 from fulcrum.study.preview import previews
@@ -58,12 +59,13 @@ class Measuring(NamedTuple):
 
     samples: int
     evaluations: tuple[float, ...] = (1.0,)                  # shares of the budget
+    judges: tuple[str, ...] = ()
 
     @property
     def how(self) -> str:
         """A short name for everything that decides the numbers: files are named by it."""
         return digest([self.samples, REFERENCE, VALIDATION, SHOWN, SEED, asset_hash("judge"), asset_hash("features"),
-                       MEASURE_VERSION, FORM])[:12]
+                       MEASURE_VERSION, FORM, *([judge_hash(self.judges)] if self.judges else [])])[:12]
 
 
 def finished(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
@@ -115,7 +117,7 @@ def run_cell(cell: Cell, out: Path, system: System, measuring: Measuring, say: C
     def observers(built: Built, folder: RunFolder, state: State) -> list[Observer]:
         if cell.kind == "trunk":
             return []
-        points = Points(built, folder, measuring.samples, measuring.how, measuring.evaluations)
+        points = Points(built, folder, measuring.samples, measuring.how, measuring.evaluations, measuring.judges)
         return [*previews(built, folder, state), points, *([pause(order, folder, until)] if until else [])]
 
     try:
@@ -134,7 +136,7 @@ def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any]
     run, weights = cell.run, trained_weights(folder)
     codec, text = run.encode.codec.build(None), run.encode.text.build(None)
     painter = Painter(run, weights, codec, text)
-    metrics = measure(run, painter, out / "cache", measuring.samples)
+    metrics = measure(run, painter, out / "cache", measuring.samples, judges=measuring.judges)
     metrics["validation_loss"] = Held(run, codec, text, out / "cache").loss(weights).measured()
     shown = prompts(run, SHOWN).texts
     drawn = torch.cat(list(painter.pictures(shown, SEED, np.arange(SHOWN))))

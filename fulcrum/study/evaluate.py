@@ -3,7 +3,7 @@
 B pictures.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from fulcrum.spec.record import tree
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 from fulcrum.spec.system import System
+from fulcrum.study.judging import Bench, Sources, measures
 from fulcrum.train.build import Context, build
 from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.drawn import codec_part, fill
@@ -72,6 +73,8 @@ def _knows_scenes(source: Any) -> bool:
 
 def can_measure(run: RunSpec, metric: str) -> bool:
     """Does this run's source tell what the metric asks?"""
+    if "." in metric:
+        return measures(_source(run, "reference", REFERENCE), metric)
     return metric not in SHARES or _knows_scenes(run.data.source)
 
 
@@ -83,8 +86,9 @@ def require_measurable(run: RunSpec, primary: str | None = None) -> None:
         raise BadInput(f"{len(source)} reference pictures are held out; distances need at least {FEWEST}",
                        "import the pictures again with a larger --hold-out")
     if primary is not None and not can_measure(run, primary):
-        raise BadInput(f"'{primary}' asks what is seen where, which only the embedded world knows",
-                       "choose another primary metric: mmd, frechet, validation_loss")
+        asks = "for pictures' names: captions called short" if "." in primary else \
+            "what is seen where, which only the embedded world knows"
+        raise BadInput(f"'{primary}' asks {asks}", "choose another primary metric: mmd, frechet, validation_loss")
 
 
 def suite(run: RunSpec, cache: Path) -> Suite:
@@ -105,9 +109,17 @@ def suite(run: RunSpec, cache: Path) -> Suite:
                  resize="antialiased to 32 px")
 
 
-def measure(run: RunSpec, painter: Painter, cache: Path, count: int,
-            progress: Callable[[int], None] | None = None) -> dict[str, Measured]:
+def bench(run: RunSpec, judges: Sequence[str], cache: Path) -> Bench:
+    """The real networks that are asked besides."""
+    sources = Sources(*(_source(run, split, most) for split, most in (("reference", REFERENCE), ("train", 4 * REFERENCE),
+                                                                      ("validation", REFERENCE))))
+    return Bench(judges, sources, cache)
+
+
+def measure(run: RunSpec, painter: Painter, cache: Path, count: int, progress: Callable[[int], None] | None = None,
+            judges: Sequence[str] = ()) -> dict[str, Measured]:
     """Draw `count` held-out prompts and measure them."""
+    beside = bench(run, judges, cache) if judges else None
     wanted = prompts(run, count)
     guide = run.sample.guide
     sampling = Sampling(sampler=f"euler, shift {run.sample.shift:g}", steps=run.sample.steps,
@@ -118,12 +130,15 @@ def measure(run: RunSpec, painter: Painter, cache: Path, count: int,
         first = 0
         for images in painter.pictures(wanted.texts, SEED):
             index = np.arange(first, first + len(images))
+            if beside is not None:
+                beside.look(images, index)
             yield Pictures(images, index, None if wanted.scenes is None else wanted.scenes.take(index).grid())
             first += len(images)
             if progress:
                 progress(first)
 
-    return suite(run, cache).measure(batches(), sampling, count)
+    found = suite(run, cache).measure(batches(), sampling, count)
+    return found | beside.compute(sampling, count) if beside is not None else found
 
 
 def loss_of(run: RunSpec) -> dict[str, str]:

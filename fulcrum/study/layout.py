@@ -45,7 +45,7 @@ class Layout(NamedTuple):
 
 
 def measuring(plan: Plan) -> Measuring:
-    return Measuring(plan.samples, plan.evaluations)
+    return Measuring(plan.samples, plan.evaluations, plan.judges)
 
 
 def lay_out(plan: Plan, catalogue: Catalogue, user_files: Mapping[str, str], out: Path) -> Layout:

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from fulcrum.measure.card import METRICS
+from fulcrum.measure.card import JUDGED, METRICS
 from fulcrum.spec.edit import digest, explain
 from fulcrum.spec.errors import BadInput, nearest
-from fulcrum.spec.record import Count, Fraction, Positive, Record, Share
+from fulcrum.spec.record import Count, Fraction, Positive, Record, Share, tree
 
 EXAMPLE = "an example: examples/quick.toml"
 
@@ -65,6 +65,7 @@ class Plan(Record):
     samples: Annotated[int, Field(ge=64, le=1_000_000)] = 512    # pictures drawn for each evaluation
     evaluations: tuple[Share, ...] = (1.0,)                  # shares of the budget at which pictures are drawn and measured
     guidance: Literal["shared", "per_arm"] = "shared"        # one guide for all arms, or as each arm's levers say
+    judges: tuple[str, ...] = ()                             # real networks of installed packages: lite0, vgg
     primary: str = "attribute_accuracy"
     smallest_effect: Positive = 0.02                         # of interest, on the primary metric, in its unit
     smallest_relative: Positive = 0.05                       # of interest on the others, as a share of the baseline
@@ -138,6 +139,12 @@ class Plan(Record):
             raise ValueError("a plan has at least 1 arm: arms = [...]")
         if self.scales and self.interactions:
             raise ValueError("interactions and scales are two questions: give each a plan, finished cells are shared")
+        unknown = [name for name in self.judges if name not in JUDGED]
+        if unknown:
+            raise ValueError(f"no judge is called '{unknown[0]}'; judges: {', '.join(JUDGED)}")
+        by = self.primary.partition(".")[0]
+        if "." in self.primary and by not in self.judges:
+            raise ValueError(f"the primary metric '{self.primary}' needs its judge: judges = [\"{by}\"]")
         if (self.trunk is None) != (self.trunk_images is None):
             raise ValueError("trunk and trunk_images belong together: a phrase, and the images it is trained with")
         if isinstance(self.learning_rates, Sweep) and set(self.learning_rates.seeds) & set(self.seeds):
@@ -149,7 +156,8 @@ class Plan(Record):
 
     @property
     def hash(self) -> str:
-        return digest(self)[:16]
+        told = tree(self)
+        return digest(told if self.judges else {name: value for name, value in told.items() if name != "judges"})[:16]
 
     @property
     def rate_policy(self) -> str:

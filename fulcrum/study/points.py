@@ -42,8 +42,9 @@ def read_points(folder: Path, run: RunSpec, how: str, shares: Sequence[float]) -
 class Points:
     """Measures at each share of the budget before its end; the end is measured from the saved weights."""
 
-    def __init__(self, built: Built, folder: RunFolder, samples: int, how: str, shares: Sequence[float]) -> None:
-        self.folder, self.samples, self.how = folder.path, samples, how
+    def __init__(self, built: Built, folder: RunFolder, samples: int, how: str, shares: Sequence[float],
+                 judges: Sequence[str] = ()) -> None:
+        self.folder, self.samples, self.how, self.judges = folder.path, samples, how, judges
         self.due = {at(built.run, share) for share in shares if share < 1}
 
     def __call__(self, look: Look) -> None:
@@ -52,7 +53,8 @@ class Points:
         if images not in self.due or images >= look.built.run.budget.images or path.exists():
             return                                           # a resumed cell passes points that it measured before
         run, feed, weights = look.built.run, look.built.feed, drawn_weights(look.built.step, look.built.average)
-        metrics: Mapping[str, Any] = measure(run, Painter(run, weights, feed.codec(), feed.text()), feed.root, self.samples)
+        metrics: Mapping[str, Any] = measure(run, Painter(run, weights, feed.codec(), feed.text()), feed.root, self.samples,
+                                             judges=self.judges)
         held = Held(run, feed.codec(), feed.text(), feed.root).loss(weights).measured()
         write_sealed(path, {"images": images,
                             "metrics": {name: value.model_dump() for name, value in metrics.items()}

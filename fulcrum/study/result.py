@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.measure.card import METRICS
+from fulcrum.measure.card import JUDGED, METRICS
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.edit import get
 from fulcrum.study.cell import Cell, finished, pictures
@@ -75,7 +75,7 @@ def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progres
     found = collect(cells, out, how, kept)
     ended = {one.arm: one for one in progress.stopped}
     running = [arm for arm in arms if arm.name not in ended]
-    metrics = [plan.primary, *(name for name in SHOWN if name != plan.primary and can_measure(arms[0].run, name))]
+    metrics = [name for name in dict.fromkeys((plan.primary, *_shown(plan))) if can_measure(arms[0].run, name)]
     rows = [finding for metric in metrics for finding in findings(plan, arms, found, metric, ended)]
     curves = {cell.key: _curve(cell, out, plan, found.get(cell.arm, {}).get(cell.seed), how)
               for cell in cells if cell.known}
@@ -119,6 +119,14 @@ def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progres
         "probes": probes(out),
         "progress": {"done": done, "total": len(cells) - censored,
                      "seconds_left": progress.board.seconds_left(progress.lanes) if progress.board else None}})
+
+
+def _shown(plan: Plan) -> tuple[str, ...]:
+    """Where real networks judge, the distances of the embedded one, which was made for the embedded world, are left out."""
+    if not plan.judges:
+        return SHOWN
+    embedded = ("frechet", "mmd", "mmd_published")
+    return (*(name for judge in plan.judges for name in JUDGED[judge]), *(name for name in SHOWN if name not in embedded))
 
 
 def probes(out: Path) -> Any:

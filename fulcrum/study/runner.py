@@ -58,7 +58,8 @@ class Work(NamedTuple):
 
     def setup(self) -> dict[str, Any]:
         return {"out": str(self.out.resolve()), "system": self.system.model_dump(), "samples": self.measuring.samples,
-                "evaluations": self.measuring.evaluations, "files": [str(path.resolve()) for path in self.files]}
+                "evaluations": self.measuring.evaluations, "judges": self.measuring.judges,
+                "files": [str(path.resolve()) for path in self.files]}
 
     def asked(self, cell: Cell) -> dict[str, Any]:
         return {"arm": cell.arm, "seed": cell.seed, "run": cell.run.plain(), "phrase": cell.phrase, "key": cell.key,

@@ -21,6 +21,7 @@ from fulcrum.study.effect import paired_effect
 from fulcrum.study.evaluate import require_measurable
 from fulcrum.study.findings import EQUAL
 from fulcrum.study.fingerprint import fingerprints, fitting
+from fulcrum.study.judging import require_known
 from fulcrum.study.lanes import Room, room
 from fulcrum.study.layout import Layout, lay_out, measuring
 from fulcrum.study.on_ray import cluster
@@ -85,6 +86,7 @@ def run(plan: Plan, catalogue: Catalogue, out: Path, command: str, say: Say, *, 
     layout = lay_out(plan, catalogue, user_files, out)
     for arm in layout.arms:
         require_measurable(arm.run, plan.primary)
+    require_known(plan.judges)
     folder = freeze(plan, out, user_files)
     work = Work(out, System(threads=plan.threads, compile=plan.compile and compile_blocks), measuring(plan), files)
     space = room([arm.run for arm in layout.arms], plan.threads)

@@ -37,7 +37,7 @@ def answer(asked: Mapping[str, Any], setup: Mapping[str, Any], catalogue: Catalo
     """Run one cell and say how it went; None when the study is ending and the cell was saved on the way."""
     cell = Cell(asked["arm"], asked["seed"], read(asked["run"], catalogue.fillers), asked["phrase"], asked["key"],
                 asked["user_files"], asked["kind"], asked["rate"])
-    measuring = Measuring(setup["samples"], tuple(setup["evaluations"]))
+    measuring = Measuring(setup["samples"], tuple(setup["evaluations"]), tuple(setup.get("judges", ())))
     try:
         run_cell(cell, Path(setup["out"]), System(**setup["system"]), measuring, lambda text: None, asked["until"])
         return {"key": cell.key, "ok": True}

