@@ -65,7 +65,7 @@ def measure(what: What = None, against: Against = None,
             as_json: Json = False) -> None:
     """Measure a trained run, or any two sets of pictures; every number carries its card and its interval.
 
-    fulcrum measure RUN                  draws held-out prompts and measures the pictures
+    fulcrum measure RUN                  draws held-out prompts and measures the pictures (--features lite0: by it too)
 
     fulcrum measure PICTURES REFERENCE   two folders, tar shards or npz; started again after a stop it goes on
 
@@ -79,7 +79,7 @@ def measure(what: What = None, against: Against = None,
         if probe:
             raise BadInput("--probe needs no pictures, or both pictures and a reference",
                            "write: fulcrum measure --probe, or fulcrum measure PICTURES REFERENCE --probe")
-        return _run(what, samples, out, levers, quiet, as_json)
+        return _run(what, samples, out, levers, quiet, as_json, _judges(features, metrics, only))
     from fulcrum.measure.decode import read_colour
     from fulcrum.measure.pictures import PictureSet
     known = _Chosen(features, metrics, only)
@@ -194,7 +194,19 @@ def _batches(pictures: Any, samples: int, skip_bad: bool) -> Iterator[Any]:
     yield from (torch.stack(same) for same in waiting.values())
 
 
-def _run(run: str, samples: int, out: Path, levers: list[Path] | None, quiet: bool, as_json: bool) -> None:
+def _judges(features: list[str] | None, own: list[Path] | None, only: list[str] | None) -> tuple[str, ...]:
+    """Networks that are asked of a run's pictures besides the embedded one."""
+    from fulcrum.measure.card import JUDGED
+    strange = [name for name in features or [] if name not in (*JUDGED, "embedded")]
+    if strange or own or only:
+        raise BadInput(f"a run is measured by its own metrics and {', '.join(JUDGED)}, not by "
+                       f"{strange[0] if strange else '--metrics or --only'}",
+                       "draw pictures first: fulcrum sample; then fulcrum measure PICTURES REFERENCE")
+    return tuple(name for name in features or [] if name != "embedded")
+
+
+def _run(run: str, samples: int, out: Path, levers: list[Path] | None, quiet: bool, as_json: bool,
+         judges: tuple[str, ...]) -> None:
     from fulcrum.spec.plain import read
     from fulcrum.study.evaluate import Held
     from fulcrum.study.evaluate import measure as evaluate
@@ -207,7 +219,7 @@ def _run(run: str, samples: int, out: Path, levers: list[Path] | None, quiet: bo
     weights = trained_weights(folder)
     codec, text = spec.encode.codec.build(None), spec.encode.text.build(None)
     found = evaluate(spec, Painter(spec, weights, codec, text), out / "cache", samples,
-                     None if quiet else _counter("drawn", samples))
+                     None if quiet else _counter("drawn", samples), judges)
     found["validation_loss"] = Held(spec, codec, text, out / "cache").loss(weights).measured()
     emit({"run": str(folder.path), "metrics": plain(found)}, as_json, "\n".join(_table(found, {})))
 
