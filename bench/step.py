@@ -72,6 +72,7 @@ def build(name: str) -> tuple[Any, Callable[..., Any]]:
         if name != OURS:  # "ours 1024": the same with another number of tokens in a pass
             room.CACHED_TOKENS = int(name.removeprefix(OURS))
         ours = room.Backbone(CHANNELS, PATCH, WIDTH, DEPTH, HEADS, TEXT)
+        room.open_lanes(ours, torch.get_num_threads())
         room.compile_blocks(ours)
         model: Any = ours
 
@@ -157,15 +158,17 @@ def products(model: Any, predict: Callable[..., Any], batch: tuple[Any, ...]) ->
             return func(*args, **(kwargs or {}))
 
     blocks = [block for block in model.blocks]
-    compiled = [block._compiled_call_impl for block in blocks]
+    compiled, lanes = [block._compiled_call_impl for block in blocks], model.lanes
     for block in blocks:
         block._compiled_call_impl = None
+    model.lanes = 1  # a watch sees its own thread only
     x_t, t, emb, mask, target = batch
     with Watch():
         (predict(x_t, t, emb, mask) - target).square().mean().backward()
     model.zero_grad()
     for block, call in zip(blocks, compiled, strict=True):
         block._compiled_call_impl = call
+    model.lanes = lanes
 
     seconds, best = 0.0, 0.0
     for (shape, stride, other, other_stride), count in found.items():

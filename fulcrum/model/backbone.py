@@ -3,7 +3,8 @@
 B batch, C channels, h w image size, N tokens, K kept, L text tokens, E text width, D width, d head width
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from fulcrum.model.block import Block
 from fulcrum.model.embed import SINUSOIDS, TIME_FACTOR, Head, ResolutionIn, VectorIn, patchify, sinusoids, unpatchify
 from fulcrum.model.flops import Sizes
+from fulcrum.model.lanes import Lanes, run_passes
 from fulcrum.model.linear import Linear
 from fulcrum.model.roles import Role
 from fulcrum.model.rope import rotary_table
@@ -22,7 +24,7 @@ from fulcrum.model.route import DenseRoute, span
 from fulcrum.model.text import Packed, ReadText, pack
 from fulcrum.model.tokens import Tokens, gather_rows
 
-CACHED_TOKENS = 2048  # of a pass on the CPU
+CACHED_TOKENS = 2048  # of a pass on the CPU; half as many where every pass has one core, and that core's cache, to itself
 
 
 class Out(NamedTuple):
@@ -59,6 +61,8 @@ class Backbone(nn.Module):
         self.channels, self.patch, self.width, self.depth, self.heads = channels, patch, width, depth, heads
         self.text_width, self.mlp_ratio, self.theta = text_width, mlp_ratio, theta
         self.bottleneck, self.resolution, self.compute = bottleneck, resolution, compute
+        self.lanes = 1  # passes that run side by side on the CPU; `open_lanes` sets it
+        self.graphs: set[Any] = set()  # what was run in lanes before: compiled by then
         self.compiled = False  # `compile_blocks` turns it on
         self.recompute = False  # activation checkpointing of each block; `recompute_blocks` turns it on
 
@@ -94,10 +98,31 @@ class Backbone(nn.Module):
         self.check_route(taps, keep, drop_path, short)
         if size is None and self.resolution:
             size = x_t.new_tensor(x_t.shape[-2:], dtype=torch.float32).expand(len(x_t), 2)
-        rows = rows_per_pass(len(x_t), x_t[0, 0].numel() // self.patch**2, x_t.device)
-        passes = (split_rows(value, rows) for value in (x_t, t, text, keep, size, drop_path))
-        outs = [self.one_pass(*inputs, taps, short) for inputs in zip(*passes, strict=False)]
-        return outs[0] if len(outs) == 1 else join(outs)
+        rows = rows_per_pass(len(x_t), x_t[0, 0].numel() // self.patch**2, x_t.device, self.lanes)
+        xs, *others = (split_rows(value, rows) for value in (x_t, t, text, keep, size, drop_path))
+        inputs = list(zip(*others, strict=False))  # of every pass, but for its x_t
+        if len(inputs) == 1:
+            return self.one_pass(x_t, *inputs[0], taps, short)
+        passes = [lambda x, rest=rest: self.one_pass(x, *rest, taps, short) for rest in inputs]
+        if self.lanes == 1:
+            return join([one(x) for one, x in zip(passes, xs, strict=True)])
+        graph = (torch.is_grad_enabled(), rows, x_t.shape[1:], keep is None or keep.shape[1], drop_path is None, short)
+        lanes = Lanes(self.lanes, abreast=not self.compiled or graph in self.graphs)
+        self.graphs.add(graph)
+        return join(self.run_lanes(passes, list(xs), lanes))
+
+    def run_lanes(self, passes: Sequence[Callable[[Tensor], Out]], xs: Sequence[Tensor], lanes: Lanes) -> list[Out]:
+        """What the passes give, run side by side. Text gets no gradient: it comes from a frozen encoder."""
+        indexes: dict[int, dict[int, Tensor | None]] = {}
+
+        def tensors(number: int, x: Tensor) -> list[Tensor]:
+            out = passes[number](x)
+            indexes[number] = {layer: tokens.index for layer, tokens in out.taps.items()}
+            return [out.pred, *(tokens.h for tokens in out.taps.values())]
+
+        found = run_passes([partial(tensors, i) for i in range(len(passes))], xs, list(self.parameters()), lanes)
+        return [Out(pred, {layer: Tokens(h, index) for (layer, index), h in zip(indexes[i].items(), streams, strict=True)})
+                for i, (pred, *streams) in enumerate(found)]
 
     def one_pass(
         self,
@@ -190,16 +215,18 @@ class Backbone(nn.Module):
             raise ValueError("a short pass keeps no token in the span: give keep or short, not both")
 
 
-def rows_per_pass(batch: int, tokens: int, device: torch.device) -> int:
+def rows_per_pass(batch: int, tokens: int, device: torch.device, lanes: int = 1) -> int:
     """How many images go through the stack together: on a CPU as many as keep a layer's features in its cache.
 
-    One batch in several passes is the same sum; equal passes, so that they share one graph. Measured at width 128:
-    linears 10-15 % faster at 1,024-2,048 tokens than at 4,096 and more.
+    One batch in several passes is the same sum; equal passes, so that they share one graph, and as many for every lane if
+    that can be. Measured at width 128: linears 10-15 % faster at 1,024-2,048 tokens than at 4,096 and more.
     """
-    if device.type != "cpu" or batch * tokens <= CACHED_TOKENS:
+    if device.type != "cpu" or (lanes == 1 and batch * tokens <= CACHED_TOKENS):
         return batch
-    fitting = (rows for rows in range(2, batch) if batch % rows == 0 and rows * tokens <= CACHED_TOKENS)
-    return max(fitting, default=1)
+    most = CACHED_TOKENS // min(lanes, 2)
+    fitting = [rows for rows in range(2, batch // lanes + 1) if batch % rows == 0 and rows * tokens <= most]
+    even = [rows for rows in fitting if batch // rows % lanes == 0]
+    return max(even or fitting, default=1 if batch * tokens > CACHED_TOKENS else batch)
 
 
 def split_rows(value: Any, rows: int) -> Iterator[Any]:
@@ -221,11 +248,21 @@ def join(outs: list[Out]) -> Out:
     return Out(torch.cat([out.pred for out in outs]), taps)
 
 
-def compile_blocks(backbone: Backbone, **options: object) -> None:
-    """Compile every block in place; they share one graph, since they differ in their parameters only."""
+def open_lanes(backbone: Backbone, lanes: int) -> None:
+    """Run the passes of a batch side by side on the CPU, a thread each. Not for sharded weights, which have hooks."""
+    backbone.lanes = lanes
+
+
+def compile_blocks(backbone: Backbone, **given: object) -> None:
+    """Compile every block in place; they share one graph, since they differ in their parameters only.
+
+    With several lanes the code between the kernels is C++ too: in Python lanes wait for each other (8 % of a step).
+    """
     backbone.compiled = True
+    if backbone.lanes > 1 and not given:
+        given = {"options": {"cpp_wrapper": True}}
     for block in backbone.blocks:
-        block.compile(fullgraph=True, **options)
+        block.compile(fullgraph=True, **given)
 
 
 def recompute_blocks(backbone: Backbone) -> None:

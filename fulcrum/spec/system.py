@@ -8,7 +8,7 @@ from fulcrum.spec.record import Count, Record
 class System(Record):
     device: Literal["cpu", "cuda"] = "cpu"
     processes: Count = 1               # that share the model and every batch
-    threads: Count = 1                 # OpenMP threads of this process; one per process when cells run side by side
+    threads: Count = 1                 # cores that this process uses; one per process when cells run side by side
     compile: bool = False              # compile each block; one graph serves them all
     microbatch: Count | None = None    # rows per backward pass; None = the whole batch
     recompute: bool = False            # activation checkpointing of the blocks

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fulcrum.dist.start import ALONE, World
-from fulcrum.model.backbone import Backbone, compile_blocks, recompute_blocks
+from fulcrum.model.backbone import Backbone, compile_blocks, open_lanes, recompute_blocks
 from fulcrum.model.fillers import route_of
 from fulcrum.model.init import draw, initialise, starts
 from fulcrum.model.roles import roles
@@ -84,6 +84,8 @@ def build(run: RunSpec, seed: int = 0, system: System | None = None, start: Mapp
     step.to(system.device)
     if world.size > 1:
         return step
+    if system.device == "cpu":
+        open_lanes(backbone, system.threads)
     if system.recompute:
         recompute_blocks(backbone)
     if system.compile:
