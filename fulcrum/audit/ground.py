@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import diff
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.phrase import Catalogue, apply, parse
+from fulcrum.spec.phrase import Catalogue, parse
 from fulcrum.spec.run import RunSpec
 
 TINY = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "budget.images=48", "data.source.count=64",

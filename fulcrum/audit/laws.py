@@ -16,9 +16,10 @@ from fulcrum.audit.ground import Ground, fits, ground_of, grounds, usable
 from fulcrum.interop.diffusers import export, load
 from fulcrum.model.backbone import compile_blocks
 from fulcrum.model.count import counted
+from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import diff, digest, inside
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.phrase import Catalogue, apply
+from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train.build import Built, assemble, build

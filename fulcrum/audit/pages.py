@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from fulcrum.audit.ground import GROUNDS, Ground, ground_of, usable
+from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import diff
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.phrase import Catalogue, apply
+from fulcrum.spec.phrase import Catalogue
 
 MEASURED = "measured.json"                                   # what our own studies found; rows are added, never typed over
 FIELDS = ("lever", "recipe", "metric", "change", "low", "high", "pairs", "verdict", "date", "note")

@@ -20,9 +20,9 @@ from fulcrum.levers.end_to_end_codec import EndToEndCodec
 from fulcrum.levers.wide_codec import WideCodec
 from fulcrum.measure.card import NotComparable, compatible
 from fulcrum.measure.validation import ValidationLoss
+from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.phrase import apply
 from fulcrum.spec.record import tree
 from fulcrum.study.evaluate import loss_of
 from fulcrum.train.build import build
