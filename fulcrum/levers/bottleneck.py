@@ -2,9 +2,8 @@
 
 from typing import Any, ClassVar
 
+from fulcrum.levers import price
 from fulcrum.levers.base import Card, Cost, Lever
-from fulcrum.model.cost import step_memory, training_flops
-from fulcrum.model.parameters import parameters
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Count
 from fulcrum.spec.run import RunSpec
@@ -30,8 +29,7 @@ class Bottleneck(Lever):
 
     def cost(self, run: RunSpec) -> Cost:
         before, after = put(run, "model.bottleneck", None), self.edit(run)
-        return Cost(flops=training_flops(after) / training_flops(before), memory=step_memory(after) / step_memory(before),
-                    parameters=parameters(after) / parameters(before))
+        return price.of_denoiser(before, after)
 
     def witness(self, built: Any) -> bool:
         shapes = [tuple(weight.shape) for name, weight in built.step.backbone.img_in.named_parameters() if "weight" in name]

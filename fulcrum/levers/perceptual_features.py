@@ -2,9 +2,9 @@
 
 from typing import Any, ClassVar
 
+from fulcrum.levers import price
 from fulcrum.levers.base import Card, Cost, Lever
 from fulcrum.loss.fillers import PerceptualFeatures
-from fulcrum.model.cost import step_memory, training_flops
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Positive
 from fulcrum.spec.run import RunSpec
@@ -29,9 +29,7 @@ class UsePerceptualFeatures(Lever):
         return PerceptualFeatures(weight=self.weight).problem(run)
 
     def cost(self, run: RunSpec) -> Cost:
-        edited, term = self.edit(run), PerceptualFeatures(weight=self.weight)
-        return Cost(flops=1 + term.flops(edited) / training_flops(run),
-                    memory=1 + 4 * run.budget.batch * term.numbers(edited) / step_memory(run))
+        return price.of_term(PerceptualFeatures(weight=self.weight), run, self.edit(run))
 
     def witness(self, built: Any) -> bool:
         if "perceptual_features" not in built.weights(0):

@@ -3,9 +3,8 @@
 from typing import Any, ClassVar
 
 from fulcrum.encode.fillers import Pixels
+from fulcrum.levers import price
 from fulcrum.levers.base import Card, Cost, Lever
-from fulcrum.model.cost import step_memory, training_flops
-from fulcrum.model.parameters import parameters
 from fulcrum.spec.edit import put_all
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
@@ -33,8 +32,7 @@ class UsePixels(Lever):
         if isinstance(run.encode.codec, Pixels):
             return Cost()
         after = self.edit(run)
-        return Cost(flops=training_flops(after) / training_flops(run), memory=step_memory(after) / step_memory(run),
-                    parameters=parameters(after) / parameters(run))
+        return price.of_denoiser(run, after)
 
     def witness(self, built: Any) -> bool:
         size = built.phases[0].run.data.size

@@ -5,10 +5,9 @@
 
 from typing import Any, ClassVar
 
+from fulcrum.levers import price
 from fulcrum.levers.base import Card, Cost, Lever
-from fulcrum.model.cost import step_memory, training_flops
 from fulcrum.model.fillers import NoCondition, Resolution
-from fulcrum.model.parameters import parameters
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec
 
@@ -24,8 +23,7 @@ class ResolutionCondition(Lever):
 
     def cost(self, run: RunSpec) -> Cost:
         before, after = put(run, "model.condition", NoCondition()), self.edit(run)
-        return Cost(flops=training_flops(after) / training_flops(before), memory=step_memory(after) / step_memory(before),
-                    parameters=parameters(after) / parameters(before))
+        return price.of_denoiser(before, after)
 
     def witness(self, built: Any) -> bool:
         import torch

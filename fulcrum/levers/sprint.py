@@ -10,12 +10,10 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from fulcrum.levers import price, routing
 from fulcrum.levers.base import Card, Claim, Cost, Lever
-from fulcrum.model.cost import step_memory, training_flops
-from fulcrum.model.fillers import Dense, DropAndFuse, Part, misfit, route_of
-from fulcrum.model.parameters import parameters
-from fulcrum.spec.edit import during, put, put_all
-from fulcrum.spec.errors import BadInput
+from fulcrum.model.fillers import DropAndFuse, Part
+from fulcrum.spec.edit import during, put
 from fulcrum.spec.record import Fraction
 from fulcrum.spec.run import RunSpec
 
@@ -51,20 +49,11 @@ class Sprint(Lever):
         return during(run, self.full_from, 1.0, "model.route.drop", 0.0)
 
     def needs(self, run: RunSpec) -> str | None:
-        try:
-            route = route_of(run)
-            if route.kept(run.tokens) == run.tokens:
-                return f"of {run.tokens} tokens a share of {self.drop:g} is none: nothing would be dropped"
-            return misfit(route, run.model.depth)
-        except BadInput as error:
-            return error.message
+        return routing.problem(run, self.drop)
 
     def cost(self, run: RunSpec) -> Cost:
-        others = tuple(stage for stage in run.data.stages if not stage.path.startswith("model.route"))
-        dense = put_all(run, [("data.stages", others), ("model.route", Dense())])
-        routed = self.edit(dense)
-        return Cost(flops=training_flops(routed) / training_flops(dense), memory=step_memory(routed) / step_memory(dense),
-                    parameters=parameters(routed) / parameters(dense))
+        dense = routing.unrouted(run)
+        return price.of_denoiser(dense, self.edit(dense))
 
     def witness(self, built: Any) -> bool:
         """The built model joins two paths, and the first step keeps a part of the tokens."""

@@ -6,11 +6,10 @@
 
 from typing import Any, ClassVar
 
+from fulcrum.levers import price, routing
 from fulcrum.levers.base import Card, Claim, Cost, Lever
-from fulcrum.model.cost import step_memory, training_flops
-from fulcrum.model.fillers import Carry, Dense, misfit, route_of
-from fulcrum.spec.edit import put, put_all
-from fulcrum.spec.errors import BadInput
+from fulcrum.model.fillers import Carry
+from fulcrum.spec.edit import put
 from fulcrum.spec.record import Fraction
 from fulcrum.spec.run import RunSpec
 
@@ -38,19 +37,11 @@ class Tread(Lever):
         return put(run, "model.route", Carry(start=self.start, end=self.end, drop=self.drop))
 
     def needs(self, run: RunSpec) -> str | None:
-        try:
-            route = route_of(run)
-            if route.kept(run.tokens) == run.tokens:
-                return f"of {run.tokens} tokens a share of {self.drop:g} is none: nothing would be dropped"
-            return misfit(route, run.model.depth)
-        except BadInput as error:
-            return error.message
+        return routing.problem(run, self.drop)
 
     def cost(self, run: RunSpec) -> Cost:
-        others = tuple(stage for stage in run.data.stages if not stage.path.startswith("model.route"))
-        dense = put_all(run, [("data.stages", others), ("model.route", Dense())])
-        routed = self.edit(dense)
-        return Cost(flops=training_flops(routed) / training_flops(dense), memory=step_memory(routed) / step_memory(dense))
+        dense = routing.unrouted(run)
+        return price.of_denoiser(dense, self.edit(dense))
 
     def witness(self, built: Any) -> bool:
         keep = built.feed.at(0)[1].keep

@@ -166,6 +166,9 @@ class Perceptual(seam.Term):
         return sum((phase.end - phase.start) * 3 * self.forward_flops(phase.run.data.size) for phase in phases(run)
                    if self in phase.run.terms) / run.budget.images
 
+    def parameters(self, run: RunSpec) -> int:
+        return 0                                             # its network is frozen
+
     def numbers(self, run: RunSpec) -> float:
         """That the backward of one image reads."""
         return max(SAVED * phase.run.data.size**2 for phase in phases(run) if self in phase.run.terms)
