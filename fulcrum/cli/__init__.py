@@ -4,11 +4,14 @@ import json
 import os
 import signal
 import sys
+import traceback
 
 import typer
 
 from fulcrum.cli import auditing, encoding, levers, measuring, parts, runs, study, training
 from fulcrum.spec.errors import FulcrumError
+
+TRACEBACK = "FULCRUM_TRACEBACK"                              # environment: set, it shows where an error came from
 
 app = typer.Typer(
     name="fulcrum", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -33,22 +36,33 @@ def main(arguments: list[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)    # a polite kill is a Ctrl-C: workers are told, cells saved
     try:
         code = app(args=words, standalone_mode=False)
-    except FulcrumError as error:
-        code = _failed(error.message, error.hint, error.exit_code, words)
-    except typer.Abort:
-        code = _failed("stopped", "", 1, words)
-    except Exception as error:
-        if hasattr(error, "format_message"):                 # one of typer's own: words it could not read
-            code = _failed(error.format_message(), "see: fulcrum --help", 2, words)
-        elif os.environ.get("FULCRUM_TRACEBACK"):
-            raise
-        else:
-            hint = "" if isinstance(error, OSError | MemoryError) else \
-                "this should not happen: FULCRUM_TRACEBACK=1 shows where it came from; please report it"
-            code = _failed(f"{type(error).__name__}: {error}", hint, 1, words)
     except KeyboardInterrupt:
         code = _failed("stopped by Ctrl-C", "start the same command again to go on", 130, words)
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            traceback.print_exception(error)
+        code = _failed(*_said(error), words)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _said(error: Exception) -> tuple[str, str, int]:
+    """What an error says to a person: message, hint, exit code."""
+    from fulcrum.spec.own import failed, place  # only now: --help is to be fast
+    if isinstance(error, typer.Abort):
+        return "stopped", "", 1
+    if hasattr(error, "format_message"):                     # one of typer's own: words it could not read
+        return error.format_message(), "see: fulcrum --help", 2
+    where = place(error)
+    if isinstance(error, FulcrumError):
+        raised = f"raised in {where}" if where and where not in error.message else ""
+        return error.message, "\n  ".join(filter(None, (error.hint, raised))), error.exit_code
+    if where:
+        error = failed(error, "your own file failed")
+        return error.message, error.hint, error.exit_code
+    if isinstance(error, OSError | MemoryError):
+        return f"{type(error).__name__}: {error}", "", 1
+    return (f"{type(error).__name__}: {error}",
+            f"this should not happen: {TRACEBACK}=1 shows where it came from; please report it", 1)
 
 
 def _failed(message: str, hint: str, code: int, words: list[str]) -> int:
@@ -57,5 +71,3 @@ def _failed(message: str, hint: str, code: int, words: list[str]) -> int:
     else:
         print(f"error: {message}" + (f"\n  {hint}" if hint else ""), file=sys.stderr)
     return code
-
-

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli.options import Files, Json, catalogue, emit
+from fulcrum.cli.options import Files, Json, emit, say
 from fulcrum.spec.errors import BadInput, nearest
 
 app = typer.Typer(invoke_without_command=True, help="What we may change: all levers, or one lever's card.")
@@ -21,24 +21,34 @@ def listing(context: typer.Context, recipe: Base = "pocket", levers: Files = Non
     """All levers with their cost and what was claimed of them."""
     if context.invoked_subcommand:
         return
-    known, _ = catalogue(levers)
+    from fulcrum.levers.catalog import with_sound_files
+    known, _, problems = with_sound_files(levers or ())
     base = _recipe(known, recipe)
-    cards = [_card(known, lever, recipe, base) for lever in known.levers.values()]
-    cards += [_bundle(known, bundle, recipe, base) for bundle in known.bundles.values()]
+    cards = []
+    for kinds, card_of in ((known.levers, _card), (known.bundles, _bundle)):
+        for kind in kinds.values():
+            try:
+                cards.append(card_of(known, kind, recipe, base))
+            except BadInput as error:
+                problems.append(error)
     width = max(len(card["name"]) for card in cards)
     lines = [f"{card['name']:<{width}}  {card['says']}\n{'':<{width}}  {_short(card)}" for card in cards]
     emit(cards, as_json, "\n".join(lines) + "\n\none lever: fulcrum levers show NAME · as pages: docs/levers")
+    _tell(problems)
 
 
 @app.command()
 def show(name: str, recipe: Base = "pocket", levers: Files = None, as_json: Json = False) -> None:
     """One lever: its settings, what it changes in a recipe, what it costs, what was claimed where."""
-    known, _ = catalogue(levers)
+    from fulcrum.levers.catalog import with_sound_files
+    known, _, problems = with_sound_files(levers or ())
     base = _recipe(known, recipe)
     if name in known.bundles:
         card = _bundle(known, known.bundles[name], recipe, base)
     elif name in known.levers:
         card = _card(known, known.levers[name], recipe, base)
+    elif problems:                                           # it may stand in the file that cannot be used
+        raise problems[0]
     else:
         raise BadInput(f"no lever is called '{name}'", nearest(name, [*known.levers, *known.bundles]))
     parts = [f"a bundle of: {' + '.join(card['parts'])}"] if card["parts"] else []
@@ -51,6 +61,7 @@ def show(name: str, recipe: Base = "pocket", levers: Files = None, as_json: Json
                           + (f"\n    {claim['note']}" if claim["note"] else "") for claim in card["claims"])]
     lines += [f"warning: {card['warns']}"] if card["warns"] else []
     emit(card, as_json, "\n".join(lines))
+    _tell(problems)
 
 
 @app.command()
@@ -60,6 +71,14 @@ def pages(folder: Path, as_json: Json = False) -> None:
     from fulcrum.levers.catalog import CATALOG
     made = write(CATALOG, folder)
     emit({"files": [str(path) for path in made]}, as_json, f"{len(made)} pages under {folder}")
+
+
+def _tell(problems: list[BadInput]) -> None:
+    """The others are listed; what cannot be used is said after them."""
+    for problem in problems:
+        say(f"error: {problem}")
+    if problems:
+        raise typer.Exit(BadInput.exit_code)
 
 
 def _recipe(known: Any, name: str) -> Any:
@@ -83,14 +102,19 @@ def _bundle(known: Any, cls: Any, recipe: str, run: Any) -> dict[str, Any]:
 
 
 def _facts(cls: Any, where: str, run: Any, levers: tuple[Any, ...]) -> dict[str, Any]:
+    from fulcrum.levers.base import Cost
+    from fulcrum.spec.combine import ask, edited_by
     from fulcrum.spec.edit import diff
+    from fulcrum.spec.own import home
     settings = {name: {"type": str(field.annotation).replace("typing.", "").removeprefix("<class '").removesuffix("'>"),
                        "default": field.default} for name, field in cls.model_fields.items()}
     edited, cost = run, {"flops": 1.0, "memory": 1.0, "parameters": 1.0}
     for lever in levers:                                     # of a bundle each part costs what it adds to those before it
-        own = lever.cost(edited)
+        own = ask(lever, "cost", edited)
+        if not isinstance(own, Cost):
+            raise BadInput(f"the cost of '{lever.name}'{home(lever)} is {own!r}, not a Cost", "see docs/write-a-lever.md")
         cost = {what: value * getattr(own, what) for what, value in cost.items()}
-        edited = lever.edit(edited)
+        edited = edited_by(lever, edited)
     return {"name": cls.name, "says": cls.card.says, "settings": settings, "cost": cost, "tried_on": where,
             "claims": [claim.model_dump() for claim in cls.card.claims], "warns": cls.card.warns,
             "diff": [change._asdict() for change in diff(run, edited)]}

@@ -4,9 +4,11 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Record
 from fulcrum.spec.run import RunSpec
 
+GUIDE = "see docs/write-a-lever.md"
 Words = Annotated[str, Field(min_length=3)]
 
 
@@ -45,7 +47,7 @@ class Lever(Record):
     card: ClassVar[Card]
 
     def edit(self, run: RunSpec) -> RunSpec:
-        raise TypeError(f"{type(self).__name__} defines no edit")
+        raise BadInput(f"{type(self).__name__} defines no `edit`", GUIDE)
 
     def needs(self, run: RunSpec) -> str | None:
         """What is missing in the edited run, in words, or None."""
@@ -56,7 +58,7 @@ class Lever(Record):
 
     def witness(self, built: Any) -> bool:
         """Is the lever really on in this built run?"""
-        raise TypeError(f"{type(self).__name__} defines no witness")
+        raise BadInput(f"{type(self).__name__} defines no `witness`", GUIDE)
 
     def __str__(self) -> str:
         return said(self)

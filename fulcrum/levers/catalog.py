@@ -1,8 +1,5 @@
 """The explicit catalogue: every recipe, lever and filler that a phrase may name."""
 
-import hashlib
-import importlib.util
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -51,6 +48,7 @@ from fulcrum.recipes.pocket import pocket, pocket_pixels, pocket_pixels_large
 from fulcrum.recipes.prx import prx_256, prx_pixels_1024
 from fulcrum.recipes.spark import spark
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.own import OwnFile, load
 from fulcrum.spec.phrase import Catalogue, Phrase
 from fulcrum.spec.record import Filler
 from fulcrum.train import fillers as train
@@ -67,6 +65,8 @@ RECIPES = {recipe.__name__: recipe
 FILLERS: tuple[type[Filler], ...] = (*data.FILLERS, *encode.FILLERS, *flow.FILLERS, *model.FILLERS, *loss.FILLERS,
                                      *optim.FILLERS, *train.FILLERS)
 
+GUIDE = "docs/write-a-lever.md"
+
 CATALOG = Catalogue(RECIPES, {lever.name: lever for lever in LEVERS}, FILLERS, {bundle.name: bundle for bundle in BUNDLES})
 
 
@@ -74,14 +74,16 @@ def _sound(lever: type[Lever], path: Path) -> None:
     """A lever that can be listed and used, or a message that says what it lacks."""
     name, touches = getattr(lever, "name", None), getattr(lever, "touches", None)
     if not (isinstance(name, str) and name.isidentifier()):
-        raise BadInput(f"{path}: {lever.__name__} needs a `name` that can stand in a phrase, found {name!r}")
+        raise BadInput(f"{path}: {lever.__name__} needs a `name` that can stand in a phrase, found {name!r}",
+                       f'write: name: ClassVar[str] = "my_lever"; see {GUIDE}')
     if not (isinstance(touches, tuple) and touches and all(isinstance(slot, str) for slot in touches)):
-        raise BadInput(f"{path}: '{name}' needs `touches`, a tuple of the slots it may change, found {touches!r}")
+        raise BadInput(f"{path}: '{name}' needs `touches`, a tuple of the slots it may change, found {touches!r}",
+                       f'write: touches: ClassVar[tuple[str, ...]] = ("optim.lr",); see {GUIDE}')
     if not isinstance(getattr(lever, "card", None), Card):
-        raise BadInput(f"{path}: '{name}' needs a `card`", "write: card: ClassVar[Card] = Card(says=...)")
+        raise BadInput(f"{path}: '{name}' needs a `card`", f"write: card: ClassVar[Card] = Card(says=...); see {GUIDE}")
     required = [field for field, facts in lever.model_fields.items() if facts.is_required()]
     if required:
-        raise BadInput(f"{path}: the setting '{required[0]}' of '{name}' has no default", "every setting needs one")
+        raise BadInput(f"{path}: the setting '{required[0]}' of '{name}' has no default", f"give it one: {GUIDE}")
 
 
 def files_of(phrase: Phrase, hashes: Mapping[str, str]) -> dict[str, str]:
@@ -93,30 +95,35 @@ def files_of(phrase: Phrase, hashes: Mapping[str, str]) -> dict[str, str]:
 
 def with_files(paths: Iterable[Path]) -> tuple[Catalogue, dict[str, str]]:
     """The catalogue with the levers and fillers of a user's own files, and the hash of each file for the key."""
-    levers, fillers, hashes = dict(CATALOG.levers), list(CATALOG.fillers), {}
+    known, hashes, problems = with_sound_files(paths)
+    if problems:
+        raise problems[0]
+    return known, hashes
+
+
+def with_sound_files(paths: Iterable[Path]) -> tuple[Catalogue, dict[str, str], list[BadInput]]:
+    """As `with_files`, without the files that cannot be used: what is wrong with them comes last."""
+    known, hashes, problems = CATALOG, {}, []
     for path in paths:
-        if not path.is_file():
-            raise BadInput(f"there is no lever file at {path}", "give the path of a Python file with --levers")
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        name = f"fulcrum_user_{path.stem}_{content[:12]}"
-        hashes[name] = content
-        spec = importlib.util.spec_from_file_location(name, path)
-        if spec is None or spec.loader is None:
-            raise BadInput(f"{path} is not a Python file", "a lever file ends in .py: see docs/write-a-lever.md")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
         try:
-            spec.loader.exec_module(module)
-        except (Exception, SystemExit) as error:             # the user's own code: say which file and what it said
-            raise BadInput(f"{path} cannot be read: {type(error).__name__}: {error}") from error
-        found = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name]
-        own = [value for value in found if issubclass(value, Lever)]
-        if not own:
-            raise BadInput(f"{path} holds no lever", "write a class that derives from fulcrum.levers.base.Lever")
-        for lever in own:
-            _sound(lever, path)
-            if lever.name in levers or lever.name in CATALOG.bundles or lever.name in CATALOG.recipes:
-                raise BadInput(f"{path} names a lever '{lever.name}', a name that is taken", "choose another name")
-            levers[lever.name] = lever
-        fillers += [value for value in found if issubclass(value, Filler)]
-    return Catalogue(CATALOG.recipes, levers, tuple(fillers), CATALOG.bundles), hashes
+            own = load(path, GUIDE)
+            known = _with(known, own, path)
+        except BadInput as error:
+            problems.append(error)
+        else:
+            hashes[own.module.__name__] = own.sha256
+    return known, hashes, problems
+
+
+def _with(known: Catalogue, own: OwnFile, path: Path) -> Catalogue:
+    classes, levers = own.classes(), dict(known.levers)
+    mine = [value for value in classes if issubclass(value, Lever)]
+    if not mine:
+        raise BadInput(f"{path} holds no lever", f"write a class that derives from fulcrum.levers.base.Lever: {GUIDE}")
+    for lever in mine:
+        _sound(lever, path)
+        if lever.name in levers or lever.name in known.bundles or lever.name in known.recipes:
+            raise BadInput(f"{path} names a lever '{lever.name}', a name that is taken", "choose another name")
+        levers[lever.name] = lever
+    return known._replace(levers=levers,
+                          fillers=(*known.fillers, *(value for value in classes if issubclass(value, Filler))))

@@ -4,9 +4,7 @@ B images, d feature width
 """
 
 import hashlib
-import importlib.util
 import inspect
-import sys
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar, NamedTuple, get_args
@@ -19,6 +17,10 @@ from fulcrum.measure.expect import PROBES, Declared
 from fulcrum.measure.extractor import LOADERS, Extractor, digest_of
 from fulcrum.measure.metric import Distance
 from fulcrum.spec.errors import BadInput, nearest
+from fulcrum.spec.own import failed
+from fulcrum.spec.own import load as read_own
+
+GUIDE = "docs/write-a-metric.md"
 
 
 class OwnExtractor(ABC):
@@ -46,23 +48,14 @@ def load(paths: list[Path]) -> Own:
     extractors: dict[str, Extractor] = {}
     taken = {metric.name for metric in DISTANCES}
     for path in paths:
-        if not path.is_file() or path.suffix != ".py":
-            raise BadInput(f"there is no Python file at {path}", "see docs/write-a-metric.md")
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        name = f"fulcrum_user_{path.stem}_{content[:12]}"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
+        file = read_own(path, GUIDE)
+        content = file.sha256
+        found = [kind for kind in file.classes() if not inspect.isabstract(kind)]
         try:
-            spec.loader.exec_module(module)
-            found = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == name
-                     and not inspect.isabstract(kind)]
             own = [kind() for kind in found if issubclass(kind, Distance)]
             networks = [kind() for kind in found if issubclass(kind, OwnExtractor)]
         except (Exception, SystemExit) as error:  # the user's own code: say which file and what it said
-            raise BadInput(f"{path} cannot be used: {type(error).__name__}: {error}",
-                           "see docs/write-a-metric.md") from error
+            raise failed(error, f"{path} cannot be used", GUIDE) from error
         if not own and not networks:
             raise BadInput(f"{path} defines neither a metric nor an extractor",
                            "derive from RowDistance (fulcrum.measure.metric) or OwnExtractor (fulcrum.measure.own)")
@@ -83,7 +76,7 @@ def _sound_metric(metric: Distance, path: Path, taken: set[str]) -> None:
     kind = type(metric).__name__
     for attribute in ("name", "label", "estimator"):
         if not isinstance(getattr(metric, attribute, None), str):
-            raise BadInput(f"{path}: {kind} needs `{attribute}`, a string", "see docs/write-a-metric.md")
+            raise BadInput(f"{path}: {kind} needs `{attribute}`, a string", f"see {GUIDE}")
     if not metric.name.isidentifier() or metric.name in taken:
         raise BadInput(f"{path}: the name '{metric.name}' of {kind} is taken or is no word", "choose another name")
     if metric.better not in ("lower", "higher"):
@@ -99,7 +92,7 @@ def _as_extractor(network: OwnExtractor, path: Path, content: str) -> Extractor:
     kind = type(network).__name__
     for attribute, wanted in (("name", str), ("width", int), ("resize", str)):
         if not isinstance(getattr(network, attribute, None), wanted):
-            raise BadInput(f"{path}: {kind} needs `{attribute}`, a {wanted.__name__}", "see docs/write-a-metric.md")
+            raise BadInput(f"{path}: {kind} needs `{attribute}`, a {wanted.__name__}", f"see {GUIDE}")
     weights = []
     for name in network.weights:
         place = path.parent / name

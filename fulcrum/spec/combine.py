@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from fulcrum.spec.edit import Change, diff, digest, during, explain, get, inside
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.own import failed, home
 from fulcrum.spec.record import Filler
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases, require_sound
@@ -72,14 +73,15 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
         if names.count(name) > 1:
             raise BadInput(f"the lever '{name}' is named twice", "write it once, with the settings you want")
     for lever in levers:
-        before, changes = digest(base), diff(base, _edited(base, lever))
+        before, changes = digest(base), diff(base, edited_by(lever, base))
         if digest(base) != before:
-            raise BadInput(f"'{lever.name}' changes the run that it is given", "an edit returns another run: use put")
-        if not changes and not _safely(lever, "needs", base):
+            raise BadInput(f"'{lever.name}'{home(lever)} changes the run that it is given",
+                           "an edit returns another run: use put")
+        if not changes and not ask(lever, "needs", base):
             raise BadInput(f"'{lever.name}' changes nothing: the run has it already", "leave it out")
         for change in changes:
             if not inside(change.path, lever.touches):
-                raise BadInput(f"'{lever.name}' changes {change.path}, which it does not declare",
+                raise BadInput(f"'{lever.name}'{home(lever)} changes {change.path}, which it does not declare",
                                "an effect must belong to one decision: correct the lever's `touches` or its edit")
             other = written.setdefault(change.path, (lever.name, change.after))
             if other[1] != change.after:
@@ -90,9 +92,9 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
                 if nested and name != lever.name and not _commute(base, levers[names.index(name)], lever):
                     raise BadInput(f"'{name}' writes {path} and '{lever.name}' writes {change.path}",
                                    "leave one of them out")
-        run = _edited(run, lever)
+        run = edited_by(lever, run)
     for lever in levers:
-        problem = _safely(lever, "needs", run)
+        problem = ask(lever, "needs", run)
         if problem:
             raise BadInput(f"'{lever.name}' cannot be used here: {problem}")
     require_sound(run)
@@ -101,21 +103,21 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
 
 def _commute(run: RunSpec, one: Edit, other: Edit) -> bool:
     try:
-        return _edited(_edited(run, one), other) == _edited(_edited(run, other), one)
+        return edited_by(other, edited_by(one, run)) == edited_by(one, edited_by(other, run))
     except BadInput:
         return False
 
 
-def _edited(run: RunSpec, lever: Edit) -> RunSpec:
-    edited = _safely(lever, "edit", run)
+def edited_by(lever: Edit, run: RunSpec) -> RunSpec:
+    edited = ask(lever, "edit", run)
     if not isinstance(edited, RunSpec):
-        raise BadInput(f"the edit of '{lever.name}' gave {type(edited).__name__}, not a run",
+        raise BadInput(f"the edit of '{lever.name}'{home(lever)} gave {type(edited).__name__}, not a run",
                        "an edit returns the edited run")
     return edited
 
 
-def _safely(lever: Edit, method: str, run: RunSpec) -> Any:
-    """Ask a lever; what a user's own file raises becomes a message that names the lever."""
+def ask(lever: Edit, method: str, run: RunSpec) -> Any:
+    """Ask a lever; what a user's own file raises becomes a message that names the lever, the file and the line."""
     try:
         return getattr(lever, method)(run)
     except BadInput:
@@ -123,5 +125,4 @@ def _safely(lever: Edit, method: str, run: RunSpec) -> Any:
     except ValidationError as error:
         raise BadInput(f"'{lever.name}' does not fit this run: {explain(error)}") from None
     except Exception as error:
-        raise BadInput(f"'{lever.name}' failed in `{method}`: {type(error).__name__}: {error}",
-                       "correct the lever's file") from error
+        raise failed(error, f"'{lever.name}' failed in `{method}`") from error

@@ -4,6 +4,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fulcrum.spec.errors import BadInput
+
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]          # a share of something, both ends excluded
 Share = Annotated[float, Field(ge=0.0, le=1.0)]             # a share that may be nothing or all
 Positive = Annotated[float, Field(gt=0.0)]
@@ -27,7 +29,7 @@ class Filler(Record):
 
     def build(self, ctx: Any) -> Any:
         """Make the working part. Every filler that is put into a run defines it."""
-        raise TypeError(f"{type(self).__name__} describes a seam and cannot be built itself")
+        raise BadInput(f"{type(self).__name__} defines no `build`", "see docs/write-a-lever.md")
 
     def hashes(self) -> dict[str, str]:
         """Names and hashes of the files this part reads: they enter the key of the run."""

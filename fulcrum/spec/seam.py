@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Count, Filler
 
 
@@ -10,7 +11,7 @@ class Source(Filler):
 
     def held_out(self, split: str, count: int) -> "Source":
         """Pictures to judge by that no run trains on: truly captioned, whatever this source does to its own."""
-        raise TypeError(f"{type(self).__name__} has no held-out pictures: define held_out(split, count)")
+        raise BadInput(f"{type(self).__name__} has no held-out pictures", "define held_out(split, count)")
 
 
 class Caption(Filler):

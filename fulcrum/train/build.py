@@ -14,6 +14,7 @@ from fulcrum.model.init import draw, initialise, starts
 from fulcrum.model.roles import roles
 from fulcrum.optim.schedule import Schedule
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.own import failed, home
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import Phase, phases
 from fulcrum.spec.system import System
@@ -71,7 +72,7 @@ def build(run: RunSpec, seed: int = 0, system: System | None = None, start: Mapp
     with torch.device("meta") if world.size > 1 else nullcontext():        # no rank of many ever holds the whole
         backbone = Backbone(channels=run.encode.codec.channels, **shape_of(run), route=_route(run, ctx),
                             compute=ctx.dtype("compute"))
-    step = Step(backbone, run.flow.predict.build(ctx), {term.name: term.build(ctx) for term in _terms(run)},
+    step = Step(backbone, run.flow.predict.build(ctx), {term.name: _term(term, ctx) for term in _terms(run)},
                 {term.name: term.weight for term in run.terms})
     if world.size > 1:
         _shard(step, ctx)
@@ -126,11 +127,12 @@ def require_witness(levers: Iterable[Any], built: Built) -> None:
             continue
         try:
             on = lever.witness(built)
+        except BadInput:
+            raise
         except Exception as error:
-            raise BadInput(f"the witness of '{lever.name}' failed: {type(error).__name__}: {error}",
-                           "correct the lever") from error
+            raise failed(error, f"the witness of '{lever.name}' failed") from error
         if not on:
-            raise BadInput(f"'{lever.name}' is not on in the run it was meant to change",
+            raise BadInput(f"'{lever.name}'{home(lever)} is not on in the run it was meant to change",
                            "its edit has no effect on what is built: correct the lever")
 
 
@@ -145,6 +147,14 @@ def shape_of(run: RunSpec) -> dict[str, Any]:
 def _route(run: RunSpec, ctx: Context) -> nn.Module:
     """The one route that is used in any phase; phases that drop nothing simply draw no `keep`."""
     built: nn.Module = route_of(run).build(ctx)
+    return built
+
+
+def _term(term: Any, ctx: Context) -> nn.Module:
+    built = term.build(ctx)
+    if not isinstance(built, nn.Module):
+        raise BadInput(f"the build of the term '{term.name}'{home(term)} gave {type(built).__name__}, not a torch module",
+                       "return a torch.nn.Module whose forward takes a view: docs/write-a-lever.md")
     return built
 
 

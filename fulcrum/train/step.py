@@ -28,8 +28,9 @@ class Step(nn.Module):
         view = self.look(batch, draw)
         parts = {name: self.terms[name](view) for name in weights}
         for name, part in parts.items():
-            if part.shape != draw.t.shape:
-                raise BadInput(f"the term '{name}' gave the shape {tuple(part.shape)}, expected one number per image, "
+            if getattr(part, "shape", None) != draw.t.shape:
+                found = f"the shape {tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
+                raise BadInput(f"the term '{name}' gave {found}, expected one number per image, "
                                f"{tuple(draw.t.shape)}", "average over everything but the first axis")
         losses = weigh(parts, weights)
         return losses if view.coded is None else losses._replace(moments=view.coded.moments())

@@ -89,7 +89,7 @@ def test_prx_settings_are_the_published_ones():
 
 
 def test_files_that_hold_no_lever(tmp_path):
-    with pytest.raises(BadInput, match="no lever file"):
+    with pytest.raises(BadInput, match="no Python file"):
         with_files([tmp_path / "none.py"])
     (tmp_path / "empty.py").write_text("x = 1\n")
     with pytest.raises(BadInput, match="holds no lever"):
