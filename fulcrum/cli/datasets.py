@@ -32,7 +32,10 @@ def import_data(source: Annotated[str, typer.Argument(help="A folder of pictures
                                     "folder; emoji_64 if left out.", show_default=False)] = None,
                 size: Annotated[int, typer.Option(help="Pixels on a side.")] = 64,
                 buckets: Annotated[bool, typer.Option("--buckets", help="Keep aspect ratios: the nearest of several shapes "
-                                                      "instead of a square. Not for training yet.")] = False,
+                                                      "instead of a square; every batch of training has one. What is held "
+                                                      "out is square.")] = False,
+                bucket_step: Annotated[int, typer.Option(help="Sides of those shapes are multiples of it; 0: an eighth of "
+                                                         "the size.", show_default=False)] = 0,
                 encoding: Annotated[str, typer.Option("--format", help="How pictures are stored: png, jpeg, raw.")] = "png",
                 quality: Annotated[int, typer.Option(min=50, max=100, help="Of jpeg.")] = 95,
                 bad: Annotated[str, typer.Option(help="A bad sample: stop at the first, or quarantine (leave out, count, "
@@ -67,7 +70,7 @@ def import_data(source: Annotated[str, typer.Argument(help="A folder of pictures
     from fulcrum.data.ledger import told
     from fulcrum.data.sealing import run_import
     fields = Fields(tuple(map(_pair, caption or [])), group, file)
-    options = Options(size, buckets, encoding, quality, bad, enlarge, once, hold_out, shard).checked()
+    options = Options(size, buckets, encoding, quality, bad, enlarge, once, hold_out, shard, bucket_step).checked()
     about = run_import(open_given(source, fields, table), to, options, _unheard if quiet else say)
     ledger = json.loads((to / "ledger.json").read_text())
     lines = [*told(ledger), "split " + ", ".join(f"{name} {count:,}" for name, count in about["splits"].items()),

@@ -1,5 +1,6 @@
 """Records of the data seams: sources and caption choosers."""
 
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -79,12 +80,20 @@ class Folder(seam.Source):
         return _absolute(path)
 
     def build(self, ctx: Any) -> Any:
-        from fulcrum.data.folder import FolderSource
-        return FolderSource(self.path, self.split, ctx.run.data.size, self.count)
+        from math import lcm
+
+        from fulcrum.data.buckets import open_pictures
+        run = ctx.run
+        unit = lcm(run.encode.codec.stride * run.model.patch, *(teacher.patch for teacher in run.encode.teachers))
+        source = open_pictures(self.path, self.split, run.data.size, self.count, run.budget.batch, unit)
+        say = getattr(ctx, "say", None)
+        if say and hasattr(source, "told"):
+            say(source.told())
+        return source
 
     def held_out(self, split: str, count: int) -> "Folder":
-        """Pictures that the import held out; fewer than asked where there are fewer."""
-        return Folder(path=self.path, split=split, count=count)          # type: ignore[arg-type]
+        """Pictures that the import held out, square; fewer than asked where there are fewer."""
+        return SquareFolder(path=self.path, split=split, count=count)    # type: ignore[arg-type]
 
     def hashes(self) -> dict[str, str]:
         return _content(self.path)
@@ -93,9 +102,23 @@ class Folder(seam.Source):
         return {"split": self.split, "count": self.count}
 
 
+class SquareFolder(Folder):
+    """What is judged by: pictures of one shape, that of the samples."""
+
+    kind: ClassVar[str] = "square_folder"
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.data.folder import FolderSource
+        from fulcrum.data.store import read_about
+        about = read_about(Path(self.path).expanduser())
+        several = self.split == "train" and len(about["buckets"]) > 1
+        return FolderSource(self.path, self.split, ctx.run.data.size, self.count,
+                            shape=(about["size"],) * 2 if several else None)
+
+
 class Mix(seam.Source):
     """Several imported folders, mixed by weight: a source of weight 2 is seen twice as often as one of weight 1, whatever
-    their sizes. Judged by the held-out pictures of the first."""
+    their sizes. Judged by the held-out pictures of the first. Where one holds several shapes, whole batches are dealt."""
 
     kind: ClassVar[str] = "mix"
     has_scenes: ClassVar[bool] = False
@@ -115,7 +138,9 @@ class Mix(seam.Source):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.data.mix import MixSource
-        return MixSource([Folder(path=path).build(ctx) for path in self.paths], self.weights)
+        sources = [Folder(path=path).build(ctx) for path in self.paths]
+        shaped = any(isinstance(one, MixSource) for one in sources)
+        return MixSource(sources, self.weights, ctx.run.budget.batch if shaped else 1)
 
     def held_out(self, split: str, count: int) -> Folder:
         return Folder(path=self.paths[0]).held_out(split, count)
@@ -129,15 +154,12 @@ class Mix(seam.Source):
 
 def _absolute(path: str) -> str:
     """So that another working directory finds it too."""
-    from pathlib import Path
     whole = Path(path).expanduser()
     return str(whole.resolve()) if whole.exists() else path
 
 
 def _content(path: str) -> dict[str, str]:
     """The content hash of an imported folder, under a name that two folders do not share."""
-    from pathlib import Path
-
     from fulcrum.data.store import read_about
     content = str(read_about(Path(path).expanduser())["content"])
     return {f"data:{content[:16]}": content}

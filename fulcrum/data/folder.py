@@ -1,6 +1,6 @@
-"""A source of the user's own pictures: one split of an imported store, square, at the run's size.
+"""A source of the user's own pictures: one split of an imported store, of one shape, at the run's size.
 
-Legend: B samples, S image side.
+Legend: B samples, H W pixels.
 """
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from numpy.typing import NDArray
 
 from fulcrum.data.caption import Chooser
 from fulcrum.data.keyed import key, uniform
+from fulcrum.data.picture import Size
 from fulcrum.data.source import Ids, Samples
 from fulcrum.data.store import SPLITS, PictureStore
 from fulcrum.spec.errors import BadInput, nearest
 
 
 class FolderSource:
-    """Samples 0 to n - 1 of a split. It knows no scenes: what is to be seen in a picture stands in its captions only."""
+    """Samples 0 to n - 1 of a split; of those with a stored `shape`, else all, which must be square. It knows no scenes:
+    what is to be seen in a picture stands in its captions only."""
 
     has_scenes = False
 
     def __init__(self, path: str | Path, split: str = "train", size: int | None = None, count: int | None = None,
-                 threads: int = 1) -> None:
-        self.store = PictureStore(Path(path).expanduser())
+                 threads: int = 1, shape: Size | None = None, store: PictureStore | None = None) -> None:
+        self.store = store or PictureStore(Path(path).expanduser())
         about = self.store.about
         self.path, self.split_name, self.size, self.threads = Path(path), split, size or about["size"], threads
-        shapes = {shape for shape in self.store.buckets if shape[0] != shape[1]}
-        if shapes:
-            raise BadInput(f"{path} holds pictures of {len(self.store.buckets)} shapes; training takes one square shape",
-                           "import them again without --buckets: then they are cropped, and the ledger says so")
         if self.size > about["size"]:
             raise BadInput(f"the run asks for pictures of {self.size} pixels, {path} holds {about['size']}: they would be "
                            "enlarged", f"import them again with --size {self.size}, or --set data.size={about['size']}")
         if split not in SPLITS:
             raise BadInput(f"no split is called '{split}'", nearest(split, SPLITS))
-        self._count = count
-        self.numbers = self.store.split(split)[:count]          # (n,) rows of the store
+        self._count, self.stored = count, shape
+        self.numbers = self._numbers(split, count)              # (n,) rows of the store
+        w, h = shape or (about["size"],) * 2
+        self.shape = (w * self.size // about["size"], h * self.size // about["size"])
         if not len(self.numbers):
             raise BadInput(f"{path} holds no pictures of the split '{split}': " +
                            ", ".join(f"{name} {n:,}" for name, n in about["splits"].items()),
@@ -49,22 +49,33 @@ class FolderSource:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the store itself: maps and open shards cannot travel."""
-        return FolderSource, (self.path, self.split_name, self.size, self._count, self.threads)
+        return FolderSource, (self.path, self.split_name, self.size, self._count, self.threads, self.stored)
+
+    def _numbers(self, split: str, count: int | None) -> NDArray[np.int64]:
+        numbers = self.store.split(split)[:count]
+        buckets, square = self.store.rows["bucket"][numbers], (self.store.about["size"],) * 2
+        wanted = buckets == self.store.buckets.index(self.stored or square)
+        if self.stored is None and not wanted.all():
+            raise BadInput(f"{self.path} holds pictures of several shapes among those of the split '{split}'; they are "
+                           "wanted square", "import them again: an import holds square pictures out, and with --buckets "
+                           "only the training pictures keep their shapes")
+        return numbers[wanted]
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def fingerprint(self) -> str:
         facts = ["folder", self.store.about["content"], self.split_name, len(self), self.size]
+        facts += [self.stored] if self.stored else []
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
     def read(self, index: Ids) -> Samples:
         ids = np.asarray(index, dtype=np.int64)
-        images = np.empty((len(ids), 3, self.size, self.size), np.uint8)         # (B, 3, S, S)
+        images = np.empty((len(ids), 3, self.shape[1], self.shape[0]), np.uint8)         # (B, 3, H, W)
         rows = self._rows(ids)
 
         def one(place: int) -> None:
-            images[place] = self.store.picture(int(rows[place]), self.size)
+            images[place] = self.store.picture(int(rows[place]), self.shape)
 
         if self._pool is None:
             for place in range(len(rows)):

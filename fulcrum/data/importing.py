@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from PIL.Image import Image
+
 from fulcrum.data.given import Given, Reader
 from fulcrum.data.part import Made, Writing, fact, parts, write_whole
 from fulcrum.data.picture import ENCODINGS, BadSample, Size, buckets, decode, encode, fit, nearest
@@ -39,9 +41,10 @@ class Options(NamedTuple):
     once: bool = False                  # repeated pictures are dropped, else kept and counted
     hold_out: float = 0.05              # share for each of validation and reference
     shard: int = 4096                   # pictures of a shard
+    bucket_step: int = 0                # sides of buckets are multiples of it; 0: an eighth of the size, at least 8
 
     def shapes(self) -> tuple[Size, ...]:
-        return buckets(self.size) if self.buckets else ((self.size, self.size),)
+        return buckets(self.size, self.bucket_step) if self.buckets else ((self.size, self.size),)
 
     def checked(self) -> Options:
         if not 8 <= self.size <= 8192:
@@ -52,6 +55,8 @@ class Options(NamedTuple):
             raise BadInput(f"--bad is stop or quarantine, found '{self.bad}'")
         if not 0 <= self.hold_out < 0.5:
             raise BadInput(f"--hold-out is a share for each of validation and reference, below 0.5; found {self.hold_out}")
+        if self.bucket_step and (not self.buckets or self.bucket_step < 0 or self.size % self.bucket_step):
+            raise BadInput(f"--bucket-step {self.bucket_step} belongs to --buckets and must divide --size {self.size}")
         return self
 
 
@@ -68,12 +73,24 @@ def make(given: Given, options: Options) -> Made:
     shapes, size = options.shapes(), opened.image.size
     bucket = nearest(size, shapes)
     fitted = fit(opened.image, shapes[bucket])
+    split = given.split or (_held_out(given, fitted.image, options.hold_out) if options.buckets else "")
+    if options.buckets and split != "train":            # what is judged by is square
+        bucket = shapes.index((options.size, options.size))
+        fitted = fit(opened.image, shapes[bucket])
     if "enlarged" in fitted.changes and not options.enlarge:
         wanted = "{} x {}".format(*shapes[bucket])
         return Made(given, "dropped", f"smaller than wanted: {size[0]} x {size[1]}, wanted {wanted}", size=size)
     same = not fitted.changes and not opened.changes and _is_stored(given, opened.image, options)
     data = given.data if same else encode(fitted.image, options.encoding, options.quality)
-    return Made(given, "kept", "", data, size, bucket, tuple(sorted(opened.changes | fitted.changes)))
+    return Made(given, "kept", "", data, size, bucket, tuple(sorted(opened.changes | fitted.changes)), split)
+
+
+def _held_out(given: Given, image: Image, share: float) -> str:
+    """The split of a sample, before the others are known: its group's, or its picture's, place among all hashes. A square
+    store fills its shares exactly instead, at the end; here pictures are cropped by it."""
+    mark = f"group {given.group}".encode("utf-8", errors="surrogateescape") if given.group else image.tobytes()
+    place = int.from_bytes(hashlib.blake2b(mark, digest_size=8).digest(), "little") / 2**64
+    return "validation" if place < share else "reference" if place < 2 * share else "train"
 
 
 def _is_stored(given: Given, image: Any, options: Options) -> bool:

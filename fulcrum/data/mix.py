@@ -1,5 +1,7 @@
 """Several sources mixed by weight: which one stands at a position, and which of its samples, is a function of the position.
 
+Where pictures have several shapes, sources are dealt whole batches instead of single positions: see `buckets`.
+
 Legend: n samples of all sources together, B rows.
 """
 from __future__ import annotations
@@ -15,10 +17,11 @@ from numpy.typing import NDArray
 
 from fulcrum.data.caption import Chooser
 from fulcrum.data.keyed import key
-from fulcrum.data.order import order
+from fulcrum.data.order import order_of
 from fulcrum.data.source import Ids, Samples
 
 BLOCK = 1024                            # positions that are shuffled among each other
+FEWEST = 16                             # batches that are, where whole batches are dealt
 
 
 def shares(weights: Sequence[float]) -> tuple[Fraction, ...]:
@@ -40,11 +43,11 @@ def dealt(slot: int, weights: Sequence[Fraction]) -> tuple[int, int]:
     raise AssertionError("shares that sum to one leave no slot over")
 
 
-@lru_cache(maxsize=4)
-def _block(weights: tuple[Fraction, ...], seed: int, block: int) -> NDArray[np.int64]:
-    """(BLOCK, 2) source and place within its own order, of each position of a block."""
-    shuffled = np.argsort(key("mix", seed, block, np.arange(BLOCK, dtype=np.int64)), kind="stable")
-    found = np.array([dealt(block * BLOCK + int(slot), weights) for slot in shuffled], dtype=np.int64)
+@lru_cache(maxsize=32)
+def _block(weights: tuple[Fraction, ...], seed: int, block: int, slots: int) -> NDArray[np.int64]:
+    """(slots, 2) source and place within its own order, of each slot of a block."""
+    shuffled = np.argsort(key("mix", seed, block, np.arange(slots, dtype=np.int64)), kind="stable")
+    found = np.array([dealt(block * slots + int(slot), weights) for slot in shuffled], dtype=np.int64)
     for number in range(len(weights)):                  # shuffled is whose turn it is; each source goes on in its own order
         mine = found[:, 0] == number
         found[mine, 1] = np.sort(found[mine, 1])
@@ -52,17 +55,25 @@ def _block(weights: tuple[Fraction, ...], seed: int, block: int) -> NDArray[np.i
     return found
 
 
+def one_shaped(source: Any) -> list[Any]:
+    """The sources whose pictures have one shape each, in the order in which their samples are numbered; mostly just one."""
+    if getattr(source, "unit", 1) == 1:
+        return [source]
+    return [part for one in source.sources for part in one_shaped(one)]
+
+
 class MixSource:
-    """Sources one after the other, numbered through; `order` deals positions by weight, each source in its own shuffle."""
+    """Sources one after the other, numbered through; `order` deals slots of `unit` positions by weight, each source in its
+    own shuffle."""
 
     has_scenes = False
 
-    def __init__(self, sources: Sequence[Any], weights: Sequence[float]) -> None:
+    def __init__(self, sources: Sequence[Any], weights: Sequence[float], unit: int = 1) -> None:
         if len(sources) != len(weights) or not sources:
             raise ValueError(f"one weight per source: found {len(sources)} sources and {len(weights)} weights")
         if not all(np.isfinite(w) and w > 0 for w in weights):
             raise ValueError(f"weights are above zero; found {list(weights)}")
-        self.sources, self.weights = tuple(sources), shares(weights)
+        self.sources, self.weights, self.unit = tuple(sources), shares(weights), unit
         self.starts = np.concatenate([[0], np.cumsum([len(one) for one in sources])]).astype(np.int64)
 
     def __len__(self) -> int:
@@ -74,19 +85,17 @@ class MixSource:
 
     def order(self, seed: int, position: int, rows: int) -> NDArray[np.int64]:
         """(B,) sample numbers at positions position, ..., position + rows - 1."""
-        parts, end = [np.zeros((0, 2), np.int64)], position + rows
-        while position < end:
-            block, first = divmod(position, BLOCK)
-            last = min(BLOCK, first + end - position)
-            parts.append(_block(self.weights, seed, block)[first:last])
-            position += last - first
-        dealt_out = np.concatenate(parts)
-        found = np.zeros(rows, np.int64)
-        for number, source in enumerate(self.sources):
-            mine = np.flatnonzero(dealt_out[:, 0] == number)
-            own = int(key("mixed source", seed, number)[0] >> np.uint64(1))      # each source in an order of its own
-            for place in mine:
-                found[place] = self.starts[number] + order(len(source), own, int(dealt_out[place, 1]), 1)[0]
+        slots = max(BLOCK // self.unit, FEWEST)
+        own = [int(one) for one in key("mixed source", seed, np.arange(len(self.sources))) >> np.uint64(1)]
+        found, done = np.zeros(rows, np.int64), 0
+        while done < rows:
+            slot, first = divmod(position + done, self.unit)
+            block, place = divmod(slot, slots)
+            number, before = map(int, _block(self.weights, seed, block, slots)[place])
+            some = min(self.unit - first, rows - done)
+            inside = order_of(self.sources[number], own[number], before * self.unit + first, some)
+            found[done:done + some] = self.starts[number] + inside
+            done += some
         return found
 
     def read(self, index: Ids) -> Samples:
@@ -95,6 +104,8 @@ class MixSource:
         for number, mine in self._mine(ids):
             images = self.sources[number].read(ids[mine] - self.starts[number]).images
             pictures = np.empty((len(ids), *images.shape[1:]), np.uint8) if pictures is None else pictures
+            if pictures.shape[1:] != images.shape[1:]:
+                raise ValueError(f"two shapes cannot stand in one batch: {pictures.shape[2:]} and {images.shape[2:]}")
             pictures[mine] = images
         return Samples(pictures, None, ids)
 

@@ -10,10 +10,21 @@ from numpy.typing import NDArray
 from fulcrum.data.keyed import key
 
 
-@lru_cache(maxsize=16)                  # the current epoch and the next, of validation and of every source of a mix
+@lru_cache(maxsize=128)                 # orders at a time: validation's, and that of every source of a mix and every bucket
+def _epochs(count: int, seed: int) -> dict[int, NDArray[np.int64]]:
+    return {}
+
+
 def _permutation(count: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    shuffled = np.argsort(key("order", seed, epoch, np.arange(count, dtype=np.int64)), kind="stable").astype(np.int64)
-    shuffled.flags.writeable = False    # shared by all callers
+    """Only the last two that were asked for are held: a batch may span epochs, and memory must not grow with them."""
+    held = _epochs(count, seed)
+    shuffled = held.get(epoch)
+    if shuffled is None:
+        shuffled = np.argsort(key("order", seed, epoch, np.arange(count, dtype=np.int64)), kind="stable").astype(np.int64)
+        shuffled.flags.writeable = False    # shared by all callers
+        held[epoch] = shuffled
+        for other in list(held)[:-2]:
+            held.pop(other, None)           # another thread may have been first
     return shuffled
 
 

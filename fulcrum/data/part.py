@@ -25,6 +25,7 @@ class Made(NamedTuple):
     size: Size = (0, 0)                 # as given
     bucket: int = 0
     changes: tuple[str, ...] = ()
+    split: str = ""                     # decided already; empty: when all samples are known
 
 
 class Part(NamedTuple):
@@ -53,7 +54,7 @@ class Writing:
             about = {"name": given.name, "captions": given.captions}
             line |= {"offset": self._member(key + end, made.data), "length": len(made.data), "bucket": made.bucket,
                      "sha": hashlib.sha256(made.data).hexdigest(), "changes": made.changes, "captions": given.captions,
-                     "group": given.group, "split": given.split}
+                     "group": given.group, "split": made.split or given.split}
             self._member(f"{key}.json", json.dumps(about).encode())
             self.kept += 1
         self.lines.append(line)

@@ -101,9 +101,9 @@ def fit(image: Image.Image, wanted: Size) -> Fitted:
     return Fitted(taken_out.resize(wanted, Image.Resampling.LANCZOS), frozenset(changes))
 
 
-def buckets(size: int) -> tuple[Size, ...]:
-    """Shapes of about size x size pixels, from 1:2 to 2:1, sides multiples of an eighth of `size` (at least of 8)."""
-    step = max(8, size // 8 // 8 * 8)
+def buckets(size: int, step: int = 0) -> tuple[Size, ...]:
+    """Shapes of about size x size pixels, from 1:2 to 2:1, sides multiples of `step`: an eighth of `size`, at least 8."""
+    step = step or max(8, size // 8 // 8 * 8)
     shapes = {(size, size)}
     for width in range(step, 2 * size + 1, step):
         height = size * size // width // step * step
@@ -129,13 +129,13 @@ def encode(image: Image.Image, encoding: str, quality: int) -> bytes:
     return stream.getvalue()
 
 
-def pixels(data: bytes, size: Size, side: int | None = None) -> NDArray[np.uint8]:
-    """(3, H, W) of bytes that we stored ourselves, whose checksum was just compared; resized to a square of `side`."""
+def pixels(data: bytes, size: Size, wanted: Size | None = None) -> NDArray[np.uint8]:
+    """(3, H, W) of bytes that we stored ourselves, whose checksum was just compared; resized to the wanted shape."""
     image: Image.Image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "PPM"))
     if image.size != size:
         raise BadSample(f"{image.size[0]} x {image.size[1]} pixels where {size[0]} x {size[1]} were stored")
     if image.mode != "RGB":
         image = image.convert("RGB")
-    if side is not None and size != (side, side):
-        image = image.resize((side, side), Image.Resampling.LANCZOS)
+    if wanted is not None and size != wanted:
+        image = image.resize(wanted, Image.Resampling.LANCZOS)
     return np.asarray(image).transpose(2, 0, 1)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.picture import BadSample, pixels
+from fulcrum.data.picture import BadSample, Size, pixels
 from fulcrum.spec.errors import BadInput, RunFailed
 
 FORMAT = 1
@@ -167,10 +167,10 @@ class PictureStore:
                           f"fulcrum data check {self.folder} finds all damage; copy the shard again, or import anew")
         return found
 
-    def picture(self, row: int, side: int | None = None) -> NDArray[np.uint8]:
-        """(3, H, W), resized to a square of `side` if asked."""
+    def picture(self, row: int, wanted: Size | None = None) -> NDArray[np.uint8]:
+        """(3, H, W), resized to the shape that is wanted."""
         try:
-            return pixels(self.data(row), self.buckets[int(self.rows[row]["bucket"])], side)
+            return pixels(self.data(row), self.buckets[int(self.rows[row]["bucket"])], wanted)
         except (BadSample, OSError) as error:
             raise Damaged(f"{self.name(row)} (sample {row}) of {self.folder}: {error}", "import anew") from None
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from fulcrum.data.caption import Chooser
 from fulcrum.data.filter import FilteredSource
+from fulcrum.data.mix import one_shaped
 from fulcrum.data.source import Source
 from fulcrum.encode.codec import Codec, IdentityCodec
 from fulcrum.encode.parts import Arrays
@@ -77,6 +78,25 @@ class RowCache:
         ids = ids if isinstance(self._kept, slice) else self._kept[ids]
         found = torch.from_numpy(self._rows[ids])            # fancy indexing copies: the map stays read-only
         return to_unit(found) if found.dtype == torch.uint8 else found.float()
+
+
+class ShapedCache:
+    """Tensors of several shapes: one entry for each, and rows of one shape at a time."""
+
+    def __init__(self, parts: list[RowCache]) -> None:
+        self.parts = parts
+        self._starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def rows(self, ids: Ids) -> Tensor:
+        """(B, ...) float32, of samples that have one shape."""
+        owners = np.unique(np.searchsorted(self._starts, ids, side="right") - 1)
+        if len(owners) != 1:
+            raise ValueError(f"a batch has one shape; these {len(ids)} samples have {len(owners)}: ask for one batch")
+        number = int(owners[0])
+        return self.parts[number].rows(ids - self._starts[number])
 
 
 class TextCache:
@@ -176,8 +196,11 @@ class Cache:
 
         return self.store.get(job.kind, job.facts, make)
 
-    def latents(self, source: Source, codec: Codec, say: Say | None = None) -> RowCache:
+    def latents(self, source: Source, codec: Codec, say: Say | None = None) -> RowCache | ShapedCache:
         """Latents of every sample (float32); those of a pixel-space codec as bytes, exact and a quarter."""
+        parts = one_shaped(source)
+        if len(parts) > 1:
+            return ShapedCache([self.latents(part, codec, say) for part in parts])       # type: ignore[misc]
         rows = RowCache(self.finished(self.latents_job(source, codec), say)["rows"])
         return rows.taken(source.kept) if isinstance(source, FilteredSource) else rows
 
@@ -196,8 +219,11 @@ class Cache:
 
         return Job("latents", facts, len(source), "latents", chunk, dict)
 
-    def tokens(self, source: Source, teacher: Any, say: Say | None = None) -> RowCache:
+    def tokens(self, source: Source, teacher: Any, say: Say | None = None) -> RowCache | ShapedCache:
         """A teacher's patch tokens of every sample (float16)."""
+        parts = one_shaped(source)
+        if len(parts) > 1:
+            return ShapedCache([self.tokens(part, teacher, say) for part in parts])      # type: ignore[misc]
         rows = RowCache(self.finished(self.tokens_job(source, teacher), say)["rows"])
         return rows.taken(source.kept) if isinstance(source, FilteredSource) else rows
 

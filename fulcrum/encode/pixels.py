@@ -30,6 +30,11 @@ def to_bytes(pixels: Tensor) -> Tensor:
 
 def to_side(pixels: Tensor, side: int) -> Tensor:
     """Antialiased bilinear resize to (B, 3, side, side); the very same tensor when it has that size already."""
-    if pixels.shape[-2:] == (side, side):
+    return to_size(pixels, side, side)
+
+
+def to_size(pixels: Tensor, height: int, width: int) -> Tensor:
+    """The same to (B, 3, height, width)."""
+    if pixels.shape[-2:] == (height, width):
         return pixels
-    return F.interpolate(pixels, size=(side, side), mode="bilinear", antialias=True, align_corners=False)
+    return F.interpolate(pixels, size=(height, width), mode="bilinear", antialias=True, align_corners=False)

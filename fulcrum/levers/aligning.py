@@ -43,7 +43,8 @@ class Aligning(Lever):
         """The built term has this projector and normalisation, and the teacher's tokens are on the model's grid."""
         if "alignment" not in built.weights(0):
             return False
-        term, tokens = built.step.terms["alignment"], built.feed.at(0)[0].teacher[self.teacher].shape[1]
+        batch, draw = built.feed.at(0)
+        term, tokens = built.step.terms["alignment"], batch.teacher[self.teacher].shape[1]
         convolves = any(parameter.ndim == 4 for parameter in term.parameters())
         return (term.normalise, convolves) == (self.normalise, self.projector == "conv") \
-            and tokens == built.phases[0].run.tokens
+            and tokens == draw.eps[0, 0].numel() // built.run.model.patch**2

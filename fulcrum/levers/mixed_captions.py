@@ -53,7 +53,7 @@ class MixedCaptions(Lever):
         from fulcrum.data.caption import styles_told
         source = built.feed.source_at(0)
         rows = min(256, len(source))
-        ids = built.feed.at(0, rows)[0].ids.numpy()
+        ids = built.feed.ids_at(0, rows)
         found = styles_told(source, ids, built.feed.prompts_at(0, rows))
         wanted = {style: getattr(self, style) / (self.long + self.medium + self.short) for style in found}
         return all(abs(found[style] - wanted[style]) < 3 / rows**0.5 for style in found)         # six deviations at most

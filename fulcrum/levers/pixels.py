@@ -35,5 +35,6 @@ class UsePixels(Lever):
         return price.of_denoiser(run, after)
 
     def witness(self, built: Any) -> bool:
-        size = built.phases[0].run.data.size
-        return tuple(built.feed.at(0)[0].x0.shape[1:]) == (3, size, size) and bool(built.feed.codec().stride == 1)
+        batch = built.feed.at(0)[0]
+        pictures = built.feed.source_at(0).read(batch.ids.numpy()[:1]).images
+        return tuple(batch.x0.shape[1:]) == pictures.shape[1:] and bool(built.feed.codec().stride == 1)

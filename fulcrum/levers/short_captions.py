@@ -49,6 +49,6 @@ class ShortCaptions(Lever):
         from fulcrum.data.caption import styles_told
         source = built.feed.source_at(0)
         rows = min(32, len(source))
-        ids = built.feed.at(0, rows)[0].ids.numpy()
+        ids = built.feed.ids_at(0, rows)
         short = styles_told(source, ids, built.feed.prompts_at(0, rows))["short"] == 1.0
         return short and (self.prompts == "kept" or built.run.sample.prompts == SHORT)

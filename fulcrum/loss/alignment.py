@@ -32,7 +32,7 @@ class MLPProjector(nn.Module):
         self.middle = Linear(width, width, Role.head)
         self.out = Linear(width, teacher_width, Role.head)
 
-    def forward(self, tokens: Tokens, grid: int) -> Tensor:  # -> (B, K, E)
+    def forward(self, tokens: Tokens, grid: tuple[int, int]) -> Tensor:  # -> (B, K, E)
         return self.out(F.silu(self.middle(F.silu(self.into(tokens.h)))))
 
 
@@ -47,11 +47,11 @@ class ConvProjector(nn.Module):
         self.weight, self.bias = conv.weight, conv.bias
         self.parameter_starts = dict.fromkeys(self.parameter_roles, fan_in(9 * width))
 
-    def forward(self, tokens: Tokens, grid: int) -> Tensor:  # -> (B, K, E)
-        h, side = tokens.h.float(), isqrt(grid)
+    def forward(self, tokens: Tokens, grid: tuple[int, int]) -> Tensor:  # -> (B, K, E)
+        h, (rows, columns) = tokens.h.float(), grid
         if tokens.index is not None:
-            h = Tokens(h.new_zeros(len(h), grid, h.shape[-1])).put(Tokens(h, tokens.index)).h    # (B, N, D)
-        h = h.transpose(1, 2).unflatten(2, (side, side))     # (B, D, side, side), channels last in memory
+            h = Tokens(h.new_zeros(len(h), rows * columns, h.shape[-1])).put(Tokens(h, tokens.index)).h    # (B, N, D)
+        h = h.transpose(1, 2).unflatten(2, grid)             # (B, D, rows, columns), channels last in memory
         said = F.conv2d(h, self.weight, self.bias, padding=1).flatten(2).transpose(1, 2)         # (B, N, E)
         return said if tokens.index is None else gather_rows(said, tokens.index)
 
@@ -75,7 +75,9 @@ class AlignmentTerm(nn.Module):
                              f"{y.shape[1]}: the feed must bring the teacher onto the model's grid")
         if self.normalise:
             y = spatially_normalised(y)
-        said = self.projector(tokens, y.shape[1])            # (B, K, E)
+        height, width = view.v.shape[-2:]
+        patch = isqrt(height * width // y.shape[1])          # cells of a token, along each side
+        said = self.projector(tokens, (height // patch, width // patch))         # (B, K, E)
         if tokens.index is not None:
             y = gather_rows(y, tokens.index)                 # (B, K, E): each kept token's own teacher
         return 1 - F.cosine_similarity(said, y, dim=-1).mean(1)

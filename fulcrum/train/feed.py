@@ -5,7 +5,8 @@ from math import isqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.encode.cache import Cache, Job, RowCache
+from fulcrum.data.mix import one_shaped
+from fulcrum.encode.cache import Cache, Job, RowCache, ShapedCache
 from fulcrum.encode.codec import IdentityCodec
 from fulcrum.encode.encode import Batch, Encoder
 from fulcrum.encode.grid import OnGrid
@@ -21,7 +22,7 @@ class Ready(NamedTuple):
     run: RunSpec
     encoder: Encoder
     draws: Draws
-    teachers: dict[str, RowCache]                            # by name; made when first read
+    teachers: dict[str, RowCache | ShapedCache]              # by name; made when first read
 
 
 class Feed:
@@ -37,7 +38,11 @@ class Feed:
         rows = rows or self.run.budget.batch
         batch = ready.encoder.at(position, rows)
         teacher = {name: self._tokens(ready, name).rows(batch.ids.numpy()) for name in self._teachers(ready.run, position)}
-        return batch._replace(teacher=teacher), ready.draws.at(position, rows)
+        return batch._replace(teacher=teacher), _shaped(ready, batch).at(position, rows)
+
+    def ids_at(self, position: int, rows: int) -> Any:
+        """Which samples of the source these images are; they may be those of several batches."""
+        return self._phase(position).encoder.ids(position, rows)
 
     def weights(self, position: int) -> dict[str, float]:
         """Which terms are on at this position, and how much each counts."""
@@ -65,10 +70,11 @@ class Feed:
         for phase in self.phases:
             run, ctx = phase.run, _Sized(phase.run, self.cache, self.say)
             source, chooser = run.data.source.build(ctx), run.data.caption.build(ctx)
-            some = [self.cache.latents_job(source, stored(run, self.codec())),
+            parts = one_shaped(source)                       # pictures of several shapes: an entry for each
+            some = [*(self.cache.latents_job(part, stored(run, self.codec())) for part in parts),
                     self.cache.texts_job(source, chooser, self.text())]
             read = {name for at in range(phase.start, phase.end, run.budget.batch) for name in self._teachers(run, at)}
-            some += [self.cache.tokens_job(source, self._teacher(run, name)) for name in sorted(read)]
+            some += [self.cache.tokens_job(part, self._teacher(run, name)) for name in sorted(read) for part in parts]
             found |= {f"{job.kind} {job.facts}": job for job in some}
         return list(found.values())
 
@@ -78,7 +84,7 @@ class Feed:
         progress = position // batch * batch / images
         return sorted({name for term in run.terms if term.weight_at(progress) for name in term.teachers()})
 
-    def _tokens(self, ready: Ready, name: str) -> RowCache:
+    def _tokens(self, ready: Ready, name: str) -> RowCache | ShapedCache:
         """A teacher's tokens of the phase's pictures, on the model's grid: resized once, when they are cached."""
         if name not in ready.teachers:
             ready.teachers[name] = self.cache.tokens(ready.encoder.source, self._teacher(ready.run, name), self.say)
@@ -88,7 +94,8 @@ class Feed:
         known = {teacher.name: teacher for teacher in run.encode.teachers}
         if name not in known:
             raise BadInput(f"a term reads the teacher '{name}', which the run does not have", nearest(name, known))
-        return OnGrid(self._network(f"teacher {known[name]}", known[name]), isqrt(run.tokens))
+        side = isqrt(run.tokens)
+        return OnGrid(self._network(f"teacher {known[name]}", known[name]), side, run.data.size // side)
 
     def _network(self, name: str, filler: Any) -> Any:
         if name not in self.networks:
@@ -125,12 +132,24 @@ class _Sized(NamedTuple):
     say: Callable[[str], None] | None
 
 
-def needs(run: RunSpec) -> dict[str, Any]:
-    """Random numbers that the run's fillers declare beyond time, noise and dropped captions."""
-    found: dict[str, Any] = run.model.route.draws(run.tokens)
+def _shaped(ready: Ready, batch: Batch) -> Draws:
+    """How draws are made for a batch of this shape."""
+    codec = ready.run.encode.codec
+    pixels = codec.stride if codec.trained else 1            # of a cell, in what the batch holds
+    height, width = (side // pixels for side in batch.x0.shape[-2:])
+    if (height, width) == ready.draws.shape[1:]:
+        return ready.draws
+    return ready.draws._replace(shape=(codec.channels, height, width), needs=needs(ready.run, (height, width)))
+
+
+def needs(run: RunSpec, cells: tuple[int, int] | None = None) -> dict[str, Any]:
+    """Random numbers that the run's fillers declare beyond time, noise and dropped captions; for latents of rows and
+    columns `cells`, else square ones."""
     side = run.data.size // run.encode.codec.stride
+    height, width = cells or (side, side)
+    found: dict[str, Any] = run.model.route.draws(height * width // run.model.patch**2)
     for term in run.terms:
         for name, need in getattr(term, "draws", dict)().items():
             latent = isinstance(need, Normal) and not need.shape
-            found[f"{term.name}/{name}"] = Normal((run.encode.codec.channels, side, side)) if latent else need
+            found[f"{term.name}/{name}"] = Normal((run.encode.codec.channels, height, width)) if latent else need
     return found

@@ -1,5 +1,6 @@
 """Mixes: shares that hold exactly, as a function of the position alone."""
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -65,11 +66,9 @@ def test_samples_come_from_their_own_source(store, make, tmp_path):
     other = make.imported(make.folder(tmp_path / "given", 20, first=100), tmp_path / "other")
     mix = Mix(paths=(str(store), str(other)), weights=(3.0, 1.0))
 
-    class Ctx:
-        class run:
-            class data:
-                size = 16
-    built = mix.build(Ctx)
+    run = SimpleNamespace(data=SimpleNamespace(size=16), budget=SimpleNamespace(batch=4), model=SimpleNamespace(patch=2),
+                          encode=SimpleNamespace(codec=SimpleNamespace(stride=4), teachers=()))
+    built = mix.build(SimpleNamespace(run=run))
     first, second = built.sources
     ids = np.array([0, len(first) + 2, 5])
     samples = built.read(ids)

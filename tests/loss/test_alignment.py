@@ -1,5 +1,7 @@
 """Alignment: each token meets the teacher of its own place, routed or not; the weight follows its schedule."""
 
+from math import isqrt
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -27,7 +29,7 @@ class Batch:
 
 
 def view(tokens, y):
-    return View(Batch(y), None, None, None, None, {2: tokens})
+    return View(Batch(y), None, torch.empty(1, 1, isqrt(y.shape[1]), isqrt(y.shape[1])), None, None, {2: tokens})
 
 
 def saved(function, parameters):
@@ -187,7 +189,7 @@ def test_flops_and_parameters_are_those_of_the_projector(tiny, projector, route)
     assert spec.parameters(run) == sum(p.numel() for p in align.parameters())
     tokens = Tokens(torch.randn(1, 16, 32, requires_grad=True))
     tokens = tokens if route == "dense" else tokens.take(torch.arange(8)[None])
-    seen = View(Batch(torch.randn(1, 16, 128)), None, None, None, None, {1: tokens})
+    seen = View(Batch(torch.randn(1, 16, 128)), None, torch.empty(1, 1, 4, 4), None, None, {1: tokens})
     spent = counted(lambda: align(seen).sum().backward())
     assert spec.flops(run) == spent
     assert spec.numbers(run) == pytest.approx(saved(lambda: align(seen), align.parameters()), rel=0.02)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fulcrum.encode.pixels import to_side
+from fulcrum.encode.pixels import to_size
 from fulcrum.encode.pretrained.describe import TEACHER_PARTS, TeacherFacts, fitting_teacher, teacher_facts
 from fulcrum.encode.pretrained.folder import config_of, content_hash, licence_of, locate
 from fulcrum.encode.pretrained.load import read
@@ -44,16 +44,17 @@ class PretrainedTeacher(nn.Module):
 
     @torch.no_grad()
     def tokens(self, pixels: Tensor) -> Tensor:
-        """(B, 3, S, S) in [-1, 1] -> (B, N, E)."""
+        """(B, 3, H, W) in [-1, 1] -> (B, N, E)."""
         height, width = pixels.shape[-2:]
-        if height != width or height % self.patch:
-            raise ValueError(f"this teacher reads squares with sides that are multiples of {self.patch}, found "
+        if height % self.patch or width % self.patch:
+            raise ValueError(f"this teacher reads pictures with sides that are multiples of {self.patch}, found "
                              f"{height} x {width}; resize the pictures, or give it another `patch`")
-        rows = max(1, PIXELS // (height // self.patch * self.facts.patch) ** 2)
+        rows = max(1, PIXELS // (height * width // self.patch**2 * self.facts.patch**2))
         return torch.cat([self._tokens(part) for part in pixels.split(rows)])
 
     def _tokens(self, pixels: Tensor) -> Tensor:
-        seen = to_side(pixels.to(self.mean.device), pixels.shape[-1] // self.patch * self.facts.patch)
+        height, width = (side // self.patch * self.facts.patch for side in pixels.shape[-2:])
+        seen = to_size(pixels.to(self.mean.device), height, width)
         seen = ((seen + 1) / 2 - self.mean) / self.deviation
         states = self.network(pixel_values=seen, **self.options).last_hidden_state
         return states[:, self.facts.prefix:].to(pixels.device)           # type: ignore[no-any-return]
