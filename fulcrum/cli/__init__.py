@@ -9,6 +9,7 @@ import traceback
 import typer
 
 from fulcrum.cli import auditing, encoding, levers, measuring, parts, runs, study, training
+from fulcrum.cli.options import speaks
 from fulcrum.spec.errors import FulcrumError
 
 TRACEBACK = "FULCRUM_TRACEBACK"                              # environment: set, it shows where an error came from
@@ -39,9 +40,11 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         code = _failed("stopped by Ctrl-C", "start the same command again to go on", 130, words)
     except Exception as error:
-        if os.environ.get(TRACEBACK):
+        if os.environ.get(TRACEBACK):                        # of every process
             traceback.print_exception(error)
-        code = _failed(*_said(error), words)
+        message, hint, code = _said(error)
+        unlike = not isinstance(error, FulcrumError) and code == 1     # it may be this process's alone: never lose it
+        _failed(message, hint, code, words, unlike)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -65,8 +68,12 @@ def _said(error: Exception) -> tuple[str, str, int]:
             f"this should not happen: {TRACEBACK}=1 shows where it came from; please report it", 1)
 
 
-def _failed(message: str, hint: str, code: int, words: list[str]) -> int:
-    if "--json" in words:
+def _failed(message: str, hint: str, code: int, words: list[str], unlike: bool = False) -> int:
+    """Say it, once: other processes of a run fail in the same way, and leave quietly with the same code."""
+    if not speaks():
+        if unlike:
+            print(f"error on rank {os.environ.get('RANK')}: {message}", file=sys.stderr)
+    elif "--json" in words:
         print(json.dumps({"error": message, "hint": hint}))
     else:
         print(f"error: {message}" + (f"\n  {hint}" if hint else ""), file=sys.stderr)

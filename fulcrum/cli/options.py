@@ -35,9 +35,15 @@ KEY = re.compile("[0-9a-f]{16}")                             # what the folder o
 WORTH_COMPILING = 30_000                                     # images; a cold compile takes about half a minute
 
 
+def speaks() -> bool:
+    """Of the processes that torchrun starts, the first of each machine speaks: what they all say is said once."""
+    return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("LOCAL_RANK", "0") == "0"
+
+
 def say(text: str) -> None:
     """To the person, never into a script's output."""
-    print(text, file=sys.stderr, flush=True)
+    if speaks():
+        print(text, file=sys.stderr, flush=True)
 
 
 def emit(value: Mapping[str, Any] | list[Any], as_json: bool, text: str = "") -> None:

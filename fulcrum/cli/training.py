@@ -56,7 +56,7 @@ def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pock
     from fulcrum.spec.edit import put
     from fulcrum.train.fillers import START_PARTS, DiffusersStart, Trunk
     from fulcrum.train.folder import RunFolder
-    from fulcrum.train.session import Interrupted, Order, perform
+    from fulcrum.train.session import Order, perform
     if start is not None and (start.startswith("hub:") or any((Path(start) / part / "config.json").is_file()
                                                               for part in ("", *START_PARTS))):
         run = put(run, "start", DiffusersStart(path=start))
@@ -77,12 +77,7 @@ def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pock
     order = Order(run, seed, told, out, system(threads, compile_blocks, run.budget.images), files, quiet, phrase,
                   shlex.join([*launcher, *sys.argv[1:]]), read.levers)
     with join(order.system.device) as world:
-        try:
-            result = perform(order, say if world.first else _unheard, watchers, world)
-        except Interrupted:
-            if world.first:
-                raise
-            raise typer.Exit(Interrupted.exit_code) from None    # one of them says it
+        result = perform(order, say if world.first else _unheard, watchers, world)
     if not world.first:
         return
     emit(result, as_json, f"{result['phrase']} (seed {seed}) is trained: {result['images']:,} images in "

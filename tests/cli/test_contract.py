@@ -115,3 +115,23 @@ def test_help_starts_fast_and_without_torch():
     probe = ("import sys, fulcrum.cli; heavy = {'torch', 'numpy', 'scipy', 'diffusers', 'PIL'} & set(sys.modules); "
              "sys.exit(f'imported {heavy}' if heavy else 0)")
     assert subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True).stderr == ""
+
+
+@pytest.mark.parametrize(("rank", "count"), [(0, 1), (1, 0)])
+def test_of_many_processes_one_says_what_all_of_them_met(rank, count, capsys, monkeypatch):
+    for name, value in (("WORLD_SIZE", 2), ("RANK", rank), ("LOCAL_RANK", rank)):
+        monkeypatch.setenv(name, str(value))
+    for words in (["train", "sprak"], ["trian"], ["train", "sprak", "--json"]):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        said = capsys.readouterr()
+        assert end.value.code == 2 and (said.out + said.err).count("sprak" if "sprak" in words else "trian") == count
+
+
+def test_what_one_process_alone_met_is_never_lost(capsys, monkeypatch):
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "1"), ("LOCAL_RANK", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("fulcrum.cli.training.read_phrase", lambda *words: 1 / 0)
+    with pytest.raises(SystemExit) as end:
+        main(["train", "spark"])
+    assert end.value.code == 1 and "error on rank 1: ZeroDivisionError" in capsys.readouterr().err
