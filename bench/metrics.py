@@ -1,13 +1,15 @@
-"""Our metrics against the computations of other libraries, on the same features, in one run and on one thread.
+"""Our metrics against the computations of other libraries, on the same features, in one run.
 
-    python bench/metrics.py                 everything, about six minutes
-    python bench/metrics.py --only frechet  or few, mmd, memory
+    python bench/metrics.py                 everything, about five minutes
+    python bench/metrics.py --only frechet  or few, mmd, memory: frechet takes a minute
+    python bench/metrics.py --threads 2     of torch and of OpenBLAS alike; one unless told
     python bench/metrics.py --peers         also pytorch-fid, clean-fid and torch-fidelity, wherever they import
 
-Contestants take turns; a ratio is the median over rounds of theirs over ours. `pytorch-fid` and `clean-fid` compute
-scipy's sqrtm of the product of the covariances; torchmetrics its eigenvalues; the textbook MMD is three full kernel
-matrices in fp32, as CMMD's reference code has them. Memory is the peak of a process of its own, data
-included, less what it held when torch was loaded.
+Contestants take turns; a ratio is the median over rounds of theirs over ours, by the clock and by processor time, which
+a busy neighbour moves less; sqrtm takes so long that one round must do. `pytorch-fid` and `clean-fid` compute scipy's sqrtm
+of the product of the covariances; torchmetrics its eigenvalues; the textbook MMD is three full kernel matrices in fp32, as
+CMMD's reference code has them. Memory is the peak of a process of its own, data included, less what it held when torch was
+loaded.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Container
+from typing import Any, NamedTuple
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Before numpy and torch are loaded: OpenBLAS reads it once.
+os.environ["OMP_NUM_THREADS"] = dict(zip(sys.argv, sys.argv[1:], strict=False)).get("--threads", "1")
 
 import numpy as np
 import torch
@@ -31,6 +34,7 @@ from torch import Tensor
 
 D, N, FEW = 2048, 5000, 900
 PAIRS, WIDTH = 10_000, 768
+SQRTM = "scipy sqrtm (pytorch-fid)"
 
 
 def features(seed: int, n: int, d: int, scale: float = 1.0) -> Tensor:
@@ -77,30 +81,49 @@ def our_mmd(x: Tensor, y: Tensor, sigma: float, fast: bool = True) -> float:
 # ---- timing
 
 
-def rounds(contestants: dict[str, Callable[[], float]], count: int) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Everyone in turn, `count` times."""
-    taken: dict[str, list[float]] = {name: [] for name in contestants}
+class Taken(NamedTuple):
+    clock: float
+    processor: float  # seconds of all threads
+
+
+Times = dict[str, list[Taken]]
+
+
+def rounds(contestants: dict[str, Callable[[], float]], count: int, once: Container[str] = ()) -> tuple[Times,
+                                                                                                        dict[str, float]]:
+    """Everyone in turn, `count` times; those in `once` only in the first round."""
+    taken: Times = {name: [] for name in contestants}
     values: dict[str, float] = {}
-    for _ in range(count):
+    for turn in range(count):
         for name, compute in contestants.items():
-            begun = time.perf_counter()
+            if turn and name in once:
+                continue
+            clock, processor = time.perf_counter(), time.process_time()
             values[name] = compute()
-            taken[name].append(time.perf_counter() - begun)
-            print(f"  {name}: {taken[name][-1]:.2f} s, {values[name]:.10g}", file=sys.stderr, flush=True)
+            taken[name].append(Taken(time.perf_counter() - clock, time.process_time() - processor))
+            print(f"  {name}: {taken[name][-1].clock:.2f} s ({taken[name][-1].processor:.2f} s of processor), "
+                  f"{values[name]:.10g}", file=sys.stderr, flush=True)
     return taken, values
 
 
-def report(title: str, taken: dict[str, list[float]], values: dict[str, float], targets: dict[str, float]) -> None:
-    print(f"\n{title}\n")
-    print("| contestant | seconds | theirs / ours | target | value, relative difference |")
-    print("|---|---|---|---|---|")
+def report(title: str, taken: Times, values: dict[str, float], targets: dict[str, float]) -> None:
+    print(f"\n{title}, {torch.get_num_threads()} thread(s)\n")
+    print("| contestant | seconds | theirs / ours | by processor time | target | value, relative difference |")
+    print("|---|---|---|---|---|---|")
     for name, times in taken.items():
-        ratios = [a / b for a, b in zip(times, taken["ours"], strict=True)]
-        spread = f"{statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
+        first = name == "ours"
+        clock, processor = ("" if first else spread([theirs[k] / ours[k] for theirs, ours in zip(times, taken["ours"],
+                                                                                               strict=False)])
+                            for k in range(2))
         target = f"{targets[name]:g}" if name in targets else ""
         apart = abs(values[name] - values["ours"]) / abs(values["ours"])
-        print(f"| {name} | {statistics.median(times):.2f} | {spread if name != 'ours' else ''} | {target} | "
-              f"{values[name]:.10g}" + (f", {apart:.1e}" if name != "ours" else "") + " |")
+        print(f"| {name} | {statistics.median(one.clock for one in times):.2f} | {clock} | {processor} | {target} | "
+              f"{values[name]:.10g}" + ("" if first else f", {apart:.1e}") + " |")
+
+
+def spread(ratios: list[float]) -> str:
+    """Median, and the least and the greatest of several."""
+    return f"{statistics.median(ratios):.2f}" + (f" [{min(ratios):.2f}, {max(ratios):.2f}]" if len(ratios) > 1 else "")
 
 
 def frechet_case(count: int, peers: bool) -> None:
@@ -108,10 +131,10 @@ def frechet_case(count: int, peers: bool) -> None:
     from fulcrum.measure.moments import Moments
     a, b = Moments.of(features(1, N, D)).compute(), Moments.of(features(2, N, D, 1.05)).compute()
     contestants = {"ours": lambda: frechet(a, b), "torchmetrics": lambda: by_torchmetrics(a, b),
-                   "scipy sqrtm (pytorch-fid)": lambda: by_sqrtm(a, b)}
-    contestants |= peer_contestants(a, b) if peers else {}
-    report(f"Fréchet distance of two Gaussians, {D} dimensions, regular (N = {N:,})", *rounds(contestants, count),
-           {"torchmetrics": 2.5, "scipy sqrtm (pytorch-fid)": 5})
+                   SQRTM: lambda: by_sqrtm(a, b)}
+    others = peer_contestants(a, b) if peers else {}
+    report(f"Fréchet distance of two Gaussians, {D} dimensions, regular (N = {N:,})",
+           *rounds(contestants | others, count, once=(SQRTM, *others)), {"torchmetrics": 2.5, SQRTM: 5})
 
 
 def few_case(count: int) -> None:
@@ -120,9 +143,9 @@ def few_case(count: int) -> None:
     x, y = features(1, FEW, D), features(2, FEW, D, 1.05)
     a, b = Moments.of(x).compute(), Moments.of(y).compute()
     contestants = {"ours": lambda: frechet_of_rows(x, y), "torchmetrics": lambda: by_torchmetrics(a, b),
-                   "scipy sqrtm (pytorch-fid)": lambda: by_sqrtm(a, b)}
+                   SQRTM: lambda: by_sqrtm(a, b)}
     report(f"Fréchet distance, N = {FEW} rows in {D} dimensions: ours from the rows, theirs from ready covariances",
-           *rounds(contestants, count), {"torchmetrics": 10, "scipy sqrtm (pytorch-fid)": 10})
+           *rounds(contestants, count, once=(SQRTM,)), {"torchmetrics": 10, SQRTM: 10})
 
 
 def mmd_case(count: int) -> None:
@@ -208,10 +231,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("frechet", "few", "mmd", "memory"))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     if options.child:
         return child(options.child[0], int(options.child[1]))
     if options.only in (None, "memory"):

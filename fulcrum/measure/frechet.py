@@ -10,25 +10,31 @@ n rows, m reference rows, d feature width
 """
 
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
-from scipy.linalg.lapack import dsygst
+from scipy.linalg.lapack import dpotrf
 from torch import Tensor
 
 from fulcrum.measure.moments import Gaussian, Moments
 
-_WIDE = 512  # from here on R^T A R by LAPACK's symmetric reduction, d^3 instead of 4 d^3; below it the call costs more
+_WIDE = 512  # from here on R^T A R by blocks that skip the zeros of R and half of the result: 1.4 d^3 instead of 4 d^3
+_BLOCK = 192  # rows of a block: small enough to skip most zeros, large enough for a product to run at full speed
 
 
-def root(cov: Tensor) -> Tensor:
-    """R with R R^T = cov: Cholesky where cov is regular, else by eigenvalues.  (d, d)"""
-    factor: Tensor
-    factor, failed = torch.linalg.cholesky_ex(cov)
-    if int(failed) == 0:
-        return factor
+class Root(NamedTuple):
+    factor: Tensor  # (d, d), R with R R^T = cov
+    lower: bool  # triangular
+
+
+def root(cov: Tensor) -> Root:
+    """Cholesky where cov is regular, else by eigenvalues.  (d, d)"""
+    # The transposed view is what Fortran reads without a copy; OpenBLAS takes 0.6 of torch's time at 2,048 dimensions.
+    upper, failed = dpotrf(cov.numpy().T, lower=0, clean=1)
+    if failed == 0:
+        return Root(torch.from_numpy(upper.T), lower=True)
     values, vectors = torch.linalg.eigh(cov)
-    factor = vectors * _nonnegative(values).sqrt()
-    return factor
+    return Root(vectors * _nonnegative(values).sqrt(), lower=False)
 
 
 class FrechetDistance:
@@ -39,7 +45,7 @@ class FrechetDistance:
         self._trace = float(reference.cov.trace())
 
     @cached_property
-    def _root(self) -> Tensor:  # (d, d); the Gram side does without it
+    def _root(self) -> Root:  # the Gram side does without it
         return root(self.reference.cov)
 
     def to(self, other: Gaussian) -> float:
@@ -80,7 +86,7 @@ class FrechetDistance:
         return found
 
     def _assemble(self, mean: Tensor, trace: float, inner: Tensor) -> float:
-        eigenvalues = torch.linalg.eigvalsh((inner + inner.T) / 2)
+        eigenvalues = torch.linalg.eigvalsh(inner)  # of which only the lower triangle is read
         cross = float(_nonnegative(eigenvalues).sqrt().sum())
         gap = float((mean - self.reference.mean).square().sum())
         return gap + trace + self._trace - 2.0 * cross
@@ -115,17 +121,27 @@ def frechet(a: Gaussian, b: Gaussian) -> float:
     return FrechetDistance(b).to(a)
 
 
-def _congruent(cov: Tensor, factor: Tensor) -> Tensor:
-    """R^T A R.  (d, d)"""
-    lower = bool((factor.triu(1) == 0).all())
-    if len(cov) < _WIDE or not lower:
-        return factor.T @ cov @ factor
-    # The transposed views are what Fortran reads without a copy: U = R^T is upper, and U A U^T fills the upper triangle.
-    reduced, failed = dsygst(cov.numpy().T, factor.numpy().T, itype=2, lower=0)
-    if failed:
-        raise ValueError(f"LAPACK's dsygst refused its argument {-failed}: the covariances do not fit each other")
-    half = torch.from_numpy(reduced).triu()
-    return half + half.triu(1).T
+def _congruent(cov: Tensor, factor: Root) -> Tensor:
+    """R^T A R, of which only the lower triangle is meant to be read.  (d, d)
+
+    With T the lower half of A (its diagonal blocks halved) A = T + T^T, so that R^T A R = R^T X + X^T R with X = T R, which
+    is lower as T and R are. A product of two blocks is left out wherever one of them is zero, and above the diagonal.
+    """
+    r, d = factor.factor, len(cov)
+    if d < _WIDE or not factor.lower:
+        return r.T @ cov @ r
+    x, result = cov.clone(), torch.empty_like(cov)
+    bounds = [(start, min(start + _BLOCK, d)) for start in range(0, d, _BLOCK)]
+    for start, end in bounds:
+        x[start:end, start:end] *= 0.5
+        for left in range(0, end, _BLOCK):  # T becomes X from left to right: what is overwritten is not needed again
+            right = min(left + _BLOCK, end)
+            x[start:end, left:right] = x[start:end, left:end] @ r[left:end, left:right]
+    for start, end in bounds:
+        rows = result[start:end, :end]
+        torch.mm(r[start:, start:end].T, x[start:, :end], out=rows)
+        rows.addmm_(x[start:, start:end].T, r[start:, :end])
+    return result
 
 
 def _scaled(rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 import torch
 
-from fulcrum.measure.frechet import FrechetDistance, frechet, root
+from fulcrum.measure.frechet import FrechetDistance, _congruent, frechet, root
 from fulcrum.measure.moments import Gaussian, Moments
 
 
@@ -57,9 +57,23 @@ def test_a_singular_reference() -> None:
     flat = rows(2, 500, 16)
     flat[:, 3] = flat[:, 5]  # two equal features: Cholesky cannot
     b = Moments.of(flat).compute()
-    assert torch.allclose(root(b.cov) @ root(b.cov).T, b.cov, atol=1e-9)
+    factor, lower = root(b.cov)
+    assert not lower and torch.allclose(factor @ factor.T, b.cov, atol=1e-9)
     a = Moments.of(rows(1, 400, 16)).compute()
     assert frechet(a, b) == pytest.approx(by_sqrtm(a, b), rel=1e-5)
+
+
+@pytest.mark.parametrize("d", [512, 576, 600])
+def test_blocks_equal_the_plain_product(d: int) -> None:
+    """Wide features go by blocks (192 rows: three of them, or three and a rest); only the lower triangle counts."""
+    a, b = Moments.of(rows(1, 700, d)).compute(), Moments.of(rows(2, 700, d)).compute()
+    factor = root(b.cov)
+    plain = factor.factor.T @ a.cov @ factor.factor
+    assert factor.lower and bool((factor.factor.triu(1) == 0).all())
+    before = a.cov.clone()
+    found = _congruent(a.cov, factor)
+    assert float((found - plain).tril().abs().max()) <= 1e-13 * float(plain.abs().max())
+    assert torch.equal(a.cov, before)  # a reference is asked many times: nothing is worked on in place
 
 
 def test_refusals() -> None:
