@@ -3,7 +3,8 @@
     fulcrum data import emoji PACKAGES        (writes emoji_64 and emoji_64_style)
     fulcrum train emoji
 
-Pixels, x-prediction. Judged by networks of installed packages: judges = ["lite0", "vgg"] in a plan.
+Pixels, x-prediction, 64 tokens. The batch is small because steps, not pictures, are what a small budget lacks.
+Judged by networks of installed packages: judges = ["lite0", "vgg"] in a plan.
 """
 
 from fulcrum.data.fillers import Folder, OneStyle
@@ -22,10 +23,10 @@ def emoji() -> RunSpec:
     return RunSpec(
         data=Data(source=Folder(path="emoji_64"), caption=OneStyle(style="long"), size=64),
         encode=Encode(codec=Pixels(), text=PretrainedText(name="MiniLM-L6", path=MINILM, width=384, max_tokens=96)),
-        flow=Flow(time=LogitNormal(), predict=XPrediction(), weight=EvenWeight()),
-        model=Model(width=128, depth=6, heads=4, patch=8, route=Dense(), condition=NoCondition()),
+        flow=Flow(time=LogitNormal(shift=3.0), predict=XPrediction(), weight=EvenWeight()),
+        model=Model(width=128, depth=4, heads=4, patch=8, route=Dense(), condition=NoCondition()),
         terms=(FlowMatching(),),
-        optim=Optim(rule=AdamW(), lr=2e-3, clip=1.0, warmup=0.03, decay=0.5),
+        optim=Optim(rule=AdamW(), lr=1.5e-3, clip=1.0, warmup=0.03, decay=0.5),
         average=NoAverage(), start=Fresh(),
-        sample=Sample(steps=20, guide=CFG(scale=3.0), prompts=OneStyle(style="long")),
-        budget=Budget(images=1_500 * 32, batch=32))
+        sample=Sample(steps=16, guide=CFG(scale=2.0), prompts=OneStyle(style="long"), shift=3.0),
+        budget=Budget(images=6_000 * 8, batch=8))
