@@ -47,7 +47,7 @@ def _trend(result: StudyResult, root: str, points: list[tuple[Arm, float, float,
         canvas.dot(x(at), y(mean), 4.5, f"dot {look}")
         canvas.text(x(at), 207, arm.scale, "tick", "middle")
         said.append(f"{arm.scale} {number.change(mean, row.low, row.high)}")
-    place = list(dict.fromkeys(arm.root for arm in result.compared)).index(root)
+    place = result.decisions.index(root)
     return canvas.finish(f"trend-{place}", f"Effect of {label} by scale", "; ".join(said))
 
 

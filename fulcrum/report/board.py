@@ -9,7 +9,6 @@ from fulcrum.report import number, words
 from fulcrum.report.look import colour, mark
 from fulcrum.report.schema import Arm, Effect, StudyResult
 from fulcrum.report.svg import Axis, Canvas
-from fulcrum.report.table import ranked
 
 WIDTH, HEIGHT = 360, 30
 DECIDED = ("better", "worse")
@@ -43,7 +42,7 @@ class Board(NamedTuple):
 
 def board(result: StudyResult) -> Board:
     """All arms, scale by scale, best first; baselines stand at zero among them."""
-    axis, order = _axis(result), ranked(result)
+    axis, order = _axis(result), result.ranked
     made = {row.unit for row in result.effects if row.metric == result.primary.name}
     unit = next((unit for unit in ("time", "seconds", "flops") if unit in made), "")
     rows = [_row(result, arm, axis, place, unit) for place, arm in enumerate(order)]
@@ -68,8 +67,8 @@ def _axis(result: StudyResult) -> Axis | None:
 
 
 def _row(result: StudyResult, arm: Arm, axis: Axis | None, place: int, unit: str) -> Row:
-    effect, base = result.effect(arm.name, result.primary.name), arm not in result.compared
-    others = [row for row in result.effects if (row.arm, row.metric, row.unit) == (arm.name, result.primary.name, unit)]
+    effect, base = result.effect(arm.name, result.primary.name), result.is_base(arm)
+    others = [row for row in result.effects_of(arm) if (row.metric, row.unit) == (result.primary.name, unit)]
     return Row(
         arm, base, mark(result, arm), colour(result, arm), "" if base else words.verdict_of(result, arm),
         number.change(effect.mean, effect.low, effect.high) if effect else number.NONE,
@@ -82,7 +81,7 @@ def _strip(result: StudyResult, arm: Arm, effect: Effect | None, x: Axis, place:
     canvas, y, margin = Canvas(WIDTH, HEIGHT), HEIGHT / 2, result.plan.smallest_effect
     canvas.add("rect", x=x(-margin), y=0.0, width=x(margin) - x(-margin), height=float(HEIGHT), class_="band")
     canvas.line(x(0), 0, x(0), HEIGHT, "zero")
-    said = f"{arm.label}: the baseline" if arm not in result.compared else f"{arm.label}: no answer yet"
+    said = f"{arm.label}: the baseline" if result.is_base(arm) else f"{arm.label}: no answer yet"
     if effect is not None and effect.mean is not None:
         said = f"{arm.label}: {number.change(effect.mean, effect.low, effect.high)}, {effect.verdict}"
         look = colour(result, arm)

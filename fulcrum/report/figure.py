@@ -11,9 +11,13 @@ from fulcrum.report import number, words
 from fulcrum.report.look import colour, mark
 from fulcrum.report.schema import Arm, Cell, Metric, StudyResult
 from fulcrum.report.svg import Axis, Canvas, frame
-from fulcrum.report.table import mean_sd, ranked
+from fulcrum.report.table import mean_sd
 
 Line = list[tuple[float, float]]
+Lines = dict[str, list[list[tuple[int, float, float]]]]      # arm -> a curve of (images or bin, x, y) per cell
+WIDTH, HEIGHT = 420, 270       # of curves and of cost against quality
+SEED_LINES = 150               # more lines than the eye can part: only their means are drawn
+SEED_DOTS = 40                 # pairs that still have room for dots
 AXES = {"images": "images seen", "seconds": "seconds of training", "flops": "FLOPs"}
 NAMED = 6                      # points of a plot that still have room for their names
 LOSS_BINS = 80                 # a training loss is averaged in bins: single steps are noise
@@ -21,7 +25,7 @@ LOSS_BINS = 80                 # a training loss is averaged in bins: single ste
 
 def effects(result: StudyResult, metric: Metric) -> Markup | None:
     """Bars from zero with their intervals, best first; the shaded band is what the plan calls too small to matter."""
-    rows = [(arm, result.effect(arm.name, metric.name)) for arm in ranked(result)]
+    rows = [(arm, result.effect(arm.name, metric.name)) for arm in result.ranked]
     found = [(arm, row, row.mean) for arm, row in rows if row is not None and row.mean is not None]
     if not found:
         return None
@@ -59,17 +63,20 @@ def effects(result: StudyResult, metric: Metric) -> Markup | None:
                          f"Difference from the baseline in {words.lowered(metric.label)}", desc)
 
 
-def curves(result: StudyResult, metric: Metric, axis: Literal["images", "seconds", "flops"] = "images",
-           only: Arm | None = None) -> Markup | None:
-    """A thin line per seed, a thick one for their mean, against images seen, time or FLOPs; of all arms, or of one beside
-    its baseline, to the same scale."""
-    lines: dict[str, list[list[tuple[int, float, float]]]] = {}
-    for arm in result.arms:
-        lines[arm.name] = [_points(cell, metric.name, axis) for cell in arm.cells]
-    title, ident = f"{metric.label} over {AXES[axis]}", f"curves-{_place(result, metric)}-{axis}"
-    if only is not None:
-        title, ident = f"{title}: {only.label} and its baseline", f"{ident}-{result.arms.index(only)}"
-    return _curves(result, lines, ident, title, AXES[axis], metric, only)
+def curves(result: StudyResult, metric: Metric, axis: Literal["images", "seconds", "flops"] = "images") -> Markup | None:
+    """A thin line per seed, a thick one for their mean, against images seen, time or FLOPs."""
+    return _curves(result, _lines(result, metric, axis), f"curves-{_place(result, metric)}-{axis}",
+                   f"{metric.label} over {AXES[axis]}", AXES[axis], metric)
+
+
+def panels(result: StudyResult, metric: Metric) -> list[Markup]:
+    """Over images seen: each arm beside its baseline, to the same scale, best first."""
+    lines, ident = _lines(result, metric, "images"), f"curves-{_place(result, metric)}-images"
+    axes = _axes(lines)
+    drawn = [_curves(result, lines, f"{ident}-{result.place_of(arm)}", f"{metric.label} over {AXES['images']}: {arm.label} "
+                     "and its baseline", AXES["images"], metric, arm, axes)
+             for arm in result.best_first if any(lines[arm.name])]
+    return [one for one in drawn if one is not None]
 
 
 def losses(result: StudyResult) -> Markup | None:
@@ -79,6 +86,19 @@ def losses(result: StudyResult) -> Markup | None:
         return None
     lines = {arm.name: [_binned(cell, last) for cell in arm.cells] for arm in result.arms}
     return _curves(result, lines, "losses", "Training loss over images seen", AXES["images"], None)
+
+
+def _lines(result: StudyResult, metric: Metric, axis: str) -> Lines:
+    return {arm.name: [_points(cell, metric.name, axis) for cell in arm.cells] for arm in result.arms}
+
+
+def _axes(lines: Lines) -> tuple[Axis, Axis] | None:
+    """Axes that hold all lines; None where there is nothing to draw."""
+    flat = [point for seeds in lines.values() for seed in seeds for point in seed]
+    if len({x for _, x, _ in flat}) < 2:
+        return None
+    return (Axis.over([point[1] for point in flat], 50, WIDTH - 24, pad=0.01),
+            Axis.over([point[2] for point in flat], HEIGHT - 46, 24, may_log=True))
 
 
 def _points(cell: Cell, metric: str, axis: str) -> list[tuple[int, float, float]]:
@@ -94,27 +114,22 @@ def _binned(cell: Cell, last: int) -> list[tuple[int, float, float]]:
     return [(k, (k + 0.5) * last / LOSS_BINS, statistics.fmean(values)) for k, values in sorted(bins.items())]
 
 
-def _curves(result: StudyResult, lines: dict[str, list[list[tuple[int, float, float]]]], ident: str, title: str,
-            x_name: str, metric: Metric | None, only: Arm | None = None) -> Markup | None:
-    shown = result.arms if only is None else (result.base_of(only), only)
-    if only is not None and not any(lines[only.name]):
+def _curves(result: StudyResult, lines: Lines, ident: str, title: str, x_name: str, metric: Metric | None,
+            only: Arm | None = None, axes: tuple[Axis, Axis] | None = None) -> Markup | None:
+    shown, axes = result.arms if only is None else (result.base_of(only), only), axes or _axes(lines)
+    if axes is None:
         return None
-    flat = [point for seeds in lines.values() for seed in seeds for point in seed]
-    if len({x for _, x, _ in flat}) < 2:
-        return None
-    width, height = 420, 270
-    x = Axis.over([point[1] for point in flat], 50, width - 24, pad=0.01)
-    y = Axis.over([point[2] for point in flat], height - 46, 24, may_log=True)
-    canvas = Canvas(width, height)
+    x, y = axes
+    canvas = Canvas(WIDTH, HEIGHT)
     name = metric.label if metric else "Training loss"
     canvas.text(0, 12, name if only is None else f"{mark(result, only)}  {_clip(only.label, 26)}", "label")
     note = [words.direction(metric) if metric else "", "log scale" if y.log else ""]
-    canvas.text(width - 10, 12, ", ".join(part for part in note if part), "name", "end")
+    canvas.text(WIDTH - 10, 12, ", ".join(part for part in note if part), "name", "end")
     frame(canvas, x, y, x_name)
-    said = []
+    said, crowded = [], sum(len(lines[arm.name]) for arm in shown) > SEED_LINES
     for arm in shown:
         for cell, points in zip(arm.cells, lines[arm.name], strict=True):
-            if len(points) > 1:
+            if len(points) > 1 and not crowded:
                 canvas.path([(x(a), y(b)) for _, a, b in points], f"thin {colour(result, arm)}",
                             f"{arm.label}, seed {cell.seed}")
     ends: Line = []
@@ -127,7 +142,8 @@ def _curves(result: StudyResult, lines: dict[str, list[list[tuple[int, float, fl
             canvas.dot(px, py, 3.5, f"dot {colour(result, arm)}")
             canvas.text(px + 6, _free(px, py + 4, ends, 60), mark(result, arm), "mark halo")
             said.append(f"{arm.label} ends at {number.plain(mean[-1][1])}")
-    return canvas.finish(ident, title, "Thin lines are seeds, thick lines their mean. " + "; ".join(reversed(said)))
+    kind = "Means over seeds" if crowded else "Thin lines are seeds, thick lines their mean"
+    return canvas.finish(ident, title, f"{kind}. " + "; ".join(reversed(said)))
 
 
 def _mean(seeds: list[list[tuple[int, float, float]]]) -> Line:
@@ -156,6 +172,8 @@ def pairs(result: StudyResult, arm: Arm, metric: Metric) -> Markup | None:
     for seed in both:
         tip = f"seed {seed}: {number.plain(before[seed])} to {number.plain(after[seed])}"
         canvas.path([(left, y(before[seed])), (right, y(after[seed]))], f"pair {look}", tip)
+        if len(both) > SEED_DOTS:
+            continue
         canvas.dot(left, y(before[seed]), 3.5, "dot arm-0", tip)
         canvas.dot(right, y(after[seed]), 3.5, f"dot {look}", tip)
     for place, values, kind in ((left, before, "arm-0"), (right, after, look)):
@@ -167,7 +185,7 @@ def pairs(result: StudyResult, arm: Arm, metric: Metric) -> Markup | None:
     up = sum(after[seed] > before[seed] for seed in both)
     desc = (f"{len(both)} seeds, {up} higher with {arm.label}. "
             + "; ".join(f"seed {seed} {number.plain(before[seed])} to {number.plain(after[seed])}" for seed in both))
-    return canvas.finish(f"pairs-{result.arms.index(arm)}-{_place(result, metric)}",
+    return canvas.finish(f"pairs-{result.place_of(arm)}-{_place(result, metric)}",
                          f"{metric.label} of baseline and {arm.label} for every seed", desc)
 
 
@@ -177,7 +195,7 @@ def pareto(result: StudyResult, metric: Metric, ratio: Literal["time_ratio", "fl
     scale, found = front_scale(result), []
     for arm in result.arms:
         mean, sd = mean_sd(arm, metric.name)
-        cost = getattr(arm.cost, ratio) if arm in result.compared else 1.0
+        cost = getattr(arm.cost, ratio) if not result.is_base(arm) else 1.0
         if mean is not None and cost is not None and arm.scale == scale:
             found.append((arm, cost, mean, sd or 0.0))
     if len(found) < 2:

@@ -34,17 +34,17 @@ def render(result: StudyResult) -> str:
     study is running: then one, allowed by its hash, that renews the page."""
     running = result.state == "running"
     script = resources.files("fulcrum.report").joinpath("live.js").read_text("utf-8") if running else ""
-    others = [arm for arm in table.ranked(result) if arm in result.compared]
+    others = result.best_first
     return _environment().get_template("page.jinja").render(
         result=result, script=Markup(script), script_hash=_hash(script), probes=beyond.probe_table(result),
         style=Markup(resources.files("fulcrum.report").joinpath("style.css").read_text("utf-8")),
-        others=others, decisions=len({arm.root for arm in others}), board=board.board(result), trends=beyond.trends(result),
+        others=others, decisions=len(result.decisions), board=board.board(result), trends=beyond.trends(result),
         cells={(arm.name, cell.seed): cell for arm in result.arms for cell in arm.cells},
         held=_held_equal(result),
         fronts=_drawn(figure.pareto(result, result.primary, "time_ratio"),
                       figure.pareto(result, result.primary, "flops_ratio")),
         curves=_curves(result),
-        panels=_drawn(*(figure.curves(result, result.primary, only=arm) for arm in others)) if len(others) > CROWD else [],
+        panels=figure.panels(result, result.primary) if len(others) > CROWD else [],
         sheets=_sheets(result))
 
 
@@ -105,8 +105,7 @@ def _sheets(result: StudyResult) -> list[tuple[int, list[Column]]]:
         return []
     pictures = {(row.arm, row.seed): row.images for row in result.grids.arms}
     seeds = sorted({seed for _, seed in pictures})
-    order = [*(arm for arm in result.arms if arm not in result.compared),
-             *(arm for arm in table.ranked(result) if arm in result.compared)]
+    order = [*(arm for arm in result.arms if result.is_base(arm)), *result.best_first]
     return [(seed, [Column(arm, pictures.get((arm.name, seed), ())) for arm in order]) for seed in seeds]
 
 

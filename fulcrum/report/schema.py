@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -214,15 +215,35 @@ class StudyResult(Record):
     def baseline(self) -> Arm:
         return self.arms[0]
 
-    @property
+    @cached_property
     def compared(self) -> tuple[Arm, ...]:
         """All arms but the baselines; every scale has a baseline of its own."""
         bases = {arm.against for arm in self.arms if arm.against} | {self.arms[0].name}
         return tuple(arm for arm in self.arms if arm.name not in bases)
 
+    @cached_property
+    def decisions(self) -> tuple[str, ...]:
+        """Names of what is compared, once for all scales, in the order of the plan."""
+        return tuple(dict.fromkeys(arm.root for arm in self.compared))
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {arm.name: place for place, arm in enumerate(self.arms)}
+
+    @cached_property
+    def _bases(self) -> frozenset[str]:
+        return frozenset(self._places) - {arm.name for arm in self.compared}
+
+    def place_of(self, arm: Arm) -> int:
+        """Where an arm stands in the plan; the first is the baseline."""
+        return self._places[arm.name]
+
+    def is_base(self, arm: Arm) -> bool:
+        return arm.name in self._bases
+
     def base_of(self, arm: Arm) -> Arm:
         """What an arm is compared with; a baseline is its own."""
-        return next(one for one in self.arms if one.name == (arm.against or self.arms[0].name))
+        return self.arms[self._places[arm.against or self.arms[0].name]]
 
     @property
     def primary(self) -> Metric:
@@ -231,10 +252,59 @@ class StudyResult(Record):
     def metric(self, name: str) -> Metric:
         return next(metric for metric in self.metrics if metric.name == name)
 
+    @cached_property
+    def _effects(self) -> dict[str, dict[str, list[Effect]]]:
+        found: dict[str, dict[str, list[Effect]]] = {}
+        for row in self.effects:
+            found.setdefault(row.arm, {}).setdefault(row.metric, []).append(row)
+        return found
+
+    def effects_of(self, arm: Arm) -> list[Effect]:
+        """Every comparison that was made for an arm, metric by metric."""
+        return [row for rows in self._effects.get(arm.name, {}).values() for row in rows]
+
     def effect(self, arm: str, metric: str) -> Effect | None:
         """The headline comparison of an arm: at equal images if there is one, else the first that was made."""
-        rows = [row for row in self.effects if row.arm == arm and row.metric == metric]
+        rows = self._effects.get(arm, {}).get(metric, [])
         return next((row for row in rows if row.unit in ("images", "steps")), rows[0] if rows else None)
+
+    @cached_property
+    def ranked(self) -> tuple[Arm, ...]:
+        """All arms, best first on the primary metric, the baseline at zero; arms without an answer come last.
+
+        A study of several scales ranks each by itself, one after the other.
+        """
+        sign, scales = 1.0 if self.primary.better == "higher" else -1.0, [scale.name for scale in self.scales]
+
+        def place(arm: Arm) -> tuple[int, bool, float]:
+            scale = scales.index(arm.scale) if arm.scale else len(scales)
+            if self.is_base(arm):
+                return scale, False, 0.0
+            effect = self.effect(arm.name, self.primary.name)
+            return (scale, True, 0.0) if effect is None or effect.mean is None else (scale, False, -sign * effect.mean)
+
+        return tuple(sorted(self.arms, key=place))
+
+    @cached_property
+    def best_first(self) -> tuple[Arm, ...]:
+        """What is compared, as it is ranked."""
+        return tuple(arm for arm in self.ranked if not self.is_base(arm))
+
+    @cached_property
+    def marks(self) -> dict[str, str]:
+        """Arm -> its number in the ranking of its scale; a baseline is B."""
+        found, last = {name: "B" for name in self._bases}, dict[str, int]()
+        for arm in self.best_first:
+            last[arm.scale] = last.get(arm.scale, 0) + 1
+            found[arm.name] = str(last[arm.scale])
+        return found
+
+    def __copy__(self) -> Self:
+        """A copy may be given other fields: nothing that was worked out from these goes with it."""
+        copied = super().__copy__()
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
 
 def _known(place: str, used: list[str], kind: str, known: list[str]) -> None:

@@ -12,8 +12,8 @@ from fulcrum.report import number
 
 def attributes(values: dict[str, object]) -> Markup:
     """`x1=3 class_="grid"` -> ` x1="3" class="grid"`, escaped; names lose a trailing _ and turn _ into -."""
-    return Markup("").join(Markup(' {}="{}"').format(name.rstrip("_").replace("_", "-"), _short(value))
-                           for name, value in values.items() if value is not None)
+    return Markup("".join(f' {name.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
+                          for name, value in values.items() if value is not None))
 
 
 def _short(value: object) -> object:
@@ -27,9 +27,8 @@ class Canvas:
         self.width, self.height, self.parts = width, height, list[Markup]()
 
     def add(self, tag: str, inner: str | None = None, *, tip: str | None = None, **values: object) -> None:
-        body = Markup("<title>{}</title>").format(tip) if tip else Markup("")
-        body += escape(inner) if inner is not None else Markup("")
-        self.parts.append(Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), attributes(values), body))
+        body = (f"<title>{escape(tip)}</title>" if tip else "") + (escape(inner) if inner is not None else "")
+        self.parts.append(Markup(f"<{tag}{attributes(values)}>{body}</{tag}>"))
 
     def line(self, x1: float, y1: float, x2: float, y2: float, class_: str) -> None:
         self.add("line", x1=float(x1), y1=float(y1), x2=float(x2), y2=float(y2), class_=class_)

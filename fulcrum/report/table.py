@@ -22,24 +22,6 @@ class Table:
     text_columns: tuple[int, ...] = (0,)         # the others hold numbers and stand to the right
 
 
-def ranked(result: StudyResult) -> list[Arm]:
-    """All arms, best first on the primary metric, the baseline at zero; arms without an answer come last.
-
-    A study of several scales ranks each by itself, one after the other.
-    """
-    sign, scales = 1.0 if result.primary.better == "higher" else -1.0, [scale.name for scale in result.scales]
-    compared = {arm.name for arm in result.compared}
-
-    def place(arm: Arm) -> tuple[int, bool, float]:
-        scale = scales.index(arm.scale) if arm.scale else len(scales)
-        if arm.name not in compared:
-            return scale, False, 0.0
-        effect = result.effect(arm.name, result.primary.name)
-        return (scale, True, 0.0) if effect is None or effect.mean is None else (scale, False, -sign * effect.mean)
-
-    return sorted(result.arms, key=place)
-
-
 def mean_sd(arm: Arm, metric: str) -> tuple[float | None, float | None]:
     values = list(arm.finals(metric).values())
     if not values:
@@ -49,8 +31,8 @@ def mean_sd(arm: Arm, metric: str) -> tuple[float | None, float | None]:
 
 def ranking(result: StudyResult) -> Table:
     metric, rows = result.primary, []
-    for arm in ranked(result):
-        effect, base = result.effect(arm.name, metric.name), arm not in result.compared
+    for arm in result.ranked:
+        effect, base = result.effect(arm.name, metric.name), result.is_base(arm)
         change = number.change(effect.mean, effect.low, effect.high) if effect else number.NONE
         rows.append((arm.label, number.spread(*mean_sd(arm, metric.name)), "baseline" if base else change,
                      str(effect.n) if effect else str(len(arm.finals(metric.name))),
@@ -65,7 +47,7 @@ def ranking(result: StudyResult) -> Table:
 def readings(result: StudyResult) -> Table:
     """Every arm on every metric."""
     rows = tuple((arm.label, *(number.spread(*mean_sd(arm, metric.name)) for metric in result.metrics))
-                 for arm in ranked(result))
+                 for arm in result.ranked)
     heads = tuple(f"{metric.label} ({metric.better})" for metric in result.metrics)
     return Table("Mean ± standard deviation over the finished seeds", ("arm", *heads), rows)
 
@@ -73,7 +55,7 @@ def readings(result: StudyResult) -> Table:
 def comparisons(result: StudyResult, arm: Arm) -> Table:
     """Every comparison that was made for one arm."""
     rows = []
-    for effect in (row for row in result.effects if row.arm == arm.name):
+    for effect in result.effects_of(arm):
         metric = result.metric(effect.metric)
         rows.append((metric.label, words.held_equal(effect.unit),
                      number.change(effect.mean, effect.low, effect.high), str(effect.n),
@@ -100,7 +82,7 @@ def markdown(result: StudyResult, more: Sequence[tuple[str, Table]] = ()) -> str
     if result.state == "running":
         lines += [f"*Running: {result.progress.done} of {result.progress.total} cells done.*", ""]
     lines += [line for said in words.headlines(result) for line in (f"**{_md(said)}**", "")]
-    lines += [f"- {_md(words.answer(result, arm))}" for arm in ranked(result) if arm in result.compared]
+    lines += [f"- {_md(words.answer(result, arm))}" for arm in result.best_first]
     for title, table in (("Ranking", ranking(result)), ("All metrics", readings(result)), ("Noise", noise(result)), *more):
         if table.rows:
             lines += ["", f"## {title}", "", f"{_md(table.caption)}.", "", *_md_rows(table)]
@@ -149,7 +131,7 @@ def csv_text(result: StudyResult) -> str:
         costs = [getattr(arm.cost, name) for name in COSTS]
         for metric in result.metrics:
             finals, headline = arm.finals(metric.name), result.effect(arm.name, metric.name)
-            made = [row for row in result.effects if (row.arm, row.metric) == (arm.name, metric.name)]
+            made = [row for row in result.effects_of(arm) if row.metric == metric.name]
             either: list[Effect | None] = [*made] or [None]
             for effect in either:
                 # Final values belong to equal images; beside another comparison they would mislead.

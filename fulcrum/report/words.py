@@ -121,7 +121,7 @@ def claim_of(result: StudyResult, arm: Arm) -> str:
     """How the published claims about an arm fared, the clearest answer first; empty where nothing was claimed."""
     order = ("contradicted", "replicated", "underpowered", "out of scope")
     found = {claim.verdict for claim in arm.claims if claim.verdict}
-    found |= {row.claim_verdict for row in result.effects if row.arm == arm.name and row.claim_verdict}
+    found |= {row.claim_verdict for row in result.effects_of(arm) if row.claim_verdict}
     known = [verdict for verdict in order if verdict in found]
     return known[0] if known else next(iter(sorted(found)), "")
 
@@ -180,7 +180,7 @@ def elsewhere(result: StudyResult, arm: Arm) -> list[str]:
     headline, name = result.effect(arm.name, result.primary.name), result.primary.name
     return [f"at {held_equal(row.unit)}: {row.verdict}, {number.change(row.mean, row.low, row.high)}"
             + (f" ({row.note})" if row.note else "")
-            for row in result.effects if row.arm == arm.name and row.metric == name and row is not headline]
+            for row in result.effects_of(arm) if row.metric == name and row is not headline]
 
 
 def target(result: StudyResult, row: Target) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -147,9 +147,11 @@ def explain(error: ValidationError) -> str:
     """Pydantic's findings in one line a person can read."""
     said = []
     for item in error.errors():
-        place = ".".join(str(part) for part in item["loc"])
-        text = item["msg"].removeprefix("Value error, ")
-        said.append(f"{place}: {text[0].lower() + text[1:]}" if place else text)
+        place, given = ".".join(str(part) for part in item["loc"]), item["input"]
+        text = item["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
+        if place:
+            text = f"{place}: {text[0].lower() + text[1:]}"
+        said.append(f"{text}, found {given!r}" if isinstance(given, str | int | float) else text)
     return "; ".join(said)
 
 
@@ -164,8 +166,15 @@ def digest(value: Any) -> str:
 
 def key(run: RunSpec, seed: int, user_files: Mapping[str, str] | None = None) -> str:
     """The name of a run: what it is, its seed, the version of the science, and the hashes of all it reads."""
+    return keys(run, user_files)(seed)
+
+
+def keys(run: RunSpec, user_files: Mapping[str, str] | None = None) -> Callable[[int], str]:
+    """Seed -> key; what does not depend on the seed is read and written out once."""
     reads: dict[str, str] = {}
     for filler in run.fillers():
         reads |= filler.hashes()
-    return digest({"run": tree(run, identity=True), "seed": seed, "science": SCIENCE, "reads": reads,
-                   "user_files": dict(user_files or {})})[:16]
+    # As one canonical text, whose names are sorted: the seed's place is between these two.
+    before = canonical({"reads": reads, "run": tree(run, identity=True), "science": SCIENCE})[:-1]
+    after = canonical({"user_files": dict(user_files or {})})[1:]
+    return lambda seed: hashlib.sha256(f'{before},"seed":{seed},{after}'.encode()).hexdigest()[:16]

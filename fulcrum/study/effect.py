@@ -40,7 +40,11 @@ class Effect(Frozen):
     correlation: float | None  # between arm and baseline over seeds; None where either does not vary
     baseline: float  # mean of the baseline
     relative: float | None  # mean / |baseline|; None where the baseline is zero
-    p: float  # exact sign-flip, two-sided, this arm alone
+
+    @property
+    def p(self) -> float:
+        """Exact sign-flip, two-sided, this arm alone; verdicts ask the whole family (`rank`)."""
+        return flip_p(np.array(self.differences))
 
 
 class Noise(Frozen):
@@ -76,7 +80,7 @@ def paired_effect(
     return Effect(
         arm=name, metric=metric, unit=unit, seeds=tuple(chosen), differences=tuple(differences.tolist()), n=n,
         mean=mean, low=low, high=high, level=level, sd=sd, correlation=_correlation(before, after), baseline=centre,
-        relative=mean / abs(centre) if centre else None, p=flip_p(differences),
+        relative=mean / abs(centre) if centre else None,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fulcrum.levers.catalog import files_of
-from fulcrum.spec.edit import digest, key, put, put_all
+from fulcrum.spec.edit import digest, keys, put, put_all
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
 from fulcrum.spec.run import RunSpec
 from fulcrum.study.cell import PENDING, Cell, Measuring, finished
@@ -54,8 +54,8 @@ def lay_out(plan: Plan, catalogue: Catalogue, user_files: Mapping[str, str], out
     stems = {scale: parse(asked.phrase, catalogue, asked.settings) for scale, asked in trunks(plan).items()}
     sweep = plan.learning_rates if isinstance(plan.learning_rates, Sweep) else None
     seeds = [*plan.seeds, *(sweep.seeds if sweep else ())]
-    stem_cells = {(scale, seed): _cell(f"trunk {scale}".strip(), seed, stem.run, stem, user_files)._replace(kind="trunk")
-                  for scale, stem in stems.items() for seed in seeds}
+    stem_cells = {(scale, cell.seed): cell._replace(kind="trunk") for scale, stem in stems.items()
+                  for cell in _cells(f"trunk {scale}".strip(), stem, dict.fromkeys(seeds, stem.run), user_files)}
 
     def begun(run: RunSpec, scale: str, seed: int) -> RunSpec | None:
         """The run from where it begins; None while its trunk is not there."""
@@ -77,21 +77,24 @@ def lay_out(plan: Plan, catalogue: Catalogue, user_files: Mapping[str, str], out
         rates = {one.arm: one for one in tried}
         arms = [_tuned(arm, baseline_of(arm, arms), rates) for arm in arms]
     ready = not sweep or len(tried) == len(arms)
-    cells = [_cell(arm.name, seed, begun(arm.run, arm.scale, seed) if ready else None, arm.phrase, user_files)
-             for seed in plan.seeds for arm in arms]
+    rows = [_cells(arm.name, arm.phrase, {seed: begun(arm.run, arm.scale, seed) if ready else None for seed in plan.seeds},
+                   user_files) for arm in arms]
+    cells = [cell for column in zip(*rows, strict=True) for cell in column]
     return Layout(arms, cells, [*stem_cells.values(), *tries], tried, {scale: stem.run for scale, stem in stems.items()})
 
 
-def _cell(arm: str, seed: int, run: RunSpec | None, phrase: Phrase, user_files: Mapping[str, str]) -> Cell:
-    own = files_of(phrase, user_files)
-    name = key(run, seed, own) if run is not None else PENDING + digest([arm, seed])[:8]
-    return Cell(arm, seed, run if run is not None else phrase.run, str(phrase), name, own)
+def _cells(arm: str, phrase: Phrase, runs: Mapping[int, RunSpec | None], user_files: Mapping[str, str]) -> list[Cell]:
+    """One cell per seed; a run that several seeds share is read for its key only once."""
+    own, told = files_of(phrase, user_files), str(phrase)
+    named = {id(run): keys(run, own) for run in {id(run): run for run in runs.values()}.values() if run is not None}
+    return [Cell(arm, seed, phrase.run, told, PENDING + digest([arm, seed])[:8], own) if run is None
+            else Cell(arm, seed, run, told, named[id(run)](seed), own) for seed, run in runs.items()]
 
 
 def _try(arm: Arm, multiple: float, seed: int, run: RunSpec | None, sweep: Sweep, user_files: Mapping[str, str]) -> Cell:
     short = None if run is None else put_all(run, [("optim.lr", run.optim.lr * multiple),
                                                    ("budget.images", at(run, sweep.share))])
-    cell = _cell(arm.name, seed, short, arm.phrase, user_files)
+    (cell,) = _cells(arm.name, arm.phrase, {seed: short}, user_files)
     return cell._replace(kind="rate", rate=multiple, key=cell.key if cell.known else f"{cell.key}-{multiple:g}")
 
 

@@ -222,9 +222,9 @@ def test_csv_and_markdown_take_text_as_text() -> None:
 
 def test_ranking_is_best_first_also_when_lower_is_better() -> None:
     study = FAKE["fake_study"]()
-    names = [arm.name for arm in table.ranked(StudyResult.model_validate(study))]
+    names = [arm.name for arm in StudyResult.model_validate(study).ranked]
     study["plan"]["primary_metric"] = "frechet"
-    assert names == [arm.name for arm in table.ranked(StudyResult.model_validate(study))]
+    assert names == [arm.name for arm in StudyResult.model_validate(study).ranked]
     assert names[0] == "muon" and names[1] == "baseline" and names[-1] == "short_captions"
 
 
