@@ -1,7 +1,8 @@
 """fulcrum levers: what we may change, what it costs and what was claimed."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
@@ -53,7 +54,8 @@ def show(name: str, recipe: Base = "pocket", levers: Files = None, as_json: Json
         raise BadInput(f"no lever is called '{name}'", nearest(name, [*known.levers, *known.bundles]))
     parts = [f"a bundle of: {' + '.join(card['parts'])}"] if card["parts"] else []
     lines = [f"{name}: {card['says']}", *parts, "settings"]
-    lines += [f"  {setting} = {facts['default']}  ({facts['type']})" for setting, facts in card["settings"].items()]
+    lines += [f"  {setting} = {facts['default']}  ({', in '.join(filter(None, (facts['type'], facts['range'])))})"
+              for setting, facts in card["settings"].items()]
     lines += [f"changes in {card['tried_on']}",
               *(f"  {change['path']}: {change['before']} -> {change['after']}" for change in card["diff"])]
     lines += ["cost of a step there", "  " + ", ".join(f"{what} x {value:.3f}" for what, value in card["cost"].items())]
@@ -106,8 +108,7 @@ def _facts(cls: Any, where: str, run: Any, levers: tuple[Any, ...]) -> dict[str,
     from fulcrum.spec.combine import ask, edited_by
     from fulcrum.spec.edit import diff
     from fulcrum.spec.own import home
-    settings = {name: {"type": str(field.annotation).replace("typing.", "").removeprefix("<class '").removesuffix("'>"),
-                       "default": field.default} for name, field in cls.model_fields.items()}
+    settings = {name: _setting(field) for name, field in cls.model_fields.items()}
     edited, cost = run, {"flops": 1.0, "memory": 1.0, "parameters": 1.0}
     for lever in levers:                                     # of a bundle each part costs what it adds to those before it
         own = ask(lever, "cost", edited)
@@ -118,6 +119,17 @@ def _facts(cls: Any, where: str, run: Any, levers: tuple[Any, ...]) -> dict[str,
     return {"name": cls.name, "says": cls.card.says, "settings": settings, "cost": cost, "tried_on": where,
             "claims": [claim.model_dump() for claim in cls.card.claims], "warns": cls.card.warns,
             "diff": [change._asdict() for change in diff(run, edited)]}
+
+
+def _setting(field: Any) -> dict[str, Any]:
+    """A setting's type in words, its range as an interval (empty where it has none) and its default."""
+    kinds, ranges = [], [part.interval for part in field.metadata if hasattr(part, "interval")]
+    for kind in get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else (field.annotation,):
+        bare, *parts = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+        kinds.append("none" if bare is type(None) else " or ".join(map(repr, get_args(bare))) if get_origin(bare) is Literal
+                     else getattr(bare, "__name__", str(bare)))
+        ranges += [part.interval for part in parts if hasattr(part, "interval")]
+    return {"type": " or ".join(kinds), "range": ", ".join(ranges), "default": field.default}
 
 
 def _place(known: Any, levers: tuple[Any, ...], recipe: str, run: Any) -> tuple[str, Any]:

@@ -16,6 +16,7 @@ from fulcrum.cli.options import (
     Images,
     Json,
     Out,
+    Price,
     Quiet,
     Seed,
     Set,
@@ -45,7 +46,8 @@ def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pock
                                                          "transformer's folder in diffusers' format.")] = None,
           track: Annotated[list[str] | None, typer.Option("--track", metavar="NAME", help="Show the run in tensorboard or "
                                                           "wandb as well; changes nothing of it. Repeatable.")] = None,
-          threads: Threads = None, compile_blocks: Compile = None, quiet: Quiet = False, as_json: Json = False) -> None:
+          price: Price = None, threads: Threads = None, compile_blocks: Compile = None, quiet: Quiet = False,
+          as_json: Json = False) -> None:
     """Train a run. The same command again goes on where it stopped; a finished run is never run twice.
 
     A run's folder is named by its key, the hash of everything that decides its result. Ctrl-C saves and says how to go
@@ -71,7 +73,8 @@ def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pock
     from fulcrum.dist.start import start as join
     from fulcrum.study.preview import previews
     from fulcrum.train.track import Place, together, tracking
-    watchers = together(previews, tracking(track or (), Place("runs", told, seed)))
+    from fulcrum.study.bill import sessions
+    watchers = together(previews, sessions, tracking(track or (), Place("runs", told, seed)))
     many = processes(os.environ)
     launcher = ["fulcrum"] if many == 1 else ["torchrun", "--nproc-per-node", str(many), "-m", "fulcrum"]
     order = Order(run, seed, told, out, system(threads, compile_blocks, run.budget.images), files, quiet, phrase,
@@ -80,10 +83,24 @@ def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pock
         result = perform(order, say if world.first else _unheard, watchers, world)
     if not world.first:
         return
+    result["cost"], told_cost = _cost(RunFolder(Path(result["run"])), run, out / "cache", price)
     emit(result, as_json, f"{result['phrase']} (seed {seed}) is trained: {result['images']:,} images in "
                           f"{result['seconds']:.0f} s, {result['images_per_second']:.0f} images/s\n"
                           f"  run      {result['run']}\n  weights  {result['weights_sha256'][:16]}\n"
+                          f"  cost     {told_cost}\n"
                           f"  draw     fulcrum sample {result['key'][:8]} \"a large red circle at the top left.\"")
+
+
+def _cost(folder: Any, run: Any, cache: Path, price: float | None) -> tuple[dict[str, Any], str]:
+    """The bill as data and as words. The run is trained by now: a part that cannot be counted is no reason to fail."""
+    from fulcrum.study.bill import bill, said
+    try:
+        found = bill(folder, run, cache, price)
+        return found, said(found)
+    except BadInput:
+        raise
+    except Exception as error:
+        return {}, f"not counted: {type(error).__name__}: {error}"
 
 
 def _unheard(text: str) -> None:
@@ -92,9 +109,9 @@ def _unheard(text: str) -> None:
 
 def sample(run: RunName, prompts: Annotated[list[str], typer.Argument(help="What to draw, one picture each.")],
            seed: Annotated[int, typer.Option(help="Chooses the noises that pictures begin from.")] = 0,
-           out: Out = OUT, count: Annotated[int, typer.Option(min=1, help="Pictures per prompt.")] = 1,
+           out: Out = OUT, count: Annotated[int, typer.Option(min=1, max=10_000, help="Pictures per prompt.")] = 1,
            guidance: Annotated[float | None, typer.Option(help="Another guidance scale than the run's.")] = None,
-           steps: Annotated[int | None, typer.Option(min=1, help="Another number of sampling steps.")] = None,
+           steps: Annotated[int | None, typer.Option(min=1, max=10_000, help="Another number of sampling steps.")] = None,
            to: Annotated[Path | None, typer.Option(help="Folder for the pictures; default: RUN/samples.")] = None,
            scale: Annotated[int, typer.Option(min=1, max=32, help="Enlarge the saved pictures.")] = 4,
            levers: Files = None, quiet: Quiet = False, as_json: Json = False) -> None:

@@ -6,7 +6,7 @@ from pydantic import model_validator
 
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput, FulcrumError
-from fulcrum.spec.record import Count, Fraction, Positive
+from fulcrum.spec.record import Count, Factor, Fraction, Width
 
 
 class KL(seam.Codec):
@@ -14,7 +14,7 @@ class KL(seam.Codec):
 
     kind: ClassVar[str] = "kl_codec"
     stride: Literal[4] = 4
-    channels: Count = 8
+    channels: Width = 8
     asset: str = "codec"
 
     @model_validator(mode="after")
@@ -49,7 +49,7 @@ class TunedKL(KL):
     kind: ClassVar[str] = "tuned_kl"
     trained: ClassVar[bool] = True
     half_life: Fraction = 0.02                               # of the latents' running statistics, share of the budget
-    lr_ratio: Positive = 0.03                                # of the codec's learning rate to the run's
+    lr_ratio: Factor = 0.03                                  # of the codec's learning rate to the run's
 
     def build(self, ctx: Any) -> Any:
         """The codec as a run begins with it: no gradient, no keyed start; `ctx` says how long the run is."""
@@ -91,8 +91,8 @@ class PretrainedCodec(seam.Codec):
     its files, not where they lie."""
 
     kind: ClassVar[str] = "pretrained_codec"
-    stride: Count
-    channels: Count
+    stride: Width
+    channels: Width
     name: str = ""
     path: str = ""                                           # a folder, org/name in the hub's cache, or hub:org/name/part
     network: str = ""                                        # the class that the folder must hold
@@ -123,7 +123,7 @@ class PretrainedText(seam.TextEncoder):
     """A text encoder of transformers with its tokenizer, from a folder or a hub id; without a path only described."""
 
     kind: ClassVar[str] = "pretrained_text"
-    width: Count
+    width: Width
     name: str = ""
     path: str = ""
     max_tokens: Count = 256                                  # longer prompts are cut, and counted
@@ -156,8 +156,8 @@ class PretrainedTeacher(seam.Teacher):
     """A vision network of transformers, from a folder or a hub id: DINOv2, DINOv3, CLIP."""
 
     kind: ClassVar[str] = "pretrained_teacher"
-    patch: Count                                             # pictures are resized so that its tokens cover this much
-    width: Count
+    patch: Width                                             # pictures are resized so that its tokens cover this much
+    width: Width
     path: str
 
     @model_validator(mode="before")

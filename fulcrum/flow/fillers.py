@@ -1,12 +1,10 @@
 """Records of the flow's fillers; their torch code is imported when they are built."""
 
-from typing import Annotated, Any, ClassVar
-
-from pydantic import Field
+from typing import Any, ClassVar
 
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Fraction, Positive, Share
+from fulcrum.spec.record import Factor, Fraction, Guidance, Share
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 
@@ -16,8 +14,8 @@ class LogitNormal(seam.Time):
 
     kind: ClassVar[str] = "logit_normal"
     uniform_share: Share = 0.1
-    shift: Positive = 1.0
-    scale: Positive = 1.0                                    # of the shift, for a stage with smaller pictures
+    shift: Factor = 1.0
+    scale: Factor = 1.0                                      # of the shift, for a stage with smaller pictures
 
     @property
     def k(self) -> float:
@@ -58,7 +56,7 @@ class Preconditioned(seam.Predict):
     """EDM: what the network sees and what it gives have unit variance at every time."""
 
     kind: ClassVar[str] = "preconditioned"
-    sigma_data: Positive = 1.0                               # spread of the data: latents 1, pixels 0.4 to 0.5
+    sigma_data: Factor = 1.0                                 # spread of the data: latents 1, pixels 0.4 to 0.5
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.flow.predict import PreconditionedPrediction
@@ -77,7 +75,7 @@ class MinSNR(seam.Weight):
     """The signal-to-noise ratio, capped: easy times near the data count no more than gamma."""
 
     kind: ClassVar[str] = "min_snr"
-    gamma: Positive = 5.0
+    gamma: Factor = 5.0
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.flow.time import MinSNRWeight
@@ -88,7 +86,7 @@ class CFG(seam.Guide):
     """Classifier-free guidance: away from the empty prompt."""
 
     kind: ClassVar[str] = "cfg"
-    scale: Annotated[float, Field(gt=0.0, le=100.0)]
+    scale: Guidance
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.flow.guide import ClassifierFree
@@ -99,7 +97,7 @@ class RoutedGuide(seam.Guide):
     """Away from the same prompt with the tokens routed as in training."""
 
     kind: ClassVar[str] = "routed"
-    scale: Annotated[float, Field(gt=0.0, le=100.0)]
+    scale: Guidance
 
     def missing(self, run: RunSpec) -> str | None:
         """What this run's model lacks, in words."""
@@ -119,7 +117,7 @@ class PathDropGuide(seam.Guide):
     """Away from the empty prompt through the short path, which leaves the routed span out."""
 
     kind: ClassVar[str] = "path_drop"
-    scale: Annotated[float, Field(gt=0.0, le=100.0)]
+    scale: Guidance
 
     def missing(self, run: RunSpec) -> str | None:
         """What this run's model lacks, in words."""

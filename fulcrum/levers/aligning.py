@@ -7,7 +7,7 @@ from fulcrum.levers import price
 from fulcrum.levers.base import Cost, Lever
 from fulcrum.loss.fillers import Alignment
 from fulcrum.spec.edit import put
-from fulcrum.spec.record import Fraction, Positive
+from fulcrum.spec.record import Factor, Fraction
 from fulcrum.spec.run import RunSpec
 
 
@@ -16,7 +16,7 @@ class Aligning(Lever):
 
     teacher: str = "world"
     layer: int | None = None                                 # negative counts from the end; none = the middle block
-    weight: Positive = 0.5
+    weight: Factor = 0.5
     schedule: Literal["constant", "cosine"] = "constant"     # as it is, or falling to zero
     until: Fraction | None = None                            # share of the budget after which it is off; none = never
 

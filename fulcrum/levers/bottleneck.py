@@ -5,12 +5,12 @@ from typing import Any, ClassVar
 from fulcrum.levers import price
 from fulcrum.levers.base import Card, Cost, Lever
 from fulcrum.spec.edit import put
-from fulcrum.spec.record import Count
+from fulcrum.spec.record import Width
 from fulcrum.spec.run import RunSpec
 
 
 class Bottleneck(Lever):
-    width: Count | None = None                               # of the waist; none = half of the model's
+    width: Width | None = None                               # of the waist; none = half of the model's
 
     name: ClassVar[str] = "bottleneck"
     touches: ClassVar[tuple[str, ...]] = ("model.bottleneck",)

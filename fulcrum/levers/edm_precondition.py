@@ -6,16 +6,15 @@
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
-
 from fulcrum.flow.fillers import Preconditioned
 from fulcrum.levers.base import Card, Lever
 from fulcrum.spec.edit import put
+from fulcrum.spec.record import Within
 from fulcrum.spec.run import RunSpec
 
 
 class EDMPrecondition(Lever):
-    sigma_data: Annotated[float, Field(gt=0.0, le=100.0)] = 1.0      # spread of what the denoiser sees; pixels: 0.4 to 0.5
+    sigma_data: Annotated[float, Within("(0, 100]")] = 1.0          # spread of what the denoiser sees; pixels: 0.4 to 0.5
 
     name: ClassVar[str] = "edm_precondition"
     touches: ClassVar[tuple[str, ...]] = ("flow.predict",)

@@ -15,15 +15,15 @@ from fulcrum.model.cost import training_flops
 from fulcrum.model.parameters import parameters
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Fraction, Positive
+from fulcrum.spec.record import Factor, Fraction
 from fulcrum.spec.run import RunSpec
 
 
 class EndToEndCodec(Lever):
-    align: Positive = 1.5                                    # weight of the latent's alignment
-    reconstruct: Positive = 1.0                              # weight of the reconstruction
+    align: Factor = 1.5                                      # weight of the latent's alignment
+    reconstruct: Factor = 1.0                                # weight of the reconstruction
     half_life: Fraction = 0.02                               # of the latents' running statistics, share of the budget
-    lr_ratio: Positive = 0.03                                # of the codec's learning rate to the run's; see the card
+    lr_ratio: Factor = 0.03                                  # of the codec's learning rate to the run's; see the card
 
     name: ClassVar[str] = "end_to_end_codec"
     touches: ClassVar[tuple[str, ...]] = ("encode.codec", "encode.teachers", "terms.codec_reconstruction",

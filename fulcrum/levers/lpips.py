@@ -6,12 +6,12 @@ from fulcrum.levers import price
 from fulcrum.levers.base import Card, Cost, Lever
 from fulcrum.loss.fillers import LPIPS
 from fulcrum.spec.edit import put
-from fulcrum.spec.record import Positive
+from fulcrum.spec.record import Factor
 from fulcrum.spec.run import RunSpec
 
 
 class UseLPIPS(Lever):
-    weight: Positive = 0.1
+    weight: Factor = 0.1
 
     name: ClassVar[str] = "lpips"
     touches: ClassVar[tuple[str, ...]] = ("terms.lpips",)

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 from fulcrum.flow.fillers import MinSNR
 from fulcrum.levers.base import Card, Lever
 from fulcrum.spec.edit import put
-from fulcrum.spec.record import Positive
+from fulcrum.spec.record import Factor
 from fulcrum.spec.run import RunSpec
 
 
 class UseMinSNR(Lever):
-    gamma: Positive = 5.0
+    gamma: Factor = 5.0
 
     name: ClassVar[str] = "min_snr"
     touches: ClassVar[tuple[str, ...]] = ("flow.weight",)

@@ -2,16 +2,17 @@
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from fulcrum.data.fillers import MixedStyles, told_tokens
 from fulcrum.levers.base import Card, Cost, Lever
 from fulcrum.model.cost import training_flops
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.record import Within
 from fulcrum.spec.run import RunSpec
 
-Weight = Annotated[float, Field(ge=0.0, le=1000.0)]
+Weight = Annotated[float, Within("[0, 1000]")]
 
 
 class MixedCaptions(Lever):

@@ -12,13 +12,13 @@ from fulcrum.model.cost import newton_schulz_share
 from fulcrum.optim.fillers import AdamW, Muon
 from fulcrum.optim.memory import bytes_per_parameter
 from fulcrum.spec.edit import put
-from fulcrum.spec.record import Fraction, Positive
+from fulcrum.spec.record import Factor, Fraction
 from fulcrum.spec.run import RunSpec
 
 
 class UseMuon(Lever):
     momentum: Fraction = 0.95
-    lr_ratio: Positive = 1.0                                 # of the matrices' rate to the run's
+    lr_ratio: Factor = 1.0                                   # of the matrices' rate to the run's
 
     name: ClassVar[str] = "muon"
     touches: ClassVar[tuple[str, ...]] = ("optim.rule",)

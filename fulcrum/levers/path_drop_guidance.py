@@ -3,18 +3,17 @@
     v = v_short(empty) + w (v_full(prompt) - v_short(empty)),  the short path skips the routed blocks.  arXiv:2510.21986
 """
 
-from typing import Annotated, Any, ClassVar
-
-from pydantic import Field
+from typing import Any, ClassVar
 
 from fulcrum.flow.fillers import PathDropGuide
 from fulcrum.levers.base import Card, Lever
 from fulcrum.spec.edit import put
+from fulcrum.spec.record import Guidance
 from fulcrum.spec.run import RunSpec
 
 
 class PathDropGuidance(Lever):
-    scale: Annotated[float, Field(gt=0.0, le=100.0)] | None = None      # w; none: that of the run's own guide
+    scale: Guidance | None = None                            # w; none: that of the run's own guide
 
     name: ClassVar[str] = "path_drop_guidance"
     touches: ClassVar[tuple[str, ...]] = ("sample.guide",)

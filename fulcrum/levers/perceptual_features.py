@@ -6,12 +6,12 @@ from fulcrum.levers import price
 from fulcrum.levers.base import Card, Cost, Lever
 from fulcrum.loss.fillers import PerceptualFeatures
 from fulcrum.spec.edit import put
-from fulcrum.spec.record import Positive
+from fulcrum.spec.record import Factor
 from fulcrum.spec.run import RunSpec
 
 
 class UsePerceptualFeatures(Lever):
-    weight: Positive = 0.01
+    weight: Factor = 0.01
 
     name: ClassVar[str] = "perceptual_features"
     touches: ClassVar[tuple[str, ...]] = ("terms.perceptual_features",)

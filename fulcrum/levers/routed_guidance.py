@@ -3,18 +3,17 @@
     v = v_routed + w (v_full - v_routed),  both with the prompt, one mask for all steps.  arXiv:2501.04765
 """
 
-from typing import Annotated, Any, ClassVar
-
-from pydantic import Field
+from typing import Any, ClassVar
 
 from fulcrum.flow.fillers import RoutedGuide
 from fulcrum.levers.base import Card, Lever
 from fulcrum.spec.edit import put
+from fulcrum.spec.record import Guidance
 from fulcrum.spec.run import RunSpec
 
 
 class RoutedGuidance(Lever):
-    scale: Annotated[float, Field(gt=0.0, le=100.0)] | None = None      # w; none: that of the run's own guide
+    scale: Guidance | None = None                            # w; none: that of the run's own guide
 
     name: ClassVar[str] = "routed_guidance"
     touches: ClassVar[tuple[str, ...]] = ("sample.guide",)

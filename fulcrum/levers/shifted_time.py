@@ -5,17 +5,16 @@
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
-
 from fulcrum.flow.fillers import LogitNormal
 from fulcrum.levers.base import Card, Lever
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.record import Within
 from fulcrum.spec.run import RunSpec
 
 
 class ShiftedTime(Lever):
-    k: Annotated[float, Field(gt=0.0, le=100.0)] = 3.0       # the published value for pixels at 1024; above 1 = more noise
+    k: Annotated[float, Within("(0, 100]")] = 3.0            # the published value for pixels at 1024; above 1 = more noise
 
     name: ClassVar[str] = "shifted_time"
     touches: ClassVar[tuple[str, ...]] = ("flow.time.shift", "sample.shift")

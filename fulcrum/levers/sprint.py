@@ -6,15 +6,13 @@
 With probability `path_drop` a sample gets mask tokens only; the last part of the budget keeps every token.
 """
 
-from typing import Annotated, Any, ClassVar
-
-from pydantic import Field
+from typing import Any, ClassVar
 
 from fulcrum.levers import price, routing
 from fulcrum.levers.base import Card, Claim, Cost, Lever
-from fulcrum.model.fillers import DropAndFuse, Part
+from fulcrum.model.fillers import DropAndFuse
 from fulcrum.spec.edit import during, put
-from fulcrum.spec.record import Fraction
+from fulcrum.spec.record import Fraction, Part, Until
 from fulcrum.spec.run import RunSpec
 
 LATER = "by the published code, which has no path-drop, no guidance with it and no full-token stage: they are the paper's"
@@ -25,7 +23,7 @@ class Sprint(Lever):
     start: int = 1                                           # first routed block
     end: int = -2                                            # last routed block, inclusive; negative counts from the end
     path_drop: Part = 0.05                                   # share of samples that learn to do without the span
-    full_from: Annotated[float, Field(gt=0.0, le=1.0)] | None = 0.9     # from here on, a share, no token is dropped
+    full_from: Until | None = 0.9                            # from here on, a share, no token is dropped
 
     name: ClassVar[str] = "sprint"
     touches: ClassVar[tuple[str, ...]] = ("model.route", "data.stages")

@@ -3,12 +3,10 @@
 from math import cos, isqrt, pi
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
-
 from fulcrum.model.flops import TRAINING
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Count, Fraction, Positive, Share
+from fulcrum.spec.record import Count, Factor, Fraction, Share, Until, Width, Within
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 
@@ -19,7 +17,7 @@ SAVED = 102                                                  # numbers per pixel
 class FlowMatching(seam.Term):
     kind: ClassVar[str] = "flow_matching"
     name: str = "flow_matching"
-    weight: float = 1.0
+    weight: Annotated[float, Within("[0, 1000]")] = 1.0      # zero: off, for a stage
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.loss.flow_matching import FlowMatchingTerm
@@ -44,13 +42,13 @@ class Alignment(seam.Term):
 
     kind: ClassVar[str] = "alignment"
     name: str = "alignment"
-    weight: Positive = 0.5
+    weight: Factor = 0.5
     teacher: str = "world"
     layer: int | None = None                                 # negative counts from the end; None = the middle, 8th of 16
     projector: Literal["mlp", "conv"] = "mlp"
     normalise: bool = False                                  # the teacher's tokens, over space
     schedule: Literal["constant", "cosine"] = "constant"     # as it is, or falling to zero
-    until: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0     # share of the budget after which it is off
+    until: Until = 1.0                                       # share of the budget after which it is off
 
     def weight_at(self, progress: float) -> float:
         if self.until < 1 and progress >= self.until:
@@ -138,7 +136,7 @@ class Alignment(seam.Term):
 class Perceptual(seam.Term):
     """What the two perceptual terms share: a frozen network that looks at pictures."""
 
-    weight: Positive
+    weight: Factor
     asset: str = "teacher"                                   # the alignment teacher; never a metric's network
 
     def hashes(self) -> dict[str, str]:
@@ -188,7 +186,7 @@ class PerceptualFeatures(Perceptual):
 
     kind: ClassVar[str] = "perceptual_features"
     name: str = "perceptual_features"
-    weight: Positive = 0.01
+    weight: Factor = 0.01
 
     def forward_flops(self, size: int) -> float:
         from fulcrum.encode.shipped import card
@@ -205,7 +203,7 @@ class LPIPS(Perceptual):
 
     kind: ClassVar[str] = "lpips"
     name: str = "lpips"
-    weight: Positive = 0.1
+    weight: Factor = 0.1
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.loss.perceptual import StageTerm
@@ -218,7 +216,7 @@ class CodecReconstruction(seam.Term):
 
     kind: ClassVar[str] = "codec_reconstruction"
     name: str = "codec_reconstruction"
-    weight: Positive = 1.0
+    weight: Factor = 1.0
     absolute: Share = 0.1
     kl: Share = 3e-4
 
@@ -236,9 +234,9 @@ class CodecAlignment(seam.Term):
 
     kind: ClassVar[str] = "codec_alignment"
     name: str = "codec_alignment"
-    weight: Positive = 1.5
+    weight: Factor = 1.5
     teacher: str = "world"
-    hidden: Count = 128
+    hidden: Width = 128
 
     def teachers(self) -> tuple[str, ...]:
         return (self.teacher,)

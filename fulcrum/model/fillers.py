@@ -1,16 +1,12 @@
 """Records of the model's seams: routes and conditions."""
 
-from typing import Annotated, Any, ClassVar
-
-from pydantic import Field
+from typing import Any, ClassVar
 
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Fraction
+from fulcrum.spec.record import Fraction, Part
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
-
-Part = Annotated[float, Field(ge=0.0, lt=1.0)]               # a share that may be nothing, but never all
 
 
 class Dense(seam.Route):

@@ -1,9 +1,9 @@
 """Records of the update rules."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from fulcrum.spec import seam
-from fulcrum.spec.record import Count, Fraction, Positive
+from fulcrum.spec.record import Factor, Fraction, Positive, Within
 
 ROLES = ("matrix", "embed", "head", "vector")
 
@@ -18,7 +18,7 @@ class AdamW(seam.Rule):
     beta1: Fraction = 0.9
     beta2: Fraction = 0.95
     eps: Positive = 1e-15
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, Within("[0, 100]")] = 0.0
     remembers: ClassVar[int] = 2                             # numbers kept per parameter: both moments
 
     def build(self, ctx: Any) -> Any:
@@ -42,8 +42,8 @@ class Muon(AdamW):
 
     kind: ClassVar[str] = "muon"
     momentum: Fraction = 0.95
-    newton_schulz: Count = 5
-    lr_ratio: Positive = 1.0                                 # of the matrices' rate to the run's
+    newton_schulz: Annotated[int, Within("[1, 100]")] = 5
+    lr_ratio: Factor = 1.0                                   # of the matrices' rate to the run's
     remembers: ClassVar[int] = 1                             # the momentum; of the matrices, which are nearly all
 
     def build(self, ctx: Any) -> Any:

@@ -1,15 +1,46 @@
-"""The frozen record that every part of a run description is made of, and its plain-data form."""
+"""The frozen record that every part of a run description is made of, the ranges of its numbers, and its plain-data form."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_after_validator_function
 
 from fulcrum.spec.errors import BadInput
 
-Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]          # a share of something, both ends excluded
-Share = Annotated[float, Field(ge=0.0, le=1.0)]             # a share that may be nothing or all
-Positive = Annotated[float, Field(gt=0.0)]
-Count = Annotated[int, Field(ge=1)]
+
+@dataclass(frozen=True)
+class Within:
+    """What a number must be, as an interval: "(0, 1]" is greater than 0 and at most 1. Its error names both ends."""
+
+    interval: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(self.checked, handler(source))
+
+    def checked(self, value: float) -> float:
+        low, high = (float(end) for end in self.interval[1:-1].split(","))
+        above, below = self.interval[0] == "(", self.interval[-1] == ")"
+        if not low <= value <= high or (above and value == low) or (below and value == high):
+            raise ValueError(f"must be {'greater than' if above else 'at least'} {_number(low)} and "
+                             f"{'less than' if below else 'at most'} {_number(high)}")
+        return value
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) else f"{value:g}"
+
+
+Fraction = Annotated[float, Within("(0, 1)")]                # a share of something, both ends excluded
+Share = Annotated[float, Within("[0, 1]")]                   # a share that may be nothing or all
+Part = Annotated[float, Within("[0, 1)")]                    # a share that may be nothing, but never all
+Until = Annotated[float, Within("(0, 1]")]                   # a share that may be all, but never nothing
+Factor = Annotated[float, Within("(0, 1000]")]               # multiplies something: a term, a rate, a noise
+Guidance = Annotated[float, Within("(0, 100]")]              # scale of a guide
+Positive = Annotated[float, Within("(0, 1e6]")]
+Count = Annotated[int, Within("[1, 1e12]")]
+Width = Annotated[int, Within("[1, 65536]")]                 # of a layer: features, channels, pixels of a patch
 
 
 class Record(BaseModel):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from fulcrum.spec import seam
-from fulcrum.spec.record import Count, Filler, Positive, Record, Share, tree
+from fulcrum.spec.record import Count, Factor, Filler, Positive, Record, Share, Width, Within, tree
 
 Dtype = Literal["fp32", "bf16"]
 
@@ -32,7 +32,7 @@ class During(Record):
 class Data(Record):
     source: SerializeAsAny[seam.Source]
     caption: SerializeAsAny[seam.Caption]
-    size: Annotated[int, Field(ge=1, le=8192)]               # pixels on a side
+    size: Annotated[int, Within("[1, 8192]")]                # pixels on a side
     stages: tuple[During, ...] = ()                          # a set: kept in one order, so stage levers commute
 
     @field_validator("stages")
@@ -64,16 +64,16 @@ class Flow(Record):
     predict: SerializeAsAny[seam.Predict]
     weight: SerializeAsAny[seam.Weight]
     drop_text: Share = 0.1                                   # share of captions replaced by the empty prompt
-    noise_scale: Positive = 1.0                              # multiplies eps in training and sampling
+    noise_scale: Factor = 1.0                                # multiplies eps in training and sampling
 
 
 class Model(Record):
-    width: Annotated[int, Field(ge=4, le=65_536)]
-    depth: Annotated[int, Field(ge=1, le=1024)]
-    heads: Count
-    patch: Count
-    mlp_ratio: Annotated[float, Field(ge=0.25, le=64.0)] = 3.5
-    bottleneck: Count | None = None                          # two linears instead of one for wide patches
+    width: Annotated[int, Within("[4, 65536]")]
+    depth: Annotated[int, Within("[1, 1024]")]
+    heads: Width
+    patch: Width
+    mlp_ratio: Annotated[float, Within("[0.25, 64]")] = 3.5
+    bottleneck: Width | None = None                          # two linears instead of one for wide patches
     theta: Positive = 10_000.0
     route: SerializeAsAny[seam.Route]
     condition: SerializeAsAny[seam.Condition]
@@ -81,7 +81,7 @@ class Model(Record):
 
 class Optim(Record):
     rule: SerializeAsAny[seam.Rule]
-    lr: Annotated[float, Field(gt=0.0, le=1.0)]
+    lr: Annotated[float, Within("(0, 1]")]
     clip: Positive = 1.0                                     # largest norm of the gradient
     warmup: Share = 0.01                                     # share of the budget
     decay: Share = 0.0                                       # final share of the budget, linear to zero
@@ -97,10 +97,10 @@ class Precision(Record):
 
 
 class Sample(Record):
-    steps: Annotated[int, Field(ge=1, le=10_000)]
+    steps: Annotated[int, Within("[1, 10000]")]
     guide: SerializeAsAny[seam.Guide]
     prompts: SerializeAsAny[seam.Caption]                    # the captions that pictures are drawn from and judged by
-    shift: Positive = 1.0                                    # of the sampling grid
+    shift: Factor = 1.0                                      # of the sampling grid
 
 
 class Budget(Record):

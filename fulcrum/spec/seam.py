@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Count, Filler
+from fulcrum.spec.record import Filler, Width
 
 
 class Source(Filler):
@@ -22,22 +22,22 @@ class Codec(Filler):
     """encode.codec: pixels to what the denoiser sees, and back."""
 
     trained: ClassVar[bool] = False                          # part of the step, which then reads pixels
-    stride: Count
-    channels: Count
+    stride: Width
+    channels: Width
 
 
 class TextEncoder(Filler):
     """encode.text: prompts to token embeddings with a mask."""
 
-    width: Count
+    width: Width
 
 
 class Teacher(Filler):
     """encode.teachers: frozen vision features by name."""
 
     name: str
-    patch: Count                                             # pixels of a token, along each side
-    width: Count
+    patch: Width                                             # pixels of a token, along each side
+    width: Width
 
 
 class Time(Filler):

@@ -25,8 +25,8 @@ def test_put_into_a_named_term():
     ("model.width", 97, "cannot be divided"),
     ("model.width", "wide", "integer"),
     ("model.patch", 3, "not a multiple"),
-    ("budget.images", 0, "greater than"),
-    ("flow.drop_text", 1.5, "less than or equal"),
+    ("budget.images", 0, "must be at least 1 and at most 1,000,000,000,000, found 0"),
+    ("flow.drop_text", 1.5, "must be at least 0 and at most 1, found 1.5"),
     ("optim.rule", OneStyle(), "instance of Rule"),
 ])
 def test_an_impossible_edit_says_why(path, value, says):

@@ -88,6 +88,26 @@ def test_prx_settings_are_the_published_ones():
     assert get(parse("prx_pixels_1024", CATALOG).run, "flow.time.shift") == 3.0
 
 
+@pytest.mark.parametrize(("phrase", "says"), [
+    ("spark + repa(weight=1e30)", "weight: must be greater than 0 and at most 1,000, found 1e+30"),
+    ("spark + contrastive_flow(weight=3)", "greater than 0 and less than 1, found 3"),
+    ("spark + muon(lr_ratio=1e9)", "at most 1,000, found"),
+    ("spark + repa(schedule=often)", "should be 'constant' or 'cosine', found 'often'"),
+])
+def test_a_setting_out_of_range_is_told_with_its_range(phrase, says):
+    with pytest.raises(BadInput) as told:
+        parse(phrase, CATALOG)
+    assert says in told.value.message
+
+
+@pytest.mark.parametrize("setting", ["optim.lr=1e30", "optim.clip=1e30", "flow.noise_scale=1e30", "model.theta=1e30",
+                                     "optim.rule.weight_decay=1e30", "terms.flow_matching.weight=1e30", "sample.shift=1e30",
+                                     "optim.rule.eps=1e30", "budget.batch=10000000000000", "model.heads=10000000000"])
+def test_nonsense_is_no_setting(setting):
+    with pytest.raises(BadInput, match=r"must be .* and at most [\d,]+, found"):
+        parse("spark", CATALOG, [setting])
+
+
 def test_files_that_hold_no_lever(tmp_path):
     with pytest.raises(BadInput, match="no Python file"):
         with_files([tmp_path / "none.py"])
