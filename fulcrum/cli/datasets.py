@@ -52,6 +52,11 @@ def import_data(source: Annotated[str, typer.Argument(help="A folder of pictures
                 group: Annotated[str, typer.Option(help="Samples alike in this field are held out together.")] = "",
                 style: Annotated[str, typer.Option(help="Of emoji: the style that is held out whole.")] = "",
                 shard: Annotated[int, typer.Option(min=1, max=1_000_000, help="Pictures of a shard.")] = 4096,
+                shelf: Annotated[Path | None, typer.Option(help="Folder for copies of remote shards; else FULCRUM_SHELF, "
+                                                           "or the user's cache.", show_default=False)] = None,
+                shelf_gb: Annotated[float | None, typer.Option(help="Most that those copies may take; the longest unused "
+                                                               "leave first. Else FULCRUM_SHELF_GB, or 16.",
+                                                               show_default=False)] = None,
                 quiet: Quiet = False, as_json: Json = False) -> None:
     """Read pictures and captions, check, crop and resize them, and write a data set to train on, with its ledger and card.
 
@@ -71,7 +76,8 @@ def import_data(source: Annotated[str, typer.Argument(help="A folder of pictures
     from fulcrum.data.sealing import run_import
     fields = Fields(tuple(map(_pair, caption or [])), group, file)
     options = Options(size, buckets, encoding, quality, bad, enlarge, once, hold_out, shard, bucket_step).checked()
-    about = run_import(open_given(source, fields, table), to, options, _unheard if quiet else say)
+    tell = _unheard if quiet else say
+    about = run_import(open_given(source, fields, table, _shelf(shelf, shelf_gb, tell)), to, options, tell)
     ledger = json.loads((to / "ledger.json").read_text())
     lines = [*told(ledger), "split " + ", ".join(f"{name} {count:,}" for name, count in about["splits"].items()),
              f"captions {', '.join(about['captions'])}; content {about['content'][:16]}",
@@ -109,6 +115,12 @@ def card_of(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise BadInput(f"the card of {path} cannot be read: {error}", "import the pictures again") from None
     return found
+
+
+def _shelf(folder: Path | None, limit: float | None, tell: Any) -> Any:
+    from fulcrum.data.shelf import Shelf, usual
+    own = usual(tell)
+    return Shelf(folder or own.folder, own.limit / 1e9 if limit is None else limit, tell)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from fulcrum.data.shelf import Shelf
 from fulcrum.spec.errors import BadInput
 
 NAMES = ("long", "medium", "short")     # what levers know; a single caption is called long
@@ -128,8 +129,8 @@ def sidecar(text: bytes | None, plain: bytes | None) -> dict[str, Any]:
     return about
 
 
-def open_given(path: str, fields: Fields = ANY, table: str = "") -> Reader:
-    """The reader that fits what lies at `path`."""
+def open_given(path: str, fields: Fields = ANY, table: str = "", shelf: Shelf | None = None) -> Reader:
+    """The reader that fits what lies at `path`; remote shards are copied to `shelf`, or to the usual one."""
     from fulcrum.data.given_folder import FolderReader, TableReader
     from fulcrum.data.given_saved import SavedReader, is_saved
     from fulcrum.data.given_shards import ShardReader, shards_at
@@ -137,7 +138,7 @@ def open_given(path: str, fields: Fields = ANY, table: str = "") -> Reader:
     if shards is not None:
         if table:
             raise BadInput("--table belongs to a folder of pictures; shards carry their captions inside", "leave it out")
-        return ShardReader(shards, fields)
+        return ShardReader(shards, fields, shelf)
     folder = Path(path).expanduser()
     if folder.is_file():
         raise BadInput(f"{folder} is neither a tar nor a folder", "give a folder of pictures or tar shards; a table of "

@@ -1,4 +1,4 @@
-"""WebDataset tar shards, as img2dataset writes them: key.jpg, key.txt, key.json side by side; local or by fsspec."""
+"""WebDataset tar shards, as img2dataset writes them: key.jpg, key.txt, key.json side by side; local, or behind URLs."""
 from __future__ import annotations
 
 import glob
@@ -6,18 +6,24 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from fulcrum.data.archive import TARS, Broken, Member, members
 from fulcrum.data.given import Fields, Given, described, sidecar
 from fulcrum.data.picture import SUFFIXES
+from fulcrum.data.remote import file_name, is_remote, listed, named, require_backend, shown
+from fulcrum.data.shelf import Shelf, usual
 from fulcrum.spec.errors import BadInput
 
 _END = 512                              # a tar ends with blocks of zeros
 
 
 def shards_at(path: str) -> list[str] | None:
-    """The tar files that a path names, sorted: one file, a folder of them, a pattern, or a remote URL; None: no shards."""
-    if "://" in path:
+    """The tar files that a path names, sorted: one file, a folder of them, a pattern, or URLs; None: no shards."""
+    if path.startswith("file://"):
+        path = url2pathname(urlsplit(path).path)
+    if is_remote(path):
         return _remote(path)
     here = Path(path).expanduser()
     if here.is_dir():
@@ -32,18 +38,14 @@ def shards_at(path: str) -> list[str] | None:
 
 
 def _remote(path: str) -> list[str]:
-    from fsspec.core import url_to_fs
-    try:
-        system, inner = url_to_fs(path)
-        whole = inner.lower().endswith(TARS) and "*" not in inner
-        listed = [inner] if whole else system.glob(inner if "*" in inner else inner.rstrip("/") + "/*")
-        found = sorted(one for one in listed if one.lower().endswith(TARS))
-        urls = [system.unstrip_protocol(one) for one in found]
-    except (ImportError, ValueError, OSError) as error:
-        raise BadInput(f"cannot look at {path}: {error}", "is this protocol's package installed (s3fs, gcsfs)?") from None
-    if not urls:
-        raise BadInput(f"no tar at {path}", "give the URL of a folder of shards, or of one shard")
-    return urls
+    require_backend(path)
+    found = []
+    for url in named(path):
+        whole = file_name(url).lower().endswith(TARS) and "*" not in url
+        found += [url] if whole else listed(url, TARS)
+    if not found:
+        raise BadInput(f"no tar at {shown(path)}", "give the URL of a folder of shards, or of one shard")
+    return found
 
 
 class ShardReader:
@@ -51,9 +53,9 @@ class ShardReader:
 
     kind = "tar shards"
 
-    def __init__(self, shards: list[str], fields: Fields) -> None:
-        self.shards, self.fields = shards, fields
-        self.sizes = [os.path.getsize(shard) if "://" not in shard else 0 for shard in shards]
+    def __init__(self, shards: list[str], fields: Fields, shelf: Shelf | None = None) -> None:
+        self.shards, self.fields, self.shelf = shards, fields, shelf
+        self.sizes = [os.path.getsize(shard) if not is_remote(shard) else 0 for shard in shards]
         self.before = 0
         self.stream: Any = None
 
@@ -70,17 +72,25 @@ class ShardReader:
     def __iter__(self) -> Iterator[Given]:
         for number, shard in enumerate(self.shards):
             self.before = number
-            name = shard.rsplit("/", 1)[-1]
+            name = file_name(shard) if is_remote(shard) else shard.rsplit("/", 1)[-1]
             try:
-                with _open(shard) as self.stream:
-                    yield from self._samples(name, self.stream, self.sizes[self.before] or None)
+                with self._open(shard) as self.stream:
+                    yield from self._samples(name, self.stream, os.fstat(self.stream.fileno()).st_size)
             except (Broken, OSError) as error:
                 yield Given(name, b"", {}, fault=f"the shard is broken: {error}; what follows in it is lost")
         self.before, self.stream = len(self.shards), None
 
-    def _samples(self, shard: str, stream: IO[bytes], packed: int | None) -> Iterator[Given]:
+    def _open(self, shard: str) -> IO[bytes]:
+        """A remote shard is fetched whole first: a connection that breaks is no broken shard, and a shard is no stream of
+        unknown length. What cannot be fetched stops the import whatever the policy for bad samples is."""
+        if not is_remote(shard):
+            return open(shard, "rb")
+        self.shelf = self.shelf or usual()
+        return self.shelf.open(shard)
+
+    def _samples(self, shard: str, stream: IO[bytes], packed: int) -> Iterator[Given]:
         key, parts, seen = "", list[Member](), set[str]()
-        if shard.lower().endswith(".tar") and packed is not None:
+        if shard.lower().endswith(".tar"):
             _require_end(stream)
         broken: Broken | None = None
         try:
@@ -121,13 +131,6 @@ class ShardReader:
         except ValueError as error:
             return Given(name, b"", {}, fault=str(error))
         return described(name, ends[pictures[0]], about, self.fields)
-
-
-def _open(shard: str) -> Any:
-    if "://" not in shard:
-        return open(shard, "rb")
-    import fsspec
-    return fsspec.open(shard, "rb").open()
 
 
 def _require_end(stream: IO[bytes]) -> None:

@@ -1,0 +1,283 @@
+"""Remote shards: fetched whole, compared, limited in size; killed downloads leave nothing; missing packages are named."""
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import fsspec
+import numpy as np
+import pytest
+
+from fulcrum.data import remote, shelf
+from fulcrum.data.given import open_given
+from fulcrum.data.importing import Options
+from fulcrum.data.sealing import run_import
+from fulcrum.data.shelf import Shelf
+from fulcrum.data.store import LEDGER, read_about
+from fulcrum.spec.errors import BadInput, RunFailed
+
+
+class Site:
+    """A web server on this machine: path -> bytes, with faults on request."""
+
+    def __init__(self):
+        self.files, self.asked, self.faults, self.slow = {}, [], [], 0.0
+        site = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_HEAD(self):
+                self.answer(send=False)
+
+            def do_GET(self):
+                self.answer(send=True)
+
+            def answer(self, send):
+                path = self.path.split("?")[0]
+                site.asked.append((self.command, path))
+                data = site.files.get(path)
+                if data is None or (self.command == "HEAD" and "no head" in site.faults):
+                    return self.send_error(404 if data is None else 405)
+                fault = site.faults.pop(0) if send and site.faults and site.faults[0] != "no head" else ""
+                if fault == "busy":
+                    return self.send_error(503)
+                self.send_response(200)
+                if "no length" not in (fault, *site.faults):
+                    self.send_header("Content-Length", str(len(data)))
+                self.send_header("ETag", hashlib.md5(data).hexdigest())
+                self.end_headers()
+                if send:
+                    sent = data[:len(data) // 2] if fault == "cut" else data
+                    for first in range(0, len(sent), 1 << 16):
+                        time.sleep(site.slow)
+                        self.wfile.write(sent[first:first + (1 << 16)])
+
+            def log_message(self, *words):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def gets(self):
+        return [path for command, path in self.asked if command == "GET"]
+
+
+@pytest.fixture
+def site(monkeypatch):
+    monkeypatch.setattr(shelf, "PAUSE", 0.01)
+    made = Site()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.fixture
+def memory():
+    system = fsspec.filesystem("memory")
+    yield lambda path, data: system.pipe(path, data)
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]
+
+
+def noise(number, size=5000):
+    return np.random.default_rng(number).bytes(size)
+
+
+def copies(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def read(held, url, **known):
+    with held.open(url, **known) as stream:
+        return stream.read()
+
+
+def test_a_copy_is_fetched_once_and_again_when_the_file_changes(site, tmp_path):
+    site.files["/a.tar"] = noise(0)
+    held = Shelf(tmp_path)
+    assert read(held, f"{site.url}/a.tar") == read(Shelf(tmp_path), f"{site.url}/a.tar") == noise(0)
+    assert site.gets() == ["/a.tar"], "the second time only its tag was asked for"
+    site.files["/a.tar"] = noise(1)
+    assert read(held, f"{site.url}/a.tar") == noise(1) and len(site.gets()) == 2
+    assert all(name.endswith((hashlib.sha256(noise(0)).hexdigest(), hashlib.sha256(noise(1)).hexdigest()))
+               for name in copies(tmp_path))
+
+
+def test_a_flipped_bit_in_a_copy_is_found_and_it_is_fetched_again(site, tmp_path):
+    site.files["/a.tar"], said = noise(0), []
+    held = Shelf(tmp_path, say=said.append)
+    read(held, f"{site.url}/a.tar")
+    path = next(tmp_path.iterdir())
+    data = bytearray(path.read_bytes())
+    data[77] ^= 4
+    path.write_bytes(data)
+    assert read(held, f"{site.url}/a.tar") == noise(0) and "a bit has changed" in said[0] and len(site.gets()) == 2
+
+
+@pytest.mark.parametrize("faults, words", [(["cut", "busy"], ""), (["cut"] * 3, "2,500 of 5,000 bytes came"),
+                                           (["busy"] * 3, "503"), (["no head"], ""), (["no length", "no length"], "")])
+def test_what_is_not_whole_is_never_taken(site, tmp_path, faults, words):
+    site.files["/a.tar"], said = noise(0), []
+    site.faults = list(faults)
+    held = Shelf(tmp_path, say=said.append)
+    if not words:
+        assert read(held, f"{site.url}/a.tar") == noise(0)
+        assert sum("trying again" in line for line in said) == faults.count("cut") + faults.count("busy")
+        return
+    with pytest.raises(RunFailed, match=words) as error:
+        read(held, f"{site.url}/a.tar")
+    assert copies(tmp_path) == [] and "goes on" in error.value.hint
+
+
+def test_a_file_that_is_not_there_is_said_at_once_without_its_secrets(site, tmp_path):
+    url = f"{site.url}/no.tar?token=secret"
+    with pytest.raises(RunFailed, match="404") as error:
+        read(Shelf(tmp_path), url)
+    assert "secret" not in error.value.message and site.asked == [("HEAD", "/no.tar")]
+    assert "secret" not in remote.said(url, OSError(f"cannot read {url}"))
+    with pytest.raises(BadInput, match="seen by others") as error:
+        read(Shelf(tmp_path), url.replace("http://", "http://me:word@"))
+    assert "word@" not in error.value.message and "secret" not in error.value.message
+
+
+def test_a_known_hash_is_enough_and_nothing_else_is_accepted(site, tmp_path):
+    site.files["/a.tar"] = noise(0)
+    sha, held = hashlib.sha256(noise(0)).hexdigest(), Shelf(tmp_path)
+    assert read(held, f"{site.url}/a.tar", sha256=sha, size=5000) == noise(0)
+    site.files.clear()
+    assert read(held, f"{site.url}/elsewhere.tar", sha256=sha, size=5000) == noise(0), "nobody was asked"
+    site.files["/b.tar"] = noise(1)
+    with pytest.raises(RunFailed, match="checksum"):
+        read(held, f"{site.url}/b.tar", sha256="0" * 64, size=5000)
+    with pytest.raises(RunFailed, match="more than 4,000 bytes"):
+        read(held, f"{site.url}/b.tar", sha256="0" * 64, size=4000)
+
+
+def test_the_longest_unused_leaves_and_the_limit_holds(memory, tmp_path):
+    for number in range(6):
+        memory(f"/s/{number}.tar", noise(number))
+    held = Shelf(tmp_path, limit=16e-6)                      # three of five thousand bytes
+    for number in (0, 1, 2):
+        read(held, f"memory://s/{number}.tar")
+        for path in tmp_path.iterdir():
+            os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 10))        # time goes by
+    read(held, "memory://s/0.tar")                           # used again: 1 is the oldest now
+    read(held, "memory://s/3.tar")
+    kept = {path.name.split("-")[1] for path in tmp_path.iterdir()}
+    assert kept == {hashlib.sha256(noise(number)).hexdigest() for number in (0, 2, 3)}
+    for number in range(6):
+        read(held, f"memory://s/{number}.tar")
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 16_000
+    with pytest.raises(BadInput, match="5,000 bytes, more than the limit"):
+        read(Shelf(tmp_path / "small", limit=4e-6), "memory://s/0.tar")
+    with pytest.raises(BadInput, match="is 0 GB"):
+        Shelf(tmp_path, 0)
+
+
+def test_an_open_copy_can_be_read_after_it_left(memory, tmp_path):
+    for number in range(3):
+        memory(f"/s/{number}.tar", noise(number))
+    held = Shelf(tmp_path, limit=6e-6)
+    with held.open("memory://s/0.tar") as stream:
+        read(held, "memory://s/1.tar")
+        assert len(copies(tmp_path)) == 1 and stream.read() == noise(0)
+
+
+def test_a_killed_download_leaves_nothing_that_lasts(site, tmp_path):
+    site.files["/a.tar"], site.slow = noise(0, 4_000_000), 0.02
+    code = ("import sys; from pathlib import Path; from fulcrum.data.shelf import Shelf; "
+            "Shelf(Path(sys.argv[1])).open(sys.argv[2])")
+    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), f"{site.url}/a.tar"])
+    for _ in range(500):
+        if any(path.stat().st_size for path in tmp_path.glob("*.writing")):
+            break
+        time.sleep(0.01)
+    assert child.poll() is None, "it was killed in the middle"
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    assert [name.endswith(".writing") for name in copies(tmp_path)] == [True]
+    site.slow, site.files["/b.tar"] = 0.0, noise(1)
+    assert read(Shelf(tmp_path), f"{site.url}/b.tar") == noise(1)
+    assert len(copies(tmp_path)) == 1, "what was left is cleared away"
+    assert read(Shelf(tmp_path), f"{site.url}/a.tar") == noise(0, 4_000_000)
+
+
+def test_two_at_a_time_fetch_once(site, tmp_path):
+    site.files["/a.tar"], site.slow = noise(0, 100_000), 0.1
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(read(Shelf(tmp_path), f"{site.url}/a.tar"))) for _ in range(3)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert found == [noise(0, 100_000)] * 3 and site.gets() == ["/a.tar"] and len(copies(tmp_path)) == 1
+
+
+def test_remote_shards_are_imported_as_local_ones_are(make, site, memory, tmp_path):
+    for number in range(3):
+        name = f"{number:05d}.tar"
+        data = make.tar(tmp_path / name, make.img2dataset(range(4 * number, 4 * number + 4))).read_bytes()
+        site.files[f"/x/{name}"] = data
+        memory(f"/bucket/x/{name}", data)
+    local = read_about(make.imported(tmp_path, tmp_path / "local"))["content"]
+    urls = {"http": site.url + "/x/{00000..00002}.tar?signed=yes", "folder": "memory://bucket/x",
+            "pattern": "memory://bucket/x/*.tar", "file": tmp_path.as_uri()}
+    for name, url in urls.items():
+        reader = open_given(url, shelf=Shelf(tmp_path / "shelf"))
+        run_import(reader, tmp_path / name, Options(size=16, hold_out=0.1), lambda text: None)
+        assert read_about(tmp_path / name)["content"] == local, name
+    assert len(site.gets()) == 3 and len(copies(tmp_path / "shelf")) == 6
+    assert {given.name for given in open_given(urls["http"], shelf=Shelf(tmp_path / "shelf"))} == {
+        f"{number // 4:05d}.tar:{number:09d}" for number in range(12)}, "names hold no query"
+
+
+def test_a_broken_connection_is_no_broken_shard(make, site, tmp_path):
+    """Quarantine is for bad samples: what cannot be fetched is not lost, it is fetched the next time."""
+    data = make.tar(tmp_path / "a.tar", make.img2dataset(range(4))).read_bytes()
+    site.files = {"/a.tar": data, "/b.tar": data[:len(data) // 2]}
+    site.faults = ["cut"] * 3
+    options = Options(size=16, bad="quarantine", hold_out=0.0)
+    for _ in range(2):
+        reader = open_given(f"{site.url}/a.tar", shelf=Shelf(tmp_path / "shelf"))
+        if site.faults:
+            with pytest.raises(RunFailed, match="cannot fetch"):
+                run_import(reader, tmp_path / "store", options, lambda text: None)
+    run_import(reader, tmp_path / "store", options, lambda text: None)
+    assert json.loads((tmp_path / "store" / LEDGER).read_text())["quarantined"] == 0
+    cut = list(open_given(f"{site.url}/b.tar", shelf=Shelf(tmp_path / "shelf")))
+    assert cut[-1].fault.startswith("the shard is broken: cut off"), "what is cut over there is"
+
+
+@pytest.mark.parametrize("url, words, hint", [
+    ("s3://bucket/x.tar", "s3:// needs a package", "pip install s3fs"),
+    ("s0me://x.tar", "cannot look at s0me", "fsspec knows"),
+    ("http://127.0.0.1/folder/", "cannot be asked what lies in", "{00000..00127}"),
+    ("memory://nothing/", "no tar at", "folder of shards"), ("memory://x/{9..3}.tar", "names 0 files", "{00000..00127}")])
+def test_urls_that_cannot_be_read(url, words, hint, monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(BadInput, match=words) as error:
+        open_given(url)
+    assert hint in error.value.hint
+
+
+def test_patterns_name_files():
+    assert remote.named("a/{08..11}.tar") == [f"a/{n}.tar" for n in ("08", "09", "10", "11")]
+    assert remote.named("{0..1}/{0..1}") == ["0/0", "0/1", "1/0", "1/1"] and remote.named("x.tar") == ["x.tar"]
+
+
+def test_where_copies_lie_unless_told(monkeypatch, tmp_path):
+    monkeypatch.setenv("FULCRUM_SHELF", str(tmp_path))
+    monkeypatch.setenv("FULCRUM_SHELF_GB", "2.5")
+    assert (shelf.usual().folder, shelf.usual().limit) == (tmp_path, 2_500_000_000)
+    monkeypatch.delenv("FULCRUM_SHELF")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert shelf.usual().folder == tmp_path / "cache" / "fulcrum" / "shelf"
+    monkeypatch.setenv("FULCRUM_SHELF_GB", "much")
+    with pytest.raises(BadInput, match="'much'"):
+        shelf.usual()
