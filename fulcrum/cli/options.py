@@ -23,6 +23,8 @@ Out = Annotated[Path, typer.Option(help="Where runs are kept.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE",
                                                 help="Change a slot of the recipe: --set optim.lr=2e-4. Repeatable.")]
 Files = Annotated[list[Path] | None, typer.Option("--levers", metavar="FILE", help="A Python file with your own levers.")]
+Price = Annotated[float | None, typer.Option(min=0.0, metavar="PER_HOUR", help="What an hour of the machine costs: the "
+                                            "cost is then told in money too.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Progress to stderr; the last line of stdout is one JSON object.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: OMP_NUM_THREADS, or all cores.")]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli.options import KEY, OUT, Json, Out, emit, find_run, say
+from fulcrum.cli.options import KEY, OUT, Files, Json, Out, Price, catalogue, emit, find_run, say
 from fulcrum.spec.errors import BadInput, FulcrumError, RunFailed
 
 app = typer.Typer(no_args_is_help=True, help="The runs on disk: list, show, remove, tidy.")
@@ -28,14 +28,31 @@ def list_runs(out: Out = OUT, as_json: Json = False) -> None:
 
 
 @app.command()
-def show(run: Name, out: Out = OUT, as_json: Json = False) -> None:
-    """One run: what it is, where it stands, where its previews are."""
+def show(run: Name, out: Out = OUT, price: Price = None, levers: Files = None, as_json: Json = False) -> None:
+    """One run: what it is, where it stands, what it has cost, where its previews are."""
     path = find_run(run, out)
     facts, about = _facts(path), _about(path)
     budget = about["run"]["budget"]["images"] if about else 0
     lines = [f"{facts['phrase']}, seed {facts['seed']}", f"  key      {facts['key']}", f"  state    {facts['state']}",
              f"  images   {facts['images']:,} of {budget:,}", f"  folder   {path}", f"  previews {path / 'previews'}"]
-    emit({**facts, "run": about["run"] if about else None}, as_json, "\n".join(lines))
+    cost, told = _cost(path, about, out, price, levers) if about else ({}, "")
+    lines += [f"  cost     {told}"] if told else []
+    emit({**facts, "run": about["run"] if about else None, "cost": cost}, as_json, "\n".join(lines))
+
+
+def _cost(path: Path, about: dict[str, Any], out: Path, price: float | None,
+          levers: list[Path] | None) -> tuple[dict[str, Any], str]:
+    """The run's bill as data and as words; without the user's files that it was trained with there is none."""
+    from fulcrum.spec.plain import read
+    from fulcrum.study.bill import bill, said
+    from fulcrum.train.folder import RunFolder
+    try:
+        found = bill(RunFolder(path), read(about["run"], catalogue(levers)[0].fillers), out / "cache", price)
+        return found, said(found)
+    except (FulcrumError, OSError) as error:
+        if price is not None or levers:
+            raise
+        return {}, f"not counted: {error}".split("\n")[0]
 
 
 @app.command("rm")

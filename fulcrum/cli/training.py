@@ -71,9 +71,9 @@ def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pock
     told = " ".join([str(read), *(f"--set {setting}" for setting in settings or [])])
     from fulcrum.dist.start import processes
     from fulcrum.dist.start import start as join
+    from fulcrum.study.bill import sessions
     from fulcrum.study.preview import previews
     from fulcrum.train.track import Place, together, tracking
-    from fulcrum.study.bill import sessions
     watchers = together(previews, sessions, tracking(track or (), Place("runs", told, seed)))
     many = processes(os.environ)
     launcher = ["fulcrum"] if many == 1 else ["torchrun", "--nproc-per-node", str(many), "-m", "fulcrum"]

@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from fulcrum.encode.cost import tuning_flops
 from fulcrum.measure.card import Frozen
-from fulcrum.model.cost import training_flops
+from fulcrum.model.cost import newton_schulz_share, training_flops
 from fulcrum.model.count import counted
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 
 BATCH = 8  # images that are counted; the count is exact, so that few are enough
+SMALL = 20_000_000  # parameters: a larger network is counted on shapes alone, which takes a second whatever its size
 
 
 class Parts(Frozen):
@@ -31,10 +33,15 @@ class Parts(Frozen):
     text: float
     teachers: dict[str, float]
     evaluation: float  # draw and decode a picture, then look at it with features and judge
+    terms: dict[str, float] = {}  # networks of the loss, forward and backward, as their formulas say
+    optimizer: float = 0.0  # Muon's iterations; what touches each parameter a few times counts as nothing
+    tuned_codec: float = 0.0  # a codec that is trained too, forward and backward
+    uncounted: tuple[str, ...] = ()  # a user's terms that give no `flops`
 
     def training(self, cached: bool = True) -> float:
         """One image of training; `cached`: latents, texts and teacher tokens are read from disk."""
-        return self.denoiser + (0.0 if cached else self.codec + self.text + sum(self.teachers.values()))
+        each = self.denoiser + sum(self.terms.values()) + self.optimizer + self.tuned_codec
+        return each + (0.0 if cached else self.codec + self.text + sum(self.teachers.values()))
 
 
 def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any] | None = None) -> Parts:
@@ -51,20 +58,33 @@ def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any
     images = torch.zeros(BATCH, 3, run.data.size, run.data.size, dtype=torch.uint8)
     features, judge = load_features(), load_judge()
 
-    def each(function: Callable[[], Any]) -> float:
-        with torch.no_grad():
-            return counted(function) / BATCH
-
-    latents = codec.encode(pixels)
-    decode = each(lambda: codec.decode(latents))
+    encode = _each(codec, lambda: codec.encode(pixels))
+    decode = _each(codec, lambda: codec.decode(codec.encode(pixels))) - encode
     denoiser = training_flops(run)
     steps = run.sample.steps * (2 if getattr(run.sample.guide, "scale", 1.0) != 1.0 else 1)  # with and without the caption
     drawing = steps * denoiser / 3  # a forward is a third of a training step
-    looking = each(lambda: features.features(images)) + each(lambda: judge.judge(images))
-    return Parts(denoiser=denoiser, codec=each(lambda: codec.encode(pixels)), decode=decode,
-                 text=each(lambda: text.encode(words)),
-                 teachers={name: each(lambda one=one: one.tokens(pixels)) for name, one in (teachers or {}).items()},  # type: ignore[misc]
-                 evaluation=drawing + decode + looking)
+    looking = _each(features, lambda: features.features(images)) + _each(judge, lambda: judge.judge(images))
+    terms = {term.name: float(term.flops(run)) for term in run.terms if hasattr(term, "flops")}
+    return Parts(denoiser=denoiser, codec=encode, decode=decode, text=_each(text, lambda: text.encode(words)),
+                 teachers={name: _each(one, lambda one=one: one.tokens(pixels)) for name, one in (teachers or {}).items()},  # type: ignore[misc]
+                 evaluation=drawing + decode + looking, terms=terms,
+                 optimizer=newton_schulz_share(run) * denoiser if run.optim.rule.kind == "muon" else 0.0,
+                 tuned_codec=tuning_flops(run, run.encode.codec.asset) if run.encode.codec.trained else 0.0,  # type: ignore[attr-defined]
+                 uncounted=tuple(term.name for term in run.terms if not hasattr(term, "flops")
+                                 and not type(term).__module__.startswith("fulcrum.")))
+
+
+@torch.no_grad()
+def _each(network: Any, function: Callable[[], Any]) -> float:
+    """FLOPs for one of the BATCH images that `function` puts through the network."""
+    if sum(one.numel() for one in network.parameters()) > SMALL:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                return counted(function) / BATCH
+        except Exception:  # somewhere it looks at its numbers: then they have to be there
+            pass
+    return counted(function) / BATCH
 
 
 class Spent(Frozen):

@@ -1,7 +1,7 @@
 """What an arm costs: counted FLOPs, and time from interleaved steps in one process, never from cells side by side."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -28,6 +28,7 @@ class Cost(NamedTuple):
     parameters_ratio: float
     memory_ratio: float = 1.0
     step_seconds: float | None = None                        # of one eager step on this machine, median
+    parts: Mapping[str, float] = {}                          # FLOPs of one cell: denoiser, codec, text, evaluation ...
 
 
 def costs(arms: Sequence[Arm], cache: Path, threads: int, rounds: int = ROUNDS) -> dict[str, Cost]:

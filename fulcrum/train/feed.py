@@ -5,6 +5,8 @@ from math import isqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fulcrum.data.mix import one_shaped
 from fulcrum.encode.cache import Cache, Job, RowCache, ShapedCache
 from fulcrum.encode.codec import IdentityCodec
@@ -53,6 +55,18 @@ class Feed:
     def prompts_at(self, position: int, rows: int) -> list[str]:
         """The captions that these images are trained with."""
         return self._phase(position).encoder.prompts_at(position, rows)
+
+    def sight(self, rows: int) -> tuple[int, list[str]]:
+        """How many pictures the first phase has, and the captions of a few; nothing is encoded for it."""
+        run = self.phases[0].run
+        ctx = _Sized(run, self.cache, self.say)
+        source, chooser = run.data.source.build(ctx), run.data.caption.build(ctx)
+        return len(source), source.prompts(chooser, np.arange(min(rows, len(source))))
+
+    def teachers(self) -> dict[str, Any]:
+        """The networks whose tokens some term of the first phase reads."""
+        run = self.phases[0].run
+        return {name: self._teacher(run, name) for name in self._teachers(run, 0)}
 
     def source_at(self, position: int) -> Any:
         """The built source that this image is read from."""
