@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fulcrum.data.folder import FolderSource
+from fulcrum.data.mirror import place
 from fulcrum.data.mix import MixSource
 from fulcrum.data.picture import Size
 from fulcrum.data.store import PictureStore
@@ -25,7 +26,7 @@ class BucketSource(MixSource):
 
     def __init__(self, path: str | Path, split: str, size: int | None, count: int | None, batch: int,
                  store: PictureStore | None = None) -> None:
-        store = store or PictureStore(Path(path).expanduser())
+        store = store or PictureStore(place(path))
         self.given = (path, split, size, count, batch)
         shapes = shapes_of(store, split, count)
         parts = [FolderSource(path, split, size, count, shape=shape, store=store) for shape in shapes]
@@ -52,7 +53,7 @@ def shapes_of(store: PictureStore, split: str, count: int | None = None) -> list
 
 def open_pictures(path: str, split: str, size: int, count: int | None, batch: int, unit: int) -> Any:
     """The pictures of a split at the run's size: of one shape where they are square, else dealt by shape."""
-    store = PictureStore(Path(path).expanduser())
+    store = PictureStore(place(path))
     square = (store.about["size"],) * 2
     if split != "train" or set(shapes_of(store, split, count)) <= {square}:
         return FolderSource(path, split, size, count, store=store)

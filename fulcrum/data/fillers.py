@@ -109,8 +109,9 @@ class SquareFolder(Folder):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.data.folder import FolderSource
+        from fulcrum.data.mirror import place
         from fulcrum.data.store import read_about
-        about = read_about(Path(self.path).expanduser())
+        about = read_about(place(self.path))
         several = self.split == "train" and len(about["buckets"]) > 1
         return FolderSource(self.path, self.split, ctx.run.data.size, self.count,
                             shape=(about["size"],) * 2 if several else None)
@@ -160,8 +161,9 @@ def _absolute(path: str) -> str:
 
 def _content(path: str) -> dict[str, str]:
     """The content hash of an imported folder, under a name that two folders do not share."""
+    from fulcrum.data.mirror import place
     from fulcrum.data.store import read_about
-    content = str(read_about(Path(path).expanduser())["content"])
+    content = str(read_about(place(path))["content"])
     return {f"data:{content[:16]}": content}
 
 

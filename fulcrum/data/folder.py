@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fulcrum.data.caption import Chooser
 from fulcrum.data.keyed import key, uniform
+from fulcrum.data.mirror import place
 from fulcrum.data.picture import Size
 from fulcrum.data.source import Ids, Samples
 from fulcrum.data.store import SPLITS, PictureStore
@@ -29,9 +30,9 @@ class FolderSource:
 
     def __init__(self, path: str | Path, split: str = "train", size: int | None = None, count: int | None = None,
                  threads: int = 1, shape: Size | None = None, store: PictureStore | None = None) -> None:
-        self.store = store or PictureStore(Path(path).expanduser())
+        self.store = store or PictureStore(place(path))
         about = self.store.about
-        self.path, self.split_name, self.size, self.threads = Path(path), split, size or about["size"], threads
+        self.path, self.split_name, self.size, self.threads = path, split, size or about["size"], threads
         if self.size > about["size"]:
             raise BadInput(f"the run asks for pictures of {self.size} pixels, {path} holds {about['size']}: they would be "
                            "enlarged", f"import them again with --size {self.size}, or --set data.size={about['size']}")

@@ -16,11 +16,12 @@ import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fulcrum.data.mirror import ORIGIN, fetched
 from fulcrum.data.picture import BadSample, Size, pixels
 from fulcrum.spec.errors import BadInput, RunFailed
 
@@ -30,7 +31,7 @@ SPLITS = ("train", "validation", "reference")
 ROW = np.dtype([("offset", "<u8"), ("shard", "<u4"), ("length", "<u4"), ("width", "<u4"), ("height", "<u4"),
                 ("bucket", "<u2"), ("split", "u1"), ("changes", "u1"), ("sha", "u1", (32,))])
 TABLES = ("samples.bin", "captions.bin", "caption_ends.bin", "names.bin", "name_ends.bin")
-OPEN = 64                               # shards held open at a time
+OPEN, FAR = 64, 2                       # shards held open at a time; of fetched ones few, for open ones keep their room
 _BLOCK = 1 << 22
 
 
@@ -90,8 +91,8 @@ def read_about(folder: Path) -> dict[str, Any]:
 class _Open:
     """A shard that is read from many threads: no place in it is remembered; closed when nobody holds it."""
 
-    def __init__(self, path: Path) -> None:
-        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    def __init__(self, path: Path | None, stream: IO[bytes] | None = None) -> None:
+        self.number = os.dup(stream.fileno()) if stream is not None else os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # type: ignore[arg-type]
 
     def read(self, length: int, offset: int) -> bytes:
         return os.pread(self.number, length, offset)
@@ -113,7 +114,8 @@ class PictureStore:
         self._caption_ends, self._name_ends = (self._table(name, np.dtype("<i8"))
                                                for name in ("caption_ends.bin", "name_ends.bin"))
         self._captions, self._names = (self._table(f"{name}.bin", np.dtype("u1")) for name in ("captions", "names"))
-        self._shard = lru_cache(OPEN)(self._open)
+        self.remote = (self.folder / ORIGIN).is_file()
+        self._shard = lru_cache(FAR if self.remote else OPEN)(self._open)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -139,6 +141,9 @@ class PictureStore:
     def _open(self, number: int) -> Any:
         path = self.folder / SHARDS / self.about["shards"][number]["name"]
         try:
+            if self.remote:
+                with fetched(self.folder, self.about["shards"][number]) as stream:
+                    return _Open(None, stream)
             return _Open(path)
         except OSError as error:
             raise Damaged(f"the shard {path} cannot be opened: {error.strerror}", "copy it again: fulcrum data check "
