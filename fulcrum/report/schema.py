@@ -58,6 +58,7 @@ class Cost(Record):
     time_ratio: Reading = None
     memory_ratio: Reading = None
     parameters_ratio: Reading = None
+    parts: dict[str, float] = {}                 # FLOPs of one seed: denoiser, terms, codec, text, teachers, evaluation
 
 
 class Claim(Record):

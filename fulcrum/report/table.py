@@ -92,6 +92,7 @@ def markdown(result: StudyResult, more: Sequence[tuple[str, Table]] = ()) -> str
         lines += [f"- {_code(change.path)}: {_code(number.literal(change.before))} → "
                   f"{_code(number.literal(change.after))}" for change in arm.diff]
         lines += [f"- costs {_md(words.cost(arm))}"] if words.cost(arm) else []
+        lines += [f"- {_md(words.parts(arm))}"] if words.parts(arm) else []
         lines += [f"- claimed: {_md(claim.metric)} {number.change(claim.change, None, None)}, {_md(claim.scope)} "
                   f"({_md(claim.source)})" + (f": {_md(claim.verdict)}" if claim.verdict else "") for claim in arm.claims]
         lines += ["", *_md_rows(table)] if table.rows else []

@@ -199,6 +199,15 @@ def cost(arm: Arm) -> str:
     return ", ".join(f"{number.ratio(value)} {name}" for value, name in found if value is not None)
 
 
+def parts(arm: Arm) -> str:
+    """'One seed spends 1.2e+15 FLOPs: denoiser 93 %, codec 5 %, evaluation 2 %.'; empty when nothing was counted."""
+    whole = sum(arm.cost.parts.values())
+    if not whole:
+        return ""
+    shares = sorted(arm.cost.parts.items(), key=lambda part: -part[1])
+    return f"One seed spends {whole:.3g} FLOPs: " + ", ".join(f"{name} {value / whole:.1%}" for name, value in shares) + "."
+
+
 def direction(metric: Metric) -> str:
     return f"{metric.better} is better"
 

@@ -1,9 +1,11 @@
 """The record that the report shows: what every cell found, effects with verdicts, noise, cost, contrasts, remarks."""
 
+import contextlib
 import datetime
+import gc
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,6 +73,25 @@ def collect(cells: Sequence[Cell], out: Path, how: str, kept: dict[str, Any] | N
 def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progress: Progress = NOT_BEGUN,
                     kept: dict[str, Any] | None = None) -> StudyResult:
     """Everything the report shows, for a study that is running or finished."""
+    with _uncollected():
+        return _assemble(plan, layout, out, command, progress, kept)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Ten thousand cells are millions of small objects that all stay: to look through them for rubbish again and again would
+    take a quarter of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _assemble(plan: Plan, layout: Layout, out: Path, command: str, progress: Progress,
+              kept: dict[str, Any] | None) -> StudyResult:
     arms, cells, how = layout.arms, layout.cells, measuring(plan).how
     found = collect(cells, out, how, kept)
     ended = {one.arm: one for one in progress.stopped}
@@ -86,7 +107,8 @@ def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progres
               for metric in metrics if len(base) > 1]
     effects = [{**finding.row(), "note": ""} for finding in rows] + [one.row for one in progress.stopped]
     reached: list[dict[str, Any]] = []
-    for metric in metrics:
+    drawn = {name for curve in curves.values() for point in curve for name in point["values"]}
+    for metric in (name for name in metrics if name in drawn):
         lines = _by_arm(running, cells, curves, metric)
         if progress.costs:
             effects += at_equal_cost(plan, running, found, lines, progress.costs, metric)
@@ -163,7 +185,7 @@ def _arm(arm: Arm, arms: Sequence[Arm], cells: list[dict[str, Any]], cost: Cost 
         "against": "" if baseline_of(arm, arms) is arms[0] else arm.against, "scale": arm.scale, "labels": arm.labels,
         "diff": [change._asdict() for change in arm.changes],
         "cost": {"flops_ratio": cost.flops_ratio, "time_ratio": cost.time_ratio, "memory_ratio": cost.memory_ratio,
-                 "parameters_ratio": cost.parameters_ratio} if cost else {},
+                 "parameters_ratio": cost.parameters_ratio, "parts": dict(cost.parts)} if cost else {},
         "claims": [{**claim.model_dump(include={"metric", "change", "scope", "source", "note"}),
                     "verdict": _against_claim(arm, claim, rows)} for lever in arm.added for claim in lever.card.claims],
         "cells": cells}
@@ -201,15 +223,15 @@ def _cell(cell: Cell, found: Mapping[str, Any] | None, board: Board | None, out:
                   if not (apart and name == "validation_loss")} if found else {},
         "curve": [point for point in curve if point["values"]],
         "loss": [{"images": line["images"], "loss": line["loss"]}
-                 for line in _lines(out / cell.key / "record.jsonl", most)]}
+                 for line in _lines(out.joinpath(cell.key, "record.jsonl"), most)]}
 
 
 def _curve(cell: Cell, out: Path, plan: Plan, found: Mapping[str, Any] | None, how: str) -> list[dict[str, Any]]:
     """A cell's values over images: the held-out loss at every look, all metrics at the plan's evaluation points."""
     points = {line["images"]: {"images": line["images"], "seconds": line["seconds"],
                                "values": {"validation_loss": line["validation_loss"]}}
-              for line in _lines(out / cell.key / "curve.jsonl")}
-    measured = read_points(out / cell.key, cell.run, how, plan.evaluations)
+              for line in _lines(out.joinpath(cell.key, "curve.jsonl"))}
+    measured = read_points(out / cell.key, cell.run, how, plan.evaluations) if len(plan.evaluations) > 1 else {}
     if found and measured:
         measured[cell.run.budget.images] = found["metrics"]
     for images, metrics in measured.items():
