@@ -27,37 +27,35 @@ def away(weak: Tensor, strong: Tensor, scale: float) -> Tensor:
     return weak + scale * (strong - weak)
 
 
-class ClassifierFree:
+class Guide:
+    """The strong pass has the prompt and every token; a subclass says what the weak one sees."""
+
+    weak: tuple[bool] | tuple[bool, Path]                    # with the prompt? through which path?
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def __call__(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> Tensor:
+        strong = denoise(x_t, t, True)
+        return strong if self.scale == 1 else away(denoise(x_t, t, *self.weak), strong, self.scale)
+
+
+class ClassifierFree(Guide):
     """Weak: the empty prompt.  arXiv:2207.12598"""
 
-    def __init__(self, scale: float) -> None:
-        self.scale = scale
-
-    def __call__(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> Tensor:
-        strong = denoise(x_t, t, True)
-        return strong if self.scale == 1 else away(denoise(x_t, t, False), strong, self.scale)
+    weak = (False,)
 
 
-class RoutedVersusFull:
+class RoutedVersusFull(Guide):
     """Weak: the same prompt with the tokens routed as in training.  arXiv:2501.04765"""
 
-    def __init__(self, scale: float) -> None:
-        self.scale = scale
-
-    def __call__(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> Tensor:
-        strong = denoise(x_t, t, True)
-        return strong if self.scale == 1 else away(denoise(x_t, t, True, "routed"), strong, self.scale)
+    weak = (True, "routed")
 
 
-class PathDrop:
+class PathDrop(Guide):
     """Weak: the empty prompt through the short path, which costs a fraction of a full pass.  arXiv:2510.21986"""
 
-    def __init__(self, scale: float) -> None:
-        self.scale = scale
-
-    def __call__(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> Tensor:
-        strong = denoise(x_t, t, True)
-        return strong if self.scale == 1 else away(denoise(x_t, t, False, "short"), strong, self.scale)
+    weak = (False, "short")
 
 
 def paths_asked(guide: Callable[[Denoise, Tensor, Tensor], Tensor]) -> set[str]:

@@ -50,14 +50,18 @@ def parse(text: str, catalogue: Catalogue, settings: Iterable[str] = ()) -> Phra
     return Phrase(first.id, levers, base, apply(base, levers))
 
 
-def _terms(text: str) -> list[ast.expr]:
+def _read(text: str, what: str, hint: str) -> ast.expr:
+    """One expression, read and not run."""
     try:
         if len(text) > LONGEST:
             raise ValueError
-        node = ast.parse(text.strip(), mode="eval").body
+        return ast.parse(text.strip(), mode="eval").body
     except UNREADABLE:
-        raise BadInput(f"cannot read the phrase '{text[:200]}'",
-                       'write a recipe and levers, such as "pocket + muon + tread(drop=0.5)"') from None
+        raise BadInput(f"cannot read {what} '{text[:200]}'", hint) from None
+
+
+def _terms(text: str) -> list[ast.expr]:
+    node = _read(text, "the phrase", 'write a recipe and levers, such as "pocket + muon + tread(drop=0.5)"')
     found: list[ast.expr] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         found.insert(0, node.right)
@@ -138,13 +142,7 @@ def _setting(run: RunSpec, setting: str, catalogue: Catalogue) -> tuple[str, Any
     old = get(run, path)                                     # names the nearest slots when there is none
     if isinstance(old, str):
         return path, _word(text)
-    try:
-        if len(text) > LONGEST:
-            raise ValueError
-        node = ast.parse(text.strip(), mode="eval").body
-    except UNREADABLE:
-        raise BadInput(f"cannot read the value of {path}: '{text[:200]}'",
-                       "paths stand in quotes, such as pretrained_codec(path='/data/vae')") from None
+    node = _read(text, f"the value of {path}:", "paths stand in quotes, such as pretrained_codec(path='/data/vae')")
     if isinstance(old, Filler):
         return path, _filler(old, node, catalogue)
     if isinstance(old, tuple) and isinstance(node, ast.Tuple | ast.List):

@@ -32,20 +32,6 @@ def view(tokens, y):
     return View(Batch(y), None, torch.empty(1, 1, isqrt(y.shape[1]), isqrt(y.shape[1])), None, None, {2: tokens})
 
 
-def saved(function, parameters):
-    """Numbers that the backward keeps, parameters left out; each memory counts once."""
-    sizes = {}
-
-    def pack(tensor):
-        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes() // 4
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        kept = function()                                    # noqa: F841 - alive, so that no memory is used twice
-    own = {p.untyped_storage().data_ptr() for p in parameters}
-    return sum(size for place, size in sizes.items() if place not in own)
-
-
 def term(projector, normalise=False):
     made = AlignmentTerm(2, "world", projector(WIDTH, TEACHER), normalise)
     initialise(made, seed=0)
@@ -181,7 +167,7 @@ def test_limited_to_a_stage(tiny):
 
 @pytest.mark.parametrize("projector", ["mlp", "conv"])
 @pytest.mark.parametrize("route", ["dense", "carry(start=1, end=2, drop=0.5)"])
-def test_flops_and_parameters_are_those_of_the_projector(tiny, projector, route):
+def test_flops_and_parameters_are_those_of_the_projector(tiny, projector, route, saved):
     lever = {"mlp": "repa", "conv": "irepa"}[projector]
     run = tiny(f"spark + {lever}", f"model.route={route}")
     spec = get(run, "terms.alignment")

@@ -23,20 +23,6 @@ def view(x0, x):
     return View(Batch(x0), None, None, None, x, {})
 
 
-def saved(function, parameters):
-    """Numbers that the backward keeps, parameters left out; each memory counts once."""
-    sizes = {}
-
-    def pack(tensor):
-        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes() // 4
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        kept = function()                                    # noqa: F841 - alive, so that no memory is used twice
-    own = {p.untyped_storage().data_ptr() for p in parameters}
-    return sum(size for place, size in sizes.items() if place not in own)
-
-
 @pytest.fixture(params=TERMS)
 def name(request):
     return request.param
@@ -70,7 +56,7 @@ def test_the_network_is_neither_saved_nor_trained(term):
     assert not term.state_dict() and not list(term.parameters()) and not list(term.children())
 
 
-def test_flops_are_those_counted(name, term, tiny):
+def test_flops_are_those_counted(name, term, tiny, saved):
     run = tiny(f"spark + {name}", *PIXELS)
     x0, x = torch.rand(1, 3, 32, 32), torch.rand(1, 3, 32, 32, requires_grad=True)
     assert TERMS[name][1]().flops(run) == counted(lambda: term(view(x0, x)).sum().backward())

@@ -23,20 +23,6 @@ def quiet(text):
     pass
 
 
-class Stop(Exception):
-    pass
-
-
-def stopping_at(images):
-    """Observers that let a run die, as kill -9 would, after some images."""
-    def make(built, folder, state):
-        def look(seen):
-            if seen.state.images >= images:
-                raise Stop
-        return [look]
-    return make
-
-
 @pytest.fixture(scope="module")
 def whole(tiny, tmp_path_factory):
     """A run trained in one go."""
@@ -51,10 +37,9 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_does_not(whole, t
     assert again["weights_sha256"] == whole[1]["weights_sha256"] != other["weights_sha256"]
 
 
-def test_a_killed_run_resumes_to_the_same_weights(whole, tiny, tmp_path):
+def test_a_killed_run_resumes_to_the_same_weights(whole, tiny, tmp_path, lose):
     shutil.copytree(whole[0] / "cache", tmp_path / "cache")
-    with pytest.raises(Stop):
-        perform(order(tiny(), tmp_path), quiet, stopping_at(32))
+    lose(order(tiny(), tmp_path), 32)
     said = []
     result = perform(order(tiny(), tmp_path), said.append)
     assert any("resumed at" in line for line in said)
@@ -63,10 +48,9 @@ def test_a_killed_run_resumes_to_the_same_weights(whole, tiny, tmp_path):
     assert [line["images"] for line in lines] == sorted({line["images"] for line in lines})
 
 
-def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_gives_the_same_run(whole, tiny, tmp_path):
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_gives_the_same_run(whole, tiny, tmp_path, lose):
     shutil.copytree(whole[0] / "cache", tmp_path / "cache")
-    with pytest.raises(Stop):
-        perform(order(tiny(), tmp_path), quiet, stopping_at(40))
+    lose(order(tiny(), tmp_path), 40)
     saved = checkpoint.listing(tmp_path / key(tiny(), 0) / "checkpoints")
     assert len(saved) == 2
     weights = saved[-1] / "model.safetensors"

@@ -101,23 +101,12 @@ def test_the_backbone_feels_the_teacher_up_to_the_tap_only(tiny, cache):
     assert felt == [True, True, False, False]
 
 
-def test_a_run_through_the_end_of_alignment_resumes_bit_for_bit(tiny, tmp_path):
+def test_a_run_through_the_end_of_alignment_resumes_bit_for_bit(tiny, tmp_path, lose):
     run = tiny("spark + repa(until=0.6) + muon")
-
-    class Stop(Exception):
-        pass
-
-    def dying(built, folder, state):
-        def look(seen):
-            if seen.state.images >= 24:
-                raise Stop
-        return [look]
-
     order = Order(run, 0, "alignment", tmp_path / "a", System(), quiet=True)
     whole = perform(order, print)
     order = order._replace(out=tmp_path / "b")
-    with pytest.raises(Stop):
-        perform(order, print, dying)
+    lose(order, 24)
     assert perform(order, print)["weights_sha256"] == whole["weights_sha256"]
 
 

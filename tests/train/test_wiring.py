@@ -55,28 +55,17 @@ def known(tmp_path):
     return with_files([tmp_path / "own.py"])
 
 
-def test_everything_together(known, tiny, tmp_path, cache):
+def test_everything_together(known, tiny, tmp_path, cache, lose):
     catalogue, hashes = known
     run = tiny(PHRASE, catalogue=catalogue)
     changed = {change.path.split("·")[0].split(".0")[0] for change in diff(tiny(), run)}
     assert {"optim.rule", "model.route", "terms.smooth"} <= changed
     assert key(run, 0, hashes) != key(run, 0, {"own.py": "another text"})
     assert read(run.plain(), catalogue.fillers) == run
-
-    class Stop(Exception):
-        pass
-
-    def dying(built, folder, state):
-        def look(seen):
-            if seen.state.images >= 24:
-                raise Stop
-        return [look]
-
     order = Order(run, 0, PHRASE, tmp_path / "a", System(), hashes, quiet=True)
     whole = perform(order, print)
     order = order._replace(out=tmp_path / "b")
-    with pytest.raises(Stop):
-        perform(order, print, dying)
+    lose(order, 24)
     assert perform(order, print)["weights_sha256"] == whole["weights_sha256"]
 
 

@@ -1,0 +1,35 @@
+"""What the levers that change guidance share: a guide in the place of the run's own, at the run's own scale."""
+
+from typing import Any, ClassVar
+
+from fulcrum.flow.fillers import PathDropGuide, RoutedGuide
+from fulcrum.levers.base import Lever
+from fulcrum.spec.edit import put
+from fulcrum.spec.record import Guidance
+from fulcrum.spec.run import RunSpec
+
+
+class Guiding(Lever):
+    """A lever that replaces the guide; a subclass says by which, and what path of the denoiser that one asks for."""
+
+    scale: Guidance | None = None                            # w; none: that of the run's own guide
+
+    touches: ClassVar[tuple[str, ...]] = ("sample.guide",)
+    affects: ClassVar[tuple[str, ...]] = ("samples",)
+    guide: ClassVar[type[RoutedGuide] | type[PathDropGuide]]
+    path: ClassVar[str]
+
+    def edit(self, run: RunSpec) -> RunSpec:
+        scale = self.scale if self.scale is not None else getattr(run.sample.guide, "scale", 1.0)
+        return put(run, "sample.guide", self.guide(scale=scale))
+
+    def needs(self, run: RunSpec) -> str | None:
+        guide = run.sample.guide
+        if not isinstance(guide, self.guide):
+            return "another guide is in its place"
+        return guide.missing(run) or ("a scale of 1 guides nothing: give one" if guide.scale == 1 else None)
+
+    def witness(self, built: Any) -> bool:
+        """The built guide asks the denoiser for such a pass."""
+        from fulcrum.flow.guide import paths_asked
+        return self.path in paths_asked(built.run.sample.guide.build(built))
