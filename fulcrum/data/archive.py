@@ -28,10 +28,37 @@ class Member(NamedTuple):
     fault: str                          # why it must not be used; empty if it may
 
 
+class _Strict(tarfile.TarInfo):
+    """Python's reader takes a damaged header, or a missing end, for the end: what follows would be lost without a word."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes, encoding: str, errors: str) -> _Strict:
+        try:
+            return super().frombuf(buf, encoding, errors)        # type: ignore[arg-type]
+        except (tarfile.EmptyHeaderError, tarfile.TruncatedHeaderError):         # type: ignore[attr-defined]
+            raise Broken("cut off: a tar ends with blocks of zeros, this one does not") from None
+        except tarfile.InvalidHeaderError as error:                              # type: ignore[attr-defined]
+            raise Broken(f"damaged ({error})") from None
+
+
+def require_sound(stream: IO[bytes], packed: int) -> None:
+    """Of gzip: its checksum stands at the end, and what was unpacked before a fault shows may be wrong already."""
+    if stream.read(2) == b"\x1f\x8b":
+        stream.seek(0)
+        whole = _Limited(stream, packed)
+        try:
+            while whole.read(1 << 20):
+                pass
+        except _DAMAGE as error:
+            raise Broken(f"damaged or cut off ({error}); packed, so that no part of it can be trusted") from None
+    stream.seek(0)
+
+
 def members(stream: IO[bytes], packed: int | None = None) -> Iterator[Member]:
     """Files as they come. `packed`: size of the archive, where known, to refuse what unfolds beyond reason."""
     try:
-        with tarfile.open(fileobj=_Limited(stream, packed), mode="r|", errorlevel=1) as archive:   # type: ignore[call-overload]
+        with tarfile.open(fileobj=_Limited(stream, packed), mode="r|", errorlevel=1,   # type: ignore[call-overload]
+                          tarinfo=_Strict) as archive:
             for number, info in enumerate(archive):
                 if info.isdir():
                     continue
@@ -39,6 +66,9 @@ def members(stream: IO[bytes], packed: int | None = None) -> Iterator[Member]:
                     raise Broken(f"more than {MOST_MEMBERS:,} members: split it")
                 fault = _fault(info)
                 yield Member(info.name, b"" if fault else _read(archive, info), fault)
+            while rest := archive.fileobj.read(1 << 16):
+                if rest.strip(b"\0"):
+                    raise Broken("more follows its end: two archives in one file?")
     except Broken:
         raise
     except _DAMAGE as error:

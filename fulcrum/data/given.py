@@ -5,7 +5,7 @@ Nothing is decoded here. Every sample comes with its captions by name, or with t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -129,9 +129,27 @@ def sidecar(text: bytes | None, plain: bytes | None) -> dict[str, Any]:
     return about
 
 
+def parted(splits: Mapping[Any, str]) -> dict[Any, str]:
+    """The splits that files or folders are called after; none, where they do not part training from what is held out."""
+    return dict(splits) if {"train"} < set(splits.values()) - {""} else {}
+
+
+def require_columns(where: str, columns: Iterable[str], fields: Fields) -> None:
+    """Refuse at once what no row of a table could have."""
+    known = list(columns)
+    asked = [field for _, field in fields.captions] + ([fields.group] if fields.group else [])
+    missing = [name for name in asked if name not in known]
+    if not fields.captions and not any(name in known for name in (*NAMES, *SINGLE, "captions")):
+        missing.append("caption")
+    if missing:
+        raise BadInput(f"{where} has no column '{missing[0]}'; found {', '.join(known)}",
+                       "name them: --file COLUMN, --caption NAME=COLUMN, --group COLUMN")
+
+
 def open_given(path: str, fields: Fields = ANY, table: str = "", shelf: Shelf | None = None) -> Reader:
     """The reader that fits what lies at `path`; remote shards are copied to `shelf`, or to the usual one."""
     from fulcrum.data.given_folder import FolderReader, TableReader
+    from fulcrum.data.given_parquet import ParquetReader, parquets_at
     from fulcrum.data.given_saved import SavedReader, is_saved
     from fulcrum.data.given_shards import ShardReader, shards_at
     shards = shards_at(path)
@@ -140,13 +158,16 @@ def open_given(path: str, fields: Fields = ANY, table: str = "", shelf: Shelf | 
             raise BadInput("--table belongs to a folder of pictures; shards carry their captions inside", "leave it out")
         return ShardReader(shards, fields, shelf)
     folder = Path(path).expanduser()
-    if folder.is_file():
+    if folder.is_file() and not parquets_at(folder):
         raise BadInput(f"{folder} is neither a tar nor a folder", "give a folder of pictures or tar shards; a table of "
                        "captions is given beside its folder: --table FILE")
-    if not folder.is_dir():
+    if not folder.exists():
         raise BadInput(f"there is nothing at {folder.absolute()}", "give a folder of pictures, or tar shards")
     if is_saved(folder):
         return SavedReader(folder, fields)
+    parquets = None if table else parquets_at(folder)
+    if parquets:
+        return ParquetReader(parquets, fields)
     from fulcrum.data.store import ABOUT
     if (folder / ABOUT).is_file():
         raise BadInput(f"{folder} was imported already", f"train on it: --set \"data.source=folder(path='{path}')\"")

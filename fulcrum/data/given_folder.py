@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fulcrum.data.given import FILES, NAMES, SINGLE, Fields, Given, described, sidecar
+from fulcrum.data.given import FILES, Fields, Given, described, require_columns, sidecar
 from fulcrum.data.picture import MOST_BYTES, SUFFIXES
 from fulcrum.spec.errors import BadInput
 
@@ -91,14 +91,10 @@ class TableReader:
         if first is None:
             raise BadInput(f"{table} holds no rows", "expected one per picture")
         self.file = fields.file or next((name for name in FILES if name in first), "")
-        asked = [self.file or " or ".join(FILES), *(field for _, field in fields.captions),
-                 *([fields.group] if fields.group else [])]
-        if not fields.captions and not any(name in first for name in (*NAMES, *SINGLE, "captions")):
-            asked.append("caption")
-        missing = [name for name in asked if name not in first]
-        if missing:
-            raise BadInput(f"{table} has no column '{missing[0]}'; found {', '.join(first)}",
-                           "name them: --file COLUMN, --caption NAME=COLUMN, --group COLUMN")
+        if self.file not in first:
+            raise BadInput(f"{table} has no column '{self.file or ' or '.join(FILES)}'; found {', '.join(first)}",
+                           "name it: --file COLUMN")
+        require_columns(str(table), first, fields)
 
     @staticmethod
     def inside(folder: Path) -> Path | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fulcrum.data.given import NAMES, SINGLE, Fields, Given, described
+from fulcrum.data.given import SPLITS, Fields, Given, described, parted, require_columns
 from fulcrum.data.given_folder import read_bytes
 from fulcrum.spec.errors import BadInput
 
@@ -16,7 +16,7 @@ def is_saved(folder: Path) -> bool:
 
 
 class SavedReader:
-    """Rows of one split; pictures stay the bytes that were saved."""
+    """Rows of a dataset, or of all splits of a dictionary of them; pictures stay the bytes that were saved."""
 
     kind = "saved dataset"
 
@@ -27,30 +27,42 @@ class SavedReader:
             raise BadInput(f"{folder} was saved by the package datasets, which is not installed",
                            "pip install 'fulcrum-lab[datasets]'") from None
         self.folder, self.fields, self.done = folder, fields, 0
-        if (folder / "dataset_dict.json").is_file():
-            splits = sorted(one.name for one in folder.iterdir() if one.is_dir())
-            raise BadInput(f"{folder} holds several splits: {', '.join(splits)}", f"import one: {folder}/{splits[0]}"
-                           if splits else "it is empty")
-        rows = datasets.load_from_disk(str(folder))
+        try:
+            found = datasets.load_from_disk(str(folder))
+        except (OSError, ValueError, KeyError, TypeError) as error:      # pyarrow's own errors derive from these
+            raise BadInput(f"{folder} cannot be read: {error}", "is it whole? save it again") from None
+        self.parts = dict(found) if isinstance(found, dict) else {"": found}
+        strange = [name for name in self.parts if name and name not in SPLITS]
+        if strange or not self.parts:
+            raise BadInput(f"{folder} holds a split called '{strange[0]}'; known: {', '.join(SPLITS)}" if strange
+                           else f"{folder} holds no split", f"import one: {folder}/{strange[0] if strange else 'train'}")
+        self.parts = {name: self._checked(rows, datasets) for name, rows in self.parts.items()}
+        self.splits = parted({name: SPLITS.get(name, "") for name in self.parts})
+
+    def _checked(self, rows: Any, datasets: Any) -> Any:
         pictures = [name for name, kind in rows.features.items() if isinstance(kind, datasets.Image)]
-        self.file = fields.file or (pictures[0] if len(pictures) == 1 else "")
+        self.file = self.fields.file or (pictures[0] if len(pictures) == 1 else "")
         if self.file not in pictures:
-            raise BadInput(f"{folder}: which column holds the pictures? found {', '.join(pictures) or 'none of pictures'} "
-                           f"among {', '.join(rows.features)}", "name it: --file COLUMN")
-        asked = [field for _, field in fields.captions] or [fields.group or self.file]
-        missing = [name for name in asked if name not in rows.features]
-        if missing or not (fields.captions or any(name in rows.features for name in (*NAMES, *SINGLE, "captions"))):
-            raise BadInput(f"{folder} has no column '{[*missing, 'caption'][0]}'; found {', '.join(rows.features)}",
-                           "name them: --caption NAME=COLUMN, --group COLUMN")
-        self.rows = rows.cast_column(self.file, datasets.Image(decode=False))
+            raise BadInput(f"{self.folder}: which column holds the pictures? found {', '.join(pictures) or 'none'} among "
+                           f"{', '.join(rows.features)}", "name it: --file COLUMN")
+        require_columns(str(self.folder), rows.features, self.fields)
+        return rows.cast_column(self.file, datasets.Image(decode=False))
 
     def __iter__(self) -> Iterator[Given]:
-        for number, row in enumerate(self.rows):
-            self.done = number + 1
-            yield self._sample(f"row {number}", row)
+        self.done = 0
+        for split, rows in self.parts.items():
+            last = 0
+            try:
+                for last, row in enumerate(rows):
+                    self.done += 1
+                    sample = self._sample(f"{split} row {last}".strip(), row)
+                    own = self.splits.get(split, "")
+                    yield sample if not own or sample.split or sample.fault else sample._replace(split=own)
+            except (OSError, ValueError) as error:
+                raise BadInput(f"{self.folder} cannot be read after row {last}: {error}", "save it again") from None
 
     def share(self) -> float:
-        return self.done / max(len(self.rows), 1)
+        return self.done / max(sum(map(len, self.parts.values())), 1)
 
     def _sample(self, name: str, row: dict[str, Any]) -> Given:
         picture = row.get(self.file) or {}

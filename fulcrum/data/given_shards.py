@@ -9,14 +9,12 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from fulcrum.data.archive import TARS, Broken, Member, members
+from fulcrum.data.archive import TARS, Broken, Member, members, require_sound
 from fulcrum.data.given import Fields, Given, described, sidecar
 from fulcrum.data.picture import SUFFIXES
 from fulcrum.data.remote import file_name, is_remote, listed, named, require_backend, shown
 from fulcrum.data.shelf import Shelf, usual
 from fulcrum.spec.errors import BadInput
-
-_END = 512                              # a tar ends with blocks of zeros
 
 
 def shards_at(path: str) -> list[str] | None:
@@ -90,8 +88,7 @@ class ShardReader:
 
     def _samples(self, shard: str, stream: IO[bytes], packed: int) -> Iterator[Given]:
         key, parts, seen = "", list[Member](), set[str]()
-        if shard.lower().endswith(".tar"):
-            _require_end(stream)
+        require_sound(stream, packed)
         broken: Broken | None = None
         try:
             for member in members(stream, packed):
@@ -131,13 +128,3 @@ class ShardReader:
         except ValueError as error:
             return Given(name, b"", {}, fault=str(error))
         return described(name, ends[pictures[0]], about, self.fields)
-
-
-def _require_end(stream: IO[bytes]) -> None:
-    """A tar that was cut between two members looks whole but for its missing end."""
-    size = stream.seek(0, os.SEEK_END)
-    stream.seek(max(0, size - _END))
-    tail = stream.read(_END)
-    stream.seek(0)
-    if not tail or any(tail):
-        raise Broken("cut off: a tar ends with blocks of zeros, this one does not")

@@ -86,14 +86,6 @@ def test_a_parquet_table_needs_pyarrow(make, tmp_path, monkeypatch):
     assert read(tmp_path)["0.png"].captions == {"long": ["zero"]}
 
 
-def test_a_real_parquet_table(make, tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-    (tmp_path / "0.png").write_bytes(make.picture(0))
-    parquet.write_table(pyarrow.table({"file": ["0.png"], "caption": ["zero"]}), tmp_path / "metadata.parquet")
-    assert read(tmp_path)["0.png"].captions == {"long": ["zero"]}
-
-
 def test_shards_as_img2dataset_writes_them(make, tmp_path):
     make.tar(tmp_path / "00000.tar", make.img2dataset(range(3)))
     make.tar(tmp_path / "00001.tar.gz", make.img2dataset(range(3, 5)), "w:gz")
@@ -147,6 +139,39 @@ def test_bombs_and_limits(make, tmp_path, monkeypatch):
         list(archive.members(io.BytesIO(b"no tar at all" * 100)))
 
 
+def test_an_archive_that_goes_on_after_its_end(make, tmp_path):
+    """Two tars joined to one file: readers stop at the first end."""
+    first, second = (make.tar(tmp_path / name, make.img2dataset(numbers)).read_bytes()
+                     for name, numbers in (("a", range(2)), ("b", range(2, 4))))
+    (tmp_path / "x.tar").write_bytes(first + second)
+    found = list(open_given(str(tmp_path / "x.tar")))
+    assert [bool(given.fault) for given in found] == [False, True] and "more follows its end" in found[-1].fault
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_shard_with_damage_inside_is_named_and_the_import_goes_on(make, tmp_path, packed):
+    """A header, or the packing, overwritten in the middle: what came before counts, the next shard is read."""
+    mode, end = ("w:gz", ".tar.gz") if packed else ("w", ".tar")
+    path = make.tar(tmp_path / f"a{end}", make.img2dataset(range(6), (64, 64)), mode)
+    make.tar(tmp_path / f"b{end}", make.img2dataset(range(6, 8)), mode)
+    data = bytearray(path.read_bytes())
+    if packed:
+        place = len(data) // 2
+    else:
+        with tarfile.open(path) as whole:
+            place = whole.getmembers()[9].offset             # the fourth sample's first header
+    data[place:place + 64] = bytes(255 - byte for byte in data[place:place + 64])
+    path.write_bytes(data)
+    found = list(open_given(str(tmp_path)))
+    broken = [given for given in found if given.fault]
+    assert [given.name for given in broken] == [f"a{end}"] and "the shard is broken: damaged" in broken[0].fault
+    assert len(found) == (3 if packed else 2 + 1 + 2), "what is packed has its checksum at its end: none of it is taken"
+    assert [given.name for given in found if given.name.startswith("b")] == [f"b{end}:{number:09d}" for number in (6, 7)]
+    to = make.imported(tmp_path, tmp_path / "store", bad="quarantine")
+    ledger = json.loads((to / "ledger.json").read_text())
+    assert ledger["quarantined"] == 1 and ledger["given"] == len(found) and ledger["reasons"]["the shard is broken"] == 1
+
+
 class Saved(list):
     """What datasets.load_from_disk gives, as far as it is used."""
 
@@ -175,14 +200,6 @@ def test_a_saved_dataset(make, tmp_path, monkeypatch):
     assert found[1].fault == "no picture" and "outside" in found[2].fault
     with pytest.raises(BadInput, match="no column 'blip'"):
         read(tmp_path, Fields(captions=(("long", "blip"),)))
-
-
-def test_a_real_saved_dataset(make, tmp_path):
-    datasets = pytest.importorskip("datasets")
-    rows = {"image": [{"bytes": make.picture(n), "path": None} for n in range(3)], "caption": ["zero", "one", "two"]}
-    features = datasets.Features({"image": datasets.Image(), "caption": datasets.Value("string")})
-    datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "saved")
-    assert [given.captions["long"] for given in open_given(str(tmp_path / "saved"))] == [["zero"], ["one"], ["two"]]
 
 
 def test_odd_files_in_a_folder(make, tmp_path):

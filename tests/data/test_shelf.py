@@ -195,7 +195,7 @@ def test_a_broken_connection_is_no_broken_shard(make, site, tmp_path):
     run_import(reader, tmp_path / "store", options, lambda text: None)
     assert json.loads((tmp_path / "store" / LEDGER).read_text())["quarantined"] == 0
     cut = list(open_given(f"{site.url}/b.tar", shelf=Shelf(tmp_path / "shelf")))
-    assert cut[-1].fault.startswith("the shard is broken: cut off"), "what is cut over there is"
+    assert cut[-1].fault.startswith("the shard is broken: damaged or cut off"), "what is cut over there is"
 
 
 @pytest.mark.parametrize("url, words, hint", [

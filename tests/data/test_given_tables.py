@@ -1,0 +1,159 @@
+"""Parquet and saved datasets, with the real packages: what is damaged or lacks a column is named, never half read."""
+import json
+
+import numpy as np
+import pytest
+
+from fulcrum.data import given_parquet
+from fulcrum.data.given import Fields, open_given
+from fulcrum.data.store import LEDGER, PictureStore
+from fulcrum.spec.errors import BadInput
+
+pyarrow = pytest.importorskip("pyarrow")
+from pyarrow import parquet  # noqa: E402
+
+
+def read(path, fields=Fields(), table=""):                  # noqa: B008
+    return list(open_given(str(path), fields, table))
+
+
+@pytest.fixture
+def table(make, tmp_path):
+    """Two pictures beside a table."""
+    for number in range(2):
+        (tmp_path / f"{number}.png").write_bytes(make.picture(number))
+    path = tmp_path / "metadata.parquet"
+    columns = {"file": ["0.png", "1.png"], "caption": ["zero", "one"], "tags": [["a", "b"], ["c"]]}
+    parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+def test_a_table_beside_its_pictures(table):
+    assert [given.captions for given in read(table.parent)] == [{"long": ["zero"]}, {"long": ["one"]}]
+    tags = read(table.parent, Fields(captions=(("long", "tags"),)))
+    assert [given.captions["long"] for given in tags] == [["a", "b"], ["c"]]
+
+
+@pytest.mark.parametrize("fields, words", [
+    (Fields(captions=(("long", "blip"),)), "no column 'blip'; found file, caption, tags"),
+    (Fields(group="artist"), "no column 'artist'"), (Fields(file="url"), "no column 'url'"),
+    (Fields(captions=(("long", "caption"),), group="artist"), "no column 'artist'")])
+def test_a_missing_column_is_refused_at_once(table, fields, words):
+    with pytest.raises(BadInput, match=words):
+        read(table.parent, fields)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:len(data) // 2], lambda data: b"", lambda data: b"PAR1 is not PAR1",
+                                    lambda data: data[:30] + bytes([data[30] ^ 255]) + data[31:]], ids=range(4))
+def test_a_damaged_table_is_refused(table, damage):
+    table.write_bytes(damage(table.read_bytes()))
+    with pytest.raises(BadInput, match="metadata.parquet cannot be read"):
+        read(table.parent)
+
+
+def as_the_hub_does(make, numbers, captions=True, size=(24, 16)):
+    pictures = [{"bytes": make.picture(number, size), "path": f"{number}.png"} for number in numbers]
+    columns = {"image": pictures, **({"text": [make.caption(number) for number in numbers]} if captions else {})}
+    return pyarrow.table(columns)
+
+
+def test_files_that_hold_the_pictures(make, tmp_path):
+    (tmp_path / "data").mkdir()
+    for number, split in enumerate(("train", "test", "validation")):
+        rows = as_the_hub_does(make, range(10 * number, 10 * number + 8))
+        parquet.write_table(rows, tmp_path / "data" / f"{split}-00000-of-00001.parquet")
+    store = PictureStore(make.imported(tmp_path, tmp_path / "store"))
+    assert store.about["splits"] == {"train": 8, "validation": 8, "reference": 8} and store.about["kind"] == "parquet files"
+    assert store.captions(0) == {"long": [make.caption(10)]} and store.name(0) == "test-00000-of-00001.parquet row 0"
+    alone = read(tmp_path / "data" / "train-00000-of-00001.parquet")
+    assert len(alone) == 8 and not any(given.split for given in alone), "one file parts nothing"
+    assert alone[3].data == make.picture(3)
+
+
+def test_files_with_faults(make, tmp_path, monkeypatch):
+    rows = as_the_hub_does(make, range(2)).append_column("two", pyarrow.array([b"x", None], pyarrow.binary()))
+    parquet.write_table(rows, tmp_path / "x.parquet")
+    with pytest.raises(BadInput, match="which column holds the pictures. found image, two among image, text, two"):
+        read(tmp_path)
+    two = read(tmp_path, Fields(file="two"))
+    assert two[0].data == b"x" and two[1].fault == "no picture"
+    parquet.write_table(as_the_hub_does(make, range(2), captions=False), tmp_path / "x.parquet")
+    with pytest.raises(BadInput, match="no column 'caption'; found image"):
+        read(tmp_path)
+    parquet.write_table(pyarrow.table({"url": ["http://x"], "caption": ["x"]}), tmp_path / "x.parquet")
+    with pytest.raises(BadInput, match="found none of bytes among url, caption"):
+        read(tmp_path)
+    (tmp_path / "x.parquet").write_bytes(b"PAR1")
+    with pytest.raises(BadInput, match="x.parquet cannot be read"):
+        read(tmp_path)
+    zeros = pyarrow.table({"image": [bytes(300_000)] * 20, "caption": ["x"] * 20})
+    parquet.write_table(zeros, tmp_path / "x.parquet", compression="zstd", use_dictionary=False)
+    monkeypatch.setattr(given_parquet, "_FREE", 1 << 16)
+    with pytest.raises(BadInput, match="decompression bomb"):
+        read(tmp_path)
+
+
+def test_damage_in_the_middle_of_a_file_is_named(make, tmp_path):
+    rows = as_the_hub_does(make, range(96), size=(40, 40))
+    parquet.write_table(rows, tmp_path / "a.parquet", row_group_size=32, compression="none", use_dictionary=False)
+    parquet.write_table(as_the_hub_does(make, range(96, 98)), tmp_path / "b.parquet")
+    with parquet.ParquetFile(tmp_path / "a.parquet") as whole:
+        place = whole.metadata.row_group(1).column(0).data_page_offset
+    data = bytearray((tmp_path / "a.parquet").read_bytes())
+    data[place:place + 16] = b"\xff" * 16
+    (tmp_path / "a.parquet").write_bytes(data)
+    found = read(tmp_path)
+    broken, = (given for given in found if given.fault)
+    assert broken.name == "a.parquet" and "after row 31" in broken.fault and "lost" in broken.fault
+    assert len(found) == 32 + 1 + 2
+    to = make.imported(tmp_path, tmp_path / "store", bad="quarantine")
+    assert json.loads((to / LEDGER).read_text())["reasons"] == {"the file is broken": 1}
+
+
+@pytest.fixture
+def saved(make, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+
+    def write(name, **splits):
+        kinds = {"image": datasets.Image(), "caption": datasets.Value("string")}
+        made = {split: datasets.Dataset.from_dict(
+            {"image": [{"bytes": make.picture(number), "path": None} for number in numbers],
+             "caption": [make.caption(number) for number in numbers]}, features=datasets.Features(kinds))
+            for split, numbers in splits.items()}
+        (made["train"] if len(splits) == 1 else datasets.DatasetDict(made)).save_to_disk(tmp_path / name)
+        return tmp_path / name
+    return write
+
+
+def test_a_saved_dataset(make, saved):
+    found = read(saved("one", train=range(3)))
+    assert [(given.name, given.captions["long"], given.split) for given in found] == [
+        (f"row {number}", [make.caption(number)], "") for number in range(3)]
+    assert found[1].data == make.picture(1)
+
+
+def test_splits_of_a_saved_dataset(make, saved, tmp_path):
+    store = PictureStore(make.imported(saved("all", train=range(9), test=range(10, 14), validation=range(20, 23)),
+                                       tmp_path / "store"))
+    assert store.about["splits"] == {"train": 9, "validation": 3, "reference": 4}
+    assert np.array_equal(store.picture(9), store.picture(9)) and store.name(9) == "test row 0"
+    with pytest.raises(BadInput, match="a split called 'extra'"):
+        read(saved("odd", train=range(2), extra=range(2)))
+
+
+def test_a_saved_dataset_that_is_damaged_or_lacks_a_column(saved):
+    folder = saved("one", train=range(3))
+    with pytest.raises(BadInput, match="no column 'blip'; found image, caption"):
+        read(folder, Fields(captions=(("long", "blip"),)))
+    with pytest.raises(BadInput, match="which column holds the pictures. found image among"):
+        read(folder, Fields(file="caption"))
+    path = next(folder.glob("*.arrow"))
+    whole = path.read_bytes()
+    for damaged in (whole[:len(whole) // 2], b"junk" * 100, b""):
+        path.write_bytes(damaged)
+        with pytest.raises(BadInput, match="cannot be read"):
+            read(folder)
+    path.unlink()
+    with pytest.raises(BadInput, match="cannot be read"):
+        read(folder)
