@@ -32,6 +32,8 @@ METRICS: dict[str, Metric] = {
     for metric in (
         Metric("frechet", "Fréchet distance", "", "lower",
                "Distance of two Gaussians fitted to the features of generated and reference pictures. Biased in N."),
+        Metric("frechet_limit", "Fréchet distance, N → ∞", "", "lower",
+               "The Fréchet distance extrapolated to infinitely many pictures, against the same reference: no bias in N."),
         Metric("mmd", "MMD² (unbiased)", "", "lower",
                "Kernel distance of the feature distributions, median bandwidth, unbiased: it may fall below zero."),
         Metric("mmd_published", "MMD² (published form)", "x1000", "lower",

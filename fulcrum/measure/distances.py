@@ -8,7 +8,7 @@ from typing import Any
 from fulcrum.measure import neighbours
 from fulcrum.measure.expect import SEES
 from fulcrum.measure.extrapolate import GROUPS as FEW_GROUPS
-from fulcrum.measure.extrapolate import Distances, distances
+from fulcrum.measure.extrapolate import LIMIT, Distances, distances
 from fulcrum.measure.frechet import FrechetDistance
 from fulcrum.measure.gather import GroupedMoments, Rows
 from fulcrum.measure.interval import GROUPS, jackknife
@@ -59,7 +59,7 @@ class FrechetLimit(Frechet):
     name = "frechet_limit"
     label = "Fréchet distance, N → ∞"
     explain = "The Fréchet distance extrapolated to infinitely many pictures, against the same reference: no bias in N."
-    estimator = "line over 1/N through the distances at N, 7/8 N and N/2 of the same features, at 1/N = 0"
+    estimator = LIMIT
     sees = SEES["frechet_limit"]
 
     def compute(self, pictures: GroupedMoments, reference: GroupedMoments) -> Interval:

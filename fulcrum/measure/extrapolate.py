@@ -21,6 +21,7 @@ from fulcrum.measure.interval import jackknife
 from fulcrum.measure.moments import Gaussian, Moments
 
 GROUPS = 8
+LIMIT = "line over 1/N through the distances at N, 7/8 N and N/2 of the same features, at 1/N = 0"
 # Four of eight groups whose numbers, as bits, cancel out: the affine planes of a cube.
 HALVES = tuple(four for four in combinations(range(GROUPS), 4) if four[0] ^ four[1] ^ four[2] ^ four[3] == 0)
 

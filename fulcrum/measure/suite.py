@@ -13,13 +13,18 @@ from torch import Tensor
 
 from fulcrum.measure.alignment import SHARES, Counts, score, share
 from fulcrum.measure.card import METRICS, Measured, MetricCard, Sampling
+from fulcrum.measure.extrapolate import GROUPS as FEW_GROUPS
+from fulcrum.measure.extrapolate import LIMIT, distances
 from fulcrum.measure.feature import FeatureFunction, JudgeFunction, Range, describe_range, feature_rows, to_uint8
+from fulcrum.measure.gather import GroupedMoments
 from fulcrum.measure.interval import BOOTSTRAP, GROUPS, JACKKNIFE, bootstrap_shares, jackknife
 from fulcrum.measure.mmd import PUBLISHED_SIGMA, kernel_sums, published, unbiased, unit_norm
 from fulcrum.measure.moments import Moments
 from fulcrum.measure.reference import Reference
 
 MINIMUM = 2 * GROUPS  # images: a jackknife group of one row would leave no pair inside it
+
+FEW_JACKKNIFE = f"95 %, jackknife over {FEW_GROUPS} groups of pictures, reference held fixed"
 
 Interval = tuple[float, float, float]  # value, low, high
 
@@ -88,7 +93,8 @@ class Suite:
         rows = torch.cat(gathered.features)[torch.from_numpy(order)]  # (n, d)
         found: dict[str, Measured] = {}
         for name, (estimator, values) in self._distances(rows).items():
-            card = self._card(name, estimator, JACKKNIFE, expected, sampling, self.extractor, self.reference.key)
+            interval = FEW_JACKKNIFE if name == "frechet_limit" else JACKKNIFE
+            card = self._card(name, estimator, interval, expected, sampling, self.extractor, self.reference.key)
             found[name] = _measured(values, card)
         if gathered.counts:
             for name, values in _shares(gathered.counts, order).items():
@@ -102,6 +108,7 @@ class Suite:
         unit = kernel_sums(unit_norm(rows), reference.unit_features, reference.published_sum, PUBLISHED_SIGMA, GROUPS)
         return {
             "frechet": ("Gaussian fit, symmetric eigenvalues, fp64", self._frechet(rows)),
+            "frechet_limit": (LIMIT, self._limit(rows)),
             "mmd": (
                 "unbiased, Gaussian kernel, sigma = median distance of the reference",
                 _jackknifed(unbiased(plain), [unbiased(plain, group) for group in range(GROUPS)]),
@@ -121,6 +128,12 @@ class Suite:
         whole = Moments.of(rows)
         left = [distance.to(whole.without(Moments.of(rows[groups == group])).compute()) for group in range(GROUPS)]
         return _jackknifed(distance.to(whole.compute()), left)
+
+    def _limit(self, rows: Tensor) -> Interval:
+        """The same for N -> infinity, so that arms that are biased unlike by N can be told."""
+        gathered = GroupedMoments(rows.shape[1], FEW_GROUPS)
+        gathered.update(rows, np.arange(len(rows)))
+        return distances(gathered, self.reference.frechet, halves=True).limit()
 
     def _card(
         self, name: str, estimator: str, interval: str, n: int, sampling: Sampling, extractor: str,

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fulcrum.measure.alignment import SHARES
 from fulcrum.measure.card import Measured, NotComparable, Sampling, compatible
+from fulcrum.measure.distances import FrechetLimit
 from fulcrum.measure.feature import BadImages
 from fulcrum.measure.reference import Reference, build_reference
 from fulcrum.measure.suite import MINIMUM, Gathered, Pictures, Suite
@@ -67,7 +68,7 @@ def values(measured: dict[str, Measured]) -> dict[str, float]:
 
 def test_all_metrics_with_cards_and_intervals(suite: Suite, reference: Reference) -> None:
     found = suite.measure(batches(pictures(2)), SAMPLING, N)
-    assert set(found) == {"frechet", "mmd", "mmd_published", *SHARES}
+    assert set(found) == {"frechet", "frechet_limit", "mmd", "mmd_published", *SHARES}
     for name, number in found.items():
         assert number.card.metric == name and number.card.n == N and number.low <= number.value <= number.high
         assert number.card.guidance == 3.0 and number.card.value_range == "uint8"
@@ -96,10 +97,28 @@ def test_a_copy_of_the_reference_scores_zero(suite: Suite, reference: Reference)
     assert -2.5 / 600 < found["mmd"] < 0  # unbiased for independent rows; a copy is nearer than chance
 
 
+def test_the_limit_takes_the_bias_in_n_away(suite: Suite) -> None:
+    """Eight sets from a world of their own: the distance grows as N falls, its limit does not, on average."""
+    def means(n: int) -> tuple[float, float]:
+        found = [suite.measure(batches(pictures(seed, n), n, truth=False), SAMPLING, n) for seed in range(20, 28)]
+        distance, limit = (np.mean([one[name].value for one in found]) for name in ("frechet", "frechet_limit"))
+        return float(distance), float(limit)
+
+    (few, few_limit), (many, many_limit) = means(64), means(N)
+    assert few > many + 1 and abs(few_limit - many_limit) < 0.5 * (few - many)
+    found = suite.measure(batches(pictures(2)), SAMPLING, N)
+    card = found["frechet_limit"].card
+    assert "1/N" in card.estimator and "8 groups" in card.interval
+    pictures_, around = (FrechetLimit().gather(D, reference) for reference in (False, True))
+    pictures_.update(features(pictures(2)), np.arange(N))
+    around.update(suite.reference.features, np.arange(len(suite.reference.features)))
+    assert found["frechet_limit"].value == pytest.approx(FrechetLimit().compute(pictures_, around)[0], rel=1e-5)
+
+
 def test_probes(suite: Suite) -> None:
     """Negated pictures, a channel at half strength and collapsed diversity move the distances; another seed does not."""
     fair = suite.measure(batches(pictures(2), truth=False), SAMPLING, N)
-    assert set(fair) == {"frechet", "mmd", "mmd_published"}
+    assert set(fair) == {"frechet", "frechet_limit", "mmd", "mmd_published"}
     images = pictures(2)
     less_red = images.clone()
     less_red[:, 0] = less_red[:, 0] // 2

@@ -1,4 +1,4 @@
-"""A run's bill: parts add up to what was counted, the machine's side is kept, a price is the reader's, damage is no failure."""
+"""A run's bill: parts add up to what was counted, the machine's side is kept, a price is the reader's."""
 
 import json
 

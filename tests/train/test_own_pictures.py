@@ -65,7 +65,7 @@ def test_from_the_command_line_to_measures(own, tmp_path, capfd):
     capfd.readouterr()
     assert command("measure", result["key"], "--samples", 64, "--out", out, "--quiet", "--json") == 0
     found = json.loads(capfd.readouterr().out.splitlines()[-1])["metrics"]
-    assert set(found) == {"frechet", "mmd", "mmd_published", "validation_loss"}
+    assert set(found) == {"frechet", "frechet_limit", "mmd", "mmd_published", "validation_loss"}
     assert all(np.isfinite(one["value"]) for one in found.values())
     assert list(Path(result["run"]).glob("previews/*.png"))
 
