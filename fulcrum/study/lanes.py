@@ -26,12 +26,16 @@ class Room(NamedTuple):
                 f"{self.memory / 1e9:.1f} GB free)")
 
 
-def room(runs: Iterable[RunSpec], threads: int, cores: int | None = None, memory: float | None = None) -> Room:
-    """min(cores / threads, memory / need), at least one: a cell that does not fit fails by itself, and says so."""
+def room(runs: Iterable[RunSpec], threads: int, processes: int = 1, cores: int | None = None,
+         memory: float | None = None) -> Room:
+    """min(cores / threads, memory / need), at least one: a cell that does not fit fails by itself, and says so.
+
+    Many processes of a cell share the step's memory; the worker that waits for them counts as one more process.
+    """
     cores = cores or len(os.sched_getaffinity(0))
     memory = memory or free_memory()
-    needed = PROCESS + SLACK * max(step_memory(run) for run in runs)
-    return Room(max(1, min(cores // threads, int(memory / needed))), cores, memory, needed)
+    needed = (PROCESS if processes == 1 else (processes + 1) * PROCESS) + SLACK * max(step_memory(run) for run in runs)
+    return Room(max(1, min(cores // (threads * processes), int(memory / needed))), cores, memory, needed)
 
 
 def free_memory() -> float:

@@ -1,5 +1,7 @@
 """What tests of studies share: the smallest plan, and cells with given values."""
 
+from pathlib import Path
+
 from fulcrum.study.plan import Plan
 
 SMALL = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64", "sample.steps=2",
@@ -10,6 +12,43 @@ def plan(**changes):
     given = {"title": "Small", "baseline": "spark", "arms": ("short_captions", "bf16_storage"), "seeds": (0, 1),
              "images": 48, "settings": SMALL, "samples": 64, "compile": False, **changes}
     return Plan(**given)
+
+
+def without_times(report):
+    """The report's JSON without what a clock decided."""
+    report["made"] = report["pareto"] = None
+    report["progress"]["seconds_left"] = None
+    report["effects"] = [row for row in report["effects"] if row["unit"] != "time"]
+    report["time_to_target"] = [row for row in report["time_to_target"] if row["unit"] != "time"]
+    for arm in report["arms"]:
+        arm["cost"].pop("time_ratio")
+        for cell in arm["cells"]:
+            for point in cell["curve"]:
+                point["seconds"] = None
+    return report
+
+
+def descendants(of):
+    """Process ids of a process's children and theirs: a test kills only what it has started."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found, more = set(), {of}
+    while more:
+        more = {one for one, parent in parents.items() if parent in more}
+        found |= more
+    return found
+
+
+def told(pid):
+    """The words that a process was started with."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
 
 
 def cells_of(values, metric, better="higher"):

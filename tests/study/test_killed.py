@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.study.small import SMALL
+from tests.study.small import SMALL, without_times
 
 PLAN = ('title = "Killed"\nbaseline = "spark"\narms = ["short_captions", "bf16_storage"]\nseeds = [0, 1]\nimages = 160\n'
         f"settings = {json.dumps(SMALL)}\nsamples = 64\ncompile = false\nevaluations = [0.5, 1.0]\n")
@@ -19,20 +19,6 @@ PLAN = ('title = "Killed"\nbaseline = "spark"\narms = ["short_captions", "bf16_s
 def command(folder):
     return [sys.executable, "-c", "from fulcrum.cli import main; main()", "study", "run", str(folder / "plan.toml"),
             "--out", str(folder / "runs"), "--quiet"]
-
-
-def without_times(report):
-    """The report's JSON without what a clock decided."""
-    report["made"] = report["pareto"] = None
-    report["progress"]["seconds_left"] = None
-    report["effects"] = [row for row in report["effects"] if row["unit"] != "time"]
-    report["time_to_target"] = [row for row in report["time_to_target"] if row["unit"] != "time"]
-    for arm in report["arms"]:
-        arm["cost"].pop("time_ratio")
-        for cell in arm["cells"]:
-            for point in cell["curve"]:
-                point["seconds"] = None
-    return report
 
 
 @pytest.mark.slow

@@ -1,0 +1,155 @@
+"""What the study engine adds to its cells' work: overhead, the start of a second cell, cells side by side.
+
+    python bench/engine.py                           about 6 minutes on two quiet cores
+    python bench/engine.py --study runs/study-...    the overhead of a study that was run in one go, from its timings
+
+Overhead is lane time that is not a cell's training steps, drawing, features or metrics: start-up, proof, waiting, building,
+saving, the first step's encoding and compilation (beyond an ordinary step), timing the arms' costs, the page; and besides,
+what the study's own process computes while its cells train. A lane that has no cell left at the end is not counted: that
+depends on how many cells a plan has, and is told apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ARM, SEEDS, SAMPLES = "bf16_storage", 3, 512
+QUICK = 24                                                   # cells of examples/quick.toml
+SHORT = 9_600                                                # images of a cell that is only trained
+OVERHEAD, START, PAIR = 0.03, 10.0, 1.7                      # targets: share, seconds, times
+
+
+def read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+class Cell(NamedTuple):
+    begun: float
+    ended: float
+    to_first_step: float
+    useful: float                                            # seconds of ordinary steps, drawing, features, metrics
+    first: float                                             # beyond an ordinary step: encoding, compilation
+
+    @classmethod
+    def of(cls, folder: Path) -> Cell:
+        told, run = read(folder / "timings.json"), read(folder / "about.json")["run"]
+        parts, steps = told["parts"], run["budget"]["images"] // run["budget"]["batch"]
+        ordinary = (parts["steps"] - parts["first step"]) / (steps - 1)
+        return cls(told["begun"], told["ended"], told["first_step"] - told["begun"],
+                   ordinary * steps + parts.get("drawing", 0.0), parts["first step"] - ordinary)
+
+
+def overhead(study: Path, seconds: float | None) -> float:
+    """Print where a study's time went; returns the engine's share."""
+    told = read(study / "timings.json")
+    if told["already"]:
+        sys.exit(f"{told['already']} cells of {study} were finished before: only a study that was run in one go tells")
+    cells = sorted((Cell.of(study.parent / key) for key in told["cells"]), key=lambda cell: cell.ended)
+    lanes, parts = told["lanes"], told["parts"]
+    seconds = seconds or told["ended"] - told["begun"]
+    useful = sum(cell.useful for cell in cells)
+    idle = sum(cells[-1].ended - cell.ended for cell in cells[-lanes:])
+    within = sum(cell.ended - cell.begun - cell.useful for cell in cells)
+    fixed = lanes * seconds - sum(cell.ended - cell.begun for cell in cells) - idle
+    meanwhile = parts["pages"]
+    share = (fixed + within + meanwhile) / (lanes * seconds - idle)
+    print(f"study: {len(cells)} cells, {lanes} side by side, {seconds:.1f} s; useful {useful / lanes:.1f} s a lane, "
+          f"idle at the end {idle:.1f} s of one lane")
+    print(f"  outside cells  {fixed / lanes:6.1f} s  (proof {parts['proof']:.1f}, costs {parts['costs']:.1f}; the rest is "
+          "start-up and the last page)")
+    print(f"  inside cells   {within / len(cells):6.2f} s a cell  (first steps beyond an ordinary one "
+          f"{sum(cell.first for cell in cells) / len(cells):.2f}; the rest builds, loads and saves)")
+    print(f"  pages          {parts['pages']:6.1f} s while cells trained; the study's process computed {told['cpu']:.1f} s")
+    print(f"overhead {share:.2%} of this study (target {OVERHEAD:.0%})", flush=True)
+    if len(cells) < QUICK:
+        longer = QUICK / len(cells)
+        more = (fixed + longer * (within + meanwhile)) / (fixed + longer * (within + useful))
+        print(f"         {more:.2%} of one of {QUICK} such cells, as examples/quick.toml has: the fixed part is paid once",
+              flush=True)
+    return share
+
+
+def run_study(place: Path, images: int | None) -> float:
+    (place / "plan.toml").write_text(
+        f'title = "Engine"\nbaseline = "spark"\narms = ["{ARM}"]\nseeds = {list(range(SEEDS))}\nsamples = {SAMPLES}\n'
+        + (f"images = {images}\n" if images else ""))
+    begun = time.time()
+    subprocess.run([sys.executable, "-m", "fulcrum", "study", "run", str(place / "plan.toml"), "--out", str(place / "runs"),
+                    "--quiet"], check=True, stdout=subprocess.DEVNULL)
+    return overhead(next((place / "runs").glob("study-*")), time.time() - begun)
+
+
+class Trained(NamedTuple):
+    start: float                                             # seconds from asking for the first cell to its first step
+    later: list[float]                                       # the same of cells that found a worker at hand
+    rates: list[float]                                       # images a second of each, without the first tenth
+
+
+def train(place: Path, seeds: list[int], lanes: int) -> Trained:
+    """Cells that are only trained, in new workers; all of one graph."""
+    from fulcrum.levers.catalog import CATALOG
+    from fulcrum.spec.system import System
+    from fulcrum.study.layout import lay_out, measuring
+    from fulcrum.study.plan import Plan
+    from fulcrum.study.runner import Work, run_all
+    plan = Plan(title="Engine", baseline="spark", arms=(ARM,), seeds=tuple(seeds) if len(seeds) > 1 else (*seeds, 999),
+                images=SHORT, samples=SAMPLES)
+    cells = [cell._replace(kind="trunk") for cell in lay_out(plan, CATALOG, {}, place).cells
+             if cell.arm == "baseline" and cell.seed in seeds]
+    begun = time.time()
+    run_all(cells, Work(place, System(compile=True), measuring(plan), ()), lanes, lambda board: None)
+    told = sorted((Cell.of(place / cell.key) for cell in cells), key=lambda cell: cell.begun)
+    return Trained(told[0].begun + told[0].to_first_step - begun, [cell.to_first_step for cell in told[lanes:]],
+                   [rate(place / cell.key) for cell in cells])
+
+
+def rate(folder: Path) -> float:
+    lines = [json.loads(line) for line in (folder / "record.jsonl").read_text().splitlines()]
+    early = next(line for line in lines if line["images"] >= SHORT // 10)
+    return float((lines[-1]["images"] - early["images"]) / (lines[-1]["seconds"] - early["seconds"]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--study", type=Path, help="folder of a study that was run in one go: tell its overhead only")
+    parser.add_argument("--rounds", type=int, default=2, help="of one cell alone and two side by side, in turns")
+    parser.add_argument("--images", type=int, help="of each cell of the study; fewer only to try this script out")
+    options = parser.parse_args()
+    if options.study:
+        overhead(options.study, None)
+        return
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryDirectory(prefix="fulcrum-engine-") as name:
+        place = Path(name)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(place / "compiled")      # cold, and shared by all cells from here on
+        first = train(place / "apart", [100, 101], 1)
+        print(f"a first cell, cold: {first.start:.1f} s to the end of its first step; the second in the same worker: "
+              f"{first.later[0]:.1f} s", flush=True)
+        starts, alone, pairs = [*first.later], [], []
+        for turn in range(options.rounds):
+            one = train(place / "apart", [200 + turn], 1)
+            two = train(place / "apart", [300 + 2 * turn, 301 + 2 * turn], 2)
+            starts.append(one.start)
+            alone.append(one.rates[0])
+            pairs.append(sum(two.rates))
+            print(f"  in a new worker {one.start:.1f} s; alone {one.rates[0]:,.0f} images/s, two side by side "
+                  f"{sum(two.rates):,.0f}", flush=True)
+        times = statistics.median(pair / one for pair, one in zip(pairs, alone, strict=True))
+        print(f"second cell of the same graph: at most {max(starts):.1f} s to the end of its first step (target {START:g})")
+        print(f"two one-thread cells side by side: {times:.2f} x one alone (target {PAIR:g} x)", flush=True)
+        share = run_study(place, options.images)
+    print(json.dumps({"overhead": round(share, 4), "second_cell_seconds": round(max(starts), 2), "pair": round(times, 3)}))
+
+
+if __name__ == "__main__":
+    main()
