@@ -130,10 +130,11 @@ def _about(path: Path) -> dict[str, Any] | None:
 
 def _facts(path: Path) -> dict[str, Any]:
     from fulcrum.train import checkpoint
-    from fulcrum.train.folder import RunFolder
+    from fulcrum.train.folder import RunFolder, in_use
     about, saved = _about(path), checkpoint.listing(path / "checkpoints")
     try:
-        state = "damaged" if about is None else "finished" if RunFolder(path).result() else "begun"
+        state = "damaged" if about is None else "finished" if RunFolder(path).result() else \
+            "training" if in_use(RunFolder(path)) else "stopped"
     except FulcrumError:
         state = "damaged"
     return {"key": path.name, "phrase": about["phrase"] if about else "?", "seed": about["seed"] if about else "?",

@@ -85,6 +85,11 @@ def is_sharded(tensor: torch.Tensor) -> bool:
     return hasattr(tensor, "placements")
 
 
+def is_loss(error: BaseException | None) -> bool:
+    """Does this error tell of another process that is gone?"""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+
+
 def processes(env: Mapping[str, str]) -> int:
     """How many processes the environment tells of."""
     told = env.get("WORLD_SIZE", "1")
@@ -125,7 +130,7 @@ def start(device: str = "cpu", timeout: float = 600.0, env: Mapping[str, str] | 
         gloo = dist.new_group(backend="gloo") if device == "cuda" else None
         yield World(rank, size, here, timeout, gloo)
     except RuntimeError as error:
-        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+        if not is_loss(error):
             raise
         raise RunFailed(f"rank {rank} of {size} lost another process of the run",
                         f"that one has ended or hangs: see its own message ({str(error).splitlines()[0][:120]})") from error

@@ -85,6 +85,18 @@ def claim(folder: RunFolder, patience: float | None = None) -> Iterator[None]:
         yield
 
 
+def in_use(folder: RunFolder) -> bool:
+    """Is a process of this machine training the run now?"""
+    try:
+        with (folder.path / "lock").open() as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:                                          # never claimed
+        return False
+    return False
+
+
 def write_json(path: Path, value: Any) -> None:
     """Whole or not at all."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")

@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -81,10 +82,14 @@ def perform(order: Order, say: Callable[[str], None],
 def _train(order: Order, built: Built, folder: RunFolder, state: State,
            observers: Callable[[Built, RunFolder, State], list[Observer]] | None) -> State:
     asked: list[float] = []
+    stepped: deque[bool] = deque(maxlen=1)
     world, agreed = built.world, False
+    go_on = f"go on with: {order.command}" if order.command else "start the same command again to go on"
 
     def ask(number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
+        if not stepped and world.size == 1:                  # it still encodes or compiles: there is nothing to save
+            raise Interrupted("stopped before the first step: what was saved before is as it was", go_on)
         if asked and (world.size == 1 or now - asked[0] > ECHO):     # asked twice: do not even finish the step
             raise KeyboardInterrupt
         asked.append(now)
@@ -98,10 +103,11 @@ def _train(order: Order, built: Built, folder: RunFolder, state: State,
     stretch = max(order.run.budget.images // SAVES, order.run.budget.batch)
     writing: list[Observer] = [Recorder(folder.record, state.images), Progress(order.label, state.images, order.quiet)] \
         if world.first else []
-    watching: list[Observer] = [*writing, *(observers(built, folder, state) if observers else []),
-                                Every(stretch, saver.save, state.images), saver]
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)} if _main_thread() else {}
     try:
+        watching: list[Observer] = [lambda look: stepped.append(True), *writing,
+                                    *(observers(built, folder, state) if observers else []),
+                                    Every(stretch, saver.save, state.images), saver]
         state = train(built, state, watching, stop)
     finally:
         for number, handler in before.items():
@@ -109,7 +115,7 @@ def _train(order: Order, built: Built, folder: RunFolder, state: State,
     if agreed and state.images < order.run.budget.images:
         saver.keep(built, state)
         raise Interrupted(f"stopped at {state.images:,} of {order.run.budget.images:,} images; everything is saved",
-                          f"go on with: {order.command}" if order.command else "start the same command again to go on")
+                          go_on)
     return state
 
 

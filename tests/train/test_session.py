@@ -1,7 +1,10 @@
 """Training sessions: exact resume, honest failure, nothing overwritten."""
 
 import json
+import os
 import shutil
+import signal
+import time
 
 import pytest
 import torch
@@ -10,8 +13,9 @@ from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
 from fulcrum.train import checkpoint
-from fulcrum.train.folder import RunFolder, claim
-from fulcrum.train.session import Order, perform, trained_weights
+from fulcrum.train.feed import Feed
+from fulcrum.train.folder import RunFolder, claim, in_use
+from fulcrum.train.session import Interrupted, Order, perform, trained_weights
 
 
 def order(run, out, **changes):
@@ -92,6 +96,29 @@ def test_two_processes_cannot_train_one_run(whole, tiny, monkeypatch):
     folder = RunFolder(whole[0] / whole[1]["key"])
     with claim(folder), pytest.raises(RunFailed, match="another process"), claim(folder):
         pass
+
+
+def test_a_run_in_training_is_told_from_a_stopped_one(whole):
+    folder = RunFolder(whole[0] / whole[1]["key"])
+    assert not in_use(folder)
+    with claim(folder):
+        assert in_use(folder)
+    assert not in_use(folder)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_still_encodes_stops_at_once(whole, tiny, tmp_path, monkeypatch, number):
+    shutil.copytree(whole[0] / "cache", tmp_path / "cache")
+
+    def at(self, position, rows=None):
+        os.kill(os.getpid(), number)
+        time.sleep(1)
+        pytest.fail("it waited for its first step")
+    monkeypatch.setattr(Feed, "at", at)
+    with pytest.raises(Interrupted, match="before the first step"):
+        perform(order(tiny(), tmp_path), quiet)
+    monkeypatch.undo()
+    assert perform(order(tiny(), tmp_path), quiet)["weights_sha256"] == whole[1]["weights_sha256"]
 
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(whole, tiny, tmp_path, monkeypatch):
