@@ -43,7 +43,7 @@ def plan_command(plan: PlanFile, out: Out = OUT, levers: Files = None,
     from fulcrum.train.watch import clock
     read, (known, hashes) = load(plan), catalogue(levers)
     layout = lay_out(read, known, hashes, out)
-    arms, space = layout.arms, room([arm.run for arm in layout.arms], read.threads)
+    arms, space = layout.arms, room([arm.run for arm in layout.arms], read.threads, read.processes)
     found = estimate(read, layout, out, timed)
     lines = [f"{read.title} (plan {read.hash})", f"{len(arms)} arms x {len(read.seeds)} seeds, "
              f"{arms[0].run.budget.images:,} images each; {found.finished} of {found.cells} cells are finished",
@@ -74,8 +74,12 @@ def run_command(plan: PlanFile, out: Out = OUT, levers: Files = None, threads: T
                 lanes: Annotated[int | None, typer.Option(min=1, help="Cells side by side; default: what there are cores "
                                                           "and memory for.")] = None,
                 executor: Annotated[str, typer.Option(help="local: processes here; ray: a Ray cluster.")] = "local",
-                address: Annotated[str | None, typer.Option(help="Of a Ray cluster that is there, such as auto or "
-                                                            "host:6379; default: one is started for the study.")] = None,
+                address: Annotated[str | None, typer.Option("--ray-address", "--address", help="Of a Ray cluster that is "
+                                                            "there, such as auto or host:6379; default: RAY_ADDRESS, or "
+                                                            "one is started for the study.")] = None,
+                track: Annotated[list[str] | None, typer.Option("--track", metavar="NAME", help="Show the cells in "
+                                                                "tensorboard or wandb too, as the plan's own `track` does; "
+                                                                "changes no number. Repeatable.")] = None,
                 quiet: Quiet = False, as_json: Json = False) -> None:
     """Run a study. Started again after a stop it goes on: finished cells are never run twice.
 
@@ -87,10 +91,11 @@ def run_command(plan: PlanFile, out: Out = OUT, levers: Files = None, threads: T
     if executor not in ("local", "ray"):
         raise BadInput(f"no executor is called '{executor}'", "known: local, ray")
     if address is not None and executor != "ray":
-        raise BadInput("--address names a Ray cluster", "add --executor ray")
+        raise BadInput("--ray-address names a Ray cluster", "add --executor ray")
     read, (known, hashes) = load(plan), catalogue(levers)
     if threads is not None:
         read = read.model_copy(update={"threads": threads})
+    read = read.model_copy(update={"track": tuple(dict.fromkeys((*read.track, *(track or ()))))})
     compiles = can_compile()
     if read.compile and not compiles:
         say("no C++ compiler was found: cells run without compilation, which is slower; install g++ to change that")

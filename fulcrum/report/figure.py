@@ -65,6 +65,8 @@ def effects(result: StudyResult, metric: Metric) -> Markup | None:
 
 def curves(result: StudyResult, metric: Metric, axis: Literal["images", "seconds", "flops"] = "images") -> Markup | None:
     """A thin line per seed, a thick one for their mean, against images seen, time or FLOPs."""
+    if metric.name not in result.with_curves:
+        return None
     return _curves(result, _lines(result, metric, axis), f"curves-{_place(result, metric)}-{axis}",
                    f"{metric.label} over {AXES[axis]}", AXES[axis], metric)
 

@@ -254,6 +254,11 @@ class StudyResult(Record):
         return next(metric for metric in self.metrics if metric.name == name)
 
     @cached_property
+    def with_curves(self) -> frozenset[str]:
+        """Metrics that were read during training too."""
+        return frozenset(name for arm in self.arms for cell in arm.cells for point in cell.curve for name in point.values)
+
+    @cached_property
     def _effects(self) -> dict[str, dict[str, list[Effect]]]:
         found: dict[str, dict[str, list[Effect]]] = {}
         for row in self.effects:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import statistics
 from collections.abc import Sequence
@@ -26,7 +27,10 @@ def mean_sd(arm: Arm, metric: str) -> tuple[float | None, float | None]:
     values = list(arm.finals(metric).values())
     if not values:
         return None, None
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return mean, None                        # not `statistics.stdev`: it reckons in fractions, fifty times slower
+    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def ranking(result: StudyResult) -> Table:

@@ -6,13 +6,14 @@ A study also trains cells that only prepare others: the trunk of a seed, and the
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
+from fulcrum.dist.start import ALONE, World
 from fulcrum.encode.shipped import asset_hash
 from fulcrum.measure.card import MEASURE_VERSION
 from fulcrum.spec.edit import digest
@@ -25,12 +26,14 @@ from fulcrum.study.picture import data_uri
 from fulcrum.study.points import Paused, Points, at, pause, point_path
 from fulcrum.study.preview import previews
 from fulcrum.study.sealed import HINT, read_sealed, write_sealed
+from fulcrum.study.timing import Clock
 from fulcrum.train.build import Built
 from fulcrum.train.folder import RunFolder
 from fulcrum.train.loop import Observer
 from fulcrum.train.paint import Painter
 from fulcrum.train.session import Order, perform, trained_weights
 from fulcrum.train.state import State
+from fulcrum.train.track import Place, Trackers
 
 SHOWN = 12                                                   # pictures of each cell in the report
 FORM = 2                                                     # of the files; raise it when they are read in another way
@@ -68,14 +71,27 @@ class Measuring(NamedTuple):
                        MEASURE_VERSION, FORM, *([judge_hash(self.judges)] if self.judges else [])])[:12]
 
 
+class Tracked(NamedTuple):
+    """Where a study's cells are shown as they train, beside its own page."""
+
+    names: tuple[str, ...] = ()                              # of trackers
+    group: str = ""                                          # the study
+
+    def of(self, cell: Cell) -> Trackers:
+        arm = f"{cell.arm}, {cell.rate:g} x rate" if cell.kind == "rate" else cell.arm
+        return Trackers(self.names, Place(self.group, arm, cell.seed))
+
+
+NOWHERE = Tracked()
+
+
 def finished(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
     """What a finished cell found, or None; a file that was changed by hand or belongs elsewhere is refused."""
     if not cell.known:
         return None
-    folder = RunFolder(out / cell.key)
     if cell.kind == "trunk":
-        return folder.result()
-    path = folder.path / (f"measured-{how}.json" if cell.kind == "arm" else f"rate-{how}.json")
+        return RunFolder(out / cell.key).result()
+    path = out.joinpath(cell.key, f"measured-{how}.json" if cell.kind == "arm" else f"rate-{how}.json")
     found = read_sealed(path) if os.path.exists(path) else None
     if found is None:
         return None
@@ -84,11 +100,11 @@ def finished(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
     if cell.kind == "rate":
         return found
     try:
-        ended = (folder.path / "result.json").read_text()
+        ended = out.joinpath(cell.key, "result.json").read_text()
     except OSError:
         return None
     if found["result"]["weights_sha256"] not in ended:
-        raise BadInput(f"{path} was measured with other weights than {folder.path.name} ended with", HINT)
+        raise BadInput(f"{path} was measured with other weights than {cell.key} ended with", HINT)
     return found
 
 
@@ -105,27 +121,50 @@ def pictures(out: Path, key: str, how: str) -> dict[str, Any]:
 
 
 def run_cell(cell: Cell, out: Path, system: System, measuring: Measuring, say: Callable[[str], None],
-             until: float | None = None) -> None:
-    """Train the cell (or take it as it stands), draw, measure, write down. `until` a share of the budget: go no further."""
+             until: float | None = None, tracked: Tracked = NOWHERE, world: World = ALONE) -> None:
+    """Train the cell (or take it as it stands), draw, measure, write down. `until` a share of the budget: go no further.
+
+    Many processes train it together; the first of them measures.
+    """
+    with tracked.of(cell) as trackers:
+        _run(cell, out, system, measuring, say, until, trackers, world)
+
+
+def _run(cell: Cell, out: Path, system: System, measuring: Measuring, say: Callable[[str], None], until: float | None,
+         trackers: Trackers, world: World) -> None:
     torch.set_num_threads(system.threads)
-    begun = time.perf_counter()
+    begun, clock = time.perf_counter(), Clock()
     order = Order(cell.run, cell.seed, cell.phrase, out, system, cell.user_files, quiet=True,
                   label=f"{cell.arm}/{cell.seed}")
     if cell.kind == "rate":
-        return _try_rate(cell, order, measuring.how, say)
+        return _try_rate(cell, order, measuring.how, say, trackers, world)
 
     def observers(built: Built, folder: RunFolder, state: State) -> list[Observer]:
+        told = [clock.steps(state), *trackers.watch(built, folder, state)]
         if cell.kind == "trunk":
-            return []
-        points = Points(built, folder, measuring.samples, measuring.how, measuring.evaluations, measuring.judges)
-        return [*previews(built, folder, state), points, *([pause(order, folder, until)] if until else [])]
+            return told
+        points = Points(built, folder, measuring.samples, measuring.how, measuring.evaluations, measuring.judges,
+                        lambda metrics, images: trackers.tell(folder, quality(metrics), images))
+        with clock.counting("drawing"):
+            drawn: list[Observer] = [*previews(built, folder, state), points]
+        return [*told, *(clock.timed("drawing", one) for one in drawn), *([pause(order, folder, until)] if until else [])]
 
     try:
-        result = perform(order, say, observers)
+        result = perform(order, say, observers, world)
     except Paused:
         return
-    if cell.kind == "arm":
-        _measure(cell, out, measuring, result, begun)
+    if cell.kind == "arm" and world.first:
+        with clock.counting("drawing"):
+            _measure(cell, out, measuring, result, begun)
+        found = read_sealed(out / cell.key / f"measured-{measuring.how}.json")["metrics"]
+        trackers.tell(RunFolder(out / cell.key), quality(found), cell.run.budget.images)
+    if world.first:
+        clock.write(out / cell.key)
+
+
+def quality(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Measured values under the names that trackers show."""
+    return {f"quality/{name}": float(value["value"]) for name, value in metrics.items()}
 
 
 def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any], begun: float) -> None:
@@ -147,18 +186,22 @@ def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any]
         "seconds": {"training": round(trained - begun, 2), "evaluation": round(time.perf_counter() - trained, 2)}})
 
 
-def _try_rate(cell: Cell, order: Order, how: str, say: Callable[[str], None]) -> None:
+def _try_rate(cell: Cell, order: Order, how: str, say: Callable[[str], None], trackers: Trackers, world: World) -> None:
     """The held-out loss after a short training. A rate that is too high has no loss: that is a finding, not a failure."""
     folder = RunFolder(order.out / cell.key)
     begun, loss = time.perf_counter(), math.inf
     try:
-        perform(order, say)
+        perform(order, say, trackers.watch, world)
+        if not world.first:
+            return
         weights = trained_weights(folder)
         codec, text = cell.run.encode.codec.build(None), cell.run.encode.text.build(None)
         loss = Held(cell.run, codec, text, order.out / "cache").loss(weights).loss
     except RunFailed as error:
         if "not finite" not in error.message:
             raise
+        if not world.first:
+            return
     write_sealed(folder.path / f"rate-{how}.json", {
         "arm": cell.arm, "seed": cell.seed, "key": cell.key, "rate": cell.rate,
         "loss": loss if math.isfinite(loss) else None, "images": cell.run.budget.images,

@@ -70,10 +70,12 @@ class Plan(Record):
     smallest_effect: Positive = 0.02                         # of interest, on the primary metric, in its unit
     smallest_relative: Positive = 0.05                       # of interest on the others, as a share of the baseline
     alpha: Fraction = 0.05
-    threads: Count = 1                                       # per cell; cells run side by side
+    threads: Count = 1                                       # per process; cells run side by side
+    processes: Count = 1                                     # per cell: more than one are started by torchrun and share it
     compile: bool = True
     learning_rates: Literal["shared"] | Sweep = "shared"     # shared: the recipe's rate; nothing was tuned per arm
     stop_early: StopEarly | None = None
+    track: tuple[str, ...] = ()                              # trackers that show the cells too: tensorboard, wandb
 
     @field_validator("arms")
     @classmethod
@@ -155,9 +157,14 @@ class Plan(Record):
         return self
 
     @property
+    def frozen(self) -> dict[str, Any]:
+        """What may not change once cells run, as plain data; trackers look on, and no number depends on them."""
+        unsaid = {name for name in ("judges", "processes") if getattr(self, name) == Plan.model_fields[name].default}
+        return {name: value for name, value in tree(self).items() if name not in {"track", *unsaid}}
+
+    @property
     def hash(self) -> str:
-        told = tree(self)
-        return digest(told if self.judges else {name: value for name, value in told.items() if name != "judges"})[:16]
+        return digest(self.frozen)[:16]
 
     @property
     def rate_policy(self) -> str:

@@ -1,6 +1,6 @@
 """Evaluation points: pictures drawn and measured while a cell trains, and a pause at one of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from fulcrum.train.folder import RunFolder
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.paint import Painter
 from fulcrum.train.session import Order, Saver
+
+Tell = Callable[[Mapping[str, Any], int], None]              # hears what was measured, and after how many images
 
 
 class Paused(Exception):
@@ -43,20 +45,28 @@ class Points:
     """Measures at each share of the budget before its end; the end is measured from the saved weights."""
 
     def __init__(self, built: Built, folder: RunFolder, samples: int, how: str, shares: Sequence[float],
-                 judges: Sequence[str] = ()) -> None:
-        self.folder, self.samples, self.how, self.judges = folder.path, samples, how, judges
+                 judges: Sequence[str] = (), tell: Tell = lambda metrics, images: None) -> None:
+        self.folder, self.samples, self.how, self.judges, self.tell = folder.path, samples, how, judges, tell
         self.due = {at(built.run, share) for share in shares if share < 1}
 
     def __call__(self, look: Look) -> None:
         images = look.state.images
         path = point_path(self.folder, self.how, images)
-        if images not in self.due or images >= look.built.run.budget.images or path.exists():
-            return                                           # a resumed cell passes points that it measured before
+        if images not in self.due or images >= look.built.run.budget.images:
+            return
+        if not path.exists():                                # a resumed cell passes points that it measured before
+            self._measure(look, path)
+        if look.built.world.first:
+            self.tell(read_sealed(path)["metrics"], images)
+
+    def _measure(self, look: Look, path: Path) -> None:
         run, feed, weights = look.built.run, look.built.feed, drawn_weights(look.built.step, look.built.average)
+        if not look.built.world.first:                       # the first has their weights now, and measures
+            return
         metrics: Mapping[str, Any] = measure(run, Painter(run, weights, feed.codec(), feed.text()), feed.root, self.samples,
                                              judges=self.judges)
         held = Held(run, feed.codec(), feed.text(), feed.root).loss(weights).measured()
-        write_sealed(path, {"images": images,
+        write_sealed(path, {"images": look.state.images,
                             "metrics": {name: value.model_dump() for name, value in metrics.items()}
                             | {"validation_loss": held.model_dump()}})
 

@@ -56,6 +56,20 @@ class Progress(NamedTuple):
 NOT_BEGUN = Progress()
 
 
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Ten thousand cells are millions of small objects that all stay: to look through them for rubbish, again and again,
+    would take a quarter of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+@_uncollected()
 def collect(cells: Sequence[Cell], out: Path, how: str, kept: dict[str, Any] | None = None) -> dict[str, dict[int, Any]]:
     """arm -> seed -> what the cell found, finished cells only; `kept` remembers between calls, as a finished cell stays."""
     kept = {} if kept is None else kept
@@ -70,28 +84,10 @@ def collect(cells: Sequence[Cell], out: Path, how: str, kept: dict[str, Any] | N
     return found
 
 
+@_uncollected()
 def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progress: Progress = NOT_BEGUN,
                     kept: dict[str, Any] | None = None) -> StudyResult:
     """Everything the report shows, for a study that is running or finished."""
-    with _uncollected():
-        return _assemble(plan, layout, out, command, progress, kept)
-
-
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Ten thousand cells are millions of small objects that all stay: to look through them for rubbish again and again would
-    take a quarter of the time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
-def _assemble(plan: Plan, layout: Layout, out: Path, command: str, progress: Progress,
-              kept: dict[str, Any] | None) -> StudyResult:
     arms, cells, how = layout.arms, layout.cells, measuring(plan).how
     found = collect(cells, out, how, kept)
     ended = {one.arm: one for one in progress.stopped}

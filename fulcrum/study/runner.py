@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.system import System
-from fulcrum.study.cell import Cell, Measuring, reached
+from fulcrum.study.cell import NOWHERE, Cell, Measuring, Tracked, reached
 
 ATTEMPTS = 3                                                 # a cell whose worker was lost this often has failed
 
@@ -55,11 +55,13 @@ class Work(NamedTuple):
     measuring: Measuring
     files: tuple[Path, ...]
     until: float | None = None                               # share of the budget at which cells pause
+    tracked: Tracked = NOWHERE
 
     def setup(self) -> dict[str, Any]:
         return {"out": str(self.out.resolve()), "system": self.system.model_dump(), "samples": self.measuring.samples,
                 "evaluations": self.measuring.evaluations, "judges": self.measuring.judges,
-                "files": [str(path.resolve()) for path in self.files]}
+                "files": [str(path.resolve()) for path in self.files], "track": self.tracked.names,
+                "group": self.tracked.group}
 
     def asked(self, cell: Cell) -> dict[str, Any]:
         return {"arm": cell.arm, "seed": cell.seed, "run": cell.run.plain(), "phrase": cell.phrase, "key": cell.key,

@@ -1,6 +1,7 @@
 """A study from its plan to its page: prove the arms, run the cells, judge, write the report while it grows."""
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fulcrum.dist.start import World
 from fulcrum.measure.card import METRICS
 from fulcrum.report.page import write
 from fulcrum.report.schema import StudyResult
@@ -15,7 +17,8 @@ from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.system import System
-from fulcrum.study.cell import Cell, finished
+from fulcrum.study.bill import of_arm
+from fulcrum.study.cell import Cell, Tracked, finished
 from fulcrum.study.cost import Cost, costs
 from fulcrum.study.effect import paired_effect
 from fulcrum.study.evaluate import require_measurable
@@ -24,7 +27,7 @@ from fulcrum.study.fingerprint import fingerprints, fitting
 from fulcrum.study.judging import require_known
 from fulcrum.study.lanes import Room, room
 from fulcrum.study.layout import Layout, lay_out, measuring
-from fulcrum.study.on_ray import cluster
+from fulcrum.study.on_ray import RAY_ADDRESS, cluster
 from fulcrum.study.plan import Plan, from_plain
 from fulcrum.study.points import at, read_points
 from fulcrum.study.proof import baseline_of
@@ -32,7 +35,9 @@ from fulcrum.study.result import Progress, Stopped, assemble_result
 from fulcrum.study.runner import Board, Lane, Work, run_all
 from fulcrum.study.sealed import read_sealed, write_sealed
 from fulcrum.study.stopping import hopeless
+from fulcrum.study.timing import Clock
 from fulcrum.train.folder import read_json, write_json
+from fulcrum.train.track import require_trackers
 
 PAGE_EVERY = 5.0                                             # seconds between two versions of the live page
 
@@ -52,15 +57,15 @@ HERE = Executor()
 
 def freeze(plan: Plan, out: Path, user_files: Mapping[str, str] | None = None) -> Path:
     """The folder of the study, named by the hash of its plan and the user's files; the plan in it must be this one."""
-    folder = out / f"study-{digest([plan, dict(user_files)])[:16] if user_files else plan.hash}"
+    folder = out / f"study-{digest([plan.frozen, dict(user_files)])[:16] if user_files else plan.hash}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "plan.json"
         if path.exists():
-            if from_plain(read_json(path, "remove the folder")) != plan:
+            if from_plain(read_json(path, "remove the folder")).frozen != plan.frozen:
                 raise BadInput(f"{path} holds another plan than its name says", "it was edited by hand: remove the folder")
         else:
-            write_json(path, plan.model_dump())
+            write_json(path, plan.frozen)
     except OSError as error:
         raise BadInput(f"cannot write to {out}: {error.strerror}", "choose another place with --out") from error
     return folder
@@ -73,7 +78,7 @@ def changed_since(plan: Plan, folder: Path) -> str | None:
         with contextlib.suppress(Exception):                 # another version's plan says nothing about this one
             other = from_plain(read_json(path, ""))
             if other.title == plan.title:
-                fields = [name for name in Plan.model_fields if getattr(other, name) != getattr(plan, name)]
+                fields = [name for name in Plan.model_fields if other.frozen.get(name) != plan.frozen.get(name)]
                 return f"this plan is not that of {path.parent.name}: {', '.join(fields)} changed; it has a page of its own"
     return None
 
@@ -82,32 +87,39 @@ def run(plan: Plan, catalogue: Catalogue, out: Path, command: str, say: Say, *, 
         user_files: dict[str, str] | None = None, compile_blocks: bool = True,
         executor: Executor = HERE) -> tuple[StudyResult, Path]:
     """Run a study to its end; started again, it goes on. Returns the result and the path of the page."""
-    user_files = user_files or {}
+    clock, user_files = Clock(), user_files or {}
     layout = lay_out(plan, catalogue, user_files, out)
     for arm in layout.arms:
         require_measurable(arm.run, plan.primary)
+        _ = World(size=plan.processes).rows(arm.run.budget.batch)    # refused before anything runs
     require_known(plan.judges)
+    require_trackers(plan.track)
     folder = freeze(plan, out, user_files)
-    work = Work(out, System(threads=plan.threads, compile=plan.compile and compile_blocks), measuring(plan), files)
-    space = room([arm.run for arm in layout.arms], plan.threads)
+    system = System(threads=plan.threads, processes=plan.processes, compile=plan.compile and compile_blocks)
+    work = Work(out, system, measuring(plan), files,
+                tracked=Tracked(plan.track, f"{plan.title[:80]} {folder.name.removeprefix('study-')[:8]}"))
+    space = room([arm.run for arm in layout.arms], plan.threads, plan.processes)
     done = sum(finished(out, cell, work.measuring.how) is not None for cell in layout.cells)
     if not done or done < len(layout.cells):
-        _prove(layout, plan, folder, out)
+        with clock.counting("proof"):
+            _prove(layout, plan, folder, out)
         changed = changed_since(plan, folder)
         say(f"{changed}, and {done} of its {len(layout.cells)} cells are finished already") if changed else None
-    with _place(executor, plan, space) as (lanes, lane):
+    with _place(executor, work.system, space) as (lanes, lane):
         side = f"{lanes} side by side on Ray" if executor.kind == "ray" else str(space._replace(lanes=lanes))
         say(f"{len(layout.arms)} arms x {len(plan.seeds)} seeds = {len(layout.cells)} cells, {side}; the page grows at "
             f"{folder / 'report.html'}")
-        session = Session(plan, catalogue, user_files, out, folder, work, command, say, lanes, lane)
-        return session.run(layout), folder / "report.html"
+        session = Session(plan, catalogue, user_files, out, folder, work, command, say, lanes, lane, clock)
+        result = session.run(layout)
+    clock.write(folder, lanes=lanes, cpu=time.process_time(), cells=[cell.key for cell in layout.cells], already=done)
+    return result, folder / "report.html"
 
 
 @contextlib.contextmanager
-def _place(executor: Executor, plan: Plan, space: Room) -> Iterator[tuple[int, type[Lane]]]:
+def _place(executor: Executor, system: System, space: Room) -> Iterator[tuple[int, type[Lane]]]:
     if executor.kind == "ray":
-        lanes = executor.lanes or (None if executor.address else space.lanes)
-        with cluster(plan.threads, lanes, executor.address) as found:
+        lanes = executor.lanes or (None if executor.address or os.environ.get(RAY_ADDRESS) else space.lanes)
+        with cluster(system, lanes, executor.address) as found:
             yield found
     else:
         yield executor.lanes or space.lanes, Lane
@@ -128,9 +140,9 @@ class Session:
     """One go at a study: what is not finished is run, round by round, and the page is kept up to date."""
 
     def __init__(self, plan: Plan, catalogue: Catalogue, user_files: dict[str, str], out: Path, folder: Path, work: Work,
-                 command: str, say: Say, lanes: int, lane: type[Lane]) -> None:
+                 command: str, say: Say, lanes: int, lane: type[Lane], clock: Clock) -> None:
         self.plan, self.catalogue, self.user_files, self.out, self.folder = plan, catalogue, user_files, out, folder
-        self.work, self.command, self.say, self.lanes, self.lane = work, command, say, lanes, lane
+        self.work, self.command, self.say, self.lanes, self.lane, self.clock = work, command, say, lanes, lane, clock
         self.begun, self.shown, self.kept = time.monotonic(), (0.0, -1), dict[str, Any]()
         self.stopped: list[Stopped] = []
 
@@ -148,7 +160,8 @@ class Session:
                 self._run(self._alive(layout), layout, share)
                 self._stop_hopeless(layout, share)
         board = self._run(self._alive(layout), layout)
-        spent = self._costs(layout)
+        with self.clock.counting("costs"):
+            spent = self._costs(layout)
         seconds = time.monotonic() - self.begun
         result = self._result(layout, Progress(board, self.lanes, spent, seconds, tuple(self.stopped)))
         self._write(result)
@@ -169,7 +182,8 @@ class Session:
                          f"{now - self.begun:.0f} s" + (f", about {left / 60:.0f} min left"
                                                         if left is not None and done < len(cells) else ""))
             self.shown = (now, done)
-            self._write(self._result(layout, Progress(board, self.lanes, stopped=tuple(self.stopped))))
+            with self.clock.counting("pages"):
+                self._write(self._result(layout, Progress(board, self.lanes, stopped=tuple(self.stopped))))
 
         self.shown = (0.0, -1)
         return run_all(cells, self.work._replace(until=until), self.lanes, tick, lane=self.lane)
@@ -192,7 +206,10 @@ class Session:
             if set(kept) == {arm.name for arm in layout.arms}:
                 return {name: Cost(**one) for name, one in kept.items()}
         self.say("timing the arms' steps in turns")
-        spent = costs(layout.arms, self.out / "cache", self.plan.threads)
+        drawn = self.plan.samples * len(self.plan.evaluations)
+        timed = costs(layout.arms, self.out / "cache", self.plan.threads)
+        spent = {arm.name: timed[arm.name]._replace(parts=of_arm(arm.run, self.out / "cache", drawn))
+                 for arm in layout.arms}
         write_sealed(path, {"arms": {name: one._asdict() for name, one in spent.items()}})
         return spent
 

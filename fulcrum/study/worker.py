@@ -14,12 +14,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fulcrum.dist.start import ALONE, World, is_loss
 from fulcrum.levers.catalog import with_files
 from fulcrum.spec.errors import FulcrumError
+from fulcrum.spec.own import told
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.plain import read
 from fulcrum.spec.system import System
-from fulcrum.study.cell import Cell, Measuring, run_cell
+from fulcrum.study.cell import Cell, Measuring, Tracked, run_cell
+from fulcrum.study.crew import answer_together
 from fulcrum.train.session import Interrupted
 
 
@@ -33,23 +36,32 @@ def leave_with(parent: int) -> None:
     os._exit(1)
 
 
-def answer(asked: Mapping[str, Any], setup: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Any] | None:
-    """Run one cell and say how it went; None when the study is ending and the cell was saved on the way."""
+def answer(asked: Mapping[str, Any], setup: Mapping[str, Any], catalogue: Catalogue,
+           world: World = ALONE) -> dict[str, Any] | None:
+    """Run one cell and say how it went; None when the study is ending and the cell was saved on the way, or when another
+    process of the cell was lost. A cell of many processes is handed to as many, each of which comes here."""
+    if setup["system"]["processes"] > world.size:
+        return answer_together(asked, setup)
     cell = Cell(asked["arm"], asked["seed"], read(asked["run"], catalogue.fillers), asked["phrase"], asked["key"],
                 asked["user_files"], asked["kind"], asked["rate"])
     measuring = Measuring(setup["samples"], tuple(setup["evaluations"]), tuple(setup.get("judges", ())))
     try:
-        run_cell(cell, Path(setup["out"]), System(**setup["system"]), measuring, lambda text: None, asked["until"])
+        run_cell(cell, Path(setup["out"]), System(**setup["system"]), measuring, lambda text: None, asked["until"],
+                 Tracked(tuple(setup.get("track", ())), setup.get("group", "")), world)
         return {"key": cell.key, "ok": True}
     except Interrupted:                                      # SIGTERM: the cell is saved, and the study is ending
         return None
     except FulcrumError as error:
+        if is_loss(error.__cause__):
+            return None
         return {"key": cell.key, "ok": False, "error": error.message, "hint": error.hint}
     except OSError as error:                                 # a full disk says so itself; nothing finished is touched
         return {"key": cell.key, "ok": False, "error": f"{error.strerror or error}",
                 "hint": "make room and start the same command again: what is finished is kept"}
     except Exception as error:                               # a bug in a cell must not take the study with it
-        return {"key": cell.key, "ok": False, "error": f"{type(error).__name__}: {error}", "hint": traceback.format_exc()}
+        if is_loss(error):
+            return None
+        return {"key": cell.key, "ok": False, "error": told(error), "hint": traceback.format_exc()}
 
 
 def main() -> None:

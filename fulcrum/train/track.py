@@ -4,7 +4,7 @@ import importlib.util
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -45,14 +45,45 @@ def require_trackers(names: Sequence[str]) -> None:
 
 
 def tracking(names: Sequence[str], place: Place) -> Watchers:
-    """What `perform` takes as observers: a watcher for each named tracker, in the first process only."""
-    require_trackers(names)
+    """What `perform` takes as observers: a watcher for each named tracker, closed with the run's last step."""
+    return Trackers(names, place, stay=False).watch
 
-    def watchers(built: Built, folder: RunFolder, state: State) -> list[Observer]:
-        return [Tracker(name, SINKS[name](place, built, folder, state), folder, state) for name in names] \
-            if built.world.first else []
 
-    return watchers
+class Trackers:
+    """The trackers of one run from its start to what is measured after its end; in the first process only."""
+
+    def __init__(self, names: Sequence[str], place: Place, stay: bool = True) -> None:
+        require_trackers(names)
+        self.names, self.place, self.stay, self.first = names, place, stay, True
+        self.open: list[Tracker] = []
+
+    def __enter__(self) -> "Trackers":
+        return self
+
+    def __exit__(self, *failed: object) -> None:
+        for tracker in self.open:
+            tracker.close()
+        self.open = []
+
+    def watch(self, built: Built, folder: RunFolder, state: State) -> list[Observer]:
+        """What `perform` takes as observers."""
+        self.first = built.world.first
+        self._begin(folder, state)
+        return [*self.open]
+
+    def tell(self, folder: RunFolder, values: Mapping[str, float], images: int) -> None:
+        """Hand over numbers that are not the loop's; a run that was trained before goes on in its trackers."""
+        if not self.open:
+            try:
+                self._begin(folder, State(images=images))
+            except BadInput as error:                        # what was measured is written: no reason to fail now
+                print(f"not told to {', '.join(self.names)}: {error.message}", file=sys.stderr, flush=True)
+        for tracker in self.open:
+            tracker.put(dict(values), images)
+
+    def _begin(self, folder: RunFolder, state: State) -> None:
+        names = self.names if self.first else ()
+        self.open = [Tracker(name, SINKS[name](self.place, folder, state), folder, state, self.stay) for name in names]
 
 
 def together(*some: Watchers) -> Watchers:
@@ -63,15 +94,13 @@ def together(*some: Watchers) -> Watchers:
 class Tracker(Averager):
     """Hands the record's lines and the held-out curve to a sink. A sink that fails is left, and the run goes on."""
 
-    def __init__(self, name: str, sink: Sink, folder: RunFolder, state: State) -> None:
+    def __init__(self, name: str, sink: Sink, folder: RunFolder, state: State, stay: bool) -> None:
         super().__init__()
-        self.name, self.curve = name, folder.path / "curve.jsonl"
+        self.name, self.curve, self.stay = name, folder.path / "curve.jsonl", stay     # stay: more is told after the end
         self.sink: Sink | None = sink
         self.seconds, self.images, self.told = state.seconds, state.images, state.images
 
     def write(self, line: dict[str, Any], last: bool) -> None:
-        if self.sink is None:
-            return
         values = {f"train/{name}": float(line[name]) for name in ("loss", "gradient_norm", "rate", "skipped", "stalled")
                   if name in line}
         values |= {f"loss/{name}": value for name, value in line["parts"].items()}
@@ -79,12 +108,24 @@ class Tracker(Averager):
         if passed > 0:
             values["train/images_per_second"] = (line["images"] - self.images) / passed
         self.seconds, self.images = line["seconds"], line["images"]
+        self.put(values, line["images"])
+        for images, found in self._held():
+            self.put(found, images)
+        if last and not self.stay:
+            self.close()
+
+    def put(self, values: dict[str, float], images: int) -> None:
+        self._safely(lambda sink: sink.put(values, images))
+
+    def close(self) -> None:
+        self._safely(lambda sink: sink.close())
+        self.sink = None
+
+    def _safely(self, act: Callable[[Sink], None]) -> None:
+        if self.sink is None:
+            return
         try:
-            self.sink.put(values, line["images"])
-            for images, found in self._held():
-                self.sink.put(found, images)
-            if last:
-                self.sink.close()
+            act(self.sink)
         except Exception as error:                           # a full disk or a lost network there: no reason to stop here
             print(f"the tracker '{self.name}' failed and is left; training goes on: {error}", file=sys.stderr, flush=True)
             self.sink = None
@@ -107,7 +148,7 @@ class Tracker(Averager):
 class TensorBoard:
     """Event files under OUT/tensorboard/GROUP/ARM/seed-N: `tensorboard --logdir OUT/tensorboard` groups by itself."""
 
-    def __init__(self, place: Place, built: Built, folder: RunFolder, state: State) -> None:
+    def __init__(self, place: Place, folder: RunFolder, state: State) -> None:
         from torch.utils.tensorboard import SummaryWriter
         path = folder.path.parent / "tensorboard" / _file(place.group) / _file(place.arm) / f"seed-{place.seed}"
         # Points after the checkpoint that a resumed run begins from are drawn anew.
@@ -127,7 +168,7 @@ class TensorBoard:
 class WandB:
     """A run of the project `fulcrum`: group = study, job type = arm, id = the run's key: a resumed run goes on in it."""
 
-    def __init__(self, place: Place, built: Built, folder: RunFolder, state: State) -> None:
+    def __init__(self, place: Place, folder: RunFolder, state: State) -> None:
         import wandb
         config = {"key": folder.path.name, "arm": place.arm, "seed": place.seed, "study": place.group,
                   "run": folder.about()["run"]}
@@ -148,7 +189,7 @@ class WandB:
         self.run.finish()
 
 
-SINKS: dict[str, Callable[[Place, Built, RunFolder, State], Sink]] = {"tensorboard": TensorBoard, "wandb": WandB}
+SINKS: dict[str, Callable[[Place, RunFolder, State], Sink]] = {"tensorboard": TensorBoard, "wandb": WandB}
 
 
 def _file(text: str) -> str:

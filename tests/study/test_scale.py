@@ -58,5 +58,5 @@ def test_ten_thousand_cells_are_judged_in_ten_seconds(tmp_path, monkeypatch):
     judged = processor() - begun
     assert result.state == "finished" and len(layout.cells) == 10_000
     assert len([row for row in result.effects if row.unit == "images"]) == 99 * len(SHOWN)
-    assert judged < 10.0, f"judged in {judged:.1f} s of processor time, laid out in {laid:.1f} s"
+    assert laid + judged < 10.0, f"judged in {judged:.1f} s of processor time, laid out in {laid:.1f} s"
     print(f"laid out in {laid:.1f} s, judged in {judged:.1f} s")
