@@ -1,5 +1,8 @@
 """The Python API of the README: a Step in one's own loop."""
 
+import re
+from pathlib import Path
+
 import torch
 
 from fulcrum import build, feed, phrase
@@ -19,6 +22,16 @@ def test_the_readme_loop_learns(cache):
         optimizer.zero_grad()
         losses.append(loss.item())
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+
+
+def test_the_lines_of_the_readme_run(cache):
+    lines = re.search(r"```python\n(.*?)```", (Path(__file__).parents[1] / "README.md").read_text(), re.S).group(1)
+    small = lines.replace('phrase("spark + tread")', f'phrase("spark + tread", *{TINY})') \
+                 .replace("feed(run)", f"feed(run, cache={str(cache)!r})")
+    assert small.count("model.width") == small.count("cache=") == 1
+    names = {}
+    exec(small, names)
+    assert float(names["losses"].total) > 0 and all(p.grad is not None for p in names["step"].backbone.blocks.parameters())
 
 
 def test_parameter_counts_of_the_published_models():
