@@ -68,6 +68,7 @@ class Claim(Record):
     source: str
     note: str = ""
     verdict: str | None = None                   # of this claim: replicated, contradicted, underpowered, out of scope
+    seen: str = ""                               # name of our metric that stands for the claim's; empty: none does
 
 
 class CurvePoint(Record):
@@ -135,6 +136,7 @@ class Effect(Record):
     verdict: str
     claim_verdict: str | None
     note: str = ""                               # such as: stopped early, counted as censored
+    detectable: Reading = None                   # a true difference of this size would be seen in four studies of five
 
 
 class Noise(Record):
@@ -198,6 +200,7 @@ class StudyResult(Record):
         compared = [arm.name for arm in self.compared]
         _known("effects", [effect.arm for effect in self.effects], "compared arm", compared)
         _known("effects", [effect.metric for effect in self.effects], "metric", metrics)
+        _known("claims", [claim.seen for arm in self.arms for claim in arm.claims if claim.seen], "metric", metrics)
         _known("noise", [row.metric for row in self.noise], "metric", metrics)
         _known("detectable", list(self.detectable), "metric", metrics)
         _known("grids.arms", [row.arm for row in self.grids.arms] if self.grids else [], "arm", arms)

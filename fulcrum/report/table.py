@@ -76,7 +76,7 @@ def noise(result: StudyResult) -> Table:
         cv = number.NONE if row.cv is None else f"{number.plain(100 * row.cv, 1)} %"
         rows.append((metric.label, number.plain(row.mean), number.plain(row.sd), cv, str(row.n),
                      number.plain(result.detectable.get(row.metric))))
-    columns = ("metric", "baseline mean", "sd over seeds", "sd / mean", "seeds", "detectable difference")
+    columns = ("metric", "baseline mean", "sd over seeds", "sd / mean", "seeds", "detectable, noisiest lever")
     return Table("The baseline, repeated: what changes when only the seed does", columns, tuple(rows))
 
 
@@ -97,8 +97,10 @@ def markdown(result: StudyResult, more: Sequence[tuple[str, Table]] = ()) -> str
                   f"{_code(number.literal(change.after))}" for change in arm.diff]
         lines += [f"- costs {_md(words.cost(arm))}"] if words.cost(arm) else []
         lines += [f"- {_md(words.parts(arm))}"] if words.parts(arm) else []
-        lines += [f"- claimed: {_md(claim.metric)} {number.change(claim.change, None, None)}, {_md(claim.scope)} "
-                  f"({_md(claim.source)})" + (f": {_md(claim.verdict)}" if claim.verdict else "") for claim in arm.claims]
+        lines += [f"- claimed: {_md(words.claimed(claim))}, {_md(claim.scope)} ({_md(claim.source)})"
+                  + (f": {_md(claim.verdict)}" if claim.verdict else "")
+                  + (f". {_md(words.seen_of(result, arm, claim))}" if words.seen_of(result, arm, claim) else "")
+                  for claim in arm.claims]
         lines += ["", *_md_rows(table)] if table.rows else []
     if result.remarks:
         lines += ["", "## Remarks", "", *(f"- {_md(remark)}" for remark in result.remarks)]

@@ -5,7 +5,7 @@ import re
 
 from fulcrum.report import number
 from fulcrum.report.extra import Target
-from fulcrum.report.schema import Arm, Effect, Metric, StudyResult
+from fulcrum.report.schema import Arm, Claim, Effect, Metric, StudyResult
 
 EQUAL = {"images": "images", "steps": "steps", "time": "time", "seconds": "time", "flops": "FLOPs"}
 # A comparison's tone decides its colour; a word that we do not know stays neutral.
@@ -13,9 +13,8 @@ TONES = {"better": "good", "worse": "bad", "tie": "even", "inconclusive": "open"
          "contradicted": "bad", "underpowered": "open", "out of scope": "even", "failed": "bad", "fades": "open",
          "grows": "good", "better together": "good", "worse together": "bad"}
 KNOWN = ("better", "worse", "tie", "inconclusive", "failed", "waiting", "no answer")
-CLAIMS = {"replicated": "The direction is as claimed.", "contradicted": "We saw something else than was claimed.",
-          "underpowered": "This study cannot tell: its interval holds both.",
-          "out of scope": "Our setting does not stand for the claim's."}
+CLAIMS = {"replicated": "the direction is as claimed", "contradicted": "not the direction that was claimed",
+          "underpowered": "this study cannot tell", "out of scope": "our setting does not stand for the claim's"}
 COSTS = {"time_ratio": "time per image", "flops_ratio": "FLOPs", "memory_ratio": "memory",
          "parameters_ratio": "parameters"}
 
@@ -118,12 +117,43 @@ def listed(names: list[str]) -> str:
 
 
 def claim_of(result: StudyResult, arm: Arm) -> str:
-    """How the published claims about an arm fared, the clearest answer first; empty where nothing was claimed."""
+    """How the published claims about an arm fared, each with the metric it is about: 'FID contradicted'. The clearest
+    answer stands first; empty where nothing was claimed."""
     order = ("contradicted", "replicated", "underpowered", "out of scope")
-    found = {claim.verdict for claim in arm.claims if claim.verdict}
-    found |= {row.claim_verdict for row in result.effects_of(arm) if row.claim_verdict}
-    known = [verdict for verdict in order if verdict in found]
-    return known[0] if known else next(iter(sorted(found)), "")
+    found = [(claim.verdict, claim.metric) for claim in arm.claims if claim.verdict]
+    found = found or [(row.claim_verdict, result.metric(row.metric).label) for row in result.effects_of(arm)
+                      if row.claim_verdict]
+    by: dict[str, list[str]] = {}
+    for verdict, metric in sorted(found, key=lambda one: order.index(one[0]) if one[0] in order else len(order)):
+        by.setdefault(verdict, []).append(published(metric))
+    return "; ".join(f"{', '.join(dict.fromkeys(metrics))} {verdict}" for verdict, metrics in by.items())
+
+
+def published(metric: str) -> str:
+    """A published metric's name as papers write it."""
+    return metric.upper() if metric in ("fid", "cmmd", "kid") else metric
+
+
+def claimed(claim: Claim) -> str:
+    """'FID −2.65'"""
+    return f"{published(claim.metric)} {number.change(claim.change, None, None)}"
+
+
+def seen_of(result: StudyResult, arm: Arm, claim: Claim) -> str:
+    """What this study saw of a claim, on which of its metrics, and how that agrees with the primary one."""
+    if not claim.seen:
+        return f"No metric of this study stands for {published(claim.metric)}." if result.effects else ""
+    ours, row = result.metric(claim.seen), result.effect(arm.name, claim.seen)
+    if row is None:
+        return ""
+    why = f": {CLAIMS[claim.verdict]}" if claim.verdict in CLAIMS else ""
+    said = (f"Our {lowered(ours.label)} stands for {published(claim.metric)} ({direction(ours)}): "
+            f"{number.change(row.mean, row.low, row.high)}, {row.verdict}{why}.")
+    first = result.effect(arm.name, result.primary.name)
+    if first is not None and ours.name != result.primary.name and first.verdict != row.verdict:
+        said += (f" The ranking asks another metric, {lowered(result.primary.label)}, on which {arm.label} "
+                 f"{verb(arm.label)} {first.verdict}.")
+    return said
 
 
 def _pairs(effect: Effect) -> str:
@@ -169,10 +199,23 @@ def sure(result: StudyResult, effect: Effect) -> list[str]:
     if effect.correlation is not None:
         help_ = "pairing helped" if effect.correlation > 0.3 else "pairing helped little"
         said.append(f"Over seeds the two arms correlate at {number.plain(effect.correlation, 2)}: {help_}.")
-    found = result.detectable.get(effect.metric)
-    if found is not None:
-        said.append(f"A study of this size can see a difference of about {number.plain(found)}.")
+    if effect.detectable is not None:
+        said.append(f"With the scatter of these pairs, a true difference of {number.plain(effect.detectable)} would be "
+                    "seen in four studies of five.")
     return said
+
+
+def visible(result: StudyResult) -> str:
+    """What differences on the primary metric this study can see, lever by lever; empty where that is not known."""
+    rows = [result.effect(arm.name, result.primary.name) for arm in result.compared]
+    sizes = [row.detectable for row in rows if row is not None and row.detectable is not None]
+    loudest = result.detectable.get(result.primary.name)
+    if not sizes:
+        return "" if loudest is None else (f"Of the lever that scatters most, a true difference of {number.plain(loudest)} "
+                                           "would be seen in four studies of five.")
+    least, most = number.plain(min(sizes)), number.plain(max(sizes))
+    size = least if least == most else f"{least} to {most}, depending on how much a lever scatters over seeds,"
+    return f"A true difference of {size} would be seen in four studies of five."
 
 
 def elsewhere(result: StudyResult, arm: Arm) -> list[str]:

@@ -6,6 +6,7 @@ detects less than Student says. A plan should print the rule's answer.
 """
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import nctdtr, stdtrit
@@ -78,6 +79,13 @@ def rule_detectable(
         return None
     if n > EXACT_PAIRS:
         return student_detectable(sd, n, power=power, alpha=alpha)
+    in_units = _detectable_in_units_of_sd(n, arms, power, alpha, statistic)
+    return None if in_units is None else in_units * sd
+
+
+@lru_cache(maxsize=64)
+def _detectable_in_units_of_sd(n: int, arms: int, power: float, alpha: float, statistic: Statistic) -> float | None:
+    """Simulated once: every arm and metric of a study asks for it, and so does every version of its page."""
     null = _null_studies(n, arms)
     if _share_seen(null, _LARGEST, alpha, statistic) < power:
         return None
@@ -87,7 +95,7 @@ def rule_detectable(
     for _ in range(10):
         middle = (low + high) / 2
         low, high = (low, middle) if _share_seen(null, middle, alpha, statistic) >= power else (middle, high)
-    return high * sd
+    return high
 
 
 def rule_pairs(

@@ -101,7 +101,9 @@ def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progres
     base = found.get(arms[0].name, {})
     floors = [noise_floor({seed: value_of(cell, metric) for seed, cell in base.items()}, metric)
               for metric in metrics if len(base) > 1]
-    effects = [{**finding.row(), "note": ""} for finding in rows] + [one.row for one in progress.stopped]
+    visible = _Visible(len(running) - 1, plan.alpha)
+    effects = [{**finding.row(), "note": "", "detectable": visible.by(finding)} for finding in rows]
+    effects += [one.row for one in progress.stopped]
     reached: list[dict[str, Any]] = []
     drawn = {name for curve in curves.values() for point in curve for name in point["values"]}
     for metric in (name for name in metrics if name in drawn):
@@ -127,7 +129,7 @@ def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progres
         "effects": effects,
         "noise": [{"metric": floor.metric, "mean": floor.mean, "sd": floor.sd, "cv": floor.cv, "n": floor.n}
                   for floor in floors],
-        "detectable": _detectable(rows, len(running) - 1, plan.alpha),
+        "detectable": _loudest(rows, visible),
         "grids": _grids(arms, cells, found, out, how),
         "remarks": remarks(plan, arms, found, layout.tried) + [_censored(one) for one in progress.stopped],
         "interactions": [row for metric in metrics for row in interactions(plan, running, found, metric)],
@@ -183,7 +185,8 @@ def _arm(arm: Arm, arms: Sequence[Arm], cells: list[dict[str, Any]], cost: Cost 
         "cost": {"flops_ratio": cost.flops_ratio, "time_ratio": cost.time_ratio, "memory_ratio": cost.memory_ratio,
                  "parameters_ratio": cost.parameters_ratio, "parts": dict(cost.parts)} if cost else {},
         "claims": [{**claim.model_dump(include={"metric", "change", "scope", "source", "note"}),
-                    "verdict": _against_claim(arm, claim, rows)} for lever in arm.added for claim in lever.card.claims],
+                    "verdict": _against_claim(arm, claim, rows), "seen": _stands_for(claim.metric, rows)}
+                   for lever in arm.added for claim in lever.card.claims],
         "cells": cells}
 
 
@@ -198,6 +201,12 @@ def _against_claim(arm: Arm, claim: Any, rows: Sequence[Finding]) -> str | None:
         return None
     said = Claimed(claimed_direction(claim.change, "lower"), "scaled" if claim.carries else "other")
     return claim_verdict(own[0].verdict, said)
+
+
+def _stands_for(claimed: str, rows: Sequence[Finding]) -> str:
+    """Our metric that stands beside a published one, if the study has it."""
+    measured = {row.effect.metric for row in rows}
+    return next((ours for ours, theirs in CLAIMED_AS.items() if theirs == claimed and ours in measured), "")
 
 
 def label(arm: Arm) -> str:
@@ -263,14 +272,25 @@ def _lines(path: Path, most: int | None = None) -> list[dict[str, Any]]:
         return [json.loads(line) for line in texts if line.startswith("{") and line.endswith("}")]
 
 
-def _detectable(rows: Sequence[Finding], arms: int, alpha: float) -> dict[str, float]:
-    """The smallest effect that this study would have seen, from the loudest arm of each metric."""
-    loudest: dict[str, Finding] = {}
+class _Visible(NamedTuple):
+    """The smallest true effect that this study would have seen in four of five repeats."""
+
+    arms: int
+    alpha: float
+
+    def by(self, row: Finding) -> float | None:
+        """With the scatter of this arm's differences on this metric."""
+        return rule_detectable(row.effect.sd, row.effect.n, arms=self.arms, alpha=self.alpha) if row.effect.sd > 0 else None
+
+
+def _loudest(rows: Sequence[Finding], visible: _Visible) -> dict[str, float]:
+    """Metric -> what would have been seen of the arm whose differences scatter most."""
+    found: dict[str, float] = {}
     for row in rows:
-        if row.effect.sd > 0 and row.effect.sd >= getattr(loudest.get(row.effect.metric), "effect", row.effect).sd:
-            loudest[row.effect.metric] = row
-    seen = {metric: rule_detectable(row.effect.sd, row.effect.n, arms=arms, alpha=alpha) for metric, row in loudest.items()}
-    return {metric: value for metric, value in seen.items() if value is not None}
+        seen = visible.by(row)
+        if seen is not None:
+            found[row.effect.metric] = max(seen, found.get(row.effect.metric, 0.0))
+    return found
 
 
 def _grids(arms: Sequence[Arm], cells: Sequence[Cell], found: Found, out: Path, how: str) -> dict[str, Any]:

@@ -118,6 +118,7 @@ def _judged(arm: dict[str, Any], baseline: dict[str, Any], metric: dict[str, Any
         return {**row, "claim_verdict": None}
     said = "better" if arm["claims"][0]["change"] < 0 else "worse"
     found = {said: "replicated", "inconclusive": "underpowered", "tie": "out of scope"}.get(row["verdict"], "contradicted")
+    arm["claims"][0].update(seen="frechet", verdict=found)
     return {**row, "claim_verdict": found}
 
 

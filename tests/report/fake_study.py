@@ -168,4 +168,5 @@ def _effect(arm: dict[str, Any], baseline: dict[str, Any], metric: dict[str, Any
     verdict = ("better" if good * mean > 0 else "worse") if p < 0.05 else verdict
     return {"arm": arm["name"], "metric": key, "unit": "images", "n": len(gap), "mean": mean, "low": mean - half,
             "high": mean + half, "correlation": float(np.corrcoef(before, after)[0, 1]), "p_adjusted": p,
-            "verdict": verdict, "claim_verdict": "replicated" if verdict in ("better", "worse") else "underpowered"}
+            "detectable": float(3.1 * gap.std(ddof=1)), "verdict": verdict,
+            "claim_verdict": "replicated" if verdict in ("better", "worse") else "underpowered"}

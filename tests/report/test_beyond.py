@@ -49,7 +49,7 @@ def test_the_board_ranks_with_the_same_marks_as_the_figures(rich: StudyResult) -
     assert [row.mark for row in group.rows] == ["1", "2", "3", "4", "5", "B", "6", "7", "8", "9"]
     assert made.other == "equal time" and made.claims and made.ruler is not None
     first = group.rows[0]
-    assert (first.arm.name, first.verdict, first.time, first.claim) == ("repa", "better", "1.17×", "replicated")
+    assert (first.arm.name, first.verdict, first.time, first.claim) == ("repa", "better", "1.17×", "FID replicated")
     drawn = figure.pareto(rich, rich.primary)
     assert drawn is not None
     marks = [node.text for node in ET.fromstring(drawn).iter("text") if node.attrib.get("class") == "mark halo"]

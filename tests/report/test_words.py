@@ -71,3 +71,42 @@ def test_every_verdict_gets_a_sentence_even_an_unknown_one() -> None:
         result = study_with(verdict=verdict)
         assert words.answer(result, result.arms[1]).startswith("Short captions are ")
     assert "are censored" in words.answer(result, result.arms[1])
+
+
+def claimed_study(**change: Any) -> StudyResult:
+    """Muon, better on the primary metric, with one published claim about FID that our Fréchet distance does not show."""
+    study = FAKE["fake_study"]()
+    (muon,) = (arm for arm in study["arms"] if arm["name"] == "muon")
+    muon["claims"] = [{"metric": "fid", "change": -2.65, "scope": "256 px", "source": "a paper", "seen": "frechet",
+                       "verdict": "contradicted", **change}]
+    for row in study["effects"]:
+        if row["arm"] == "muon":
+            worse = row["metric"] == "frechet"
+            row.update(mean=1.2, low=0.9, high=1.5, verdict="worse" if worse else "better",
+                       claim_verdict="contradicted" if worse else None)
+    return StudyResult.model_validate(study)
+
+
+def test_a_claim_says_which_metric_it_is_about_and_what_was_seen_on_it() -> None:
+    result = claimed_study()
+    (muon,) = (arm for arm in result.arms if arm.name == "muon")
+    assert words.claim_of(result, muon) == "FID contradicted"
+    said = words.seen_of(result, muon, muon.claims[0])
+    assert said == ("Our Fréchet distance stands for FID (lower is better): +1.20 [+0.90, +1.50], worse: not the direction "
+                    "that was claimed. The ranking asks another metric, attribute accuracy, on which Muon is better.")
+
+
+def test_a_claim_about_a_metric_that_we_do_not_have_says_so() -> None:
+    result = claimed_study(metric="human preference", seen="", verdict=None)
+    (muon,) = (arm for arm in result.arms if arm.name == "muon")
+    assert words.seen_of(result, muon, muon.claims[0]) == "No metric of this study stands for human preference."
+
+
+def test_what_can_be_seen_is_each_arms_own() -> None:
+    study = FAKE["fake_study"]()
+    for row, size in zip([row for row in study["effects"] if row["metric"] == "attribute_accuracy"], (0.103, 0.02, 0.05),
+                         strict=True):
+        row["detectable"] = size
+    result = StudyResult.model_validate(study)
+    assert "0.02 to 0.103, depending on how much a lever scatters" in words.visible(result)
+    assert any("a true difference of 0.02 would" in said for said in words.sure(result, result.effects[3]))
