@@ -31,7 +31,7 @@ def test_the_lines_of_the_readme_run(cache):
     assert small.count("model.width") == small.count("cache=") == 1
     names = {}
     exec(small, names)
-    assert float(names["losses"].total) > 0 and all(p.grad is not None for p in names["step"].backbone.blocks.parameters())
+    assert names["losses"].total.item() > 0 and all(p.grad is not None for p in names["step"].backbone.blocks.parameters())
 
 
 def test_parameter_counts_of_the_published_models():
