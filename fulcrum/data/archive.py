@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import IO, NamedTuple
 
-from fulcrum.data.picture import MOST_BYTES
+from fulcrum.data.opening import MOST_BYTES
 
 TARS = (".tar", ".tar.gz", ".tgz")
 MOST_MEMBERS = 10_000_000               # of one archive

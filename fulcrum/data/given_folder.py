@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fulcrum.data.given import FILES, Fields, Given, described, require_columns, sidecar
-from fulcrum.data.picture import MOST_BYTES, SUFFIXES
+from fulcrum.data.opening import MOST_BYTES, SUFFIXES
 from fulcrum.spec.errors import BadInput
 
 TABLES = tuple(f"{stem}{suffix}" for stem in ("metadata", "captions") for suffix in (".jsonl", ".csv", ".parquet"))

@@ -7,7 +7,7 @@ from typing import Any
 
 from fulcrum.data.archive import MOST_RATIO
 from fulcrum.data.given import SPLITS, Fields, Given, described, parted, require_columns
-from fulcrum.data.picture import SUFFIXES
+from fulcrum.data.opening import SUFFIXES
 from fulcrum.spec.errors import BadInput
 
 ROWS = 32                               # read at a time: pictures are large

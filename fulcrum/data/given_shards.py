@@ -11,7 +11,7 @@ from urllib.request import url2pathname
 
 from fulcrum.data.archive import TARS, Broken, Member, members, require_sound
 from fulcrum.data.given import Fields, Given, described, sidecar
-from fulcrum.data.picture import SUFFIXES
+from fulcrum.data.opening import SUFFIXES
 from fulcrum.data.remote import file_name, is_remote, listed, named, require_backend, shown
 from fulcrum.data.shelf import Shelf, usual
 from fulcrum.spec.errors import BadInput

@@ -3,81 +3,49 @@ from __future__ import annotations
 
 import io
 import math
-import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image
 
-MOST_BYTES = 1 << 28                    # of one file
-MOST_PIXELS = 1 << 26                   # 67 million: some kilobytes can unfold to gigabytes
+from fulcrum.data.opening import TURNED, Refused, on_colour, open_picture
+
 LEAST_SIDE = 8
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm")
 # What was done to a picture; the place of each is its bit in the store.
-CHANGES = ("cropped", "resized", "enlarged", "turned as its EXIF says", "alpha over white", "colours converted", "repeated")
+CHANGES = ("cropped", "resized", "enlarged", TURNED, "alpha over white", "colours converted", "repeated")
 ENCODINGS = {"png": ".png", "jpeg": ".jpg", "raw": ".ppm"}
-_EXIF_TURN = 0x0112
 
 Size = tuple[int, int]                  # width, height
 
 
-class BadSample(Exception):
+class BadSample(Refused):
     """A sample that cannot be used; whoever knows its name adds it."""
 
+    def __str__(self) -> str:
+        return f"{self.why}; {self.hint}" if self.hint else self.why
 
-class Opened(NamedTuple):
+
+class Decoded(NamedTuple):
     image: Image.Image                  # RGB
     changes: frozenset[str]
 
 
-def decode(data: bytes) -> Opened:
-    """RGB from a file's bytes. Size and frames are judged by the header, before a pixel is unfolded."""
-    if len(data) > MOST_BYTES:
-        raise BadSample(f"too large a file: {len(data):,} bytes, the limit is {MOST_BYTES:,}")
-    if not data:
-        raise BadSample("an empty file")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")             # Pillow warns of large pictures and odd tags: judged below
-            image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
-            _admit(image, data)
-            turned = image.getexif().get(_EXIF_TURN, 1) not in (0, 1)
-            image.load()
-            if turned:
-                image = ImageOps.exif_transpose(image)
-    except UnidentifiedImageError:
-        raise BadSample("not a picture that can be read") from None
-    except Image.DecompressionBombError as error:
-        raise BadSample(f"too many pixels: {error}") from None
-    except BadSample:
-        raise
-    except Exception as error:                          # decoders raise many kinds on damaged files
-        raise BadSample(f"damaged or cut off ({type(error).__name__}: {str(error)[:100]})") from None
-    changes = {"turned as its EXIF says"} if turned else set()
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+def decode(data: bytes) -> Decoded:
+    """RGB from a file's bytes."""
+    opened = open_picture(data, BadSample)
+    image, changes = opened.image, {TURNED} if opened.turned else set()
+    if min(image.size) < LEAST_SIDE:
+        raise BadSample(f"too small: {image.size[0]} x {image.size[1]} pixels, a side has at least {LEAST_SIDE}")
+    if opened.see_through:
         image = image.convert("RGBA")
         if image.getchannel("A").getextrema()[0] < 255:
             changes.add("alpha over white")
-            image = Image.alpha_composite(Image.new("RGBA", image.size, (255, 255, 255, 255)), image)
+            image = on_colour(image, (255, 255, 255))
     elif image.mode in ("CMYK", "YCbCr", "LAB", "HSV"):
         changes.add("colours converted")
-    return Opened(image.convert("RGB"), frozenset(changes))
-
-
-def _admit(image: Image.Image, data: bytes) -> None:
-    width, height = image.size
-    if min(width, height) < LEAST_SIDE:
-        raise BadSample(f"too small: {width} x {height} pixels, a side has at least {LEAST_SIDE}")
-    if width * height > MOST_PIXELS:
-        raise BadSample(f"too many pixels: {width} x {height}, the limit is {MOST_PIXELS:,}; a decompression bomb?")
-    if getattr(image, "n_frames", 1) > 1:
-        raise BadSample(f"several frames: {image.n_frames}; save the one that counts")     # type: ignore[attr-defined]
-    deep = image.format == "PNG" and data[24] > 8       # Pillow cuts 16-bit colour down without a word
-    if image.mode in ("I", "F") or image.mode.startswith("I;") or deep:
-        raise BadSample("more than 8 bits per channel: save it with 8")
+    return Decoded(image.convert("RGB"), frozenset(changes))
 
 
 class Fitted(NamedTuple):

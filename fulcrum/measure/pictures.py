@@ -17,7 +17,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.measure.decode import MOST_BYTES, MOST_PIXELS, SUFFIXES, BadPicture, Colour, Decoded, decode
+from fulcrum.data.opening import MOST_BYTES, MOST_PIXELS
+from fulcrum.measure.decode import SUFFIXES, BadPicture, Colour, Decoded, decode
 from fulcrum.measure.feature import BadImages, Range, to_uint8
 from fulcrum.spec.errors import BadInput
 

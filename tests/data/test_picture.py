@@ -51,8 +51,9 @@ def test_sixteen_bit_colour_is_refused():
     chunks = [struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
               for kind, body in parts]
     data = b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
-    with pytest.raises(BadSample, match="8 bits"):
-        decode(data)
+    for deep in (data, b"P6 16 16 65535\n" + bytes(16 * 16 * 6)):
+        with pytest.raises(BadSample, match="8 bits"):
+            decode(deep)
 
 
 def test_transparency_and_turning_are_told():
