@@ -25,6 +25,15 @@ def place(path: str | Path) -> Path:
     return _copied(str(path).rstrip("/")) if is_remote(str(path)) else Path(path).expanduser()
 
 
+def is_copy(folder: Path) -> bool:
+    """Is it one that we made? A folder from elsewhere cannot make us ask a server, whatever lies in it."""
+    return folder.parent == _stores(usual()) and (folder / ORIGIN).is_file()
+
+
+def _stores(shelf: Shelf) -> Path:
+    return shelf.folder.with_name(shelf.folder.name + "-stores")
+
+
 def fetched(folder: Path, shard: dict[str, Any]) -> IO[bytes]:
     """A shard of a copied store."""
     url = json.loads((folder / ORIGIN).read_text())["url"]
@@ -47,7 +56,7 @@ def _copied(url: str) -> Path:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise BadInput(f"{shown(url)}/{ABOUT} is not what an import writes", "copy the data set there again") from None
     mark = hashlib.sha256(repr((url, hashlib.sha256(written).hexdigest())).encode()).hexdigest()[:32]
-    to = shelf.folder.with_name(shelf.folder.name + "-stores") / mark
+    to = _stores(shelf) / mark
     if not _whole(to, tables):
         _copy(url, shelf, written, tables, to)
     return to

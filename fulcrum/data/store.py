@@ -21,7 +21,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.mirror import ORIGIN, fetched
+from fulcrum.data.mirror import fetched, is_copy
 from fulcrum.data.picture import BadSample, Size, pixels
 from fulcrum.spec.errors import BadInput, RunFailed
 
@@ -114,7 +114,7 @@ class PictureStore:
         self._caption_ends, self._name_ends = (self._table(name, np.dtype("<i8"))
                                                for name in ("caption_ends.bin", "name_ends.bin"))
         self._captions, self._names = (self._table(f"{name}.bin", np.dtype("u1")) for name in ("captions", "names"))
-        self.remote = (self.folder / ORIGIN).is_file()
+        self.remote = is_copy(self.folder)
         self._shard = lru_cache(FAR if self.remote else OPEN)(self._open)
 
     def __len__(self) -> int:

@@ -1,4 +1,7 @@
 """Stores behind a URL: the same samples, fetched shard by shard under a limit; nothing but what was imported is taken."""
+import json
+import shutil
+
 import numpy as np
 import pytest
 
@@ -83,6 +86,15 @@ def test_a_damaged_copy_is_made_again(far, tmp_path):
     table.write_bytes(table.read_bytes()[:-1] + b"x")
     mirror._copied.cache_clear()
     assert len(FolderSource(far)) == 32
+
+
+def test_a_folder_from_elsewhere_makes_nobody_ask_a_server(far, store, site, tmp_path):
+    copy = shutil.copytree(store, tmp_path / "copy")
+    (copy / mirror.ORIGIN).write_text(json.dumps({"url": far}))
+    shutil.rmtree(copy / "shards")
+    with pytest.raises(Damaged, match="cannot be opened"):
+        FolderSource(copy).read(np.arange(2))
+    assert site.asked == []
 
 
 def test_nothing_there(far, site):

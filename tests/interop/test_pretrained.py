@@ -115,6 +115,11 @@ def test_a_vision_teacher_of_transformers_teaches(name, part, tiny, tmp_path):
         states = teacher.network(pixel_values=((pixels + 1) / 2 - mean) / deviation).last_hidden_state
     torch.testing.assert_close(tokens, states[:, -16:])        # class and register tokens stand before the patches
     assert teacher.tokens(torch.rand(1, 3, 64, 64)).shape == (1, 64, 16)
+    long = torch.rand(1, 3, 64, 24)                          # pictures of other shapes: eight rows of three tokens
+    seen = ((long + 1) / 2 - mean) / deviation
+    with torch.no_grad():
+        states = teacher.network(pixel_values=seen, **teacher.options).last_hidden_state
+    assert torch.equal(teacher.tokens(long), states[:, -24:]) and teacher.tokens(long).shape == (1, 24, 16)
     result, said = trained(run, tmp_path)
     assert any("teacher" in line and "deviation" in line for line in said)
 
