@@ -13,13 +13,13 @@ from fulcrum.spec.errors import BadInput
 
 WAIT = 60.0                             # seconds without a byte
 MOST_NAMED = 1_000_000                  # files that one pattern may name
-MARKS = ("ETag", "etag", "md5", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
+MARKS = ("ETag", "etag", "md5", "blob_id", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
 class Facts(NamedTuple):
     size: int | None                    # bytes, as the other side says
-    version: str                        # its tag or time: another one is another file
+    version: str                        # its tag or time: another one is another file; empty: nobody says
 
 
 def is_remote(path: str) -> bool:

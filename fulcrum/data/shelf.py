@@ -41,6 +41,9 @@ class Shelf:
         """The file as a local one. Where its hash is known nothing else is accepted, and nobody is asked about a copy."""
         told = Facts(size, sha256) if sha256 else self._ask(url)
         key = hashlib.sha256(repr(("", sha256) if sha256 else (url, told)).encode()).hexdigest()[:32]
+        if not told.version:                                 # a copy could be an old one: nobody would know
+            for path in self.folder.glob(f"{key}-*"):
+                path.unlink(missing_ok=True)
         while True:
             held = self._held(key) or self._fetched(url, key, told, sha256)
             if held is not None:

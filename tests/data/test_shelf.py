@@ -53,6 +53,15 @@ def test_a_copy_is_fetched_once_and_again_when_the_file_changes(site, tmp_path):
                for name in copies(tmp_path))
 
 
+def test_a_file_without_tag_or_time_is_fetched_each_time(site, tmp_path):
+    """A copy of the same size could be an old one."""
+    site.faults = ["no tag"]
+    for number in (0, 1):
+        site.files["/a.tar"] = noise(number)
+        assert read(Shelf(tmp_path), f"{site.url}/a.tar") == noise(number)
+    assert len(copies(tmp_path)) == 1
+
+
 def test_a_flipped_bit_in_a_copy_is_found_and_it_is_fetched_again(site, tmp_path):
     site.files["/a.tar"], said = noise(0), []
     held = Shelf(tmp_path, say=said.append)
