@@ -58,7 +58,7 @@ def open_folder(out: Path, run: RunSpec, seed: int, phrase: str, user_files: Map
         if found["run"] != about["run"]:                     # the same bytes at another place: draw with those from now on
             write_json(folder.path / "about.json", {**found, "run": about["run"]})
         return folder
-    if folder.path.exists() and any(folder.path.iterdir()):
+    if folder.path.exists() and any(not path.name.startswith(".about.json.") for path in folder.path.iterdir()):
         raise BadInput(f"{folder.path} exists and is not the folder of a run", "move it away, or choose another --out")
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -100,11 +100,15 @@ def in_use(folder: RunFolder) -> bool:
 def write_json(path: Path, value: Any) -> None:
     """Whole or not at all."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("w") as stream:
-        json.dump(value, stream, indent=1, sort_keys=True)
-        stream.flush()
-        os.fsync(stream.fileno())
-    aside.replace(path)
+    try:
+        with aside.open("w") as stream:
+            json.dump(value, stream, indent=1, sort_keys=True)
+            stream.flush()
+            os.fsync(stream.fileno())
+        aside.replace(path)
+    except BaseException:                                    # a full disk must not be filled with what is half written
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def read_json(path: Path, hint: str) -> dict[str, Any]:
