@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 What = Annotated[str | None, typer.Argument(metavar="[RUN | PICTURES]", help="A run (its folder, its key, or the beginning "
                                             "of its key), or pictures: a folder, tar shards, an .npz.")]
-Against = Annotated[Path | None, typer.Argument(metavar="[REFERENCE]", help="Pictures to hold them against.")]
+Against = Annotated[str | None, typer.Argument(metavar="[REFERENCE]", help="Pictures to hold them against.")]
 Features = Annotated[list[str] | None, typer.Option("--features", metavar="NAME[=WHERE]", help="embedded (default), "
                      "inception=FILE, clip=FOLDER, dino=FOLDER, lite0, vgg, or one of your own. Repeatable.")]
 Own = Annotated[list[Path] | None, typer.Option("--metrics", metavar="FILE", help="A Python file with your own metrics or "
@@ -73,6 +73,8 @@ def measure(what: What = None, against: Against = None,
     """
     if what is None and not probe:
         raise BadInput("nothing to measure", "give a run, or pictures and a reference, or --probe")
+    if "" in (what, against):                                # a shell's unset variable must not become this folder
+        raise BadInput("an empty name was given for what to measure", "is a variable of the shell not set?")
     import torch
     torch.set_num_threads(thread_count(threads))
     if what is not None and against is None:
@@ -81,13 +83,21 @@ def measure(what: What = None, against: Against = None,
                            "write: fulcrum measure --probe, or fulcrum measure PICTURES REFERENCE --probe")
         return _run(what, samples, out, levers, quiet, as_json, _judges(features, metrics, only))
     from fulcrum.measure.decode import read_colour
-    from fulcrum.measure.pictures import PictureSet
     known = _Chosen(features, metrics, only)
     span, colour = _span(value_range), read_colour(background) if background else None
-    sets = [PictureSet(path, span, colour) for path in (Path(what), against)] if what and against else []
+    sets = _sets([Path(what), Path(against)], span, colour) if what and against else []
     if probe:
         return _probe(sets, known, samples, out, quiet, as_json, skip_bad)
     _compare(sets, known, out / "cache" / "features", quiet, as_json, curve, skip_bad, any_size)
+
+
+def _sets(paths: list[Path], span: tuple[float, float] | None, colour: tuple[int, int, int] | None) -> list[Any]:
+    """The pictures at each path. A range is that of floats: bytes beside them have their own."""
+    from fulcrum.measure.pictures import PictureSet, holds_floats
+    floats = [holds_floats(path) for path in paths]
+    if span is not None and not any(floats):
+        raise BadInput("a range was declared, and no set holds floating point pictures", "leave --range out")
+    return [PictureSet(path, span if mine else None, colour) for path, mine in zip(paths, floats, strict=True)]
 
 
 class _Chosen:
@@ -253,6 +263,8 @@ def _span(text: str | None) -> tuple[float, float] | None:
         return None
     try:
         low, high = (float(part) for part in text.split(","))
+        if not -1e9 < low < high < 1e9:
+            raise ValueError
     except ValueError:
         raise BadInput(f"'{text}' is not a range", "write --range 0,1 or --range=-1,1") from None
     return low, high

@@ -10,6 +10,7 @@ import torch
 
 from fulcrum.measure.gather import Rows
 from fulcrum.measure.metric import Distance
+from fulcrum.measure.sound import answered
 
 
 class Point(NamedTuple):
@@ -31,5 +32,5 @@ def curve(metric: Distance, pictures: Rows, reference: Any) -> list[Point]:
     for size in sizes(pictures.n, metric.minimum):
         part = metric.gather(pictures.width, False)
         part.update(pictures.rows[order[:size]], np.arange(size))
-        found.append(Point(size, *(float(number) for number in metric.compute(part, reference))))
+        found.append(Point(size, *answered(metric, f"{metric.name} of {size} pictures", part, reference)))
     return found

@@ -29,7 +29,8 @@ def jackknife(value: float, replicates: Sequence[float]) -> tuple[float, float]:
     if count < 2:
         raise ValueError(f"a jackknife needs at least 2 replicates, found {count}")
     spread = np.asarray(replicates, dtype=np.float64)
-    error = math.sqrt((count - 1) / count * float(((spread - spread.mean()) ** 2).sum()))
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities give NaN, which whoever asked refuses by name
+        error = math.sqrt((count - 1) / count * float(((spread - spread.mean()) ** 2).sum()))
     reach = float(stdtrit(count - 1, 0.5 + _CONFIDENCE / 2)) * error
     return value - reach, value + reach
 

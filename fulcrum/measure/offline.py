@@ -18,7 +18,8 @@ from fulcrum.measure.decode import BadPicture
 from fulcrum.measure.extractor import Extractor, digest_of, full_name
 from fulcrum.measure.gather import Rows
 from fulcrum.measure.metric import Distance, Interval
-from fulcrum.measure.pictures import PictureSet, Stored, set_hash
+from fulcrum.measure.pictures import PictureSet, Stored, set_hash, shown
+from fulcrum.measure.sound import answered
 from fulcrum.measure.store import CHUNK, Facts, FeatureStore
 from fulcrum.spec.errors import BadInput
 
@@ -76,7 +77,7 @@ class Pass:
         self.scores = FeatureStore(cache, digest_of("score", self.scorer.hash), 1) if self.scorer else None
 
     def look(self, pictures: PictureSet, progress: Progress | None = None) -> Seen:
-        seen = Seen(str(pictures.path))
+        seen = Seen(shown(pictures.path))
         for part in self.extractors:
             seen.gathered[part.name] = {kind: metric.gather(part.width, self.reference) if metric else Rows(part.width)
                                         for kind, metric in self.kinds.items()}
@@ -89,8 +90,10 @@ class Pass:
                 progress(done)
         seen.ignored = +pictures.ignored
         if seen.n == 0:
-            raise BadInput(f"{pictures.path} holds no usable picture: {len(seen.skipped)} were skipped",
-                           f"the first: {seen.skipped[0][0]}: {seen.skipped[0][1]}" if seen.skipped else "")
+            if not seen.skipped:
+                raise BadInput(f"{shown(pictures.path)} holds no pictures", "it is empty: look at how it was made")
+            raise BadInput(f"{shown(pictures.path)} holds no usable picture: {len(seen.skipped)} were skipped",
+                           f"the first: {seen.skipped[0][0]}: {seen.skipped[0][1]}")
         return seen
 
     def _admit(self, pictures: PictureSet, stored: Stored, seen: Seen) -> _Waiting | None:
@@ -193,8 +196,8 @@ def compare(pictures: Seen, reference: Seen, extractors: Sequence[Extractor], me
             name = full_name(part, metric.name)
             if progress:
                 progress(name)
-            values = metric.compute(pictures.gathered[part.name][metric.gathers],
-                                    reference.gathered[part.name][metric.gathers])
+            values = answered(metric, name, pictures.gathered[part.name][metric.gathers],
+                              reference.gathered[part.name][metric.gathers])
             found[name] = measured(values, metric, part, pictures.n, reference.hash)
         if part.score is not None and pictures.scores is not None and pictures.scores.n == pictures.n:
             score = ClipScore()
@@ -212,10 +215,7 @@ def card_of(metric: Distance, part: Extractor, n: int, reference: str | None) ->
 
 
 def measured(values: Interval, metric: Distance, part: Extractor, n: int, reference: str | None) -> Measured:
-    value, low, high = (float(number) for number in values)
-    if not np.isfinite([value, low, high]).all():
-        raise BadInput(f"{full_name(part, metric.name)} is not finite ({value}, interval {low} to {high})",
-                       "look at the features: constant or enormous ones have no distance")
+    value, low, high = values
     return Measured(value=value, low=low, high=high, card=card_of(metric, part, n, reference))
 
 

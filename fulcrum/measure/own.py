@@ -5,7 +5,9 @@ B images, d feature width
 
 import hashlib
 import inspect
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, NamedTuple, get_args
 
@@ -15,12 +17,14 @@ from fulcrum.measure.card import MEASURE_VERSION
 from fulcrum.measure.distances import DISTANCES
 from fulcrum.measure.expect import PROBES, Declared
 from fulcrum.measure.extractor import LOADERS, Extractor, digest_of
+from fulcrum.measure.feature import FeatureFunction
 from fulcrum.measure.metric import Distance
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.own import failed
 from fulcrum.spec.own import load as read_own
 
 GUIDE = "docs/write-a-metric.md"
+NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class OwnExtractor(ABC):
@@ -79,6 +83,14 @@ def _sound_metric(metric: Distance, path: Path, taken: set[str]) -> None:
             raise BadInput(f"{path}: {kind} needs `{attribute}`, a string", f"see {GUIDE}")
     if not metric.name.isidentifier() or metric.name in taken:
         raise BadInput(f"{path}: the name '{metric.name}' of {kind} is taken or is no word", "choose another name")
+    if not isinstance(metric.sees, Mapping):
+        raise BadInput(f"{path}: `sees` of '{metric.name}' is {metric.sees!r}", "write {fault: what it does}: " + GUIDE)
+    if not isinstance(metric.minimum, int) or metric.minimum < 2:
+        raise BadInput(f"{path}: `minimum` of '{metric.name}' is {metric.minimum!r}",
+                       "write a number of pictures, at least 2")
+    if not all(hasattr(metric.gathers, verb) for verb in ("update", "merge")):
+        raise BadInput(f"{path}: `gathers` of '{metric.name}' is {metric.gathers!r}",
+                       "give a class with `update(rows, ids)` and `merge(other)`, such as Rows of fulcrum.measure.gather")
     if metric.better not in ("lower", "higher"):
         raise BadInput(f"{path}: `better` of '{metric.name}' is {metric.better!r}", "write \"lower\" or \"higher\"")
     for fault, says in metric.sees.items():
@@ -93,6 +105,11 @@ def _as_extractor(network: OwnExtractor, path: Path, content: str) -> Extractor:
     for attribute, wanted in (("name", str), ("width", int), ("resize", str)):
         if not isinstance(getattr(network, attribute, None), wanted):
             raise BadInput(f"{path}: {kind} needs `{attribute}`, a {wanted.__name__}", f"see {GUIDE}")
+    if not NAME.fullmatch(network.name) or network.width < 1:
+        raise BadInput(f"{path}: an extractor is called {network.name!r} and has width {network.width}",
+                       "a name has letters, digits, - and _; a width is at least 1")
+    if isinstance(network.weights, str) or not all(isinstance(name, str) for name in network.weights):
+        raise BadInput(f"{path}: `weights` of '{network.name}' is {network.weights!r}", "write a tuple of file names")
     weights = []
     for name in network.weights:
         place = path.parent / name
@@ -101,4 +118,13 @@ def _as_extractor(network: OwnExtractor, path: Path, content: str) -> Extractor:
         with place.open("rb") as stream:
             weights.append(hashlib.file_digest(stream, "sha256").hexdigest())
     return Extractor(network.name, digest_of("own", content, kind, weights), network.resize, network.value_range,
-                     network.width, network.features)
+                     network.width, _kept_running(network))
+
+
+def _kept_running(network: OwnExtractor) -> FeatureFunction:
+    def features(images: Tensor) -> Tensor:
+        try:
+            return network.features(images)
+        except SystemExit as error:  # it would end the command with success and no word
+            raise failed(error, f"the extractor '{network.name}' ended the process", GUIDE) from error
+    return features

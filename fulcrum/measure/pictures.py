@@ -5,6 +5,7 @@ N pictures, H W their sides
 
 import hashlib
 import os
+import stat
 import tarfile
 import zipfile
 import zlib
@@ -55,21 +56,23 @@ class PictureSet:
         self.ignored: Counter[str] = Counter()
         self.policy = f"range {value_range}, background {background}"
         if not path.exists():
-            raise BadInput(f"there is nothing at {path}", "give a folder of pictures, tar shards (.tar) or an .npz")
+            raise BadInput(f"there is nothing at {shown(path)}", "give a folder of pictures, tar shards (.tar) or an .npz")
         self.files: list[Path] = []
         if path.is_dir():
             self.files = self._listed()
             self.kind = "tar" if self.files and _is(self.files[0], TARS) else "folder"
+        elif not path.is_file():
+            raise BadInput(f"{shown(path)} is a device or a pipe, neither folder nor file", "save it to a file first")
         elif _is(path, TARS):
             self.files, self.kind = [path], "tar"
         elif _is(path, ARRAYS):
             self.files, self.kind = [path], "array"
         else:
-            raise BadInput(f"{path} is neither a folder nor tar shards nor npz", "give one of these three")
+            raise BadInput(f"{shown(path)} is neither a folder nor tar shards nor npz", "give one of these three")
         if not self.files:
-            raise BadInput(f"{path} holds no pictures", f"looked for {', '.join(SUFFIXES)}, and for .tar shards")
+            raise BadInput(f"{shown(path)} holds no pictures", f"looked for {', '.join(SUFFIXES)}, and for .tar shards")
         if value_range is not None and self.kind != "array":
-            raise BadInput(f"{path}: a range was declared, and pictures in files are bytes", "leave --range out")
+            raise BadInput(f"{shown(path)}: a range was declared, and pictures in files are bytes", "leave --range out")
 
     def __len__(self) -> int:
         """How many to expect, bad ones included; archives are listed for it."""
@@ -101,7 +104,7 @@ class PictureSet:
         try:
             pixels = to_uint8(torch.from_numpy(np.ascontiguousarray(picture.data))[None], self.value_range)[0]
         except BadImages as error:
-            raise BadPicture(str(error), "declare it with --range 0,1 or --range -1,1" if "declared range" in str(error)
+            raise BadPicture(str(error), "declare it with --range 0,1 or --range=-1,1" if "declared range" in str(error)
                              else "") from None
         return Decoded(pixels.numpy(), ())
 
@@ -115,30 +118,36 @@ class PictureSet:
                 found = Path(place) / name
                 if name.startswith("."):
                     self.ignored["hidden files"] += 1
-                elif found.is_symlink() and found.resolve().is_relative_to(home):
+                elif found.is_symlink() and Path(os.path.realpath(found)).is_relative_to(home) and found.exists():
                     self.ignored["links within the folder"] += 1
                 elif _is(found, SUFFIXES):
                     pictures.append(found)
-                elif _is(found, TARS):
+                elif _is(found, TARS) and found.is_file():
                     shards.append(found)
                 elif found.suffix != ".txt":
                     self.ignored["other files"] += 1
         if pictures and shards:
-            raise BadInput(f"{self.path} holds pictures ({pictures[0].name}) and shards ({shards[0].name})",
+            raise BadInput(f"{shown(self.path)} holds pictures ({pictures[0].name}) and shards ({shards[0].name})",
                            "measure one or the other: move them apart")
         self.ignored = +self.ignored
         return sorted(pictures or shards, key=lambda path: path.relative_to(self.path).as_posix())
 
     def _file(self, path: Path) -> Stored:
-        name = str(path)
+        name = shown(path)
         try:
-            if path.stat().st_size > MOST_BYTES:
-                return Stored(name, b"", refused=BadPicture(f"{path.stat().st_size:,} bytes; the limit is {MOST_BYTES:,}"))
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for ever, /dev/zero has no end
+                return Stored(name, b"", refused=BadPicture("not a file, but a device or a pipe"))
+            if found.st_size > MOST_BYTES:
+                return Stored(name, b"", refused=BadPicture(f"{found.st_size:,} bytes; the limit is {MOST_BYTES:,}"))
             beside = path.with_suffix(".txt")
-            caption = beside.read_text(encoding="utf-8", errors="replace").strip() if beside.is_file() else None
+            caption = None
+            if beside.is_file():
+                with beside.open("rb") as stream:
+                    caption = stream.read(MOST_CAPTION).decode("utf-8", errors="replace").strip()
             return Stored(name, path.read_bytes(), caption)
         except OSError as error:
-            return Stored(name, b"", refused=BadPicture(f"cannot be read ({error.strerror})"))
+            return Stored(name, b"", refused=BadPicture(f"cannot be read ({error.strerror or error})"))
 
     def _shard(self, path: Path) -> Iterator[Stored]:
         """Pictures of a tar in their order, read in memory: member names are never used as paths. A caption has its
@@ -146,13 +155,13 @@ class PictureSet:
         waiting: Stored | None = None
         words: tuple[str, str] | None = None
         for member, stream in _contents(path):
-            name, stem = f"{path}:{member.name}", member.name.rsplit(".", 1)[0]
+            name, stem = shown(f"{path}:{member.name}"), member.name.rsplit(".", 1)[0]
             if not member.isreg():
                 if not member.isdir():
                     self.ignored["links and devices"] += 1
             elif member.name.lower().endswith(".txt") and member.size <= MOST_CAPTION:
                 text = stream(member).decode("utf-8", errors="replace").strip()
-                if waiting is not None and waiting.name.rsplit(".", 1)[0] == f"{path}:{stem}":
+                if waiting is not None and waiting.name.rsplit(".", 1)[0] == shown(f"{path}:{stem}"):
                     waiting = waiting._replace(caption=text)
                 else:
                     words = (stem, text)
@@ -171,14 +180,23 @@ class PictureSet:
     def _rows(self, path: Path) -> Iterator[Stored]:
         with _open_array(path) as (stream, shape, dtype):
             if len(shape) != 4 or (shape[3] == 3) == (shape[1] == 3):
-                raise BadInput(f"{path} holds an array of shape {shape}", "expected (N, H, W, 3) or (N, 3, H, W)")
+                raise BadInput(f"{shown(path)} holds an array of shape {shape}", "expected (N, H, W, 3) or (N, 3, H, W)")
             size = int(np.prod(shape[1:])) * dtype.itemsize
             for number in range(shape[0]):
-                data = stream.read(size)
+                try:
+                    data = stream.read(size)
+                except (zipfile.BadZipFile, zlib.error, OSError, EOFError) as error:
+                    raise BadInput(f"{shown(path)} is damaged at picture {number}: {error}", "copy it again") from None
                 if len(data) < size:
-                    raise BadInput(f"{path} is cut off after {number} of {shape[0]} pictures", "copy it again")
-                row = np.frombuffer(data, dtype=dtype).reshape(shape[1:])
-                yield Stored(f"{path}[{number}]", row.transpose(2, 0, 1) if shape[3] == 3 else row)
+                    raise BadInput(f"{shown(path)} is cut off after {number} of {shape[0]} pictures", "copy it again")
+                native = dtype.newbyteorder("=")  # and a copy, which may be written to
+                row = np.frombuffer(data, dtype=dtype).reshape(shape[1:]).astype(native)
+                yield Stored(f"{shown(path)}[{number}]", row.transpose(2, 0, 1) if shape[3] == 3 else row)
+
+
+def shown(name: Path | str) -> str:
+    """A name as one line that any terminal and any file can take: control characters and bytes that are no text escaped."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(name))
 
 
 def _is(path: Path | str, suffixes: tuple[str, ...]) -> bool:
@@ -197,10 +215,10 @@ def _contents(path: Path) -> Iterator[tuple[tarfile.TarInfo, Callable[[tarfile.T
             read = partial(_member, path, archive)
             for number, member in enumerate(archive):
                 if number >= MOST_MEMBERS:
-                    raise BadInput(f"{path} has more than {MOST_MEMBERS:,} members", "split it")
+                    raise BadInput(f"{shown(path)} has more than {MOST_MEMBERS:,} members", "split it")
                 yield member, read
     except _DAMAGE as error:
-        raise BadInput(f"{path} is damaged or no tar: {error}", "copy it again") from None
+        raise BadInput(f"{shown(path)} is damaged or no tar: {_first_line(error)}", "copy it again") from None
 
 
 def _member(path: Path, archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
@@ -208,7 +226,12 @@ def _member(path: Path, archive: tarfile.TarFile, member: tarfile.TarInfo) -> by
         stream = archive.extractfile(member)
         return stream.read(MOST_BYTES) if stream else b""
     except _DAMAGE as error:
-        raise BadInput(f"{path} is damaged or no tar: {error}, at {member.name}", "copy it again") from None
+        raise BadInput(f"{shown(path)} is damaged or no tar: {_first_line(error)}, at {shown(member.name)}",
+                       "copy it again") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(":")
 
 
 class _open_array:
@@ -229,14 +252,19 @@ class _open_array:
             shape, by_column, dtype = head(self._stream)
         except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
             self.__exit__()
-            raise BadInput(f"{self.path} cannot be read as an array: {error}", "expected what numpy.savez writes") from None
+            raise BadInput(f"{shown(self.path)} cannot be read as an array: {error}",
+                           "expected what numpy.savez writes") from None
         if dtype.hasobject or by_column or not shape:
             self.__exit__()
             what = "Python objects, which could run code" if dtype.hasobject else "an array in another order or of no rows"
-            raise BadInput(f"{self.path} holds {what}", "save uint8 pictures, (N, H, W, 3), with numpy.savez")
+            raise BadInput(f"{shown(self.path)} holds {what}", "save uint8 pictures, (N, H, W, 3), with numpy.savez")
+        if (dtype != np.uint8 and not _floats(dtype)) or min(shape) < 0:
+            self.__exit__()
+            raise BadInput(f"{shown(self.path)} holds numbers of type {dtype} in the shape {shape}",
+                           "expected pictures in uint8 or floating point: convert them first")
         if int(np.prod(shape[1:], dtype=object)) > 3 * MOST_PIXELS:
             self.__exit__()
-            raise BadInput(f"{self.path} holds rows of {shape[1:]} numbers", f"the limit is {3 * MOST_PIXELS:,}")
+            raise BadInput(f"{shown(self.path)} holds rows of {shape[1:]} numbers", f"the limit is {3 * MOST_PIXELS:,}")
         return self._stream, shape, dtype
 
     def _open(self) -> IO[bytes]:
@@ -255,6 +283,18 @@ class _open_array:
         for part in (self._stream, self._archive):
             if part is not None:
                 part.close()
+
+
+def holds_floats(path: Path) -> bool:
+    """Is it an array of floating point pictures, which need a declared range?"""
+    if not path.is_file() or not _is(path, ARRAYS):
+        return False
+    with _open_array(path) as (_, _, dtype):
+        return _floats(dtype)
+
+
+def _floats(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "f" and dtype.itemsize <= 8  # torch has no longer ones
 
 
 def set_hash(keys: list[bytes]) -> str:

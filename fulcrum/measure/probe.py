@@ -18,6 +18,7 @@ from fulcrum.measure.extractor import Extractor, full_name
 from fulcrum.measure.feature import BATCH
 from fulcrum.measure.metric import Distance, Interval
 from fulcrum.measure.mmd import unit_norm
+from fulcrum.measure.sound import answered
 from fulcrum.spec.errors import BadInput
 
 Answer = Literal["worse", "better", "stays"]
@@ -211,7 +212,7 @@ def probe(pictures: Iterable[Tensor], reference: Iterable[Tensor], extractors: S
             def value(found: Tensor, metric: Distance = metric, part: Extractor = part, held: Any = held) -> Interval:
                 gathered = metric.gather(part.width, False)
                 gathered.update(found, np.arange(len(found)))
-                return metric.compute(gathered, held)
+                return answered(metric, full_name(part, metric.name), gathered, held)
 
             values = {name: value(_chosen(name, part.name, together, chosen)) for name in ("", *PROBES)}
             _fill(label, metric.better, metric.sees, values, fair, cells)

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fulcrum.measure.decode import NOTES
+from fulcrum.spec.errors import BadInput, RunFailed
 
 CHUNK = 256  # pictures: at most so many are looked at again after a kill
 
@@ -69,11 +70,18 @@ class FeatureStore:
                    "keys": torch.from_numpy(np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, 32).copy()),
                    "facts": torch.tensor(list(facts), dtype=torch.int32)}
         path = self.folder / f"{hashlib.sha256(b''.join(keys)).hexdigest()[:32]}.safetensors"
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"features cannot be kept at {self.folder}: {error.strerror}",
+                           "choose another place with --out") from None
         draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
         try:
             save_file(tensors, draft, metadata={"checksum": _checksum(tensors)})
             os.replace(draft, path)
+        except (OSError, SafetensorError) as error:
+            raise RunFailed(f"features could not be written to {self.folder}: {error}",
+                            "make room and start the same command again: what was written before is kept") from None
         finally:
             draft.unlink(missing_ok=True)
         self.where |= {key: (path, place) for place, key in enumerate(keys)}
