@@ -38,35 +38,21 @@ def plan_command(plan: PlanFile, out: Out = OUT, levers: Files = None,
     from fulcrum.study.estimate import estimate
     from fulcrum.study.lanes import room
     from fulcrum.study.layout import lay_out
+    from fulcrum.study.outline import outline
     from fulcrum.study.plan import load
-    from fulcrum.study.rank import pairs_needed
-    from fulcrum.train.watch import clock
+    from fulcrum.train.track import require_trackers
     read, (known, hashes) = load(plan), catalogue(levers)
+    require_trackers(read.track)
     layout = lay_out(read, known, hashes, out)
     arms, space = layout.arms, room([arm.run for arm in layout.arms], read.threads, read.processes)
     found = estimate(read, layout, out, timed)
-    lines = [f"{read.title} (plan {read.hash})", f"{len(arms)} arms x {len(read.seeds)} seeds, "
-             f"{arms[0].run.budget.images:,} images each; {found.finished} of {found.cells} cells are finished",
-             *([f"before them {found.before} short trainings: trunks and tries of learning rates"] if found.before else []),
-             f"primary metric {read.primary}, smallest effect of interest {read.smallest_effect:g}"]
-    for arm in arms:
-        lines.append(f"  {arm.name}: {arm.phrase}" + ("  (compound)" if arm.compound else ""))
-        lines += [f"      {change.path}: {change.before} -> {change.after}" for change in arm.changes]
-        lines += [f"      note: {label}" for label in arm.labels]
-    lines.append(f"cost: {found.flops:.3g} FLOPs in all; left: {found.images:,} images")
-    if found.seconds is not None:
-        lines.append(f"time: about {clock(found.seconds / space.lanes)}, {space}; from {found.by}")
-    lines.append(f"detectable on {read.primary} with {len(read.seeds)} pairs: "
-                 + (f"{found.detectable:.3g}, {found.noise}" if found.detectable is not None else found.noise))
-    if len(read.seeds) < pairs_needed(read.alpha):
-        lines.append(f"note: {len(read.seeds)} pairs cannot reach significance at {read.alpha:g}; "
-                     f"{pairs_needed(read.alpha)} can")
     emit({"plan": read.hash, "cells": found.cells, "finished": found.finished, "before": found.before,
           "flops": found.flops, "images_left": found.images, "lanes": space.lanes,
           "seconds": None if found.seconds is None else found.seconds / space.lanes,
-          "detectable": found.detectable, "detectable_from": found.noise,
+          "detectable": found.detectable, "detectable_from": found.noise, "detectable_in_scatters": found.scatters,
           "arms": [{"name": arm.name, "phrase": str(arm.phrase), "compound": arm.compound, "labels": arm.labels,
-                    "diff": [change._asdict() for change in arm.changes]} for arm in arms]}, as_json, "\n".join(lines))
+                    "diff": [change._asdict() for change in arm.changes]} for arm in arms]},
+         as_json, outline(read, layout, found, space))
 
 
 @app.command("run")

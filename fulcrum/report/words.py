@@ -200,7 +200,7 @@ def sure(result: StudyResult, effect: Effect) -> list[str]:
         help_ = "pairing helped" if effect.correlation > 0.3 else "pairing helped little"
         said.append(f"Over seeds the two arms correlate at {number.plain(effect.correlation, 2)}: {help_}.")
     if effect.detectable is not None:
-        said.append(f"With the scatter of these pairs, a true difference of {number.plain(effect.detectable)} would be "
+        said.append(f"With the scatter of these pairs, a true difference of {_rough(effect.detectable)} would be "
                     "seen in four studies of five.")
     return said
 
@@ -211,11 +211,15 @@ def visible(result: StudyResult) -> str:
     sizes = [row.detectable for row in rows if row is not None and row.detectable is not None]
     loudest = result.detectable.get(result.primary.name)
     if not sizes:
-        return "" if loudest is None else (f"Of the lever that scatters most, a true difference of {number.plain(loudest)} "
+        return "" if loudest is None else (f"Of the lever that scatters most, a true difference of {_rough(loudest)} "
                                            "would be seen in four studies of five.")
-    least, most = number.plain(min(sizes)), number.plain(max(sizes))
+    least, most = _rough(min(sizes)), _rough(max(sizes))
     size = least if least == most else f"{least} to {most}, depending on how much a lever scatters over seeds,"
     return f"A true difference of {size} would be seen in four studies of five."
+
+
+def _rough(size: float) -> str:
+    return number.plain(size, number.decimals(size))
 
 
 def elsewhere(result: StudyResult, arm: Arm) -> list[str]:

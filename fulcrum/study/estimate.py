@@ -29,6 +29,7 @@ class Estimate(NamedTuple):
     by: str                                                  # what the seconds come from
     detectable: float | None                                 # on the primary metric
     noise: str                                               # where that comes from, in words
+    scatters: float | None                                   # the same in units of the scatter of paired differences
 
 
 def estimate(plan: Plan, layout: Layout, out: Path, timed: bool = True) -> Estimate:
@@ -41,7 +42,7 @@ def estimate(plan: Plan, layout: Layout, out: Path, timed: bool = True) -> Estim
     done = [found[cell.key] for cell in layout.cells if found[cell.key]]
     visible, noise = _detectable(plan, layout, found)
     return Estimate(len(layout.cells), len(done), len(layout.before), sum(cell.run.budget.images for cell in left), flops,
-                    seconds, by, visible, noise)
+                    seconds, by, visible, noise, _in_scatters(plan, layout))
 
 
 def _flops(cell: Cell, arms: Mapping[str, Arm], all_arms: Sequence[Arm]) -> float:
@@ -102,11 +103,15 @@ def _detectable(plan: Plan, layout: Layout, found: Mapping[str, Any]) -> tuple[f
     values = {cell.seed: value_of(found[cell.key], plan.primary) for cell in layout.cells
               if cell.arm == base and found[cell.key]}
     if len(values) < 2:
-        return None, "unknown: no noise floor yet; two finished baselines give one"
+        return None, "how far repeated baselines scatter is not known before two are finished"
     floor = noise_floor(values, plan.primary)
     if floor.sd == 0:
-        return None, "unknown: the finished baselines do not differ at all"
-    spread = floor.sd * 2**0.5                               # of a difference, if pairing gives nothing
-    compared = sum(not arm.is_baseline for arm in layout.arms)
-    return (rule_detectable(spread, len(plan.seeds), arms=compared, alpha=plan.alpha),
+        return None, "the finished baselines do not differ at all: their scatter says nothing"
+    spread, units = floor.sd * 2**0.5, _in_scatters(plan, layout)    # of a difference, if pairing gives nothing
+    return (None if units is None else units * spread,
             f"from {len(values)} finished baselines that scatter by {floor.sd:.4g}, without any help from pairing")
+
+
+def _in_scatters(plan: Plan, layout: Layout) -> float | None:
+    compared = sum(not arm.is_baseline for arm in layout.arms)
+    return rule_detectable(1.0, len(plan.seeds), arms=compared, alpha=plan.alpha)

@@ -4,9 +4,9 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from fulcrum.measure.card import JUDGED, METRICS
 from fulcrum.spec.edit import digest, explain
@@ -27,14 +27,16 @@ class Scale(Record):
 class Sweep(Record):
     """The same small search for every arm, on validation pictures, counted in the cost."""
 
-    sweep: tuple[Positive, ...] = Field(min_length=2)        # multiples of the recipe's rate
+    sweep: tuple[Positive, ...]                              # multiples of the recipe's rate
     share: Fraction = 0.25                                   # of the budget, for each try
     seeds: tuple[int, ...] = Field(default=(1000,), min_length=1)    # none of the study's own
 
     @field_validator("sweep", "seeds")
     @classmethod
-    def _once(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+    def _once(cls, values: tuple[float, ...], about: ValidationInfo) -> tuple[float, ...]:
         _require_once(values, "a value of the sweep")
+        if about.field_name == "sweep" and len(values) < 2:
+            raise ValueError("a sweep tries at least two multiples of the recipe's rate, such as [0.5, 1, 2]")
         return values
 
     def __str__(self) -> str:
@@ -59,7 +61,7 @@ class Plan(Record):
     scales: tuple[Scale, ...] = ()                           # the same arms at each; none = the recipe's own
     trunk: str | None = None                                 # a phrase, trained once per seed: every arm begins from it
     trunk_images: Count | None = None                        # its budget
-    seeds: tuple[int, ...] = Field(min_length=2)
+    seeds: tuple[int, ...]
     images: Count | None = None                              # budget; None = the recipe's own
     settings: tuple[str, ...] = ()                           # path=value, the same for every arm
     samples: Annotated[int, Field(ge=64, le=1_000_000)] = 512    # pictures drawn for each evaluation
@@ -80,15 +82,17 @@ class Plan(Record):
     @field_validator("arms")
     @classmethod
     def _once(cls, arms: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(arms)) < len(arms) or "baseline" in arms:
-            raise ValueError(f"an arm is named twice in {list(arms)}; each arm is one comparison with the baseline")
+        _require_once(arms, "an arm, which is one comparison with the baseline,")
+        if "baseline" in arms:
+            raise ValueError("the baseline is an arm of every study: leave it out of `arms`")
         return arms
 
     @field_validator("seeds")
     @classmethod
     def _paired(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(seeds)) < len(seeds):
-            raise ValueError(f"a seed is named twice in {list(seeds)}; each seed is one pair")
+        _require_once(seeds, "a seed, which is one pair,")
+        if len(seeds) < 2:
+            raise ValueError(f"a study compares pairs over at least 2 seeds, and 6 reach significance; found {len(seeds)}")
         return seeds
 
     @field_validator("stack")
@@ -180,6 +184,10 @@ def _require_once(values: Iterable[Any], what: str) -> None:
 def from_plain(found: dict[str, Any]) -> Plan:
     """A plan from plain data; lists become tuples and tables records, everything else must fit as it is."""
     plain = {name: _tuples(value) for name, value in found.items()}
+    for name, value in plain.items():
+        listed = name in Plan.model_fields and get_origin(Plan.model_fields[name].annotation) is tuple
+        if listed and not isinstance(value, tuple):
+            raise BadInput(f"`{name}` is a list, found {value!r}", f"write it in brackets: {name} = [{value!r}]")
     if isinstance(plain.get("scales"), tuple):
         plain["scales"] = tuple(_record(Scale, one) for one in plain["scales"])
     for name, kind in (("learning_rates", Sweep), ("stop_early", StopEarly)):
@@ -216,5 +224,7 @@ def load(path: Path) -> Plan:
         raise BadInput(f"{path}: a plan has no '{unknown[0]}'", nearest(unknown[0], Plan.model_fields))
     try:
         return from_plain(found)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error.message}", error.hint) from None
     except ValidationError as error:
         raise BadInput(f"{path}: {explain(error)}", EXAMPLE) from None

@@ -43,10 +43,21 @@ def prove(plan: Plan, catalogue: Catalogue) -> list[Arm]:
     """Every arm of the plan with its proven difference, the baseline first."""
     arms: list[Arm] = []
     for asked in wanted(plan):
-        arm = _resolve(asked, parse(asked.phrase, catalogue, asked.settings), arms)
+        arm = _resolve(asked, _parsed(asked, catalogue), arms)
         _check(arm, arms, plan)
         arms.append(arm)
     return arms
+
+
+def _parsed(asked: Wanted, catalogue: Catalogue) -> Phrase:
+    """The phrase, read; what is wrong with it is said with the arm that it belongs to."""
+    try:
+        return parse(asked.phrase, catalogue, asked.settings)
+    except BadInput as error:
+        if asked.name == asked.against:
+            raise BadInput(f"the baseline '{asked.phrase}': {error.message}", error.hint) from None
+        hint = "an arm adds to the baseline what the baseline has not" if "named twice" in error.message else error.hint
+        raise BadInput(f"the arm '{asked.name}', which is '{asked.phrase}': {error.message}", hint) from None
 
 
 def of_scale(arms: Sequence[Arm], scale: str) -> list[Arm]:
@@ -108,7 +119,7 @@ def _unlike(one: Filler | None, other: Filler | None) -> list[tuple[str, Any, An
 def _labels(base: RunSpec, run: RunSpec) -> list[str]:
     found = []
     if run.data.caption != base.data.caption and run.sample.prompts == base.sample.prompts != run.data.caption:
-        found.append(f"is trained on captions of {run.data.caption} and judged by prompts of {run.sample.prompts}")
+        found.append(f"is trained on {run.data.caption} and judged by prompts of {run.sample.prompts}")
     if run.encode.codec.trained != base.encode.codec.trained:
         found.append("encodes pictures in every step where the other side reads cached latents: its time says so")
     return found

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import ValidationError
 
 from fulcrum.dist.start import World
 from fulcrum.measure.card import METRICS
@@ -62,13 +63,21 @@ def freeze(plan: Plan, out: Path, user_files: Mapping[str, str] | None = None) -
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "plan.json"
         if path.exists():
-            if from_plain(read_json(path, "remove the folder")).frozen != plan.frozen:
-                raise BadInput(f"{path} holds another plan than its name says", "it was edited by hand: remove the folder")
+            if not _holds(path, plan):
+                raise BadInput(f"{path} holds another plan than its name says",
+                               f"it was edited by hand: remove {folder}; its cells lie beside it and are kept")
         else:
             write_json(path, plan.frozen)
     except OSError as error:
         raise BadInput(f"cannot write to {out}: {error.strerror}", "choose another place with --out") from error
     return folder
+
+
+def _holds(path: Path, plan: Plan) -> bool:
+    try:
+        return from_plain(read_json(path, "remove the file: it is written again from the plan")).frozen == plan.frozen
+    except ValidationError:
+        return False
 
 
 def changed_since(plan: Plan, folder: Path) -> str | None:

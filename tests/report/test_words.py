@@ -108,5 +108,5 @@ def test_what_can_be_seen_is_each_arms_own() -> None:
                          strict=True):
         row["detectable"] = size
     result = StudyResult.model_validate(study)
-    assert "0.02 to 0.103, depending on how much a lever scatters" in words.visible(result)
-    assert any("a true difference of 0.02 would" in said for said in words.sure(result, result.effects[3]))
+    assert "0.020 to 0.10, depending on how much a lever scatters" in words.visible(result)
+    assert any("a true difference of 0.020 would" in said for said in words.sure(result, result.effects[3]))

@@ -1,6 +1,7 @@
 """Designs: what arms a plan makes, what it refuses, and what contrasts say on numbers worked out by hand."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,12 @@ from fulcrum.study.equal import at_equal_cost, first_reached, fronts, targets, v
 from fulcrum.study.estimate import estimate
 from fulcrum.study.findings import findings, remarks
 from fulcrum.study.fingerprint import fitting
+from fulcrum.study.lanes import room
 from fulcrum.study.layout import lay_out
+from fulcrum.study.outline import outline
 from fulcrum.study.plan import Plan, from_plain, load
 from fulcrum.study.proof import prove
+from fulcrum.study.study import freeze
 from tests.study.small import SMALL, cells_of, plan
 
 SCALES = [{"name": "narrow", "settings": ["model.width=32"]}, {"name": "wide", "settings": ["model.width=64"]}]
@@ -206,3 +210,41 @@ def test_the_examples_can_be_planned(path, tmp_path):
     fitting(layout.arms, layout.trunk_runs)
     found = estimate(asked, layout, tmp_path, timed=False)
     assert found.cells == len(layout.arms) * 6 and found.flops > 0 and found.images > 0
+
+
+@pytest.mark.parametrize(("line", "said", "hint"), [
+    ("seeds = [0]", "at least 2 seeds, and 6 reach significance", "examples/quick.toml"),
+    ("seeds = 3", "`seeds` is a list, found 3", r"seeds = \[3\]"),
+    ('seeds = [0, 1]\ntrack = "tensorboard"', "`track` is a list", "brackets"),
+    ("seeds = [0, 1]\nlearning_rates = {sweep = [1]}", "at least two multiples", "examples"),
+    ('seeds = [0, 1]\nprimary = "attribute_acuracy"', "no metric is called 'attribute_acuracy'; did you mean", "examples"),
+])
+def test_a_plan_that_is_not_one_says_what_was_expected(tmp_path, line, said, hint):
+    path = tmp_path / "plan.toml"
+    path.write_text(f'title = "t"\nbaseline = "spark"\narms = ["muon"]\n{line}\n')
+    with pytest.raises(BadInput, match=said) as error:
+        load(path)
+    assert re.search(hint, error.value.hint) and "tuple" not in error.value.message
+
+
+def test_an_arm_that_is_in_the_baseline_already_is_named_with_its_phrase():
+    with pytest.raises(BadInput, match="the arm 'muon', which is 'spark \\+ muon \\+ muon'") as error:
+        prove(plan(baseline="spark + muon", arms=("muon",)), CATALOG)
+    assert "what the baseline has not" in error.value.hint
+
+
+@pytest.mark.parametrize("edit", [{"seeds": [0]}, {"seeds": [0, 5]}, {"unheard": 1}])
+def test_a_frozen_plan_that_was_edited_is_refused(tmp_path, edit):
+    path = freeze(plan(), tmp_path) / "plan.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | edit))
+    with pytest.raises(BadInput, match="holds another plan than its name says"):
+        freeze(plan(), tmp_path)
+
+
+@pytest.mark.parametrize(("seeds", "said"), [((0, 1), "cannot reach significance"), (range(6), "scatter by no more")])
+def test_a_plan_in_words_says_what_differs_and_what_it_can_see(tmp_path, seeds, said):
+    asked = plan(arms=("muon",), seeds=tuple(seeds))
+    layout = lay_out(asked, CATALOG, {}, tmp_path)
+    told = outline(asked, layout, estimate(asked, layout, tmp_path, timed=False), room([layout.arms[0].run], 1))
+    assert said in told and f"2 arms x {len(seeds)} paired seeds = {2 * len(seeds)} cells" in told
+    assert "optim.rule: adamw -> muon(momentum=0.95, newton_schulz=5, lr_ratio=1.0), the rest alike" in told

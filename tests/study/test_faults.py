@@ -91,7 +91,7 @@ def test_A8_an_optimizer_that_also_moves_eps_is_labelled():
 
 
 def test_A9_short_captions_judged_by_long_prompts_are_labelled():
-    assert "trained on captions of captions(style=short) and judged by prompts of captions(style=long)" \
+    assert "trained on captions(style=short) and judged by prompts of captions(style=long)" \
         in said(plan(arms=("short_captions",)))
     matched = said(plan(arms=("short_captions(prompts='matched')",)))
     assert "judged by prompts of" not in matched and "evaluated with other prompts" in matched
