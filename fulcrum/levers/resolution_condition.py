@@ -27,7 +27,13 @@ class ResolutionCondition(Lever):
 
     def witness(self, built: Any) -> bool:
         import torch
-        t, sizes = torch.full((2,), 0.5), torch.tensor([[8.0, 8.0], [16.0, 8.0]])
+
+        from fulcrum.dist.reduce import whole
+        embedder = built.step.backbone.resolution_embedder
+        if embedder is None:
+            return False
+        weights = {name: whole(value) for name, value in embedder.named_parameters()}    # many processes hold slices
+        sizes = torch.tensor([[8.0, 8.0], [16.0, 8.0]], device=next(iter(weights.values())).device)
         with torch.no_grad():
-            small, large = built.step.backbone.condition(t, sizes)
+            small, large = torch.func.functional_call(embedder, weights, (sizes,))
         return not bool(torch.equal(small, large))           # another size, another vector
