@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from fulcrum.cli import main
 from fulcrum.measure import offline
 from fulcrum.measure.card import compatible
 from fulcrum.measure.distances import DISTANCES, Frechet
@@ -82,7 +83,8 @@ def test_two_processes_give_the_same_features(tmp_path: Path) -> None:
     code = """if True:
         import sys
         from pathlib import Path
-        from fulcrum.measure import offline
+        from fulcrum.cli import main
+from fulcrum.measure import offline
         from fulcrum.measure.distances import Frechet
         from fulcrum.measure.extractor import load_extractor
         from fulcrum.measure.pictures import PictureSet
@@ -174,26 +176,29 @@ class Slow(OwnExtractor):
 '''
 
 
-def test_killed_and_started_again_gives_the_same_json(tmp_path: Path) -> None:
+def test_killed_and_started_again_gives_the_same_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """kill -9 in the middle of the pictures: what was looked at is kept, and the end is that of an unbroken measurement."""
     sets = [folder(tmp_path / name, pictures(seed, 600)) for seed, name in ((1, "a"), (2, "b"))]
     own = tmp_path / "slow.py"
     own.write_text(SLOW % 0.03)
 
-    def command(out: str) -> list[str]:
-        return [sys.executable, "-m", "fulcrum", "measure", *map(str, sets), "--metrics", str(own), "--out",
-                str(tmp_path / out), "--json", "--threads", "1"]
+    def words(out: str) -> list[str]:
+        return ["measure", *map(str, sets), "--metrics", str(own), "--out", str(tmp_path / out), "--json", "--threads", "1"]
 
-    killed = subprocess.Popen(command("killed"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    def unbroken(out: str) -> dict:
+        with pytest.raises(SystemExit) as end:
+            main(words(out))
+        assert end.value.code == 0
+        return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    killed = subprocess.Popen([sys.executable, "-m", "fulcrum", *words("killed")], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL)
     kept = tmp_path / "killed" / "cache" / "features"
     deadline = time.monotonic() + 120
     while not list(kept.glob("*/*.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
     assert killed.communicate()[0] == b"" and killed.returncode == -signal.SIGKILL
-    safe = len(list(kept.glob("*/*.safetensors")))
-    assert 0 < safe < 6  # 600 pictures are three chunks, and there are two sets
-    both = [subprocess.Popen(command(out), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-            for out in ("killed", "fresh")]
-    resumed, fresh = (json.loads(one.communicate()[0].splitlines()[-1]) for one in both)
+    assert 0 < len(list(kept.glob("*/*.safetensors"))) < 6  # 600 pictures are three chunks, and there are two sets
+    resumed, fresh = unbroken("killed"), unbroken("fresh")
     assert resumed == fresh and resumed["pictures"]["n"] == 600
