@@ -36,6 +36,6 @@ def vgg(where: str = "") -> Extractor:
     """Five maps averaged over space, at the pictures' own size: the most sensitive to blur, noise and other low faults."""
     path = Path(where).expanduser() if where else installed("stlpips-pytorch")
     network = load_vgg(path)
-    return Extractor("vgg", digest_of("vgg", file_hash(path, fresh=True), "five maps, mean over space"),
+    return Extractor("vgg", digest_of("vgg", file_hash(path, fresh=True), "five unit maps, mean over space"),
                      "none: the pictures' own size", "float [-1, 1], then LPIPS's colours", VGG_WIDTH,
                      lambda images: network.features(images.float() / 127.5 - 1))

