@@ -6,7 +6,8 @@
 Overhead is lane time that is not a cell's training steps, drawing, features or metrics: start-up, proof, waiting, building,
 saving, the first step's encoding and compilation (beyond an ordinary step), timing the arms' costs, the page; and besides,
 what the study's own process computes while its cells train. A lane that has no cell left at the end is not counted: that
-depends on how many cells a plan has, and is told apart.
+depends on how many cells a plan has, and is told apart. Encoded data and compiled code are there already when the study
+begins, made by the cells timed before it; the figure "cold" tells what they cost once.
 """
 
 from __future__ import annotations
@@ -84,9 +85,9 @@ def run_study(place: Path, images: int | None) -> float:
         f'title = "Engine"\nbaseline = "spark"\narms = ["{ARM}"]\nseeds = {list(range(SEEDS))}\nsamples = {SAMPLES}\n'
         + (f"images = {images}\n" if images else ""))
     begun = time.time()
-    subprocess.run([sys.executable, "-m", "fulcrum", "study", "run", str(place / "plan.toml"), "--out", str(place / "runs"),
+    subprocess.run([sys.executable, "-m", "fulcrum", "study", "run", str(place / "plan.toml"), "--out", str(place / "apart"),
                     "--quiet"], check=True, stdout=subprocess.DEVNULL)
-    return overhead(next((place / "runs").glob("study-*")), time.time() - begun)
+    return overhead(next((place / "apart").glob("study-*")), time.time() - begun)
 
 
 class Trained(NamedTuple):

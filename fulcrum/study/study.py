@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from pydantic import ValidationError
 
 from fulcrum.dist.start import World
@@ -97,6 +98,7 @@ def run(plan: Plan, catalogue: Catalogue, out: Path, command: str, say: Say, *, 
         executor: Executor = HERE) -> tuple[StudyResult, Path]:
     """Run a study to its end; started again, it goes on. Returns the result and the path of the page."""
     clock, user_files = Clock(), user_files or {}
+    torch.set_num_threads(plan.threads)                      # all cores beside a busy neighbour are slower than one
     layout = lay_out(plan, catalogue, user_files, out)
     for arm in layout.arms:
         require_measurable(arm.run, plan.primary)
