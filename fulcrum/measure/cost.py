@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from fulcrum.data.fillers import told_tokens
 from fulcrum.encode.cost import tuning_flops
 from fulcrum.measure.card import Frozen
-from fulcrum.model.cost import newton_schulz_share, training_flops
+from fulcrum.model.cost import TEXT_TOKENS, newton_schulz_share, training_flops
 from fulcrum.model.count import counted
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
@@ -60,7 +61,7 @@ def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any
 
     encode = _each(codec, lambda: codec.encode(pixels))
     decode = _each(codec, lambda: codec.decode(codec.encode(pixels))) - encode
-    denoiser = training_flops(run)
+    denoiser = training_flops(run, told_tokens(run.data.source, run.data.caption) or TEXT_TOKENS)
     steps = run.sample.steps * (2 if getattr(run.sample.guide, "scale", 1.0) != 1.0 else 1)  # with and without the caption
     drawing = steps * denoiser / 3  # a forward is a third of a training step
     looking = _each(features, lambda: features.features(images)) + _each(judge, lambda: judge.judge(images))
@@ -68,7 +69,7 @@ def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any
     return Parts(denoiser=denoiser, codec=encode, decode=decode, text=_each(text, lambda: text.encode(words)),
                  teachers={name: _each(one, lambda one=one: one.tokens(pixels)) for name, one in (teachers or {}).items()},  # type: ignore[misc]
                  evaluation=drawing + decode + looking, terms=terms,
-                 optimizer=newton_schulz_share(run) * denoiser if run.optim.rule.kind == "muon" else 0.0,
+                 optimizer=newton_schulz_share(run) * training_flops(run) if run.optim.rule.kind == "muon" else 0.0,
                  tuned_codec=tuning_flops(run, run.encode.codec.asset) if run.encode.codec.trained else 0.0,  # type: ignore[attr-defined]
                  uncounted=tuple(term.name for term in run.terms if not hasattr(term, "flops")
                                  and not type(term).__module__.startswith("fulcrum.")))

@@ -19,7 +19,7 @@ from fulcrum.train.loop import Look, Observer
 from fulcrum.train.state import State
 from fulcrum.train.watch import clock
 
-VERSION = 1                                                  # of what is counted: older entries of the cache are not read
+VERSION = 2                                                  # of what is counted: older entries of the cache are not read
 
 
 class Session(NamedTuple):

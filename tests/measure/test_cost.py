@@ -7,10 +7,12 @@ from fulcrum.encode.codec import load_codec
 from fulcrum.encode.judge import load_features
 from fulcrum.encode.teacher import load_teacher
 from fulcrum.encode.text import load_text
+from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.cost import BATCH, Parts, at, axes, count_parts, measured_peak, peak_memory
 from fulcrum.model.cost import training_flops
 from fulcrum.model.count import counted
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.phrase import parse
 
 PROMPTS = ["a large red circle at the top left.", "a star.", "a small blue ring.", "a green square at the top."] * 2
 
@@ -66,7 +68,12 @@ def test_text_by_hand() -> None:
 def test_parts_of_a_run(tiny) -> None:
     run = tiny()
     parts = count_parts(run, PROMPTS, {"world": load_teacher()})
-    assert parts.denoiser == training_flops(run)
+    long, short = (training_flops(run, tokens) for tokens in (24.2, 5.7))  # of scenes with up to two objects
+    assert parts.denoiser == long
+    shorter = count_parts(tiny("spark + short_captions"), PROMPTS)
+    assert shorter.denoiser == short
+    declared = next(iter(parse("spark + short_captions", CATALOG, []).levers)).cost(run).flops
+    assert shorter.denoiser / parts.denoiser == pytest.approx(declared)  # the study's ratio and the parts agree
     assert min(parts.codec, parts.decode, parts.text, parts.teachers["world"]) > 0
     assert parts.training() == parts.denoiser
     assert parts.training(cached=False) == parts.denoiser + parts.codec + parts.text + parts.teachers["world"]
