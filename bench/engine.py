@@ -85,8 +85,8 @@ def run_study(place: Path, images: int | None) -> float:
         f'title = "Engine"\nbaseline = "spark"\narms = ["{ARM}"]\nseeds = {list(range(SEEDS))}\nsamples = {SAMPLES}\n'
         + (f"images = {images}\n" if images else ""))
     begun = time.time()
-    subprocess.run([sys.executable, "-m", "fulcrum", "study", "run", str(place / "plan.toml"), "--out", str(place / "apart"),
-                    "--quiet"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-m", "fulcrum", "study", "run", str(place / "plan.toml"), "--quiet", "--out",
+                    str(place / "apart")], check=True, stdout=subprocess.DEVNULL)
     return overhead(next((place / "apart").glob("study-*")), time.time() - begun)
 
 
