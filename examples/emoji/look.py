@@ -1,6 +1,6 @@
 """What the judges' numbers mean, and what runs drew: real pictures through every judge, a sheet, and the held-out style.
 
-    python examples/emoji/look.py scale                       real pictures, blurred, mismatched, of the held-out style
+    python examples/emoji/look.py scale [JUDGE ...]           real pictures, blurred, mismatched, of the held-out style
     python examples/emoji/look.py sheet sheet.png RUN ...     held-out captions: the real picture, then each run's
     python examples/emoji/look.py style RUN ...               captions of the style that nothing was trained on
 
@@ -9,6 +9,7 @@ In the folder where emoji_64, emoji_64_style and runs lie. B pictures, S side.
 
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,8 @@ from fulcrum.train.paint import Painter
 from fulcrum.train.session import trained_weights
 
 DATA, STYLE, RUNS = Path("emoji_64"), Path("emoji_64_style"), Path("runs")
-N = 256
+N = 192
+JUDGES = ("lite0", "vgg")
 SHORT = Chooser(("short",))
 
 
@@ -36,13 +38,13 @@ def source(split: str, folder: Path = DATA) -> FolderSource:
     return FolderSource(folder, split)
 
 
-def bench(reference: FolderSource) -> Bench:
-    return Bench(("lite0", "vgg"), Sources(reference, source("train"), source("validation")), RUNS / "cache")
+def bench(reference: FolderSource, judges: Sequence[str] = JUDGES) -> Bench:
+    return Bench(judges, Sources(reference, source("train"), source("validation")), RUNS / "cache")
 
 
-def judged(images: Tensor, reference: FolderSource) -> dict[str, Measured]:
+def judged(images: Tensor, reference: FolderSource, judges: Sequence[str] = JUDGES) -> dict[str, Measured]:
     """uint8 (B, 3, S, S), picture i for the caption of reference picture i."""
-    look = bench(reference)
+    look = bench(reference, judges)
     for first in range(0, len(images), 32):
         part = images[first:first + 32]
         look.look(part, np.arange(first, first + len(part)))
@@ -53,7 +55,7 @@ def pixels(given: FolderSource, index: np.ndarray) -> Tensor:
     return torch.from_numpy(given.read(index % len(given)).images)
 
 
-def scale() -> None:
+def scale(*judges: str) -> None:
     reference, there = source("reference"), np.arange(N)
     names = reference.prompts(SHORT, there)
     apart = source("reference", STYLE)
@@ -71,8 +73,10 @@ def scale() -> None:
         "real, other concepts": pixels(source("validation"), there),
         f"the held-out style ({missing} of {N} concepts not in it)": pixels(apart, same),
     }
-    print(bench(reference).namer()[2])
-    _table({what: judged(images, reference) for what, images in rows.items()})
+    asked = judges or JUDGES
+    if "lite0" in asked:
+        print(bench(reference, asked).namer()[2])
+    _table({what: judged(images, reference, asked) for what, images in rows.items()})
 
 
 def _blurred(one: Tensor) -> Tensor:

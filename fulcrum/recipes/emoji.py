@@ -3,8 +3,9 @@
     fulcrum data import emoji PACKAGES        (writes emoji_64 and emoji_64_style)
     fulcrum train emoji
 
-Pixels, x-prediction, 64 tokens. The batch is small because steps, not pictures, are what a small budget lacks.
-Judged by networks of installed packages: judges = ["lite0", "vgg"] in a plan.
+48,000 images: about 690 CPU seconds. One seed: KID by Lite0 0.65, rank of the held-out name 0.61 (real pictures 0.90);
+colours and outlines follow the caption, things not yet. Pixels, x-prediction, 64 tokens. The batch is small because steps,
+not pictures, are what a small budget lacks. Judged by networks of installed packages: judges = ["lite0", "vgg"] in a plan.
 """
 
 from fulcrum.data.fillers import Folder, OneStyle
