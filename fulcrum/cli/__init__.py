@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import traceback
+from typing import Annotated
 
 import typer
 
@@ -12,6 +13,7 @@ from fulcrum.cli import auditing, encoding, levers, measuring, parts, runs, stud
 from fulcrum.cli.options import speaks
 from fulcrum.spec.errors import FulcrumError
 
+INTERRUPTED = 130                                            # as shells have it: 128 and the signal's number
 TRACEBACK = "FULCRUM_TRACEBACK"                              # environment: set, it shows where an error came from
 
 app = typer.Typer(
@@ -31,14 +33,29 @@ runs.register(app)
 parts.register(app)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+        typer.echo(f"fulcrum-lab {version('fulcrum-lab')}")
+        raise typer.Exit()
+
+
+@app.callback()
+def common(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True,
+                                                 help="Tell which release this is.")] = False) -> None:
+    pass
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; every failure becomes a message, a hint and an exit code, never a traceback."""
     words = sys.argv[1:] if arguments is None else arguments
     signal.signal(signal.SIGTERM, signal.default_int_handler)    # a polite kill is a Ctrl-C: workers are told, cells saved
     try:
         code = app(args=words, standalone_mode=False)
-    except KeyboardInterrupt:
-        code = _failed("stopped by Ctrl-C", "start the same command again to go on", 130, words)
+        if code == INTERRUPTED:                              # typer catches the Ctrl-C and only returns this number
+            _failed("stopped by Ctrl-C", "start the same command again to go on", code, words)
+    except KeyboardInterrupt:                                # outside of a command
+        code = _failed("stopped by Ctrl-C", "start the same command again to go on", INTERRUPTED, words)
     except Exception as error:
         if os.environ.get(TRACEBACK):                        # of every process
             traceback.print_exception(error)

@@ -88,7 +88,8 @@ def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pock
                           f"{result['seconds']:.0f} s, {result['images_per_second']:.0f} images/s\n"
                           f"  run      {result['run']}\n  weights  {result['weights_sha256'][:16]}\n"
                           f"  cost     {told_cost}\n"
-                          f"  draw     fulcrum sample {result['key'][:8]} \"a large red circle at the top left.\"")
+                          f"  draw     fulcrum sample {result['key'][:8]} \"a large red circle at the top left.\""
+                          + ("" if out == OUT else f" --out {shlex.quote(str(out))}"))
 
 
 def _cost(folder: Any, run: Any, cache: Path, price: float | None) -> tuple[dict[str, Any], str]:

@@ -72,7 +72,7 @@ def read_about(folder: Path) -> dict[str, Any]:
     if not (folder / ABOUT).is_file():
         partial = folder.with_name(folder.name + ".partial")
         hint = "its import was not finished: start the same command again" if partial.is_dir() else \
-            "make one from your pictures: fulcrum data import PICTURES FOLDER"
+            "make one from your pictures: fulcrum data import PICTURES FOLDER (for emoji: examples/emoji/README.md)"
         raise BadInput(f"{folder} is no imported data set: there is no {ABOUT}", hint)
     try:
         about: dict[str, Any] = json.loads((folder / ABOUT).read_text())
