@@ -25,28 +25,47 @@ BATCH = 8  # images that are counted; the count is exact, so that few are enough
 SMALL = 20_000_000  # parameters: a larger network is counted on shapes alone, which takes a second whatever its size
 
 
-class Parts(Frozen):
-    """FLOPs for one image. Frozen networks run once per image where their results are kept, else at every sight."""
+class Trained(Frozen):
+    """FLOPs of what every step of training does, for one image."""
 
     denoiser: float  # forward and backward
-    codec: float  # encode
-    decode: float
-    text: float
-    teachers: dict[str, float]
-    evaluation: float  # draw and decode a picture, then look at it with features and judge
     terms: dict[str, float] = {}  # networks of the loss, forward and backward, as their formulas say
     optimizer: float = 0.0  # Muon's iterations; what touches each parameter a few times counts as nothing
     tuned_codec: float = 0.0  # a codec that is trained too, forward and backward
     uncounted: tuple[str, ...] = ()  # a user's terms that give no `flops`
 
+    def training(self) -> float:
+        """One image of training; latents, texts and teacher tokens are read from disk."""
+        return self.denoiser + sum(self.terms.values()) + self.optimizer + self.tuned_codec
+
+
+class Parts(Trained):
+    """With the frozen networks, which run once per image where their results are kept, and with evaluation."""
+
+    codec: float  # encode
+    decode: float
+    text: float
+    teachers: dict[str, float]
+    evaluation: float  # draw and decode a picture, then look at it with features and judge
+
     def training(self, cached: bool = True) -> float:
-        """One image of training; `cached`: latents, texts and teacher tokens are read from disk."""
-        each = self.denoiser + sum(self.terms.values()) + self.optimizer + self.tuned_codec
-        return each + (0.0 if cached else self.codec + self.text + sum(self.teachers.values()))
+        """One image of training; not `cached`: the frozen networks run at every sight."""
+        return super().training() + (0.0 if cached else self.codec + self.text + sum(self.teachers.values()))
+
+
+def count_training(run: RunSpec) -> Trained:
+    """By formulas alone, the denoiser's held to a count by the cost law: nothing is built and no data is read."""
+    return Trained(
+        denoiser=training_flops(run, told_tokens(run.data.source, run.data.caption) or TEXT_TOKENS),
+        terms={term.name: float(term.flops(run)) for term in run.terms if hasattr(term, "flops")},
+        optimizer=newton_schulz_share(run) * training_flops(run) if run.optim.rule.kind == "muon" else 0.0,
+        tuned_codec=tuning_flops(run, run.encode.codec.asset) if run.encode.codec.trained else 0.0,  # type: ignore[attr-defined]
+        uncounted=tuple(term.name for term in run.terms if not hasattr(term, "flops")
+                        and not type(term).__module__.startswith("fulcrum.")))
 
 
 def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any] | None = None) -> Parts:
-    """Every part of a run, counted on its own networks; the denoiser by the formula that the cost law holds to a count.
+    """Every part of a run, the frozen ones counted on their own networks.
 
     prompts  captions as the run has them: their lengths decide what text costs
     """
@@ -61,18 +80,13 @@ def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any
 
     encode = _each(codec, lambda: codec.encode(pixels))
     decode = _each(codec, lambda: codec.decode(codec.encode(pixels))) - encode
-    denoiser = training_flops(run, told_tokens(run.data.source, run.data.caption) or TEXT_TOKENS)
+    trained = count_training(run)
     steps = run.sample.steps * (2 if getattr(run.sample.guide, "scale", 1.0) != 1.0 else 1)  # with and without the caption
-    drawing = steps * denoiser / 3  # a forward is a third of a training step
+    drawing = steps * trained.denoiser / 3  # a forward is a third of a training step
     looking = _each(features, lambda: features.features(images)) + _each(judge, lambda: judge.judge(images))
-    terms = {term.name: float(term.flops(run)) for term in run.terms if hasattr(term, "flops")}
-    return Parts(denoiser=denoiser, codec=encode, decode=decode, text=_each(text, lambda: text.encode(words)),
+    return Parts(**dict(trained), codec=encode, decode=decode, text=_each(text, lambda: text.encode(words)),
                  teachers={name: _each(one, lambda one=one: one.tokens(pixels)) for name, one in (teachers or {}).items()},  # type: ignore[misc]
-                 evaluation=drawing + decode + looking, terms=terms,
-                 optimizer=newton_schulz_share(run) * training_flops(run) if run.optim.rule.kind == "muon" else 0.0,
-                 tuned_codec=tuning_flops(run, run.encode.codec.asset) if run.encode.codec.trained else 0.0,  # type: ignore[attr-defined]
-                 uncounted=tuple(term.name for term in run.terms if not hasattr(term, "flops")
-                                 and not type(term).__module__.startswith("fulcrum.")))
+                 evaluation=drawing + decode + looking)
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.model.cost import training_flops
+from fulcrum.measure.cost import count_training
 from fulcrum.study.cell import Cell, finished
 from fulcrum.study.cost import Cost, costs, declared
 from fulcrum.study.effect import noise_floor
@@ -14,7 +14,7 @@ from fulcrum.study.findings import value_of
 from fulcrum.study.layout import Layout, measuring
 from fulcrum.study.plan import Plan
 from fulcrum.study.power import rule_detectable
-from fulcrum.study.proof import Arm, baseline_of
+from fulcrum.study.proof import Arm
 
 DRAWN = 16                                                   # pictures drawn to time the drawing
 
@@ -24,7 +24,7 @@ class Estimate(NamedTuple):
     finished: int
     before: int                                              # trunks and tries of rates
     images: int                                              # of all trainings that are left, the tries counted
-    flops: float                                             # of all trainings, forward and backward
+    flops: float                                             # of all trainings, the tries counted
     seconds: float | None                                    # of one lane for all that is left; None: not asked
     by: str                                                  # what the seconds come from
     detectable: float | None                                 # on the primary metric
@@ -36,21 +36,12 @@ def estimate(plan: Plan, layout: Layout, out: Path, timed: bool = True) -> Estim
     how = measuring(plan).how
     found = {cell.key: finished(out, cell, how) for cell in (*layout.cells, *layout.before)}
     left = [cell for cell in (*layout.before, *layout.cells) if found[cell.key] is None]
-    arms = {arm.name: arm for arm in layout.arms}
-    flops = sum(_flops(cell, arms, layout.arms) for cell in (*layout.before, *layout.cells))
+    flops = sum(count_training(cell.run).training() * cell.run.budget.images for cell in (*layout.before, *layout.cells))
     seconds, by = _seconds(plan, layout, left, found, out) if timed else (None, "not timed")
     done = [found[cell.key] for cell in layout.cells if found[cell.key]]
     visible, noise = _detectable(plan, layout, found)
     return Estimate(len(layout.cells), len(done), len(layout.before), sum(cell.run.budget.images for cell in left), flops,
                     seconds, by, visible, noise, _in_scatters(plan, layout))
-
-
-def _flops(cell: Cell, arms: Mapping[str, Arm], all_arms: Sequence[Arm]) -> float:
-    """The formula of the baseline's step times what the arm's levers say that they cost."""
-    arm = arms.get(cell.arm)
-    if arm is None:                                          # a trunk
-        return training_flops(cell.run) * cell.run.budget.images
-    return training_flops(baseline_of(arm, all_arms).run) * declared(arm, all_arms, "flops") * cell.run.budget.images
 
 
 def _seconds(plan: Plan, layout: Layout, left: Sequence[Cell], found: Mapping[str, Any], out: Path) -> tuple[float, str]:

@@ -92,10 +92,9 @@ def _cells(arm: str, phrase: Phrase, runs: Mapping[int, RunSpec | None], user_fi
 
 
 def _try(arm: Arm, multiple: float, seed: int, run: RunSpec | None, sweep: Sweep, user_files: Mapping[str, str]) -> Cell:
-    short = None if run is None else put_all(run, [("optim.lr", run.optim.lr * multiple),
-                                                   ("budget.images", at(run, sweep.share))])
-    (cell,) = _cells(arm.name, arm.phrase, {seed: short}, user_files)
-    return cell._replace(kind="rate", rate=multiple, key=cell.key if cell.known else f"{cell.key}-{multiple:g}")
+    short = put_all(run or arm.run, [("optim.lr", arm.run.optim.lr * multiple), ("budget.images", at(arm.run, sweep.share))])
+    (cell,) = _cells(arm.name, arm.phrase, {seed: None if run is None else short}, user_files)
+    return cell._replace(kind="rate", rate=multiple, run=short, key=cell.key if cell.known else f"{cell.key}-{multiple:g}")
 
 
 def _chosen(arm: Arm, tries: Sequence[Cell], out: Path, how: str) -> Tried | None:

@@ -212,6 +212,25 @@ def test_the_examples_can_be_planned(path, tmp_path):
     assert found.cells == len(layout.arms) * 6 and found.flops > 0 and found.images > 0
 
 
+def test_a_stack_is_estimated_at_no_less_than_its_members_and_with_its_tries(tmp_path):
+    def flops(**changes):
+        asked = plan(**changes)
+        return estimate(asked, lay_out(asked, CATALOG, {}, tmp_path), tmp_path, timed=False).flops
+
+    stack = {"arms": (), "design": "leave_one_out", "stack": ("muon", "repa", "ema(every=2)")}
+    members = {lever: flops(baseline=f"spark + {lever}", arms=("bf16_storage",)) for lever in stack["stack"]}   # as costly
+    plain = flops(arms=("bf16_storage",))
+    assert members["muon"] > plain < members["repa"]
+    whole = flops(baseline="spark + muon + repa + ema(every=2)", arms=("bf16_storage",))
+    assert whole >= max(members.values()) and whole - plain == pytest.approx(sum(members.values()) - 3 * plain)
+    parts = [whole, *(whole - members[lever] + plain for lever in stack["stack"])]                   # each of two arms
+    assert flops(**stack) == pytest.approx(sum(parts) / 2)
+    swept = {**stack, "learning_rates": {"sweep": (0.5, 1, 2), "share": 0.5, "seeds": (9,)}}
+    assert flops(**swept) == pytest.approx(sum(parts) / 2 * (1 + 3 * 0.5 / 2))                       # 2 seeds, 3 tries
+    begun = {**swept, "trunk": "spark", "trunk_images": 48}                                          # tries not yet known
+    assert flops(**begun) == pytest.approx(flops(**swept) + 3 * plain / 4)
+
+
 @pytest.mark.parametrize(("line", "said", "hint"), [
     ("seeds = [0]", "at least 2 seeds, and 6 reach significance", "examples/quick.toml"),
     ("seeds = 3", "`seeds` is a list, found 3", r"seeds = \[3\]"),
