@@ -85,11 +85,18 @@ def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pock
         return
     result["cost"], told_cost = _cost(RunFolder(Path(result["run"])), run, out / "cache", price)
     emit(result, as_json, f"{result['phrase']} (seed {seed}) is trained: {result['images']:,} images in "
-                          f"{result['seconds']:.0f} s, {result['images_per_second']:.0f} images/s\n"
+                          f"{_time(result)}\n"
                           f"  run      {result['run']}\n  weights  {result['weights_sha256'][:16]}\n"
                           f"  cost     {told_cost}\n"
                           f"  draw     fulcrum sample {result['key'][:8]} \"a large red circle at the top left.\""
                           + ("" if out == OUT else f" --out {shlex.quote(str(out))}"))
+
+
+def _time(result: dict[str, Any]) -> str:
+    """Of training, at the speed that the progress told; a result of an older version does not tell the rest apart."""
+    more = result.get("preparing_seconds", 0.0)
+    return (f"{result['seconds']:.0f} s, {result['images_per_second']:,.1f} images/s"
+            + (f"; besides {more:.0f} s of encoding and compiling" if more >= 1 else ""))
 
 
 def _cost(folder: Any, run: Any, cache: Path, price: float | None) -> tuple[dict[str, Any], str]:

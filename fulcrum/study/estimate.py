@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fulcrum.measure.cost import count_training
 from fulcrum.study.cell import Cell, finished
-from fulcrum.study.cost import Cost, costs, declared
+from fulcrum.study.cost import Cost, costs
 from fulcrum.study.effect import noise_floor
 from fulcrum.study.evaluate import prompts
 from fulcrum.study.findings import value_of

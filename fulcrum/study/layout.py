@@ -92,7 +92,8 @@ def _cells(arm: str, phrase: Phrase, runs: Mapping[int, RunSpec | None], user_fi
 
 
 def _try(arm: Arm, multiple: float, seed: int, run: RunSpec | None, sweep: Sweep, user_files: Mapping[str, str]) -> Cell:
-    short = put_all(run or arm.run, [("optim.lr", arm.run.optim.lr * multiple), ("budget.images", at(arm.run, sweep.share))])
+    short = put_all(run or arm.run, [("optim.lr", arm.run.optim.lr * multiple),
+                                     ("budget.images", at(arm.run, sweep.share))])
     (cell,) = _cells(arm.name, arm.phrase, {seed: None if run is None else short}, user_files)
     return cell._replace(kind="rate", rate=multiple, run=short, key=cell.key if cell.known else f"{cell.key}-{multiple:g}")
 

@@ -41,10 +41,13 @@ class Clock:
 
     def steps(self, before: State) -> Observer:
         """An observer: the seconds of the steps from `before` on; the first, which also encodes and compiles, apart."""
+        def taken(now: State) -> float:
+            return now.seconds + now.preparing - before.seconds - before.preparing
+
         def look_at(look: Look) -> None:
             if self.first_step is None:
-                self.first_step, self.parts["first step"] = time.time(), look.state.seconds - before.seconds
-            self.parts["steps"] = look.state.seconds - before.seconds
+                self.first_step, self.parts["first step"] = time.time(), taken(look.state)
+            self.parts["steps"] = taken(look.state)
 
         return look_at
 

@@ -12,6 +12,7 @@ from fulcrum.dist.shard import sum_gradients
 from fulcrum.loss.term import Losses
 from fulcrum.spec.errors import RunFailed
 from fulcrum.train.build import Built
+from fulcrum.train.pace import Pace
 from fulcrum.train.state import State
 
 
@@ -30,7 +31,7 @@ Observer = Callable[[Look], None]
 
 def train(built: Built, state: State, observers: Iterable[Observer], stop: Callable[[], bool]) -> State:
     """Train from `state` to the end of the budget, or until `stop` says so."""
-    run, step, optimizer = built.run, built.step, built.optimizer
+    run, step, optimizer, pace = built.run, built.step, built.optimizer, Pace(built.run)
     while state.images < run.budget.images and not stop():
         begun = time.perf_counter()
         losses = gradients(built, state)
@@ -44,7 +45,7 @@ def train(built: Built, state: State, observers: Iterable[Observer], stop: Calla
             step.settle(losses)
             built.average.update(step.backbone)
         optimizer.zero_grad()
-        state = state.advance(run.budget.batch, time.perf_counter() - begun, skipped=not finite)
+        state = state.advance(run.budget.batch, *pace.split(state.images, time.perf_counter() - begun), skipped=not finite)
         for look in observers:
             look(Look(built, state, losses, norm, rate))
     return state

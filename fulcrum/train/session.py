@@ -177,7 +177,8 @@ def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dic
     result = {"run": str(folder.path), "key": folder.path.name, "seed": order.seed, "phrase": order.phrase,
               "images": state.images, "skipped": state.skipped,
               "weights_sha256": weights_hash(drawn_weights(built.step, built.average)),
-              "seconds": round(state.seconds, 3), "images_per_second": round(state.images / max(state.seconds, 1e-9), 2)}
+              "seconds": round(state.seconds, 3), "preparing_seconds": round(max(state.preparing, 0.0), 3),
+              "images_per_second": round(state.images_per_second or 0.0, 2)}
     if built.world.first:
         write_json(folder.path / "result.json", result)
     return result

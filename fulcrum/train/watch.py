@@ -81,7 +81,11 @@ class Recorder(Averager):
 
 
 class Progress:
-    """One line on stderr with what is left: rewritten on a screen, now and then in a log."""
+    """One line on stderr with what is left: rewritten on a screen, now and then in a log.
+
+    The speed is that of training, as the result tells it; what is left is by the clock on the wall, saving and drawing
+    included.
+    """
 
     def __init__(self, label: str, start_images: int, quiet: bool = False) -> None:
         self.label, self.start_images, self.quiet = label, start_images, quiet
@@ -102,9 +106,9 @@ class Progress:
         if not last and now - self.shown < (0.5 if self.screen else 15.0):
             return
         self.shown = now
-        speed = (images - self.start_images) / max(now - self.begun, 1e-9)
+        pace, speed = (images - self.start_images) / max(now - self.begun, 1e-9), look.state.images_per_second or 0.0
         text = (f"{self.label}: {min(images, total):,} of {total:,} images, loss {self.loss:.4f}, {speed:,.1f} images/s, "
-                f"{clock((total - images) / speed) if speed else '?'} left")
+                f"{clock((total - images) / pace) if pace else '?'} left")
         end = "\n" if last or not self.screen else ""
         print(f"\r\x1b[2K{text}" if self.screen else text, end=end, file=sys.stderr, flush=True)
 
