@@ -9,8 +9,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 from urllib.error import HTTPError
@@ -22,6 +23,7 @@ Say = Callable[[str], None]
 LIMIT = 16.0                            # GB, unless told
 TRIES, PAUSE = 3, 1.0                   # of a download; seconds before the second, twice as many before the third
 _WRITING = ".writing"
+_COPY, _BEGUN = re.compile(r"[0-9a-f]{32}-[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32}\.writing")
 _BLOCK = 1 << 20
 
 
@@ -42,7 +44,7 @@ class Shelf:
         told = Facts(size, sha256) if sha256 else self._ask(url)
         key = hashlib.sha256(repr(("", sha256) if sha256 else (url, told)).encode()).hexdigest()[:32]
         if not told.version:                                 # a copy could be an old one: nobody would know
-            for path in self.folder.glob(f"{key}-*"):
+            for path in self._copies(key):
                 path.unlink(missing_ok=True)
         while True:
             held = self._held(key) or self._fetched(url, key, told, sha256)
@@ -59,9 +61,13 @@ class Shelf:
                 self._pause(url, attempt, error)
         raise AssertionError("the last pause raises")
 
+    def _copies(self, key: str) -> Iterator[Path]:
+        """The folder may be a person's own: what is not called as a copy is called is none."""
+        return (path for path in self.folder.glob(f"{key}-*") if _COPY.fullmatch(path.name) and path.is_file())
+
     def _held(self, key: str) -> IO[bytes] | None:
         """An open copy that is as it was fetched, or None; a damaged one goes."""
-        path = next(self.folder.glob(f"{key}-*"), None)
+        path = next(self._copies(key), None)
         if path is None:
             return None
         try:
@@ -91,7 +97,7 @@ class Shelf:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX)
             mine = _is_at(stream, path)
-            if not mine or next(self.folder.glob(f"{key}-*"), None) is not None:
+            if not mine or next(self._copies(key), None) is not None:
                 if mine:                                     # begun after another process was done
                     path.unlink(missing_ok=True)
                 stream.close()
@@ -149,17 +155,21 @@ class Shelf:
         time.sleep(PAUSE * 2**attempt)
 
     def _make_room(self, needed: int, spared: Path) -> None:
-        """Remove what was unused longest, and what killed downloads left, until `needed` bytes fit."""
+        """Remove what was unused longest, and what killed downloads left, until `needed` bytes fit. Only files that are
+        called as this class calls its own count, and only they are removed."""
         copies, total = list[tuple[float, Path, int]](), 0
         for path in self.folder.iterdir():
-            if path.name.endswith(_WRITING) and path != spared and _abandoned(path):
+            begun = _BEGUN.fullmatch(path.name) is not None
+            if not (begun or _COPY.fullmatch(path.name)) or not path.is_file():
+                continue
+            if begun and path != spared and _abandoned(path):
                 continue
             try:
                 about = path.stat()
             except OSError:                                  # another process removed it
                 continue
             total += about.st_size
-            if path != spared and not path.name.endswith(_WRITING):
+            if path != spared and not begun:
                 copies.append((about.st_mtime, path, about.st_size))
         for _, path, size in sorted(copies):
             if total + needed <= self.limit:

@@ -133,6 +133,23 @@ def test_the_longest_unused_leaves_and_the_limit_holds(memory, tmp_path):
         Shelf(tmp_path, 0)
 
 
+def test_a_folder_that_holds_a_persons_own_files_keeps_them(memory, tmp_path):
+    for number in range(2):
+        memory(f"/s/{number}.tar", noise(number))
+    own = ["thesis.txt", "my.writing", f"{'a' * 32}-notes", f"{'A' * 32}-{'b' * 64}", f"x{'a' * 32}.writing"]
+    for name in own:
+        (tmp_path / name).write_bytes(noise(9, 20_000))
+    folders = ["pictures", f"{'c' * 32}-{'d' * 64}", f"{'c' * 32}.writing"]
+    for name in folders:
+        (tmp_path / name).mkdir()
+    held = Shelf(tmp_path, limit=6e-6)                       # room for one copy; the others' files do not count
+    for number in (0, 1):
+        assert read(held, f"memory://s/{number}.tar") == noise(number)
+    copy = [name for name in copies(tmp_path) if name not in own + folders]
+    assert len(copy) == 1 and copy[0].endswith(hashlib.sha256(noise(1)).hexdigest())
+    assert set(own + folders) < set(copies(tmp_path))
+
+
 def test_an_open_copy_can_be_read_after_it_left(memory, tmp_path):
     for number in range(3):
         memory(f"/s/{number}.tar", noise(number))
