@@ -25,7 +25,7 @@ from fulcrum.cli.options import (
 from fulcrum.spec.errors import BadInput, FulcrumError, nearest
 
 if TYPE_CHECKING:
-    from fulcrum.measure.card import Measured
+    from fulcrum.measure.card import Measured, MetricCard
     from fulcrum.measure.extractor import Extractor
     from fulcrum.measure.metric import Distance
 
@@ -49,7 +49,7 @@ def register(parent: typer.Typer) -> None:
 
 def measure(what: What = None, against: Against = None,
             samples: Annotated[int, typer.Option(min=64, max=1_000_000, help="Pictures to draw and measure (RUN), or to "
-                                                 "probe with.")] = 512,
+                                                 "probe with (at least 512 with --probe).")] = 512,
             features: Features = None, metrics: Own = None, only: Only = None,
             probe: Annotated[bool, typer.Option("--probe", help="Put known faults through every metric; exit code 1 when "
                                                 "one does not react as it declares.")] = False,
@@ -241,10 +241,25 @@ def plain(found: "dict[str, Measured]") -> dict[str, Any]:
 
 
 def _table(found: "dict[str, Measured]", labels: dict[str, str]) -> list[str]:
+    """The values, then what their cards say in short: one line for all that were measured alike."""
     width = max([20, *map(len, found)])
-    return [f"  {name:<{width}} {_digits(one.value):>10}  [{_digits(one.low)}, {_digits(one.high)}]  "
-            f"{one.card.better} is better" + (f"  ({labels[name]})" if name in labels else "")
-            for name, one in found.items()]
+    alike: dict[str, list[str]] = {}
+    for name, one in found.items():
+        alike.setdefault(_short(one.card), []).append(name)
+    return [f"  {'metric':<{width}} {'value':>10}  [95 % interval]",
+            *(f"  {name:<{width}} {_digits(one.value):>10}  [{_digits(one.low)}, {_digits(one.high)}]  "
+              f"{one.card.better} is better" + (f"  ({labels[name]})" if name in labels else "")
+              for name, one in found.items()),
+            "cards in short, whole with --json", *(f"  {', '.join(names)}: {told}" for told, names in alike.items())]
+
+
+def _short(card: "MetricCard") -> str:
+    """Hashes by their beginnings."""
+    told = [f"N = {card.n:,}"]
+    told += [f"{what} {value[:12]}" for what in ("extractor", "reference", "prompts") if (value := getattr(card, what))]
+    if card.sampler:
+        told.append(f"sampler {card.sampler}, {card.steps} steps, guidance {card.guidance}")
+    return ", ".join(told)
 
 
 def _digits(value: float) -> str:

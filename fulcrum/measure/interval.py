@@ -35,6 +35,11 @@ def jackknife(value: float, replicates: Sequence[float]) -> tuple[float, float]:
     return value - reach, value + reach
 
 
+def within_shares(value: float, low: float, high: float) -> tuple[float, float, float]:
+    """A share's value and interval, the interval cut at 0 and 1: Student's reaches past them where a share is near one."""
+    return value, min(max(low, 0.0), value), max(min(high, 1.0), value)
+
+
 def bootstrap_shares(
     right: NDArray[np.int64], asked: NDArray[np.int64], key: int = 0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

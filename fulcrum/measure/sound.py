@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fulcrum.measure.interval import within_shares
 from fulcrum.measure.metric import Distance, Interval
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.own import failed, home, place
@@ -39,4 +40,4 @@ def answered(metric: Distance, label: str, pictures: Any, reference: Any) -> Int
         raise BadInput(f"{label}{own} is not finite ({value}, interval {low} to {high})", FEATURES)
     if low > high:
         raise BadInput(f"{label}{own}: the interval is upside down, {low} to {high}", f"return (value, low, high): {GUIDE}")
-    return value, low, high
+    return within_shares(value, low, high) if metric.unit == "share" else (value, low, high)

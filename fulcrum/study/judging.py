@@ -24,6 +24,7 @@ from fulcrum.measure.distances import KID, MMD
 from fulcrum.measure.extractor import Extractor, digest_of, load_extractor
 from fulcrum.measure.feature import feature_rows
 from fulcrum.measure.gather import Rows
+from fulcrum.measure.interval import within_shares
 from fulcrum.measure.naming import Named, Namer, by_concept, fit, ranks
 from fulcrum.spec.errors import BadInput
 
@@ -177,7 +178,7 @@ def _measured(name: str, values: tuple[float, float, float], estimator: str, int
               sampling: Sampling, reference: str) -> Measured:
     card = MetricCard(metric=name, better=METRICS[name].better, estimator=estimator, interval=interval, extractor=part.hash,
                       resize=part.resize, value_range="uint8", n=n, reference=reference, **sampling.model_dump())
-    value, low, high = (float(one) for one in values)
+    value, low, high = within_shares(*values) if METRICS[name].unit == "share" else values
     return Measured(value=value, low=low, high=high, card=card)
 
 

@@ -1,6 +1,7 @@
 """fulcrum measure on pictures: the contract for scripts, the table for people, exit codes."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -70,6 +71,16 @@ def test_table_own_metric_and_only(sets, tmp_path, capsys):
     code, out, _ = fulcrum(capsys, "measure", *sets, "--metrics", tmp_path / "own.py", "--only", "mean_gap", "--out",
                            tmp_path / "runs", "--quiet")
     assert code == 0 and "colours.mean_gap" in out and "N = 80" in out and "lower is better" in out
+    heading, row, _, card = out.splitlines()[2:]             # after what was measured against what
+    assert "[95 % interval]" in heading and "colours.mean_gap" in row
+    assert re.fullmatch(r"  colours\.mean_gap: N = 80, extractor \w{12}, reference \w{12}", card)
+
+
+def test_metrics_that_were_measured_alike_share_a_card_line(sets, tmp_path, capsys):
+    code, out, _ = fulcrum(capsys, "measure", *sets, "--out", tmp_path / "runs", "--quiet")
+    cards = out.splitlines()[out.splitlines().index("cards in short, whole with --json") + 1:]
+    assert code == 0 and len(cards) == 1
+    assert cards[0].startswith("  frechet, frechet_limit, mmd, mmd_published, kid, density, coverage: N = 80")
 
 
 def test_skipped_pictures_are_told(sets, tmp_path, capsys):

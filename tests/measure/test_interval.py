@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from fulcrum.measure.distances import Coverage, Density
 from fulcrum.measure.frechet import FrechetDistance
-from fulcrum.measure.interval import GROUPS, bootstrap_shares, jackknife
+from fulcrum.measure.gather import Rows
+from fulcrum.measure.interval import GROUPS, bootstrap_shares, jackknife, within_shares
 from fulcrum.measure.mmd import kernel_sums, median_bandwidth, self_sum, unbiased
 from fulcrum.measure.moments import Moments
+from fulcrum.measure.sound import answered
 
 WIDTH = 2 * 2.0395134464  # of a 95 % Student interval with 31 degrees, in standard errors
 
@@ -18,6 +21,19 @@ def test_jackknife_of_a_mean_is_the_standard_error() -> None:
     assert high - low == pytest.approx(WIDTH * values.std(ddof=1) / np.sqrt(GROUPS), rel=1e-9)
     with pytest.raises(ValueError, match="at least 2"):
         jackknife(1.0, [1.0])
+
+
+def test_a_share_ends_at_its_bounds() -> None:
+    assert within_shares(0.99, 0.9325, 1.0475) == (0.99, 0.9325, 1.0) and within_shares(0.01, -0.1, 0.2) == (0.01, 0.0, 0.2)
+    assert within_shares(0.5, 0.4, 0.6) == (0.5, 0.4, 0.6)
+    generator, found = torch.Generator().manual_seed(0), []
+    for _ in range(2):
+        found.append(Rows(4))
+        found[-1].update(torch.randn(128, 4, generator=generator, dtype=torch.float64), np.arange(128))
+    raw = Coverage().compute(*found)
+    assert raw[2] > 1, "this case must need the cut"
+    assert answered(Coverage(), "coverage", *found) == (*raw[:2], 1.0)
+    assert answered(Density(), "density", *found) == Density().compute(*found)       # may well be above 1
 
 
 def test_jackknife_is_as_wide_as_repeats() -> None:
