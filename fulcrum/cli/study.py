@@ -1,5 +1,8 @@
 """fulcrum study, report."""
 
+import shlex
+import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,8 +72,8 @@ def run_command(plan: PlanFile, out: Out = OUT, levers: Files = None, threads: T
                 quiet: Quiet = False, as_json: Json = False) -> None:
     """Run a study. Started again after a stop it goes on: finished cells are never run twice.
 
-    Ends with the path of the report, one HTML file that opens offline. The page is there, and growing, from the first
-    finished cell on.
+    Ends with the path of the report, one HTML file that opens offline. The page is there, and growing, from the beginning
+    on: watch it with fulcrum report --watch.
     """
     from fulcrum.study.plan import load
     from fulcrum.study.study import Executor, run
@@ -85,13 +88,22 @@ def run_command(plan: PlanFile, out: Out = OUT, levers: Files = None, threads: T
     compiles = can_compile()
     if read.compile and not compiles:
         say("no C++ compiler was found: cells run without compilation, which is slower; install g++ to change that")
-    result, page = run(read, known, out, f"fulcrum study run {plan}", (lambda text: None) if quiet else say,
+    told = _command(plan, levers or (), {"--out": out if out != OUT else None, "--threads": threads, "--lanes": lanes,
+                                         "--executor": executor if executor != "local" else None, "--ray-address": address})
+    result, page = run(read, known, out, told, (lambda text: None) if quiet else say,
                        files=tuple(levers or ()), user_files=hashes, compile_blocks=compiles,
                        executor=Executor(executor, address, lanes))
     effects = [row.model_dump() for row in result.effects]
     from fulcrum.report.table import markdown
     emit({"report": str(page), "plan": read.hash, "effects": effects}, as_json,
          f"{_summary(result, markdown)}\n\nreport: {page.resolve()}")
+
+
+def _command(plan: Path, levers: Iterable[Path], options: Mapping[str, Any]) -> str:
+    """What a person types to run, or to go on with, this study."""
+    given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+    return shlex.join(["fulcrum", "study", "run", str(plan), *given,
+                       *(word for path in levers for word in ("--levers", str(path)))])
 
 
 def _summary(result: Any, markdown: Any) -> str:
@@ -108,13 +120,22 @@ def report(study: Annotated[Path | None, typer.Argument(help="A study's folder; 
                                                                 "refresh while the study runs.")] = False,
            port: Annotated[int, typer.Option(min=0, max=65535)] = 8123, as_json: Json = False) -> None:
     """Where the newest report is; with --watch, serve it on loopback."""
-    found = sorted(out.glob("study-*/report.html"), key=lambda path: path.stat().st_mtime)
-    page = study / "report.html" if study else (found[-1] if found else None)
-    if page is None or not page.is_file():
+    page = _newest(study, out, "report.html")
+    if page is None and watch and _newest(study, out, "plan.json"):
+        say("the study has no page yet: waiting for it   (Ctrl-C ends it)")
+        while page is None:
+            time.sleep(0.5)
+            page = _newest(study, out, "report.html")
+    if page is None:
         raise BadInput(f"there is no report {'in ' + str(study) if study else 'under ' + str(out)}",
-                       "make one with: fulcrum study run examples/quick.toml")
+                       "make one with: fulcrum study run examples/quick.toml; it has a page a few seconds after its start")
     if watch:
         from fulcrum.report.serve import serve
-        say(f"http://127.0.0.1:{port}/report.html   (Ctrl-C ends it)")
-        serve(page.parent, port)
+        serve(page.parent, port, lambda address: say(f"{address}report.html   (Ctrl-C ends it)"))
     emit({"report": str(page)}, as_json, str(page.resolve()))
+
+
+def _newest(study: Path | None, out: Path, name: str) -> Path | None:
+    """A file of the study, or of the newest one that has it."""
+    found = [study / name] if study else out.glob(f"study-*/{name}")
+    return max((path for path in found if path.is_file()), key=lambda path: path.stat().st_mtime, default=None)

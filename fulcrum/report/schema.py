@@ -88,6 +88,7 @@ class Cell(Record):
     key: str
     state: CellState
     images: int
+    budget: int | None = None                    # images it is to see; none: the plan's
     final: dict[str, Reading] = {}
     curve: tuple[CurvePoint, ...] = ()
     loss: tuple[LossPoint, ...] = ()
@@ -167,7 +168,7 @@ class Progress(Record):
 
 class StudyResult(Record):
     title: str
-    state: Literal["running", "finished"]
+    state: Literal["running", "stopped", "finished"]
     plan: Plan
     made: Made
     metrics: tuple[Metric, ...]

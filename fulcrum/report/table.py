@@ -83,8 +83,8 @@ def noise(result: StudyResult) -> Table:
 def markdown(result: StudyResult, more: Sequence[tuple[str, Table]] = ()) -> str:
     """The report as Markdown: answers, ranking, all metrics, noise, `more` tables, levers, remarks, how to reproduce."""
     lines = [f"# {_md(result.title)}", ""]
-    if result.state == "running":
-        lines += [f"*Running: {result.progress.done} of {result.progress.total} cells done.*", ""]
+    if result.state != "finished":
+        lines += [f"*{result.state.capitalize()}: {result.progress.done} of {result.progress.total} cells done.*", ""]
     lines += [line for said in words.headlines(result) for line in (f"**{_md(said)}**", "")]
     lines += [f"- {_md(words.answer(result, arm))}" for arm in result.best_first]
     for title, table in (("Ranking", ranking(result)), ("All metrics", readings(result)), ("Noise", noise(result)), *more):

@@ -45,7 +45,7 @@ def verdict_of(result: StudyResult, arm: Arm) -> str:
         return effect.verdict
     if arm.cells and arm.count("failed") == len(arm.cells):
         return "failed"
-    return "waiting" if result.state == "running" else "no answer"
+    return "waiting" if result.state != "finished" else "no answer"
 
 
 def answer(result: StudyResult, arm: Arm) -> str:
@@ -173,7 +173,7 @@ def _no_answer(result: StudyResult, arm: Arm) -> str:
     total, done, failed = len(arm.cells), arm.count("done"), arm.count("failed")
     if total and failed == total:
         return f"{arm.label} failed: none of {total} seeds finished, so there is nothing to compare."
-    if result.state == "running":
+    if result.state != "finished":
         return f"{arm.label}: no answer yet, {done} of {total} seeds done."
     return f"{arm.label}: no answer; {done} of {total} seeds finished and no comparison was made."
 

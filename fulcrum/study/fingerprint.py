@@ -1,6 +1,6 @@
 """Fingerprints: three real steps show that an arm trains (or draws) differently from its baseline, and seeds from seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from fulcrum.train.paint import Painter
 from fulcrum.train.state import State
 
 STEPS = 3
+Say = Callable[[str], None]
 PROMPTS = ("a large red circle on the left", "a small blue square")
 
 
@@ -35,19 +36,22 @@ class Print(NamedTuple):
     found: str
 
 
-def fingerprints(arms: Sequence[Arm], seeds: Sequence[int], cache: Path) -> list[Print]:
-    """Train every arm for three steps in each of its phases; refuse an arm that is its baseline in fact."""
-    _independent(arms[0].run, seeds, cache)
+def fingerprints(arms: Sequence[Arm], seeds: Sequence[int], cache: Path, say: Say | None = None) -> list[Print]:
+    """Train every arm for three steps in each of its phases; refuse an arm that is its baseline in fact.
+
+    What the arms read is encoded here, for the whole study: `say` is told how far that is.
+    """
+    _independent(arms[0].run, seeds, cache, say)
     taken: dict[tuple[str, tuple[int, ...]], Built] = {}
     found = []
     for arm in (one for one in arms if not one.is_baseline):
         base = baseline_of(arm, arms)
         places = tuple(sorted({phase.start for one in (base.run, arm.run) for phase in phases(one)}))
-        built = _stepped(arm.run, places, cache)
+        built = _stepped(arm.run, places, cache, say)
         require_witness(arm.levers, built)
         by = _by(arm)
         if (base.name, places) not in taken:
-            taken = {(base.name, places): _stepped(base.run, places, cache)}
+            taken = {(base.name, places): _stepped(base.run, places, cache, say)}
         before, after = _hash(taken[base.name, places], by), _hash(built, by)
         if before == after:
             raise BadInput(f"the arm '{arm.name}' changes {', '.join(change.path for change in arm.changes)}, but after "
@@ -75,9 +79,9 @@ def _shapes(run: RunSpec) -> dict[str, Any]:
     return {name: tuple(value.shape) for name, value in backbone.state_dict().items()}
 
 
-def _independent(run: RunSpec, seeds: Sequence[int], cache: Path) -> None:
+def _independent(run: RunSpec, seeds: Sequence[int], cache: Path, say: Say | None = None) -> None:
     """Two seeds must see other pictures in another order with other noises, or repeats repeat nothing."""
-    (one, mine), (other, yours) = (Feed(run, seed, cache).at(0) for seed in seeds[:2])
+    (one, mine), (other, yours) = (Feed(run, seed, cache, say).at(0) for seed in seeds[:2])
     same = [what for what, equal in (("order of the data", torch.equal(one.ids, other.ids)),
                                      ("noise", torch.equal(mine.eps, yours.eps)),
                                      ("times", torch.equal(mine.t, yours.t))) if equal]
@@ -86,8 +90,8 @@ def _independent(run: RunSpec, seeds: Sequence[int], cache: Path) -> None:
                        "repeats would not be independent: the source or the time filler must use the seed it is given")
 
 
-def _stepped(run: RunSpec, places: Sequence[int], cache: Path) -> Built:
-    built = assemble(run, 0, System(), Feed(run, 0, cache))
+def _stepped(run: RunSpec, places: Sequence[int], cache: Path, say: Say | None) -> Built:
+    built = assemble(run, 0, System(), Feed(run, 0, cache, say))
     for place in places:
         left = iter(range(STEPS))
         train(built, State(images=place), [], lambda steps=left: next(steps, None) is None)  # type: ignore[misc]

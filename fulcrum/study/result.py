@@ -21,6 +21,7 @@ from fulcrum.study.equal import Curves, at_equal_cost, fronts, targets
 from fulcrum.study.evaluate import can_measure
 from fulcrum.study.findings import CLAIMED_AS, Found, findings, may_differ, other_loss, remarks, value_of
 from fulcrum.study.layout import Layout, Tried, measuring
+from fulcrum.study.lines import read_lines
 from fulcrum.study.plan import Plan
 from fulcrum.study.points import read_points
 from fulcrum.study.power import rule_detectable
@@ -47,10 +48,11 @@ class Progress(NamedTuple):
     """How a study stands."""
 
     board: Board | None = None
-    lanes: int = 1
+    seconds_left: float | None = None
     costs: Mapping[str, Cost] | None = None
     seconds: float | None = None
     stopped: tuple[Stopped, ...] = ()
+    ended: bool = False                                      # the study was stopped, or failed, before its end
 
 
 NOT_BEGUN = Progress()
@@ -113,8 +115,9 @@ def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progres
         reached += targets(plan, running, found, lines, progress.costs, metric)
     most = max(8, LOSS_POINTS // max(len(cells), 1))
     own, apart = _cells_of(cells), {arm.name for arm in arms if other_loss(arm, baseline_of(arm, arms))}
+    state = "finished" if done + censored == len(cells) else "stopped" if progress.ended else "running"
     return StudyResult.model_validate({
-        "title": plan.title, "state": "finished" if done + censored == len(cells) else "running",
+        "title": plan.title, "state": state,
         "plan": {"hash": plan.hash, "baseline": str(arms[0].phrase), "primary_metric": plan.primary, "seeds": plan.seeds,
                  "images": arms[0].run.budget.images, "smallest_effect": plan.smallest_effect, "alpha": plan.alpha,
                  "threads_per_cell": plan.threads, "guidance": float(get(arms[0].run, "sample.guide.scale")),
@@ -137,8 +140,7 @@ def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progres
         "time_to_target": reached, "sweeps": [_sweep(one) for one in layout.tried],
         "pareto": _fronts(running, found, progress.costs, plan.primary) if progress.costs else [],
         "probes": probes(out),
-        "progress": {"done": done, "total": len(cells) - censored,
-                     "seconds_left": progress.board.seconds_left(progress.lanes) if progress.board else None}})
+        "progress": {"done": done, "total": len(cells) - censored, "seconds_left": progress.seconds_left}})
 
 
 def _shown(plan: Plan) -> tuple[str, ...]:
@@ -222,20 +224,21 @@ def _cell(cell: Cell, found: Mapping[str, Any] | None, board: Board | None, out:
     state = "done" if found else "stopped" if ended else (board.state.get(cell.key, "waiting") if board else "waiting")
     curve = [{**point, "values": {name: value for name, value in point["values"].items()
                                   if not (apart and name == "validation_loss")}} for point in curves.get(cell.key, ())]
+    lines = read_lines(out.joinpath(cell.key, "record.jsonl"), found, most)
     return {
-        "seed": cell.seed, "key": cell.key, "state": state, "images": found["result"]["images"] if found else 0,
+        "seed": cell.seed, "key": cell.key, "state": state, "budget": cell.run.budget.images,
+        "images": found["result"]["images"] if found else lines[-1]["images"] if lines else 0,
         "final": {name: value["value"] for name, value in found["metrics"].items()
                   if not (apart and name == "validation_loss")} if found else {},
         "curve": [point for point in curve if point["values"]],
-        "loss": [{"images": line["images"], "loss": line["loss"]}
-                 for line in _lines(out.joinpath(cell.key, "record.jsonl"), most)]}
+        "loss": [{"images": line["images"], "loss": line["loss"]} for line in lines]}
 
 
 def _curve(cell: Cell, out: Path, plan: Plan, found: Mapping[str, Any] | None, how: str) -> list[dict[str, Any]]:
     """A cell's values over images: the held-out loss at every look, all metrics at the plan's evaluation points."""
     points = {line["images"]: {"images": line["images"], "seconds": line["seconds"],
                                "values": {"validation_loss": line["validation_loss"]}}
-              for line in _lines(out.joinpath(cell.key, "curve.jsonl"))}
+              for line in read_lines(out.joinpath(cell.key, "curve.jsonl"), found)}
     measured = read_points(out / cell.key, cell.run, how, plan.evaluations) if len(plan.evaluations) > 1 else {}
     if found and measured:
         measured[cell.run.budget.images] = found["metrics"]
@@ -255,21 +258,6 @@ def _by_arm(arms: Sequence[Arm], cells: Sequence[Cell], curves: Mapping[str, Seq
             found[cell.arm][cell.seed] = [(point["images"] / budget, point["values"][metric])
                                           for point in curves.get(cell.key, ()) if metric in point["values"]]
     return found
-
-
-def _lines(path: Path, most: int | None = None) -> list[dict[str, Any]]:
-    """Whole lines of a file, thinned to about `most`, the last always among them."""
-    try:
-        texts = path.read_text().splitlines()
-    except OSError:
-        return []
-    step = -(-len(texts) // most) if most else 1
-    texts = texts[(len(texts) - 1) % step::step] if texts else []
-    try:
-        whole: list[dict[str, Any]] = json.loads(f"[{','.join(texts)}]")
-        return whole
-    except ValueError:                                       # the last line of a run that is being written
-        return [json.loads(line) for line in texts if line.startswith("{") and line.endswith("}")]
 
 
 class _Visible(NamedTuple):

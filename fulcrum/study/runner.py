@@ -35,16 +35,14 @@ class Board:
             if error:
                 self.error[cell.key] = error
 
+    def let_go(self) -> None:
+        """The study is ending: cells that ran wait for the next."""
+        with self.lock:
+            self.state.update({key: "waiting" for key, state in self.state.items() if state == "running"})
+
     def count(self, state: str) -> int:
         with self.lock:
             return sum(value == state for value in self.state.values())
-
-    def seconds_left(self, lanes: int) -> float | None:
-        """From the cells that ran here; None before the first."""
-        if not self.seconds:
-            return None
-        typical = sorted(self.seconds)[len(self.seconds) // 2]
-        return typical * (self.count("waiting") + 0.5 * self.count("running")) / lanes
 
 
 class Work(NamedTuple):

@@ -30,10 +30,11 @@ from fulcrum.study.judging import require_known
 from fulcrum.study.lanes import Room, room
 from fulcrum.study.layout import Layout, lay_out, measuring
 from fulcrum.study.on_ray import RAY_ADDRESS, cluster
+from fulcrum.study.pace import line, seconds_left, standing
 from fulcrum.study.plan import Plan, from_plain
 from fulcrum.study.points import at, read_points
 from fulcrum.study.proof import baseline_of
-from fulcrum.study.result import Progress, Stopped, assemble_result
+from fulcrum.study.result import Progress, Stopped, assemble_result, collect
 from fulcrum.study.runner import Board, Lane, Work, run_all
 from fulcrum.study.sealed import read_sealed, write_sealed
 from fulcrum.study.stopping import hopeless
@@ -42,6 +43,7 @@ from fulcrum.train.folder import read_json, write_json
 from fulcrum.train.track import require_trackers
 
 PAGE_EVERY = 5.0                                             # seconds between two versions of the live page
+LINE_EVERY = 15.0                                            # seconds after which the next page is told on the terminal too
 
 Say = Callable[[str], None]
 
@@ -110,18 +112,19 @@ def run(plan: Plan, catalogue: Catalogue, out: Path, command: str, say: Say, *, 
     work = Work(out, system, measuring(plan), files,
                 tracked=Tracked(plan.track, f"{plan.title[:80]} {folder.name.removeprefix('study-')[:8]}"))
     space = room([arm.run for arm in layout.arms], plan.threads, plan.processes)
-    done = sum(finished(out, cell, work.measuring.how) is not None for cell in layout.cells)
-    if not done or done < len(layout.cells):
-        with clock.counting("proof"):
-            _prove(layout, plan, folder, out)
-        changed = changed_since(plan, folder)
-        say(f"{changed}, and {done} of its {len(layout.cells)} cells are finished already") if changed else None
-    with _place(executor, work.system, space) as (lanes, lane):
-        side = f"{lanes} side by side on Ray" if executor.kind == "ray" else str(space._replace(lanes=lanes))
-        say(f"{len(layout.arms)} arms x {len(plan.seeds)} seeds = {len(layout.cells)} cells, {side}; the page grows at "
-            f"{folder / 'report.html'}")
-        session = Session(plan, catalogue, user_files, out, folder, work, command, say, lanes, lane, clock)
-        result = session.run(layout)
+    session = Session(plan, catalogue, user_files, out, folder, work, command, say, clock, layout)
+    done = session.done()
+    with session.showing():
+        if done < len(layout.cells):
+            with clock.counting("proof"):
+                _prove(layout, plan, folder, out, say)
+            changed = changed_since(plan, folder)
+            say(f"{changed}, and {done} of its {len(layout.cells)} cells are finished already") if changed else None
+        with _place(executor, work.system, space) as (lanes, lane):
+            side = f"{lanes} side by side on Ray" if executor.kind == "ray" else str(space._replace(lanes=lanes))
+            say(f"{len(layout.arms)} arms x {len(plan.seeds)} seeds = {len(layout.cells)} cells, {side}; the page grows at "
+                f"{folder / 'report.html'}")
+            result = session.run(lanes, lane)
     clock.write(folder, lanes=lanes, cpu=time.process_time(), cells=[cell.key for cell in layout.cells], already=done)
     return result, folder / "report.html"
 
@@ -136,14 +139,22 @@ def _place(executor: Executor, system: System, space: Room) -> Iterator[tuple[in
         yield executor.lanes or space.lanes, Lane
 
 
-def _prove(layout: Layout, plan: Plan, folder: Path, out: Path) -> None:
+def _prove(layout: Layout, plan: Plan, folder: Path, out: Path, say: Say) -> None:
     """Three real steps of every arm, once per study: an arm that is the baseline proves nothing."""
     path = folder / "proof.json"
     if path.exists():
         read_sealed(path, "remove the file: the proof is made again")
         return
     fitting(layout.arms, layout.trunk_runs)
-    found = fingerprints(layout.arms, plan.seeds, out / "cache")
+    say(f"three steps of each of {len(layout.arms)} arms, to prove that they differ")
+    heard = set[str]()
+
+    def once(text: str) -> None:                             # every arm reads the same captions and would say the same
+        if text not in heard:
+            heard.add(text)
+            say(text)
+
+    found = fingerprints(layout.arms, plan.seeds, out / "cache", once)
     write_sealed(path, {"fingerprints": [one._asdict() for one in found]})
 
 
@@ -151,56 +162,78 @@ class Session:
     """One go at a study: what is not finished is run, round by round, and the page is kept up to date."""
 
     def __init__(self, plan: Plan, catalogue: Catalogue, user_files: dict[str, str], out: Path, folder: Path, work: Work,
-                 command: str, say: Say, lanes: int, lane: type[Lane], clock: Clock) -> None:
+                 command: str, say: Say, clock: Clock, layout: Layout) -> None:
         self.plan, self.catalogue, self.user_files, self.out, self.folder = plan, catalogue, user_files, out, folder
-        self.work, self.command, self.say, self.lanes, self.lane, self.clock = work, command, say, lanes, lane, clock
-        self.begun, self.shown, self.kept = time.monotonic(), (0.0, -1), dict[str, Any]()
+        self.work, self.command, self.say, self.clock, self.layout = work, command, say, clock, layout
+        self.kept = dict[str, Any]()
+        self.board: Board | None = None                      # of the round that runs, or ran last
         self.stopped: list[Stopped] = []
 
-    def run(self, layout: Layout) -> StudyResult:
+    def done(self) -> int:
+        return sum(map(len, collect(self.layout.cells, self.out, self.work.measuring.how, self.kept).values()))
+
+    @contextlib.contextmanager
+    def showing(self) -> Iterator[None]:
+        """There is a page from the beginning on, and one that was left before the end does not say that it runs."""
+        if self.done() < len(self.layout.cells):
+            self._write(self._result(Progress()))
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(Exception):             # what stopped it is worth more than the page
+                if self.board is not None:
+                    self.board.let_go()
+                self._write(self._result(Progress(self.board, stopped=tuple(self.stopped), ended=True)))
+            raise
+
+    def run(self, lanes: int, lane: type[Lane]) -> StudyResult:
+        self.begun, self.lanes, self.lane = time.monotonic(), lanes, lane
         how = self.work.measuring.how
         while True:                                          # trunks, then rates: each makes the next cells known
-            before = [cell for cell in layout.before if cell.known and finished(self.out, cell, how) is None]
+            before = [cell for cell in self.layout.before if cell.known and finished(self.out, cell, how) is None]
             if not before:
                 break
             self.say(f"first {len(before)} short trainings that the arms depend on")
-            self._run(before, layout)
-            layout = lay_out(self.plan, self.catalogue, self.user_files, self.out)
+            self._run(before)
+            self.layout = lay_out(self.plan, self.catalogue, self.user_files, self.out)
         if self.plan.stop_early:
             for share in self.plan.evaluations[:-1]:
-                self._run(self._alive(layout), layout, share)
-                self._stop_hopeless(layout, share)
-        board = self._run(self._alive(layout), layout)
+                self._run(self._alive(), share)
+                self._stop_hopeless(share)
+        board = self._run(self._alive())
         with self.clock.counting("costs"):
-            spent = self._costs(layout)
+            spent = self._costs()
         seconds = time.monotonic() - self.begun
-        result = self._result(layout, Progress(board, self.lanes, spent, seconds, tuple(self.stopped)))
+        result = self._result(Progress(board, None, spent, seconds, tuple(self.stopped)))
         self._write(result)
         return result
 
-    def _alive(self, layout: Layout) -> list[Cell]:
+    def _alive(self) -> list[Cell]:
         ended = {one.arm for one in self.stopped}
-        return [cell for cell in layout.cells if cell.arm not in ended]
+        return [cell for cell in self.layout.cells if cell.arm not in ended]
 
-    def _run(self, cells: Sequence[Cell], layout: Layout, until: float | None = None) -> Board:
+    def _run(self, cells: Sequence[Cell], until: float | None = None) -> Board:
+        known, shown, told = -1, 0.0, 0.0                    # cells done, and when the page and the terminal last heard
+
         def tick(board: Board) -> None:
-            now, done = time.monotonic(), board.count("done")
-            if done == self.shown[1] and now - self.shown[0] < PAGE_EVERY:
+            nonlocal known, shown, told
+            now, done, self.board = time.monotonic(), board.count("done"), board
+            changed = done != known
+            if not changed and now - shown < PAGE_EVERY:
                 return
-            if done != self.shown[1]:
-                left = board.seconds_left(self.lanes)
-                self.say(f"{done} of {len(cells)} cells {'at ' + format(until, '.0%') if until else 'done'} after "
-                         f"{now - self.begun:.0f} s" + (f", about {left / 60:.0f} min left"
-                                                        if left is not None and done < len(cells) else ""))
-            self.shown = (now, done)
+            going = standing(board, self.out, until)
+            if changed or now - told >= LINE_EVERY:
+                self.say(line(board, going, self.lanes, now - self.begun, until))
+                told = now
+            known, shown = done, now
             with self.clock.counting("pages"):
-                self._write(self._result(layout, Progress(board, self.lanes, stopped=tuple(self.stopped))))
+                self._write(self._result(Progress(board, seconds_left(board, going, self.lanes),
+                                                  stopped=tuple(self.stopped))))
 
-        self.shown = (0.0, -1)
         return run_all(cells, self.work._replace(until=until), self.lanes, tick, lane=self.lane)
 
-    def _result(self, layout: Layout, progress: Progress) -> StudyResult:
-        return assemble_result(self.plan, layout, self.out, self.command, progress, self.kept)
+    def _result(self, progress: Progress) -> StudyResult:
+        return assemble_result(self.plan, self.layout, self.out, self.command, progress, self.kept)
 
     def _write(self, result: StudyResult) -> None:
         try:
@@ -209,31 +242,31 @@ class Session:
             raise RunFailed(f"could not write the page: {error.strerror}",
                             "make room and start the same command again: finished cells are kept") from error
 
-    def _costs(self, layout: Layout) -> dict[str, Cost]:
+    def _costs(self) -> dict[str, Cost]:
         """Timed once per study: the same study always tells the same ratios."""
         path = self.folder / "costs.json"
         if path.exists():
             kept = read_sealed(path, "remove the file: the steps are timed again")["arms"]
-            if set(kept) == {arm.name for arm in layout.arms}:
+            if set(kept) == {arm.name for arm in self.layout.arms}:
                 return {name: Cost(**one) for name, one in kept.items()}
         self.say("timing the arms' steps in turns")
         drawn = self.plan.samples * len(self.plan.evaluations)
-        timed = costs(layout.arms, self.out / "cache", self.plan.threads)
+        timed = costs(self.layout.arms, self.out / "cache", self.plan.threads)
         spent = {arm.name: timed[arm.name]._replace(parts=of_arm(arm.run, self.out / "cache", drawn))
-                 for arm in layout.arms}
+                 for arm in self.layout.arms}
         write_sealed(path, {"arms": {name: one._asdict() for name, one in spent.items()}})
         return spent
 
-    def _stop_hopeless(self, layout: Layout, share: float) -> None:
+    def _stop_hopeless(self, share: float) -> None:
         """Decided from points that every cell has reached, so a study that was killed decides the same again."""
         rule, metric = self.plan.stop_early, self.plan.primary
         assert rule is not None
         shares = [one for one in self.plan.evaluations if one <= share]
         values = {(cell.arm, cell.seed): [read_points(self.out / cell.key, cell.run, self.work.measuring.how, shares)[
-            at(cell.run, one)][metric]["value"] for one in shares] for cell in self._alive(layout)}
+            at(cell.run, one)][metric]["value"] for one in shares] for cell in self._alive()}
         ended = {one.arm for one in self.stopped}
-        for arm in (one for one in layout.arms if not one.is_baseline and one.name not in ended):
-            base = baseline_of(arm, layout.arms)
+        for arm in (one for one in self.layout.arms if not one.is_baseline and one.name not in ended):
+            base = baseline_of(arm, self.layout.arms)
             own, theirs = (np.array([values[name, seed] for seed in self.plan.seeds]) for name in (arm.name, base.name))
             if hopeless(shares, own - theirs, METRICS[metric].better, successive=rule.successive, level=rule.level):
                 last = [dict(zip(self.plan.seeds, one[:, -1].tolist(), strict=True)) for one in (theirs, own)]

@@ -158,7 +158,7 @@ def no_prompts(study: dict[str, Any]) -> None:
 SPOILED = [none, failed_arm, one_failed_seed, only_baseline, no_cells, not_a_number, few_pictures, no_prompts]
 
 
-@pytest.mark.parametrize("state", ["finished", "running"])
+@pytest.mark.parametrize("state", ["finished", "stopped", "running"])
 @pytest.mark.parametrize("spoil", SPOILED, ids=lambda spoil: spoil.__name__)
 def test_missing_pieces_leave_the_rest(spoil: Callable[[dict[str, Any]], None], state: str, tmp_path: Path) -> None:
     study = FAKE["fake_study"]()

@@ -59,7 +59,7 @@ def said(asked, catalogue=CATALOG):
 def test_A4_a_seed_that_does_not_reach_the_data_order_is_refused(cache, monkeypatch):
     arms = prove(plan(arms=("bf16_storage",)), CATALOG)
     fingerprint._independent(arms[0].run, (0, 1), cache)     # our own seeds do
-    monkeypatch.setattr(fingerprint, "Feed", lambda run, seed, cache: Feed(run, 0, cache))
+    monkeypatch.setattr(fingerprint, "Feed", lambda run, seed, cache, say: Feed(run, 0, cache))
     with pytest.raises(BadInput, match="same order of the data and the same noise"):
         fingerprints(arms, (0, 1), cache)
 

@@ -1,0 +1,135 @@
+"""Somebody watches a study: the page from the beginning, how far cells are, what is said, and what a stop leaves."""
+
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from fulcrum.cli import main
+from fulcrum.levers.catalog import CATALOG
+from fulcrum.report.page import read, render
+from fulcrum.spec.errors import BadInput
+from fulcrum.study import study
+from fulcrum.study.layout import lay_out
+from fulcrum.study.pace import line, seconds_left, standing
+from fulcrum.study.result import Progress, assemble_result
+from fulcrum.study.runner import Board
+from tests.study.small import plan
+
+GO_ON = "fulcrum study run small.toml --out here"
+
+
+def record(folder, images, each=0.5, cut=""):
+    """A record up to `images`, in steps of 8, the first of which took a minute longer; `cut` is a half-written line."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "record.jsonl").write_text("".join(
+        json.dumps({"images": seen, "loss": 1.0, "seconds": 60 + each * seen, "parts": {"flow": 0.1 + seen}}) + "\n"
+        for seen in range(8, images + 1, 8)) + cut)
+
+
+def test_an_unfinished_cell_is_as_far_as_its_record(tmp_path):
+    asked = plan()
+    layout = lay_out(asked, CATALOG, {}, tmp_path)
+    board, (first, second) = Board(layout.cells), layout.cells[:2]
+    board.mark(first, "running")
+    board.mark(second, "running")
+    record(tmp_path / first.key, 24, cut='{"images": 32, "lo')
+    result = assemble_result(asked, layout, tmp_path, GO_ON, Progress(board))
+    assert [arm.cells[0].images for arm in result.arms] == [24, 0, 0]
+    assert re.findall(r"running \d+ %", render(result)) == ["running 50 %", "running 0 %"]
+
+
+def test_time_left_comes_from_the_speed_of_the_last_lines_until_cells_have_ended(tmp_path):
+    cells = lay_out(plan(images=4800), CATALOG, {}, tmp_path).cells
+    board = Board(cells)
+    assert seconds_left(board, standing(board, tmp_path), 2) is None
+    for cell in cells[:2]:
+        board.mark(cell, "running")
+    record(tmp_path / cells[0].key, 2400, cut='{"images": 24')
+    going = standing(board, tmp_path)
+    assert [stand.images for stand in going] == [2400, 0] and going[0].whole == pytest.approx(0.5 * 4800)
+    assert seconds_left(board, going, 2) == pytest.approx(2400 * (4 + 1 + 0.5) / 2)
+    said = line(board, going, 2, 75.0)
+    assert said == (f"0 of 6 cells done after 1 min 15 s; running: {cells[0].arm}/0 50%, {cells[1].arm}/0 beginning; "
+                    "about 1 h 50 min left")
+    board.seconds.append(10.0)                               # a cell that ended counts with its measuring
+    assert seconds_left(board, going, 2) == pytest.approx(10 * (4 + 1 + 0.5) / 2)
+    assert seconds_left(board, going, 8) == pytest.approx(10 * (4 + 1 + 0.5) / 6)        # no more lanes than cells
+    assert str(standing(board, tmp_path, until=0.25)[0]).endswith("measuring")
+
+
+def test_a_stopped_study_says_so_and_how_to_go_on(tmp_path, monkeypatch):
+    said, pages = [], []
+    prove = study._prove
+
+    def watched(layout, plan, folder, *more):
+        pages.append(read(folder / "report.json"))
+        prove(layout, plan, folder, *more)
+
+    def interrupted(cells, work, lanes, tick, lane):
+        board, now = Board(cells), [1000.0]
+        monkeypatch.setattr(study, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        board.mark(cells[0], "running")
+        for now[0] in (1001.0, 1004.0, 1007.0, 1015.0, 1022.0):
+            record(tmp_path / cells[0].key, 8 * int(now[0] - 1000) // 4)
+            tick(board)
+        pages.append(read(next(tmp_path.glob("study-*/report.json"))))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(study, "_prove", watched)
+    monkeypatch.setattr(study, "run_all", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        study.run(plan(), CATALOG, tmp_path, GO_ON, said.append)
+    page = next(tmp_path.glob("study-*/report.html"))
+    last, text = read(page.with_suffix(".json")), page.read_text()
+    assert [one.state for one in pages] == ["running", "running"] and pages[0].progress.done == 0
+    assert pages[1].arms[0].cells[0].state == "running" and pages[1].progress.seconds_left
+    assert last.state == "stopped" and last.arms[0].cells[0].state == "waiting" and last.arms[0].cells[0].images == 40
+    assert GO_ON in text and "stopped before its end" in text and "renews itself" not in text and "<script" not in text
+    assert "waiting 83 %" in text
+    assert any(one.startswith("encoding") for one in said), said
+    assert len(said) == len(set(said)), "a note was said twice"
+    assert sum("0 of 6 cells done" in one for one in said) == 2, said    # at once, and some twenty seconds later
+
+
+def test_a_study_that_is_refused_does_not_seem_to_run(tmp_path, monkeypatch):
+    def refused(*_):
+        raise BadInput("an ablation of nothing", "leave it out")
+
+    monkeypatch.setattr(study, "_prove", refused)
+    with pytest.raises(BadInput, match="ablation of nothing"):
+        study.run(plan(), CATALOG, tmp_path, GO_ON, lambda text: None)
+    assert read(next(tmp_path.glob("study-*/report.json"))).state == "stopped"
+
+
+def test_watching_waits_for_the_page_of_a_study_that_has_begun(tmp_path, monkeypatch, capsys):
+    folder, served = tmp_path / "study-0", []
+    folder.mkdir()
+    (folder / "plan.json").write_text("{}")
+    monkeypatch.setattr("fulcrum.report.serve.serve", lambda folder, *_: served.append(folder))
+    monkeypatch.setattr("fulcrum.cli.study.time.sleep", lambda seconds: (folder / "report.html").write_text("here"))
+    for words in ([], [str(folder)]):
+        (folder / "report.html").unlink(missing_ok=True)
+        with pytest.raises(SystemExit) as end:
+            main(["report", *words, "--watch", "--out", str(tmp_path)])
+        assert end.value.code == 0 and served.pop() == folder and "waiting for it" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as end:
+        main(["report", "--watch", "--out", str(tmp_path / "other")])
+    assert end.value.code == 2
+
+
+def test_the_command_on_the_page_goes_on_with_the_same_study(tmp_path, monkeypatch):
+    told = []
+
+    def noted(plan, catalogue, out, command, *more, **named):
+        told.append(command)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(study, "run", noted)
+    path = tmp_path / "a plan.toml"
+    path.write_text('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 2]\n')
+    for words, ends in (([], ""), (["--out", "there", "--threads", "1", "--quiet"], " --out there --threads 1")):
+        with pytest.raises(SystemExit):
+            main(["study", "run", str(path), *words])
+        assert told.pop() == f"fulcrum study run '{path}'{ends}"
