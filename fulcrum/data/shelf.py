@@ -41,6 +41,13 @@ class Shelf:
 
     def open(self, url: str, sha256: str = "", size: int | None = None) -> IO[bytes]:
         """The file as a local one. Where its hash is known nothing else is accepted, and nobody is asked about a copy."""
+        try:
+            return self._opened(url, sha256, size)
+        except OSError as error:                             # of this disk, not of the file: no policy may leave data out
+            raise RunFailed(f"the shelf {self.folder} cannot be used: {error}",
+                            "mend it, or choose another folder: --shelf or FULCRUM_SHELF") from None
+
+    def _opened(self, url: str, sha256: str, size: int | None) -> IO[bytes]:
         told = Facts(size, sha256) if sha256 else self._ask(url)
         key = hashlib.sha256(repr(("", sha256) if sha256 else (url, told)).encode()).hexdigest()[:32]
         if not told.version:                                 # a copy could be an old one: nobody would know
@@ -72,7 +79,7 @@ class Shelf:
             return None
         try:
             stream = path.open("rb")
-        except OSError:                                      # it left meanwhile
+        except FileNotFoundError:                            # it left meanwhile
             return None
         if hashlib.file_digest(stream, "sha256").hexdigest() != path.name[len(key) + 1:]:
             stream.close()

@@ -224,6 +224,35 @@ def test_a_broken_connection_is_no_broken_shard(make, site, tmp_path):
     assert cut[-1].fault.startswith("the shard is broken: damaged or cut off"), "what is cut over there is"
 
 
+@pytest.mark.parametrize("place", ["a folder as copy", "a folder as begun", "no folder", "a copy cannot be opened"])
+def test_a_fault_of_the_shelf_is_no_broken_shard(make, site, tmp_path, monkeypatch, place):
+    """Whatever the policy for bad samples: the shard is good."""
+    site.files["/a.tar"] = make.tar(tmp_path / "a.tar", make.img2dataset(range(4))).read_bytes()
+    url, folder = f"{site.url}/a.tar", tmp_path / "shelf"
+    read(Shelf(folder), url)
+    copy, opened = next(folder.iterdir()), type(folder).open
+    if place == "a copy cannot be opened":                   # rights do not stop every user: the refusal is made here
+        def refuse(path, *more, **named):
+            if path == copy:
+                raise PermissionError(13, "Permission denied", str(path))
+            return opened(path, *more, **named)
+        monkeypatch.setattr(type(folder), "open", refuse)
+    else:
+        copy.unlink()
+    if place == "a folder as copy":
+        copy.mkdir()
+    elif place == "a folder as begun":
+        (folder / f"{copy.name[:32]}.writing").mkdir()
+    elif place == "no folder":
+        folder.rmdir()
+        folder.write_text("a file")
+    options = Options(size=16, bad="quarantine", hold_out=0.0)
+    with pytest.raises(RunFailed, match="cannot be used|cannot write to"):
+        run_import(open_given(url, shelf=Shelf(folder)), tmp_path / "store", options, lambda text: None)
+    run_import(open_given(url, shelf=Shelf(tmp_path / "other")), tmp_path / "store", options, lambda text: None)
+    assert json.loads((tmp_path / "store" / LEDGER).read_text())["quarantined"] == 0
+
+
 @pytest.mark.parametrize("url, words, hint", [
     ("s3://bucket/x.tar", "s3:// needs a package", "pip install s3fs"),
     ("s0me://x.tar", "cannot look at s0me", "fsspec knows"),
