@@ -57,9 +57,12 @@ def require_sound(stream: IO[bytes], packed: int) -> None:
 def members(stream: IO[bytes], packed: int | None = None) -> Iterator[Member]:
     """Files as they come. `packed`: size of the archive, where known, to refuse what unfolds beyond reason."""
     try:
-        with tarfile.open(fileobj=_Limited(stream, packed), mode="r|", errorlevel=1,   # type: ignore[call-overload]
+        source = _Limited(stream, packed)
+        with tarfile.open(fileobj=source, mode="r|", errorlevel=1,               # type: ignore[call-overload]
                           tarinfo=_Strict) as archive:
             for number, info in enumerate(archive):
+                if archive.offset > source.most:         # where the next begins: the reader would go there step by step
+                    raise Broken(f"damaged or cut off: {info.name} announces {info.size:,} bytes, more than can follow")
                 if info.isdir():
                     continue
                 if number >= MOST_MEMBERS:
@@ -82,7 +85,9 @@ class _Limited:
         head = stream.read(2)
         joined: IO[bytes] = _Joined(head, stream)               # type: ignore[assignment]
         self.stream: IO[bytes] = gzip.GzipFile(fileobj=joined) if head == b"\x1f\x8b" else joined   # type: ignore[assignment]
-        self.most = MOST_UNPACKED if packed is None else min(MOST_UNPACKED, _FREE + MOST_RATIO * packed)
+        self.most = MOST_UNPACKED
+        if packed is not None:
+            self.most = min(MOST_UNPACKED, packed if self.stream is joined else _FREE + MOST_RATIO * packed)
         self.packed, self.seen = packed, 0
 
     def read(self, size: int) -> bytes:

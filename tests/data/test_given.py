@@ -1,4 +1,5 @@
 """What users give: folders, tables, shards, saved datasets; every fault has its sample's name."""
+import gzip
 import io
 import json
 import os
@@ -137,6 +138,21 @@ def test_bombs_and_limits(make, tmp_path, monkeypatch):
     assert "more than 1 members" in list(open_given(str(tmp_path)))[-1].fault
     with pytest.raises(archive.Broken, match="damaged"):
         list(archive.members(io.BytesIO(b"no tar at all" * 100)))
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, b"Z"])
+@pytest.mark.parametrize("size", [20_000, 2**62])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_header_that_announces_what_cannot_follow(make, tmp_path, size, kind, packed):
+    """The reader would skip it block by block, for years."""
+    info = tarfile.TarInfo("b.png")
+    info.size, info.type = size, kind
+    whole = make.tar(tmp_path / "x", make.img2dataset(range(2))).read_bytes().rstrip(b"\0")
+    whole += bytes(-len(whole) % 512) + info.tobuf(tarfile.GNU_FORMAT) + bytes(10240)
+    (tmp_path / "x.tar").write_bytes(gzip.compress(whole) if packed else whole)
+    found = list(open_given(str(tmp_path / "x.tar")))
+    assert found[-1].fault.startswith("the shard is broken: damaged or cut off") or "a tar ends with" in found[-1].fault
+    assert [bool(given.fault) for given in found[:-1]] in ([False], [False, False])
 
 
 def test_an_archive_that_goes_on_after_its_end(make, tmp_path):
