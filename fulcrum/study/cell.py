@@ -22,6 +22,7 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.study.evaluate import REFERENCE, SEED, VALIDATION, Held, measure, prompts
 from fulcrum.study.judging import judge_hash
+from fulcrum.study.lines import hashes, require_unchanged
 from fulcrum.study.picture import data_uri
 from fulcrum.study.points import Paused, Points, at, pause, point_path
 from fulcrum.study.preview import previews
@@ -170,8 +171,12 @@ def quality(metrics: Mapping[str, Any]) -> dict[str, float]:
 def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any], begun: float) -> None:
     trained = time.perf_counter()
     folder, how = RunFolder(out / cell.key), measuring.how
-    if (folder.path / f"measured-{how}.json").exists():
-        return
+    path, drawn_path = folder.path / f"measured-{how}.json", folder.path / f"pictures-{how}.json"
+    before = read_sealed(path) if path.exists() else None
+    if before is not None and before["result"] == result:    # else it was trained again since, with other times
+        require_unchanged(folder.path, before)
+        if drawn_path.exists():
+            return
     run, weights = cell.run, trained_weights(folder)
     codec, text = run.encode.codec.build(None), run.encode.text.build(None)
     painter = Painter(run, weights, codec, text)
@@ -179,9 +184,9 @@ def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any]
     metrics["validation_loss"] = Held(run, codec, text, out / "cache").loss(weights).measured()
     shown = prompts(run, SHOWN).texts
     drawn = torch.cat(list(painter.pictures(shown, SEED, np.arange(SHOWN))))
-    write_sealed(folder.path / f"pictures-{how}.json", {"prompts": shown, "pictures": [data_uri(one) for one in drawn]})
-    write_sealed(folder.path / f"measured-{how}.json", {
-        "arm": cell.arm, "seed": cell.seed, "key": cell.key, "result": result,
+    write_sealed(drawn_path, {"prompts": shown, "pictures": [data_uri(one) for one in drawn]})
+    write_sealed(path, {
+        "arm": cell.arm, "seed": cell.seed, "key": cell.key, "result": result, "lines": hashes(folder.path),
         "metrics": {name: value.model_dump() for name, value in metrics.items()},
         "seconds": {"training": round(trained - begun, 2), "evaluation": round(time.perf_counter() - trained, 2)}})
 

@@ -50,9 +50,11 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     found = []
     for line in path.read_text().splitlines():
         try:
-            found.append(json.loads(line))
+            whole = json.loads(line)
         except ValueError:
             continue
+        if isinstance(whole, dict) and isinstance(whole.get("images"), int):
+            found.append(whole)
     return found
 
 

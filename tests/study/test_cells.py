@@ -1,0 +1,99 @@
+"""A finished cell whose files were edited, damaged or removed: named with a way out that leads on, never used in silence."""
+
+import json
+import shutil
+
+import pytest
+
+from fulcrum.levers.catalog import CATALOG
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.system import System
+from fulcrum.study.cell import finished, run_cell
+from fulcrum.study.layout import lay_out, measuring
+from fulcrum.study.result import assemble_result
+from fulcrum.study.sealed import write_sealed
+from tests.study.small import plan
+
+ASKED = plan(arms=("bf16_storage",), images=16)
+HOW = measuring(ASKED).how
+
+
+def lighten(patch):
+    patch.setattr("fulcrum.study.evaluate.REFERENCE", 512)
+    patch.setattr("fulcrum.study.evaluate.VALIDATION", 128)
+    patch.setattr("fulcrum.study.preview.LOOKS", 2)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    out = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        lighten(patch)
+        go_on(out)
+    return out
+
+
+@pytest.fixture
+def out(trained, tmp_path, monkeypatch):
+    lighten(monkeypatch)
+    return shutil.copytree(trained, tmp_path / "runs")
+
+
+def layout(out):
+    return lay_out(ASKED, CATALOG, {}, out)
+
+
+def folder(out):
+    return out / layout(out).cells[0].key
+
+
+def go_on(out):
+    run_cell(layout(out).cells[0], out, System(), measuring(ASKED), lambda text: None)
+
+
+def judge(out):
+    return assemble_result(ASKED, layout(out), out, "x")
+
+
+def measured(out):
+    return json.loads((folder(out) / f"measured-{HOW}.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["curve.jsonl", "record.jsonl"])
+def test_lines_edited_by_hand_are_refused(out, name):
+    path = folder(out) / name
+    assert judge(out).progress.done == 1 and path.stat().st_size
+    kept = path.read_text()
+    path.write_text(kept.replace('"seconds": ', '"seconds": 1'))
+    with pytest.raises(BadInput, match=rf"{name} was changed after the cell was measured") as error:
+        judge(out)
+    assert "fulcrum runs rm" in error.value.hint
+    path.unlink()
+    with pytest.raises(BadInput, match=f"{name} was changed"):
+        judge(out)
+    path.write_text(kept)
+    assert judge(out).progress.done == 1
+
+
+def test_a_cell_measured_before_lines_were_hashed_is_accepted_but_not_what_cannot_be_read(out):
+    old = measured(out)
+    del old["lines"], old["check"]
+    write_sealed(folder(out) / f"measured-{HOW}.json", old)
+    curve = folder(out) / "curve.jsonl"
+    kept = curve.read_text()
+    curve.write_text(kept + '{"images": 99, "sec')           # cut off by a kill
+    assert judge(out).progress.done == 1
+    for line in ("nonsense", "[3]", '{"images": 8}', '{"images": 8, "seconds": "1", "validation_loss": 1}', "{half}"):
+        curve.write_text(f"{line}\n{kept}")
+        with pytest.raises(BadInput, match=r"line 1 of .*curve.jsonl cannot be read"):
+            judge(out)
+
+
+def test_a_cell_that_was_trained_again_to_the_same_weights_is_measured_again(out):
+    before = measured(out)
+    (folder(out) / "result.json").unlink()                   # and goes on from the checkpoint before the last
+    shutil.rmtree(sorted((folder(out) / "checkpoints").iterdir())[-1])
+    assert finished(out, layout(out).cells[0], HOW) is None
+    go_on(out)
+    assert judge(out).progress.done == 1                     # its seconds are others, and so are its lines
+    assert measured(out)["metrics"] == before["metrics"] and measured(out)["lines"] != before["lines"]
