@@ -10,6 +10,8 @@ from fulcrum.cli.options import Files, Json, emit, say
 from fulcrum.spec.errors import BadInput, nearest
 
 app = typer.Typer(invoke_without_command=True, help="What we may change: all levers, or one lever's card.")
+RECIPE = "pocket"
+MEASURED = Path(__file__).parents[2] / "docs" / "levers" / "measured.json"       # in a checkout only
 Base = Annotated[str, typer.Option(help="The recipe that costs and differences are stated for.")]
 
 
@@ -18,7 +20,7 @@ def register(parent: typer.Typer) -> None:
 
 
 @app.callback()
-def listing(context: typer.Context, recipe: Base = "pocket", levers: Files = None, as_json: Json = False) -> None:
+def listing(context: typer.Context, recipe: Base = RECIPE, levers: Files = None, as_json: Json = False) -> None:
     """All levers with their cost and what was claimed of them."""
     if context.invoked_subcommand:
         return
@@ -33,14 +35,16 @@ def listing(context: typer.Context, recipe: Base = "pocket", levers: Files = Non
             except BadInput as error:
                 problems.append(error)
     width = max(len(card["name"]) for card in cards)
-    lines = [f"{card['name']:<{width}}  {card['says']}\n{'':<{width}}  {_short(card)}" for card in cards]
+    lines = [f"levers, with what a training step of the recipe '{recipe}' costs with each over without it"
+             + (" (another recipe: --recipe NAME)" if recipe == RECIPE else ""), "",
+             *(f"{card['name']:<{width}}  {card['says']}\n{'':<{width}}  {_short(card, recipe)}" for card in cards)]
     emit(cards, as_json, "\n".join(lines) + "\n\none lever: fulcrum levers show NAME · as pages: docs/levers")
     _tell(problems)
 
 
 @app.command()
-def show(name: str, recipe: Base = "pocket", levers: Files = None, as_json: Json = False) -> None:
-    """One lever: its settings, what it changes in a recipe, what it costs, what was claimed where."""
+def show(name: str, recipe: Base = RECIPE, levers: Files = None, as_json: Json = False) -> None:
+    """One lever: its settings, what it changes in a recipe, what it costs, what was claimed where, what we measured."""
     from fulcrum.levers.catalog import with_sound_files
     known, _, problems = with_sound_files(levers or ())
     base = _recipe(known, recipe)
@@ -52,15 +56,19 @@ def show(name: str, recipe: Base = "pocket", levers: Files = None, as_json: Json
         raise problems[0]
     else:
         raise BadInput(f"no lever is called '{name}'", nearest(name, [*known.levers, *known.bundles]))
+    from fulcrum.audit.pages import read_measured
+    card["measured"] = [row for row in read_measured(MEASURED) if row["lever"] == name]
     parts = [f"a bundle of: {' + '.join(card['parts'])}"] if card["parts"] else []
-    lines = [f"{name}: {card['says']}", *parts, "settings"]
+    lines = [f"{name}: {card['says']}", *parts, *(["settings"] if card["settings"] else [])]
     lines += [f"  {setting} = {facts['default']}  ({', in '.join(filter(None, (facts['type'], facts['range'])))})"
               for setting, facts in card["settings"].items()]
     lines += [f"changes in {card['tried_on']}",
               *(f"  {change['path']}: {change['before']} -> {change['after']}" for change in card["diff"])]
     lines += ["cost of a step there", "  " + ", ".join(f"{what} x {value:.3f}" for what, value in card["cost"].items())]
-    lines += ["claims", *(f"  {claim['metric']} {claim['change']:+g} at {claim['scope']} ({claim['source']})"
-                          + (f"\n    {claim['note']}" if claim["note"] else "") for claim in card["claims"])]
+    claims = [f"  {claim['metric']} {claim['change']:+g} at {claim['scope']} ({claim['source']})"
+              + (f"\n    {claim['note']}" if claim["note"] else "") for claim in card["claims"]]
+    lines += ["claims", *claims] if claims else []
+    lines += ["measured here", *map(_found, card["measured"])] if card["measured"] else []
     lines += [f"warning: {card['warns']}"] if card["warns"] else []
     emit(card, as_json, "\n".join(lines))
     _tell(problems)
@@ -144,8 +152,19 @@ def _place(known: Any, levers: tuple[Any, ...], recipe: str, run: Any) -> tuple[
     return recipe, run
 
 
-def _short(card: dict[str, Any]) -> str:
-    claims = "; ".join(f"{claim['metric']} {claim['change']:+g} ({claim['scope']})" for claim in card["claims"][:1])
+def _found(row: dict[str, Any]) -> str:
+    return (f"  {row['metric']} {row['change']:+.4g} [{row['low']:+.4g}, {row['high']:+.4g}] on {row['recipe']}, "
+            f"{row['pairs']} pairs: {row['verdict']} ({row['date']})" + (f"\n    {row['note']}" if row["note"] else ""))
+
+
+def _short(card: dict[str, Any], recipe: str) -> str:
+    """Its cost, and the first of its claims; where the recipe cannot take the lever, the cost is that of a tiny run."""
+    cost = f"flops x {card['cost']['flops']:.2f}"
+    cost += "" if card["tried_on"] == recipe else f" (a tiny run's: {recipe} cannot take it)"
     if card["parts"]:
-        return f"a bundle of {' + '.join(card['parts'])} · flops x {card['cost']['flops']:.2f}"
-    return f"flops x {card['cost']['flops']:.2f}" + (f" · claimed: {claims}" if claims else " · no number was published")
+        return f"a bundle of {' + '.join(card['parts'])} · {cost}"
+    if not card["claims"]:
+        return f"{cost} · no number was published"
+    first, *more = card["claims"]
+    return (f"{cost} · claimed: {first['metric']} {first['change']:+g} ({first['scope']})"
+            + (f", and {len(more)} more: fulcrum levers show {card['name']}" if more else ""))

@@ -73,6 +73,23 @@ def test_levers(capsys):
     assert code == 0 and said["diff"][0]["path"] == "model.route"
 
 
+def test_levers_for_people(capsys):
+    def lines(*words):
+        with pytest.raises(SystemExit) as end:
+            main(["levers", *words])
+        assert end.value.code in (0, None)
+        return capsys.readouterr().out.splitlines()
+
+    told = lines()
+    assert "recipe 'pocket'" in told[0] and "recipe 'spark'" in lines("--recipe", "spark")[0]
+    tread = told[next(number for number, line in enumerate(told) if line.startswith("tread ")) + 1]
+    assert "claimed: fid -3.32" in tread and tread.endswith("and 3 more: fulcrum levers show tread")
+    shown = lines("show", "tread")
+    assert sum("PRX Part 2" in line for line in shown) == 4 and "measured here" in shown
+    assert any("on pocket_pixels, 6 pairs: inconclusive" in line for line in shown)
+    assert not {"claims", "measured here"} & set(lines("show", "mixed_captions"))     # headings of nothing
+
+
 def test_runs(trained, out, capsys):
     code, said = fulcrum(capsys, "runs", "list", "--out", out, "--json")
     assert code == 0 and trained["key"] in [run["key"] for run in said["runs"]]

@@ -83,8 +83,7 @@ def test_two_processes_give_the_same_features(tmp_path: Path) -> None:
     code = """if True:
         import sys
         from pathlib import Path
-        from fulcrum.cli import main
-from fulcrum.measure import offline
+        from fulcrum.measure import offline
         from fulcrum.measure.distances import Frechet
         from fulcrum.measure.extractor import load_extractor
         from fulcrum.measure.pictures import PictureSet
