@@ -104,7 +104,10 @@ def finished(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
         ended = out.joinpath(cell.key, "result.json").read_text()
     except OSError:
         return None
+    if not os.path.exists(out.joinpath(cell.key, f"pictures-{how}.json")):
+        return None
     if found["result"]["weights_sha256"] not in ended:
+        RunFolder(out / cell.key).result()                   # one that cannot be read is said as such
         raise BadInput(f"{path} was measured with other weights than {cell.key} ended with", HINT)
     return found
 

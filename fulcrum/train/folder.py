@@ -58,7 +58,8 @@ def open_folder(out: Path, run: RunSpec, seed: int, phrase: str, user_files: Map
         if found["run"] != about["run"]:                     # the same bytes at another place: draw with those from now on
             write_json(folder.path / "about.json", {**found, "run": about["run"]})
         return folder
-    if folder.path.exists() and any(not path.name.startswith(".about.json.") for path in folder.path.iterdir()):
+    if folder.path.exists() and (not folder.path.is_dir() or
+                                 any(not path.name.startswith(".about.json.") for path in folder.path.iterdir())):
         raise BadInput(f"{folder.path} exists and is not the folder of a run", "move it away, or choose another --out")
     try:
         folder.path.mkdir(parents=True, exist_ok=True)

@@ -30,6 +30,7 @@ from fulcrum.train.watch import Every, Progress, Recorder
 
 SAVES = 10                                                   # checkpoints per budget
 SAVE_SECONDS = 60.0                                          # and at least this often
+AGAIN = "its last checkpoint was removed, replaced or damaged: 'fulcrum runs rm' it and train it again"
 ECHO = 5.0                                                   # seconds in which a launcher passes the same Ctrl-C on to us
 
 
@@ -203,18 +204,23 @@ def trained_weights(folder: RunFolder) -> dict[str, Any]:
     """What a run draws with, of the newest checkpoint: see `drawn`."""
     if not folder.path.is_dir():
         raise BadInput(f"there is no run at {folder.path}", "list the runs with: fulcrum runs list")
-    found = checkpoint.listing(folder.checkpoints)
+    found, result = checkpoint.listing(folder.checkpoints), folder.result()
+    if not found and result is not None:
+        raise RunFailed(f"the run {folder.path.name} is finished, and its checkpoints are gone", AGAIN)
     if not found:
         raise BadInput(f"the run {folder.path.name} has no checkpoint yet", "train it first")
-    saved = checkpoint.load(found[-1])
+    try:
+        saved = checkpoint.load(found[-1])
+    except RunFailed as error:
+        raise RunFailed(error.message, AGAIN if result is not None else
+                        "train it further: it goes on from the checkpoint before") from error
     if saved.about["key"] != folder.path.name:
         raise RunFailed(f"the checkpoint in {folder.path} belongs to the run {saved.about['key']}",
                         "it was copied there: remove the run with 'fulcrum runs rm' and train it again")
     weights = drawn_parts(saved.parts)
-    result = folder.result()
     if result is not None and weights_hash(weights) != result.get("weights_sha256"):
         raise RunFailed(f"the newest checkpoint of {folder.path.name} does not hold the weights that the run ended with",
-                        "its last checkpoint was removed or replaced: 'fulcrum runs rm' it and train it again")
+                        AGAIN)
     return weights
 
 

@@ -1,4 +1,4 @@
-"""A finished cell whose files were edited, damaged or removed: named with a way out that leads on, never used in silence."""
+"""A finished cell whose files were edited, damaged or removed: named, with a way out that leads on."""
 
 import json
 import shutil
@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.spec.errors import BadInput
+from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.system import System
 from fulcrum.study.cell import finished, run_cell
 from fulcrum.study.layout import lay_out, measuring
@@ -92,8 +92,60 @@ def test_a_cell_measured_before_lines_were_hashed_is_accepted_but_not_what_canno
 def test_a_cell_that_was_trained_again_to_the_same_weights_is_measured_again(out):
     before = measured(out)
     (folder(out) / "result.json").unlink()                   # and goes on from the checkpoint before the last
-    shutil.rmtree(sorted((folder(out) / "checkpoints").iterdir())[-1])
+    shutil.rmtree(newest(folder(out)))
     assert finished(out, layout(out).cells[0], HOW) is None
     go_on(out)
     assert judge(out).progress.done == 1                     # its seconds are others, and so are its lines
     assert measured(out)["metrics"] == before["metrics"] and measured(out)["lines"] != before["lines"]
+
+
+def test_the_way_out_of_damaged_pictures_leads_on(out):
+    path, before = folder(out) / f"pictures-{HOW}.json", judge(out)
+    path.write_text(path.read_text()[:-9])
+    with pytest.raises(BadInput, match=r"pictures-.* cannot be read") as error:
+        judge(out)
+    assert "remove the file and run the study again" in error.value.hint
+    path.unlink()
+    assert judge(out).progress.done == 0
+    go_on(out)
+    assert judge(out).grids == before.grids and judge(out).progress.done == 1
+
+
+def test_pictures_removed_do_not_wash_lines_clean(out):
+    (folder(out) / f"pictures-{HOW}.json").unlink()
+    (folder(out) / "curve.jsonl").write_text("")
+    with pytest.raises(BadInput, match=r"curve.jsonl was changed"):
+        go_on(out)
+
+
+def newest(cell):
+    return sorted((cell / "checkpoints").iterdir())[-1]
+
+
+def spoil(cell):
+    weights = newest(cell) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+
+
+@pytest.mark.parametrize(("harm", "says", "hint"), [
+    (spoil, "is damaged", "fulcrum runs rm"),
+    (lambda cell: shutil.rmtree(newest(cell)), "does not hold the weights", "fulcrum runs rm"),
+    (lambda cell: shutil.rmtree(cell / "checkpoints"), "its checkpoints are gone", "fulcrum runs rm"),
+    (lambda cell: (shutil.rmtree(cell), cell.write_text("a file")), "is not the folder of a run", "move it away"),
+], ids=["damaged", "removed", "all_gone", "a_file"])
+def test_a_cell_that_cannot_be_measured_again_says_to_train_it_again(out, harm, says, hint):
+    cell = folder(out)
+    (cell / f"measured-{HOW}.json").unlink()
+    harm(cell)
+    assert finished(out, layout(out).cells[0], HOW) is None
+    with pytest.raises(FulcrumError) as error:
+        go_on(out)
+    assert says in error.value.message and hint in error.value.hint, str(error.value)
+
+
+def test_a_result_that_was_cut_off_is_named(out):
+    path = folder(out) / "result.json"
+    path.write_text(path.read_text()[:40])
+    with pytest.raises(BadInput, match=r"result.json cannot be read") as error:
+        judge(out)
+    assert "fulcrum runs rm" in error.value.hint
