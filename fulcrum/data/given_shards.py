@@ -6,13 +6,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from fulcrum.data.archive import TARS, Broken, Member, members, require_sound
 from fulcrum.data.given import Fields, Given, described, sidecar
 from fulcrum.data.opening import SUFFIXES
-from fulcrum.data.remote import file_name, is_remote, listed, named, require_backend, shown
+from fulcrum.data.remote import file_name, is_remote, listed, named, require_backend, shown, split
 from fulcrum.data.shelf import Shelf, usual
 from fulcrum.spec.errors import BadInput
 
@@ -20,7 +19,7 @@ from fulcrum.spec.errors import BadInput
 def shards_at(path: str) -> list[str] | None:
     """The tar files that a path names, sorted: one file, a folder of them, a pattern, or URLs; None: no shards."""
     if path.startswith("file://"):
-        path = url2pathname(urlsplit(path).path)
+        path = url2pathname(split(path).path)
     if is_remote(path):
         return _remote(path)
     here = Path(path).expanduser()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from urllib.request import Request, urlopen
 
 from fulcrum.spec.errors import BadInput
@@ -14,6 +14,7 @@ from fulcrum.spec.errors import BadInput
 WAIT = 60.0                             # seconds without a byte
 MOST_NAMED = 1_000_000                  # files that one pattern may name
 MARKS = ("ETag", "etag", "md5", "blob_id", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
+_COUNT = re.compile(r"[0-9]{1,18}")     # isdigit() accepts signs that int() does not
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
@@ -26,15 +27,23 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
+def split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:                                  # its words may hold the password
+        raise BadInput(f"an address that begins with {url.split('://')[0]}:// cannot be read: its host is written wrongly",
+                       "expected such as https://host/shard.tar; an IPv6 host stands in [ and ]") from None
+
+
 def shown(url: str) -> str:
     """A URL without what may be a secret: user, password and query."""
-    parts = urlsplit(url)
+    parts = split(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def said(url: str, error: BaseException) -> str:
     """What an error says of a URL, without those."""
-    parts = urlsplit(url)
+    parts = split(url)
     text = f"{type(error).__name__}: {str(error)[:200]}" if str(error) else type(error).__name__
     for secret in (parts.netloc.rpartition("@")[0], parts.password, parts.query):
         text = text.replace(secret, "...") if secret else text
@@ -42,7 +51,7 @@ def said(url: str, error: BaseException) -> str:
 
 
 def file_name(url: str) -> str:
-    return urlsplit(url).path.rsplit("/", 1)[-1]
+    return split(url).path.rsplit("/", 1)[-1]
 
 
 def named(url: str) -> list[str]:
@@ -98,7 +107,7 @@ def facts(url: str) -> Facts:
 
 def _of_answer(answer: Any) -> Facts:
     length, tag = answer.headers.get("Content-Length"), answer.headers.get("ETag") or answer.headers.get("Last-Modified")
-    return Facts(int(length) if length is not None and length.isdigit() else None, tag or "")
+    return Facts(int(length) if length is not None and _COUNT.fullmatch(length) else None, tag or "")
 
 
 @contextmanager
@@ -116,7 +125,7 @@ def opened(url: str) -> Iterator[IO[bytes]]:
 def _is_http(url: str) -> bool:
     if not url.startswith(("http://", "https://")):
         return False
-    if "@" in urlsplit(url).netloc:
+    if "@" in split(url).netloc:
         raise BadInput(f"a user and a password in {shown(url)} would be seen by others", "sign the URL instead, or use a "
                        "protocol that keeps credentials elsewhere")
     return True
@@ -129,9 +138,9 @@ def _system(url: str) -> tuple[Any, str]:
         return system, inner
     except ImportError as error:
         raise _missing(url, error) from None
-    except ValueError as error:
-        raise BadInput(f"cannot look at {shown(url)}: {error}", "known are file, http, https, s3, gs, az, hf and all that "
-                       "fsspec knows") from None
+    except (ValueError, TypeError) as error:            # unknown; or it wants more than an address, as github does
+        raise BadInput(f"cannot look at {shown(url)}: {said(url, error)}",
+                       "known are file, http, https, s3, gs, az, hf and all that fsspec knows") from None
 
 
 def _missing(url: str, error: ImportError) -> BadInput:

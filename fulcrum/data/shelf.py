@@ -21,10 +21,12 @@ from fulcrum.spec.errors import BadInput, FulcrumError, RunFailed
 
 Say = Callable[[str], None]
 LIMIT = 16.0                            # GB, unless told
+MOST = 1e9                              # GB: more than any disk, and a number of bytes that can be counted
 TRIES, PAUSE = 3, 1.0                   # of a download; seconds before the second, twice as many before the third
 _WRITING = ".writing"
 _COPY, _BEGUN = re.compile(r"[0-9a-f]{32}-[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32}\.writing")
 _BLOCK = 1 << 20
+_PASSING = (408, 429)                   # of a server that is slow or asked too often
 
 
 class Changed(Exception):
@@ -35,8 +37,8 @@ class Shelf:
     """A folder of copies; several processes may share it. While they fetch, each may be one file above the limit."""
 
     def __init__(self, folder: Path, limit: float = LIMIT, say: Say | None = None) -> None:
-        if not limit > 0:
-            raise BadInput(f"the limit of {folder} is {limit:g} GB", "give it room for some shards")
+        if not 0 < limit <= MOST:
+            raise BadInput(f"the limit of {folder} is {limit:g} GB", f"give it room for some shards, {MOST:g} at most")
         self.folder, self.limit, self.say = folder, int(limit * 1e9), say
 
     def open(self, url: str, sha256: str = "", size: int | None = None) -> IO[bytes]:
@@ -153,11 +155,12 @@ class Shelf:
         if isinstance(error, HTTPError):
             error.close()
         gone = isinstance(error, FileNotFoundError | PermissionError | NotImplementedError | ImportError) or (
-            isinstance(error, HTTPError) and error.code < 500)
+            isinstance(error, HTTPError) and error.code < 500 and error.code not in _PASSING)
         if gone or attempt == TRIES - 1:
             why = str(error) if isinstance(error, Changed) else said(url, error)
-            raise RunFailed(f"cannot fetch {shown(url)}: {why}", "nothing was left out: start the same command again, it "
-                            "goes on") from None
+            hint = ("is the address right, and may you read it? With the file in place the same command goes on" if gone
+                    else "nothing was left out: start the same command again, it goes on")
+            raise RunFailed(f"cannot fetch {shown(url)}: {why}", hint) from None
         self._tell(f"{shown(url)}: {said(url, error)}; trying again")
         time.sleep(PAUSE * 2**attempt)
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import fsspec
 import numpy as np
@@ -92,6 +93,7 @@ def test_a_file_that_is_not_there_is_said_at_once_without_its_secrets(site, tmp_
     url = f"{site.url}/no.tar?token=secret"
     with pytest.raises(RunFailed, match="404") as error:
         read(Shelf(tmp_path), url)
+    assert "goes on" in error.value.hint and "address right" in error.value.hint, "again as it is would be of no use"
     assert "secret" not in error.value.message and site.asked == [("HEAD", "/no.tar")]
     assert "secret" not in remote.said(url, OSError(f"cannot read {url}"))
     with pytest.raises(BadInput, match="seen by others") as error:
@@ -129,8 +131,9 @@ def test_the_longest_unused_leaves_and_the_limit_holds(memory, tmp_path):
         assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 16_000
     with pytest.raises(BadInput, match="5,000 bytes, more than the limit"):
         read(Shelf(tmp_path / "small", limit=4e-6), "memory://s/0.tar")
-    with pytest.raises(BadInput, match="is 0 GB"):
-        Shelf(tmp_path, 0)
+    for limit in (0, -1, float("nan"), float("inf"), 1e300):
+        with pytest.raises(BadInput, match=f"is {limit:g} GB".replace("+", ".")):
+            Shelf(tmp_path, limit)
 
 
 def test_a_folder_that_holds_a_persons_own_files_keeps_them(memory, tmp_path):
@@ -257,12 +260,20 @@ def test_a_fault_of_the_shelf_is_no_broken_shard(make, site, tmp_path, monkeypat
     ("s3://bucket/x.tar", "s3:// needs a package", "pip install s3fs"),
     ("s0me://x.tar", "cannot look at s0me", "fsspec knows"),
     ("http://127.0.0.1/folder/", "cannot be asked what lies in", "{00000..00127}"),
+    ("http://[::1/x.tar", "begins with http:// cannot be read", "IPv6"), ("file://[::1/x.tar", "cannot be read", "IPv6"),
+    ("http://me:word@[::1/x.tar", "begins with http:// cannot be read", "IPv6"),
+    ("github://x/y.tar", "cannot look at github://x/y.tar", "fsspec knows"),
     ("memory://nothing/", "no tar at", "folder of shards"), ("memory://x/{9..3}.tar", "names 0 files", "{00000..00127}")])
 def test_urls_that_cannot_be_read(url, words, hint, monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(BadInput, match=words) as error:
         open_given(url)
-    assert hint in error.value.hint
+    assert hint in error.value.hint and "word@" not in error.value.message
+
+
+@pytest.mark.parametrize("length, wanted", [("12", 12), ("²", None), ("-1", None), ("9" * 5000, None), (None, None)])
+def test_a_length_that_is_no_number_is_none(length, wanted):
+    assert remote._of_answer(SimpleNamespace(headers={"Content-Length": length})).size == wanted
 
 
 def test_patterns_name_files():
