@@ -77,7 +77,8 @@ def _children(processes: int, phrase: str, out: Path, settings: list[str] | None
     words += [word for setting in settings or [] for word in ("--set", setting)]
     words += [word for path in levers or [] for word in ("--levers", str(path))]
     words += ["--images", str(images)] if images is not None else []
-    threads = str(max(1, len(os.sched_getaffinity(0)) // processes))
+    from fulcrum.spec.system import cores
+    threads = str(max(1, cores() // processes))
     environment = {"OMP_NUM_THREADS": threads, **os.environ}
     return [subprocess.Popen([*words, "--part", f"{number}/{processes}"], env=environment, stdout=subprocess.DEVNULL)
             for number in range(1, processes)]

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from fulcrum.spec.system import System
     from fulcrum.train.folder import RunFolder
 
-Seed = Annotated[int, typer.Option(help="Decides the weights' start, the order of the data and every draw.")]
+Seed = Annotated[int, typer.Option(min=0, max=9 * 10**18,
+                                   help="Decides the weights' start, the order of the data and every draw.")]
 Images = Annotated[int | None, typer.Option(min=1, help="Budget: images seen in training (part of the run's key).")]
 Out = Annotated[Path, typer.Option(help="Where runs are kept.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE",
@@ -32,7 +33,7 @@ Compile = Annotated[bool | None, typer.Option("--compile/--no-compile",
                                                help="Compile the blocks; default: for runs long enough to repay it.")]
 
 OUT = Path("runs")
-MOST_THREADS = 1024
+MOST_THREADS = 4                                             # for each core
 KEY = re.compile("[0-9a-f]{16}")                             # what the folder of a run is called
 WORTH_COMPILING = 30_000                                     # images; a cold compile takes about half a minute
 
@@ -114,10 +115,12 @@ def thread_count(asked: int | None) -> int:
 
     Two threads beside a busy neighbour are several times slower than one: the environment's word counts.
     """
-    if asked is not None and asked > MOST_THREADS:
-        raise BadInput(f"--threads {asked} is more than {MOST_THREADS}", "give at most the number of cores")
+    if asked is not None and asked > MOST_THREADS * (os.cpu_count() or 1):
+        raise BadInput(f"--threads {asked} for {os.cpu_count()} cores would only wait for each other",
+                       "give at most the number of cores")
+    from fulcrum.spec.system import cores
     told = os.environ.get("OMP_NUM_THREADS", "")
-    return asked or (int(told) if told.isdigit() and int(told) else len(os.sched_getaffinity(0)))
+    return asked or (int(told) if told.isdigit() and int(told) else cores())
 
 
 def can_compile() -> bool:

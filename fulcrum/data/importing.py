@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from fulcrum.data.part import Made, Writing, fact, parts, write_whole
 from fulcrum.data.picture import ENCODINGS, BadSample, Size, buckets, decode, encode, fit, nearest
 from fulcrum.data.store import FORMAT, SHARDS
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.system import cores
 
 Say = Callable[[str], None]
 AHEAD = 64                              # samples decoded ahead of the writer
@@ -174,7 +174,7 @@ class Import:
 
     def _made(self, stream: Iterator[Given]) -> Iterator[Made]:
         """In the order of the source, decoded ahead on all cores."""
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        with ThreadPoolExecutor(cores()) as pool:
             waiting: deque[Future[Made]] = deque()
             try:
                 for given in stream:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
+from fulcrum.spec.errors import BadInput
+
 HOST = "127.0.0.1"
 PAGE = "report.html"
 
@@ -60,7 +62,11 @@ def open_server(folder: Path | str, port: int = 0) -> ThreadingHTTPServer:
     def handler(*args: Any, **kwargs: Any) -> Handler:
         return Handler(*args, directory=str(folder), **kwargs)
 
-    return ThreadingHTTPServer((HOST, port), handler)
+    try:
+        return ThreadingHTTPServer((HOST, port), handler)
+    except OSError as error:
+        raise BadInput(f"port {port} of this machine cannot be used: {error.strerror}",
+                       "choose another one with --port; --port 0 takes any free one") from None
 
 
 def address(server: ThreadingHTTPServer) -> str:

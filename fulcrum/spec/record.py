@@ -40,6 +40,8 @@ Factor = Annotated[float, Within("(0, 1000]")]               # multiplies someth
 Guidance = Annotated[float, Within("(0, 100]")]              # scale of a guide
 Positive = Annotated[float, Within("(0, 1e6]")]
 Count = Annotated[int, Within("[1, 1e12]")]
+Seed = Annotated[int, Within("[0, 9e18]")]                   # draws are keyed by 64 bits: a larger one repeats another's
+Threads = Annotated[int, Within("[1, 1024]")]                # of one process
 Width = Annotated[int, Within("[1, 65536]")]                 # of a layer: features, channels, pixels of a patch
 
 

@@ -1,14 +1,20 @@
 """What should only change speed: device, threads, compilation, processes. Outside the key, recorded in checkpoints."""
 
+import os
 from typing import Literal
 
-from fulcrum.spec.record import Count, Record
+from fulcrum.spec.record import Count, Record, Threads
+
+
+def cores() -> int:
+    """Cores that this process may use; macOS knows no such bound, only their number."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class System(Record):
     device: Literal["cpu", "cuda"] = "cpu"
     processes: Count = 1               # that share the model and every batch
-    threads: Count = 1                 # cores that this process uses; one per process when cells run side by side
+    threads: Threads = 1                 # cores that this process uses; one per process when cells run side by side
     compile: bool = False              # compile each block; one graph serves them all
     microbatch: Count | None = None    # rows per backward pass; None = the whole batch
     recompute: bool = False            # activation checkpointing of the blocks

@@ -1,13 +1,13 @@
 """How many cells run side by side: as many as there are cores and memory for. No torch in here."""
 
 import contextlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from fulcrum.model.cost import step_memory
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.system import cores as machine_cores
 
 PROCESS = 900e6                                              # bytes: interpreter, torch, compiled code, judge and features
 SLACK = 1.5                                                  # over the formula of a step: allocator, previews, drawing
@@ -32,7 +32,7 @@ def room(runs: Iterable[RunSpec], threads: int, processes: int = 1, cores: int |
 
     Many processes of a cell share the step's memory; the worker that waits for them counts as one more process.
     """
-    cores = cores or len(os.sched_getaffinity(0))
+    cores = cores or machine_cores()
     memory = memory or free_memory()
     needed = (PROCESS if processes == 1 else (processes + 1) * PROCESS) + SLACK * max(step_memory(run) for run in runs)
     return Room(max(1, min(cores // (threads * processes), int(memory / needed))), cores, memory, needed)

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from fulcrum.measure.card import JUDGED, METRICS
 from fulcrum.spec.edit import digest, explain
 from fulcrum.spec.errors import BadInput, nearest
-from fulcrum.spec.record import Count, Fraction, Positive, Record, Share, tree
+from fulcrum.spec.record import Count, Fraction, Positive, Record, Seed, Share, Threads, tree
 
 EXAMPLE = "an example: examples/quick.toml"
 
@@ -29,7 +29,7 @@ class Sweep(Record):
 
     sweep: tuple[Positive, ...]                              # multiples of the recipe's rate
     share: Fraction = 0.25                                   # of the budget, for each try
-    seeds: tuple[int, ...] = Field(default=(1000,), min_length=1)    # none of the study's own
+    seeds: tuple[Seed, ...] = Field(default=(1000,), min_length=1)    # none of the study's own
 
     @field_validator("sweep", "seeds")
     @classmethod
@@ -61,7 +61,7 @@ class Plan(Record):
     scales: tuple[Scale, ...] = ()                           # the same arms at each; none = the recipe's own
     trunk: str | None = None                                 # a phrase, trained once per seed: every arm begins from it
     trunk_images: Count | None = None                        # its budget
-    seeds: tuple[int, ...]
+    seeds: tuple[Seed, ...]
     images: Count | None = None                              # budget; None = the recipe's own
     settings: tuple[str, ...] = ()                           # path=value, the same for every arm
     samples: Annotated[int, Field(ge=64, le=1_000_000)] = 512    # pictures drawn for each evaluation
@@ -72,7 +72,7 @@ class Plan(Record):
     smallest_effect: Positive = 0.02                         # of interest, on the primary metric, in its unit
     smallest_relative: Positive = 0.05                       # of interest on the others, as a share of the baseline
     alpha: Fraction = 0.05
-    threads: Count = 1                                       # per process; cells run side by side
+    threads: Threads = 1                                       # per process; cells run side by side
     processes: Count = 1                                     # per cell: more than one are started by torchrun and share it
     compile: bool = True
     learning_rates: Literal["shared"] | Sweep = "shared"     # shared: the recipe's rate; nothing was tuned per arm

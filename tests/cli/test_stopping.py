@@ -27,7 +27,8 @@ def test_a_signal_in_a_command_is_told(name: str) -> None:
 
 def test_it_is_told_to_scripts_too() -> None:
     code = STOPS.replace("as_json: bool = False", "json: bool = False")
-    done = subprocess.run([sys.executable, "-c", code, "SIGINT", "wait", "--json"], capture_output=True, text=True, timeout=60)
+    words = [sys.executable, "-c", code, "SIGINT", "wait", "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert set(json.loads(done.stdout.splitlines()[-1])) == {"error", "hint"}
 
 
