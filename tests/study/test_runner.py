@@ -76,7 +76,7 @@ def test_a_trunk_a_sweep_and_evaluation_points_in_one_study(out):
     asked = from_plain({**plan().model_dump(), "arms": ["muon"], "trunk": "spark", "trunk_images": 16,
                         "evaluations": [0.5, 1.0], "learning_rates": {"sweep": [0.1, 1], "share": 0.5, "seeds": [9]}})
     before = estimate(asked, lay_out(asked, CATALOG, {}, out), out, timed=False)
-    assert (before.cells, before.finished, before.before) == (4, 0, 7) and "unknown" in before.noise
+    assert (before.cells, before.finished, before.before) == (4, 0, 7) and "not known" in before.noise
     result, _ = run(asked, CATALOG, out, "x", lambda text: None)
     layout = lay_out(asked, CATALOG, {}, out)
     assert result.state == "finished" and all(cell.known for cell in layout.cells)
