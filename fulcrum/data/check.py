@@ -12,6 +12,7 @@ import numpy as np
 
 from fulcrum.data.ledger import faults as ledger_faults
 from fulcrum.data.store import (
+    CARD,
     LEDGER,
     LINES,
     SHARDS,
@@ -25,10 +26,11 @@ from fulcrum.data.store import (
 )
 
 Say = Callable[[str], None]
+_STATED = ("kind", "content", "count", "size", "encoding", "splits", "captions")
 
 
 def check(folder: Path, say: Say | None = None) -> dict[str, Any]:
-    """Checksums of tables, shards and pictures; every picture decoded, every caption read; the ledger's sums."""
+    """Checksums of tables, shards and pictures; every picture decoded, every caption read; the ledger's sums; the card."""
     about, faults = read_about(folder), list[str]()
     for name in TABLES:
         told, path = about["tables"][name], folder / name
@@ -43,6 +45,7 @@ def check(folder: Path, say: Say | None = None) -> dict[str, Any]:
     if content_of(store.rows, texts_hash(about["tables"]), store.buckets) != about["content"]:
         faults.append("store.json: its content hash is not that of the tables")
     faults += _ledger(folder, about, len(store))
+    faults += _card(folder, about)
     faults += _shards(folder, about)
     faults += _samples(store, say)
     return _report(about, faults, len(store))
@@ -67,6 +70,18 @@ def _ledger(folder: Path, about: dict[str, Any], samples: int) -> list[str]:
         if named != ledger[outcome]:
             found.append(f"ledger.jsonl names {named:,} {outcome} samples, ledger.json counts {ledger[outcome]:,}")
     return found
+
+
+def _card(folder: Path, about: dict[str, Any]) -> list[str]:
+    try:
+        card = json.loads((folder / CARD).read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        return [f"{CARD} cannot be read: {error}"]
+    if "card" in about:
+        same = digest(card) == about["card"]
+    else:                                               # imported before its hash was kept: what both files state
+        same = isinstance(card, dict) and all(card.get(name) == about[name] for name in _STATED)
+    return [] if same else [f"{CARD} was changed after it was written"]
 
 
 def _shards(folder: Path, about: dict[str, Any]) -> list[str]:

@@ -107,8 +107,9 @@ def seal(partial: Path, options: Options, about: dict[str, Any]) -> None:
             "splits": {name: int((splits == n).sum()) for n, name in enumerate(SPLITS)},
             "content": content_of(rows, texts_hash(tables), shapes),
             "tables": tables, "shards": shards, "ledger": digest(written), **about}
-    (partial / CARD).write_text(json.dumps(_card(body, written, rows, words), indent=1))
-    (partial / ABOUT).write_text(sealed(body))
+    card = _card(body, written, rows, words)
+    (partial / CARD).write_text(json.dumps(card, indent=1))
+    (partial / ABOUT).write_text(sealed({**body, "card": digest(card)}))
 
 
 def _append(writers: Mapping[str, IO[bytes]], ends: dict[str, int], line: dict[str, Any], shard: int) -> None:

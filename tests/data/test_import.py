@@ -17,7 +17,7 @@ from fulcrum.data.given import Given, open_given
 from fulcrum.data.importing import Import, Options
 from fulcrum.data.ledger import faults, told
 from fulcrum.data.sealing import _splits, lines_of, run_import
-from fulcrum.data.store import CARD, LEDGER, Damaged, PictureStore, read_about
+from fulcrum.data.store import ABOUT, CARD, LEDGER, Damaged, PictureStore, read_about, sealed
 from fulcrum.spec.errors import BadInput, RunFailed
 
 
@@ -180,6 +180,23 @@ def test_one_flipped_bit_is_found(make, store, tmp_path, name):
     elif name.endswith(".bin"):
         with pytest.raises(Damaged, match="a bit has changed"):
             FolderSource(copy)
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("damage", ["changed", "cut", "gone", "a list"])
+def test_a_card_that_is_not_as_written_is_found(store, tmp_path, damage, older):
+    copy = tmp_path / "copy"
+    shutil.copytree(store, copy)
+    if older:                                                # before store.json kept the card's hash
+        (copy / ABOUT).write_text(sealed({name: value for name, value in read_about(copy).items() if name != "card"}))
+    assert check(copy)["sound"]
+    text = (copy / CARD).read_text()
+    (copy / CARD).write_text({"changed": text.replace('"count": 40', '"count": 41'), "cut": text[:len(text) // 2],
+                              "a list": "[]", "gone": ""}[damage])
+    if damage == "gone":
+        (copy / CARD).unlink()
+    found = check(copy)
+    assert not found["sound"] and len(found["faults"]) == 1 and "card.json" in found["faults"][0]
 
 
 def test_a_missing_or_cut_shard_is_found(store, tmp_path):
