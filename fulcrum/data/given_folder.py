@@ -87,7 +87,7 @@ class TableReader:
         self.pictures = {name: "" for name, suffix in files_below(folder).items() if suffix in SUFFIXES}
         if not self.pictures:
             raise BadInput(f"{folder} holds no pictures", f"looked for {', '.join(SUFFIXES)}")
-        first = next((row for _, row in self._rows() if row is not None), None)      # a bad one is a bad sample, not the end
+        first = next((row for _, row in self._rows() if row is not None), None)    # a bad one is a bad sample only
         if first is None:
             raise BadInput(f"{table} holds no rows that can be read", "expected one per picture")
         self.file = fields.file or next((name for name in FILES if name in first), "")

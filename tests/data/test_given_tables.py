@@ -53,16 +53,18 @@ def test_a_damaged_table_is_refused(table, damage):
 
 @pytest.mark.parametrize("bad", ["[1,2]", "{cut", "null"])
 def test_a_bad_first_row_is_one_bad_sample(make, tmp_path, bad):
+    folder = tmp_path / "given"
+    folder.mkdir()
     for number in range(30):
-        (tmp_path / f"{number}.png").write_bytes(make.picture(number))
+        (folder / f"{number}.png").write_bytes(make.picture(number))
     rows = [json.dumps({"file_name": f"{number}.png", "text": make.caption(number)}) for number in range(30)]
-    (tmp_path / "metadata.jsonl").write_text("\n".join([bad, *rows]))
-    store = make.imported(tmp_path, tmp_path.with_name("store"), bad="quarantine")
+    (folder / "metadata.jsonl").write_text("\n".join([bad, *rows]))
+    store = make.imported(folder, tmp_path / "store", bad="quarantine")
     ledger = json.loads((store / LEDGER).read_text())
     assert (ledger["kept"], ledger["quarantined"]) == (30, 1)
-    (tmp_path / "metadata.jsonl").write_text(bad)
+    (folder / "metadata.jsonl").write_text(bad)
     with pytest.raises(BadInput, match="no rows that can be read"):
-        read(tmp_path)
+        read(folder)
 
 
 def as_the_hub_does(make, numbers, captions=True, size=(24, 16)):
