@@ -9,6 +9,7 @@ import pytest
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.study.cost import Cost
 from fulcrum.study.layout import lay_out, measuring
+from fulcrum.study.lines import hashes
 from fulcrum.study.result import SHOWN, Progress, assemble_result
 from fulcrum.study.sealed import write_sealed
 from tests.study.small import plan
@@ -40,7 +41,7 @@ def fill(out, layout, how, seed=0):
             {"images": 8 * k, "seconds": k, "validation_loss": level / k, "bins": []}) + "\n" for k in range(1, 7)))
         write_sealed(folder / f"pictures-{how}.json", {"prompts": ["a"], "pictures": [PIXEL]})
         write_sealed(folder / f"measured-{how}.json", {
-            "arm": cell.arm, "seed": cell.seed, "key": cell.key, "result": result,
+            "arm": cell.arm, "seed": cell.seed, "key": cell.key, "result": result, "lines": hashes(folder),
             "metrics": metrics, "seconds": {"training": 1.0, "evaluation": 1.0}})
 
 
