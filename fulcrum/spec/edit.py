@@ -151,7 +151,7 @@ def explain(error: ValidationError) -> str:
         text = item["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
         if place:
             text = f"{place}: {text[0].lower() + text[1:]}"
-        told = isinstance(given, str | int | float) and repr(given) not in text
+        told = isinstance(given, str | int | float) and f"found {given!r}" not in text
         said.append(f"{text}, found {given!r}" if told else text)
     return "; ".join(said)
 
