@@ -256,7 +256,7 @@ def open_lanes(backbone: Backbone, lanes: int) -> None:
 def compile_blocks(backbone: Backbone, **given: object) -> None:
     """Compile every block in place; they share one graph, since they differ in their parameters only.
 
-    With several lanes the code between the kernels is C++ too: in Python lanes wait for each other (8 % of a step).
+    With several lanes the code between the kernels is C++ too: in Python lanes wait for each other (4-10 % of a step).
     """
     backbone.compiled = True
     if backbone.lanes > 1 and not given:
