@@ -4,10 +4,9 @@
     python bench/engine.py --study runs/study-...    the overhead of a study that was run in one go, from its timings
 
 Overhead is lane time that is not a cell's training steps, drawing, features or metrics: start-up, proof, waiting, building,
-saving, the first step's encoding and compilation (beyond an ordinary step), timing the arms' costs, the page; and besides,
-what the study's own process computes while its cells train. A lane that has no cell left at the end is not counted: that
-depends on how many cells a plan has, and is told apart. Encoded data and compiled code are there already when the study
-begins, made by the cells timed before it; the figure "cold" tells what they cost once.
+saving, timing the arms' costs, the page; and besides, what the study's own process computes while its cells train. A lane
+that has no cell left at the end is not counted: that depends on how many cells a plan has, and is told apart. So is what is
+paid once on a machine and then kept: encoding the data, and a first step's compilation (beyond an ordinary step).
 """
 
 from __future__ import annotations
@@ -60,22 +59,25 @@ def overhead(study: Path, seconds: float | None) -> float:
     seconds = seconds or told["ended"] - told["begun"]
     useful = sum(cell.useful for cell in cells)
     idle = sum(cells[-1].ended - cell.ended for cell in cells[-lanes:])
-    within = sum(cell.ended - cell.begun - cell.useful for cell in cells)
-    fixed = lanes * seconds - sum(cell.ended - cell.begun for cell in cells) - idle
-    meanwhile = parts["pages"]
-    share = (fixed + within + meanwhile) / (lanes * seconds - idle)
+    each = [cell.ended - cell.begun - cell.useful - cell.first for cell in cells]
+    first, encoding = sum(cell.first for cell in cells), lanes * parts.get("encoding", 0.0)
+    fixed = lanes * seconds - sum(cell.ended - cell.begun for cell in cells) - idle - encoding
+    whole = lanes * seconds - idle
+    share = (fixed + sum(each) + parts["pages"]) / whole
     print(f"study: {len(cells)} cells, {lanes} side by side, {seconds:.1f} s; useful {useful / lanes:.1f} s a lane, "
           f"idle at the end {idle:.1f} s of one lane")
     print(f"  outside cells  {fixed / lanes:6.1f} s  (proof {parts['proof']:.1f}, costs {parts['costs']:.1f}; the rest is "
           "start-up and the last page)")
-    print(f"  inside cells   {within / len(cells):6.2f} s a cell  (first steps beyond an ordinary one "
-          f"{sum(cell.first for cell in cells) / len(cells):.2f}; the rest builds, loads and saves)")
+    print(f"  inside cells   {sum(each):6.1f} s of one lane  ({statistics.median(each):.2f} in the median cell: building, "
+          "loading, saving)")
     print(f"  pages          {parts['pages']:6.1f} s while cells trained; the study's process computed {told['cpu']:.1f} s")
-    print(f"overhead {share:.2%} of this study (target {OVERHEAD:.0%})", flush=True)
-    if len(cells) < QUICK:
-        longer = QUICK / len(cells)
-        more = (fixed + longer * (within + meanwhile)) / (fixed + longer * (within + useful))
-        print(f"         {more:.2%} of one of {QUICK} such cells, as examples/quick.toml has: the fixed part is paid once",
+    print(f"overhead {share:.2%} of this study (target {OVERHEAD:.0%})")
+    print(f"once for this machine, and not in it: encoding {encoding / lanes:.1f} s, first steps (compilation, or reading "
+          f"what was compiled) {first:.1f} s of one lane: {(encoding + first) / whole:.2%}", flush=True)
+    if len(cells) < QUICK:                                   # a worker's first cell also loads what it measures with
+        more = (QUICK - len(cells)) / len(cells)
+        longer = (whole * share + more * (len(cells) * statistics.median(each) + parts["pages"])) / (whole + more * useful)
+        print(f"         {longer:.2%} of one of {QUICK} such cells, as examples/quick.toml has: the start is paid once",
               flush=True)
     return share
 
