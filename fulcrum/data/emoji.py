@@ -23,6 +23,7 @@ from fulcrum.data import emoji_words as words
 from fulcrum.data.emoji_packages import IconSet, Packages, open_packages, slug
 from fulcrum.data.given import Given
 from fulcrum.spec.errors import BadInput, nearest
+from fulcrum.spec.install import install_extra
 
 APART = "openmoji"                      # held out when no style is named: its outlines are like no other's
 VALIDATION, REFERENCE = 0.10, 0.15      # shares of the families
@@ -137,7 +138,7 @@ def _renderer() -> Any:
     try:
         import resvg_py
     except ImportError:
-        raise BadInput("to draw SVG the package resvg-py is needed", "pip install 'fulcrum-lab[emoji]'") from None
+        raise BadInput("to draw SVG the package resvg-py is needed", install_extra("emoji")) from None
     return resvg_py
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from fulcrum.data.given import FILES, Fields, Given, described, require_columns, sidecar
 from fulcrum.data.opening import MOST_BYTES, SUFFIXES
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.install import install_extra
 
 TABLES = tuple(f"{stem}{suffix}" for stem in ("metadata", "captions") for suffix in (".jsonl", ".csv", ".parquet"))
 SIDECARS = (".txt", ".json")
@@ -167,8 +168,7 @@ class TableReader:
         try:
             from pyarrow import parquet
         except ImportError:
-            raise BadInput(f"reading {self.table.name} needs the package pyarrow", "pip install 'fulcrum-lab[datasets]'"
-                           ) from None
+            raise BadInput(f"reading {self.table.name} needs the package pyarrow", install_extra("datasets")) from None
         try:
             for batch in parquet.ParquetFile(self.table).iter_batches(batch_size=1024):
                 yield from batch.to_pylist()

@@ -9,6 +9,7 @@ from fulcrum.data.archive import MOST_RATIO
 from fulcrum.data.given import SPLITS, Fields, Given, described, parted, require_columns
 from fulcrum.data.opening import SUFFIXES
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.install import install_extra
 
 ROWS = 32                               # read at a time: pictures are large
 _FREE = 1 << 26                         # bytes that may unfold to anything
@@ -33,8 +34,7 @@ class ParquetReader:
         try:
             from pyarrow import parquet
         except ImportError:
-            raise BadInput(f"reading {files[0].name} needs the package pyarrow", "pip install 'fulcrum-lab[datasets]'"
-                           ) from None
+            raise BadInput(f"reading {files[0].name} needs the package pyarrow", install_extra("datasets")) from None
         self.parquet, self.files, self.fields, self.done = parquet, files, fields, 0
         self.counts = [self._columns(path) for path in files]
         self.splits = parted({path: _split(path) for path in files})

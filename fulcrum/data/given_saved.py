@@ -8,6 +8,7 @@ from typing import Any
 from fulcrum.data.given import SPLITS, Fields, Given, described, parted, require_columns
 from fulcrum.data.given_folder import read_bytes
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.install import install_extra
 
 
 def is_saved(folder: Path) -> bool:
@@ -25,7 +26,7 @@ class SavedReader:
             import datasets
         except ImportError:
             raise BadInput(f"{folder} was saved by the package datasets, which is not installed",
-                           "pip install 'fulcrum-lab[datasets]'") from None
+                           install_extra("datasets")) from None
         self.folder, self.fields, self.done = folder, fields, 0
         try:
             found = datasets.load_from_disk(str(folder))

@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 from urllib.request import Request, urlopen
 
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.install import install
 
 WAIT = 60.0                             # seconds without a byte
 MOST_NAMED = 1_000_000                  # files that one pattern may name
@@ -148,5 +149,5 @@ def _missing(url: str, error: ImportError) -> BadInput:
     scheme = url.split("://")[0]
     about = known_implementations.get(scheme, {})
     package = str(about.get("class", "")).split(".")[0]
-    hint = f"pip install {package}" if package not in ("", "fsspec") else str(about.get("err") or error)
+    hint = install(package) if package not in ("", "fsspec") else str(about.get("err") or error)
     return BadInput(f"{scheme}:// needs a package that is not installed ({error})", hint)

@@ -18,10 +18,11 @@ from fulcrum.measure.decode import BadPicture
 from fulcrum.measure.extractor import Extractor, digest_of, full_name
 from fulcrum.measure.gather import Rows
 from fulcrum.measure.metric import Distance, Interval
-from fulcrum.measure.pictures import PictureSet, Stored, set_hash, shown
+from fulcrum.measure.pictures import PictureSet, Stored, set_hash
 from fulcrum.measure.sound import answered
 from fulcrum.measure.store import CHUNK, Facts, FeatureStore
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.shown import shown
 
 Progress = Callable[[int], None]
 

@@ -22,6 +22,7 @@ from fulcrum.data.opening import MOST_BYTES, MOST_PIXELS
 from fulcrum.measure.decode import SUFFIXES, BadPicture, Colour, Decoded, decode
 from fulcrum.measure.feature import BadImages, Range, to_uint8
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.shown import shown
 
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 ARRAYS = (".npz", ".npy")
@@ -192,11 +193,6 @@ class PictureSet:
                 native = dtype.newbyteorder("=")  # and a copy, which may be written to
                 row = np.frombuffer(data, dtype=dtype).reshape(shape[1:]).astype(native)
                 yield Stored(f"{shown(path)}[{number}]", row.transpose(2, 0, 1) if shape[3] == 3 else row)
-
-
-def shown(name: Path | str) -> str:
-    """A name as one line that any terminal and any file can take: control characters and bytes that are no text escaped."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(name))
 
 
 def _is(path: Path | str, suffixes: tuple[str, ...]) -> bool:

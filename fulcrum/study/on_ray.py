@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.install import install_extra
 from fulcrum.spec.system import System
 from fulcrum.study.cell import Cell
 from fulcrum.study.runner import Lane
@@ -50,7 +51,7 @@ def cluster(system: System, lanes: int | None, address: str | None = None) -> It
     try:
         import ray as found_ray
     except ImportError:
-        raise BadInput("Ray is not installed", "pip install 'fulcrum-lab[ray]', or leave --executor out") from None
+        raise BadInput("Ray is not installed", f"{install_extra('ray')}, or leave --executor out") from None
     ray: Any = found_ray                                     # its own types say less than its manual
     own: dict[str, Any] = {} if address else {"num_cpus": (lanes or 1) * cores_each, "include_dashboard": False}
     try:                                                     # "local": not a cluster that Ray may find on this machine

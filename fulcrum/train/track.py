@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fulcrum.spec.errors import BadInput, nearest
+from fulcrum.spec.install import install_extra
 from fulcrum.train.build import Built
 from fulcrum.train.folder import RunFolder
 from fulcrum.train.loop import Observer
@@ -41,7 +42,7 @@ def require_trackers(names: Sequence[str]) -> None:
             raise BadInput(f"no tracker is called '{name}'", nearest(name, PACKAGES))
         if importlib.util.find_spec(PACKAGES[name]) is None:
             raise BadInput(f"the tracker '{name}' needs the package {PACKAGES[name]}, which is not installed",
-                           f"install it with: pip install 'fulcrum-lab[{name}]'; or leave out the tracker")
+                           f"install it with: {install_extra(name)}; or leave out the tracker")
 
 
 def tracking(names: Sequence[str], place: Place) -> Watchers:

@@ -9,6 +9,7 @@ import types
 import pytest
 
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.install import install_extra
 from fulcrum.spec.system import System
 from fulcrum.train.session import Order, perform
 from fulcrum.train.track import Place, require_trackers, together, tracking
@@ -137,7 +138,7 @@ def test_a_missing_package_is_said_before_anything_is_built(name, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda asked: None)
     with pytest.raises(BadInput, match=f"needs the package {name}") as error:
         tracking((name,), PLACE)
-    assert f"fulcrum-lab[{name}]" in error.value.hint
+    assert install_extra(name) in error.value.hint
 
 
 def test_an_unknown_tracker_is_an_error():

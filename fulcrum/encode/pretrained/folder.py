@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fulcrum.spec.errors import BadInput, RunFailed
+from fulcrum.spec.install import install_extra
 
 CONFIG = "config.json"
 STEMS = ("diffusion_pytorch_model", "model")                 # how diffusers and transformers call their weights
@@ -75,7 +76,7 @@ def _snapshot(place: Place, parts: tuple[str, ...], online: bool) -> Path:
     try:
         from huggingface_hub import constants, snapshot_download
     except ImportError:
-        raise BadInput("hub ids need the package huggingface_hub", "pip install 'fulcrum-lab[diffusers]'") from None
+        raise BadInput("hub ids need the package huggingface_hub", install_extra("diffusers")) from None
     patterns = [*(f"{part}/*" for part in parts), "tokenizer*/*", *TOKENIZER, CONFIG, "model_index.json", "*.index.json",
                 "preprocessor_config.json", "README.md", "LICENSE*", *(f"{stem}*.safetensors" for stem in STEMS)]
     try:

@@ -13,6 +13,7 @@ from torch import nn
 
 from fulcrum.encode.pretrained.folder import weight_files
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.install import install_extra
 
 
 def read(library: str, network: str, folder: Path, half: bool = False, **more: Any) -> nn.Module:
@@ -41,7 +42,7 @@ def class_of(library: str, network: str) -> Any:
     try:
         return getattr(importlib.import_module(home), network)
     except ImportError:
-        raise BadInput(f"{network} needs the package {library}", "pip install 'fulcrum-lab[diffusers]'") from None
+        raise BadInput(f"{network} needs the package {library}", install_extra("diffusers")) from None
     except AttributeError:
         raise BadInput(f"the installed {library} has no {network}", f"install a newer {library}") from None
 

