@@ -175,11 +175,11 @@ def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any]
     trained = time.perf_counter()
     folder, how = RunFolder(out / cell.key), measuring.how
     path, drawn_path = folder.path / f"measured-{how}.json", folder.path / f"pictures-{how}.json"
-    before = read_sealed(path) if path.exists() else None
-    if before is not None and before["result"] == result:    # else it was trained again since, with other times
-        require_unchanged(folder.path, before)
-        if drawn_path.exists():
-            return
+    before = read_sealed(path) if path.exists() else {}
+    before = before if before.get("result") == result else {}            # else it was trained again, with other times
+    require_unchanged(folder.path, before)
+    if before and drawn_path.exists():
+        return
     run, weights = cell.run, trained_weights(folder)
     codec, text = run.encode.codec.build(None), run.encode.text.build(None)
     painter = Painter(run, weights, codec, text)

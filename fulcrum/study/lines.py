@@ -1,16 +1,43 @@
-"""The lines that a cell writes as it trains, held to the hashes that were taken when it was measured."""
+"""The lines that a cell writes as it trains, held to the hashes that were taken when it was measured.
+
+Until then every line of its curve carries a checksum of itself and of all lines before it.
+"""
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fulcrum.spec.errors import BadInput
+from fulcrum.study.sealed import seal
 
-NUMBERS = {"curve.jsonl": ("images", "seconds", "validation_loss"), "record.jsonl": ("images", "loss")}
+CURVE = "curve.jsonl"
+NUMBERS = {CURVE: ("images", "seconds", "validation_loss"), "record.jsonl": ("images", "loss")}
 HINT = "put it back as it was, or remove the run with 'fulcrum runs rm' and run the study again: it is trained anew"
+
+
+def write_curve(folder: Path, lines: Sequence[Mapping[str, Any]]) -> str:
+    """A curve from its beginning on; returns the checksum of its last line."""
+    aside, last = folder / f".{CURVE}", ""
+    with aside.open("w") as stream:
+        for line in lines:
+            last = _write(stream, folder, line, last)
+    aside.replace(folder / CURVE)
+    return last
+
+
+def append_to_curve(folder: Path, line: Mapping[str, Any], last: str) -> str:
+    """`last` is the checksum of the line before, empty for the first; returns that of this one."""
+    with (folder / CURVE).open("a") as stream:
+        return _write(stream, folder, line, last)
+
+
+def _write(stream: IO[str], folder: Path, line: Mapping[str, Any], last: str) -> str:
+    check = _check(folder, line, last)
+    stream.write(json.dumps({**line, "check": check}) + "\n")
+    return check
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -19,8 +46,11 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 def require_unchanged(folder: Path, measured: Mapping[str, Any]) -> None:
+    """A cell that was not `measured` is held to the checksums in its curve."""
     for name in NUMBERS:
         _require(folder / name, _content(folder / name), measured)
+    if CURVE not in measured.get("lines", {}):
+        read_lines(folder / CURVE, None)
 
 
 def read_lines(path: Path, measured: Mapping[str, Any] | None, most: int | None = None) -> list[dict[str, Any]]:
@@ -39,9 +69,26 @@ def read_lines(path: Path, measured: Mapping[str, Any] | None, most: int | None 
         found = []
     needed = NUMBERS[path.name]
     if len(found) == len(kept) and all(_whole(line, needed) for line in found):
-        whole: list[dict[str, Any]] = found
-        return whole
-    return [_line(path, k, texts[k], needed) for k in kept if k < len(texts) - 1 or _ended(texts[k])]
+        lines: list[dict[str, Any]] = found
+    else:
+        lines = [_line(path, k, texts[k], needed) for k in kept if k < len(texts) - 1 or _ended(texts[k])]
+    if path.name == CURVE and path.name not in (measured or {}).get("lines", {}):
+        _require_chain(path, lines)
+    return lines
+
+
+def _require_chain(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Curves that were begun before lines had checksums have none at all."""
+    last = ""
+    for place, line in enumerate(lines if any("check" in line for line in lines) else ()):
+        if line.get("check") != _check(path.parent, line, last):
+            raise BadInput(f"line {place + 1} of {path} was changed after it was written: its checksum does not fit", HINT)
+        last = line["check"]
+
+
+def _check(folder: Path, line: Mapping[str, Any], last: str) -> str:
+    """The folder is the cell's key: a curve does not fit into another cell."""
+    return seal({**line, "after": [folder.name, last]})[:16]
 
 
 def _line(path: Path, place: int, text: str, needed: tuple[str, ...]) -> dict[str, Any]:

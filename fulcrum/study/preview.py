@@ -1,13 +1,10 @@
 """Previews: a few fixed prompts and noises drawn while a run trains, and the held-out loss beside them."""
 
-import json
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import torch
 
 from fulcrum.study.evaluate import SEED, Held, prompts
+from fulcrum.study.lines import CURVE, append_to_curve, read_lines, write_curve
 from fulcrum.study.picture import save_grid
 from fulcrum.train.build import Built
 from fulcrum.train.drawn import drawn_weights
@@ -29,33 +26,18 @@ class Preview:
         self.folder, self.wanted = folder.path, prompts(run, SHOWN).texts
         self.codec, self.text = built.feed.codec(), built.feed.text()
         self.held = Held(run, self.codec, self.text, built.feed.root)
-        self.curve = folder.path / "curve.jsonl"
-        if self.curve.exists():                              # a resumed run writes its later points again
-            kept = [line for line in _lines(self.curve) if line["images"] <= state.images]
-            self.curve.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        kept = [line for line in read_lines(self.folder / CURVE, None) if line["images"] <= state.images]
+        self.last = write_curve(self.folder, kept)           # a resumed run writes its later points again
 
     def __call__(self, look: Look) -> None:
         weights = drawn_weights(look.built.step, look.built.average)
         loss = self.held.loss(weights)
-        with self.curve.open("a") as stream:
-            stream.write(json.dumps({"images": look.state.images, "seconds": round(look.state.seconds, 3),
-                                     "validation_loss": loss.loss, "bins": [part.loss for part in loss.bins]}) + "\n")
+        self.last = append_to_curve(self.folder, {
+            "images": look.state.images, "seconds": round(look.state.seconds, 3), "validation_loss": loss.loss,
+            "bins": [part.loss for part in loss.bins]}, self.last)
         painter = Painter(look.built.run, weights, self.codec, self.text)
         pictures = torch.cat(list(painter.pictures(self.wanted, SEED, np.arange(SHOWN))))
         save_grid(pictures, self.folder / "previews" / f"{look.state.images:012d}.png", columns=4)
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Whole lines only: a kill may have cut the last one."""
-    found = []
-    for line in path.read_text().splitlines():
-        try:
-            whole = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(whole, dict) and isinstance(whole.get("images"), int):
-            found.append(whole)
-    return found
 
 
 def _hand_over(look: Look) -> None:

@@ -10,6 +10,7 @@ from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.system import System
 from fulcrum.study.cell import finished, run_cell
 from fulcrum.study.layout import lay_out, measuring
+from fulcrum.study.lines import read_lines, write_curve
 from fulcrum.study.result import assemble_result
 from fulcrum.study.sealed import write_sealed
 from tests.study.small import plan
@@ -97,6 +98,48 @@ def test_a_cell_that_was_trained_again_to_the_same_weights_is_measured_again(out
     go_on(out)
     assert judge(out).progress.done == 1                     # its seconds are others, and so are its lines
     assert measured(out)["metrics"] == before["metrics"] and measured(out)["lines"] != before["lines"]
+
+
+def no_tail(lines):
+    return [lines[0], json.dumps({name: value for name, value in json.loads(lines[1]).items() if name != "check"})]
+
+
+@pytest.mark.parametrize("harm", [
+    lambda lines: [lines[0].replace('"seconds": ', '"seconds": 1'), lines[1]], lambda lines: lines[1:],
+    lambda lines: [lines[1], lines[0]], no_tail], ids=["edited", "first_removed", "swapped", "check_removed"])
+def test_a_curve_edited_before_the_cell_was_measured_is_refused(out, harm):
+    cell = folder(out)
+    (cell / f"measured-{HOW}.json").unlink()                 # killed between training and measuring
+    path, kept = cell / "curve.jsonl", (cell / "curve.jsonl").read_text()
+    path.write_text("\n".join(harm(kept.splitlines())) + "\n")
+    for act in (judge, go_on):
+        with pytest.raises(BadInput, match=r"line [12] of .*curve.jsonl was changed after it was written") as error:
+            act(out)
+        assert "put it back as it was" in error.value.hint
+    path.write_text(kept)
+    go_on(out)
+    assert judge(out).progress.done == 1
+
+
+def test_a_curve_edited_while_the_cell_was_stopped_is_refused_and_another_cells_too(out):
+    cell = folder(out)
+    for name in (f"measured-{HOW}.json", "result.json"):
+        (cell / name).unlink()
+    shutil.rmtree(newest(cell))                              # it goes on from the checkpoint before the last
+    path, kept = cell / "curve.jsonl", (cell / "curve.jsonl").read_text()
+    lines = [json.loads(line) for line in kept.splitlines()]
+    (out / "another").mkdir()
+    write_curve(out / "another", lines)                      # sound where it is
+    assert read_lines(out / "another" / "curve.jsonl", None)
+    for text in (kept.replace('"validation_loss": ', '"validation_loss": 1'), (out / "another/curve.jsonl").read_text()):
+        path.write_text(text)
+        with pytest.raises(BadInput, match=r"line 1 of .*curve.jsonl was changed"):
+            go_on(out)
+    path.write_text("".join(json.dumps({**line, "check": None}).replace(', "check": null', "") + "\n" for line in lines)
+                    + '{"images": 99, "sec')                 # of an earlier version, cut off by a kill
+    go_on(out)
+    again = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["images"] for line in again] == [line["images"] for line in lines] and all(line["check"] for line in again)
 
 
 def test_the_way_out_of_damaged_pictures_leads_on(out):
