@@ -37,13 +37,12 @@ class Gaussian:
         self.sigma, self.flat, self.offset = sigma, flat, 1.0 if flat else 0.0
 
     def norms(self, rows: Tensor) -> Tensor:
-        return rows.square().sum(dim=1)
+        return rows.square().sum(dim=1).mul_(-0.5 / self.sigma**2)
 
     def block(self, x: Tensor, xx: Tensor, y: Tensor, yy: Tensor) -> Tensor:
-        squared = torch.addmm(yy, x, y.T, alpha=-2.0)
-        squared.add_(xx[:, None]).clamp_min_(0.0)
-        squared.mul_(-0.5 / self.sigma**2)
-        return squared.expm1_() if self.flat else squared.exp_()
+        exponent = torch.addmm(yy, x, y.T, alpha=1.0 / self.sigma**2)
+        exponent.add_(xx[:, None]).clamp_max_(0.0)
+        return exponent.expm1_() if self.flat else exponent.exp_()
 
 
 class Polynomial:
