@@ -129,6 +129,10 @@ def report(study: Annotated[Path | None, typer.Argument(help="A study's folder; 
     if page is None:
         raise BadInput(f"there is no report {'in ' + str(study) if study else 'under ' + str(out)}",
                        "make one with: fulcrum study run examples/quick.toml; it has a page a few seconds after its start")
+    from fulcrum.report.alive import notice
+    said = notice(page.parent)
+    if said:
+        say(said)
     if watch:
         from fulcrum.report.serve import serve
         serve(page.parent, port, lambda address: say(f"{address}report.html   (Ctrl-C ends it)"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
+from fulcrum.report.alive import settle
 from fulcrum.spec.errors import BadInput
 
 HOST = "127.0.0.1"
@@ -25,6 +26,7 @@ class Handler(SimpleHTTPRequestHandler):
         if self.headers.get("Host", "").rsplit(":", 1)[0] not in (HOST, "localhost"):
             self.send_error(HTTPStatus.FORBIDDEN, "only for this machine")
             return None
+        settle(Path(self.directory))                        # a study that was killed cannot say so itself
         if self._file() is None:
             self.send_error(HTTPStatus.NOT_FOUND, "no such file in this report")
             return None

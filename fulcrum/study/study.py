@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from fulcrum.dist.start import World
 from fulcrum.measure.card import METRICS
+from fulcrum.report.alive import beating
 from fulcrum.report.page import write
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.edit import digest
@@ -108,16 +109,18 @@ def run(plan: Plan, catalogue: Catalogue, out: Path, command: str, say: Say, *, 
     require_known(plan.judges)
     require_trackers(plan.track)
     folder = freeze(plan, out, user_files)
+    proven = _proven(layout, folder)                         # refused before the page of a finished study is touched
     system = System(threads=plan.threads, processes=plan.processes, compile=plan.compile and compile_blocks)
     work = Work(out, system, measuring(plan), files,
                 tracked=Tracked(plan.track, f"{plan.title[:80]} {folder.name.removeprefix('study-')[:8]}"))
     space = room([arm.run for arm in layout.arms], plan.threads, plan.processes)
     session = Session(plan, catalogue, user_files, out, folder, work, command, say, clock, layout)
     done = session.done()
-    with session.showing():
-        if done < len(layout.cells):
+    with beating(folder), session.showing():
+        if not proven:
             with clock.counting("proof"):
                 _prove(layout, plan, folder, out, say)
+        if done < len(layout.cells):
             changed = changed_since(plan, folder)
             say(f"{changed}, and {done} of its {len(layout.cells)} cells are finished already") if changed else None
         with _place(executor, work.system, space) as (lanes, lane):
@@ -139,12 +142,20 @@ def _place(executor: Executor, system: System, space: Room) -> Iterator[tuple[in
         yield executor.lanes or space.lanes, Lane
 
 
+def _proven(layout: Layout, folder: Path) -> bool:
+    """Was every arm seen to differ? A proof that was edited, or is of other arms, is none."""
+    path, hint = folder / "proof.json", "remove the file and run the study again: the proof is made anew, cells are kept"
+    if not path.exists():
+        return False
+    told = [one["arm"] for one in read_sealed(path, hint)["fingerprints"]]
+    expected = [arm.name for arm in layout.arms if not arm.is_baseline]
+    if told != expected:
+        raise BadInput(f"{path} proves {', '.join(told)}; the plan's arms are {', '.join(expected)}", hint)
+    return True
+
+
 def _prove(layout: Layout, plan: Plan, folder: Path, out: Path, say: Say) -> None:
     """Three real steps of every arm, once per study: an arm that is the baseline proves nothing."""
-    path = folder / "proof.json"
-    if path.exists():
-        read_sealed(path, "remove the file: the proof is made again")
-        return
     fitting(layout.arms, layout.trunk_runs)
     say(f"three steps of each of {len(layout.arms)} arms, to prove that they differ")
     heard = set[str]()
@@ -155,7 +166,7 @@ def _prove(layout: Layout, plan: Plan, folder: Path, out: Path, say: Say) -> Non
             say(text)
 
     found = fingerprints(layout.arms, plan.seeds, out / "cache", once)
-    write_sealed(path, {"fingerprints": [one._asdict() for one in found]})
+    write_sealed(folder / "proof.json", {"fingerprints": [one._asdict() for one in found]})
 
 
 class Session:
@@ -183,7 +194,8 @@ class Session:
             with contextlib.suppress(Exception):             # what stopped it is worth more than the page
                 if self.board is not None:
                     self.board.let_go()
-                self._write(self._result(Progress(self.board, stopped=tuple(self.stopped), ended=True)))
+                if self.done() < len(self.layout.cells):     # a finished page holds costs that are not known here
+                    self._write(self._result(Progress(self.board, stopped=tuple(self.stopped), ended=True)))
             raise
 
     def run(self, lanes: int, lane: type[Lane]) -> StudyResult:

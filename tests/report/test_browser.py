@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fulcrum.report import page, serve
+from fulcrum.report.alive import beating
 from fulcrum.report.schema import StudyResult
 
 HERE = Path(__file__).parent
@@ -206,6 +207,14 @@ def test_a_served_page_renews_itself_and_keeps_the_readers_place(browser: Any, t
             assert browser.ask("document.getElementById('d-cells-now').open") is False
             assert abs(browser.ask("scrollY") - 1500) < 2
             assert browser.ask("document.activeElement.parentElement.id") == "d-keys"
+            with beating(tmp_path):
+                pass                                         # it ran here, and runs no more
+            browser.wait("document.querySelector('header').dataset.state === 'stopped'")
+            assert "last heard of" in browser.ask("document.querySelector('.progress').innerText")
+            study.update(state="running")
+            written(study, tmp_path)
+            (tmp_path / "running.lock").unlink()
+            browser.open(serve.address(server))
             study.update(state="finished")
             written(study, tmp_path)
             browser.wait("document.querySelector('header').dataset.state === 'finished'")
@@ -217,6 +226,25 @@ def test_a_served_page_renews_itself_and_keeps_the_readers_place(browser: Any, t
             browser.unhurry(hurry)
             server.shutdown()
             thread.join()
+
+
+def test_a_page_that_is_not_touched_any_more_says_so(browser: Any, tmp_path: Path, shots: Path) -> None:
+    path = written(FAKE["running_study"](), tmp_path)
+    hurry = browser.hurry(10)
+    try:
+        browser.open(path)
+        assert browser.ask("[document.getElementById('silent').hidden, document.getElementById('state').textContent]") == \
+            [True, "running"]
+        os.utime(path, (time.time() - 3 * 3600 - 600,) * 2)  # it was killed
+        browser.wait("document.getElementById('silent') && !document.getElementById('silent').hidden")
+        assert "for 3 h 10 min: it was stopped" in browser.ask("document.getElementById('silent').innerText")
+        assert browser.ask("document.getElementById('state').textContent") == "not heard of" and browser.said == []
+        browser.picture(shots / "silent.png")
+        os.utime(path)                                       # it was only asleep
+        browser.wait("document.getElementById('silent') && document.getElementById('silent').hidden")
+    finally:
+        browser.unhurry(hurry)
+        browser.open("about:blank")
 
 
 def test_a_page_on_disk_renews_itself_and_keeps_the_readers_place(browser: Any, tmp_path: Path) -> None:

@@ -159,6 +159,25 @@ def test_a_number_edited_by_hand_is_found(done, out):
     (out / cells[1].key / "result.json").write_text(json.dumps(found["result"]))
 
 
+@pytest.mark.parametrize(("harm", "says"), [
+    (lambda found: found["fingerprints"][0].update(found="0" * 16), "changed after it was written"),
+    (lambda found: (found["fingerprints"][0].update(arm="muon"), found.update(check=sealed.seal(found))), "proves muon"),
+], ids=["edited", "of_other_arms"])
+def test_the_proof_of_a_finished_study_edited_by_hand_is_found_and_made_again(done, out, harm, says):
+    asked, _ = done
+    folder = freeze(asked, out)
+    path, page = folder / "proof.json", (folder / "report.html").read_text()
+    kept, found = json.loads(path.read_text()), json.loads(path.read_text())
+    harm(found)
+    path.write_text(json.dumps(found))
+    with pytest.raises(BadInput, match=says) as error:
+        run(asked, CATALOG, out, "x", lambda text: None)
+    assert "remove the file" in error.value.hint and (folder / "report.html").read_text() == page
+    path.unlink()
+    run(asked, CATALOG, out, "x", lambda text: None)
+    assert json.loads(path.read_text()) == kept
+
+
 def test_a_full_disk_is_said_and_nothing_finished_is_lost(done, out, monkeypatch, tmp_path):
     def full(path, value):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
