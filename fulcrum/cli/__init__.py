@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from fulcrum.cli import auditing, encoding, levers, measuring, parts, runs, study, training
+from fulcrum.cli import auditing, doctor, encoding, levers, measuring, parts, runs, study, training
 from fulcrum.cli.options import speaks
 from fulcrum.spec.errors import FulcrumError
+from fulcrum.spec.shown import shown_lines
 
 INTERRUPTED = 130                                            # as shells have it: 128 and the signal's number
 TRACEBACK = "FULCRUM_TRACEBACK"                              # environment: set, it shows where an error came from
@@ -31,6 +32,7 @@ levers.register(app)
 auditing.register(app)
 runs.register(app)
 parts.register(app)
+doctor.register(app)
 
 
 def _version(asked: bool) -> None:
@@ -89,9 +91,9 @@ def _failed(message: str, hint: str, code: int, words: list[str], unlike: bool =
     """Say it, once: other processes of a run fail in the same way, and leave quietly with the same code."""
     if not speaks():
         if unlike:
-            print(f"error on rank {os.environ.get('RANK')}: {message}", file=sys.stderr)
+            print(shown_lines(f"error on rank {os.environ.get('RANK')}: {message}"), file=sys.stderr)
     elif "--json" in words:
         print(json.dumps({"error": message, "hint": hint}))
     else:
-        print(f"error: {message}" + (f"\n  {hint}" if hint else ""), file=sys.stderr)
+        print(shown_lines(f"error: {message}" + (f"\n  {hint}" if hint else "")), file=sys.stderr)
     return code

@@ -1,13 +1,12 @@
-"""fulcrum assets, data, doctor: the embedded parts, the world, the machine."""
+"""fulcrum assets, data: the embedded parts, the world."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fulcrum.cli import datasets
-from fulcrum.cli.options import Json, can_compile, emit, say
+from fulcrum.cli.options import Json, emit, say
 from fulcrum.encode.shipped import NAMES
 from fulcrum.spec.errors import BadInput
 
@@ -19,7 +18,6 @@ def register(parent: typer.Typer) -> None:
     parent.add_typer(assets, name="assets")
     parent.add_typer(data, name="data")
     datasets.register(data)
-    parent.command()(doctor)
 
 
 @assets.command("list")
@@ -71,31 +69,3 @@ def _sources(size: int) -> list[Any]:
     from fulcrum.data.source import WorldSource
     return [WorldSource(split=split, domain="real", size=size, count=4096)
             for split in ("train", "validation", "reference", "curated")]
-
-
-def doctor(as_json: Json = False) -> None:
-    """What this machine can do, what is missing, and what to do about it."""
-    import os
-    import platform
-    import shutil
-
-    import torch
-
-    from fulcrum.dist.precision import has_fast_bf16
-    from fulcrum.encode.shipped import shipped
-    sound = {}
-    for name in NAMES:
-        try:
-            shipped(name)
-            sound[name] = "ok"
-        except Exception as error:
-            sound[name] = str(error)
-    facts = {"python": platform.python_version(), "torch": torch.__version__, "cores": os.cpu_count(),
-             "cuda": torch.cuda.is_available(), "fast_bf16": has_fast_bf16(), "compiler": can_compile(),
-             "disk_free_gb": round(shutil.disk_usage(".").free / 1e9, 1), "assets": sound}
-    lines = [f"  {name:<13} {value}" for name, value in facts.items()]
-    if not facts["compiler"]:
-        lines.append("  no C++ compiler: training runs uncompiled, slower. Debian: apt-get install g++")
-    emit(facts, as_json, "\n".join(lines))
-    if any(value != "ok" for value in sound.values()):
-        sys.exit(1)

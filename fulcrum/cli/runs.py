@@ -9,6 +9,7 @@ import typer
 
 from fulcrum.cli.options import KEY, OUT, Files, Json, Out, Price, catalogue, emit, find_run, say
 from fulcrum.spec.errors import BadInput, FulcrumError, RunFailed
+from fulcrum.spec.shown import shown
 
 app = typer.Typer(no_args_is_help=True, help="The runs on disk: list, show, remove, tidy.")
 Name = Annotated[str, typer.Argument(help="A run: its folder, its key, or the beginning of its key.")]
@@ -23,7 +24,7 @@ def list_runs(out: Out = OUT, as_json: Json = False) -> None:
     """Every run with its phrase, seed, progress and size."""
     facts = [_facts(path) for path in _runs(out)]
     lines = [f"{fact['key'][:8]}  seed {fact['seed']}  {fact['state']:<9} {fact['images']:>10,} images  "
-             f"{fact['megabytes']:>7.1f} MB  {fact['phrase']}" for fact in facts]
+             f"{fact['megabytes']:>7.1f} MB  {shown(fact['phrase'])}" for fact in facts]
     emit({"runs": facts}, as_json, "\n".join(lines) or f"no runs under {out}; begin with: fulcrum train spark")
 
 
@@ -33,8 +34,9 @@ def show(run: Name, out: Out = OUT, price: Price = None, levers: Files = None, a
     path = find_run(run, out)
     facts, about = _facts(path), _about(path)
     budget = about["run"]["budget"]["images"] if about else 0
-    lines = [f"{facts['phrase']}, seed {facts['seed']}", f"  key      {facts['key']}", f"  state    {facts['state']}",
-             f"  images   {facts['images']:,} of {budget:,}", f"  folder   {path}", f"  previews {path / 'previews'}"]
+    lines = [f"{shown(facts['phrase'])}, seed {facts['seed']}",
+             f"  key      {facts['key']}", f"  state    {facts['state']}", f"  images   {facts['images']:,} of {budget:,}",
+             f"  folder   {path}", f"  previews {path / 'previews'}"]
     cost, told = _cost(path, about, out, price, levers) if about else ({}, "")
     lines += [f"  cost     {told}"] if told else []
     emit({**facts, "run": about["run"] if about else None, "cost": cost}, as_json, "\n".join(lines))
@@ -65,7 +67,8 @@ def remove(run: Name, out: Out = OUT, yes: Annotated[bool, typer.Option("--yes",
     if path.is_symlink() or (about is not None and about.get("key") != path.name):
         raise BadInput(f"{path} is not the folder that its about.json speaks of", "remove it by hand if you are sure")
     facts = _facts(path)
-    if not yes and not typer.confirm(f"remove {facts['phrase']} seed {facts['seed']} ({facts['megabytes']:.1f} MB)?"):
+    what = shown(f"{facts['phrase']} seed {facts['seed']}")
+    if not yes and not typer.confirm(f"remove {what} ({facts['megabytes']:.1f} MB)?"):
         raise BadInput("nothing was removed")
     with claim(RunFolder(path)):
         shutil.rmtree(path)

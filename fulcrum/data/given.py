@@ -5,6 +5,7 @@ Nothing is decoded here. Every sample comes with its captions by name, or with t
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -119,7 +120,7 @@ def sidecar(text: bytes | None, plain: bytes | None) -> dict[str, Any]:
             raise ValueError("its .json holds no object")
     if text is not None:
         try:
-            about["txt"] = text.decode("utf-8")
+            about["txt"] = text.decode("utf-8-sig")         # a mark at the beginning is no part of a caption
         except UnicodeDecodeError:
             raise ValueError("its .txt is not UTF-8") from None
         if not about["txt"].strip():
@@ -144,6 +145,13 @@ def require_columns(where: str, columns: Iterable[str], fields: Fields) -> None:
     if missing:
         raise BadInput(f"{where} has no column '{missing[0]}'; found {', '.join(known)}",
                        "name them: --file COLUMN, --caption NAME=COLUMN, --group COLUMN")
+
+
+def require_once(where: str, columns: Iterable[str]) -> None:
+    """Refuse a table in which one of two columns would hide the other."""
+    twice = [name for name, times in Counter(columns).items() if times > 1]
+    if twice:
+        raise BadInput(f"{where} has more than one column called '{twice[0]}'", "which one counts? remove the other")
 
 
 def open_given(path: str, fields: Fields = ANY, table: str = "", shelf: Shelf | None = None) -> Reader:

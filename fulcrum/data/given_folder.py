@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fulcrum.data.given import FILES, Fields, Given, described, require_columns, sidecar
+from fulcrum.data.given import FILES, Fields, Given, described, require_columns, require_once, sidecar
 from fulcrum.data.opening import MOST_BYTES, SUFFIXES
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.install import install_extra
@@ -157,8 +157,10 @@ class TableReader:
 
     def _csv(self) -> Iterator[dict[str, Any] | None]:
         try:
-            with self.table.open(newline="", encoding="utf-8") as stream:
-                for row in csv.DictReader(stream):
+            with self.table.open(newline="", encoding="utf-8-sig") as stream:     # spreadsheets begin theirs with a mark
+                reader = csv.DictReader(stream)
+                require_once(str(self.table), reader.fieldnames or ())
+                for row in reader:
                     whole = None not in row and None not in row.values()
                     yield {str(name): value for name, value in row.items()} if whole else None
         except (UnicodeDecodeError, csv.Error) as error:
@@ -170,7 +172,9 @@ class TableReader:
         except ImportError:
             raise BadInput(f"reading {self.table.name} needs the package pyarrow", install_extra("datasets")) from None
         try:
-            for batch in parquet.ParquetFile(self.table).iter_batches(batch_size=1024):
+            opened = parquet.ParquetFile(self.table)
+            require_once(str(self.table), opened.schema_arrow.names)
+            for batch in opened.iter_batches(batch_size=1024):
                 yield from batch.to_pylist()
         except (OSError, ValueError) as error:           # pyarrow's own errors derive from these
             raise BadInput(f"{self.table} cannot be read: {error}", "is it whole?") from None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fulcrum.data.archive import MOST_RATIO
-from fulcrum.data.given import SPLITS, Fields, Given, described, parted, require_columns
+from fulcrum.data.given import SPLITS, Fields, Given, described, parted, require_columns, require_once
 from fulcrum.data.opening import SUFFIXES
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.install import install_extra
@@ -56,6 +56,7 @@ class ParquetReader:
                            f"{', '.join(schema.names)}", "name it: --file COLUMN; a table of captions is given beside its "
                            "folder of pictures: --table FILE")
         require_columns(str(path), schema.names, self.fields)
+        require_once(str(path), schema.names)
         return int(about.num_rows)
 
     def __iter__(self) -> Iterator[Given]:

@@ -23,6 +23,7 @@ from fulcrum.data.part import Made, Writing, fact, parts, write_whole
 from fulcrum.data.picture import ENCODINGS, BadSample, Size, buckets, decode, encode, fit, nearest
 from fulcrum.data.store import FORMAT, SHARDS
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.shown import shown
 from fulcrum.spec.system import cores
 
 Say = Callable[[str], None]
@@ -135,8 +136,8 @@ class Import:
 
     def _write(self, made: Made) -> None:
         if made.outcome == "quarantined" and self.options.bad == "stop":
-            raise BadInput(f"{made.given.name}: {made.reason}", "mend it or take it out and start this command again, "
-                           "or go on without such samples, counted and named in the ledger: --bad quarantine")
+            raise BadInput(shown(f"{made.given.name}: {made.reason}"), "mend it or take it out and start this command "
+                           "again, or go on without such samples, counted and named in the ledger: --bad quarantine")
         self.counts[made.outcome] += 1
         self.part.add(made)
         if self.part.kept >= self.options.shard:

@@ -129,7 +129,7 @@ def _words(shape: tuple[int, ...] | None) -> str:
 
 def _config(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read: {error}", "expected the folder of a PRXTransformer2DModel") from None
     if not isinstance(config, dict) or config.get("_class_name") != "PRXTransformer2DModel":

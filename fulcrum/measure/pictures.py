@@ -7,25 +7,24 @@ import hashlib
 import os
 import stat
 import tarfile
-import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.data.opening import MOST_BYTES, MOST_PIXELS
+from fulcrum.measure.arrays import ARRAYS, OpenArray
 from fulcrum.measure.decode import SUFFIXES, BadPicture, Colour, Decoded, decode
 from fulcrum.measure.feature import BadImages, Range, to_uint8
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.shown import shown
 
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-ARRAYS = (".npz", ".npy")
 _DAMAGE = (tarfile.TarError, EOFError, OSError, zlib.error)
 MOST_MEMBERS = 50_000_000
 MOST_CAPTION = 1 << 16  # bytes
@@ -80,7 +79,7 @@ class PictureSet:
         if self.kind == "folder":
             return len(self.files)
         if self.kind == "array":
-            with _open_array(self.files[0]) as (_, shape, _dtype):
+            with OpenArray(self.files[0]) as (_, shape, _dtype):
                 return shape[0]
         return sum(1 for shard in self.files for member in _members(shard) if member.isreg() and _is(member.name, SUFFIXES))
 
@@ -145,7 +144,7 @@ class PictureSet:
             caption = None
             if beside.is_file():
                 with beside.open("rb") as stream:
-                    caption = stream.read(MOST_CAPTION).decode("utf-8", errors="replace").strip()
+                    caption = stream.read(MOST_CAPTION).decode("utf-8-sig", errors="replace").strip()
             return Stored(name, path.read_bytes(), caption)
         except OSError as error:
             return Stored(name, b"", refused=BadPicture(f"cannot be read ({error.strerror or error})"))
@@ -161,7 +160,7 @@ class PictureSet:
                 if not member.isdir():
                     self.ignored["links and devices"] += 1
             elif member.name.lower().endswith(".txt") and member.size <= MOST_CAPTION:
-                text = stream(member).decode("utf-8", errors="replace").strip()
+                text = stream(member).decode("utf-8-sig", errors="replace").strip()
                 if waiting is not None and waiting.name.rsplit(".", 1)[0] == shown(f"{path}:{stem}"):
                     waiting = waiting._replace(caption=text)
                 else:
@@ -179,7 +178,7 @@ class PictureSet:
             yield waiting
 
     def _rows(self, path: Path) -> Iterator[Stored]:
-        with _open_array(path) as (stream, shape, dtype):
+        with OpenArray(path) as (stream, shape, dtype):
             if len(shape) != 4 or (shape[3] == 3) == (shape[1] == 3):
                 raise BadInput(f"{shown(path)} holds an array of shape {shape}", "expected (N, H, W, 3) or (N, 3, H, W)")
             size = int(np.prod(shape[1:])) * dtype.itemsize
@@ -228,69 +227,6 @@ def _member(path: Path, archive: tarfile.TarFile, member: tarfile.TarInfo) -> by
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0].rstrip(":")
-
-
-class _open_array:
-    """The one array of an .npz (or .npy) as a stream of bytes with its shape and type; never unpickles, never loads all."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._archive: zipfile.ZipFile | None = None
-        self._stream: IO[bytes] | None = None
-
-    def __enter__(self) -> tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]:
-        try:
-            self._stream = self._open()
-            version = np.lib.format.read_magic(self._stream)
-            if version not in ((1, 0), (2, 0)):
-                raise ValueError(f"format version {version}")
-            head = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, by_column, dtype = head(self._stream)
-        except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
-            self.__exit__()
-            raise BadInput(f"{shown(self.path)} cannot be read as an array: {error}",
-                           "expected what numpy.savez writes") from None
-        if dtype.hasobject or by_column or not shape:
-            self.__exit__()
-            what = "Python objects, which could run code" if dtype.hasobject else "an array in another order or of no rows"
-            raise BadInput(f"{shown(self.path)} holds {what}", "save uint8 pictures, (N, H, W, 3), with numpy.savez")
-        if (dtype != np.uint8 and not _floats(dtype)) or min(shape) < 0:
-            self.__exit__()
-            raise BadInput(f"{shown(self.path)} holds numbers of type {dtype} in the shape {shape}",
-                           "expected pictures in uint8 or floating point: convert them first")
-        if int(np.prod(shape[1:], dtype=object)) > 3 * MOST_PIXELS:
-            self.__exit__()
-            raise BadInput(f"{shown(self.path)} holds rows of {shape[1:]} numbers", f"the limit is {3 * MOST_PIXELS:,}")
-        return self._stream, shape, dtype
-
-    def _open(self) -> IO[bytes]:
-        if self.path.suffix.lower() == ".npy":
-            return self.path.open("rb")
-        self._archive = zipfile.ZipFile(self.path)
-        names = self._archive.namelist()
-        for wanted in ("images.npy", "arr_0.npy", "samples.npy"):
-            if wanted in names:
-                return self._archive.open(wanted)
-        if len(names) == 1 and names[0].endswith(".npy"):
-            return self._archive.open(names[0])
-        raise ValueError(f"expected an array called images or arr_0, found {', '.join(names[:5]) or 'nothing'}")
-
-    def __exit__(self, *_: object) -> None:
-        for part in (self._stream, self._archive):
-            if part is not None:
-                part.close()
-
-
-def holds_floats(path: Path) -> bool:
-    """Is it an array of floating point pictures, which need a declared range?"""
-    if not path.is_file() or not _is(path, ARRAYS):
-        return False
-    with _open_array(path) as (_, _, dtype):
-        return _floats(dtype)
-
-
-def _floats(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind == "f" and dtype.itemsize <= 8  # torch has no longer ones
 
 
 def set_hash(keys: list[bytes]) -> str:

@@ -143,12 +143,16 @@ def inside(path: str, declared: tuple[str, ...]) -> bool:
     return any(path == slot or path.startswith(slot + ".") for slot in declared)
 
 
+PLAIN = {"tuple_type": "should be a list", "too_long": "has too many values", "too_short": "has too few values"}
+
+
 def explain(error: ValidationError) -> str:
     """Pydantic's findings in one line a person can read."""
     said = []
     for item in error.errors():
         place, given = ".".join(str(part) for part in item["loc"]), item["input"]
-        text = item["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
+        text = PLAIN.get(item["type"], item["msg"])
+        text = text.removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
         if place:
             text = f"{place}: {text[0].lower() + text[1:]}"
         told = isinstance(given, str | int | float) and f"found {given!r}" not in text

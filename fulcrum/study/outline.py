@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fulcrum.measure.card import METRICS
 from fulcrum.spec.edit import Change
+from fulcrum.spec.shown import shown
 from fulcrum.study.estimate import Estimate
 from fulcrum.study.lanes import Room
 from fulcrum.study.layout import Layout
@@ -18,7 +19,8 @@ KINDS = {"trunk": ("trunk", "trunks"), "rate": ("try of a learning rate", "tries
 
 
 def outline(plan: Plan, layout: Layout, found: Estimate, space: Room) -> str:
-    return "\n".join([f"{plan.title} (plan {plan.hash})", *_what(plan, layout, found), "", "arms", *_arms(plan, layout), "",
+    return "\n".join([f"{shown(plan.title)} (plan {plan.hash})", *_what(plan, layout, found), "",
+                      "arms", *_arms(plan, layout), "",
                       "cost", *_cost(found, space), "", "what it can see", *_sight(plan, layout, found)])
 
 

@@ -80,9 +80,11 @@ def test_a_parquet_table_needs_pyarrow(make, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(BadInput, match="needs the package pyarrow"):
         read(tmp_path)
-    stand_in = ModuleType("pyarrow")                        # the three calls that are made of it
+    stand_in = ModuleType("pyarrow")                        # what is asked of it
     batch = SimpleNamespace(to_pylist=lambda: [{"file": "0.png", "caption": "zero"}])
-    stand_in.parquet = SimpleNamespace(ParquetFile=lambda path: SimpleNamespace(iter_batches=lambda batch_size: [batch]))
+    names = SimpleNamespace(names=["file", "caption"])
+    stand_in.parquet = SimpleNamespace(ParquetFile=lambda path: SimpleNamespace(schema_arrow=names,
+                                                                                iter_batches=lambda batch_size: [batch]))
     monkeypatch.setitem(sys.modules, "pyarrow", stand_in)
     assert read(tmp_path)["0.png"].captions == {"long": ["zero"]}
 

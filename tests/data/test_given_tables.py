@@ -173,3 +173,42 @@ def test_a_saved_dataset_that_is_damaged_or_lacks_a_column(saved):
     path.unlink()
     with pytest.raises(BadInput, match="cannot be read"):
         read(folder)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_column_that_comes_twice_is_refused(make, tmp_path, suffix):
+    (tmp_path / "0.png").write_bytes(make.picture(0))
+    path = tmp_path / f"metadata.{suffix}"
+    if suffix == "csv":
+        path.write_text("file,caption,caption\n0.png,one,another\n")
+    else:
+        columns = [pyarrow.array([text]) for text in ("0.png", "one", "another")]
+        parquet.write_table(pyarrow.Table.from_arrays(columns, ["file", "caption", "caption"]), path)
+    with pytest.raises(BadInput, match=f"metadata.{suffix} has more than one column called 'caption'"):
+        read(tmp_path)
+
+
+def test_a_file_that_holds_the_pictures_has_each_column_once(make, tmp_path):
+    columns = [pyarrow.array([one]) for one in (make.picture(0), "one", "another")]
+    parquet.write_table(pyarrow.Table.from_arrays(columns, ["image", "text", "text"]), tmp_path / "a.parquet")
+    with pytest.raises(BadInput, match="more than one column called 'text'"):
+        read(tmp_path)
+
+
+def test_a_mark_at_the_beginning_of_a_text_file_is_no_part_of_it(make, tmp_path):
+    """Spreadsheets and some editors begin UTF-8 with one: EF BB BF."""
+    mark = b"\xef\xbb\xbf"
+    tables = {"csv": b"file,caption\n0.png,a red square\n", "jsonl": b'{"file": "0.png", "caption": "a red square"}\n'}
+    for suffix, text in tables.items():
+        folder = tmp_path / suffix
+        folder.mkdir()
+        (folder / "0.png").write_bytes(make.picture(0))
+        (folder / f"metadata.{suffix}").write_bytes(mark + text)
+        assert [given.captions for given in read(folder)] == [{"long": ["a red square"]}]
+    beside = {"txt": b"a red square", "json": b'{"caption": "a red square"}'}
+    for suffix, text in beside.items():
+        folder = tmp_path / f"beside_{suffix}"
+        folder.mkdir()
+        (folder / "0.png").write_bytes(make.picture(0))
+        (folder / f"0.{suffix}").write_bytes(mark + text)
+        assert [given.captions for given in read(folder)] == [{"long": ["a red square"]}]

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.install import install_extra
+from fulcrum.spec.shown import shown
 
 CONFIG = "config.json"
 STEMS = ("diffusion_pytorch_model", "model")                 # how diffusers and transformers call their weights
@@ -68,7 +69,7 @@ def locate(path: str, parts: tuple[str, ...], online: bool = True) -> Path:
         if not asks:
             raise BadInput(f"{path} is neither a folder (looked at {own.absolute()}) nor complete in the hub's cache "
                            f"({error.message})", "nothing asks a hub by itself: write hub:org/name to allow it") from None
-    print(f"asking the hub for {place.repo}", file=sys.stderr, flush=True)
+    print(f"asking the hub for {shown(place.repo)}", file=sys.stderr, flush=True)
     return _inside(_snapshot(place, wanted, online=True), wanted, place.part is None)
 
 
@@ -99,7 +100,7 @@ def _inside(folder: Path, parts: tuple[str, ...], itself: bool = True) -> Path:
 
 def config_of(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        found = json.loads((folder / CONFIG).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{folder / CONFIG} cannot be read: {error}", "expected what save_pretrained writes") from None
     if not isinstance(found, dict):
@@ -126,7 +127,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 def _shards(index: Path) -> list[Path]:
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
     except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise BadInput(f"{index} cannot be read: {type(error).__name__}: {error}", "expected safetensors' index") from None
     for name in names:

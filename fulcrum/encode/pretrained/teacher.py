@@ -79,7 +79,7 @@ def _colours(folder: Path, facts: TeacherFacts) -> tuple[Any, Any]:
     """Mean and deviation of the colours it was trained with: from its own preprocessor, else the family's."""
     usual = CLIP if facts.network == "CLIPVisionModel" else IMAGENET
     try:
-        told = json.loads((folder / "preprocessor_config.json").read_text(encoding="utf-8"))
+        told = json.loads((folder / "preprocessor_config.json").read_bytes())
         return tuple(told["image_mean"]), tuple(told["image_std"])
     except (OSError, ValueError, KeyError, TypeError):
         return usual

@@ -1,0 +1,62 @@
+"""What commands say to people: tables they can read, and nothing from a file that a terminal would obey."""
+
+import json
+
+import pytest
+
+from fulcrum.cli import doctor, main
+
+ESCAPE = "\x1b[2J\x1b]0;owned\x07"                            # clears the screen, renames the window
+
+
+def said(capsys, *words, code=0):
+    """stdout and stderr of a command."""
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in words])
+    assert (end.value.code or 0) == code
+    found = capsys.readouterr()
+    return found.out, found.err
+
+
+def test_the_doctor_speaks_to_people_in_rows(capsys):
+    out, _ = said(capsys, "doctor")
+    assert not [sign for sign in ("{", "True", "False", "None") if sign in out], "a table, no Python"
+    rows = {line.split("  ")[0]: line for line in out.splitlines()}
+    assert {"what", "Python", "torch", "cores", "GPU", "C++ compiler", "free disk", "embedded parts"} <= set(rows)
+    assert "8 of 8 sound" in rows["embedded parts"]
+
+
+def test_the_doctor_names_what_is_damaged_and_what_is_missing(capsys, monkeypatch):
+    facts = {"python": "3.11", "torch": "2", "cores": 1, "cuda": False, "fast_bf16": False, "compiler": False,
+             "disk_free_gb": 1.0, "optional": {"ray": False}, "assets": {"codec": f"bad {ESCAPE}", "text": "ok"}}
+    monkeypatch.setattr(doctor, "_facts", lambda: facts)
+    out, _ = said(capsys, "doctor", code=1)
+    assert "apt-get install g++" in out and ".[ray]" in out and "1 of 2 sound" in out
+    assert "damaged" in out and "\\x1b" in out and "\x1b" not in out
+    assert json.loads(said(capsys, "doctor", "--json", code=1)[0]) == facts
+
+
+def test_a_title_cannot_steer_the_terminal(capsys, tmp_path):
+    plan = tmp_path / "plan.toml"
+    written = ESCAPE.replace("\x1b", "\\u001b").replace("\x07", "\\u0007")
+    plan.write_text(f'title = "fine\\nerror: not {written}"\nbaseline = "spark"\narms = ["muon"]\nseeds = [0, 1]\n')
+    out, _ = said(capsys, "study", "plan", plan, "--no-time", "--out", tmp_path / "runs")
+    assert "\x1b" not in out and out.startswith("fine\\nerror: not \\x1b[2J")
+    plan.write_text(f'title = "fine"\nbaseline = "{written}"\narms = ["muon"]\nseeds = [0, 1]\n')
+    _, err = said(capsys, "study", "plan", plan, "--out", tmp_path / "runs", code=2)
+    assert "\x1b" not in err and err.startswith("error: ") and "\\x1b[2J" in err
+
+
+def test_a_run_and_a_file_cannot_either(capsys, tmp_path):
+    place = tmp_path / "runs" / ("0" * 16)
+    place.mkdir(parents=True)
+    about = {"key": place.name, "seed": 0, "phrase": f"spark {ESCAPE}", "run": {"budget": {"images": 8}}}
+    (place / "about.json").write_text(json.dumps(about))
+    out, _ = said(capsys, "runs", "list", "--out", place.parent)
+    assert "\x1b" not in out and "spark \\x1b[2J" in out
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / f"a{ESCAPE}\n.png").write_bytes(b"no picture")
+    (given / f"a{ESCAPE}\n.txt").write_text("a star")
+    _, err = said(capsys, "data", "import", given, tmp_path / "store", code=2)
+    assert "\x1b" not in err and err.startswith("error: a\\x1b[2J\\x1b]0;owned\\x07\\n.png: not a picture")
