@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 THREADS := OMP_NUM_THREADS=1
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt
 
 .PHONY: study test test-slow check docs bench clean help
 
@@ -11,14 +12,18 @@ help:            ## what there is to make
 
 $(BIN)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Fulcrum needs Python 3.11 or newer; name one: make PYTHON=python3.12 study"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch" 2>&1 | grep -v '^WARNING' || true
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . 2>&1 | grep -v '^WARNING' || true
+	@echo "making an environment in $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@echo "installing torch: a few minutes at the first time ..."
+	@$(INSTALL) torch
+	@echo "installing the project and what it needs ..."
+	@$(INSTALL) -e .
 	@$(BIN)/python -c 'import torch, fulcrum'
 	@touch $@
 
 $(BIN)/.dev: $(BIN)/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' 2>&1 | grep -v '^WARNING' || true
+	@echo "installing what the tests need: a few minutes at the first time ..."
+	@$(INSTALL) -e '.[dev]'
 	@$(BIN)/python -c 'import pytest, diffusers'
 	@touch $@
 
