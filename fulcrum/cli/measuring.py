@@ -93,7 +93,8 @@ def measure(what: What = None, against: Against = None,
 
 def _sets(paths: list[Path], span: tuple[float, float] | None, colour: tuple[int, int, int] | None) -> list[Any]:
     """The pictures at each path. A range is that of floats: bytes beside them have their own."""
-    from fulcrum.measure.pictures import PictureSet, holds_floats
+    from fulcrum.measure.arrays import holds_floats
+    from fulcrum.measure.pictures import PictureSet
     floats = [holds_floats(path) for path in paths]
     if span is not None and not any(floats):
         raise BadInput("a range was declared, and no set holds floating point pictures", "leave --range out")

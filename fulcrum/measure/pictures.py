@@ -7,6 +7,7 @@ import hashlib
 import os
 import stat
 import tarfile
+import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.opening import MOST_BYTES, MOST_PIXELS
+from fulcrum.data.opening import MOST_BYTES
 from fulcrum.measure.arrays import ARRAYS, OpenArray
 from fulcrum.measure.decode import SUFFIXES, BadPicture, Colour, Decoded, decode
 from fulcrum.measure.feature import BadImages, Range, to_uint8

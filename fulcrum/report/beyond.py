@@ -6,8 +6,9 @@ import statistics
 from markupsafe import Markup
 
 from fulcrum.report import number, words
+from fulcrum.report.arm import Arm
 from fulcrum.report.look import colour
-from fulcrum.report.schema import Arm, Effect, StudyResult
+from fulcrum.report.schema import Effect, StudyResult
 from fulcrum.report.svg import Axis, Canvas, frame
 from fulcrum.report.table import Table
 

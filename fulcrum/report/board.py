@@ -6,8 +6,9 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from fulcrum.report import number, words
+from fulcrum.report.arm import Arm
 from fulcrum.report.look import colour, mark
-from fulcrum.report.schema import Arm, Effect, StudyResult
+from fulcrum.report.schema import Effect, StudyResult
 from fulcrum.report.svg import Axis, Canvas
 
 WIDTH, HEIGHT = 360, 30

@@ -8,8 +8,9 @@ from typing import Literal
 from markupsafe import Markup
 
 from fulcrum.report import number, words
+from fulcrum.report.arm import Arm, Cell
 from fulcrum.report.look import colour, mark
-from fulcrum.report.schema import Arm, Cell, Metric, StudyResult
+from fulcrum.report.schema import Metric, StudyResult
 from fulcrum.report.svg import Axis, Canvas, frame
 from fulcrum.report.table import mean_sd
 

@@ -15,7 +15,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fulcrum.report import beyond, board, figure, look, number, table, words
-from fulcrum.report.schema import Arm, StudyResult
+from fulcrum.report.arm import Arm
+from fulcrum.report.schema import StudyResult
 
 AXES: tuple[Literal["images", "seconds", "flops"], ...] = ("images", "seconds", "flops")
 NO_BREAK = "\u00a0"

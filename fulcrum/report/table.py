@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fulcrum.report import number, words
-from fulcrum.report.schema import Arm, Effect, StudyResult
+from fulcrum.report.arm import Arm
+from fulcrum.report.schema import Effect, StudyResult
 
 COSTS = tuple(words.COSTS)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 import re
 
 from fulcrum.report import number
+from fulcrum.report.arm import Arm, Claim
 from fulcrum.report.extra import Target
-from fulcrum.report.schema import Arm, Claim, Effect, Metric, StudyResult
+from fulcrum.report.schema import Effect, Metric, StudyResult
 
 EQUAL = {"images": "images", "steps": "steps", "time": "time", "seconds": "time", "flops": "FLOPs"}
 # A comparison's tone decides its colour; a word that we do not know stays neutral.

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.system import System
 from fulcrum.study.cell import NOWHERE, Cell, Measuring, Tracked, reached
+from fulcrum.study.lost import MEMORY, Listener, ending
 
 ATTEMPTS = 3                                                 # a cell whose worker was lost this often has failed
 
@@ -69,10 +70,13 @@ class Work(NamedTuple):
 class Lane(threading.Thread):
     """One worker and the cells it is given. How a worker is asked is the executor's: here a process of this machine."""
 
+    program: tuple[str, ...] = ("-m", "fulcrum.study.worker")
+
     def __init__(self, work: Work, board: Board, queue: "Queue[Cell]", stop: threading.Event) -> None:
         super().__init__(daemon=True)
         self.work, self.board, self.queue, self.stopped = work, board, queue, stop
         self.process: subprocess.Popen[str] | None = None
+        self.ended = ("", MEMORY)                            # how the last worker was lost, and what to do
 
     def run(self) -> None:
         while not self.stopped.is_set():
@@ -89,8 +93,9 @@ class Lane(threading.Thread):
                     return
                 self.board.lost += 1
                 if attempt == ATTEMPTS:
+                    how, hint = self.ended
                     self.board.mark(cell, "failed", f"the worker of {cell.arm}, seed {cell.seed}, was lost {ATTEMPTS} times"
-                                    "\nwas it killed for memory? run fewer side by side with --lanes")
+                                    f"{': ' + how if how else ''}\n{hint}")
             if self.board.state[cell.key] == "done":
                 self.board.seconds.append(time.monotonic() - begun)
         self.close()
@@ -115,6 +120,7 @@ class Lane(threading.Thread):
             line = ""
         if not line:
             self.close()
+            self.ended = ending(process.returncode, self.listener.last(self.work.files))
             return None
         found: dict[str, Any] = json.loads(line)
         return found
@@ -123,10 +129,11 @@ class Lane(threading.Thread):
         if self.process is None or self.process.poll() is not None:
             threads = str(self.work.system.threads)
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "fulcrum.study.worker", str(os.getpid())], stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, text=True,
+                [sys.executable, "-X", "faulthandler", *self.program, str(os.getpid())],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
                 env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}, start_new_session=True)
-            assert self.process.stdin is not None
+            assert self.process.stdin is not None and self.process.stderr is not None
+            self.listener = Listener(self.process.stderr)
             self.process.stdin.write(json.dumps(self.work.setup()) + "\n")
         return self.process
 

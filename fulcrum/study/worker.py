@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fulcrum.dist.start import ALONE, World, is_loss
-from fulcrum.levers.catalog import with_files
+from fulcrum.levers.catalog import CATALOG, with_files
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.own import told
 from fulcrum.spec.phrase import Catalogue
@@ -54,7 +54,7 @@ def answer(asked: Mapping[str, Any], setup: Mapping[str, Any], catalogue: Catalo
     except FulcrumError as error:
         if is_loss(error.__cause__):
             return None
-        return {"key": cell.key, "ok": False, "error": error.message, "hint": error.hint}
+        return failure(cell.key, error)
     except OSError as error:                                 # a full disk says so itself; nothing finished is touched
         return {"key": cell.key, "ok": False, "error": f"{error.strerror or error}",
                 "hint": "make room and start the same command again: what is finished is kept"}
@@ -64,15 +64,24 @@ def answer(asked: Mapping[str, Any], setup: Mapping[str, Any], catalogue: Catalo
         return {"key": cell.key, "ok": False, "error": told(error), "hint": traceback.format_exc()}
 
 
+def failure(key: str, error: FulcrumError) -> dict[str, Any]:
+    return {"key": key, "ok": False, "error": error.message, "hint": error.hint}
+
+
 def main() -> None:
     threading.Thread(target=leave_with, args=(int(sys.argv[1]),), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)             # the study decides when to stop; it sends SIGTERM
     answers = os.fdopen(os.dup(1), "w")                      # libraries may print: keep the line to the study clean
     os.dup2(2, 1)
     setup = json.loads(sys.stdin.readline())
-    catalogue, _ = with_files(Path(path) for path in setup["files"])
+    catalogue, refused = CATALOG, None
+    try:
+        catalogue, _ = with_files(Path(path) for path in setup["files"])
+    except FulcrumError as error:                            # the study could read them, this process cannot
+        refused = error
     for line in sys.stdin:
-        said = answer(json.loads(line), setup, catalogue)
+        asked = json.loads(line)
+        said = failure(asked["key"], refused) if refused else answer(asked, setup, catalogue)
         if said is None:
             return
         answers.write(json.dumps(said) + "\n")

@@ -6,7 +6,7 @@ import pytest
 
 from fulcrum.cli import main
 from fulcrum.model.cost import newton_schulz_share, training_flops
-from fulcrum.report.schema import Arm
+from fulcrum.report.arm import Arm
 from fulcrum.report.words import parts as told_parts
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.bill import amount, bill, by_part, counted, of_arm, said

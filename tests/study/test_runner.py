@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from typing import ClassVar
@@ -20,6 +22,7 @@ from fulcrum.study.cell import Measuring, finished
 from fulcrum.study.estimate import estimate
 from fulcrum.study.lanes import PROCESS, room
 from fulcrum.study.layout import lay_out, measuring
+from fulcrum.study.lost import Listener
 from fulcrum.study.plan import from_plain
 from fulcrum.study.runner import Lane, Work, run_all
 from fulcrum.study.study import changed_since, freeze, run
@@ -245,6 +248,42 @@ def test_a_cell_that_keeps_losing_its_worker_fails(tmp_path):
         run_all(lay_out(asked, CATALOG, {}, tmp_path).cells, Work(tmp_path, System(), Measuring(64), ()), 2,
                 lambda board: None, lane=lost)
     assert runner.ATTEMPTS == 3
+
+
+@pytest.mark.parametrize(("code", "says", "hint"), [
+    ("raise SystemExit('no licence\\n for you')", "it ended with code 1; it printed last: for you", "stands above"),
+    ("import ctypes; ctypes.string_at(0)", "SIGSEGV ended it; it printed last: Fatal Python error: Segmentation", "above"),
+    ("import os; os.write(2, b'half \\xff'); os._exit(7)", "it ended with code 7; it printed last: half \ufffd", "above"),
+    ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "3 times: SIGKILL ended it", "killed for memory"),
+    ("pass", "3 times: it ended with code 0", "killed for memory"),
+], ids=["exit", "crash", "half_a_line", "killed", "silent"])
+def test_a_worker_that_dies_at_once_is_told_with_what_it_printed_last(tmp_path, capfd, code, says, hint):
+    dying = type("Dying", (Lane,), {"program": ("-c", code)})
+    cells = lay_out(plan(), CATALOG, {}, tmp_path).cells[:1]
+    with pytest.raises(RunFailed) as error:
+        run_all(cells, Work(tmp_path, System(), Measuring(64), ()), 1, lambda board: None, lane=dying)
+    assert says in error.value.message and hint in error.value.hint, str(error.value)
+    assert says.rpartition("printed last: ")[2] in capfd.readouterr().err or "printed" not in says
+
+
+def test_a_crash_is_told_with_the_line_of_the_persons_own_file(tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text("import ctypes\n\nctypes.string_at(0)\n")
+    process = subprocess.Popen([sys.executable, "-X", "faulthandler", str(own)], stderr=subprocess.PIPE, text=True)
+    listener = Listener(process.stderr)
+    assert process.wait() == -signal.SIGSEGV
+    assert listener.last([own]) == f'Fatal Python error: Segmentation fault: File "{own}", line 3 in <module>'
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_a_lever_file_that_only_the_worker_cannot_read_is_told_as_such(tmp_path):
+    """A real worker process: what it says of the file is the cell's error, and it is not asked three times."""
+    own = tmp_path / "own.py"
+    own.write_text("raise RuntimeError('no licence')\n")
+    cells = lay_out(plan(), CATALOG, {}, tmp_path).cells[:1]
+    with pytest.raises(RunFailed, match="own.py cannot be used: RuntimeError: no licence"):
+        run_all(cells, Work(tmp_path, System(), Measuring(64), (own,)), 1, lambda board: None)
 
 
 def test_lanes_fit_cores_and_memory(tiny):
