@@ -23,7 +23,7 @@ def build(run: "RunSpec", seed: int = 0, **system: Any) -> "Step":
     return make(run, seed, System(**system))
 
 
-def feed(run: "RunSpec", seed: int = 0, cache: Path | str = "runs/cache") -> "Feed":
-    """Batches and draws of a run by position: batch, draw = feed.at(images)."""
+def feed(run: "RunSpec", seed: int = 0, cache: Path | str = "runs/cache", device: str = "cpu") -> "Feed":
+    """Batches and draws of a run by position, on the device of its step: batch, draw = feed.at(images)."""
     from fulcrum.train.feed import Feed
-    return Feed(run, seed, Path(cache))
+    return Feed(run, seed, Path(cache), device=device)

@@ -9,7 +9,21 @@ from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli.options import OUT, Files, Images, Json, Out, Quiet, Set, emit, read_phrase, say, thread_count
+from fulcrum.cli.options import (
+    OUT,
+    DeviceName,
+    Files,
+    Images,
+    Json,
+    Out,
+    Quiet,
+    Set,
+    device_named,
+    emit,
+    read_phrase,
+    say,
+    thread_count,
+)
 from fulcrum.spec.errors import BadInput
 
 Processes = Annotated[int, typer.Option(min=1, max=256, help="Share the work among this many processes.")]
@@ -22,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 def encode(phrase: Annotated[str, typer.Argument(help="The run whose pictures and captions are to be encoded.")],
            processes: Processes = 1, out: Out = OUT, settings: Set = None, images: Images = None, levers: Files = None,
-           part: Part = None, quiet: Quiet = False, as_json: Json = False) -> None:
+           device: DeviceName = "cpu", part: Part = None, quiet: Quiet = False, as_json: Json = False) -> None:
     """Encode everything that a run reads, once: latents, texts, teacher tokens. Training would do the same by itself.
 
     Entries are named by the hash of pictures, captions, network and type: a stale one cannot be read. A killed command
@@ -32,12 +46,15 @@ def encode(phrase: Annotated[str, typer.Argument(help="The run whose pictures an
 
     from fulcrum.train.feed import Feed
     torch.set_num_threads(thread_count(None))
+    found = device_named(device)
+    number, of = _numbers(part) if part else (0, processes)
+    if found == "cuda":
+        torch.cuda.set_device(number % torch.cuda.device_count())        # each process has its own, while there are some
     run = read_phrase(phrase, levers, settings, images)[0].run
     begun = time.monotonic()
-    children = [] if part else _children(processes, phrase, out, settings, images, levers)
+    children = [] if part else _children(processes, phrase, out, settings, images, levers, device)
     try:
-        feed = Feed(run, 0, out / "cache", None if quiet or part else say)
-        number, of = _numbers(part) if part else (0, processes)
+        feed = Feed(run, 0, out / "cache", None if quiet or part else say, found)
         jobs = feed.jobs()
         for job in jobs if part or of > 1 else ():
             feed.cache.share(job, number, of, None if quiet else say)
@@ -71,9 +88,9 @@ def _numbers(part: str) -> tuple[int, int]:
 
 
 def _children(processes: int, phrase: str, out: Path, settings: list[str] | None, images: int | None,
-              levers: list[Path] | None) -> "list[subprocess.Popen[bytes]]":
+              levers: list[Path] | None, device: str) -> "list[subprocess.Popen[bytes]]":
     """The other processes: this very command with a part of the work each; this process is the first."""
-    words = [sys.executable, "-m", "fulcrum", "encode", phrase, "--out", str(out), "--quiet"]
+    words = [sys.executable, "-m", "fulcrum", "encode", phrase, "--out", str(out), "--device", device, "--quiet"]
     words += [word for setting in settings or [] for word in ("--set", setting)]
     words += [word for path in levers or [] for word in ("--levers", str(path))]
     words += ["--images", str(images)] if images is not None else []

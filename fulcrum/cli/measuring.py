@@ -10,12 +10,14 @@ import typer
 
 from fulcrum.cli.options import (
     OUT,
+    DeviceName,
     Files,
     Json,
     Out,
     Quiet,
     Threads,
     catalogue,
+    device_named,
     emit,
     find_run,
     note_unfinished,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from fulcrum.measure.card import Measured, MetricCard
     from fulcrum.measure.extractor import Extractor
     from fulcrum.measure.metric import Distance
+    from fulcrum.spec.system import Device
 
 What = Annotated[str | None, typer.Argument(metavar="[RUN | PICTURES]", help="A run (its folder, its key, or the beginning "
                                             "of its key), or pictures: a folder, tar shards, an .npz.")]
@@ -61,8 +64,8 @@ def measure(what: What = None, against: Against = None,
                                                            "r,g,b.")] = None,
             value_range: Annotated[str | None, typer.Option("--range", metavar="LOW,HIGH", help="Of float pictures "
                                                             "in npz: 0,1 or -1,1.")] = None,
-            out: Out = OUT, levers: Files = None, threads: Threads = None, quiet: Quiet = False,
-            as_json: Json = False) -> None:
+            out: Out = OUT, levers: Files = None, device: DeviceName = "cpu", threads: Threads = None,
+            quiet: Quiet = False, as_json: Json = False) -> None:
     """Measure a trained run, or any two sets of pictures; every number carries its card and its interval.
 
     fulcrum measure RUN                  draws held-out prompts and measures the pictures (--features lite0: by it too)
@@ -77,13 +80,14 @@ def measure(what: What = None, against: Against = None,
         raise BadInput("an empty name was given for what to measure", "is a variable of the shell not set?")
     import torch
     torch.set_num_threads(thread_count(threads))
+    where = device_named(device)
     if what is not None and against is None:
         if probe:
             raise BadInput("--probe needs no pictures, or both pictures and a reference",
                            "write: fulcrum measure --probe, or fulcrum measure PICTURES REFERENCE --probe")
-        return _run(what, samples, out, levers, quiet, as_json, _judges(features, metrics, only))
+        return _run(what, samples, out, levers, quiet, as_json, _judges(features, metrics, only), where)
     from fulcrum.measure.decode import read_colour
-    known = _Chosen(features, metrics, only)
+    known = _Chosen(features, metrics, only, where)
     span, colour = _span(value_range), read_colour(background) if background else None
     sets = _sets([Path(what), Path(against)], span, colour) if what and against else []
     if probe:
@@ -104,14 +108,14 @@ def _sets(paths: list[Path], span: tuple[float, float] | None, colour: tuple[int
 class _Chosen:
     """The extractors and metrics that were asked for."""
 
-    def __init__(self, features: list[str] | None, files: list[Path] | None, only: list[str] | None) -> None:
+    def __init__(self, features: list[str] | None, files: list[Path] | None, only: list[str] | None, device: str) -> None:
         from fulcrum.measure.distances import DISTANCES
         from fulcrum.measure.extractor import load_extractor
         from fulcrum.measure.own import load
         own = load(files or [])
         wanted = features or list(own.extractors) or ["embedded"]
-        self.extractors: list[Extractor] = [own.extractors[text] if text in own.extractors else load_extractor(text)
-                                            for text in wanted]
+        self.extractors: list[Extractor] = [own.extractors[text] if text in own.extractors
+                                            else load_extractor(text).on(device) for text in wanted]
         names = [part.name for part in self.extractors]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -217,8 +221,9 @@ def _judges(features: list[str] | None, own: list[Path] | None, only: list[str] 
 
 
 def _run(run: str, samples: int, out: Path, levers: list[Path] | None, quiet: bool, as_json: bool,
-         judges: tuple[str, ...]) -> None:
+         judges: tuple[str, ...], device: "Device") -> None:
     from fulcrum.spec.plain import read
+    from fulcrum.spec.system import System
     from fulcrum.study.evaluate import Held
     from fulcrum.study.evaluate import measure as evaluate
     from fulcrum.train.folder import RunFolder
@@ -229,9 +234,10 @@ def _run(run: str, samples: int, out: Path, levers: list[Path] | None, quiet: bo
     spec = read(folder.about()["run"], catalogue(levers)[0].fillers)
     weights = trained_weights(folder)
     codec, text = spec.encode.codec.build(None), spec.encode.text.build(None)
-    found = evaluate(spec, Painter(spec, weights, codec, text), out / "cache", samples,
+    where = System(device=device)
+    found = evaluate(spec, Painter(spec, weights, codec, text, where), out / "cache", samples,
                      None if quiet else _counter("drawn", samples), judges)
-    found["validation_loss"] = Held(spec, codec, text, out / "cache").loss(weights).measured()
+    found["validation_loss"] = Held(spec, codec, text, out / "cache", where).loss(weights).measured()
     emit({"run": str(folder.path), "metrics": plain(found)}, as_json, "\n".join(_table(found, {})))
 
 

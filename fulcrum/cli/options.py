@@ -14,7 +14,7 @@ from fulcrum.spec.errors import BadInput
 
 if TYPE_CHECKING:
     from fulcrum.spec.phrase import Catalogue, Phrase
-    from fulcrum.spec.system import System
+    from fulcrum.spec.system import Device, System
     from fulcrum.train.folder import RunFolder
 
 Seed = Annotated[int, typer.Option(min=0, max=9 * 10**18,
@@ -31,6 +31,8 @@ Json = Annotated[bool, typer.Option("--json", help="Progress to stderr; the last
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: OMP_NUM_THREADS, or all cores.")]
 Compile = Annotated[bool | None, typer.Option("--compile/--no-compile",
                                                help="Compile the blocks; default: for runs long enough to repay it.")]
+DeviceName = Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where to compute; a GPU is never chosen by "
+                                         "itself: docs/on-a-gpu.md.")]
 
 OUT = Path("runs")
 MOST_THREADS = 4                                             # for each core
@@ -97,9 +99,19 @@ def note_unfinished(folder: "RunFolder") -> None:
         say(f"note: this run is not finished; it stands at {int(saved[-1].name) if saved else 0:,} images")
 
 
-def system(threads: int | None, compile_blocks: bool | None, images: int) -> "System":
+def device_named(text: str) -> "Device":
+    """The device that was asked for, if it is one and this machine has it."""
+    from fulcrum.dist.device import require_device
+    if text not in ("cpu", "cuda"):
+        raise BadInput(f"no device is called '{text}'", "write --device cpu or --device cuda")
+    require_device(text)
+    return "cuda" if text == "cuda" else "cpu"
+
+
+def system(threads: int | None, compile_blocks: bool | None, images: int, device: str = "cpu") -> "System":
     """What only changes speed; chosen from what the machine has when nobody says."""
     from fulcrum.spec.system import System
+    found = device_named(device)
     threads = thread_count(threads)
     wanted = images >= WORTH_COMPILING if compile_blocks is None else compile_blocks
     if wanted and not can_compile():
@@ -107,7 +119,7 @@ def system(threads: int | None, compile_blocks: bool | None, images: int) -> "Sy
         wanted = False
     import torch
     torch.set_num_threads(threads)
-    return System(threads=threads, compile=wanted)
+    return System(device=found, threads=threads, compile=wanted)
 
 
 def thread_count(asked: int | None) -> int:

@@ -12,6 +12,7 @@ import typer
 from fulcrum.cli.options import (
     OUT,
     Compile,
+    DeviceName,
     Files,
     Images,
     Json,
@@ -22,6 +23,7 @@ from fulcrum.cli.options import (
     Set,
     Threads,
     catalogue,
+    device_named,
     emit,
     find_run,
     note_unfinished,
@@ -46,8 +48,8 @@ def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pock
                                                          "transformer's folder in diffusers' format.")] = None,
           track: Annotated[list[str] | None, typer.Option("--track", metavar="NAME", help="Show the run in tensorboard or "
                                                           "wandb as well; changes nothing of it. Repeatable.")] = None,
-          price: Price = None, threads: Threads = None, compile_blocks: Compile = None, quiet: Quiet = False,
-          as_json: Json = False) -> None:
+          price: Price = None, device: DeviceName = "cpu", threads: Threads = None, compile_blocks: Compile = None,
+          quiet: Quiet = False, as_json: Json = False) -> None:
     """Train a run. The same command again goes on where it stopped; a finished run is never run twice.
 
     A run's folder is named by its key, the hash of everything that decides its result. Ctrl-C saves and says how to go
@@ -77,7 +79,7 @@ def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pock
     watchers = together(previews, sessions, tracking(track or (), Place("runs", told, seed)))
     many = processes(os.environ)
     launcher = ["fulcrum"] if many == 1 else ["torchrun", "--nproc-per-node", str(many), "-m", "fulcrum"]
-    order = Order(run, seed, told, out, system(threads, compile_blocks, run.budget.images), files, quiet, phrase,
+    order = Order(run, seed, told, out, system(threads, compile_blocks, run.budget.images, device), files, quiet, phrase,
                   shlex.join([*launcher, *sys.argv[1:]]), read.levers)
     with join(order.system.device) as world:
         result = perform(order, say if world.first else _unheard, watchers, world)
@@ -122,10 +124,10 @@ def sample(run: RunName, prompts: Annotated[list[str], typer.Argument(help="What
            steps: Annotated[int | None, typer.Option(min=1, max=10_000, help="Another number of sampling steps.")] = None,
            to: Annotated[Path | None, typer.Option(help="Folder for the pictures; default: RUN/samples.")] = None,
            scale: Annotated[int, typer.Option(min=1, max=32, help="Enlarge the saved pictures.")] = 4,
-           levers: Files = None, quiet: Quiet = False, as_json: Json = False) -> None:
+           levers: Files = None, device: DeviceName = "cpu", quiet: Quiet = False, as_json: Json = False) -> None:
     """Draw pictures with a trained run. Each picture has its own noise: it does not depend on the others."""
     from fulcrum.study.picture import save_grid, save_pictures
-    painter, folder = _painter(run, out, levers, guidance, steps)
+    painter, folder = _painter(run, out, levers, guidance, steps, device)
     wanted = [prompt for prompt in prompts for _ in range(count)]
     import torch
     try:
@@ -147,13 +149,15 @@ def sample(run: RunName, prompts: Annotated[list[str], typer.Argument(help="What
 
 
 def _painter(name: str, out: Path, files: list[Path] | None, guidance: float | None = None,
-             steps: int | None = None) -> tuple[Any, Path]:
+             steps: int | None = None, device: str = "cpu") -> tuple[Any, Path]:
     """A painter with the weights of a run."""
     from fulcrum.spec.edit import put
     from fulcrum.spec.plain import read
+    from fulcrum.spec.system import System
     from fulcrum.train.folder import RunFolder
     from fulcrum.train.paint import Painter
     from fulcrum.train.session import trained_weights
+    where = System(device=device_named(device))
     folder = RunFolder(find_run(name, out))
     note_unfinished(folder)
     run = read(folder.about()["run"], catalogue(files)[0].fillers)
@@ -161,7 +165,8 @@ def _painter(name: str, out: Path, files: list[Path] | None, guidance: float | N
         run = put(run, "sample.guide.scale", guidance)
     if steps is not None:
         run = put(run, "sample.steps", steps)
-    return Painter(run, trained_weights(folder), run.encode.codec.build(None), run.encode.text.build(None)), folder.path
+    codec, text = run.encode.codec.build(None), run.encode.text.build(None)
+    return Painter(run, trained_weights(folder), codec, text, where), folder.path
 
 
 def export(run: RunName, folder: Annotated[Path, typer.Argument(help="Where to write the diffusers folder.")],

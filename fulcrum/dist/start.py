@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from fulcrum.dist.device import require_device
 from fulcrum.spec.errors import BadInput, RunFailed
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -104,8 +105,7 @@ def start(device: str = "cpu", timeout: float = 600.0, env: Mapping[str, str] | 
     """Join the world that torchrun describes in the environment, or be alone; leave it cleanly at the end."""
     given = {name: value for name in TORCHRUN if (value := (os.environ if env is None else env).get(name)) is not None}
     size = processes(given)
-    if device == "cuda" and not torch.cuda.is_available():
-        raise BadInput("the device is 'cuda', but torch finds no GPU", "set --device cpu, or install a CUDA build")
+    require_device(device)
     if size == 1:
         yield World(device=torch.device(device, 0) if device == "cuda" else torch.device(device), timeout=timeout)
         return
@@ -116,6 +116,7 @@ def start(device: str = "cpu", timeout: float = 600.0, env: Mapping[str, str] | 
     rank, here = int(given["RANK"]), torch.device(device)
     if device == "cuda":
         here = torch.device("cuda", int(given["LOCAL_RANK"]))
+        require_device(device, here.index + 1)
         torch.cuda.set_device(here)
     try:
         dist.init_process_group(

@@ -215,7 +215,7 @@ class Cache:
             if exact:
                 return {"rows": images}
             with torch.no_grad():
-                return {"rows": codec.encode(to_unit(torch.from_numpy(images))).float().numpy()}
+                return {"rows": codec.encode(to_unit(torch.from_numpy(images))).float().cpu().numpy()}
 
         return Job("latents", facts, len(source), "latents", chunk, dict)
 
@@ -268,7 +268,7 @@ class Cache:
             except ValueError as error:                      # a caption that the encoder cannot read
                 raise BadInput(f"among samples {ids[0]} to {ids[-1]}: {error}", "change the caption, or the text encoder"
                                ) from None
-            return {"tokens": tokens, "lengths": mask.sum(1).numpy().astype(np.int32),
+            return {"tokens": tokens, "lengths": mask.sum(1).cpu().numpy().astype(np.int32),
                     "cut": np.array([getattr(text, "cut", 0) - before], np.int32)}
 
         return Job("texts", facts, len(source), "texts", chunk, lambda: {"empty": packed([""])[0]})
@@ -293,7 +293,7 @@ def _whole(source: Source) -> Source:
 
 def _half(values: Tensor, what: str) -> NDArray[Any]:
     """As float16, refused where that would overflow."""
-    half = values.half().numpy()
+    half = values.half().cpu().numpy()
     if not np.isfinite(half).all():
         raise RunFailed(f"the {what} do not fit half precision: the largest is {float(values.abs().max()):g}",
                         "such a network cannot be cached; is its folder whole?")

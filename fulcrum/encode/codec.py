@@ -109,7 +109,7 @@ class KLCodec(nn.Module):
 
     def encode(self, pixels: Tensor) -> Tensor:
         """(B, 3, H, W) in [-1, 1] -> (B, C, h, w), about unit variance per channel."""
-        return self.normalised(self.posterior(pixels)[0])
+        return self.normalised(self.posterior(pixels.to(self.shift.device))[0])
 
     def decode(self, latents: Tensor) -> Tensor:
         """(B, C, h, w) -> (B, 3, H, W), not clipped: a loss may want the excess, a picture clips at `to_bytes`."""

@@ -63,7 +63,7 @@ class AttributeJudge(nn.Module):
     @torch.no_grad()
     def judge(self, images: Tensor, span: tuple[float, float] | None = None) -> dict[str, Tensor]:
         """Images (B, 3, S, S), uint8 or floats with their range as `span` -> {attribute: logits (B, P, K)}."""
-        return self(to_side(to_unit(images, span), SIDE))                # type: ignore[no-any-return]
+        return self(to_side(to_unit(images.to(self.place.device), span), SIDE))  # type: ignore[no-any-return]
 
 
 def _windows() -> Tensor:
@@ -117,7 +117,7 @@ class FeatureNet(nn.Module):
     @torch.no_grad()
     def pooled(self, images: Tensor, span: tuple[float, float] | None = None) -> Tensor:
         """All pooled activations side by side, (B, S + P * C)."""
-        whole, places = self(to_side(to_unit(images, span), SIDE))
+        whole, places = self(to_side(to_unit(images.to(self.centre.device), span), SIDE))
         return torch.cat([whole, places.flatten(1)], dim=1)
 
     @torch.no_grad()

@@ -65,7 +65,7 @@ class Teacher(nn.Module):
     @torch.no_grad()
     def tokens(self, pixels: Tensor) -> Tensor:
         """(B, 3, S, S) in [-1, 1] -> (B, (S/4)^2, E)."""
-        return self(pixels)                                              # type: ignore[no-any-return]
+        return self(pixels.to(self.norm.weight.device))                  # type: ignore[no-any-return]
 
 
 def load_teacher(name: str = "teacher", folder: Path | None = None) -> Teacher:

@@ -19,7 +19,7 @@ def grid(steps: int, k: float) -> Tensor:
 @torch.no_grad()
 def euler(velocity: Callable[[Tensor, Tensor], Tensor], noise: Tensor, steps: int, k: float) -> Tensor:
     """x_{i+1} = x_i + (tau_{i+1} - tau_i) v(x_i, tau_i)."""
-    x, times = noise, grid(steps, k)
+    x, times = noise, grid(steps, k).to(noise.device)
     for now, after in zip(times[:-1], times[1:], strict=True):
         x = x + (after - now) * velocity(x, now.expand(len(x)))
     return x

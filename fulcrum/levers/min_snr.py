@@ -25,7 +25,7 @@ class UseMinSNR(Lever):
         return put(run, "flow.weight", MinSNR(gamma=self.gamma))
 
     def witness(self, built: Any) -> bool:
-        t = built.feed.at(0)[1].t
+        t = built.feed.at(0)[1].t.cpu()
         weight = built.step.terms["flow_matching"].weight(t)
         by_hand = [min((1 - time) ** 2, self.gamma * time**2) for time in t.tolist()]
         return all(abs(a - b) < 1e-5 for a, b in zip(weight.tolist(), by_hand, strict=True))

@@ -36,5 +36,5 @@ class UsePixels(Lever):
 
     def witness(self, built: Any) -> bool:
         batch = built.feed.at(0)[0]
-        pictures = built.feed.source_at(0).read(batch.ids.numpy()[:1]).images
+        pictures = built.feed.source_at(0).read(batch.ids[:1].cpu().numpy()).images
         return tuple(batch.x0.shape[1:]) == pictures.shape[1:] and bool(built.feed.codec().stride == 1)

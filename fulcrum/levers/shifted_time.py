@@ -40,7 +40,7 @@ class ShiftedTime(Lever):
 
         from fulcrum.flow import keyed, path
         last = built.run.budget.images - built.run.budget.batch             # a stage before may scale the shift
-        t, share = built.feed.at(last)[1].t, built.run.flow.time.uniform_share
+        t, share = built.feed.at(last)[1].t.cpu(), built.run.flow.time.uniform_share
         u = keyed.uniform(built.seed, "t", np.arange(last, last + len(t)))[:, 0]
         expected = path.shift(LogitNormal(uniform_share=share).build(None)(u), self.k)
         return built.run.sample.shift == self.k and bool((t - expected)[u >= share].abs().max() < 1e-6)

@@ -21,6 +21,6 @@ class UseUniformTime(Lever):
         import numpy as np
 
         from fulcrum.flow import keyed
-        t = built.feed.at(0)[1].t
+        t = built.feed.at(0)[1].t.cpu()
         u = keyed.uniform(built.seed, "t", np.arange(len(t)))[:, 0]
         return bool((t - u).abs().max() < 2e-3)              # a time is its own uniform number, but for the first 0.001

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fulcrum.dist.device import settled
 from fulcrum.measure.feature import FeatureFunction, feature_rows
 from fulcrum.spec.errors import BadInput, nearest
 
@@ -37,10 +38,20 @@ class Extractor(NamedTuple):
     width: int
     features: FeatureFunction  # uint8 (B, 3, H, W) -> (B, d)
     score: ScoreFunction | None = None  # how well captions fit
+    network: nn.Module | None = None  # what can be moved; None: a user's own computes wherever its code says
 
     def card(self) -> dict[str, Any]:
         return {"name": self.name, "hash": self.hash, "resize": self.resize, "value_range": self.value_range,
                 "width": self.width}
+
+    def on(self, device: str) -> "Extractor":
+        """The same, computing on a device; its features come back to the CPU, its hash is what it was."""
+        if self.network is None or device == "cpu":
+            return self
+        settled(self.network, device)
+        features, score = self.features, self.score
+        return self._replace(features=lambda images: features(images.to(device)),
+                             score=score and (lambda images, captions: score(images.to(device), captions).cpu()))
 
     def rows(self, images: Tensor) -> Tensor:
         """Features of any number of uint8 pictures of one size, checked, the same for any split.  (B, d)"""
@@ -78,7 +89,7 @@ def embedded(_: str = "") -> Extractor:
     from fulcrum.encode.shipped import asset_hash
     network = load_features()
     return Extractor("embedded", asset_hash("features"), "antialiased to 32 px", "float [-1, 1]", network.project.shape[1],
-                     network.features)
+                     network.features, network=network)
 
 
 def _inception(where: str, like_tensorflow: bool) -> Extractor:
@@ -89,7 +100,7 @@ def _inception(where: str, like_tensorflow: bool) -> Extractor:
         "corner to corner as TensorFlow 1" if like_tensorflow else "half-pixel centres as pytorch-fid")
     span = "(x - 128) / 128" if like_tensorflow else "float [-1, 1]"
     return Extractor("inception" if like_tensorflow else "inception-torch", digest_of("inception", content, resize, span),
-                     resize, span, WIDTH, lambda images: network(pixels(images)))
+                     resize, span, WIDTH, lambda images: network(pixels(images)), network=network)
 
 
 def load_inception(path: Path) -> tuple[nn.Module, str]:

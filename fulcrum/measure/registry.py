@@ -29,7 +29,7 @@ def lite0(where: str = "") -> Extractor:
 
     resize = f"antialiased bicubic to {SIDE} px, squeezed to a square"
     return Extractor("lite0", digest_of("lite0", file_hash(path, fresh=True), resize), resize, "float [-1, 1]", LITE_WIDTH,
-                     features)
+                     features, network=network)
 
 
 def vgg(where: str = "") -> Extractor:
@@ -38,4 +38,4 @@ def vgg(where: str = "") -> Extractor:
     network = load_vgg(path)
     return Extractor("vgg", digest_of("vgg", file_hash(path, fresh=True), "five unit maps, mean over space"),
                      "none: the pictures' own size", "float [-1, 1], then LPIPS's colours", VGG_WIDTH,
-                     lambda images: network.features(images.float() / 127.5 - 1))
+                     lambda images: network.features(images.float() / 127.5 - 1), network=network)

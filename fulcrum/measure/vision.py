@@ -44,14 +44,15 @@ def load_clip(where: str) -> Extractor:
         """100 max(cos, 0) of picture and caption (arXiv:2104.08718)."""
         tokens = tokenizer(list(captions), padding=True, truncation=True, return_tensors="pt",
                            max_length=network.config.text_config.max_position_embeddings)
-        states = network.text_model(input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"]).pooler_output
+        ids, mask = (tokens[name].to(images.device) for name in ("input_ids", "attention_mask"))
+        states = network.text_model(input_ids=ids, attention_mask=mask).pooler_output
         seen, said = features(images), network.text_projection(states)
         return 100.0 * torch.cosine_similarity(seen, said).clamp_min(0.0)
 
     resize = f"antialiased bicubic to {side} px, squeezed to a square"
     content = digest_of("clip", content_hash(folder, words, fresh=True), resize, colours)
     return Extractor("clip", content, resize, "[0, 1], then CLIP's colours", int(network.config.projection_dim), features,
-                     score if tokenizer else None)
+                     score if tokenizer else None, network)
 
 
 def load_dino(where: str) -> Extractor:
@@ -72,7 +73,7 @@ def load_dino(where: str) -> Extractor:
 
     resize = f"antialiased bicubic to {side} px, squeezed to a square"
     return Extractor("dino", digest_of("dino", content_hash(folder, fresh=True), resize, colours), resize,
-                     "[0, 1], then ImageNet's colours", int(network.config.hidden_size), features)
+                     "[0, 1], then ImageNet's colours", int(network.config.hidden_size), features, network=network)
 
 
 def _tokenizer(folder: Path) -> tuple[Any, tuple[Path, ...]]:
@@ -85,7 +86,7 @@ def _tokenizer(folder: Path) -> tuple[Any, tuple[Path, ...]]:
 
 def _colours(folder: Path, usual: tuple[list[float], list[float]]) -> tuple[list[float], list[float]]:
     try:
-        told = json.loads((folder / "preprocessor_config.json").read_text(encoding="utf-8"))
+        told = json.loads((folder / "preprocessor_config.json").read_bytes())
         return list(told["image_mean"]), list(told["image_std"])
     except (OSError, ValueError, KeyError, TypeError):
         return usual
@@ -93,4 +94,4 @@ def _colours(folder: Path, usual: tuple[list[float], list[float]]) -> tuple[list
 
 def _normaliser(colours: tuple[list[float], list[float]]) -> Any:
     mean, deviation = (torch.tensor(part).reshape(1, 3, 1, 1) for part in colours)
-    return lambda unit: (unit - mean) / deviation
+    return lambda unit: (unit - mean.to(unit.device)) / deviation.to(unit.device)

@@ -159,7 +159,7 @@ def _run(cell: Cell, out: Path, system: System, measuring: Measuring, say: Calla
         return
     if cell.kind == "arm" and world.first:
         with clock.counting("drawing"):
-            _measure(cell, out, measuring, result, begun)
+            _measure(cell, out, measuring, result, begun, system.bare())
         found = read_sealed(out / cell.key / f"measured-{measuring.how}.json")["metrics"]
         trackers.tell(RunFolder(out / cell.key), quality(found), cell.run.budget.images)
     if world.first:
@@ -171,7 +171,7 @@ def quality(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {f"quality/{name}": float(value["value"]) for name, value in metrics.items()}
 
 
-def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any], begun: float) -> None:
+def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any], begun: float, bare: System) -> None:
     trained = time.perf_counter()
     folder, how = RunFolder(out / cell.key), measuring.how
     path, drawn_path = folder.path / f"measured-{how}.json", folder.path / f"pictures-{how}.json"
@@ -182,9 +182,9 @@ def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any]
         return
     run, weights = cell.run, trained_weights(folder)
     codec, text = run.encode.codec.build(None), run.encode.text.build(None)
-    painter = Painter(run, weights, codec, text)
+    painter = Painter(run, weights, codec, text, bare)
     metrics = measure(run, painter, out / "cache", measuring.samples, judges=measuring.judges)
-    metrics["validation_loss"] = Held(run, codec, text, out / "cache").loss(weights).measured()
+    metrics["validation_loss"] = Held(run, codec, text, out / "cache", bare).loss(weights).measured()
     shown = prompts(run, SHOWN).texts
     drawn = torch.cat(list(painter.pictures(shown, SEED, np.arange(SHOWN))))
     write_sealed(drawn_path, {"prompts": shown, "pictures": [data_uri(one) for one in drawn]})
@@ -204,7 +204,7 @@ def _try_rate(cell: Cell, order: Order, how: str, say: Callable[[str], None], tr
             return
         weights = trained_weights(folder)
         codec, text = cell.run.encode.codec.build(None), cell.run.encode.text.build(None)
-        loss = Held(cell.run, codec, text, order.out / "cache").loss(weights).loss
+        loss = Held(cell.run, codec, text, order.out / "cache", order.system.bare()).loss(weights).loss
     except RunFailed as error:
         if "not finite" not in error.message:
             raise

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import torch
 
-from fulcrum.spec.system import System
+from fulcrum.dist.device import wait_for
+from fulcrum.spec.system import Device, System
 from fulcrum.study.proof import Arm, baseline_of
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
@@ -31,26 +32,28 @@ class Cost(NamedTuple):
     parts: Mapping[str, float] = {}                          # FLOPs of one cell: denoiser, codec, text, evaluation ...
 
 
-def costs(arms: Sequence[Arm], cache: Path, threads: int, rounds: int = ROUNDS) -> dict[str, Cost]:
+def costs(arms: Sequence[Arm], cache: Path, threads: int, rounds: int = ROUNDS, device: Device = "cpu") -> dict[str, Cost]:
     """The cost of every arm relative to its baseline; the arms of one scale take their steps in turns."""
     found: dict[str, Cost] = {}
     for scale in dict.fromkeys(arm.scale for arm in arms):
-        found |= _costs([arm for arm in arms if arm.scale == scale], cache, threads, rounds)
+        found |= _costs([arm for arm in arms if arm.scale == scale], cache, rounds, System(threads=threads, device=device))
     return found
 
 
-def _costs(arms: Sequence[Arm], cache: Path, threads: int, rounds: int) -> dict[str, Cost]:
+def _costs(arms: Sequence[Arm], cache: Path, rounds: int, system: System) -> dict[str, Cost]:
     """Eager steps, taken in turns so that a noisy machine hits all alike."""
-    torch.set_num_threads(threads)
-    built = {arm.name: assemble(arm.run, 0, System(threads=threads), Feed(arm.run, 0, cache)) for arm in arms}
+    torch.set_num_threads(system.threads)
+    built = {arm.name: assemble(arm.run, 0, system, Feed(arm.run, 0, cache, device=system.device)) for arm in arms}
     states = {name: train(one, State(), [], after(1)) for name, one in built.items()}        # warm-up
     taken: dict[str, list[float]] = {name: [] for name in built}
     for _ in range(rounds):
         for name, one in built.items():
             if states[name].images + STEPS * one.run.budget.batch > one.run.budget.images:
                 states[name] = State()                       # a short budget is gone through again: a step is a step
+            wait_for(system.device)
             begun = time.perf_counter()
             states[name] = train(one, states[name], [], after(STEPS))
+            wait_for(system.device)
             taken[name].append(time.perf_counter() - begun)
     base = arms[0].name
     parameters = {name: sum(p.numel() for p in one.step.parameters()) for name, one in built.items()}

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fulcrum.dist.device import at_hand
 from fulcrum.measure.cost import count_training
+from fulcrum.spec.system import Device
 from fulcrum.study.cell import Cell, finished
 from fulcrum.study.cost import Cost, costs
 from fulcrum.study.effect import noise_floor
@@ -53,15 +55,17 @@ def _seconds(plan: Plan, layout: Layout, left: Sequence[Cell], found: Mapping[st
     new = [arm for arm in layout.arms if arm.name not in known]
     needed = {arm.against for arm in new}
     timed = [arm for arm in layout.arms if arm in new or arm.name in needed] if new or layout.before else []
-    steps = costs(timed, out / "cache", plan.threads, rounds=2) if timed else {}
-    picture = _picture_seconds(timed[0], out) if timed and left else 0.0
+    device = at_hand(plan.device)
+    steps = costs(timed, out / "cache", plan.threads, rounds=2, device=device) if timed else {}
+    picture = _picture_seconds(timed[0], out, device) if timed and left else 0.0
     total = 0.0
     for cell in left:
         if cell.kind == "arm" and cell.arm in known:
             total += sum(known[cell.arm]) / len(known[cell.arm])
         else:
             total += _cell_seconds(cell, plan, layout, steps, picture)
-    parts = [f"{len(known)} arms with finished cells"] * bool(known) + [f"a few eager steps of {len(new)} arms"] * bool(new)
+    parts = [f"{len(known)} arms with finished cells"] * bool(known) + [
+        f"a few eager steps of {len(new)} arms" + " on the CPU: no GPU is here" * (device != plan.device)] * bool(new)
     return total, " and ".join(parts) or "nothing is left to run"
 
 
@@ -72,7 +76,7 @@ def _cell_seconds(cell: Cell, plan: Plan, layout: Layout, steps: Mapping[str, Co
     return step * cell.run.budget.images / cell.run.budget.batch + drawn * picture
 
 
-def _picture_seconds(arm: Arm, out: Path) -> float:
+def _picture_seconds(arm: Arm, out: Path, device: Device) -> float:
     import numpy as np
 
     from fulcrum.spec.system import System
@@ -80,7 +84,7 @@ def _picture_seconds(arm: Arm, out: Path) -> float:
     from fulcrum.train.build import assemble
     from fulcrum.train.feed import Feed
     from fulcrum.train.paint import Painter
-    painter = Painter.of(assemble(arm.run, 0, System(), Feed(arm.run, 0, out / "cache")))
+    painter = Painter.of(assemble(arm.run, 0, System(device=device), Feed(arm.run, 0, out / "cache", device=device)))
     texts = prompts(arm.run, DRAWN).texts
     begun = time.perf_counter()
     for _ in painter.pictures(texts, SEED, np.arange(DRAWN)):

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fulcrum.dist.device import moved, settled
 from fulcrum.encode.cache import Cache
 from fulcrum.encode.encode import Encoder
 from fulcrum.encode.judge import load_features, load_judge
@@ -91,9 +92,10 @@ def require_measurable(run: RunSpec, primary: str | None = None) -> None:
         raise BadInput(f"'{primary}' asks {asks}", "choose another primary metric: mmd, frechet, validation_loss")
 
 
-def suite(run: RunSpec, cache: Path) -> Suite:
+def suite(run: RunSpec, cache: Path, device: str = "cpu") -> Suite:
     """The metrics against the real reference pictures at the run's size; the reference is computed once and kept."""
-    source, features, judge = _source(run, "reference", REFERENCE), load_features(), load_judge()
+    source = _source(run, "reference", REFERENCE)
+    features, judge = settled(load_features(), device), settled(load_judge(), device)
 
     count = min(REFERENCE, len(source))
     require_measurable(run)
@@ -109,17 +111,17 @@ def suite(run: RunSpec, cache: Path) -> Suite:
                  resize="antialiased to 32 px")
 
 
-def bench(run: RunSpec, judges: Sequence[str], cache: Path) -> Bench:
+def bench(run: RunSpec, judges: Sequence[str], cache: Path, device: str = "cpu") -> Bench:
     """The real networks that are asked besides."""
     sources = Sources(*(_source(run, split, most) for split, most in (("reference", REFERENCE), ("train", 4 * REFERENCE),
                                                                       ("validation", REFERENCE))))
-    return Bench(judges, sources, cache)
+    return Bench(judges, sources, cache, device)
 
 
 def measure(run: RunSpec, painter: Painter, cache: Path, count: int, progress: Callable[[int], None] | None = None,
             judges: Sequence[str] = ()) -> dict[str, Measured]:
-    """Draw `count` held-out prompts and measure them."""
-    beside = bench(run, judges, cache) if judges else None
+    """Draw `count` held-out prompts and measure them, on the painter's device."""
+    beside = bench(run, judges, cache, painter.device) if judges else None
     wanted = prompts(run, count)
     guide = run.sample.guide
     sampling = Sampling(sampler=f"euler, shift {run.sample.shift:g}", steps=run.sample.steps,
@@ -137,7 +139,7 @@ def measure(run: RunSpec, painter: Painter, cache: Path, count: int, progress: C
             if progress:
                 progress(first)
 
-    found = suite(run, cache).measure(batches(), sampling, count)
+    found = suite(run, cache, painter.device).measure(batches(), sampling, count)
     return found | beside.compute(sampling, count) if beside is not None else found
 
 
@@ -155,15 +157,17 @@ def loss_of(run: RunSpec) -> dict[str, str]:
 class Held:
     """The loss on held-out pictures, each with its own fixed time and noise; looks at weights, never changes them."""
 
-    def __init__(self, run: RunSpec, codec: Any, text: Any, cache: Path) -> None:
+    def __init__(self, run: RunSpec, codec: Any, text: Any, cache: Path, system: System | None = None) -> None:
         self.run = put(run, "data.stages", ())
         source, chooser = _source(run, "validation", VALIDATION), run.sample.prompts.build(None)
         encoder = Encoder(source, chooser, SEED, stored(run, codec), text, Cache(cache), None)
         side = run.data.size // run.encode.codec.stride
         draws = Draws(seed=SEED, time=UniformTime().build(None), shape=(run.encode.codec.channels, side, side),
                       drop_text=0.0, noise_scale=run.flow.noise_scale)
-        self.parts = [(encoder.at(first, BATCH), draws.at(first, BATCH)) for first in range(0, VALIDATION, BATCH)]
-        self.step = build(self.run, 0)                       # an eager copy: the trained one is left alone
+        system = system or System()
+        self.parts = [moved((encoder.at(first, BATCH), draws.at(first, BATCH)), system.device)
+                      for first in range(0, VALIDATION, BATCH)]
+        self.step = build(self.run, 0, system)               # an eager copy: the trained one is left alone
         about = loss_of(run)
         self.about = {"latents": about["latents"], "objective": about["objective"],
                       "pictures": source.fingerprint()[:16] + "/" + about["prompts"], "draws": f"seed {SEED}"}
@@ -178,7 +182,7 @@ class Held:
             view = self.step.look(batch, draw)
             found.append((view.v - view.target).square().flatten(1).mean(1))
             times.append(draw.t)
-        losses, t = torch.cat(found).double(), torch.cat(times)
+        losses, t = torch.cat(found).cpu().double(), torch.cat(times).cpu()
         edges = torch.linspace(0, 1, BINS + 1).tolist()
         bins = []
         for low, high in zip(edges, edges[1:], strict=False):

@@ -18,6 +18,7 @@ from scipy.special import stdtrit
 from torch import Tensor
 
 from fulcrum.data.caption import Chooser
+from fulcrum.dist.device import settled
 from fulcrum.encode.store import Store, Writer
 from fulcrum.measure.card import JUDGED, METRICS, Measured, MetricCard, Sampling
 from fulcrum.measure.distances import KID, MMD
@@ -62,13 +63,13 @@ def _styles(source: Any) -> tuple[str, ...]:
 class Bench:
     """The judges of one evaluation: they look at every batch while it is in memory."""
 
-    def __init__(self, judges: Sequence[str], sources: Sources, cache: Path) -> None:
-        self.sources, self.store = sources, Store(cache / "judges")
-        self.extractors = {name: load_extractor(name) for name in judges}
+    def __init__(self, judges: Sequence[str], sources: Sources, cache: Path, device: str = "cpu") -> None:
+        self.sources, self.store, self.device = sources, Store(cache / "judges"), device
+        self.extractors = {name: load_extractor(name).on(device) for name in judges}
         self.rows = {name: Rows(part.width) for name, part in self.extractors.items()}
         self.names = "lite0" in judges and "short" in _styles(sources.reference)
         self.pairs: list[tuple[Ids, Tensor]] = []
-        self.vgg = _vgg() if "vgg" in judges else None
+        self.vgg = settled(_vgg(), device) if "vgg" in judges else None
 
     def look(self, images: Tensor, index: Ids) -> None:
         """uint8 (B, 3, S, S) with the number of each in the evaluation."""
@@ -76,7 +77,7 @@ class Bench:
             self.rows[name].update(part.rows(images), index)
         if self.vgg is not None:
             real = torch.from_numpy(self.sources.reference.read(index % len(self.sources.reference)).images)
-            paired = torch.cat([images, real], dim=1)        # (B, 6, S, S): both go through the same padding
+            paired = torch.cat([images, real], dim=1).to(self.device)    # (B, 6, S, S): both go through the same padding
             self.pairs.append((index, feature_rows(paired, _distance(self.vgg))[:, 0]))
 
     def compute(self, sampling: Sampling, n: int) -> dict[str, Measured]:

@@ -1,7 +1,7 @@
 """How many cells run side by side: as many as there are cores and memory for. No torch in here."""
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,15 +27,24 @@ class Room(NamedTuple):
 
 
 def room(runs: Iterable[RunSpec], threads: int, processes: int = 1, cores: int | None = None,
-         memory: float | None = None) -> Room:
+         memory: float | None = None, gpus: int | None = None) -> Room:
     """min(cores / threads, memory / need), at least one: a cell that does not fit fails by itself, and says so.
+
+    `gpus` of a plan that asks for them: a process has one of its own, and cells side by side share none.
 
     Many processes of a cell share the step's memory; the worker that waits for them counts as one more process.
     """
     cores = cores or machine_cores()
     memory = memory or free_memory()
     needed = (PROCESS if processes == 1 else (processes + 1) * PROCESS) + SLACK * max(step_memory(run) for run in runs)
-    return Room(max(1, min(cores // (threads * processes), int(memory / needed))), cores, memory, needed)
+    most = min(cores // (threads * processes), int(memory / needed), *([] if gpus is None else [gpus // processes]))
+    return Room(max(1, most), cores, memory, needed)
+
+
+def gpus_of(lane: int, processes: int, gpus: Sequence[str]) -> list[str]:
+    """The GPUs of the lane with this number: as many as a cell has processes. More lanes than that begin again."""
+    first = lane % max(len(gpus) // processes, 1) * processes
+    return list(gpus[first:first + processes])
 
 
 def free_memory() -> float:

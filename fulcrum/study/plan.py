@@ -12,6 +12,7 @@ from fulcrum.measure.card import JUDGED, METRICS
 from fulcrum.spec.edit import digest, explain
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Count, Fraction, Positive, Record, Seed, Share, Threads, tree
+from fulcrum.spec.system import Device
 
 EXAMPLE = "an example: examples/quick.toml"
 
@@ -74,6 +75,7 @@ class Plan(Record):
     alpha: Fraction = 0.05
     threads: Threads = 1                                       # per process; cells run side by side
     processes: Count = 1                                     # per cell: more than one are started by torchrun and share it
+    device: Device = "cpu"                                   # cuda: each process of a cell has a GPU of its own
     compile: bool = True
     learning_rates: Literal["shared"] | Sweep = "shared"     # shared: the recipe's rate; nothing was tuned per arm
     stop_early: StopEarly | None = None
@@ -163,7 +165,8 @@ class Plan(Record):
     @property
     def frozen(self) -> dict[str, Any]:
         """What may not change once cells run, as plain data; trackers look on, and no number depends on them."""
-        unsaid = {name for name in ("judges", "processes") if getattr(self, name) == Plan.model_fields[name].default}
+        unsaid = {name for name in ("judges", "processes", "device")
+                  if getattr(self, name) == Plan.model_fields[name].default}
         return {name: value for name, value in tree(self).items() if name not in {"track", *unsaid}}
 
     @property

@@ -61,11 +61,12 @@ class Points:
 
     def _measure(self, look: Look, path: Path) -> None:
         run, feed, weights = look.built.run, look.built.feed, drawn_weights(look.built.step, look.built.average)
+        bare = look.built.system.bare()
         if not look.built.world.first:                       # the first has their weights now, and measures
             return
-        metrics: Mapping[str, Any] = measure(run, Painter(run, weights, feed.codec(), feed.text()), feed.root, self.samples,
-                                             judges=self.judges)
-        held = Held(run, feed.codec(), feed.text(), feed.root).loss(weights).measured()
+        metrics: Mapping[str, Any] = measure(run, Painter(run, weights, feed.codec(), feed.text(), bare), feed.root,
+                                             self.samples, judges=self.judges)
+        held = Held(run, feed.codec(), feed.text(), feed.root, bare).loss(weights).measured()
         write_sealed(path, {"images": look.state.images,
                             "metrics": {name: value.model_dump() for name, value in metrics.items()}
                             | {"validation_loss": held.model_dump()}})

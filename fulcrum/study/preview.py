@@ -25,7 +25,7 @@ class Preview:
         run = built.run
         self.folder, self.wanted = folder.path, prompts(run, SHOWN).texts
         self.codec, self.text = built.feed.codec(), built.feed.text()
-        self.held = Held(run, self.codec, self.text, built.feed.root)
+        self.held = Held(run, self.codec, self.text, built.feed.root, built.system.bare())
         kept = [line for line in read_lines(self.folder / CURVE, None) if line["images"] <= state.images]
         self.last = write_curve(self.folder, kept)           # a resumed run writes its later points again
 
@@ -35,7 +35,7 @@ class Preview:
         self.last = append_to_curve(self.folder, {
             "images": look.state.images, "seconds": round(look.state.seconds, 3), "validation_loss": loss.loss,
             "bins": [part.loss for part in loss.bins]}, self.last)
-        painter = Painter(look.built.run, weights, self.codec, self.text)
+        painter = Painter(look.built.run, weights, self.codec, self.text, look.built.system.bare())
         pictures = torch.cat(list(painter.pictures(self.wanted, SEED, np.arange(SHOWN))))
         save_grid(pictures, self.folder / "previews" / f"{look.state.images:012d}.png", columns=4)
 

@@ -12,11 +12,15 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any, NamedTuple
 
+from torch.cuda import device_count
+
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.system import System
 from fulcrum.study.cell import NOWHERE, Cell, Measuring, Tracked, reached
+from fulcrum.study.lanes import gpus_of
 from fulcrum.study.lost import MEMORY, Listener, ending
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"                             # CUDA's own variable: the GPUs that a process may use
 ATTEMPTS = 3                                                 # a cell whose worker was lost this often has failed
 
 
@@ -71,6 +75,7 @@ class Lane(threading.Thread):
     """One worker and the cells it is given. How a worker is asked is the executor's: here a process of this machine."""
 
     program: tuple[str, ...] = ("-m", "fulcrum.study.worker")
+    number = 0                                               # among those of the study
 
     def __init__(self, work: Work, board: Board, queue: "Queue[Cell]", stop: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -131,11 +136,20 @@ class Lane(threading.Thread):
             self.process = subprocess.Popen(
                 [sys.executable, "-X", "faulthandler", *self.program, str(os.getpid())],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-                env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}, start_new_session=True)
+                env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **self._gpus()},
+                start_new_session=True)
             assert self.process.stdin is not None and self.process.stderr is not None
             self.listener = Listener(self.process.stderr)
             self.process.stdin.write(json.dumps(self.work.setup()) + "\n")
         return self.process
+
+    def _gpus(self) -> dict[str, str]:
+        """What hides the other lanes' GPUs from this worker."""
+        system = self.work.system
+        if system.device != "cuda":
+            return {}
+        seen = [name for name in os.environ.get(VISIBLE, "").split(",") if name] or list(map(str, range(device_count())))
+        return {VISIBLE: ",".join(gpus_of(self.number, system.processes, seen))}
 
     def close(self, grace: float = 30.0) -> None:
         """Let the worker go; one that is training saves its cell first."""
@@ -167,7 +181,8 @@ def run_all(cells: Sequence[Cell], work: Work, lanes: int, tick: Callable[[Board
         else:
             queue.put(cell)
     workers = [lane(work, board, queue, stop) for _ in range(min(lanes, queue.qsize()))]
-    for worker in workers:
+    for number, worker in enumerate(workers):
+        worker.number = number
         worker.start()
     try:
         while any(worker.is_alive() for worker in workers):

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
+from fulcrum.dist.device import at_hand, require_device
 from fulcrum.dist.start import World
 from fulcrum.measure.card import METRICS
 from fulcrum.report.alive import beating
@@ -108,12 +109,16 @@ def run(plan: Plan, catalogue: Catalogue, out: Path, command: str, say: Say, *, 
         _ = World(size=plan.processes).rows(arm.run.budget.batch)    # refused before anything runs
     require_known(plan.judges)
     require_trackers(plan.track)
+    if executor.kind != "ray":                               # a cluster's GPUs are counted when it is joined
+        require_device(plan.device, plan.processes)
     folder = freeze(plan, out, user_files)
     proven = _proven(layout, folder)                         # refused before the page of a finished study is touched
-    system = System(threads=plan.threads, processes=plan.processes, compile=plan.compile and compile_blocks)
+    system = System(device=plan.device, threads=plan.threads, processes=plan.processes,
+                    compile=plan.compile and compile_blocks)
     work = Work(out, system, measuring(plan), files,
                 tracked=Tracked(plan.track, f"{plan.title[:80]} {folder.name.removeprefix('study-')[:8]}"))
-    space = room([arm.run for arm in layout.arms], plan.threads, plan.processes)
+    space = room([arm.run for arm in layout.arms], plan.threads, plan.processes,
+                 gpus=torch.cuda.device_count() if plan.device == "cuda" else None)
     session = Session(plan, catalogue, user_files, out, folder, work, command, say, clock, layout)
     done = session.done()
     with beating(folder), session.showing():
@@ -263,7 +268,10 @@ class Session:
                 return {name: Cost(**one) for name, one in kept.items()}
         self.say("timing the arms' steps in turns")
         drawn = self.plan.samples * len(self.plan.evaluations)
-        timed = costs(self.layout.arms, self.out / "cache", self.plan.threads)
+        device = at_hand(self.plan.device)
+        if device != self.plan.device:
+            self.say("this machine has no GPU: the steps are timed on its CPU, and so are the arms' time ratios")
+        timed = costs(self.layout.arms, self.out / "cache", self.plan.threads, device=device)
         spent = {arm.name: timed[arm.name]._replace(parts=of_arm(arm.run, self.out / "cache", drawn))
                  for arm in self.layout.arms}
         write_sealed(path, {"arms": {name: one._asdict() for name, one in spent.items()}})

@@ -109,6 +109,9 @@ def assemble(run: RunSpec, seed: int, system: System, feed: Feed, start: Mapping
              world: World = ALONE) -> Built:
     """Everything that training needs: the step, its data and draws, its optimizer, schedule and average."""
     _require_whole_chunks(run, system, world)
+    if feed.device != system.device:
+        raise ValueError(f"the feed hands batches over on '{feed.device}', the step computes on '{system.device}': "
+                         "give both one device")
     step = build(run, seed, system, start, world)
     named = dict(step.named_parameters())
     slower = {} if step.codec is None else {name: step.codec.rate for name in named if name.startswith(CODEC)}

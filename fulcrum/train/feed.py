@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fulcrum.data.mix import one_shaped
+from fulcrum.dist.device import moved, settled
 from fulcrum.encode.cache import Cache, Job, RowCache, ShapedCache
 from fulcrum.encode.codec import IdentityCodec
 from fulcrum.encode.encode import Batch, Encoder
@@ -28,8 +29,10 @@ class Ready(NamedTuple):
 
 
 class Feed:
-    def __init__(self, run: RunSpec, seed: int, cache: Path, say: Callable[[str], None] | None = None) -> None:
+    def __init__(self, run: RunSpec, seed: int, cache: Path, say: Callable[[str], None] | None = None,
+                 device: str = "cpu") -> None:
         self.run, self.seed, self.root, self.cache, self.say = run, seed, cache, Cache(cache), say
+        self.device = device                                 # where batches are handed over, and the networks compute
         self.phases = phases(run)
         self.ready: dict[int, Ready] = {}                    # made when a phase begins; staged data costs nothing before
         self.networks: dict[str, Any] = {}
@@ -40,7 +43,7 @@ class Feed:
         rows = rows or self.run.budget.batch
         batch = ready.encoder.at(position, rows)
         teacher = {name: self._tokens(ready, name).rows(batch.ids.numpy()) for name in self._teachers(ready.run, position)}
-        return batch._replace(teacher=teacher), _shaped(ready, batch).at(position, rows)
+        return moved((batch._replace(teacher=teacher), _shaped(ready, batch).at(position, rows)), self.device)
 
     def ids_at(self, position: int, rows: int) -> Any:
         """Which samples of the source these images are; they may be those of several batches."""
@@ -113,7 +116,7 @@ class Feed:
 
     def _network(self, name: str, filler: Any) -> Any:
         if name not in self.networks:
-            self.networks[name] = filler.build(None)
+            self.networks[name] = settled(filler.build(None), self.device)
             for line in getattr(self.networks[name], "told", ()) if self.say else ():
                 self.say(line)                               # what a pretrained part found out about itself
         return self.networks[name]

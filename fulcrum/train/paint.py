@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fulcrum.dist.device import moved, settled
 from fulcrum.flow import keyed
 from fulcrum.flow.guide import Path
 from fulcrum.flow.sample import euler
@@ -31,11 +32,12 @@ class Painter:
 
     def __init__(self, run: RunSpec, weights: Mapping[str, Tensor], codec: Any, text: Any,
                  system: System | None = None) -> None:
-        self.run, self.text = run, text
         self.system = (system or System()).model_copy(update={"recompute": False, "compile": False})
+        self.device = self.system.device
+        self.run, self.text = run, settled(text, self.device)
         step = build(run, 0, self.system)
         fill(step, weights)
-        self.codec = codec if step.codec is None else step.codec.eval().requires_grad_(False)
+        self.codec = settled(codec, self.device) if step.codec is None else step.codec.eval().requires_grad_(False)
         self.backbone, self.predict = step.backbone.eval().requires_grad_(False), step.predict
         self.guide = run.sample.guide.build(Context(run, 0, self.system))
 
@@ -49,9 +51,9 @@ class Painter:
         """(B, C, h, w) for B prompts; `index` (B,) chooses the noises."""
         side = self.run.data.size // self.run.encode.codec.stride
         noise = keyed.normal(seed, "sample", index, (self.run.encode.codec.channels, side, side))
-        noise = noise * self.run.flow.noise_scale
+        noise = moved(noise * self.run.flow.noise_scale, self.device)
         emb, mask = self.encoded(prompts)
-        empty, seen = self.text.encode([""])
+        empty, seen = moved(self.text.encode([""]), self.device)
         read = {True: self.backbone.read_text((emb, mask)),
                 False: self.backbone.read_text((empty.expand(len(prompts), -1, -1), seen.expand(len(prompts), -1)))}
 
@@ -67,7 +69,7 @@ class Painter:
 
     def encoded(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """emb (B, L, E) and mask (B, L), each prompt read alone and padded: its length is not its longest neighbour's."""
-        alone = [self.text.encode([prompt]) for prompt in prompts]
+        alone = [moved(self.text.encode([prompt]), self.device) for prompt in prompts]
         length = -(-max(mask.shape[1] for _, mask in alone) // LENGTH) * LENGTH
         return (torch.cat([F.pad(emb, (0, 0, 0, length - emb.shape[1])) for emb, _ in alone]),
                 torch.cat([F.pad(mask, (0, length - mask.shape[1])) for _, mask in alone]))
@@ -77,10 +79,10 @@ class Painter:
         whatever else is in its batch. None where the run's route keeps all."""
         tokens = self.run.tokens
         kept = route_of(self.run).kept(tokens)
-        return keyed.subset(seed, "sample keep", index, tokens, kept) if kept < tokens else None
+        return moved(keyed.subset(seed, "sample keep", index, tokens, kept), self.device) if kept < tokens else None
 
     def pictures(self, prompts: Sequence[str], seed: int, index: np.ndarray | None = None) -> Iterator[Tensor]:
-        """uint8 pictures (B, 3, H, W), a batch at a time."""
+        """uint8 pictures (B, 3, H, W) on the CPU, a batch at a time."""
         index = np.arange(len(prompts)) if index is None else index
         for first in range(0, len(prompts), BATCH):
             wanted, chosen = list(prompts[first:first + BATCH]), index[first:first + BATCH]
@@ -89,4 +91,4 @@ class Painter:
             with torch.no_grad():
                 chosen = np.concatenate([chosen, chosen[-1:].repeat(more)])
                 pixels = self.codec.decode(self.latents(wanted + wanted[-1:] * more, seed, chosen))[:count]
-            yield ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+            yield ((pixels.clamp(-1, 1) + 1) * 127.5).round().to("cpu", torch.uint8)

@@ -1,0 +1,142 @@
+"""Real runs on the strange device, started as a script by test_strange.py: it prints one JSON line of what was found.
+
+    python strange_runs.py runs|levers OUT
+
+A spark and a pocket with several levers, on both devices: three steps of the loop, pictures drawn with the weights, the
+held-out loss. Sessions with previews, checkpoint and resume, measured at their end. Every lever: its witness and a step.
+"""
+
+import json
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import strange
+import torch
+
+from fulcrum.audit.ground import TINY, ground_of
+from fulcrum.levers.catalog import CATALOG
+from fulcrum.spec.phrase import parse
+from fulcrum.spec.run import RunSpec
+from fulcrum.spec.system import System
+from fulcrum.study import evaluate
+from fulcrum.study.evaluate import Held, measure
+from fulcrum.study.preview import previews
+from fulcrum.train import feed as feeding
+from fulcrum.train.build import assemble, require_witness
+from fulcrum.train.drawn import drawn_weights
+from fulcrum.train.feed import Feed
+from fulcrum.train.folder import RunFolder
+from fulcrum.train.loop import after, train
+from fulcrum.train.paint import Painter
+from fulcrum.train.session import Order, perform, trained_weights
+from fulcrum.train.state import State
+
+warnings.simplefilter("error")
+warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")
+
+FAR = System().model_copy(update={"device": strange.NAME})      # System itself knows cpu and cuda only
+PROMPTS = ["a large red circle on the left", "a small blue square"]
+POCKET = "pocket + muon + repa + tread + ema(every=2)"
+SMALL = (*TINY, "data.source.count=64")
+OUT = Path(sys.argv[2])
+evaluate.REFERENCE, evaluate.VALIDATION = 128, 64               # pictures: what is tried is where they are, not how good
+
+
+def trained(run: RunSpec, system: System) -> dict[str, Any]:
+    """Three steps and what is done with a run: weights, pictures, held-out loss, all on the CPU at the end."""
+    built = assemble(run, 0, system, Feed(run, 0, OUT / "cache", device=system.device))
+    begun = {name: value.cpu().clone() for name, value in drawn_weights(built.step, built.average).items()}
+    train(built, State(), [], after(3))
+    weights = drawn_weights(built.step, built.average)
+    painter = Painter(run, weights, built.feed.codec(), built.feed.text(), system.bare())
+    pictures = torch.cat(list(painter.pictures(PROMPTS, 0, np.arange(2))))
+    held = Held(run, built.feed.codec(), built.feed.text(), OUT / "cache", system.bare()).loss(weights)
+    return {"begun": begun, "weights": {name: value.cpu() for name, value in weights.items()}, "where": places(built),
+            "pictures": pictures, "loss": held.loss}
+
+
+def places(built: Any) -> list[str]:
+    return sorted({value.device.type for value in (*built.step.parameters(), *built.optimizer.state().values())})
+
+
+def stepped(lever: Any) -> dict[str, Any]:
+    """One lever on the ground that it fits: it is on, and a step of it computes."""
+    run = lever.edit(ground_of(lever, CATALOG).run)
+    built = assemble(run, 0, FAR, Feed(run, 0, OUT / "cache", device=strange.NAME))
+    require_witness([lever], built)
+    train(built, State(), [], after(1))
+    return {"where": places(built)}
+
+
+def compared(run: RunSpec) -> dict[str, Any]:
+    near = trained(run, System())
+    with strange.Strange():
+        far = trained(run, FAR)
+    way = sum(float((near["weights"][name].double() - one.double()).square().sum()) for name, one in near["begun"].items())
+    off = sum(float((far["weights"][name].double() - one.double()).square().sum()) for name, one in near["weights"].items())
+    same = (near["pictures"].int() - far["pictures"].int()).abs().max()
+    return {"where": far["where"], "apart": (off / max(way, 1e-30)) ** 0.5, "pictures": int(same),
+            "loss": abs(far["loss"] - near["loss"]) / near["loss"]}
+
+
+def told(make: Any, *args: Any) -> Any:
+    try:
+        return make(*args)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}\n{''.join(traceback.format_tb(error.__traceback__)[-4:])}"}
+
+
+def session(out: Path, system: System, stop: int | None) -> dict[str, Any]:
+    """A whole run and its measure; `stop`: lost after some images and started again, from its checkpoint."""
+    run = parse("spark + ema(every=2) + muon", CATALOG, [*TINY, "budget.images=48"]).run
+    (out / "cache").parent.mkdir(parents=True, exist_ok=True)
+    if not (out / "cache").exists():
+        (out / "cache").symlink_to(OUT / "cache", target_is_directory=True)
+
+    def lost(look: Any) -> None:
+        if look.state.images >= stop:
+            raise InterruptedError
+
+    def watchers(built: Any, folder: Any, state: State) -> list[Any]:
+        return [*previews(built, folder, state), lost] if stop else previews(built, folder, state)
+
+    try:
+        found = perform(Order(run, 0, "strange", out, system, quiet=True), lambda text: None, watchers)
+    except InterruptedError:
+        return session(out, system, None)
+    weights = trained_weights(RunFolder(Path(found["run"])))
+    painter = Painter(run, weights, run.encode.codec.build(None), run.encode.text.build(None), system.bare())
+    values = measure(run, painter, OUT / "cache", 64)
+    return {"weights": found["weights_sha256"], "mmd": values["mmd"].value}
+
+
+def forgotten(run: RunSpec) -> str:
+    """The same with the one move left out: the device must refuse it."""
+    kept, feeding.moved = feeding.moved, lambda value, device: value
+    try:
+        return str(told(trained, run, FAR).get("error", "nothing was refused"))
+    finally:
+        feeding.moved = kept
+
+
+def runs() -> dict[str, Any]:
+    spark, pocket = (parse(text, CATALOG, SMALL).run for text in ("spark", POCKET))
+    both = {"spark": told(compared, spark), "pocket": told(compared, pocket), "near": session(OUT / "near", System(), None)}
+    with strange.Strange():
+        return {**both, "forgotten": forgotten(spark), "far": told(session, OUT / "far", FAR, None),
+                "resumed": told(session, OUT / "resumed", FAR, 24)}
+
+
+def levers() -> dict[str, Any]:
+    with strange.Strange():
+        return {name: told(stepped, kind()) for name, kind in CATALOG.levers.items()}
+
+
+if __name__ == "__main__":
+    strange.register()
+    torch.set_num_threads(1)
+    print(json.dumps({"runs": runs, "levers": levers}[sys.argv[1]]()))
