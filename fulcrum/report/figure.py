@@ -208,8 +208,8 @@ def pareto(result: StudyResult, metric: Metric, ratio: Literal["time_ratio", "fl
     y = Axis.over([mean + k * sd for _, _, mean, sd in found for k in (-1, 1)], height - 46, 24, pad=0.14)
     canvas = Canvas(width, height)
     canvas.text(0, 12, metric.label, "label")
-    canvas.text(width - 10, 12, f"{words.direction(metric)}, cheaper to the left", "name", "end")
-    frame(canvas, x, y, f"{words.COSTS[ratio]}, baseline = 1")
+    canvas.text(width - 10, 12, words.direction(metric), "name", "end")
+    frame(canvas, x, y, f"{words.COSTS[ratio]}, baseline = 1; cheaper to the left")
     told = next((one for one in result.pareto if (one.metric, one.cost) == (metric.name, ratio)), None)
     names = {point.arm for point in told.points if point.front} if told else None
     front = sorted((cost, mean) for arm, cost, mean, _ in found if arm.name in names) if names is not None else \

@@ -1,6 +1,7 @@
 """Plain sentences: what a study found about an arm, how sure it is, what it cost."""
 from __future__ import annotations
 
+import math
 import re
 
 from fulcrum.report import number
@@ -111,10 +112,10 @@ def plain(arm: Arm) -> str:
     return arm.label.removesuffix(f" [{arm.scale}]")
 
 
-def listed(names: list[str]) -> str:
+def listed(names: list[str], last: str = "and") -> str:
     """'a', 'a and b', 'a, b and c'; a long list is cut, the ranking below is whole."""
     kept = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
-    return kept[0] if len(kept) == 1 else f"{', '.join(kept[:-1])} and {kept[-1]}"
+    return kept[0] if len(kept) == 1 else f"{', '.join(kept[:-1])} {last} {kept[-1]}"
 
 
 def claim_of(result: StudyResult, arm: Arm) -> str:
@@ -191,8 +192,8 @@ def sure(result: StudyResult, effect: Effect) -> list[str]:
     """How far a reader may trust one comparison, as short sentences."""
     said = []
     few = too_few(result, effect)
-    if few:
-        said.append(few[0].upper() + few[1:] + ".")
+    if few:                                      # of what is undecided, the answer says it
+        said += [few[0].upper() + few[1:] + "."] if effect.verdict != "inconclusive" else []
     elif effect.p_adjusted is not None:
         beats = "below" if effect.p_adjusted <= result.plan.alpha else "not below"
         said.append(f"p {number.probability(effect.p_adjusted)} over the whole family of arms, {beats} the "
@@ -208,6 +209,9 @@ def sure(result: StudyResult, effect: Effect) -> list[str]:
 
 def visible(result: StudyResult) -> str:
     """What differences on the primary metric this study can see, lever by lever; empty where that is not known."""
+    fewest = math.ceil(1 - math.log2(result.plan.alpha))     # pairs whose sign flips can give a p that small
+    if len(result.plan.seeds) < fewest:
+        return f"So few seeds cannot decide anything, whatever is found: {fewest} are the fewest that can."
     rows = [result.effect(arm.name, result.primary.name) for arm in result.compared]
     sizes = [row.detectable for row in rows if row is not None and row.detectable is not None]
     loudest = result.detectable.get(result.primary.name)
@@ -231,14 +235,26 @@ def elsewhere(result: StudyResult, arm: Arm) -> list[str]:
             for row in result.effects_of(arm) if row.metric == name and row is not headline]
 
 
-def target(result: StudyResult, row: Target) -> str:
-    """'Reaches the baseline's final value (0.78) with 0.71× [0.64×, 0.79×] of its images, 6 of 6 seeds.'"""
-    unit, value = EQUAL.get(row.unit, row.unit), number.plain(row.target)
-    if not row.reached or row.ratio is None:
-        return f"Counted in {unit}: {row.reached} of {row.n} seeds reach the target of {value}."
+def targets(result: StudyResult, arm: Arm) -> list[str]:
+    """How soon an arm gets where the baseline ends; what is not reached is told once for images, time and FLOPs."""
+    said, missed = list[str](), dict[tuple[str, int, int], list[str]]()
+    for row in result.time_to_target:
+        if row.arm == arm.name:
+            unit = EQUAL.get(row.unit, row.unit)
+            goal = f"{lowered(result.metric(row.metric).label)} {number.plain(row.target)}"
+            if row.reached and row.ratio is not None:
+                said.append(_reached(row, goal, unit))
+            else:
+                missed.setdefault((goal, row.reached, row.n), []).append(unit)
+    return said + [f"{reached} of {n} seeds reach {goal}, where the baseline ends, counted in {listed(units, 'or')}."
+                   for (goal, reached, n), units in missed.items()]
+
+
+def _reached(row: Target, goal: str, unit: str) -> str:
+    """'Reaches attribute accuracy 0.78 with 0.71× [0.64×, 0.79×] of the baseline's images, 6 of 6 seeds.'"""
     between = "" if row.low is None or row.high is None else f" [{number.ratio(row.low)}, {number.ratio(row.high)}]"
-    return (f"Reaches {lowered(result.metric(row.metric).label)} {value} with {number.ratio(row.ratio)}{between} of the "
-            f"baseline's {unit}, {row.reached} of {row.n} seeds.")
+    return (f"Reaches {goal} with {number.ratio(row.ratio)}{between} of the baseline's {unit}, "
+            f"{row.reached} of {row.n} seeds.")
 
 
 def cost(arm: Arm) -> str:

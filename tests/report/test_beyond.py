@@ -86,7 +86,7 @@ def test_a_study_of_scales_ranks_each_by_itself(scaled: StudyResult) -> None:
 def test_every_optional_part_is_on_the_page_and_in_markdown(rich: StudyResult, scaled: StudyResult) -> None:
     text = page.render(rich).replace(page.NO_BREAK, " ")
     for said in ("Muon × REPA", "worse together", "Time to target", "0.71× [0.64×, 0.79×]", "the best lies at the edge",
-                 "Can these metrics be trusted?", "sees it (!)", "0 of 6 seeds reach the target", "contradicted"):
+                 "Can these metrics be trusted?", "sees it (!)", "0 of 6 seeds reach attribute accuracy", "contradicted"):
         assert said in text, said
     told = table.markdown(rich, beyond.tables(rich))
     for title in ("Interactions", "Time to target", "Learning rates", "What each metric sees"):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fulcrum.report import number, words
+from fulcrum.report.page import render
 from fulcrum.report.schema import StudyResult
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_study.py")))
@@ -56,8 +57,27 @@ def test_the_answer_of_the_brief() -> None:
 def test_too_few_pairs_are_never_hidden() -> None:
     result = study_with(n=5, p_adjusted=0.0625, verdict="inconclusive")
     assert "no p below 0.062 exists" in words.answer(result, result.arms[1])
+    assert not any("no p below" in said for said in words.sure(result, result.effects[0])), "said twice"
     six = study_with(n=6, verdict="inconclusive")
     assert "no p below" not in words.answer(six, six.arms[1])
+
+
+@pytest.mark.parametrize("seeds, said", [(5, "6 are the fewest that can"), (6, "")])
+def test_too_few_seeds_are_told_beside_the_headline(seeds: int, said: str) -> None:
+    study = FAKE["fake_study"]()
+    study["plan"]["seeds"] = list(range(seeds))
+    result = StudyResult.model_validate(study)
+    assert (said in words.visible(result)) and ("whatever is found" in render(result)) == bool(said)
+
+
+def test_a_target_that_is_not_reached_is_told_once_and_with_its_metric() -> None:
+    study = FAKE["fake_study"]()
+    row = {"arm": study["arms"][1]["name"], "metric": study["plan"]["primary_metric"], "target": 0.5, "reached": 0, "n": 6,
+           "ratio": None, "low": None, "high": None}
+    study["time_to_target"] = [{**row, "unit": unit} for unit in ("images", "time", "flops")]
+    result = StudyResult.model_validate(study)
+    assert words.targets(result, result.arms[1]) == [
+        "0 of 6 seeds reach attribute accuracy 0.5, where the baseline ends, counted in images, time or FLOPs."]
 
 
 @pytest.mark.parametrize("label, expected", [("Muon", "is"), ("Short captions", "are"), ("Contrastive loss", "is"),
