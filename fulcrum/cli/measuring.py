@@ -25,6 +25,7 @@ from fulcrum.cli.options import (
     thread_count,
 )
 from fulcrum.spec.errors import BadInput, FulcrumError, nearest
+from fulcrum.spec.shown import shown
 
 if TYPE_CHECKING:
     from fulcrum.measure.card import Measured, MetricCard
@@ -222,6 +223,7 @@ def _judges(features: list[str] | None, own: list[Path] | None, only: list[str] 
 
 def _run(run: str, samples: int, out: Path, levers: list[Path] | None, quiet: bool, as_json: bool,
          judges: tuple[str, ...], device: "Device") -> None:
+    from fulcrum.encode.readable import misread
     from fulcrum.spec.plain import read
     from fulcrum.spec.system import System
     from fulcrum.study.evaluate import Held
@@ -238,6 +240,8 @@ def _run(run: str, samples: int, out: Path, levers: list[Path] | None, quiet: bo
     found = evaluate(spec, Painter(spec, weights, codec, text, where), out / "cache", samples,
                      None if quiet else _counter("drawn", samples), judges)
     found["validation_loss"] = Held(spec, codec, text, out / "cache", where).loss(weights).measured()
+    for line in misread(text):
+        say(line)
     emit({"run": str(folder.path), "metrics": plain(found)}, as_json, "\n".join(_table(found, {})))
 
 
@@ -295,11 +299,11 @@ def _span(text: str | None) -> tuple[float, float] | None:
 def _counter(label: str, total: int) -> Callable[[int], None]:
     def show(done: int) -> None:
         end = "\n" if done >= total or not sys.stderr.isatty() else ""
-        print(f"\r{label}: {done:,} of {total:,} pictures", end=end, file=sys.stderr, flush=True)
+        print(f"\r{shown(label)}: {done:,} of {total:,} pictures", end=end, file=sys.stderr, flush=True)
     return show
 
 
 def _line(text: str) -> None:
     """What is being computed, on a screen only."""
     if sys.stderr.isatty():
-        print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
+        print(f"\r\x1b[2K{shown(text)}", end="", file=sys.stderr, flush=True)

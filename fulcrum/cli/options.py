@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.shown import shown_lines
 
 if TYPE_CHECKING:
     from fulcrum.spec.phrase import Catalogue, Phrase
@@ -46,9 +47,9 @@ def speaks() -> bool:
 
 
 def say(text: str) -> None:
-    """To the person, never into a script's output."""
+    """To the person, never into a script's output; what came from a file cannot steer the terminal."""
     if speaks():
-        print(text, file=sys.stderr, flush=True)
+        print(shown_lines(text), file=sys.stderr, flush=True)
 
 
 def emit(value: Mapping[str, Any] | list[Any], as_json: bool, text: str = "") -> None:
@@ -56,7 +57,7 @@ def emit(value: Mapping[str, Any] | list[Any], as_json: bool, text: str = "") ->
     if as_json:
         print(json.dumps(value))
     elif text:
-        print(text)
+        print(shown_lines(text))
 
 
 def catalogue(files: Iterable[Path] | None) -> "tuple[Catalogue, dict[str, str]]":

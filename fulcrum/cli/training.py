@@ -3,7 +3,6 @@
 import os
 import shlex
 import sys
-import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -126,24 +125,20 @@ def sample(run: RunName, prompts: Annotated[list[str], typer.Argument(help="What
            scale: Annotated[int, typer.Option(min=1, max=32, help="Enlarge the saved pictures.")] = 4,
            levers: Files = None, device: DeviceName = "cpu", quiet: Quiet = False, as_json: Json = False) -> None:
     """Draw pictures with a trained run. Each picture has its own noise: it does not depend on the others."""
+    from fulcrum.encode.readable import misread
     from fulcrum.study.picture import save_grid, save_pictures
     painter, folder = _painter(run, out, levers, guidance, steps, device)
     wanted = [prompt for prompt in prompts for _ in range(count)]
     import torch
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")                  # unknown words are told below, once
-            pictures = torch.cat(list(painter.pictures(wanted, seed)))
+        pictures = torch.cat(list(painter.pictures(wanted, seed)))
     except ValueError as error:                              # the text encoder says what it cannot read
         raise BadInput(str(error), "write plain words, at most 64 in a prompt") from None
     place = to or folder / "samples"
     files = save_pictures(pictures, wanted, place, seed, scale)
     grid = save_grid(pictures, place / "grid.png", columns=max(count, min(len(wanted), 4)), scale=scale)
-    unknown = getattr(painter.text.tokenizer, "unknown", {})
-    if unknown:
-        say("words the text encoder does not know, read as 'unknown': " + ", ".join(sorted(unknown)))
-    if getattr(painter.text, "cut", 0):
-        say(f"{painter.text.cut} of {len(wanted)} prompts are longer than {painter.text.longest} tokens: the rest was cut")
+    for line in misread(painter.text):
+        say(line)
     emit({"files": [str(path) for path in files], "grid": str(grid)}, as_json,
          "\n".join(f"{path}  {prompt}" for path, prompt in zip(files, wanted, strict=True)) + f"\n{grid}  all of them")
 

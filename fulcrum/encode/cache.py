@@ -165,6 +165,7 @@ class Cache:
 
     def __init__(self, root: Path) -> None:
         self.store = Store(Path(root))
+        self.quiet = False                                   # no progress; warnings are told all the same
 
     def share(self, job: Job, part: int, of: int, say: Say | None = None) -> None:
         """Make one process's chunks of an entry, for `finished` to put together; chunks that are there are left."""
@@ -172,7 +173,7 @@ class Cache:
             return
         parts = self.store.parts(job.kind, job.facts)
         try:
-            for number, ids in job.numbered(say, part, of):
+            for number, ids in job.numbered(None if self.quiet else say, part, of):
                 if not parts.has(number):
                     parts.put(number, job.chunk(ids))
         except OSError as error:
@@ -186,7 +187,7 @@ class Cache:
         def make(writer: Writer) -> None:
             for name, rows in job.head().items():
                 writer.append(name, rows)
-            for number, ids in job.numbered(say):
+            for number, ids in job.numbered(None if self.quiet else say):
                 arrays = parts.get(number)
                 if arrays is None:
                     arrays = job.chunk(ids)

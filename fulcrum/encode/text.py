@@ -5,7 +5,6 @@ B prompts, L tokens of the longest prompt, E embedding width, V words
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +21,8 @@ LONGEST = 64
 
 
 class Tokenizer:
-    """Word level over a closed vocabulary; an unknown word becomes one token and is counted in `unknown`."""
+    """Word level over a closed vocabulary; an unknown word becomes one token and is counted in `unknown`: whoever speaks
+    to people tells it (`readable.misread`), once and not in the middle of something else."""
 
     def __init__(self, words: Sequence[str]) -> None:
         if len(set(words)) != len(words):
@@ -46,9 +46,6 @@ class Tokenizer:
         found = []
         for token in tokens:
             if token not in self.index:
-                if token not in self.unknown:
-                    warnings.warn(f"the text encoder does not know the word {token!r}: it reads as 'unknown'",
-                                  stacklevel=2)
                 self.unknown[token] = self.unknown.get(token, 0) + 1
             found.append(self.index.get(token, UNKNOWN))
         return found

@@ -106,7 +106,7 @@ class Plan(Record):
     @field_validator("interactions")
     @classmethod
     def _pairs(cls, pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-        _require_once([frozenset(pair) for pair in pairs], "an interaction")
+        _require_once([" and ".join(sorted(pair)) for pair in pairs], "an interaction")
         same = [pair[0] for pair in pairs if pair[0] == pair[1]]
         if same:
             raise ValueError(f"'{same[0]}' has no interaction with itself; name two levers")
@@ -191,11 +191,18 @@ def from_plain(found: dict[str, Any]) -> Plan:
         listed = name in Plan.model_fields and get_origin(Plan.model_fields[name].annotation) is tuple
         if listed and not isinstance(value, tuple):
             raise BadInput(f"`{name}` is a list, found {value!r}", f"write it in brackets: {name} = [{value!r}]")
+    for one in plain.get("scales", ()):
+        if not isinstance(one, dict | Scale):
+            raise BadInput(f"a scale cannot be {one!r}",
+                           'write: scales = [{ name = "a", settings = ["model.depth=4"] }, ...]')
     if isinstance(plain.get("scales"), tuple):
         plain["scales"] = tuple(_record(Scale, one) for one in plain["scales"])
-    for name, kind in (("learning_rates", Sweep), ("stop_early", StopEarly)):
-        if name in plain:
-            plain[name] = _record(kind, plain[name])
+    for name, kind, form in (("learning_rates", Sweep, '"shared" or { sweep = [0.5, 1, 2] }'),
+                             ("stop_early", StopEarly, "{ successive = 3, level = 0.99 }")):
+        value = plain.get(name, Plan.model_fields[name].default)
+        if not isinstance(value, dict | kind) and value != Plan.model_fields[name].default:
+            raise BadInput(f"`{name}` cannot be {value!r}", f"write: {name} = {form}")
+        plain[name] = _record(kind, value)
     return Plan.model_validate(plain)
 
 
@@ -217,10 +224,12 @@ def _tuples(value: Any) -> Any:
 def load(path: Path) -> Plan:
     """A plan from a TOML file; an unknown name or a wrong type is an error that says so."""
     try:
-        found: dict[str, Any] = tomllib.loads(path.read_text())
+        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))     # some editors begin with a mark
     except OSError as error:
         raise BadInput(f"cannot read the plan {path}: {error.strerror}", EXAMPLE) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise BadInput(f"{path} is not text in UTF-8", "save it with the encoding UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{path} is not TOML: {error}", EXAMPLE) from None
     unknown = [name for name in found if name not in Plan.model_fields]
     if unknown:

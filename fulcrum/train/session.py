@@ -63,6 +63,7 @@ def perform(order: Order, say: Callable[[str], None],
     world.rows(order.run.budget.batch)                           # a batch that cannot be shared is refused before anything
     order = order._replace(system=order.system.model_copy(update={"processes": world.size}))
     feed = Feed(order.run, order.seed, order.out / "cache", say, order.system.device)
+    feed.cache.quiet = order.quiet
     _ = feed.codec(), feed.text()                                # a part that cannot be had is said before anything is made
     require_start(order.run)
     with world.first_goes_ahead("opening the run's folder"):

@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[2]
 # Stands for both Pythons: makes an "environment" that holds itself; FAILS names the argument at which it gives up.
 PYTHON = """#!/bin/sh
 for word in "$@"; do [ "$word" = "$FAILS" ] && { echo "ERROR: no network" >&2; exit 1; }; done
-[ "$2" = venv ] && mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && printf '#!/bin/sh\\necho ran "$@"\\n' > "$3/bin/fulcrum" \\
-  && chmod +x "$3/bin/fulcrum"
+[ "$2" = venv ] && mkdir -p "$3/bin" && cp "$0" "$3/bin/python" \\
+  && printf '#!/bin/sh\\necho ran "$@"\\n' > "$3/bin/fulcrum" && chmod +x "$3/bin/fulcrum"
 exit 0
 """
 

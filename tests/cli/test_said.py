@@ -36,6 +36,14 @@ def test_the_doctor_names_what_is_damaged_and_what_is_missing(capsys, monkeypatc
     assert json.loads(said(capsys, "doctor", "--json", code=1)[0]) == facts
 
 
+def test_quiet_encodes_without_a_word(capsys, tmp_path):
+    words = ["train", "spark", "--images", 8, "--set", "budget.batch=8", "--set", "data.source.count=16", "--threads", 1]
+    _, err = said(capsys, *words, "--out", tmp_path / "told")
+    assert "encoding latents: 16/16" in err
+    _, err = said(capsys, *words, "--out", tmp_path / "quiet", "--quiet")
+    assert err == ""
+
+
 def test_a_title_cannot_steer_the_terminal(capsys, tmp_path):
     plan = tmp_path / "plan.toml"
     written = ESCAPE.replace("\x1b", "\\u001b").replace("\x07", "\\u0007")

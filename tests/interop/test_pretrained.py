@@ -199,8 +199,7 @@ def test_a_moved_folder_is_the_same_run_and_a_changed_byte_another(part, tiny, t
 def test_long_prompts_are_cut_and_counted(part, tiny, tmp_path):
     run = tiny("spark", *SHORT, f"encode.text=pretrained_text(path='{part('t5')}', max_tokens=4)")
     from fulcrum.train.feed import Feed
-    with pytest.warns(UserWarning, match="prompts of more than 4 tokens are cut"):
-        Feed(run, 0, tmp_path).at(0)
+    Feed(run, 0, tmp_path).at(0)                             # who says nothing to people warns of nothing either
     said = []
     assert Feed(run, 0, tmp_path, said.append).at(0)[0].text.emb.shape[1] == 4       # from the cache, told again
     assert any(line.startswith("warning: 16 of 16 prompts are longer than 4 tokens") for line in said)

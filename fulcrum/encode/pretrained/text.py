@@ -4,7 +4,6 @@ B prompts, L tokens of the longest, E width
 """
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -74,13 +73,10 @@ class PretrainedText(nn.Module):
         mask[places, :longest] = kept
 
     def _ids(self, prompts: list[str]) -> list[list[int]]:
-        """Token ids with the tokenizer's own special tokens; what is too long is cut and counted, never in silence."""
+        """Token ids with the tokenizer's own special tokens; what is too long is cut and counted (told by `misread`)."""
         whole = self.tokenizer(prompts, truncation=False, padding=False, verbose=False)["input_ids"] if prompts else []
         over = [i for i, row in enumerate(whole) if len(row) > self.longest]
         if over:
-            if not self.cut:
-                warnings.warn(f"prompts of more than {self.longest} tokens are cut, such as {prompts[over[0]][:60]!r}... "
-                              f"with {len(whole[over[0]])}", stacklevel=3)
             self.cut += len(over)
             short = self.tokenizer([prompts[i] for i in over], truncation=True, max_length=self.longest, padding=False,
                                    verbose=False)["input_ids"]
@@ -107,10 +103,8 @@ def load_text(path: str, width: int, max_tokens: int) -> PretrainedText:
     network = getattr(network, "language_model", network)    # Qwen3-VL's text half; what it sees is not asked for
     text = PretrainedText(network, tokenizer, facts.network, width, longest,
                           {"files": content_hash(folder, tokenizer_files(folder), fresh=True)}).eval()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")                      # a small limit cuts the self-check's prompts too
-        text.card = _card(text, folder)
-    text.cut = 0
+    text.card = _card(text, folder)
+    text.cut = 0                                             # a small limit cuts the self-check's prompts too
     text.told = [f"text encoder {text.name}: width {width}, at most {longest} tokens, "
                  f"deviation {text.card['deviation']:.2f}"]
     return text
