@@ -107,6 +107,18 @@ def test_the_page_never_scrolls_sideways(browser: Any, shots: Path, width: int, 
     assert smallest >= 8.5, f"words of {smallest:.1f} px in a figure"
 
 
+def test_the_ranking_begins_on_the_first_screen_of_a_phone_and_says_what_it_shows(browser: Any, rich: Path) -> None:
+    browser.open(rich, 390)
+    assert browser.ask("document.querySelector('.board tbody tr').getBoundingClientRect().bottom") < 844
+    assert "equal images: mean [95 % interval]" in browser.ask("document.querySelector('.over').innerText")
+    smallest = browser.ask("Math.min(...[...document.querySelectorAll('.board tbody *')].filter(e => e.innerText).map("
+                           "e => parseFloat(getComputedStyle(e).fontSize)))")
+    assert smallest >= 12, f"words of {smallest:.1f} px in the ranking"
+    browser.open(rich, 1280)
+    assert browser.ask("document.querySelector('.board tbody tr').getBoundingClientRect().bottom") < 844
+    assert browser.ask("getComputedStyle(document.querySelector('.over')).display") == "none"    # there its columns say it
+
+
 def test_many_arms_with_long_names_fit_a_phone(browser: Any, tmp_path: Path) -> None:
     study = FAKE["fake_study"]()
     for k in range(8):
