@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, Self
 
 from fulcrum.data.opening import MOST_BYTES
 
@@ -32,10 +33,10 @@ class _Strict(tarfile.TarInfo):
     """Python's reader takes a damaged header, or a missing end, for the end: what follows would be lost without a word."""
 
     @classmethod
-    def frombuf(cls, buf: bytes, encoding: str, errors: str) -> _Strict:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         try:
-            return super().frombuf(buf, encoding, errors)        # type: ignore[arg-type]
-        except (tarfile.EmptyHeaderError, tarfile.TruncatedHeaderError):         # type: ignore[attr-defined]
+            return super().frombuf(buf, encoding, errors)
+        except (tarfile.EmptyHeaderError, tarfile.TruncatedHeaderError):         # type: ignore[attr-defined]  # not public
             raise Broken("cut off: a tar ends with blocks of zeros, this one does not") from None
         except tarfile.InvalidHeaderError as error:                              # type: ignore[attr-defined]
             raise Broken(f"damaged ({error})") from None
@@ -58,8 +59,7 @@ def members(stream: IO[bytes], packed: int | None = None) -> Iterator[Member]:
     """Files as they come. `packed`: size of the archive, where known, to refuse what unfolds beyond reason."""
     try:
         source = _Limited(stream, packed)
-        with tarfile.open(fileobj=source, mode="r|", errorlevel=1,               # type: ignore[call-overload]
-                          tarinfo=_Strict) as archive:
+        with tarfile.open(fileobj=source, mode="r|", errorlevel=1, tarinfo=_Strict) as archive:
             for number, info in enumerate(archive):
                 if archive.offset > source.most:         # where the next begins: the reader would go there step by step
                     raise Broken(f"damaged or cut off: {info.name} announces {info.size:,} bytes, more than can follow")
@@ -78,19 +78,19 @@ def members(stream: IO[bytes], packed: int | None = None) -> Iterator[Member]:
         raise Broken(f"damaged or cut off ({error})") from None
 
 
-class _Limited:
+class _Limited(io.RawIOBase):
     """The bytes of a tar, unpacked if they are gzip; no more of them than can be meant well, headers included."""
 
     def __init__(self, stream: IO[bytes], packed: int | None) -> None:
         head = stream.read(2)
-        joined: IO[bytes] = _Joined(head, stream)               # type: ignore[assignment]
-        self.stream: IO[bytes] = gzip.GzipFile(fileobj=joined) if head == b"\x1f\x8b" else joined   # type: ignore[assignment]
+        joined = _Joined(head, stream)
+        self.stream: _Joined | gzip.GzipFile = gzip.GzipFile(fileobj=joined) if head == b"\x1f\x8b" else joined
         self.most = MOST_UNPACKED
         if packed is not None:
             self.most = min(MOST_UNPACKED, packed if self.stream is joined else _FREE + MOST_RATIO * packed)
         self.packed, self.seen = packed, 0
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1) -> bytes:
         data = self.stream.read(size)
         self.seen += len(data)
         if self.seen > self.most:
@@ -98,7 +98,7 @@ class _Limited:
         return data
 
 
-class _Joined:
+class _Joined(io.RawIOBase):
     """A stream whose first bytes were read already; it cannot be wound back, and remote ones need not be."""
 
     def __init__(self, head: bytes, stream: IO[bytes]) -> None:

@@ -37,7 +37,7 @@ class World(seam.Source):
 
     def held_out(self, split: str, count: int) -> "World":
         """Another split of the same world to judge by: real, truly captioned, unfiltered, whatever is trained on."""
-        return World(domain="real", split=split, count=count, max_objects=self.max_objects)   # type: ignore[arg-type]
+        return World.model_validate({"domain": "real", "split": split, "count": count, "max_objects": self.max_objects})
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.data.world.vocabulary import WORLD_VERSION
@@ -93,7 +93,7 @@ class Folder(seam.Source):
 
     def held_out(self, split: str, count: int) -> "Folder":
         """Pictures that the import held out, square; fewer than asked where there are fewer."""
-        return SquareFolder(path=self.path, split=split, count=count)    # type: ignore[arg-type]
+        return SquareFolder.model_validate({"path": self.path, "split": split, "count": count})
 
     def hashes(self) -> dict[str, str]:
         return _content(self.path)

@@ -6,7 +6,7 @@ import re
 import warnings
 from typing import NamedTuple
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, TiffImagePlugin, UnidentifiedImageError
 
 MOST_BYTES = 1 << 28                    # of one file
 MOST_PIXELS = 1 << 26                   # 67 million: some kilobytes can unfold to gigabytes
@@ -73,8 +73,8 @@ def _bits(image: Image.Image, data: bytes) -> int:
     """Bits per channel as the file has them: Pillow cuts 16-bit colour down to 8 without a word."""
     if image.format == "PNG":
         return data[24]                                 # of IHDR, always the first chunk
-    if image.format == "TIFF":
-        return int(max(image.tag_v2.get(_TIFF_BITS, (8,))))                        # type: ignore[attr-defined]
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        return int(max(image.tag_v2.get(_TIFF_BITS, (8,))))
     if image.format == "PPM":
         head = re.sub(rb"#[^\n]*\n", b" ", data[:200]).split()
         return 16 if len(head) > 3 and head[0] in (b"P2", b"P3", b"P5", b"P6") and int(head[3]) > 255 else 8

@@ -91,8 +91,8 @@ def read_about(folder: Path) -> dict[str, Any]:
 class _Open:
     """A shard that is read from many threads: no place in it is remembered; closed when nobody holds it."""
 
-    def __init__(self, path: Path | None, stream: IO[bytes] | None = None) -> None:
-        self.number = os.dup(stream.fileno()) if stream is not None else os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # type: ignore[arg-type]
+    def __init__(self, shard: Path | IO[bytes]) -> None:
+        self.number = os.open(shard, os.O_RDONLY | os.O_CLOEXEC) if isinstance(shard, Path) else os.dup(shard.fileno())
 
     def read(self, length: int, offset: int) -> bytes:
         return os.pread(self.number, length, offset)
@@ -143,7 +143,7 @@ class PictureStore:
         try:
             if self.remote:
                 with fetched(self.folder, self.about["shards"][number]) as stream:
-                    return _Open(None, stream)
+                    return _Open(stream)
             return _Open(path)
         except OSError as error:
             raise Damaged(f"the shard {path} cannot be opened: {error.strerror}", "copy it again: fulcrum data check "

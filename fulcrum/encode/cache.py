@@ -36,7 +36,7 @@ Ids = NDArray[np.integer[Any]]
 CHUNK = 256                     # samples encoded at a time
 
 
-def network_hash(network: nn.Module) -> str:
+def network_hash(network: nn.Module | Codec) -> str:
     """Class, configuration and every weight: two networks with the same hash compute the same."""
     about = [type(network).__qualname__, getattr(network, "config", None)]
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
@@ -197,18 +197,19 @@ class Cache:
 
         return self.store.get(job.kind, job.facts, make)
 
+    def _rows(self, source: Source, job: Job, say: Say | None) -> RowCache:
+        """What is encoded of a source of one shape; of a filtered one, what was kept."""
+        rows = RowCache(self.finished(job, say)["rows"])
+        return rows.taken(source.kept) if isinstance(source, FilteredSource) else rows
+
     def latents(self, source: Source, codec: Codec, say: Say | None = None) -> RowCache | ShapedCache:
         """Latents of every sample (float32); those of a pixel-space codec as bytes, exact and a quarter."""
-        parts = one_shaped(source)
-        if len(parts) > 1:
-            return ShapedCache([self.latents(part, codec, say) for part in parts])       # type: ignore[misc]
-        rows = RowCache(self.finished(self.latents_job(source, codec), say)["rows"])
-        return rows.taken(source.kept) if isinstance(source, FilteredSource) else rows
+        return _joined([self._rows(part, self.latents_job(part, codec), say) for part in one_shaped(source)])
 
     def latents_job(self, source: Source, codec: Codec) -> Job:
         source = _whole(source)
         exact = isinstance(codec, IdentityCodec)
-        facts = {"source": source.fingerprint(), "network": network_hash(codec),  # type: ignore[arg-type]
+        facts = {"source": source.fingerprint(), "network": network_hash(codec),
                  "transform": "pixels in [-1, 1]", "dtype": "uint8" if exact else "float32"}
 
         def chunk(ids: Ids) -> Arrays:
@@ -222,11 +223,7 @@ class Cache:
 
     def tokens(self, source: Source, teacher: Any, say: Say | None = None) -> RowCache | ShapedCache:
         """A teacher's patch tokens of every sample (float16)."""
-        parts = one_shaped(source)
-        if len(parts) > 1:
-            return ShapedCache([self.tokens(part, teacher, say) for part in parts])      # type: ignore[misc]
-        rows = RowCache(self.finished(self.tokens_job(source, teacher), say)["rows"])
-        return rows.taken(source.kept) if isinstance(source, FilteredSource) else rows
+        return _joined([self._rows(part, self.tokens_job(part, teacher), say) for part in one_shaped(source)])
 
     def tokens_job(self, source: Source, teacher: Any) -> Job:
         source = _whole(source)
@@ -285,6 +282,10 @@ class Cache:
             return {"scores": scorer.score(images, source.prompts(chooser, ids)).numpy()}
 
         return self.finished(Job("scores", facts, len(source), "scores", chunk, dict), say)["scores"]
+
+
+def _joined(parts: list[RowCache]) -> RowCache | ShapedCache:
+    return parts[0] if len(parts) == 1 else ShapedCache(parts)
 
 
 def _whole(source: Source) -> Source:

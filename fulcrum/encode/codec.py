@@ -27,6 +27,7 @@ class Codec(Protocol):
 
     def encode(self, pixels: Tensor) -> Tensor: ...
     def decode(self, latents: Tensor) -> Tensor: ...
+    def state_dict(self) -> dict[str, Tensor]: ...           # what its latents are cached under: see `network_hash`
 
 
 def _check(pixels: Tensor, stride: int) -> None:
