@@ -6,6 +6,7 @@ n generated rows, m reference rows, d feature width
 from typing import Any
 
 from fulcrum.measure import neighbours
+from fulcrum.measure.card import METRICS
 from fulcrum.measure.expect import SEES
 from fulcrum.measure.extrapolate import GROUPS as FEW_GROUPS
 from fulcrum.measure.extrapolate import LIMIT, Distances, distances
@@ -31,8 +32,7 @@ class Frechet(Distance):
     """In Inception's space this is FID; in DINO's, FD-DINO."""
 
     name = "frechet"
-    label = "Fréchet distance"
-    explain = "Distance of two Gaussians fitted to the features of pictures and reference. Biased in N."
+    label, explain = METRICS["frechet"].label, METRICS["frechet"].explain
     estimator = "Gaussian fit, symmetric eigenvalues, fp64"
     interval = f"95 %, jackknife over {FEW_GROUPS} groups of pictures, reference held fixed"
     gathers = GroupedMoments
@@ -57,8 +57,7 @@ class Frechet(Distance):
 
 class FrechetLimit(Frechet):
     name = "frechet_limit"
-    label = "Fréchet distance, N → ∞"
-    explain = "The Fréchet distance extrapolated to infinitely many pictures, against the same reference: no bias in N."
+    label, explain = METRICS["frechet_limit"].label, METRICS["frechet_limit"].explain
     estimator = LIMIT
     sees = SEES["frechet_limit"]
 
@@ -89,8 +88,7 @@ class KernelDistance(Distance):
 
 class MMD(KernelDistance):
     name = "mmd"
-    label = "MMD² (unbiased)"
-    explain = "Kernel distance of the feature distributions, median bandwidth, unbiased: it may fall below zero."
+    label, explain = METRICS["mmd"].label, METRICS["mmd"].explain
     estimator = "unbiased, Gaussian kernel, sigma = median distance of the reference, fp32 products"
     sees = SEES["mmd"]
 
@@ -102,10 +100,7 @@ class MMDPublished(KernelDistance):
     """In CLIP's space this is CMMD, in DINO's DINO-MMD, both as published."""
 
     name = "mmd_published"
-    label = "MMD² (published form)"
-    unit = "x1000"
-    explain = ("The published form: sigma 10 on unit-norm features, x1000. In effect a distance of means: it hardly sees "
-               "lost diversity. Shown for comparison only.")
+    label, unit, explain = METRICS["mmd_published"].label, METRICS["mmd_published"].unit, METRICS["mmd_published"].explain
     estimator = f"biased, Gaussian kernel, sigma = {PUBLISHED_SIGMA:g} on unit-norm features, x1000, fp32 products"
     sees = SEES["mmd_published"]
 

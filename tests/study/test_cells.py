@@ -13,16 +13,10 @@ from fulcrum.study.layout import lay_out, measuring
 from fulcrum.study.lines import read_lines, write_curve
 from fulcrum.study.result import assemble_result
 from fulcrum.study.sealed import write_sealed
-from tests.study.small import plan
+from tests.study.small import lighten, plan
 
 ASKED = plan(arms=("bf16_storage",), images=16)
 HOW = measuring(ASKED).how
-
-
-def lighten(patch):
-    patch.setattr("fulcrum.study.evaluate.REFERENCE", 512)
-    patch.setattr("fulcrum.study.evaluate.VALIDATION", 128)
-    patch.setattr("fulcrum.study.preview.LOOKS", 2)
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from fulcrum.study.plan import from_plain
 from fulcrum.study.runner import Lane, Work, run_all
 from fulcrum.study.study import changed_since, freeze, run
 from fulcrum.study.worker import answer
-from tests.study.small import SMALL, plan
+from tests.study.small import SMALL, lighten, plan
 
 
 class Here(Lane):
@@ -37,19 +37,16 @@ class Here(Lane):
         return answer(json.loads(json.dumps(self.work.asked(cell))), self.work.setup(), CATALOG)
 
 
-def lighten(patch):
-    """Cells here, measured with fewer pictures."""
+def all_here(patch):
+    lighten(patch)
     patch.setattr("fulcrum.study.study.Lane", Here)
-    patch.setattr("fulcrum.study.evaluate.REFERENCE", 512)
-    patch.setattr("fulcrum.study.evaluate.VALIDATION", 128)
-    patch.setattr("fulcrum.study.preview.LOOKS", 2)
     patch.setattr("fulcrum.study.cost.ROUNDS", 1)
 
 
 @pytest.fixture(autouse=True)
 def here(request, monkeypatch):
     if "processes" not in request.keywords:
-        lighten(monkeypatch)
+        all_here(monkeypatch)
 
 
 class Frozen(Lever):
@@ -137,7 +134,7 @@ def test_a_hopeless_arm_is_stopped_and_counted_as_censored(out):
 def done(out):
     asked = plan(arms=("bf16_storage",))
     with pytest.MonkeyPatch.context() as patch:
-        lighten(patch)
+        all_here(patch)
         run(asked, CATALOG, out, "x", lambda text: None)
     return asked, lay_out(asked, CATALOG, {}, out).cells
 

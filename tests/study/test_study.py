@@ -11,18 +11,10 @@ import pytest
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.plan import Plan, load
+from fulcrum.study.plan import load
 from fulcrum.study.proof import prove
 from fulcrum.study.study import freeze, run
-
-SMALL = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64", "sample.steps=2",
-         "optim.lr=3e-3")
-
-
-def plan(**changes):
-    given = {"title": "Small", "baseline": "spark", "arms": ("short_captions", "bf16_storage"), "seeds": (0, 1),
-             "images": 48, "settings": SMALL, "samples": 64, "compile": False, **changes}
-    return Plan(**given)
+from tests.study.small import SMALL, plan
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +54,12 @@ def test_a_study_killed_with_minus_9_goes_on_to_the_same_effects(studied, tmp_pa
         time.sleep(0.05)
     os.kill(first.pid, signal.SIGKILL)
     first.communicate()
+    (page,) = tmp_path.glob("runs/study-*/report.html")
+    assert 'data-state="running"' in page.read_text()
+    report = [*command[:3], "report", "--out", str(tmp_path / "runs")]
+    said = subprocess.run(report, capture_output=True, text=True, timeout=60)
+    assert "it was stopped; what is done is kept" in said.stderr and "go on with: fulcrum study run" in said.stderr, said
+    assert "stopped before its end" in page.read_text() and 'data-state="running"' not in page.read_text()
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
