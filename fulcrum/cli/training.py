@@ -31,14 +31,16 @@ from fulcrum.cli.options import (
     system,
 )
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.shown import shown
 
+MOST_PIXELS = 8192                                           # of a drawn picture's side
 RunName = Annotated[str, typer.Argument(help="A run: its folder, its key, or the beginning of its key.")]
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(train)
-    app.command()(sample)
-    app.command()(export)
+    app.command(epilog='Example: fulcrum train "spark + muon" --seed 1')(train)
+    app.command(epilog='Example: fulcrum sample RUN "a large red circle at the top left." --count 4')(sample)
+    app.command(epilog="Example: fulcrum export RUN my_transformer")(export)
 
 
 def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pocket + muon + tread(drop=0.5)".')],
@@ -121,13 +123,15 @@ def sample(run: RunName, prompts: Annotated[list[str], typer.Argument(help="What
            out: Out = OUT, count: Annotated[int, typer.Option(min=1, max=10_000, help="Pictures per prompt.")] = 1,
            guidance: Annotated[float | None, typer.Option(help="Another guidance scale than the run's.")] = None,
            steps: Annotated[int | None, typer.Option(min=1, max=10_000, help="Another number of sampling steps.")] = None,
+           size: Annotated[str | None, typer.Option(metavar="WIDTHxHEIGHT", help="Another shape than the run's square, in "
+                                                                                  "pixels, such as 48x32.")] = None,
            to: Annotated[Path | None, typer.Option(help="Folder for the pictures; default: RUN/samples.")] = None,
            scale: Annotated[int, typer.Option(min=1, max=32, help="Enlarge the saved pictures.")] = 4,
            levers: Files = None, device: DeviceName = "cpu", quiet: Quiet = False, as_json: Json = False) -> None:
     """Draw pictures with a trained run. Each picture has its own noise: it does not depend on the others."""
     from fulcrum.encode.readable import misread
     from fulcrum.study.picture import save_grid, save_pictures
-    painter, folder = _painter(run, out, levers, guidance, steps, device)
+    painter, folder = _painter(run, out, levers, guidance, steps, device, None if size is None else _shape(size))
     wanted = [prompt for prompt in prompts for _ in range(count)]
     import torch
     try:
@@ -144,7 +148,7 @@ def sample(run: RunName, prompts: Annotated[list[str], typer.Argument(help="What
 
 
 def _painter(name: str, out: Path, files: list[Path] | None, guidance: float | None = None,
-             steps: int | None = None, device: str = "cpu") -> tuple[Any, Path]:
+             steps: int | None = None, device: str = "cpu", size: tuple[int, int] | None = None) -> tuple[Any, Path]:
     """A painter with the weights of a run."""
     from fulcrum.spec.edit import put
     from fulcrum.spec.plain import read
@@ -161,7 +165,17 @@ def _painter(name: str, out: Path, files: list[Path] | None, guidance: float | N
     if steps is not None:
         run = put(run, "sample.steps", steps)
     codec, text = run.encode.codec.build(None), run.encode.text.build(None)
-    return Painter(run, trained_weights(folder), codec, text, where), folder.path
+    return Painter(run, trained_weights(folder), codec, text, where, size), folder.path
+
+
+def _shape(said: str) -> tuple[int, int]:
+    """(H, W) from WIDTHxHEIGHT."""
+    width, cross, height = said.lower().partition("x")
+    if not (cross and width.isascii() and width.isdigit() and height.isascii() and height.isdigit()
+            and max(int(width), int(height)) <= MOST_PIXELS):
+        raise BadInput(f"--size is a width and a height of at most {MOST_PIXELS} pixels, such as 48x32; found '{shown(said)}'",
+                       "leave it out for the run's own size")
+    return int(height), int(width)
 
 
 def export(run: RunName, folder: Annotated[Path, typer.Argument(help="Where to write the diffusers folder.")],

@@ -43,9 +43,9 @@ def seconds_left(board: Board, going: list[Stand], lanes: int) -> float | None:
     """From the cells that ended in this session, before the first from the speed of those that run; None before both."""
     seen = list(board.seconds) or [stand.whole for stand in going if stand.whole is not None]
     waiting = board.count("waiting")
-    if not seen or not waiting + len(going):
-        return None
     cells = waiting + sum(1.0 - stand.share for stand in going)
+    if not seen or not cells:                                # the last ones are being measured: not long, but not nothing
+        return None
     return statistics.median(seen) * cells / min(lanes, waiting + len(going))
 
 

@@ -16,6 +16,7 @@ from fulcrum.flow import keyed
 from fulcrum.flow.guide import Path
 from fulcrum.flow.sample import euler
 from fulcrum.model.fillers import route_of
+from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train.build import Context, build
@@ -31,10 +32,12 @@ class Painter:
     (seed, its index)."""
 
     def __init__(self, run: RunSpec, weights: Mapping[str, Tensor], codec: Any, text: Any,
-                 system: System | None = None) -> None:
+                 system: System | None = None, size: tuple[int, int] | None = None) -> None:
+        """`size` is (H, W) of the pictures, else squares of the run's own."""
         self.system = (system or System()).model_copy(update={"recompute": False, "compile": False})
         self.device = self.system.device
         self.run, self.text = run, settled(text, self.device)
+        self.cells = cells(run, size or (run.data.size, run.data.size))
         step = build(run, 0, self.system)
         fill(step, weights)
         self.codec = settled(codec, self.device) if step.codec is None else step.codec.eval().requires_grad_(False)
@@ -49,8 +52,7 @@ class Painter:
     @torch.no_grad()
     def latents(self, prompts: Sequence[str], seed: int, index: np.ndarray) -> Tensor:
         """(B, C, h, w) for B prompts; `index` (B,) chooses the noises."""
-        side = self.run.data.size // self.run.encode.codec.stride
-        noise = keyed.normal(seed, "sample", index, (self.run.encode.codec.channels, side, side))
+        noise = keyed.normal(seed, "sample", index, (self.run.encode.codec.channels, *self.cells))
         noise = moved(noise * self.run.flow.noise_scale, self.device)
         emb, mask = self.encoded(prompts)
         empty, seen = moved(self.text.encode([""]), self.device)
@@ -77,7 +79,7 @@ class Painter:
     def keep(self, seed: int, index: np.ndarray) -> Tensor | None:
         """(B, K) tokens of each picture that a routed pass keeps in the span, the same at every step: a picture's own,
         whatever else is in its batch. None where the run's route keeps all."""
-        tokens = self.run.tokens
+        tokens = self.cells[0] * self.cells[1] // self.run.model.patch**2
         kept = route_of(self.run).kept(tokens)
         return moved(keyed.subset(seed, "sample keep", index, tokens, kept), self.device) if kept < tokens else None
 
@@ -92,3 +94,13 @@ class Painter:
                 chosen = np.concatenate([chosen, chosen[-1:].repeat(more)])
                 pixels = self.codec.decode(self.latents(wanted + wanted[-1:] * more, seed, chosen))[:count]
             yield ((pixels.clamp(-1, 1) + 1) * 127.5).round().to("cpu", torch.uint8)
+
+
+def cells(run: RunSpec, size: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of the latents of pictures of (H, W) pixels."""
+    stride = run.encode.codec.stride
+    token = stride * run.model.patch
+    if any(side % token or side < token for side in size):
+        raise BadInput(f"a picture of {size[1]}x{size[0]} cannot be cut into tokens of {token} pixels",
+                       f"choose multiples of {token} for width and height")
+    return size[0] // stride, size[1] // stride

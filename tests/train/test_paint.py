@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
 from fulcrum.study.evaluate import measure, prompts
 from fulcrum.train.build import assemble
@@ -73,3 +74,14 @@ def test_metrics_do_not_depend_on_the_batch(trained, cache, monkeypatch):
     monkeypatch.setattr(painter, "pictures", pictures)
     assert {name: found.value for name, found in measure(trained.run, painter, cache, 64).items()} == \
         {name: found.value for name, found in one.items()}
+
+
+def test_another_shape_is_drawn_and_an_impossible_one_refused(trained):
+    run, parts = trained.run, (trained.feed.codec(), trained.feed.text())
+    weights = trained.average.weights(trained.step.backbone)
+    token = run.encode.codec.stride * run.model.patch
+    size = (2 * token, 3 * token)
+    wide = drawn(Painter(run, weights, *parts, size=size), ["a red circle"] * 2, [0, 1])
+    assert wide.shape == (2, 3, *size) and not torch.equal(wide[0], wide[1])
+    with pytest.raises(BadInput, match=f"{size[1]}x{size[0] + 1}"):
+        Painter(run, weights, *parts, size=(size[0] + 1, size[1]))
