@@ -14,7 +14,7 @@ Names = Annotated[list[str] | None, typer.Argument(help="Levers to try; default:
 
 
 def register(parent: typer.Typer) -> None:
-    parent.command("audit")(audit)
+    parent.command("audit", epilog="Example: fulcrum audit tread")(audit)
 
 
 def audit(names: Names = None, lever: File = None, as_json: Json = False) -> None:

@@ -18,8 +18,8 @@ class NotSound(FulcrumError):
 
 def register(data: typer.Typer) -> None:
     """Add the commands to `fulcrum data`."""
-    data.command("import")(import_data)
-    data.command("check")(check_data)
+    data.command("import", epilog="Example: fulcrum data import photos my_data --size 64 --bad quarantine")(import_data)
+    data.command("check", epilog="Example: fulcrum data check my_data")(check_data)
 
 
 def import_data(source: Annotated[str, typer.Argument(help="A folder of pictures with .txt or .json captions beside them, "

@@ -31,7 +31,7 @@ Part = Annotated[str | None, typer.Option(hidden=True, help="K/N: make every N-t
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(encode)
+    app.command(epilog='Example: fulcrum encode "pocket + repa" --processes 2')(encode)
 
 
 def encode(phrase: Annotated[str, typer.Argument(help="The run whose pictures and captions are to be encoded.")],

@@ -9,7 +9,8 @@ import typer
 from fulcrum.cli.options import Files, Json, emit, say
 from fulcrum.spec.errors import BadInput, nearest
 
-app = typer.Typer(invoke_without_command=True, help="What we may change: all levers, or one lever's card.")
+app = typer.Typer(invoke_without_command=True, help="What we may change: all levers, or one lever's card.",
+                  epilog="Example: fulcrum levers --recipe spark")
 RECIPE = "pocket"
 MEASURED = Path(__file__).parents[2] / "docs" / "levers" / "measured.json"       # in a checkout only
 Base = Annotated[str, typer.Option(help="The recipe that costs and differences are stated for.")]
@@ -42,7 +43,7 @@ def listing(context: typer.Context, recipe: Base = RECIPE, levers: Files = None,
     _tell(problems)
 
 
-@app.command()
+@app.command(epilog="Example: fulcrum levers show tread")
 def show(name: str, recipe: Base = RECIPE, levers: Files = None, as_json: Json = False) -> None:
     """One lever: its settings, what it changes in a recipe, what it costs, what was claimed where, what we measured."""
     from fulcrum.levers.catalog import with_sound_files
@@ -74,7 +75,7 @@ def show(name: str, recipe: Base = RECIPE, levers: Files = None, as_json: Json =
     _tell(problems)
 
 
-@app.command()
+@app.command(epilog="Example: fulcrum levers pages docs/levers")
 def pages(folder: Path, as_json: Json = False) -> None:
     """Write one page for each lever into FOLDER: what it changes and costs, what was claimed and measured, conflicts."""
     from fulcrum.audit.pages import write

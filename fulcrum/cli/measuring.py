@@ -48,7 +48,7 @@ class ProbeFailed(FulcrumError):
 
 
 def register(parent: typer.Typer) -> None:
-    parent.command()(measure)
+    parent.command(epilog="Example: fulcrum measure RUN --samples 1024")(measure)
 
 
 def measure(what: What = None, against: Against = None,

@@ -20,7 +20,7 @@ def register(parent: typer.Typer) -> None:
     datasets.register(data)
 
 
-@assets.command("list")
+@assets.command("list", epilog="Example: fulcrum assets list")
 def list_assets(as_json: Json = False) -> None:
     """Every embedded network with its size and measured quality."""
     from fulcrum.encode.shipped import card
@@ -30,7 +30,7 @@ def list_assets(as_json: Json = False) -> None:
     emit(cards, as_json, "\n".join(lines))
 
 
-@assets.command("build")
+@assets.command("build", epilog="Example: fulcrum assets build --only codec --to my_assets")
 def build_assets(to: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("assets"),
                  only: Annotated[list[str] | None, typer.Option(help="Only these parts. Repeatable.")] = None,
                  as_json: Json = False) -> None:
@@ -43,7 +43,7 @@ def build_assets(to: Annotated[Path, typer.Option(help="Folder to write to.")] =
     emit({"folder": str(to), "built": [str(path) for path in built]}, as_json, f"written to {to}")
 
 
-@data.command("card")
+@data.command("card", epilog="Example: fulcrum data card my_data")
 def data_card(path: Annotated[Path | None, typer.Argument(help="An imported data set; none: the embedded world.")] = None,
               as_json: Json = False) -> None:
     """Counts, hashes and proportions: of an imported data set, or of every split of the embedded world."""
@@ -54,7 +54,7 @@ def data_card(path: Annotated[Path | None, typer.Argument(help="An imported data
     emit(facts, as_json, json.dumps(facts, indent=1))
 
 
-@data.command("show")
+@data.command("show", epilog="Example: fulcrum data show sheet.png --of my_data")
 def show_data(to: Annotated[Path, typer.Argument(help="PNG file to write.")] = Path("world.png"),
               of: Annotated[Path | None, typer.Option(help="An imported data set; none: the embedded world.")] = None,
               as_json: Json = False) -> None:

@@ -19,7 +19,7 @@ def register(parent: typer.Typer) -> None:
     parent.add_typer(app, name="runs")
 
 
-@app.command("list")
+@app.command("list", epilog="Example: fulcrum runs list")
 def list_runs(out: Out = OUT, as_json: Json = False) -> None:
     """Every run with its phrase, seed, progress and size."""
     facts = [_facts(path) for path in _runs(out)]
@@ -28,7 +28,7 @@ def list_runs(out: Out = OUT, as_json: Json = False) -> None:
     emit({"runs": facts}, as_json, "\n".join(lines) or f"no runs under {out}; begin with: fulcrum train spark")
 
 
-@app.command()
+@app.command(epilog="Example: fulcrum runs show RUN --price 0.5")
 def show(run: Name, out: Out = OUT, price: Price = None, levers: Files = None, as_json: Json = False) -> None:
     """One run: what it is, where it stands, what it has cost, where its previews are."""
     path = find_run(run, out)
@@ -57,7 +57,7 @@ def _cost(path: Path, about: dict[str, Any], out: Path, price: float | None,
         return {}, f"not counted: {error}".split("\n")[0]
 
 
-@app.command("rm")
+@app.command("rm", epilog="Example: fulcrum runs rm RUN")
 def remove(run: Name, out: Out = OUT, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
            as_json: Json = False) -> None:
     """Remove a run and all its checkpoints; also one whose files are damaged."""
@@ -75,7 +75,7 @@ def remove(run: Name, out: Out = OUT, yes: Annotated[bool, typer.Option("--yes",
     emit({"removed": [str(path)]}, as_json, f"removed {path}")
 
 
-@app.command()
+@app.command(epilog="Example: fulcrum runs gc --dry-run")
 def gc(out: Out = OUT, dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
        as_json: Json = False) -> None:
     """Tidy up: keep the last good checkpoint of finished runs, remove what killed processes left; not runs in use."""

@@ -29,10 +29,10 @@ app = typer.Typer(no_args_is_help=True, help="A controlled comparison of trainin
 
 def register(parent: typer.Typer) -> None:
     parent.add_typer(app, name="study")
-    parent.command()(report)
+    parent.command(epilog="Example: fulcrum report --watch")(report)
 
 
-@app.command("plan")
+@app.command("plan", epilog="Example: fulcrum study plan examples/quick.toml")
 def plan_command(plan: PlanFile, out: Out = OUT, levers: Files = None,
                  timed: Annotated[bool, typer.Option("--time/--no-time", help="Take a few steps of every arm to say how "
                                                      "long the study will last.")] = True,
@@ -58,7 +58,7 @@ def plan_command(plan: PlanFile, out: Out = OUT, levers: Files = None,
          as_json, outline(read, layout, found, space))
 
 
-@app.command("run")
+@app.command("run", epilog="Example: fulcrum study run examples/quick.toml")
 def run_command(plan: PlanFile, out: Out = OUT, levers: Files = None, threads: Threads = None,
                 lanes: Annotated[int | None, typer.Option(min=1, help="Cells side by side; default: what there are cores "
                                                           "and memory for.")] = None,

@@ -1,0 +1,86 @@
+"""Every command's --help ends with an example, and the examples work."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+from PIL import Image
+
+from fulcrum.cli import app, main
+from fulcrum.levers.catalog import CATALOG
+from fulcrum.spec.phrase import parse
+
+ROOT = Path(__file__).parents[2]
+OF_A_RUN = ("sample", "export", "runs show", "runs rm")     # in an order in which each can be done
+# What takes its time is tried by tests of its own; here it is read, not run.
+LONG = {"train", "encode", "measure", "study plan", "study run", "report", "audit", "assets build", "levers",
+        "levers pages"}
+TINY = [word for setting in ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=16",
+                             "sample.steps=2") for word in ("--set", setting)]
+
+
+def commands(command, *names):
+    if not names or hasattr(command, "commands"):
+        for name, below in command.commands.items():
+            yield from commands(below, *names, name)
+    if names and (not hasattr(command, "commands") or command.invoke_without_command):
+        yield " ".join(names), command
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+def example(name):
+    """The words of the example, after `fulcrum`."""
+    told = COMMANDS[name].epilog or ""
+    assert told.startswith(f"Example: fulcrum {name}"), f"fulcrum {name} --help has no example"
+    return shlex.split(told.removeprefix("Example: fulcrum "))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_shows_an_example_that_can_be_read(name):
+    words = example(name)[len(name.split()):]
+    context = COMMANDS[name].make_context(name, words)       # an option that is not there, or a word too many: an error
+    if "phrase" in context.params:
+        assert parse(context.params["phrase"], CATALOG).levers
+    if "plan" in context.params:
+        assert (ROOT / context.params["plan"]).is_file()
+
+
+def test_the_help_prints_it(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["runs", "gc", "--help"])
+    assert not end.value.code and "fulcrum runs gc --dry-run" in capsys.readouterr().out
+
+
+def test_the_examples_work_one_after_the_other(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    for number in range(40):
+        Image.effect_noise((80, 70), 20 + number).convert("RGB").save(tmp_path / "photos" / f"{number}.png")
+        (tmp_path / "photos" / f"{number}.txt").write_text("a small grey square")
+    some = [name for name in COMMANDS if name not in {*LONG, *OF_A_RUN}]
+    for name in sorted(some, key=lambda name: name != "data import"):        # the others look at what it writes
+        done(capsys, *example(name))
+    assert (tmp_path / "sheet.png").is_file()
+
+
+def test_the_examples_of_a_run_work_too(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("diffusers", reason="export needs it")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(typer, "confirm", lambda question: True)
+    run = json.loads(done(capsys, "train", "spark", "--images", "8", *TINY, "--threads", "1", "--json").splitlines()[-1])
+    for name in OF_A_RUN:
+        done(capsys, *(run["key"] if word == "RUN" else word for word in example(name)))
+    assert (tmp_path / "my_transformer" / "config.json").is_file() and not Path(run["run"]).exists()
+
+
+def done(capsys, *words):
+    """What a command that succeeds writes to stdout."""
+    with pytest.raises(SystemExit) as end:
+        main(list(words))
+    found = capsys.readouterr()
+    assert not end.value.code, f"{words}: {found.err}"
+    return found.out
