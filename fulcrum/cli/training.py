@@ -173,7 +173,7 @@ def _shape(said: str) -> tuple[int, int]:
     width, cross, height = said.lower().partition("x")
     if not (cross and width.isascii() and width.isdigit() and height.isascii() and height.isdigit()
             and max(int(width), int(height)) <= MOST_PIXELS):
-        raise BadInput(f"--size is a width and a height, such as 48x32, of at most {MOST_PIXELS} each; found '{shown(said)}'",
+        raise BadInput(f"--size is a width and a height, such as 48x32, of at most {MOST_PIXELS}; found '{shown(said)}'",
                        "leave it out for the run's own size")
     return int(height), int(width)
 
