@@ -91,18 +91,35 @@ def test_an_arm_of_two_levers_is_labelled_compound():
     assert [arm.compound for arm in arms] == [False, False, True]
 
 
+SOUND = 'title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 2]'
+
+
 @pytest.mark.parametrize(("text", "says"), [
     ("title = 3", "valid string"), ("nonsense", "not TOML"), ('titel = "x"', "did you mean: title"),
     ('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1]', "at least 2"),
     ('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 1]', "named twice"),
     ('title = "x"\nbaseline = "spark"\narms = ["muon", "muon"]\nseeds = [1, 2]', "named twice"),
     ('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 2]\nprimary = "fidd"', "no metric"),
+    (f'{SOUND}\nlearning_rates = "swept"', "`learning_rates` cannot be 'swept'\n  write: learning_rates = \"shared\" or {"),
+    (f"{SOUND}\nstop_early = true", "`stop_early` cannot be True\n  write: stop_early = { successive = 3"),
+    (f'{SOUND}\nscales = ["large"]', "a scale cannot be 'large'\n  write: scales = [{"),
+    (f'{SOUND}\ninteractions = ["muon"]', "interactions.0: should be a list, found 'muon'"),
+    (f'{SOUND}\ninteractions = [["muon", "ema"], ["ema", "muon"]]', "an interaction is named twice: ema and muon"),
 ])
 def test_bad_plans(text, says, tmp_path):
     (tmp_path / "plan.toml").write_text(text)
     with pytest.raises(BadInput) as error:
         load(tmp_path / "plan.toml")
     assert says in str(error.value), str(error.value)
+
+
+def test_a_plan_may_begin_with_a_mark_of_utf8_and_no_other_encoding(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + SOUND.replace('"x"', '"Zwölf"').encode())
+    assert load(path).title == "Zwölf"
+    path.write_bytes(SOUND.encode("utf-16"))
+    with pytest.raises(BadInput, match="is not text in UTF-8"):
+        load(path)
 
 
 def test_a_plan_edited_after_the_start_is_refused(tmp_path):
