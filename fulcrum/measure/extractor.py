@@ -50,8 +50,12 @@ class Extractor(NamedTuple):
             return self
         settled(self.network, device)
         features, score = self.features, self.score
-        return self._replace(features=lambda images: features(images.to(device)),
-                             score=score and (lambda images, captions: score(images.to(device), captions).cpu()))
+
+        def scored(images: Tensor, captions: Sequence[str]) -> Tensor:
+            assert score is not None
+            return score(images.to(device), captions).cpu()
+
+        return self._replace(features=lambda images: features(images.to(device)), score=scored if score else None)
 
     def rows(self, images: Tensor) -> Tensor:
         """Features of any number of uint8 pictures of one size, checked, the same for any split.  (B, d)"""

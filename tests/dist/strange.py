@@ -6,12 +6,12 @@ without axes) may come from the CPU into elementwise arithmetic. Registered as t
 `strange`; process-wide and before the first backward pass, so tests start a process of their own.
 """
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
-from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 NAME = "strange"
@@ -46,7 +46,7 @@ class Far(Tensor):
 
 def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """One operation: refused if it mixes devices, else by the CPU's kernel."""
-    given = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, Tensor)]
+    given = [*tensors_in(args), *tensors_in(tuple(kwargs.values()))]
     far = [one for one in given if isinstance(one, Far)]
     wanted = kwargs.get("device")
     made_far = bool(far) if wanted is None else torch.device(wanted).type == NAME
@@ -62,11 +62,26 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return args[0]
     if wanted is not None:
         kwargs = {**kwargs, "device": torch.device("cpu") if made_far else wanted}
-    found = func(*tree_map_only(Far, _near, args), **tree_map_only(Far, _near, kwargs))
+    found = func(*mapped(_near, args), **{name: mapped(_near, value) for name, value in kwargs.items()})
     if func is aten._local_scalar_dense.default or not made_far:
         return found
-    out = tree_map_only(Tensor, Far, found)
+    out = mapped(Far, found)
     return return_and_correct_aliasing(func, args, kwargs, out) if far and wanted is None else out
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Operators take tensors, and lists of them; torch's own walk over trees takes longer than a small operation."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from tensors_in(one)
+
+
+def mapped(change: Callable[[Tensor], Tensor], value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return change(value)
+    return type(value)([mapped(change, one) for one in value]) if type(value) in (list, tuple) else value
 
 
 def _near(tensor: Tensor) -> Tensor:

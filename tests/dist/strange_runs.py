@@ -19,13 +19,15 @@ import torch
 
 from fulcrum.audit.ground import TINY, ground_of
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.spec.edit import key
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
-from fulcrum.study import evaluate
+from fulcrum.study import evaluate, preview
 from fulcrum.study.evaluate import Held, measure
 from fulcrum.study.preview import previews
 from fulcrum.train import feed as feeding
+from fulcrum.train import session as sessions
 from fulcrum.train.build import assemble, require_witness
 from fulcrum.train.drawn import drawn_weights
 from fulcrum.train.feed import Feed
@@ -38,12 +40,21 @@ from fulcrum.train.state import State
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")
 
-FAR = System().model_copy(update={"device": strange.NAME})      # System itself knows cpu and cuda only
+
+def known(**said: Any) -> System:
+    """System itself knows cpu and cuda only."""
+    return System().model_copy(update=said)
+
+
+sessions.System = known                                         # what a checkpoint says of its system
+FAR = known(device=strange.NAME)
 PROMPTS = ["a large red circle on the left", "a small blue square"]
 POCKET = "pocket + muon + repa + tread + ema(every=2)"
 SMALL = (*TINY, "data.source.count=64")
+SESSION = parse("spark + ema(every=2) + muon", CATALOG, [*TINY, "budget.images=24"]).run
 OUT = Path(sys.argv[2])
 evaluate.REFERENCE, evaluate.VALIDATION = 128, 64               # pictures: what is tried is where they are, not how good
+preview.LOOKS, preview.SHOWN = 1, 2
 
 
 def trained(run: RunSpec, system: System) -> dict[str, Any]:
@@ -90,11 +101,10 @@ def told(make: Any, *args: Any) -> Any:
         return {"error": f"{type(error).__name__}: {error}\n{''.join(traceback.format_tb(error.__traceback__)[-4:])}"}
 
 
-def session(out: Path, system: System, stop: int | None) -> dict[str, Any]:
-    """A whole run and its measure; `stop`: lost after some images and started again, from its checkpoint."""
-    run = parse("spark + ema(every=2) + muon", CATALOG, [*TINY, "budget.images=48"]).run
-    (out / "cache").parent.mkdir(parents=True, exist_ok=True)
+def session(out: Path, system: System, stop: int | None = None) -> str:
+    """The hash of a whole run's weights; `stop`: lost after some images and started again, from its checkpoint."""
     if not (out / "cache").exists():
+        out.mkdir(parents=True, exist_ok=True)
         (out / "cache").symlink_to(OUT / "cache", target_is_directory=True)
 
     def lost(look: Any) -> None:
@@ -105,13 +115,20 @@ def session(out: Path, system: System, stop: int | None) -> dict[str, Any]:
         return [*previews(built, folder, state), lost] if stop else previews(built, folder, state)
 
     try:
-        found = perform(Order(run, 0, "strange", out, system, quiet=True), lambda text: None, watchers)
+        return str(perform(Order(SESSION, 0, "strange", out, system, quiet=True), quiet, watchers)["weights_sha256"])
     except InterruptedError:
-        return session(out, system, None)
-    weights = trained_weights(RunFolder(Path(found["run"])))
-    painter = Painter(run, weights, run.encode.codec.build(None), run.encode.text.build(None), system.bare())
-    values = measure(run, painter, OUT / "cache", 64)
-    return {"weights": found["weights_sha256"], "mmd": values["mmd"].value}
+        return session(out, system)
+
+
+def quiet(text: str) -> None:
+    pass
+
+
+def measured(out: Path, system: System) -> float:
+    """A metric of a session's end, as `fulcrum measure` finds it: from its saved weights, with networks built anew."""
+    weights = trained_weights(RunFolder(out / key(SESSION, 0)))
+    parts = SESSION.encode.codec.build(None), SESSION.encode.text.build(None)
+    return measure(SESSION, Painter(SESSION, weights, *parts, system.bare()), OUT / "cache", 64)["mmd"].value
 
 
 def forgotten(run: RunSpec) -> str:
@@ -125,10 +142,11 @@ def forgotten(run: RunSpec) -> str:
 
 def runs() -> dict[str, Any]:
     spark, pocket = (parse(text, CATALOG, SMALL).run for text in ("spark", POCKET))
-    both = {"spark": told(compared, spark), "pocket": told(compared, pocket), "near": session(OUT / "near", System(), None)}
+    found = {"spark": told(compared, spark), "pocket": told(compared, pocket), "near": session(OUT / "near", System()),
+             "near measured": measured(OUT / "near", System())}
     with strange.Strange():
-        return {**both, "forgotten": forgotten(spark), "far": told(session, OUT / "far", FAR, None),
-                "resumed": told(session, OUT / "resumed", FAR, 24)}
+        return {**found, "forgotten": forgotten(spark), "far": told(session, OUT / "far", FAR),
+                "resumed": told(session, OUT / "resumed", FAR, 16), "far measured": told(measured, OUT / "far", FAR)}
 
 
 def levers() -> dict[str, Any]:

@@ -53,9 +53,9 @@ def test_a_forgotten_move_is_refused(runs):
 
 def test_a_session_on_another_device_resumes_and_is_measured(runs):
     """Previews, checkpoints, averages and metrics; lost in the middle it ends with the same weights."""
-    assert "error" not in runs["far"], runs["far"]
+    assert isinstance(runs["far"], str), runs["far"]
     assert runs["resumed"] == runs["far"]
-    assert runs["far"]["mmd"] == pytest.approx(runs["near"]["mmd"], abs=1e-3)
+    assert runs["far measured"] == pytest.approx(runs["near measured"], abs=1e-3)
 
 
 @pytest.mark.slow
@@ -68,8 +68,7 @@ def test_every_lever_is_on_and_steps_there(tmp_path):
 def test_moved_keeps_the_form_and_copies_nothing_that_is_there():
     one = torch.ones(2)
     assert moved(one, "cpu") is one
-    record = moved(System().model_copy, "cpu")
-    assert callable(record)                                  # what is no tensor is left alone
+    assert moved("a word", "meta") == "a word"               # what is no tensor is left alone
     kept = moved({"a": (one, None)}, "meta")
     assert kept["a"][0].is_meta and kept["a"][1] is None
     assert settled(torch.nn.Linear(1, 1), "meta").weight.is_meta
