@@ -39,7 +39,7 @@ class Print(NamedTuple):
 def fingerprints(arms: Sequence[Arm], seeds: Sequence[int], cache: Path, say: Say | None = None) -> list[Print]:
     """Train every arm for three steps in each of its phases; refuse an arm that is its baseline in fact.
 
-    What the arms read is encoded here, for the whole study: `say` is told how far that is.
+    What later phases read is encoded here: `say` is told how far that is.
     """
     _independent(arms[0].run, seeds, cache, say)
     taken: dict[tuple[str, tuple[int, ...]], Built] = {}

@@ -27,7 +27,6 @@ from fulcrum.study.cost import Cost, costs
 from fulcrum.study.effect import paired_effect
 from fulcrum.study.evaluate import require_measurable
 from fulcrum.study.findings import EQUAL
-from fulcrum.study.fingerprint import fingerprints, fitting
 from fulcrum.study.judging import require_known
 from fulcrum.study.lanes import Room, room
 from fulcrum.study.layout import Layout, lay_out, measuring
@@ -36,6 +35,7 @@ from fulcrum.study.pace import line, seconds_left, standing
 from fulcrum.study.plan import Plan, from_plain
 from fulcrum.study.points import at, read_points
 from fulcrum.study.proof import baseline_of
+from fulcrum.study.proving import prove, proven
 from fulcrum.study.result import Progress, Stopped, assemble_result, collect
 from fulcrum.study.runner import Board, Lane, Work, run_all
 from fulcrum.study.sealed import read_sealed, write_sealed
@@ -44,7 +44,8 @@ from fulcrum.study.timing import Clock
 from fulcrum.train.folder import read_json, write_json
 from fulcrum.train.track import require_trackers
 
-PAGE_EVERY = 5.0                                             # seconds between two versions of the live page
+PAGE_EVERY = 5.0                                             # seconds between two versions of the live page, at least
+PAGE_SHARE = 0.005                                           # of the time may go into it: it computes beside the cells
 LINE_EVERY = 15.0                                            # seconds after which the next page is told on the terminal too
 
 Say = Callable[[str], None]
@@ -112,7 +113,7 @@ def run(plan: Plan, catalogue: Catalogue, out: Path, command: str, say: Say, *, 
     if executor.kind != "ray":                               # a cluster's GPUs are counted when it is joined
         require_device(plan.device, plan.processes)
     folder = freeze(plan, out, user_files)
-    proven = _proven(layout, folder)                         # refused before the page of a finished study is touched
+    seen = proven(layout, folder)                            # refused before the page of a finished study is touched
     system = System(device=plan.device, threads=plan.threads, processes=plan.processes,
                     compile=plan.compile and compile_blocks)
     work = Work(out, system, measuring(plan), files,
@@ -122,9 +123,8 @@ def run(plan: Plan, catalogue: Catalogue, out: Path, command: str, say: Say, *, 
     session = Session(plan, catalogue, user_files, out, folder, work, command, say, clock, layout)
     done = session.done()
     with beating(folder), session.showing():
-        if not proven:
-            with clock.counting("proof"):
-                _prove(layout, plan, folder, out, say)
+        if not seen:
+            prove(layout, plan, folder, out, clock, say)
         if done < len(layout.cells):
             changed = changed_since(plan, folder)
             say(f"{changed}, and {done} of its {len(layout.cells)} cells are finished already") if changed else None
@@ -145,33 +145,6 @@ def _place(executor: Executor, system: System, space: Room) -> Iterator[tuple[in
             yield found
     else:
         yield executor.lanes or space.lanes, Lane
-
-
-def _proven(layout: Layout, folder: Path) -> bool:
-    """Was every arm seen to differ? A proof that was edited, or is of other arms, is none."""
-    path, hint = folder / "proof.json", "remove the file and run the study again: the proof is made anew, cells are kept"
-    if not path.exists():
-        return False
-    told = [one["arm"] for one in read_sealed(path, hint)["fingerprints"]]
-    expected = [arm.name for arm in layout.arms if not arm.is_baseline]
-    if told != expected:
-        raise BadInput(f"{path} proves {', '.join(told)}; the plan's arms are {', '.join(expected)}", hint)
-    return True
-
-
-def _prove(layout: Layout, plan: Plan, folder: Path, out: Path, say: Say) -> None:
-    """Three real steps of every arm, once per study: an arm that is the baseline proves nothing."""
-    fitting(layout.arms, layout.trunk_runs)
-    say(f"three steps of each of {len(layout.arms)} arms, to prove that they differ")
-    heard = set[str]()
-
-    def once(text: str) -> None:                             # every arm reads the same captions and would say the same
-        if text not in heard:
-            heard.add(text)
-            say(text)
-
-    found = fingerprints(layout.arms, plan.seeds, out / "cache", once)
-    write_sealed(folder / "proof.json", {"fingerprints": [one._asdict() for one in found]})
 
 
 class Session:
@@ -231,12 +204,13 @@ class Session:
 
     def _run(self, cells: Sequence[Cell], until: float | None = None) -> Board:
         known, shown, told = -1, 0.0, 0.0                    # cells done, and when the page and the terminal last heard
+        wait = PAGE_EVERY
 
         def tick(board: Board) -> None:
-            nonlocal known, shown, told
+            nonlocal known, shown, told, wait
             now, done, self.board = time.monotonic(), board.count("done"), board
             changed = done != known
-            if not changed and now - shown < PAGE_EVERY:
+            if not changed and now - shown < wait:
                 return
             going = standing(board, self.out, until)
             if changed or now - told >= LINE_EVERY:
@@ -246,6 +220,7 @@ class Session:
             with self.clock.counting("pages"):
                 self._write(self._result(Progress(board, seconds_left(board, going, self.lanes),
                                                   stopped=tuple(self.stopped))))
+            wait = max(PAGE_EVERY, (time.monotonic() - now) / PAGE_SHARE)
 
         return run_all(cells, self.work._replace(until=until), self.lanes, tick, lane=self.lane)
 

@@ -68,7 +68,7 @@ def test_a_study_hands_its_trackers_to_every_worker(tmp_path, monkeypatch):
             return {"key": cell.key, "ok": False, "error": "deaf", "hint": ""}
 
     monkeypatch.setattr("fulcrum.study.study.Lane", Deaf)
-    monkeypatch.setattr("fulcrum.study.study._prove", lambda *given: None)
+    monkeypatch.setattr("fulcrum.study.study.prove", lambda *given: None)
     asked = plan(track=("tensorboard",), title="A / study")
     with pytest.raises(RunFailed, match="deaf"):
         run(asked, CATALOG, tmp_path, "x", lambda text: None)

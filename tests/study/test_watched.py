@@ -61,7 +61,7 @@ def test_time_left_comes_from_the_speed_of_the_last_lines_until_cells_have_ended
 
 def test_a_stopped_study_says_so_and_how_to_go_on(tmp_path, monkeypatch):
     said, pages = [], []
-    prove = study._prove
+    prove = study.prove
 
     def watched(layout, plan, folder, *more):
         pages.append(read(folder / "report.json"))
@@ -77,7 +77,7 @@ def test_a_stopped_study_says_so_and_how_to_go_on(tmp_path, monkeypatch):
         pages.append(read(next(tmp_path.glob("study-*/report.json"))))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(study, "_prove", watched)
+    monkeypatch.setattr(study, "prove", watched)
     monkeypatch.setattr(study, "run_all", interrupted)
     with pytest.raises(KeyboardInterrupt):
         study.run(plan(), CATALOG, tmp_path, GO_ON, said.append)
@@ -97,7 +97,7 @@ def test_a_study_that_is_refused_does_not_seem_to_run(tmp_path, monkeypatch):
     def refused(*_):
         raise BadInput("an ablation of nothing", "leave it out")
 
-    monkeypatch.setattr(study, "_prove", refused)
+    monkeypatch.setattr(study, "prove", refused)
     with pytest.raises(BadInput, match="ablation of nothing"):
         study.run(plan(), CATALOG, tmp_path, GO_ON, lambda text: None)
     assert read(next(tmp_path.glob("study-*/report.json"))).state == "stopped"
