@@ -19,6 +19,7 @@ from fulcrum.cli.options import (
     catalogue,
     emit,
     say,
+    thread_count,
 )
 from fulcrum.spec.errors import BadInput
 
@@ -83,7 +84,7 @@ def run_command(plan: PlanFile, out: Out = OUT, levers: Files = None, threads: T
         raise BadInput("--ray-address names a Ray cluster", "add --executor ray")
     read, (known, hashes) = load(plan), catalogue(levers)
     if threads is not None:
-        read = read.model_copy(update={"threads": threads})
+        read = read.model_copy(update={"threads": thread_count(threads)})
     read = read.model_copy(update={"track": tuple(dict.fromkeys((*read.track, *(track or ()))))})
     compiles = can_compile()
     if read.compile and not compiles:

@@ -1,6 +1,7 @@
 """fulcrum train, sample, export."""
 
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -55,6 +56,8 @@ def train(phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pock
 
     A run's folder is named by its key, the hash of everything that decides its result. Ctrl-C saves and says how to go
     on; kill -9 loses at most a minute. Many processes share a run: torchrun --nproc-per-node 2 -m fulcrum train ...
+
+    Recipes: spark (the smallest), pocket, pocket_pixels, pocket_pixels_large, emoji, prx_256, prx_pixels_1024.
     """
     read, files = read_phrase(phrase, levers, settings, images)
     run = read.run
@@ -132,13 +135,17 @@ def sample(run: RunName, prompts: Annotated[list[str], typer.Argument(help="What
     from fulcrum.encode.readable import misread
     from fulcrum.study.picture import save_grid, save_pictures
     painter, folder = _painter(run, out, levers, guidance, steps, device, None if size is None else _shape(size))
+    place = to or folder / "samples"
+    try:
+        place.mkdir(parents=True, exist_ok=True)             # before drawing: nobody waits for pictures that have no place
+    except OSError as error:
+        raise BadInput(f"cannot write to {place}: {error.strerror}", "choose another folder with --to") from None
     wanted = [prompt for prompt in prompts for _ in range(count)]
     import torch
     try:
         pictures = torch.cat(list(painter.pictures(wanted, seed)))
     except ValueError as error:                              # the text encoder says what it cannot read
         raise BadInput(str(error), "write plain words, at most 64 in a prompt") from None
-    place = to or folder / "samples"
     files = save_pictures(pictures, wanted, place, seed, scale)
     grid = save_grid(pictures, place / "grid.png", columns=max(count, min(len(wanted), 4)), scale=scale)
     for line in misread(painter.text):
@@ -170,12 +177,12 @@ def _painter(name: str, out: Path, files: list[Path] | None, guidance: float | N
 
 def _shape(said: str) -> tuple[int, int]:
     """(H, W) from WIDTHxHEIGHT."""
-    width, cross, height = said.lower().partition("x")
-    if not (cross and width.isascii() and width.isdigit() and height.isascii() and height.isdigit()
-            and max(int(width), int(height)) <= MOST_PIXELS):
+    found = re.fullmatch("([0-9]{1,5})[xX]([0-9]{1,5})", said)
+    width, height = map(int, found.groups()) if found else (0, 0)
+    if not found or max(width, height) > MOST_PIXELS:
         raise BadInput(f"--size is a width and a height, such as 48x32, of at most {MOST_PIXELS}; found '{shown(said)}'",
                        "leave it out for the run's own size")
-    return int(height), int(width)
+    return height, width
 
 
 def export(run: RunName, folder: Annotated[Path, typer.Argument(help="Where to write the diffusers folder.")],

@@ -158,7 +158,7 @@ class TableReader:
     def _csv(self) -> Iterator[dict[str, Any] | None]:
         try:
             with self.table.open(newline="", encoding="utf-8-sig") as stream:     # spreadsheets begin theirs with a mark
-                reader = csv.DictReader(stream)
+                reader = csv.DictReader(stream, strict=True)              # a quote that never closes eats the rest
                 require_once(str(self.table), reader.fieldnames or ())
                 for row in reader:
                     whole = None not in row and None not in row.values()

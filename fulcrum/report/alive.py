@@ -3,20 +3,25 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import fcntl
 import os
 import platform
+import stat
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from fulcrum.report.page import read, write
 from fulcrum.report.schema import StudyResult
+from fulcrum.spec.errors import BadInput
 
 LOCK, PAGE, RESULT = "running.lock", "report.html", "report.json"
 BEAT = 5.0                                                   # seconds between two touches of the page
 SILENT = 120.0                                               # seconds without one, and the page says so: see live.js
+PATIENCE = 5.0                                               # seconds that a study waits for its lock
 HEAD = 1 << 16                                               # bytes of the result in which its state stands
 RUNNING = b'\n "state": "running",'                          # there: a title in JSON has no line break
 
@@ -31,12 +36,10 @@ def beating(folder: Path, every: float = BEAT) -> Iterator[None]:
             with contextlib.suppress(OSError):               # no page yet, or the disk is full: the study says it
                 os.utime(folder / PAGE)
 
-    with (folder / LOCK).open("a+") as handle:
-        with contextlib.suppress(OSError):                   # a file system without locks: silence has to tell
-            fcntl.flock(handle, fcntl.LOCK_SH)               # shared: who asks tries to get it alone
-        handle.truncate(0)
-        handle.write(platform.node())
-        handle.flush()
+    with _held(folder / LOCK) as handle:
+        with contextlib.suppress(OSError):                   # the disk is full: the study says it
+            os.ftruncate(handle.fileno(), 0)
+            os.write(handle.fileno(), platform.node().encode())
         thread = threading.Thread(target=beat, daemon=True)
         thread.start()
         try:
@@ -44,6 +47,31 @@ def beating(folder: Path, every: float = BEAT) -> Iterator[None]:
         finally:
             ended.set()
             thread.join()
+
+
+def _held(path: Path) -> BinaryIO:
+    """The lock, open and ours alone. A link is not followed: what it names is not ours to write to."""
+    try:
+        handle = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644), "r+b", buffering=0)
+        if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+            handle.close()
+            raise OSError(errno.EINVAL, "it is no plain file")
+    except OSError as error:
+        raise BadInput(f"{path} cannot be opened: {error.strerror}",
+                       "remove it: there was nothing in it but a machine's name") from None
+    patience = time.monotonic() + PATIENCE                   # a page that is being settled is soon let go
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except BlockingIOError:
+            if time.monotonic() > patience:
+                handle.close()
+                raise BadInput(f"this study is running already, in another process: {path.parent}",
+                               "wait for it, or watch it: fulcrum report --watch") from None
+            time.sleep(0.1)
+        except OSError:                                      # a file system without locks: silence has to tell
+            return handle
 
 
 def settle(folder: Path) -> StudyResult | None:
@@ -55,7 +83,7 @@ def settle(folder: Path) -> StudyResult | None:
         return None
     try:
         with (folder / LOCK).open("r+") as handle:
-            if handle.read() != platform.node():
+            if handle.read(HEAD) != platform.node():
                 return None
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)       # a study that begins now waits until this is written
             result = stopped(read(folder / RESULT), (folder / PAGE).stat().st_mtime)

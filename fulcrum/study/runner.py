@@ -21,6 +21,7 @@ from fulcrum.study.lanes import gpus_of
 from fulcrum.study.lost import MEMORY, Listener, ending
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"                             # CUDA's own variable: the GPUs that a process may use
+LAST = 5.0                                                   # seconds in which a lane ends when its worker is gone
 ATTEMPTS = 3                                                 # a cell whose worker was lost this often has failed
 
 
@@ -95,6 +96,7 @@ class Lane(threading.Thread):
                 if self.settled(cell):
                     break
                 if self.stopped.is_set():
+                    self.close()                             # it may have been started after all were asked to end
                     return
                 self.board.lost += 1
                 if attempt == ATTEMPTS:
@@ -125,7 +127,7 @@ class Lane(threading.Thread):
             line = ""
         if not line:
             self.close()
-            self.ended = ending(process.returncode, self.listener.last(self.work.files))
+            self.ended = ending(process.wait(), self.listener.last(self.work.files))     # another may be closing it
             return None
         found: dict[str, Any] = json.loads(line)
         return found
@@ -151,9 +153,15 @@ class Lane(threading.Thread):
         seen = [name for name in os.environ.get(VISIBLE, "").split(",") if name] or list(map(str, range(device_count())))
         return {VISIBLE: ",".join(gpus_of(self.number, system.processes, seen))}
 
+    def ask_to_end(self) -> None:
+        """The study is stopping: a worker that is training saves its cell and ends."""
+        process = self.process
+        if process is not None:
+            process.terminate()
+
     def close(self, grace: float = 30.0) -> None:
-        """Let the worker go; one that is training saves its cell first."""
-        process, self.process = self.process, None
+        """Let the worker go, which ends when nothing more is asked."""
+        process, self.process = self.process, None           # once, whoever comes first: the lane, or who stops it
         if process is None:
             return
         if self.stopped.is_set():
@@ -192,8 +200,12 @@ def run_all(cells: Sequence[Cell], work: Work, lanes: int, tick: Callable[[Board
                 time.sleep(0.1)
     except BaseException:
         stop.set()
+        for worker in workers:                               # all at once: each may have a cell to save
+            worker.ask_to_end()
         for worker in workers:
             worker.close()
+        for worker in workers:
+            worker.join(LAST)
         raise
     tick(board)
     if board.error:

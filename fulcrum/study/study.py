@@ -46,6 +46,7 @@ from fulcrum.train.track import require_trackers
 
 PAGE_EVERY = 5.0                                             # seconds between two versions of the live page, at least
 PAGE_SHARE = 0.005                                           # of the time may go into it: it computes beside the cells
+COSTS = "costs.json"
 LINE_EVERY = 15.0                                            # seconds after which the next page is told on the terminal too
 
 Say = Callable[[str], None]
@@ -123,6 +124,8 @@ def run(plan: Plan, catalogue: Catalogue, out: Path, command: str, say: Say, *, 
     session = Session(plan, catalogue, user_files, out, folder, work, command, say, clock, layout)
     done = session.done()
     with beating(folder), session.showing():
+        if done < len(layout.cells):
+            say(f"the page grows at {folder / 'report.html'}")
         if not seen:
             prove(layout, plan, folder, out, clock, say)
         if done < len(layout.cells):
@@ -130,8 +133,7 @@ def run(plan: Plan, catalogue: Catalogue, out: Path, command: str, say: Say, *, 
             say(f"{changed}, and {done} of its {len(layout.cells)} cells are finished already") if changed else None
         with _place(executor, work.system, space) as (lanes, lane):
             side = f"{lanes} side by side on Ray" if executor.kind == "ray" else str(space._replace(lanes=lanes))
-            say(f"{len(layout.arms)} arms x {len(plan.seeds)} seeds = {len(layout.cells)} cells, {side}; the page grows at "
-                f"{folder / 'report.html'}")
+            say(f"{len(layout.arms)} arms x {len(plan.seeds)} seeds = {len(layout.cells)} cells, {side}")
             result = session.run(lanes, lane)
     clock.write(folder, lanes=lanes, cpu=time.process_time(), cells=[cell.key for cell in layout.cells], already=done)
     return result, folder / "report.html"
@@ -157,6 +159,7 @@ class Session:
         self.kept = dict[str, Any]()
         self.board: Board | None = None                      # of the round that runs, or ran last
         self.stopped: list[Stopped] = []
+        self.spent = self.known_costs()                      # refused before a finished page is touched
 
     def done(self) -> int:
         return sum(map(len, collect(self.layout.cells, self.out, self.work.measuring.how, self.kept).values()))
@@ -218,7 +221,7 @@ class Session:
                 told = now
             known, shown = done, now
             with self.clock.counting("pages"):
-                self._write(self._result(Progress(board, seconds_left(board, going, self.lanes),
+                self._write(self._result(Progress(board, seconds_left(board, going, self.lanes), self.spent,
                                                   stopped=tuple(self.stopped))))
             wait = max(PAGE_EVERY, (time.monotonic() - now) / PAGE_SHARE)
 
@@ -234,13 +237,19 @@ class Session:
             raise RunFailed(f"could not write the page: {error.strerror}",
                             "make room and start the same command again: finished cells are kept") from error
 
-    def _costs(self) -> dict[str, Cost]:
-        """Timed once per study: the same study always tells the same ratios."""
-        path = self.folder / "costs.json"
+    def known_costs(self) -> dict[str, Cost] | None:
+        """What an earlier go at this study timed."""
+        path = self.folder / COSTS
         if path.exists():
             kept = read_sealed(path, "remove the file: the steps are timed again")["arms"]
             if set(kept) == {arm.name for arm in self.layout.arms}:
                 return {name: Cost(**one) for name, one in kept.items()}
+        return None
+
+    def _costs(self) -> dict[str, Cost]:
+        """Timed once per study: the same study always tells the same ratios."""
+        if (kept := self.known_costs()) is not None:
+            return kept
         self.say("timing the arms' steps in turns")
         drawn = self.plan.samples * len(self.plan.evaluations)
         device = at_hand(self.plan.device)
@@ -249,7 +258,7 @@ class Session:
         timed = costs(self.layout.arms, self.out / "cache", self.plan.threads, device=device)
         spent = {arm.name: timed[arm.name]._replace(parts=of_arm(arm.run, self.out / "cache", drawn))
                  for arm in self.layout.arms}
-        write_sealed(path, {"arms": {name: one._asdict() for name, one in spent.items()}})
+        write_sealed(self.folder / COSTS, {"arms": {name: one._asdict() for name, one in spent.items()}})
         return spent
 
     def _stop_hopeless(self, share: float) -> None:

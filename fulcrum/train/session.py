@@ -73,6 +73,9 @@ def perform(order: Order, say: Callable[[str], None],
         if finished is not None:
             say(f"{folder.path} is finished already; nothing was run")
             return finished
+        if not order.quiet:
+            first = "; blocks are compiled first, half a minute when they are new" if order.system.compile else ""
+            say(f"{order.label}: {order.run.budget.images:,} images; the run is {folder.path}{first}")
         built = assemble(order.run, order.seed, order.system, feed, _start(order), world)
         require_witness(order.levers, built)
         state = resume(built, folder, say)

@@ -84,3 +84,7 @@ def done(capsys, *words):
     found = capsys.readouterr()
     assert not end.value.code, f"{words}: {found.err}"
     return found.out
+
+
+def test_the_help_of_train_names_every_recipe():
+    assert [name for name in CATALOG.recipes if name not in COMMANDS["train"].help] == []

@@ -74,6 +74,14 @@ def test_a_table_names_its_pictures(make, tmp_path):
     assert found[0].captions == {"long": ["two"]} and found[1].fault == "cannot be read"
 
 
+def test_a_quote_that_never_closes_does_not_eat_the_other_rows(make, tmp_path):
+    for number in range(3):
+        (tmp_path / f"{number}.png").write_bytes(make.picture(number))
+    (tmp_path / "metadata.csv").write_text('file_name,text\n0.png,"never closed\n1.png,one\n2.png,two\n')
+    with pytest.raises(BadInput, match="metadata.csv cannot be read: unexpected end of data"):
+        read(tmp_path)
+
+
 def test_a_parquet_table_needs_pyarrow(make, tmp_path, monkeypatch):
     (tmp_path / "0.png").write_bytes(make.picture(0))
     (tmp_path / "metadata.parquet").write_bytes(b"PAR1")

@@ -15,6 +15,7 @@ import pytest
 
 from fulcrum.report import alive, page
 from fulcrum.report.schema import StudyResult
+from fulcrum.spec.errors import BadInput
 
 FAKE = runpy.run_path(str(Path(__file__).parent / "fake_study.py"))
 STUDY = """
@@ -81,9 +82,17 @@ def test_what_cannot_be_known_is_left_as_it_is(folder: Path, harm: Any) -> None:
     assert alive.settle(folder) is None and (folder / "report.html").read_text() == before
 
 
-def test_two_at_once_on_one_study_are_both_waited_for(folder: Path, study: Any) -> None:
-    with alive.beating(folder):
-        os.kill(study.pid, signal.SIGKILL)
-        study.wait()
-        assert alive.settle(folder) is None
-    assert alive.settle(folder) is not None
+def test_a_second_engine_on_a_running_study_is_told_at_once(folder: Path, study: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(alive, "PATIENCE", 0.2)
+    with pytest.raises(BadInput, match="running already"), alive.beating(folder):
+        pass
+
+
+@pytest.mark.parametrize("what", ["link", "folder", "pipe"])
+def test_a_lock_that_is_no_plain_file_is_refused_and_nothing_is_written_through_it(tmp_path: Path, what: str) -> None:
+    precious, lock = tmp_path / "precious", tmp_path / alive.LOCK
+    precious.write_text("data")
+    {"link": lambda: lock.symlink_to(precious), "folder": lock.mkdir, "pipe": lambda: os.mkfifo(lock)}[what]()
+    with pytest.raises(BadInput, match="running.lock cannot be opened"), alive.beating(tmp_path):
+        pass
+    assert precious.read_text() == "data"

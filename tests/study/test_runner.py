@@ -238,6 +238,31 @@ def test_a_lost_worker_is_replaced_and_its_cell_goes_on(out, done):
     assert board.lost == 1 and finished(out, cells[0], measuring(asked).how)
 
 
+def test_a_stopped_study_tells_all_workers_at_once_and_lets_each_go_once(tmp_path):
+    """They do not hear: a worker that compiles in another thread has not come to its end yet."""
+    cells, failures = lay_out(plan(), CATALOG, {}, tmp_path).cells, []
+    deaf = "import os, signal, time; signal.signal(15, signal.SIG_IGN); os.close(1); os.write(2, b'deaf'); time.sleep(60)"
+
+    class Deaf(Lane):
+        program = ("-c", deaf)
+
+        def close(self, grace=30.0):
+            super().close(0.5)
+
+    def stop(board):
+        if board.count("running") == 2:
+            raise KeyboardInterrupt
+
+    hook, threading.excepthook = threading.excepthook, failures.append
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_all(cells, Work(tmp_path, System(), Measuring(64), ()), 2, stop, every=0.1, lane=Deaf)
+        time.sleep(0.3)
+    finally:
+        threading.excepthook = hook
+    assert not failures, failures
+
+
 def test_a_cell_that_keeps_losing_its_worker_fails(tmp_path):
     asked = plan()
     lost = type("Lost", (Lane,), {"ask": lambda self, cell: None})

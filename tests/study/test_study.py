@@ -42,6 +42,19 @@ def test_finished_cells_are_not_run_again(studied, monkeypatch):
     assert [row.model_dump() for row in again.effects] == [row.model_dump() for row in result.effects]
 
 
+def test_costs_edited_by_hand_are_refused_and_the_finished_page_keeps_its_own(studied):
+    out, result, page = studied
+    costs, before = page.with_name("costs.json"), page.with_suffix(".json").read_bytes()
+    kept = costs.read_text()
+    costs.write_text(kept.replace('"time_ratio": 1.0', '"time_ratio": 2.0'))
+    try:
+        with pytest.raises(BadInput, match="costs.json"):
+            run(plan(), CATALOG, out, "again", print)
+        assert page.with_suffix(".json").read_bytes() == before
+    finally:
+        costs.write_text(kept)
+
+
 def test_a_study_killed_with_minus_9_goes_on_to_the_same_effects(studied, tmp_path):
     (tmp_path / "plan.toml").write_text(
         'title = "Small"\nbaseline = "spark"\narms = ["short_captions", "bf16_storage"]\nseeds = [0, 1]\nimages = 48\n'
