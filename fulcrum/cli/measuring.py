@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fulcrum.cli.measured import about, plain, table
 from fulcrum.cli.options import (
     OUT,
     DeviceName,
@@ -28,7 +29,6 @@ from fulcrum.spec.errors import BadInput, FulcrumError, nearest
 from fulcrum.spec.shown import shown
 
 if TYPE_CHECKING:
-    from fulcrum.measure.card import Measured, MetricCard
     from fulcrum.measure.extractor import Extractor
     from fulcrum.measure.metric import Distance
     from fulcrum.spec.system import Device
@@ -141,7 +141,7 @@ def _compare(sets: list[Any], known: _Chosen, cache: Path, quiet: bool, as_json:
         _line("")
     curves = _curves(seen, known) if curve else {}
     labels = {(f"{part}.{metric}"): text for (part, metric), text in LABELS.items()}
-    lines = [_about("pictures", seen[0]), _about("reference", seen[1]), *_table(found, labels)]
+    lines = [about("pictures", seen[0]), about("reference", seen[1]), *table(found, labels)]
     for name, points in curves.items():
         lines.append(f"  {name}: " + ", ".join(f"{point['value']:.4g} at {point['n']}" for point in points))
     emit({"pictures": seen[0].about(), "reference": seen[1].about(), "metrics": plain(found),
@@ -242,46 +242,7 @@ def _run(run: str, samples: int, out: Path, levers: list[Path] | None, quiet: bo
     found["validation_loss"] = Held(spec, codec, text, out / "cache", where).loss(weights).measured()
     for line in misread(text):
         say(line)
-    emit({"run": str(folder.path), "metrics": plain(found)}, as_json, "\n".join(_table(found, {})))
-
-
-def plain(found: "dict[str, Measured]") -> dict[str, Any]:
-    """The contract for scripts: a value, its interval and its card under each metric's name."""
-    return {name: {"value": one.value, "low": one.low, "high": one.high, "interval": [one.low, one.high],
-                   "card": one.card.model_dump()} for name, one in found.items()}
-
-
-def _table(found: "dict[str, Measured]", labels: dict[str, str]) -> list[str]:
-    """The values, then what their cards say in short: one line for all that were measured alike."""
-    width = max([20, *map(len, found)])
-    alike: dict[str, list[str]] = {}
-    for name, one in found.items():
-        alike.setdefault(_short(one.card), []).append(name)
-    return [f"  {'metric':<{width}} {'value':>10}  [95 % interval]",
-            *(f"  {name:<{width}} {_digits(one.value):>10}  [{_digits(one.low)}, {_digits(one.high)}]  "
-              f"{one.card.better} is better" + (f"  ({labels[name]})" if name in labels else "")
-              for name, one in found.items()),
-            "cards in short, whole with --json", *(f"  {', '.join(names)}: {told}" for told, names in alike.items())]
-
-
-def _short(card: "MetricCard") -> str:
-    """Hashes by their beginnings."""
-    told = [f"N = {card.n:,}"]
-    told += [f"{what} {value[:12]}" for what in ("extractor", "reference", "prompts") if (value := getattr(card, what))]
-    if card.sampler:
-        told.append(f"sampler {card.sampler}, {card.steps} steps, guidance {card.guidance}")
-    return ", ".join(told)
-
-
-def _digits(value: float) -> str:
-    return f"{value:.4f}" if abs(value) >= 0.01 or value == 0 else f"{value:.3g}"
-
-
-def _about(what: str, seen: Any) -> str:
-    told = [f"{count} {note}" for note, count in (*seen.notes.items(), *seen.ignored.items())]
-    if seen.skipped:
-        told.append(f"{len(seen.skipped)} skipped, the first {seen.skipped[0][0]}: {seen.skipped[0][1]}")
-    return f"{what}: {seen.name}, N = {seen.n:,}" + (f" ({'; '.join(told)})" if told else "")
+    emit({"run": str(folder.path), "metrics": plain(found)}, as_json, "\n".join(table(found, {})))
 
 
 def _span(text: str | None) -> tuple[float, float] | None:

@@ -1,11 +1,9 @@
-"""The runner: whole studies with cells in this process; lost workers, edited cells, a full disk, stopped arms."""
+"""The runner: whole studies with cells in this process; a lost worker, edited cells, a full disk, stopped arms."""
 
 import errno
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from typing import ClassVar
@@ -17,12 +15,11 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
-from fulcrum.study import runner, sealed
-from fulcrum.study.cell import Measuring, finished
+from fulcrum.study import sealed
+from fulcrum.study.cell import finished
 from fulcrum.study.estimate import estimate
 from fulcrum.study.lanes import PROCESS, room
 from fulcrum.study.layout import lay_out, measuring
-from fulcrum.study.lost import Listener
 from fulcrum.study.plan import from_plain
 from fulcrum.study.runner import Lane, Work, run_all
 from fulcrum.study.study import changed_since, freeze, run
@@ -236,76 +233,6 @@ def test_a_lost_worker_is_replaced_and_its_cell_goes_on(out, done):
     killer.start()
     board = run_all(cells, Work(out, System(), measuring(asked), ()), 1, lambda board: None, lane=Watched)
     assert board.lost == 1 and finished(out, cells[0], measuring(asked).how)
-
-
-def test_a_stopped_study_tells_all_workers_at_once_and_lets_each_go_once(tmp_path):
-    """They do not hear: a worker that compiles in another thread has not come to its end yet."""
-    cells, failures = lay_out(plan(), CATALOG, {}, tmp_path).cells, []
-    deaf = "import os, signal, time; signal.signal(15, signal.SIG_IGN); os.close(1); os.write(2, b'deaf'); time.sleep(60)"
-
-    class Deaf(Lane):
-        program = ("-c", deaf)
-
-        def close(self, grace=30.0):
-            super().close(0.5)
-
-    def stop(board):
-        if board.count("running") == 2:
-            raise KeyboardInterrupt
-
-    hook, threading.excepthook = threading.excepthook, failures.append
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run_all(cells, Work(tmp_path, System(), Measuring(64), ()), 2, stop, every=0.1, lane=Deaf)
-        time.sleep(0.3)
-    finally:
-        threading.excepthook = hook
-    assert not failures, failures
-
-
-def test_a_cell_that_keeps_losing_its_worker_fails(tmp_path):
-    asked = plan()
-    lost = type("Lost", (Lane,), {"ask": lambda self, cell: None})
-    with pytest.raises(RunFailed, match="was lost 3 times"):
-        run_all(lay_out(asked, CATALOG, {}, tmp_path).cells, Work(tmp_path, System(), Measuring(64), ()), 2,
-                lambda board: None, lane=lost)
-    assert runner.ATTEMPTS == 3
-
-
-@pytest.mark.parametrize(("code", "says", "hint"), [
-    ("raise SystemExit('no licence\\n for you')", "it ended with code 1; it printed last: for you", "stands above"),
-    ("import ctypes; ctypes.string_at(0)", "SIGSEGV ended it; it printed last: Fatal Python error: Segmentation", "above"),
-    ("import os; os.write(2, b'half \\xff'); os._exit(7)", "it ended with code 7; it printed last: half \ufffd", "above"),
-    ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "3 times: SIGKILL ended it", "killed for memory"),
-    ("pass", "3 times: it ended with code 0", "killed for memory"),
-], ids=["exit", "crash", "half_a_line", "killed", "silent"])
-def test_a_worker_that_dies_at_once_is_told_with_what_it_printed_last(tmp_path, capfd, code, says, hint):
-    dying = type("Dying", (Lane,), {"program": ("-c", code)})
-    cells = lay_out(plan(), CATALOG, {}, tmp_path).cells[:1]
-    with pytest.raises(RunFailed) as error:
-        run_all(cells, Work(tmp_path, System(), Measuring(64), ()), 1, lambda board: None, lane=dying)
-    assert says in error.value.message and hint in error.value.hint, str(error.value)
-    assert says.rpartition("printed last: ")[2] in capfd.readouterr().err or "printed" not in says
-
-
-def test_a_crash_is_told_with_the_line_of_the_persons_own_file(tmp_path):
-    own = tmp_path / "own.py"
-    own.write_text("import ctypes\n\nctypes.string_at(0)\n")
-    process = subprocess.Popen([sys.executable, "-X", "faulthandler", str(own)], stderr=subprocess.PIPE, text=True)
-    listener = Listener(process.stderr)
-    assert process.wait() == -signal.SIGSEGV
-    assert listener.last([own]) == f'Fatal Python error: Segmentation fault: File "{own}", line 3 in <module>'
-
-
-@pytest.mark.processes
-@pytest.mark.slow
-def test_a_lever_file_that_only_the_worker_cannot_read_is_told_as_such(tmp_path):
-    """A real worker process: what it says of the file is the cell's error, and it is not asked three times."""
-    own = tmp_path / "own.py"
-    own.write_text("raise RuntimeError('no licence')\n")
-    cells = lay_out(plan(), CATALOG, {}, tmp_path).cells[:1]
-    with pytest.raises(RunFailed, match="own.py cannot be used: RuntimeError: no licence"):
-        run_all(cells, Work(tmp_path, System(), Measuring(64), (own,)), 1, lambda board: None)
 
 
 def test_lanes_fit_cores_and_memory(tiny):

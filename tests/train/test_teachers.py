@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fulcrum.encode.cache import RowCache
+from fulcrum.encode.rows import RowCache
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System

@@ -1,0 +1,45 @@
+"""What was measured, for scripts and for people: values with their intervals, and their cards in short."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fulcrum.measure.card import Measured, MetricCard
+
+
+def plain(found: "dict[str, Measured]") -> dict[str, Any]:
+    """The contract for scripts: a value, its interval and its card under each metric's name."""
+    return {name: {"value": one.value, "low": one.low, "high": one.high, "interval": [one.low, one.high],
+                   "card": one.card.model_dump()} for name, one in found.items()}
+
+
+def table(found: "dict[str, Measured]", labels: dict[str, str]) -> list[str]:
+    """The values, then what their cards say in short: one line for all that were measured alike."""
+    width = max([20, *map(len, found)])
+    alike: dict[str, list[str]] = {}
+    for name, one in found.items():
+        alike.setdefault(_short(one.card), []).append(name)
+    return [f"  {'metric':<{width}} {'value':>10}  [95 % interval]",
+            *(f"  {name:<{width}} {_digits(one.value):>10}  [{_digits(one.low)}, {_digits(one.high)}]  "
+              f"{one.card.better} is better" + (f"  ({labels[name]})" if name in labels else "")
+              for name, one in found.items()),
+            "cards in short, whole with --json", *(f"  {', '.join(names)}: {told}" for told, names in alike.items())]
+
+
+def _short(card: "MetricCard") -> str:
+    """Hashes by their beginnings."""
+    told = [f"N = {card.n:,}"]
+    told += [f"{what} {value[:12]}" for what in ("extractor", "reference", "prompts") if (value := getattr(card, what))]
+    if card.sampler:
+        told.append(f"sampler {card.sampler}, {card.steps} steps, guidance {card.guidance}")
+    return ", ".join(told)
+
+
+def _digits(value: float) -> str:
+    return f"{value:.4f}" if abs(value) >= 0.01 or value == 0 else f"{value:.3g}"
+
+
+def about(what: str, seen: Any) -> str:
+    told = [f"{count} {note}" for note, count in (*seen.notes.items(), *seen.ignored.items())]
+    if seen.skipped:
+        told.append(f"{len(seen.skipped)} skipped, the first {seen.skipped[0][0]}: {seen.skipped[0][1]}")
+    return f"{what}: {seen.name}, N = {seen.n:,}" + (f" ({'; '.join(told)})" if told else "")

@@ -1,0 +1,94 @@
+"""Rows of what was encoded, by the numbers of their samples: of one shape, of several, and texts of any length.
+
+n samples of the source, B rows asked for, L tokens, E width
+"""
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fulcrum.encode.pixels import to_unit
+
+Ids = NDArray[np.integer[Any]]
+
+
+class RowCache:
+    """One tensor per sample."""
+
+    def __init__(self, rows: NDArray[Any]) -> None:
+        self._rows = rows                                    # (n, ...): float32, float16, or uint8 pixels
+        self._kept: NDArray[np.int64] | slice = slice(None)  # which of them, and in which order
+
+    def __len__(self) -> int:
+        return len(self._rows) if isinstance(self._kept, slice) else len(self._kept)
+
+    def taken(self, kept: NDArray[np.int64]) -> RowCache:
+        """The rows of these samples, numbered anew; nothing is copied."""
+        part = copy(self)
+        part._kept = kept
+        return part
+
+    def rows(self, ids: Ids) -> Tensor:
+        """(B, ...) float32; pixels that were stored as bytes come back in [-1, 1]."""
+        ids = ids if isinstance(self._kept, slice) else self._kept[ids]
+        found = torch.from_numpy(self._rows[ids])            # fancy indexing copies: the map stays read-only
+        return to_unit(found) if found.dtype == torch.uint8 else found.float()
+
+
+class ShapedCache:
+    """Tensors of several shapes: one entry for each, and rows of one shape at a time."""
+
+    def __init__(self, parts: list[RowCache]) -> None:
+        self.parts = parts
+        self._starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def rows(self, ids: Ids) -> Tensor:
+        """(B, ...) float32, of samples that have one shape."""
+        owners = np.unique(np.searchsorted(self._starts, ids, side="right") - 1)
+        if len(owners) != 1:
+            raise ValueError(f"a batch has one shape; these {len(ids)} samples have {len(owners)}: ask for one batch")
+        number = int(owners[0])
+        return self.parts[number].rows(ids - self._starts[number])
+
+
+class TextCache:
+    """Token embeddings of one prompt per sample, packed without padding."""
+
+    def __init__(self, tokens: NDArray[Any], ends: NDArray[Any], empty: NDArray[Any]) -> None:
+        self._tokens, self._ends = tokens, np.asarray(ends)                      # (total, E) float16, (n,) int64
+        self._starts = np.concatenate([[0], self._ends[:-1]])
+        self.empty = torch.from_numpy(np.array(empty)).float()                   # (tokens of the empty prompt, E)
+        self.longest = int(max((self._ends - self._starts).max(initial=1), len(empty)))
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def taken(self, kept: NDArray[np.int64]) -> TextCache:
+        """The prompts of these samples, numbered anew; nothing is copied, and `longest` stays that of all."""
+        part = copy(self)
+        part._starts, part._ends = self._starts[kept], self._ends[kept]
+        return part
+
+    def rows(self, ids: Ids, length: int | None = None) -> tuple[Tensor, Tensor]:
+        """emb (B, L, E) float32, zero where padded, and mask (B, L), true = keep.
+
+        L is `length`, or the longest prompt of these rows; one length for a whole run keeps shapes static.
+        """
+        start, end = self._starts[ids], self._ends[ids]
+        longest = int((end - start).max(initial=1))
+        length = longest if length is None else length
+        if longest > length:
+            raise ValueError(f"asked to pad to {length} tokens, but a prompt has {longest}; pass length >= {longest}")
+        at = start[:, None] + np.arange(length)                                  # (B, L)
+        mask = at < end[:, None]
+        emb = torch.from_numpy(self._tokens[np.minimum(at, end[:, None] - 1)]).float()       # (B, L, E)
+        keep = torch.from_numpy(mask)
+        return emb.mul_(keep[..., None]), keep

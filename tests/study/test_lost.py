@@ -1,0 +1,92 @@
+"""Workers that are lost, die, do not hear or cannot read a file: what is told of them, and that nothing stays behind."""
+
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from fulcrum.levers.catalog import CATALOG
+from fulcrum.spec.errors import RunFailed
+from fulcrum.spec.system import System
+from fulcrum.study import runner
+from fulcrum.study.cell import Measuring
+from fulcrum.study.layout import lay_out
+from fulcrum.study.lost import Listener
+from fulcrum.study.runner import Lane, Work, run_all
+from tests.study.small import plan
+
+
+def test_a_stopped_study_leaves_no_lane_no_worker_and_no_trace(tmp_path):
+    """The workers do not hear that they shall end, as one that compiles does not."""
+    cells, failures, lanes = lay_out(plan(), CATALOG, {}, tmp_path).cells, [], []
+    deaf = "import os, signal, time; signal.signal(15, signal.SIG_IGN); os.close(1); os.write(2, b'deaf'); time.sleep(60)"
+
+    class Deaf(Lane):
+        program = ("-c", deaf)
+
+        def _worker(self):
+            lanes.append((self, super()._worker()))
+            return lanes[-1][1]
+
+        def close(self, grace=30.0):
+            super().close(0.5)
+
+    def stop(board):
+        if board.count("running") == 2:
+            raise KeyboardInterrupt
+
+    hook, threading.excepthook = threading.excepthook, failures.append
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_all(cells, Work(tmp_path, System(), Measuring(64), ()), 2, stop, every=0.1, lane=Deaf)
+    finally:
+        threading.excepthook = hook
+    assert not failures, failures
+    assert lanes and not any(lane.is_alive() or worker.poll() is None for lane, worker in lanes)
+
+
+def test_a_cell_that_keeps_losing_its_worker_fails(tmp_path):
+    asked = plan()
+    lost = type("Lost", (Lane,), {"ask": lambda self, cell: None})
+    with pytest.raises(RunFailed, match="was lost 3 times"):
+        run_all(lay_out(asked, CATALOG, {}, tmp_path).cells, Work(tmp_path, System(), Measuring(64), ()), 2,
+                lambda board: None, lane=lost)
+    assert runner.ATTEMPTS == 3
+
+
+@pytest.mark.parametrize(("code", "says", "hint"), [
+    ("raise SystemExit('no licence\\n for you')", "it ended with code 1; it printed last: for you", "stands above"),
+    ("import ctypes; ctypes.string_at(0)", "SIGSEGV ended it; it printed last: Fatal Python error: Segmentation", "above"),
+    ("import os; os.write(2, b'half \\xff'); os._exit(7)", "it ended with code 7; it printed last: half \ufffd", "above"),
+    ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "3 times: SIGKILL ended it", "killed for memory"),
+    ("pass", "3 times: it ended with code 0", "killed for memory"),
+], ids=["exit", "crash", "half_a_line", "killed", "silent"])
+def test_a_worker_that_dies_at_once_is_told_with_what_it_printed_last(tmp_path, capfd, code, says, hint):
+    dying = type("Dying", (Lane,), {"program": ("-c", code)})
+    cells = lay_out(plan(), CATALOG, {}, tmp_path).cells[:1]
+    with pytest.raises(RunFailed) as error:
+        run_all(cells, Work(tmp_path, System(), Measuring(64), ()), 1, lambda board: None, lane=dying)
+    assert says in error.value.message and hint in error.value.hint, str(error.value)
+    assert says.rpartition("printed last: ")[2] in capfd.readouterr().err or "printed" not in says
+
+
+def test_a_crash_is_told_with_the_line_of_the_persons_own_file(tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text("import ctypes\n\nctypes.string_at(0)\n")
+    process = subprocess.Popen([sys.executable, "-X", "faulthandler", str(own)], stderr=subprocess.PIPE, text=True)
+    listener = Listener(process.stderr)
+    assert process.wait() == -signal.SIGSEGV
+    assert listener.last([own]) == f'Fatal Python error: Segmentation fault: File "{own}", line 3 in <module>'
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_a_lever_file_that_only_the_worker_cannot_read_is_told_as_such(tmp_path):
+    """A real worker process: what it says of the file is the cell's error, and it is not asked three times."""
+    own = tmp_path / "own.py"
+    own.write_text("raise RuntimeError('no licence')\n")
+    cells = lay_out(plan(), CATALOG, {}, tmp_path).cells[:1]
+    with pytest.raises(RunFailed, match="own.py cannot be used: RuntimeError: no licence"):
+        run_all(cells, Work(tmp_path, System(), Measuring(64), (own,)), 1, lambda board: None)
