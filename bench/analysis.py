@@ -29,15 +29,23 @@ from fulcrum.study.result import SHOWN, Progress, assemble_result, collect
 from fulcrum.study.sealed import seal
 
 SMALL = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64", "sample.steps=2")
-PIXEL = ("data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6"
-         "kgAAAABJRU5ErkJggg==")
+PIXEL = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
 Found = TypeVar("Found")
 
 
 def study(arms: int, seeds: int) -> Plan:
     """A plan of `arms` arms, the baseline among them."""
-    return Plan(title="Many", baseline="spark", arms=tuple(f"muon(lr_ratio={0.01 * k:.2f})" for k in range(1, arms)),
-                seeds=tuple(range(seeds)), images=48, settings=SMALL, samples=64)
+    return Plan(
+        title="Many",
+        baseline="spark",
+        arms=tuple(f"muon(lr_ratio={0.01 * k:.2f})" for k in range(1, arms)),
+        seeds=tuple(range(seeds)),
+        images=48,
+        settings=SMALL,
+        samples=64,
+    )
 
 
 def fill(out: Path, layout: Layout, how: str) -> None:
@@ -50,14 +58,33 @@ def fill(out: Path, layout: Layout, how: str) -> None:
         level = 1.0 + 0.1 * rng.standard_normal()
         result = {"key": cell.key, "weights_sha256": cell.key, "images": 48, "seconds": 1.0}
         curve = [{"images": 8 * k, "seconds": k, "validation_loss": level / k, "bins": []} for k in range(1, 7)]
-        metrics = {name: {"value": level + 0.01 * rng.standard_normal(), "low": 0.0, "high": 9.0,
-                          "card": {"metric": name, "better": "higher", "estimator": "as usual", "interval": "as usual",
-                                   "n": 512, "prompts": "abc"}} for name in SHOWN}
+        metrics = {
+            name: {
+                "value": level + 0.01 * rng.standard_normal(),
+                "low": 0.0,
+                "high": 9.0,
+                "card": {
+                    "metric": name,
+                    "better": "higher",
+                    "estimator": "as usual",
+                    "interval": "as usual",
+                    "n": 512,
+                    "prompts": "abc",
+                },
+            }
+            for name in SHOWN
+        }
         (folder / "record.jsonl").write_text(record)
         (folder / "curve.jsonl").write_text("".join(json.dumps(line) + "\n" for line in curve))
         (folder / "result.json").write_text(json.dumps(result))
-        found = {"arm": cell.arm, "seed": cell.seed, "key": cell.key, "result": result, "metrics": metrics,
-                 "seconds": {"training": 1.0, "evaluation": 1.0}}
+        found = {
+            "arm": cell.arm,
+            "seed": cell.seed,
+            "key": cell.key,
+            "result": result,
+            "metrics": metrics,
+            "seconds": {"training": 1.0, "evaluation": 1.0},
+        }
         shown = {"prompts": ["a"], "pictures": [PIXEL]}
         for name, value in ((f"pictures-{how}.json", shown), (f"measured-{how}.json", found)):
             (folder / name).write_text(json.dumps({**value, "check": seal(value)}, indent=1, sort_keys=True))

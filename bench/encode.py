@@ -6,6 +6,7 @@
 The class, its normalisation and the path through folder, cache and feed are the real ones. Steps are interleaved, so that a
 busy machine slows both alike.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -26,16 +27,20 @@ from fulcrum.spec.system import System
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 
-READ = 20_000                                                # latents of each reading
+READ = 20_000  # latents of each reading
 
 
 def write_flux2(folder: Path, real: bool) -> Path:
     from diffusers import AutoencoderKLFlux2
+
     torch.manual_seed(0)
     small = dict(block_out_channels=(16, 16, 32, 32), layers_per_block=1, norm_num_groups=8)
-    made = AutoencoderKLFlux2(latent_channels=32, down_block_types=("DownEncoderBlock2D",) * 4,
-                              up_block_types=("UpDecoderBlock2D",) * 4,
-                              **(dict(block_out_channels=(128, 256, 512, 512)) if real else small))
+    made = AutoencoderKLFlux2(
+        latent_channels=32,
+        down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4,
+        **(dict(block_out_channels=(128, 256, 512, 512)) if real else small),
+    )
     made.save_pretrained(folder)
     print(f"AutoencoderKLFlux2 with {sum(p.numel() for p in made.parameters()) / 1e6:.1f} million parameters", flush=True)
     return folder
@@ -46,7 +51,7 @@ def reading(cache: RowCache, batch: int) -> float:
     order = np.random.default_rng(0).integers(0, len(cache), READ)
     begun = time.perf_counter()
     for first in range(0, READ, batch):
-        cache.rows(order[first:first + batch])
+        cache.rows(order[first : first + batch])
     return READ / (time.perf_counter() - begun)
 
 
@@ -63,8 +68,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         path = write_flux2(root / "vae", options.real)
-        run = phrase("pocket", f"encode.codec=pretrained_codec(path='{path}')", f"data.size={options.size}",
-                     f"data.source.count={options.count}", "budget.images=3200", "budget.batch=32")
+        run = phrase(
+            "pocket",
+            f"encode.codec=pretrained_codec(path='{path}')",
+            f"data.size={options.size}",
+            f"data.source.count={options.count}",
+            "budget.images=3200",
+            "budget.batch=32",
+        )
         feed = Feed(run, 0, root / "cache")
         codec = feed.codec()
         begun = time.perf_counter()
@@ -76,7 +87,7 @@ def main() -> None:
         def step(online: bool, at: int) -> float:
             begun = time.perf_counter()
             data, draw = feed.at(at)
-            if online:                                       # what a trainer without a cache does at every step
+            if online:  # what a trainer without a cache does at every step
                 with torch.no_grad():
                     pixels = to_unit(torch.from_numpy(source.read(data.ids.numpy()).images))
                     data = data._replace(x0=codec.encode(pixels))
@@ -89,7 +100,7 @@ def main() -> None:
         for number in range(options.steps + 1):
             for online in seconds:
                 took = step(online, number * batch)
-                if number:                                   # the first one warms up
+                if number:  # the first one warms up
                     seconds[online].append(took)
         means = {online: statistics.median(took) for online, took in seconds.items()}
         ratio = statistics.median(a / b for a, b in zip(seconds[True], seconds[False], strict=True))

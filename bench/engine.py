@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ARM, SEEDS, SAMPLES = "bf16_storage", 3, 512
-QUICK = 24                                                   # cells of examples/quick.toml
-SHORT = 9_600                                                # images of a cell that is only trained
-OVERHEAD, START, PAIR = 0.03, 10.0, 1.7                      # targets: share, seconds, times
+QUICK = 24  # cells of examples/quick.toml
+SHORT = 9_600  # images of a cell that is only trained
+OVERHEAD, START, PAIR = 0.03, 10.0, 1.7  # targets: share, seconds, times
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -37,16 +37,21 @@ class Cell(NamedTuple):
     begun: float
     ended: float
     to_first_step: float
-    useful: float                                            # seconds of ordinary steps, drawing, features, metrics
-    first: float                                             # beyond an ordinary step: encoding, compilation
+    useful: float  # seconds of ordinary steps, drawing, features, metrics
+    first: float  # beyond an ordinary step: encoding, compilation
 
     @classmethod
     def of(cls, folder: Path) -> Cell:
         told, run = read(folder / "timings.json"), read(folder / "about.json")["run"]
         parts, steps = told["parts"], run["budget"]["images"] // run["budget"]["batch"]
         ordinary = (parts["steps"] - parts["first step"]) / (steps - 1)
-        return cls(told["begun"], told["ended"], told["first_step"] - told["begun"],
-                   ordinary * steps + parts.get("drawing", 0.0), parts["first step"] - ordinary)
+        return cls(
+            told["begun"],
+            told["ended"],
+            told["first_step"] - told["begun"],
+            ordinary * steps + parts.get("drawing", 0.0),
+            parts["first step"] - ordinary,
+        )
 
 
 def overhead(study: Path, seconds: float | None) -> float:
@@ -64,38 +69,63 @@ def overhead(study: Path, seconds: float | None) -> float:
     fixed = lanes * seconds - sum(cell.ended - cell.begun for cell in cells) - idle - encoding
     whole = lanes * seconds - idle
     share = (fixed + sum(each) + parts["pages"]) / whole
-    print(f"study: {len(cells)} cells, {lanes} side by side, {seconds:.1f} s; useful {useful / lanes:.1f} s a lane, "
-          f"idle at the end {idle:.1f} s of one lane")
-    print(f"  outside cells  {fixed / lanes:6.1f} s  (proof {parts['proof']:.1f}, costs {parts['costs']:.1f}; the rest is "
-          "start-up and the last page)")
-    print(f"  inside cells   {sum(each):6.1f} s of one lane  ({statistics.median(each):.2f} in the median cell: building, "
-          "loading, saving)")
+    print(
+        f"study: {len(cells)} cells, {lanes} side by side, {seconds:.1f} s; useful {useful / lanes:.1f} s a lane, "
+        f"idle at the end {idle:.1f} s of one lane"
+    )
+    print(
+        f"  outside cells  {fixed / lanes:6.1f} s  (proof {parts['proof']:.1f}, costs {parts['costs']:.1f}; the rest is "
+        "start-up and the last page)"
+    )
+    print(
+        f"  inside cells   {sum(each):6.1f} s of one lane  ({statistics.median(each):.2f} in the median cell: building, "
+        "loading, saving)"
+    )
     print(f"  pages          {parts['pages']:6.1f} s while cells trained; the study's process computed {told['cpu']:.1f} s")
     print(f"overhead {share:.2%} of this study (target {OVERHEAD:.0%})")
-    print(f"once for this machine, and not in it: encoding {encoding / lanes:.1f} s, first steps (compilation, or reading "
-          f"what was compiled) {first:.1f} s of one lane: {(encoding + first) / whole:.2%}", flush=True)
-    if len(cells) < QUICK:                                   # a worker's first cell also loads what it measures with
+    print(
+        f"once for this machine, and not in it: encoding {encoding / lanes:.1f} s, first steps (compilation, or reading "
+        f"what was compiled) {first:.1f} s of one lane: {(encoding + first) / whole:.2%}",
+        flush=True,
+    )
+    if len(cells) < QUICK:  # a worker's first cell also loads what it measures with
         more = (QUICK - len(cells)) / len(cells)
         longer = (whole * share + more * (len(cells) * statistics.median(each) + parts["pages"])) / (whole + more * useful)
-        print(f"         {longer:.2%} of one of {QUICK} such cells, as examples/quick.toml has: the start is paid once",
-              flush=True)
+        print(
+            f"         {longer:.2%} of one of {QUICK} such cells, as examples/quick.toml has: the start is paid once",
+            flush=True,
+        )
     return share
 
 
 def run_study(place: Path, images: int | None) -> float:
     (place / "plan.toml").write_text(
         f'title = "Engine"\nbaseline = "spark"\narms = ["{ARM}"]\nseeds = {list(range(SEEDS))}\nsamples = {SAMPLES}\n'
-        + (f"images = {images}\n" if images else ""))
+        + (f"images = {images}\n" if images else "")
+    )
     begun = time.time()
-    subprocess.run([sys.executable, "-m", "fulcrum", "study", "run", str(place / "plan.toml"), "--quiet", "--out",
-                    str(place / "apart")], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "fulcrum",
+            "study",
+            "run",
+            str(place / "plan.toml"),
+            "--quiet",
+            "--out",
+            str(place / "apart"),
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return overhead(next((place / "apart").glob("study-*")), time.time() - begun)
 
 
 class Trained(NamedTuple):
-    start: float                                             # seconds from asking for the first cell to its first step
-    later: list[float]                                       # the same of cells that found a worker at hand
-    rates: list[float]                                       # images a second of each, without the first tenth
+    start: float  # seconds from asking for the first cell to its first step
+    later: list[float]  # the same of cells that found a worker at hand
+    rates: list[float]  # images a second of each, without the first tenth
 
 
 def train(place: Path, seeds: list[int], lanes: int) -> Trained:
@@ -105,15 +135,28 @@ def train(place: Path, seeds: list[int], lanes: int) -> Trained:
     from fulcrum.study.layout import lay_out, measuring
     from fulcrum.study.plan import Plan
     from fulcrum.study.runner import Work, run_all
-    plan = Plan(title="Engine", baseline="spark", arms=(ARM,), seeds=tuple(seeds) if len(seeds) > 1 else (*seeds, 999),
-                images=SHORT, samples=SAMPLES)
-    cells = [cell._replace(kind="trunk") for cell in lay_out(plan, CATALOG, {}, place).cells
-             if cell.arm == "baseline" and cell.seed in seeds]
+
+    plan = Plan(
+        title="Engine",
+        baseline="spark",
+        arms=(ARM,),
+        seeds=tuple(seeds) if len(seeds) > 1 else (*seeds, 999),
+        images=SHORT,
+        samples=SAMPLES,
+    )
+    cells = [
+        cell._replace(kind="trunk")
+        for cell in lay_out(plan, CATALOG, {}, place).cells
+        if cell.arm == "baseline" and cell.seed in seeds
+    ]
     begun = time.time()
     run_all(cells, Work(place, System(compile=True), measuring(plan), ()), lanes, lambda board: None)
     told = sorted((Cell.of(place / cell.key) for cell in cells), key=lambda cell: cell.begun)
-    return Trained(told[0].begun + told[0].to_first_step - begun, [cell.to_first_step for cell in told[lanes:]],
-                   [rate(place / cell.key) for cell in cells])
+    return Trained(
+        told[0].begun + told[0].to_first_step - begun,
+        [cell.to_first_step for cell in told[lanes:]],
+        [rate(place / cell.key) for cell in cells],
+    )
 
 
 def rate(folder: Path) -> float:
@@ -134,10 +177,13 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory(prefix="fulcrum-engine-") as name:
         place = Path(name)
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(place / "compiled")      # cold, and shared by all cells from here on
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(place / "compiled")  # cold, and shared by all cells from here on
         first = train(place / "apart", [100, 101], 1)
-        print(f"a first cell, cold: {first.start:.1f} s to the end of its first step; the second in the same worker: "
-              f"{first.later[0]:.1f} s", flush=True)
+        print(
+            f"a first cell, cold: {first.start:.1f} s to the end of its first step; the second in the same worker: "
+            f"{first.later[0]:.1f} s",
+            flush=True,
+        )
         starts, alone, pairs = [*first.later], [], []
         for turn in range(options.rounds):
             one = train(place / "apart", [200 + turn], 1)
@@ -145,8 +191,11 @@ def main() -> None:
             starts.append(one.start)
             alone.append(one.rates[0])
             pairs.append(sum(two.rates))
-            print(f"  in a new worker {one.start:.1f} s; alone {one.rates[0]:,.0f} images/s, two side by side "
-                  f"{sum(two.rates):,.0f}", flush=True)
+            print(
+                f"  in a new worker {one.start:.1f} s; alone {one.rates[0]:,.0f} images/s, two side by side "
+                f"{sum(two.rates):,.0f}",
+                flush=True,
+            )
         times = statistics.median(pair / one for pair, one in zip(pairs, alone, strict=True))
         print(f"second cell of the same graph: at most {max(starts):.1f} s to the end of its first step (target {START:g})")
         print(f"two one-thread cells side by side: {times:.2f} x one alone (target {PAIR:g} x)", flush=True)

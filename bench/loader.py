@@ -9,6 +9,7 @@ too, every batch of one shape. Memory is watched over a generated index of a mil
 pictures: every position is looked up, every fourth batch with its captions, every 64th with its pictures; then four more
 epochs of positions. The targets (ratio 0.9, first batch 3 s, memory flat) are those of the issue; a miss is printed as one.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -39,11 +40,13 @@ from fulcrum.data.source import WorldSource
 from fulcrum.data.store import ROW, SHARDS, TABLES, content_of, digest, file_sha, read_about, sealed, texts_hash
 
 COUNT, SIDE, BATCH, MILLION = 4096, 64, 64, 1_000_000
-RATIO, SECONDS, GROWTH = 0.9, 3.0, 16.0                         # targets; megabytes that own memory may grow by
+RATIO, SECONDS, GROWTH = 0.9, 3.0, 16.0  # targets; megabytes that own memory may grow by
 EPOCHS = 5
-FIRST = ("import time; begun = time.perf_counter(); import sys; from fulcrum.data.caption import Chooser; "
-         "from fulcrum.data.folder import FolderSource; from fulcrum.data.loader import Loader; "
-         "Loader(FolderSource(sys.argv[1]), Chooser(), 0).at(0, 64); print(time.perf_counter() - begun)")
+FIRST = (
+    "import time; begun = time.perf_counter(); import sys; from fulcrum.data.caption import Chooser; "
+    "from fulcrum.data.folder import FolderSource; from fulcrum.data.loader import Loader; "
+    "Loader(FolderSource(sys.argv[1]), Chooser(), 0).at(0, 64); print(time.perf_counter() - begun)"
+)
 
 
 def write_store(folder: Path) -> Path:
@@ -57,8 +60,12 @@ def write_store(folder: Path) -> Path:
             Image.fromarray(pixels.transpose(1, 2, 0)).save(given / f"{number:06d}.jpg", quality=90)
             (given / f"{number:06d}.txt").write_text(text)
     begun = time.perf_counter()
-    run_import(open_given(str(given)), folder / "store", Options(size=SIDE, encoding="jpeg", hold_out=0.0, shard=512),
-               lambda text: None)
+    run_import(
+        open_given(str(given)),
+        folder / "store",
+        Options(size=SIDE, encoding="jpeg", hold_out=0.0, shard=512),
+        lambda text: None,
+    )
     print(f"import: {COUNT / (time.perf_counter() - begun):,.0f} pictures/s", flush=True)
     return folder / "store"
 
@@ -80,7 +87,7 @@ def write_shapes(folder: Path) -> Path:
 def ours(store: Path, processes: int) -> tuple[float, float]:
     loader = Loader(open_pictures(str(store), "train", SIDE, None, BATCH, 8), Chooser(), 0)
     stream = loader.stream(0, BATCH, processes)
-    next(stream)                                                # processes that start are not counted, nor are webdataset's
+    next(stream)  # processes that start are not counted, nor are webdataset's
     begun, seen = clock(), 0
     while seen < COUNT - BATCH:
         seen += len(next(stream).images)
@@ -107,13 +114,18 @@ def together(samples: list[tuple[Any, Any]]) -> tuple[torch.Tensor, list[str]]:
 def bare(store: Path, workers: int) -> tuple[float, float]:
     """webdataset's own pipeline: decode, tuple, batch; in this process, or in `workers` of torch's DataLoader."""
     import webdataset
+
     shards = sorted(str(path) for path in (store / SHARDS).iterdir())
-    pipeline: Any = webdataset.WebDataset(shards, shardshuffle=False).decode("rgb8").to_tuple("jpg", "json").batched(
-        BATCH, collation_fn=together)
+    pipeline: Any = (
+        webdataset.WebDataset(shards, shardshuffle=False)
+        .decode("rgb8")
+        .to_tuple("jpg", "json")
+        .batched(BATCH, collation_fn=together)
+    )
     if workers:
         pipeline = torch.utils.data.DataLoader(pipeline, batch_size=None, num_workers=workers)
     batches: Iterator[Any] = iter(pipeline)
-    seen = 0 if not workers else len(next(batches)[0])          # processes that start are not counted
+    seen = 0 if not workers else len(next(batches)[0])  # processes that start are not counted
     begun, before = clock(), seen
     for pictures, _ in batches:
         seen += len(pictures)
@@ -132,15 +144,19 @@ def million(store: Path, to: Path) -> Path:
             ends = data.view("<i8")
             data = (ends[None] + ends[-1] * np.arange(times)[:, None]).ravel()[:MILLION].astype("<i8")
         elif name == "samples.bin":
-            data = np.tile(data, times)[:MILLION * (len(data) // COUNT)]
+            data = np.tile(data, times)[: MILLION * (len(data) // COUNT)]
         else:
             data = np.tile(data, times)
         data.tofile(to / name)
     about["tables"] = {name: {"bytes": (to / name).stat().st_size, "sha256": file_sha(to / name)} for name in TABLES}
     rows = np.memmap(to / "samples.bin", ROW, "r")
-    about |= {"count": len(rows), "captions": {"long": len(rows)},
-              "splits": {"train": len(rows), "validation": 0, "reference": 0},
-              "content": content_of(rows, texts_hash(about["tables"]), about["buckets"]), "ledger": digest(None)}
+    about |= {
+        "count": len(rows),
+        "captions": {"long": len(rows)},
+        "splits": {"train": len(rows), "validation": 0, "reference": 0},
+        "content": content_of(rows, texts_hash(about["tables"]), about["buckets"]),
+        "ledger": digest(None),
+    }
     (to / "store.json").write_text(sealed(about))
     return to
 
@@ -186,18 +202,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    warnings.simplefilter("ignore")                             # webdataset warns of what it was told
+    warnings.simplefilter("ignore")  # webdataset warns of what it was told
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as place:
         store = write_store(Path(place))
         shaped = write_shapes(Path(place))
-        first = float(subprocess.run([sys.executable, "-c", FIRST, str(store)], check=True, capture_output=True,
-                                     text=True).stdout)
+        first = float(
+            subprocess.run([sys.executable, "-c", FIRST, str(store)], check=True, capture_output=True, text=True).stdout
+        )
         print(f"first batch: {first:.2f} s in a new process, imports included {judged(first < SECONDS)}", flush=True)
         kinds: dict[str, Callable[[], tuple[float, float]]] = {
-            "ours, two processes": lambda: ours(store, 2), "webdataset, this process": lambda: bare(store, 0),
-            "webdataset, two workers": lambda: bare(store, 2), "ours, this process": lambda: ours(store, 0),
-            "ours by shape, this process": lambda: ours(shaped, 0)}
+            "ours, two processes": lambda: ours(store, 2),
+            "webdataset, this process": lambda: bare(store, 0),
+            "webdataset, two workers": lambda: bare(store, 2),
+            "ours, this process": lambda: ours(store, 0),
+            "ours by shape, this process": lambda: ours(shaped, 0),
+        }
         speed: dict[str, list[float]] = {name: [] for name in kinds}
         core: dict[str, list[float]] = {name: [] for name in kinds}
         for _ in range(options.rounds):
@@ -209,24 +229,39 @@ def main() -> None:
             each = ", ".join(f"{value:,.0f}" for value in values)
             alone = f"; {statistics.median(core[name]):,.0f} per second of core time" if "this process" in name else ""
             print(f"  {name:<26} {statistics.median(values):8,.0f} images/s  ({each}){alone}", flush=True)
-        ratios = {name: statistics.median(a / b for a, b in zip(speed[mine], speed[name], strict=True))
-                  for name, mine in (("webdataset, this process", "ours, this process"),
-                                     ("webdataset, two workers", "ours, two processes"))}
+        ratios = {
+            name: statistics.median(a / b for a, b in zip(speed[mine], speed[name], strict=True))
+            for name, mine in (
+                ("webdataset, this process", "ours, this process"),
+                ("webdataset, two workers", "ours, two processes"),
+            )
+        }
         for name, ratio in ratios.items():
             print(f"  ratio to {name}: {ratio:.2f} {judged(ratio >= RATIO)}", flush=True)
-        mixed = statistics.median(a / b for a, b in zip(speed["ours by shape, this process"], speed["ours, this process"],
-                                                        strict=True))
+        mixed = statistics.median(
+            a / b for a, b in zip(speed["ours by shape, this process"], speed["ours, this process"], strict=True)
+        )
         print(f"  several shapes to one: {mixed:.2f}", flush=True)
         seen = walk(million(store, Path(place) / "million"), lambda text: print(text, flush=True))
     for one in seen:
         print(f"  {one['samples']:>9,} samples: {one['own']:6.0f} MB own, {one['mapped']:6.0f} MB mapped", flush=True)
-    first_two, later = seen[:-EPOCHS + 2], seen[-EPOCHS + 2:]     # the orders of two epochs are held, 8 MB each
+    first_two, later = seen[: -EPOCHS + 2], seen[-EPOCHS + 2 :]  # the orders of two epochs are held, 8 MB each
     growth = max(one["own"] for one in later) - max(one["own"] for one in first_two)
-    print(f"  own memory grows by {growth:.1f} MB after the second epoch {judged(growth <= GROWTH)} "
-          f"({os.cpu_count()} cores, {cores} for this process)")
+    print(
+        f"  own memory grows by {growth:.1f} MB after the second epoch {judged(growth <= GROWTH)} "
+        f"({os.cpu_count()} cores, {cores} for this process)"
+    )
     if options.json:
-        print(json.dumps({"images_per_second": {name: statistics.median(values) for name, values in speed.items()},
-                          "ratios": ratios, "first_batch_seconds": first, "growth_mb": growth}))
+        print(
+            json.dumps(
+                {
+                    "images_per_second": {name: statistics.median(values) for name, values in speed.items()},
+                    "ratios": ratios,
+                    "first_batch_seconds": first,
+                    "growth_mb": growth,
+                }
+            )
+        )
 
 
 if __name__ == "__main__":

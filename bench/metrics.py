@@ -51,14 +51,21 @@ def by_torchmetrics(a: Any, b: Any) -> float:
     try:
         from torchmetrics.image.fid import _compute_fid
     except ImportError:
+
         def _compute_fid(mu1, sigma1, mu2, sigma2):  # its three lines
-            return (mu1 - mu2).square().sum() + sigma1.trace() + sigma2.trace() \
+            return (
+                (mu1 - mu2).square().sum()
+                + sigma1.trace()
+                + sigma2.trace()
                 - 2 * torch.linalg.eigvals(sigma1 @ sigma2).sqrt().real.sum()
+            )
+
     return float(_compute_fid(a.mean, a.cov, b.mean, b.cov))
 
 
 def by_sqrtm(a: Any, b: Any) -> float:
     import scipy.linalg
+
     root = scipy.linalg.sqrtm((a.cov @ b.cov).numpy())
     return float((a.mean - b.mean).square().sum() + a.cov.trace() + b.cov.trace()) - 2 * float(np.trace(root).real)
 
@@ -75,6 +82,7 @@ def textbook(x: Tensor, y: Tensor, sigma: float) -> float:
 
 def our_mmd(x: Tensor, y: Tensor, sigma: float, fast: bool = True) -> float:
     from fulcrum.measure.mmd import kernel_sums, self_sum, unbiased
+
     return unbiased(kernel_sums(x, y, self_sum(y, sigma, fast), sigma, 32, fast))
 
 
@@ -89,8 +97,9 @@ class Taken(NamedTuple):
 Times = dict[str, list[Taken]]
 
 
-def rounds(contestants: dict[str, Callable[[], float]], count: int, once: Container[str] = ()) -> tuple[Times,
-                                                                                                        dict[str, float]]:
+def rounds(
+    contestants: dict[str, Callable[[], float]], count: int, once: Container[str] = ()
+) -> tuple[Times, dict[str, float]]:
     """Everyone in turn, `count` times; those in `once` only in the first round."""
     taken: Times = {name: [] for name in contestants}
     values: dict[str, float] = {}
@@ -101,8 +110,12 @@ def rounds(contestants: dict[str, Callable[[], float]], count: int, once: Contai
             clock, processor = time.perf_counter(), time.process_time()
             values[name] = compute()
             taken[name].append(Taken(time.perf_counter() - clock, time.process_time() - processor))
-            print(f"  {name}: {taken[name][-1].clock:.2f} s ({taken[name][-1].processor:.2f} s of processor), "
-                  f"{values[name]:.10g}", file=sys.stderr, flush=True)
+            print(
+                f"  {name}: {taken[name][-1].clock:.2f} s ({taken[name][-1].processor:.2f} s of processor), "
+                f"{values[name]:.10g}",
+                file=sys.stderr,
+                flush=True,
+            )
     return taken, values
 
 
@@ -112,13 +125,16 @@ def report(title: str, taken: Times, values: dict[str, float], targets: dict[str
     print("|---|---|---|---|---|---|")
     for name, times in taken.items():
         first = name == "ours"
-        clock, processor = ("" if first else spread([theirs[k] / ours[k] for theirs, ours in zip(times, taken["ours"],
-                                                                                               strict=False)])
-                            for k in range(2))
+        clock, processor = (
+            "" if first else spread([theirs[k] / ours[k] for theirs, ours in zip(times, taken["ours"], strict=False)])
+            for k in range(2)
+        )
         target = f"{targets[name]:g}" if name in targets else ""
         apart = abs(values[name] - values["ours"]) / abs(values["ours"])
-        print(f"| {name} | {statistics.median(one.clock for one in times):.2f} | {clock} | {processor} | {target} | "
-              f"{values[name]:.10g}" + ("" if first else f", {apart:.1e}") + " |")
+        print(
+            f"| {name} | {statistics.median(one.clock for one in times):.2f} | {clock} | {processor} | {target} | "
+            f"{values[name]:.10g}" + ("" if first else f", {apart:.1e}") + " |"
+        )
 
 
 def spread(ratios: list[float]) -> str:
@@ -129,29 +145,44 @@ def spread(ratios: list[float]) -> str:
 def frechet_case(count: int, peers: bool) -> None:
     from fulcrum.measure.frechet import frechet
     from fulcrum.measure.moments import Moments
+
     a, b = Moments.of(features(1, N, D)).compute(), Moments.of(features(2, N, D, 1.05)).compute()
-    contestants = {"ours": lambda: frechet(a, b), "torchmetrics": lambda: by_torchmetrics(a, b),
-                   SQRTM: lambda: by_sqrtm(a, b)}
+    contestants = {
+        "ours": lambda: frechet(a, b),
+        "torchmetrics": lambda: by_torchmetrics(a, b),
+        SQRTM: lambda: by_sqrtm(a, b),
+    }
     others = peer_contestants(a, b) if peers else {}
-    report(f"Fréchet distance of two Gaussians, {D} dimensions, regular (N = {N:,})",
-           *rounds(contestants | others, count, once=(SQRTM, *others)), {"torchmetrics": 2.5, SQRTM: 5})
+    report(
+        f"Fréchet distance of two Gaussians, {D} dimensions, regular (N = {N:,})",
+        *rounds(contestants | others, count, once=(SQRTM, *others)),
+        {"torchmetrics": 2.5, SQRTM: 5},
+    )
 
 
 def few_case(count: int) -> None:
     from fulcrum.measure.frechet import frechet_of_rows
     from fulcrum.measure.moments import Moments
+
     x, y = features(1, FEW, D), features(2, FEW, D, 1.05)
     a, b = Moments.of(x).compute(), Moments.of(y).compute()
-    contestants = {"ours": lambda: frechet_of_rows(x, y), "torchmetrics": lambda: by_torchmetrics(a, b),
-                   SQRTM: lambda: by_sqrtm(a, b)}
-    report(f"Fréchet distance, N = {FEW} rows in {D} dimensions: ours from the rows, theirs from ready covariances",
-           *rounds(contestants, count, once=(SQRTM,)), {"torchmetrics": 10, SQRTM: 10})
+    contestants = {
+        "ours": lambda: frechet_of_rows(x, y),
+        "torchmetrics": lambda: by_torchmetrics(a, b),
+        SQRTM: lambda: by_sqrtm(a, b),
+    }
+    report(
+        f"Fréchet distance, N = {FEW} rows in {D} dimensions: ours from the rows, theirs from ready covariances",
+        *rounds(contestants, count, once=(SQRTM,)),
+        {"torchmetrics": 10, SQRTM: 10},
+    )
 
 
 def mmd_case(count: int) -> None:
     unit = torch.nn.functional.normalize
     x, near, far = (unit(features(seed, PAIRS, WIDTH, scale), dim=1) for seed, scale in ((1, 1.0), (2, 1.0), (3, 1.6)))
     from fulcrum.measure.mmd import median_bandwidth
+
     sigma = median_bandwidth(near)
     contestants = {"ours": lambda: our_mmd(x, near, sigma), "textbook, fp32": lambda: textbook(x, near, sigma)}
     taken, values = rounds(contestants, count)
@@ -161,8 +192,10 @@ def mmd_case(count: int) -> None:
         exact, ours = our_mmd(x, other, sigma, fast=False), our_mmd(x, other, sigma)
         large = abs(exact) >= 1e-3
         gap = abs(ours - exact) / (abs(exact) if large else 1)
-        print(f"| {name} | {exact:.9g} | {ours:.9g} | {gap:.1e} {'relative' if large else 'absolute'} | "
-              f"{'1e-5' if large else '1e-8'} |")
+        print(
+            f"| {name} | {exact:.9g} | {ours:.9g} | {gap:.1e} {'relative' if large else 'absolute'} | "
+            f"{'1e-5' if large else '1e-8'} |"
+        )
 
 
 def memory_case() -> None:
@@ -184,6 +217,7 @@ def child(what: str, n: int) -> None:
     torch.set_num_threads(1)
     from fulcrum.measure.gather import GroupedMoments
     from fulcrum.measure.mmd import kernel_sums  # noqa: F401  imports count before the work
+
     peak()
     torch.randn(64, 64) @ torch.randn(64, 64)
     before = peak()
@@ -203,6 +237,7 @@ def child(what: str, n: int) -> None:
 
 def peak() -> float:
     from fulcrum.measure.cost import peak_memory
+
     return peak_memory() / 2**20
 
 
@@ -210,8 +245,10 @@ def peer_contestants(a: Any, b: Any) -> dict[str, Callable[[], float]]:
     """Those that import; torchvision, which they need, has to fit the torch that is installed."""
     arrays = (a.mean.numpy(), a.cov.numpy(), b.mean.numpy(), b.cov.numpy())
     found: dict[str, Callable[[], float]] = {}
-    for library, module, name in (("pytorch-fid", "pytorch_fid.fid_score", "calculate_frechet_distance"),
-                                  ("clean-fid", "cleanfid.fid", "frechet_distance")):
+    for library, module, name in (
+        ("pytorch-fid", "pytorch_fid.fid_score", "calculate_frechet_distance"),
+        ("clean-fid", "cleanfid.fid", "frechet_distance"),
+    ):
         try:
             function = getattr(importlib.import_module(module), name)
             found[library] = lambda function=function: float(function(*arrays))
@@ -221,7 +258,8 @@ def peer_contestants(a: Any, b: Any) -> dict[str, Callable[[], float]]:
         fidelity = importlib.import_module("torch_fidelity.metric_fid")
         pair = ({"mu": arrays[0], "sigma": arrays[1]}, {"mu": arrays[2], "sigma": arrays[3]})
         found["torch-fidelity"] = lambda: float(
-            fidelity.fid_statistics_to_metric(*pair, False)["frechet_inception_distance"])
+            fidelity.fid_statistics_to_metric(*pair, False)["frechet_inception_distance"]
+        )
     except Exception as error:
         print(f"  torch-fidelity does not import here: {type(error).__name__}: {error}", file=sys.stderr)
     return found

@@ -33,10 +33,18 @@ WIDTH, DEPTH, RATIO = 128, 6, 3.5
 def pocket() -> dict[str, Parameter]:
     """The matrices of pocket's blocks with a gradient each."""
     hidden, g = int(WIDTH * RATIO), torch.Generator().manual_seed(0)
-    shapes = {"img_qkv": (3 * WIDTH, WIDTH), "txt_kv": (2 * WIDTH, WIDTH), "out": (WIDTH, WIDTH),
-              "gate": (hidden, WIDTH), "up": (hidden, WIDTH), "down": (WIDTH, hidden), "modulation": (6 * WIDTH, WIDTH)}
-    held = {f"{i}.{name}": Parameter(torch.randn(shape, generator=g)) for i in range(DEPTH)
-            for name, shape in shapes.items()}
+    shapes = {
+        "img_qkv": (3 * WIDTH, WIDTH),
+        "txt_kv": (2 * WIDTH, WIDTH),
+        "out": (WIDTH, WIDTH),
+        "gate": (hidden, WIDTH),
+        "up": (hidden, WIDTH),
+        "down": (WIDTH, hidden),
+        "modulation": (6 * WIDTH, WIDTH),
+    }
+    held = {
+        f"{i}.{name}": Parameter(torch.randn(shape, generator=g)) for i in range(DEPTH) for name, shape in shapes.items()
+    }
     for parameter in held.values():
         parameter.grad = torch.randn(parameter.shape, generator=g)
     return held
@@ -59,7 +67,7 @@ def one_by_one(held: dict[str, Parameter], buffers: dict[str, torch.Tensor], lr:
 
 def interleave(arms: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {name: [] for name in arms}
-    for i in range(rounds + 1):                                # the first round warms up and is not counted
+    for i in range(rounds + 1):  # the first round warms up and is not counted
         for name, arm in arms.items():
             begin = time.perf_counter()
             arm()
@@ -106,7 +114,7 @@ def flop_share(tokens: int, batch: int) -> float:
     from fulcrum.model.cost import newton_schulz_share
     from fulcrum.spec.edit import put
 
-    run = put(phrase("pocket"), "data.size", 8 * int(tokens**0.5))        # codec stride 4, patch 2
+    run = put(phrase("pocket"), "data.size", 8 * int(tokens**0.5))  # codec stride 4, patch 2
     run = put(put(put(run, "model.width", WIDTH), "model.depth", DEPTH), "model.mlp_ratio", RATIO)
     added = newton_schulz_share(run) * run.budget.batch / batch
     return added / (1 + added)
@@ -128,32 +136,58 @@ def main() -> None:
     theirs = torch.optim.Muon(pocket().values(), lr=1e-4, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
     plain = pocket()
     buffers = {name: torch.zeros_like(p) for name, p in plain.items()}
-    seconds = interleave({"ours": ours.step, "torch": theirs.step, "fp32": lambda: one_by_one(plain, buffers)},
-                         given.rounds)
+    seconds = interleave(
+        {"ours": ours.step, "torch": theirs.step, "fp32": lambda: one_by_one(plain, buffers)}, given.rounds
+    )
     median = {name: statistics.median(spent) for name, spent in seconds.items()}
     ratios = {name: ratio(seconds[name], seconds["ours"]) for name in ("torch", "fp32")}
     shares = {}
     for tokens in given.share:
         step = step_seconds(tokens, given.batch, rounds=3)
-        shares[tokens] = {"tokens_per_batch": tokens * given.batch, "step_seconds": step,
-                          "share": median["ours"] / (step + median["ours"]), "by_flops": flop_share(tokens, given.batch)}
-    sizes = {"prx_256": 256 * 256, "prx_pixels_1024": 1024 * 256}        # the published tokens an image x batch
-    large = {recipe: predicted(recipe, [published // 4, published // 2, published, 2 * published])
-             for recipe, published in sizes.items()} if given.large else {}
+        shares[tokens] = {
+            "tokens_per_batch": tokens * given.batch,
+            "step_seconds": step,
+            "share": median["ours"] / (step + median["ours"]),
+            "by_flops": flop_share(tokens, given.batch),
+        }
+    sizes = {"prx_256": 256 * 256, "prx_pixels_1024": 1024 * 256}  # the published tokens an image x batch
+    large = (
+        {
+            recipe: predicted(recipe, [published // 4, published // 2, published, 2 * published])
+            for recipe, published in sizes.items()
+        }
+        if given.large
+        else {}
+    )
     if given.json:
-        print(json.dumps({"threads": given.threads, "rounds": given.rounds, "dtype": given.dtype,
-                          "median_seconds": median, "ratio": ratios, "share": shares, "large": large}))
+        print(
+            json.dumps(
+                {
+                    "threads": given.threads,
+                    "rounds": given.rounds,
+                    "dtype": given.dtype,
+                    "median_seconds": median,
+                    "ratio": ratios,
+                    "share": shares,
+                    "large": large,
+                }
+            )
+        )
         return
     print(f"{given.threads} threads, {given.rounds} rounds, 42 matrices, Newton-Schulz in {given.dtype}")
     for name, spent in median.items():
         against = f"  {ratios[name][0]:5.2f}x [{ratios[name][1]:.2f}, {ratios[name][2]:.2f}]" if name in ratios else ""
         print(f"  {name:6} {spent * 1e3:8.1f} ms{against}")
     for tokens, row in shares.items():
-        print(f"  {row['tokens_per_batch']:7,} tokens a batch ({tokens} x {given.batch}): step {row['step_seconds']:.3f} s"
-              f", Muon {row['share']:.1%} of it, by FLOPs {row['by_flops']:.1%}")
+        print(
+            f"  {row['tokens_per_batch']:7,} tokens a batch ({tokens} x {given.batch}): step {row['step_seconds']:.3f} s"
+            f", Muon {row['share']:.1%} of it, by FLOPs {row['by_flops']:.1%}"
+        )
     for recipe, by_tokens in large.items():
-        print(f"  {recipe}, by FLOPs: " + ", ".join(f"{share:.1%} at {tokens:,} tokens a batch"
-                                                    for tokens, share in by_tokens.items()))
+        print(
+            f"  {recipe}, by FLOPs: "
+            + ", ".join(f"{share:.1%} at {tokens:,} tokens a batch" for tokens, share in by_tokens.items())
+        )
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from fulcrum.train.feed import Feed
 from fulcrum.train.loop import after, train
 from fulcrum.train.state import State
 
-TARGET = 1.08                                                # of repa on pocket
+TARGET = 1.08  # of repa on pocket
 
 
 def built_of(text: str, settings: list[str], cache: Path, threads: int) -> tuple[Built, float]:
@@ -46,7 +46,7 @@ def interleave(arms: dict[str, Built], rounds: int, steps: int) -> dict[str, lis
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in arms}
     states = dict.fromkeys(arms, State())
     for i in range(rounds + 1):
-        for name in (list(arms) if i % 2 else list(reversed(arms))):
+        for name in list(arms) if i % 2 else list(reversed(arms)):
             clock, processor = time.perf_counter(), time.process_time()
             states[name] = train(arms[name], states[name], [], after(steps))
             if i:
@@ -79,21 +79,33 @@ def main() -> None:
         plain, _ = built_of(given.recipe, settings, cache, given.threads)
         aligned, encoding = built_of(str(phrase), settings, cache, given.threads)
         seconds = interleave({"plain": plain, "lever": aligned}, given.rounds, given.steps)
-    found = {"phrase": str(phrase), "threads": given.threads, "rounds": given.rounds, "steps_per_round": given.steps,
-             "flops_ratio": phrase.levers[0].cost(phrase.base).flops, "encoding_seconds": encoding}
+    found = {
+        "phrase": str(phrase),
+        "threads": given.threads,
+        "rounds": given.rounds,
+        "steps_per_round": given.steps,
+        "flops_ratio": phrase.levers[0].cost(phrase.base).flops,
+        "encoding_seconds": encoding,
+    }
     for which, name in enumerate(("clock", "processor")):
         spent = {arm: [one[which] for one in taken] for arm, taken in seconds.items()}
         ratios = [one / other for one, other in zip(spent["lever"], spent["plain"], strict=True)]
-        found[name] = {"plain_ms": 1e3 * statistics.median(spent["plain"]), "ratio": statistics.median(ratios),
-                       "low": interval(ratios)[0], "high": interval(ratios)[1]}
+        found[name] = {
+            "plain_ms": 1e3 * statistics.median(spent["plain"]),
+            "ratio": statistics.median(ratios),
+            "low": interval(ratios)[0],
+            "high": interval(ratios)[1],
+        }
     if given.json:
         print(json.dumps(found))
         return
     print(f"{found['phrase']}: {given.threads} threads, {given.rounds} rounds of {given.steps} steps")
     for name in ("clock", "processor"):
         row = found[name]
-        print(f"  by the {name:9} plain {row['plain_ms']:6.1f} ms a step, ratio {row['ratio']:.3f} "
-              f"[{row['low']:.3f}, {row['high']:.3f}]")
+        print(
+            f"  by the {name:9} plain {row['plain_ms']:6.1f} ms a step, ratio {row['ratio']:.3f} "
+            f"[{row['low']:.3f}, {row['high']:.3f}]"
+        )
     print(f"  FLOPs say {found['flops_ratio']:.3f}" + (f"; target {TARGET:.2f}" if str(phrase) == "pocket + repa" else ""))
     print(f"  teacher tokens of {given.images} pictures: {encoding:.1f} s, once")
 

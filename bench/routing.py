@@ -216,37 +216,57 @@ def measure(tokens: int, rounds: int, threads: int) -> dict[str, Any]:
     for name in names:
         ratio, low, high = ratio_of_medians(used["dense"], used[name])
         rows[name] = {
-            "seconds": statistics.median(wall[name]), "processor_seconds": statistics.median(own[name]),
-            "times_dense": ratio, "low": low, "high": high, "fastest_times_dense": min(used["dense"]) / min(used[name]),
+            "seconds": statistics.median(wall[name]),
+            "processor_seconds": statistics.median(own[name]),
+            "times_dense": ratio,
+            "low": low,
+            "high": high,
+            "fastest_times_dense": min(used["dense"]) / min(used[name]),
             "times_dense_wall": statistics.median(wall["dense"]) / statistics.median(wall[name]),
             "by_flops": dense.total / counts[name].total,
             "by_weighed_flops": (dense.linears + weight * dense.attention)
             / (counts[name].linears + weight * counts[name].attention),
-            "moves_share": moved[name] / statistics.median(used[name]), "memory_mib": memory[name],
+            "moves_share": moved[name] / statistics.median(used[name]),
+            "memory_mib": memory[name],
         }
-    return {"tokens": tokens, "rounds": rounds, "threads": threads, "attention_weight": weight,
-            "attention_share": kernel / seconds, "rows": rows}
+    return {
+        "tokens": tokens,
+        "rounds": rounds,
+        "threads": threads,
+        "attention_weight": weight,
+        "attention_share": kernel / seconds,
+        "rows": rows,
+    }
 
 
 def show(result: dict[str, Any]) -> None:
     tokens, rows = result["tokens"], result["rows"]
-    print(f"\n{tokens} tokens, batch {max(1, TOKENS_PER_BATCH // tokens)}, width {WIDTH}, {DEPTH} blocks, "
-          f"{result['threads']} thread(s), {result['rounds']} rounds; a FLOP of attention costs "
-          f"{result['attention_weight']:.2f} others, attention is {100 * result['attention_share']:.0f} % of a dense step")
-    print(f"  {'':8}{'ms/step':>9}{'x dense':>9}{'interval':>15}{'fastest':>9}{'wall':>7}{'FLOPs say':>11}{'off':>6}"
-          f"{'weighed':>9}{'off':>6}{'moves':>8}{'memory':>11}")
+    print(
+        f"\n{tokens} tokens, batch {max(1, TOKENS_PER_BATCH // tokens)}, width {WIDTH}, {DEPTH} blocks, "
+        f"{result['threads']} thread(s), {result['rounds']} rounds; a FLOP of attention costs "
+        f"{result['attention_weight']:.2f} others, attention is {100 * result['attention_share']:.0f} % of a dense step"
+    )
+    print(
+        f"  {'':8}{'ms/step':>9}{'x dense':>9}{'interval':>15}{'fastest':>9}{'wall':>7}{'FLOPs say':>11}{'off':>6}"
+        f"{'weighed':>9}{'off':>6}{'moves':>8}{'memory':>11}"
+    )
     for name, row in rows.items():
         off, off_weighed = (row["times_dense"] / row[by] - 1 for by in ("by_flops", "by_weighed_flops"))
         interval = f"[{row['low']:.2f}, {row['high']:.2f}]"
-        print(f"  {name:8}{1e3 * row['processor_seconds']:9.0f}{row['times_dense']:9.2f}{interval:>15}"
-              f"{row['fastest_times_dense']:9.2f}{row['times_dense_wall']:7.2f}{row['by_flops']:11.2f}{100 * off:+5.0f}%"
-              f"{row['by_weighed_flops']:9.2f}{100 * off_weighed:+5.0f}%{100 * row['moves_share']:7.1f}%"
-              f"{row['memory_mib']:7.0f} MiB", flush=True)
+        print(
+            f"  {name:8}{1e3 * row['processor_seconds']:9.0f}{row['times_dense']:9.2f}{interval:>15}"
+            f"{row['fastest_times_dense']:9.2f}{row['times_dense_wall']:7.2f}{row['by_flops']:11.2f}{100 * off:+5.0f}%"
+            f"{row['by_weighed_flops']:9.2f}{100 * off_weighed:+5.0f}%{100 * row['moves_share']:7.1f}%"
+            f"{row['memory_mib']:7.0f} MiB",
+            flush=True,
+        )
     if tokens == 1024:
         for name, target in TARGET.items():
             reached = rows[name]["times_dense"] >= target
-            print(f"  {name}: at least {target} times dense {'reached' if reached else 'MISSED'}; "
-                  f"moves under 3 % {'reached' if rows[name]['moves_share'] < 0.03 else 'MISSED'}")
+            print(
+                f"  {name}: at least {target} times dense {'reached' if reached else 'MISSED'}; "
+                f"moves under 3 % {'reached' if rows[name]['moves_share'] < 0.03 else 'MISSED'}"
+            )
 
 
 def main() -> None:

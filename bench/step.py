@@ -82,8 +82,15 @@ def build(name: str) -> tuple[Any, Callable[..., Any]]:
         from diffusers import PRXTransformer2DModel
 
         half = WIDTH // HEADS // 2
-        model = PRXTransformer2DModel(in_channels=CHANNELS, patch_size=PATCH, context_in_dim=TEXT, hidden_size=WIDTH,
-                                      num_heads=HEADS, depth=DEPTH, axes_dim=[half, half])
+        model = PRXTransformer2DModel(
+            in_channels=CHANNELS,
+            patch_size=PATCH,
+            context_in_dim=TEXT,
+            hidden_size=WIDTH,
+            num_heads=HEADS,
+            depth=DEPTH,
+            axes_dim=[half, half],
+        )
         call = torch.compile(model) if "compiled" in name else model
 
         def predict(x_t: Any, t: Any, emb: Any, mask: Any) -> Any:
@@ -131,6 +138,7 @@ def contestant(name: str, tokens: int, threads: int, keep_heap: bool, pipe: Conn
             pipe.send((peak() - resident) / 2**20)
         elif order == "products":
             from products import products
+
             pipe.send(products(model, predict, data[0]))
 
 
@@ -196,13 +204,22 @@ def measure(tokens: int, rounds: int, threads: int, keep_heap: bool, names: list
     counts = [n for batch in lengths() for n in batch]
     flops = BATCH * training_flops(Sizes(CHANNELS, PATCH, WIDTH, DEPTH, TEXT, 3.5), tokens, statistics.mean(counts))
     return {
-        "tokens": tokens, "rounds": rounds, "threads": threads, "fastest_peer": rival,
-        "ratio": ratio, "low": low, "high": high, "target": TARGET.get(tokens),
+        "tokens": tokens,
+        "rounds": rounds,
+        "threads": threads,
+        "fastest_peer": rival,
+        "ratio": ratio,
+        "low": low,
+        "high": high,
+        "target": TARGET.get(tokens),
         "seconds": {name: statistics.median(values) for name, values in taken.items()},
         "images_per_second": {name: BATCH / statistics.median(values) for name, values in taken.items()},
         "rounds_taken": {name: len(values) for name, values in taken.items()},
-        "memory_mib": memory, "over_own_products": seconds / products_seconds,
-        "share_of_peak": flops / seconds / peak_rate, "peak_gflops": peak_rate / 1e9, "first_losses": losses,
+        "memory_mib": memory,
+        "over_own_products": seconds / products_seconds,
+        "share_of_peak": flops / seconds / peak_rate,
+        "peak_gflops": peak_rate / 1e9,
+        "first_losses": losses,
     }
 
 
@@ -221,12 +238,19 @@ def show(result: dict[str, Any]) -> None:
     print(f"\n{result['tokens']} image tokens, batch {BATCH}, width {WIDTH}, {result['threads']} threads")
     print(f"  {'':22}{'ms/step':>10}{'images/s':>10}{'rounds':>8}{'step memory':>14}")
     for name, seconds in result["seconds"].items():
-        print(f"  {name:22}{1e3 * seconds:10.1f}{BATCH / seconds:10.1f}{result['rounds_taken'][name]:8d}"
-              f"{result['memory_mib'][name]:10.0f} MiB")
-    print(f"  ratio to {result['fastest_peer']}: {result['ratio']:.3f} [{result['low']:.3f}, {result['high']:.3f}], "
-          f"target {result['target']}")
-    print(f"  our step over the sum of its own products: {result['over_own_products']:.2f}; "
-          f"{100 * result['share_of_peak']:.0f} % of the measured peak of {result['peak_gflops']:.0f} GFLOP/s", flush=True)
+        print(
+            f"  {name:22}{1e3 * seconds:10.1f}{BATCH / seconds:10.1f}{result['rounds_taken'][name]:8d}"
+            f"{result['memory_mib'][name]:10.0f} MiB"
+        )
+    print(
+        f"  ratio to {result['fastest_peer']}: {result['ratio']:.3f} [{result['low']:.3f}, {result['high']:.3f}], "
+        f"target {result['target']}"
+    )
+    print(
+        f"  our step over the sum of its own products: {result['over_own_products']:.2f}; "
+        f"{100 * result['share_of_peak']:.0f} % of the measured peak of {result['peak_gflops']:.0f} GFLOP/s",
+        flush=True,
+    )
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """Images per second of the embedded world: scenes, pictures in both domains, captions.
 
-    python bench/world.py            about 20 seconds on two cores
+python bench/world.py            about 20 seconds on two cores
 """
+
 from __future__ import annotations
 
 import argparse
@@ -47,8 +48,12 @@ def main() -> None:
         for size in (32, 64, 128):
             some = drawn.take(slice(0, max(64, options.count * 32**2 // size**2)))
             for threads in options.threads:
-                show(f"{domain} {size} px", threads,
-                     lambda s=some, z=size, d=domain, n=threads: render(s, z, d, n), len(some))
+                show(
+                    f"{domain} {size} px",
+                    threads,
+                    lambda s=some, z=size, d=domain, n=threads: render(s, z, d, n),
+                    len(some),
+                )
     for style in STYLES:
         show(f"captions {style}", 1, lambda style=style: captions(drawn, style), options.count)
 

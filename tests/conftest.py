@@ -12,15 +12,25 @@ from fulcrum.spec.phrase import parse  # noqa: E402
 
 torch.set_num_threads(1)
 
-TINY = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "budget.images=48", "data.source.count=64",
-        "data.source.max_objects=2", "sample.steps=2")
+TINY = (
+    "model.width=32",
+    "model.depth=4",
+    "model.heads=2",
+    "budget.batch=8",
+    "budget.images=48",
+    "data.source.count=64",
+    "data.source.max_objects=2",
+    "sample.steps=2",
+)
 
 
 @pytest.fixture(scope="session")
 def tiny():
     """Phrase -> run, on the smallest model that still has every part."""
+
     def make(text="spark", *settings, catalogue=CATALOG):
         return parse(text, catalogue, [*TINY, *settings]).run
+
     return make
 
 

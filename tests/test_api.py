@@ -26,8 +26,9 @@ def test_the_readme_loop_learns(cache):
 
 def test_the_lines_of_the_readme_run(cache):
     lines = re.search(r"```python\n(.*?)```", (Path(__file__).parents[1] / "README.md").read_text(), re.S).group(1)
-    small = lines.replace('phrase("spark + tread")', f'phrase("spark + tread", *{TINY})') \
-                 .replace("feed(run)", f"feed(run, cache={str(cache)!r})")
+    small = lines.replace('phrase("spark + tread")', f'phrase("spark + tread", *{TINY})').replace(
+        "feed(run)", f"feed(run, cache={str(cache)!r})"
+    )
     assert small.count("model.width") == small.count("cache=") == 1
     names = {}
     exec(small, names)
@@ -37,6 +38,7 @@ def test_the_lines_of_the_readme_run(cache):
 def test_parameter_counts_of_the_published_models():
     from fulcrum.model.backbone import Backbone
     from fulcrum.train.build import shape_of
+
     with torch.device("meta"):
         for name, expected in (("prx_256", 1_170_691_648), ("prx_pixels_1024", 1_177_215_744)):
             run = phrase(name)

@@ -46,7 +46,7 @@ def judged(images: Tensor, reference: FolderSource, judges: Sequence[str] = JUDG
     """uint8 (B, 3, S, S), picture i for the caption of reference picture i."""
     look = bench(reference, judges)
     for first in range(0, len(images), 32):
-        part = images[first:first + 32]
+        part = images[first : first + 32]
         look.look(part, np.arange(first, first + len(part)))
     return look.compute(Sampling(), len(images))
 
@@ -101,8 +101,10 @@ def _drawn(run: str, texts: list[str]) -> Tensor:
 def sheet(to: str, *runs: str, columns: int = 10, first: int = 0) -> None:
     reference, there = source("reference"), np.arange(first, first + columns)
     texts = reference.prompts(Chooser(), there)
-    rows = [pixels(reference, there), *(_drawn(run, reference.prompts(Chooser(), np.arange(first + columns)))[first:]
-                                        for run in runs)]
+    rows = [
+        pixels(reference, there),
+        *(_drawn(run, reference.prompts(Chooser(), np.arange(first + columns)))[first:] for run in runs),
+    ]
     side, text = 96, 118
     page = Image.new("RGB", (columns * (side + 8) + 8, len(rows) * (side + 8) + text), "white")
     pen, font = ImageDraw.Draw(page), ImageFont.load_default(9)
@@ -121,8 +123,11 @@ def _table(rows: dict[str, dict[str, Measured]]) -> None:
     names = list(next(iter(rows.values())))
     print("| | " + " | ".join(names) + " |\n|---|" + "---|" * len(names))
     for what, found in rows.items():
-        print(f"| {what} | " + " | ".join(f"{found[name].value:.4f} [{found[name].low:.4f}, {found[name].high:.4f}]"
-                                          for name in names) + " |")
+        print(
+            f"| {what} | "
+            + " | ".join(f"{found[name].value:.4f} [{found[name].low:.4f}, {found[name].high:.4f}]" for name in names)
+            + " |"
+        )
 
 
 if __name__ == "__main__":

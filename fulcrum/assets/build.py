@@ -6,6 +6,7 @@ Trains on the "assets" split, measures on "validation".  Every part is trained b
 the same code on the same kind of processor gives the same sha256.  Two processes build two parts side by side; the
 codec takes longest, about half of the work.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -60,28 +61,71 @@ class Part:
 
 
 PARTS: dict[str, Part] = {
-    "codec": Part("KL autoencoder, stride 4, 8 channels; latents are normalised per channel",
-                  CODEC, fit_codec, load_codec, measure_codec),
-    "text": Part("contextual embeddings of the world's captions; every token carries its object's attributes",
-                 TEXT, fit_text, load_text, measure_text),
-    "judge": Part("what stands at each of the nine places; judges attribute accuracy, never trains a model",
-                  JUDGE, fit_judge, load_judge, measure_judge),
-    "features": Part("features for distances between sets of pictures; neither the teacher nor the attribute judge",
-                     FEATURES, fit_features, load_features, measure_features),
-    "teacher": Part("patch tokens for the alignment levers; never used by a metric",
-                    TEACHER, fit_teacher, load_teacher, measure_teacher),
-    "score": Part("whether a picture and a caption belong together; reads the shipped 'teacher' and 'text', filters data, "
-                  "never judges a model", SCORE, fit_score, load_score, measure_score),
-    "codec_wide": Part("KL autoencoder, stride 4, 16 channels; otherwise as 'codec', 4,000 steps instead of 6,000",
-                       SHORTER, fit_wide, partial(load_codec, "codec_wide"), measure_codec),
-    "codec_aligned": Part("KL autoencoder, stride 4, 8 channels, its latent aligned to 'teacher' by a projector that is "
-                          "not kept; otherwise as 'codec', 4,000 steps instead of 6,000",
-                          SHORTER, fit_aligned, partial(load_codec, "codec_aligned"), measure_codec),
+    "codec": Part(
+        "KL autoencoder, stride 4, 8 channels; latents are normalised per channel",
+        CODEC,
+        fit_codec,
+        load_codec,
+        measure_codec,
+    ),
+    "text": Part(
+        "contextual embeddings of the world's captions; every token carries its object's attributes",
+        TEXT,
+        fit_text,
+        load_text,
+        measure_text,
+    ),
+    "judge": Part(
+        "what stands at each of the nine places; judges attribute accuracy, never trains a model",
+        JUDGE,
+        fit_judge,
+        load_judge,
+        measure_judge,
+    ),
+    "features": Part(
+        "features for distances between sets of pictures; neither the teacher nor the attribute judge",
+        FEATURES,
+        fit_features,
+        load_features,
+        measure_features,
+    ),
+    "teacher": Part(
+        "patch tokens for the alignment levers; never used by a metric", TEACHER, fit_teacher, load_teacher, measure_teacher
+    ),
+    "score": Part(
+        "whether a picture and a caption belong together; reads the shipped 'teacher' and 'text', filters data, "
+        "never judges a model",
+        SCORE,
+        fit_score,
+        load_score,
+        measure_score,
+    ),
+    "codec_wide": Part(
+        "KL autoencoder, stride 4, 16 channels; otherwise as 'codec', 4,000 steps instead of 6,000",
+        SHORTER,
+        fit_wide,
+        partial(load_codec, "codec_wide"),
+        measure_codec,
+    ),
+    "codec_aligned": Part(
+        "KL autoencoder, stride 4, 8 channels, its latent aligned to 'teacher' by a projector that is "
+        "not kept; otherwise as 'codec', 4,000 steps instead of 6,000",
+        SHORTER,
+        fit_aligned,
+        partial(load_codec, "codec_aligned"),
+        measure_codec,
+    ),
 }
 
 
-def build(out: Path, only: Sequence[str] | None = None, progress: Progress = print, steps: int | None = None,
-          measured_on: int = 1000, processes: int = 1) -> dict[str, dict[str, Any]]:
+def build(
+    out: Path,
+    only: Sequence[str] | None = None,
+    progress: Progress = print,
+    steps: int | None = None,
+    measured_on: int = 1000,
+    processes: int = 1,
+) -> dict[str, dict[str, Any]]:
     """Build the parts into `out` and return their cards by name.  `steps` shortens every training (for tests)."""
     names = list(PARTS) if only is None else list(only)
     unknown = sorted(set(names) - set(PARTS))
@@ -113,17 +157,30 @@ def _build_one(name: str, out: Path, progress: Progress, steps: int | None, meas
         torch.set_num_threads(threads)
 
 
-def _train_and_store(name: str, part: Part, out: Path, progress: Progress, steps: int | None, measured_on: int
-                     ) -> dict[str, Any]:
+def _train_and_store(
+    name: str, part: Part, out: Path, progress: Progress, steps: int | None, measured_on: int
+) -> dict[str, Any]:
     effort = part.effort if steps is None else replace(part.effort, steps=steps)
     network, built = part.fit(effort, progress)
-    data = save(_stored(network))                # no metadata: its order would not be deterministic
+    data = save(_stored(network))  # no metadata: its order would not be deterministic
     card: dict[str, Any] = {
-        "name": name, "kind": type(network).__name__, "says": part.says, "config": network.config,
-        "parameters": sum(p.numel() for p in network.parameters()), "bytes": len(data), "stored": "float16",
-        "sha256": hashlib.sha256(data).hexdigest(), "licence": LICENCE,
-        "built": {**built, "split": "assets", "world_version": WORLD_VERSION, "torch": torch.__version__,
-                  "threads": 1, "command": f"fulcrum assets build --only {name}"},
+        "name": name,
+        "kind": type(network).__name__,
+        "says": part.says,
+        "config": network.config,
+        "parameters": sum(p.numel() for p in network.parameters()),
+        "bytes": len(data),
+        "stored": "float16",
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "licence": LICENCE,
+        "built": {
+            **built,
+            "split": "assets",
+            "world_version": WORLD_VERSION,
+            "torch": torch.__version__,
+            "threads": 1,
+            "command": f"fulcrum assets build --only {name}",
+        },
     }
     _replace(out / f"{name}.safetensors", data)
     _write_card(out, card)
@@ -136,8 +193,10 @@ def _train_and_store(name: str, part: Part, out: Path, progress: Progress, steps
 
 def _stored(network: nn.Module) -> dict[str, torch.Tensor]:
     """Floats as fp16, the rest as they are; contiguous, because channels_last is no part of a file."""
-    return {name: (value.half() if value.is_floating_point() else value).contiguous()
-            for name, value in network.state_dict().items()}
+    return {
+        name: (value.half() if value.is_floating_point() else value).contiguous()
+        for name, value in network.state_dict().items()
+    }
 
 
 def _replace(path: Path, data: bytes) -> None:

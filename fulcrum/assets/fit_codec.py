@@ -3,6 +3,7 @@ aligned to the teacher as well.
 
 B batch, S side, C latent channels, E teacher width, N = (S/4)^2 cells
 """
+
 from __future__ import annotations
 
 import math
@@ -22,18 +23,19 @@ from fulcrum.encode.shipped import asset_hash
 from fulcrum.encode.teacher import load_teacher
 
 EFFORT = Effort(steps=6000, batch=32, lr=2e-3, seed=11, kernels=8e-3, weight_decay=0.0)
-KL = 3e-4                 # the evidence bound at 27 dB would ask for about 3e-3: reconstruction comes first
-ABSOLUTE = 0.1            # keeps edges crisp where squared error alone lets them wash out
+KL = 3e-4  # the evidence bound at 27 dB would ask for about 3e-3: reconstruction comes first
+ABSOLUTE = 0.1  # keeps edges crisp where squared error alone lets them wash out
 SCENES, LARGE = 24_000, 4_000
-OBJECT = 6.0              # weight of a pixel near an object: background grain is most of the error, not of the picture
-SHARE = 8                 # one row in eight is a crop of a larger picture
-NEAR = 1.3                # in radii of the object
-ALIGN = 1.0               # weight of 1 - cosine(projected latent, teacher's token)
-SHORTER = replace(EFFORT, steps=4000)   # of the wide and the aligned codec; the cards say so
+OBJECT = 6.0  # weight of a pixel near an object: background grain is most of the error, not of the picture
+SHARE = 8  # one row in eight is a crop of a larger picture
+NEAR = 1.3  # in radii of the object
+ALIGN = 1.0  # weight of 1 - cosine(projected latent, teacher's token)
+SHORTER = replace(EFFORT, steps=4000)  # of the wide and the aligned codec; the cards say so
 
 
-def fit_codec(effort: Effort = EFFORT, progress: Progress = print, channels: int = 8, align: float = 0.0
-              ) -> tuple[KLCodec, dict[str, Any]]:
+def fit_codec(
+    effort: Effort = EFFORT, progress: Progress = print, channels: int = 8, align: float = 0.0
+) -> tuple[KLCodec, dict[str, Any]]:
     """Whole 32 px pictures, and some 32 px crops of 64 px ones: any size must work.
 
     With `align` the latent is drawn towards the teacher through a projector that is thrown away afterwards.
@@ -51,7 +53,7 @@ def fit_codec(effort: Effort = EFFORT, progress: Progress = print, channels: int
         mean, log_variance = codec.posterior(pixels)
         raw = mean + (0.5 * log_variance).exp() * torch.randn(mean.shape, generator=generator)
         error = codec.raw_decode(raw) - pixels
-        cost = (error.square() + ABSOLUTE * error.abs()).mean(1)                             # (B, S, S)
+        cost = (error.square() + ABSOLUTE * error.abs()).mean(1)  # (B, S, S)
         kl = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).mean()
         total = (cost * weight).sum() / weight.sum() + KL * kl
         if teacher is None or projector is None:
@@ -61,8 +63,15 @@ def fit_codec(effort: Effort = EFFORT, progress: Progress = print, channels: int
     name = "codec" if not align else "codec, aligned"
     seconds = fit(name, codec if projector is None else nn.ModuleList([codec, projector]), loss, effort, progress)
     _normalise(codec, small)
-    facts = {**asdict(effort), "kl": KL, "absolute": ABSOLUTE, "object": OBJECT, "scenes": SCENES, "large": LARGE,
-             "seconds": round(seconds, 1)}
+    facts = {
+        **asdict(effort),
+        "kl": KL,
+        "absolute": ABSOLUTE,
+        "object": OBJECT,
+        "scenes": SCENES,
+        "large": LARGE,
+        "seconds": round(seconds, 1),
+    }
     return codec, facts | ({"align": align, "teacher": asset_hash("teacher")[:16]} if align else {})
 
 
@@ -78,8 +87,15 @@ def fit_aligned(effort: Effort = SHORTER, progress: Progress = print) -> tuple[K
 
 def alignment_projector(channels: int, width: int, hidden: int = 128) -> nn.Sequential:
     """(B, C, h, w) -> (B, N, E), each cell for itself: what a cell means must be in the cell."""
-    return nn.Sequential(nn.Conv2d(channels, hidden, 1), nn.SiLU(), nn.Conv2d(hidden, hidden, 1), nn.SiLU(),
-                         nn.Conv2d(hidden, width, 1), nn.Flatten(2), Cells())
+    return nn.Sequential(
+        nn.Conv2d(channels, hidden, 1),
+        nn.SiLU(),
+        nn.Conv2d(hidden, hidden, 1),
+        nn.SiLU(),
+        nn.Conv2d(hidden, width, 1),
+        nn.Flatten(2),
+        Cells(),
+    )
 
 
 class Cells(nn.Module):
@@ -96,7 +112,7 @@ def near(scenes: Scenes, side: int) -> Tensor:
     for slot in range(scenes.x.shape[1]):
         x, y, reach = (torch.from_numpy(part[:, slot])[:, None] for part in (scenes.x, scenes.y, NEAR * scenes.radius))
         found |= ((middle - y) ** 2)[:, :, None] + ((middle - x) ** 2)[:, None, :] < reach[:, :, None] ** 2
-    return found                                                         # an absent object has radius 0
+    return found  # an absent object has radius 0
 
 
 def _batch(pools: list[tuple[Pictures, Tensor]], rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -105,8 +121,8 @@ def _batch(pools: list[tuple[Pictures, Tensor]], rows: int, generator: torch.Gen
     for (pool, close), count in zip(pools, (rows - rows // SHARE, rows // SHARE), strict=True):
         drawn, row, _ = pool.draw(count, generator)
         top, left = (int(torch.randint(drawn.shape[-1] - 31, (), generator=generator)) for _ in range(2))
-        images.append(drawn[:, :, top:top + 32, left:left + 32])
-        weights.append(close[row, top:top + 32, left:left + 32])
+        images.append(drawn[:, :, top : top + 32, left : left + 32])
+        weights.append(close[row, top : top + 32, left : left + 32])
     pixels, weight = to_unit(torch.cat(images)), torch.where(torch.cat(weights), OBJECT, 1.0)
     if torch.rand((), generator=generator) < 0.5:
         pixels, weight = pixels.flip(-1), weight.flip(-1)
@@ -117,8 +133,9 @@ def _batch(pools: list[tuple[Pictures, Tensor]], rows: int, generator: torch.Gen
 def _normalise(codec: KLCodec, small: Pictures) -> None:
     """Shift and scale of every channel over both domains, so that latents have zero mean and unit variance."""
     count = min(2048, small.images.shape[1])
-    raw = torch.cat([codec.posterior(to_unit(chunk))[0] for half in small.images
-                     for chunk in torch.split(half[:count], 256)])
+    raw = torch.cat(
+        [codec.posterior(to_unit(chunk))[0] for half in small.images for chunk in torch.split(half[:count], 256)]
+    )
     codec.shift.copy_(raw.mean((0, 2, 3), keepdim=True))
     codec.scale.copy_(1 / raw.std((0, 2, 3), keepdim=True))
 

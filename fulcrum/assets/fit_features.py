@@ -3,6 +3,7 @@
 The questions cover what a set of pictures can get wrong: content (what stands where), domain, background, and
 damage (blur, grain); features that answered content only would not see a washed-out picture.
 """
+
 from __future__ import annotations
 
 from dataclasses import asdict
@@ -19,18 +20,23 @@ from fulcrum.encode.judge import FeatureNet
 from fulcrum.encode.pixels import to_bytes, to_unit
 
 EFFORT = Effort(steps=900, batch=96, lr=2e-3, seed=37)
-SCENES, FIRST = 40_000, 50_000                   # other scenes than the attribute judge's
-PLACES = {"present": 2, "shape": len(v.SHAPES), "colour": len(v.COLOURS), "texture": len(v.TEXTURES),
-          "size": len(v.SIZES)}
-WHOLE = {"domain": len(DOMAINS), "background": len(v.BACKGROUNDS), "background_colour": len(v.BACKGROUND_COLOURS),
-         "damage": 2}
+SCENES, FIRST = 40_000, 50_000  # other scenes than the attribute judge's
+PLACES = {"present": 2, "shape": len(v.SHAPES), "colour": len(v.COLOURS), "texture": len(v.TEXTURES), "size": len(v.SIZES)}
+WHOLE = {
+    "domain": len(DOMAINS),
+    "background": len(v.BACKGROUNDS),
+    "background_colour": len(v.BACKGROUND_COLOURS),
+    "damage": 2,
+}
 
 
 def fit_features(effort: Effort = EFFORT, progress: Progress = print) -> tuple[FeatureNet, dict[str, Any]]:
     """Questions by place and about the whole; then the leading directions of the pooled activations."""
     pool = pictures("assets", min(SCENES, effort.steps * effort.batch), start=FIRST)
-    backdrop = {"background": torch.from_numpy(pool.scenes.background),
-                "background_colour": torch.from_numpy(pool.scenes.background_colour[:, 0].copy())}
+    backdrop = {
+        "background": torch.from_numpy(pool.scenes.background),
+        "background_colour": torch.from_numpy(pool.scenes.background_colour[:, 0].copy()),
+    }
     torch.manual_seed(effort.seed)
     network = FeatureNet(PLACES, WHOLE)
 
@@ -42,7 +48,7 @@ def fit_features(effort: Effort = EFFORT, progress: Progress = print) -> tuple[F
         for name, values in backdrop.items():
             total = total + 0.3 * F.cross_entropy(said[name], values[row])
         for name in PLACES:
-            wanted = pool.grid[name][row].flatten()                                          # -1 where empty
+            wanted = pool.grid[name][row].flatten()  # -1 where empty
             total = total + F.cross_entropy(said[name].flatten(0, 1), wanted, ignore_index=-1)
         return total
 
@@ -64,7 +70,7 @@ def _whiten(network: FeatureNet, pool: Pictures) -> None:
     values, axes = torch.linalg.eigh(torch.cov(((seen - seen.mean(0)) * scale).T))
     keep = network.project.shape[1]
     values, axes = values[-keep:].flip(0), axes[:, -keep:].flip(1)
-    axes = axes * axes.sum(0).sign()                                     # the sign of an axis is arbitrary: fix it
+    axes = axes * axes.sum(0).sign()  # the sign of an axis is arbitrary: fix it
     network.centre.copy_(seen.mean(0))
     network.project.copy_(scale[:, None] * axes / (values + 1e-9).sqrt())
 
@@ -99,8 +105,13 @@ def _distances(network: FeatureNet, base: Tensor, count: int) -> dict[str, float
     other = pictures("validation", count, start=count).images
     real = to_unit(other[1])
     noise = torch.randn(real.shape, generator=torch.Generator().manual_seed(0))
-    few = torch.arange(count) % max(1, count // 8)                       # an eighth of the scenes, each eight times
-    sets = {"same": other[1], "blur": to_bytes(blurred(real, 0.6)), "grain": to_bytes(real + 0.1 * noise),
-            "eighth_of_the_modes": other[1][few], "synthetic": other[0]}
+    few = torch.arange(count) % max(1, count // 8)  # an eighth of the scenes, each eight times
+    sets = {
+        "same": other[1],
+        "blur": to_bytes(blurred(real, 0.6)),
+        "grain": to_bytes(real + 0.1 * noise),
+        "eighth_of_the_modes": other[1][few],
+        "synthetic": other[0],
+    }
     features = network.features(base)
     return {name: round(frechet(features, network.features(images)), 3) for name, images in sets.items()}

@@ -1,4 +1,5 @@
 """Trains and measures the attribute judge: what stands at each place, in both domains, under mild disturbance."""
+
 from __future__ import annotations
 
 from dataclasses import asdict
@@ -16,8 +17,7 @@ from fulcrum.encode.pixels import to_unit
 
 EFFORT = Effort(steps=1400, batch=96, lr=3e-3, seed=23)
 SCENES = 40_000
-CLASSES = {"present": 2, "shape": len(v.SHAPES), "colour": len(v.COLOURS), "texture": len(v.TEXTURES),
-           "size": len(v.SIZES)}
+CLASSES = {"present": 2, "shape": len(v.SHAPES), "colour": len(v.COLOURS), "texture": len(v.TEXTURES), "size": len(v.SIZES)}
 
 
 def fit_judge(effort: Effort = EFFORT, progress: Progress = print) -> tuple[AttributeJudge, dict[str, Any]]:

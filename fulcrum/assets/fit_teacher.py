@@ -4,6 +4,7 @@ The judges answer per place; the teacher answers per cell what covers it, from n
 
 B batch, N cells, O = 3 objects
 """
+
 from __future__ import annotations
 
 from dataclasses import asdict
@@ -21,22 +22,27 @@ from fulcrum.encode.pixels import to_unit
 from fulcrum.encode.teacher import PATCH, Teacher
 
 EFFORT = Effort(steps=900, batch=64, lr=1.5e-3, seed=53)
-SCENES, FIRST = 30_000, 100_000                  # scenes that no judge has seen
-QUESTIONS = {"shape": len(v.SHAPES) + 1, "colour": len(v.COLOURS) + 1, "texture": len(v.TEXTURES) + 1,
-             "size": len(v.SIZES) + 1}           # class 0: background
+SCENES, FIRST = 30_000, 100_000  # scenes that no judge has seen
+QUESTIONS = {
+    "shape": len(v.SHAPES) + 1,
+    "colour": len(v.COLOURS) + 1,
+    "texture": len(v.TEXTURES) + 1,
+    "size": len(v.SIZES) + 1,
+}  # class 0: background
 
 
 def cells(scenes: Scenes, side: int) -> dict[str, Tensor]:
     """For each cell of the grid, what covers its centre (0 = background): name -> (n, N) int64."""
     count = side // PATCH
     middle = (torch.arange(count) + 0.5) / count
-    y, x = (part.flatten() for part in torch.meshgrid(middle, middle, indexing="ij"))       # (N,)
+    y, x = (part.flatten() for part in torch.meshgrid(middle, middle, indexing="ij"))  # (N,)
     far = torch.hypot(torch.from_numpy(scenes.x)[..., None] - x, torch.from_numpy(scenes.y)[..., None] - y)
-    reach = torch.from_numpy(scenes.radius)[..., None] + 0.35 / count                       # (n, O, 1)
+    reach = torch.from_numpy(scenes.radius)[..., None] + 0.35 / count  # (n, O, 1)
     far = torch.where(torch.from_numpy(scenes.place)[..., None] >= 0, far / reach, torch.inf)
-    near, who = far.min(dim=1)                                                              # (n, N)
-    return {name: torch.where(near < 1, torch.from_numpy(getattr(scenes, name)).gather(1, who) + 1, 0)
-            for name in ATTRIBUTES}
+    near, who = far.min(dim=1)  # (n, N)
+    return {
+        name: torch.where(near < 1, torch.from_numpy(getattr(scenes, name)).gather(1, who) + 1, 0) for name in ATTRIBUTES
+    }
 
 
 class Homework(nn.Module):
@@ -50,13 +56,13 @@ class Homework(nn.Module):
         self.backdrop = nn.Linear(teacher.width, len(v.BACKGROUNDS))
 
     def forward(self, noisy: Tensor, clean: Tensor, wanted: dict[str, Tensor], backdrop: Tensor) -> Tensor:
-        tokens = self.teacher(noisy)                                                        # (B, N, E)
-        weight = torch.where(wanted["shape"] > 0, 1.0, 0.3).flatten()                       # objects are rare
+        tokens = self.teacher(noisy)  # (B, N, E)
+        weight = torch.where(wanted["shape"] > 0, 1.0, 0.3).flatten()  # objects are rare
         total = torch.zeros(())
         for name, head in self.heads.items():
             error = F.cross_entropy(head(tokens).flatten(0, 1), wanted[name].flatten(), reduction="none")
             total = total + (error * weight).sum() / weight.sum()
-        patches = F.pixel_unshuffle(clean, PATCH).flatten(2).transpose(1, 2)                # (B, N, 48)
+        patches = F.pixel_unshuffle(clean, PATCH).flatten(2).transpose(1, 2)  # (B, N, 48)
         kinds = self.backdrop(tokens).mean(1)
         return total + 4 * F.mse_loss(self.paint(tokens), patches) + 0.3 * F.cross_entropy(kinds, backdrop)
 

@@ -2,6 +2,7 @@
 
 n scenes, S side in pixels, P = 9 places
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ class Pictures:
     """n scenes, drawn once per domain: row k of both halves is the same scene."""
 
     scenes: Scenes
-    images: Tensor                  # (2, n, 3, S, S) uint8: synthetic, real
-    grid: dict[str, Tensor]         # name -> (n, P) int64; -1 where a place is empty
+    images: Tensor  # (2, n, 3, S, S) uint8: synthetic, real
+    grid: dict[str, Tensor]  # name -> (n, P) int64; -1 where a place is empty
 
     def draw(self, rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """images (rows, 3, S, S) uint8, scene row and domain of each, at random."""
@@ -44,14 +45,13 @@ def pictures(split: str, count: int, size: int = 32, start: int = 0) -> Pictures
 def blurred(pixels: Tensor, sigma: float) -> Tensor:
     """Gaussian blur with a 5 x 5 kernel, borders replicated."""
     offset = torch.arange(-2.0, 3.0)
-    line = torch.exp(-offset**2 / (2 * sigma**2))
+    line = torch.exp(-(offset**2) / (2 * sigma**2))
     kernel = torch.outer(line, line)
     kernel = (kernel / kernel.sum()).expand(3, 1, 5, 5)
     return F.conv2d(F.pad(pixels, (2, 2, 2, 2), mode="replicate"), kernel, groups=3)
 
 
-def disturbed(pixels: Tensor, generator: torch.Generator, blur: float, noise: float, light: float
-              ) -> tuple[Tensor, Tensor]:
+def disturbed(pixels: Tensor, generator: torch.Generator, blur: float, noise: float, light: float) -> tuple[Tensor, Tensor]:
     """Mild, random blur, grain, brightness and contrast; half of the pictures get none of one kind.
 
     Returns the pixels and how much blur and grain each got, (B, 2) in [0, 1].

@@ -9,8 +9,16 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, parse
 from fulcrum.spec.run import RunSpec
 
-TINY = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "budget.images=48", "data.source.count=64",
-        "data.source.max_objects=2", "sample.steps=2")
+TINY = (
+    "model.width=32",
+    "model.depth=4",
+    "model.heads=2",
+    "budget.batch=8",
+    "budget.images=48",
+    "data.source.count=64",
+    "data.source.max_objects=2",
+    "sample.steps=2",
+)
 
 # Tried in this order: a lever is held to the laws on the first ground that it fits.
 GROUNDS: dict[str, tuple[str, ...]] = {

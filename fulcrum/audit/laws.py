@@ -30,8 +30,8 @@ from fulcrum.train.paint import Painter
 from fulcrum.train.session import Order, perform
 from fulcrum.train.state import State
 
-FLOPS_WITHIN = 0.05                                          # of the declared cost and the counted one
-COMPILED_WITHIN = 1e-5                                       # of a loss, relative, fp32
+FLOPS_WITHIN = 0.05  # of the declared cost and the counted one
+COMPILED_WITHIN = 1e-5  # of a loss, relative, fp32
 PROMPTS = ("a large red circle on the left", "a small blue square")
 KINDS = ("weights", "averaged weights", "samples")
 
@@ -48,7 +48,7 @@ class Trained(NamedTuple):
     """A run after its last step, and what it left behind."""
 
     built: Built
-    prints: dict[str, str]                                   # what a lever may change, as hashes
+    prints: dict[str, str]  # what a lever may change, as hashes
 
 
 class Court:
@@ -130,7 +130,7 @@ class Case(NamedTuple):
     court: Court
     lever: Any
     ground: Ground
-    run: RunSpec                                             # the ground with the lever
+    run: RunSpec  # the ground with the lever
 
 
 def fingerprints(built: Built) -> dict[str, str]:
@@ -138,8 +138,11 @@ def fingerprints(built: Built) -> dict[str, str]:
     weights = built.average.weights(built.step.backbone)
     painter = Painter.of(built)
     pictures = torch.cat(list(painter.pictures(PROMPTS, 0, np.arange(len(PROMPTS)))))
-    return {"weights": weights_hash(dict(built.step.backbone.state_dict())), "averaged weights": weights_hash(weights),
-            "samples": weights_hash({"pictures": pictures})}
+    return {
+        "weights": weights_hash(dict(built.step.backbone.state_dict())),
+        "averaged weights": weights_hash(weights),
+        "samples": weights_hash({"pictures": pictures}),
+    }
 
 
 def _silent(_: str) -> None:
@@ -193,8 +196,11 @@ def witness(case: Case) -> None:
     expected = set(case.lever.affects) | (set(KINDS) if "weights" in case.lever.affects else set())
     for what in KINDS:
         differs = base.prints[what] != with_lever.prints[what]
-        _require(differs == (what in expected), case.lever,
-                 f"should {'' if what in expected else 'not '}change the {what}, and does {'' if differs else 'not'}")
+        _require(
+            differs == (what in expected),
+            case.lever,
+            f"should {'' if what in expected else 'not '}change the {what}, and does {'' if differs else 'not'}",
+        )
     began = weights_hash(dict(case.court.assembled(case.run).step.backbone.state_dict()))
     _require(with_lever.prints["averaged weights"] != began, case.lever, "draws with the weights that training began with")
     _leaves_others_alone(case)
@@ -241,8 +247,11 @@ def cost(case: Case) -> None:
     """The declared FLOPs of a step, over the baseline's, are those counted."""
     declared = case.lever.cost(case.ground.run).flops
     found = case.court.counted(case.run) / case.court.baseline_flops(case.ground)
-    _require(abs(declared / found - 1) <= FLOPS_WITHIN, case.lever,
-             f"declares {declared:.3f} times the FLOPs, {found:.3f} were counted")
+    _require(
+        abs(declared / found - 1) <= FLOPS_WITHIN,
+        case.lever,
+        f"declares {declared:.3f} times the FLOPs, {found:.3f} were counted",
+    )
 
 
 # ---- what it puts into a run
@@ -275,16 +284,30 @@ def copies(case: Case) -> None:
     train(built, State(), [], after(1))
     batch, draw = built.feed.at(0)
     own = built.step(batch, draw, built.weights(0)).total
-    _require(torch.equal(copy.deepcopy(built.step)(batch, draw, built.weights(0)).total, own), case.lever,
-             "computes something else in a deep copy")
+    _require(
+        torch.equal(copy.deepcopy(built.step)(batch, draw, built.weights(0)).total, own),
+        case.lever,
+        "computes something else in a deep copy",
+    )
     built.average.start(built.step.backbone)
     twin = build(case.run)
     twin.load_state_dict(built.step.state_dict())
     twin.backbone.load_state_dict(built.average.weights(built.step.backbone))
-    _require(torch.equal(twin(batch, draw, built.weights(0)).total, own), case.lever,
-             "computes something else with its averaged weights")
+    _require(
+        torch.equal(twin(batch, draw, built.weights(0)).total, own),
+        case.lever,
+        "computes something else with its averaged weights",
+    )
 
 
 LAWS: dict[str, Callable[[Case], None]] = {
-    "edit": edit, "commute": commute, "witness": witness, "resume": resume, "leave": leave, "cost": cost,
-    "compile": compiles, "recompute": recompute, "copy": copies}
+    "edit": edit,
+    "commute": commute,
+    "witness": witness,
+    "resume": resume,
+    "leave": leave,
+    "cost": cost,
+    "compile": compiles,
+    "recompute": recompute,
+    "copy": copies,
+}

@@ -32,7 +32,7 @@ from fulcrum.train.loop import gradients
 from fulcrum.train.state import State
 
 ROWS, STEPS = 16, 3
-GRADIENT_WITHIN = 1e-5                                       # relative to the norm of all gradients, fp32
+GRADIENT_WITHIN = 1e-5  # relative to the norm of all gradients, fp32
 # Relative to the norm of the change after three steps. Adam divides by the gradient's own size, so that elements whose
 # gradient is nearly nothing move as far as the others, in a direction that the last bits decide.
 CHANGE_WITHIN = 5e-3
@@ -50,10 +50,20 @@ def verdicts(names: list[str], catalogue: Catalogue, folder: Path, files: tuple[
         port = free.getsockname()[1]
     ranks = []
     for rank in range(2):
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "RANK": str(rank), "LOCAL_RANK": str(rank),
-               "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        ranks.append(subprocess.Popen([sys.executable, "-m", "fulcrum.audit.world", str(folder)], env=env,
-                                      stderr=subprocess.PIPE, text=True))
+        env = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "WORLD_SIZE": "2",
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        ranks.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "fulcrum.audit.world", str(folder)], env=env, stderr=subprocess.PIPE, text=True
+            )
+        )
     said = [rank.communicate()[1] for rank in ranks]
     if any(rank.returncode for rank in ranks):
         raise RunFailed("the two processes of the world law failed", "\n".join(text[-1500:] for text in said))
@@ -75,8 +85,11 @@ def _trained(run: RunSpec, folder: Path, world: World) -> dict[str, Tensor]:
     for number in range(STEPS):
         losses = gradients(built, state)
         if number == 0:
-            found |= {f"gradient/{name}": whole(parameter.grad).detach().clone()
-                      for name, parameter in built.step.named_parameters() if parameter.grad is not None}
+            found |= {
+                f"gradient/{name}": whole(parameter.grad).detach().clone()
+                for name, parameter in built.step.named_parameters()
+                if parameter.grad is not None
+            }
         clip(built.step.parameters(), run.optim.clip)
         built.optimizer.step(built.schedule(state.images, ROWS), at=state.images)
         built.step.settle(losses)

@@ -14,15 +14,19 @@ from fulcrum.cli.options import speaks
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.shown import shown_lines
 
-INTERRUPTED = 130                                            # as shells have it: 128 and the signal's number
-TRACEBACK = "FULCRUM_TRACEBACK"                              # environment: set, it shows where an error came from
+INTERRUPTED = 130  # as shells have it: 128 and the signal's number
+TRACEBACK = "FULCRUM_TRACEBACK"  # environment: set, it shows where an error came from
 
 app = typer.Typer(
-    name="fulcrum", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    name="fulcrum",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
     help="A laboratory for training text-to-image models: change one training decision at a time, and learn with "
-         "honest uncertainty what it moved and what it cost.",
+    "honest uncertainty what it moved and what it cost.",
     epilog='Begin with:  fulcrum train spark   ·   fulcrum sample RUN "a large red circle at the top left."   ·   '
-           "fulcrum study run examples/quick.toml")
+    "fulcrum study run examples/quick.toml",
+)
 
 training.register(app)
 encoding.register(app)
@@ -38,31 +42,35 @@ doctor.register(app)
 def _version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
+
         typer.echo(f"fulcrum-lab {version('fulcrum-lab')}")
         raise typer.Exit()
 
 
 @app.callback()
-def common(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True,
-                                                 help="Tell which release this is.")] = False) -> None:
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Tell which release this is.")
+    ] = False,
+) -> None:
     pass
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; every failure becomes a message, a hint and an exit code, never a traceback."""
     words = sys.argv[1:] if arguments is None else arguments
-    signal.signal(signal.SIGTERM, signal.default_int_handler)    # a polite kill is a Ctrl-C: workers are told, cells saved
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C: workers are told, cells saved
     try:
         code = app(args=words, standalone_mode=False)
-        if code == INTERRUPTED:                              # typer catches the Ctrl-C and only returns this number
+        if code == INTERRUPTED:  # typer catches the Ctrl-C and only returns this number
             _failed("stopped by Ctrl-C", "start the same command again to go on", code, words)
-    except KeyboardInterrupt:                                # outside of a command
+    except KeyboardInterrupt:  # outside of a command
         code = _failed("stopped by Ctrl-C", "start the same command again to go on", INTERRUPTED, words)
     except Exception as error:
-        if os.environ.get(TRACEBACK):                        # of every process
+        if os.environ.get(TRACEBACK):  # of every process
             traceback.print_exception(error)
         message, hint, code = _said(error)
-        unlike = not isinstance(error, FulcrumError) and code == 1     # it may be this process's alone: never lose it
+        unlike = not isinstance(error, FulcrumError) and code == 1  # it may be this process's alone: never lose it
         _failed(message, hint, code, words, unlike)
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -70,9 +78,10 @@ def main(arguments: list[str] | None = None) -> None:
 def _said(error: Exception) -> tuple[str, str, int]:
     """What an error says to a person: message, hint, exit code."""
     from fulcrum.spec.own import failed, place  # only now: --help is to be fast
+
     if isinstance(error, typer.Abort):
         return "stopped", "", 1
-    if hasattr(error, "format_message"):                     # one of typer's own: words it could not read
+    if hasattr(error, "format_message"):  # one of typer's own: words it could not read
         return error.format_message(), "see: fulcrum --help", 2
     where = place(error)
     if isinstance(error, FulcrumError):
@@ -83,8 +92,11 @@ def _said(error: Exception) -> tuple[str, str, int]:
         return error.message, error.hint, error.exit_code
     if isinstance(error, OSError | MemoryError):
         return f"{type(error).__name__}: {error}", "", 1
-    return (f"{type(error).__name__}: {error}",
-            f"this should not happen: {TRACEBACK}=1 shows where it came from; please report it", 1)
+    return (
+        f"{type(error).__name__}: {error}",
+        f"this should not happen: {TRACEBACK}=1 shows where it came from; please report it",
+        1,
+    )
 
 
 def _failed(message: str, hint: str, code: int, words: list[str], unlike: bool = False) -> int:

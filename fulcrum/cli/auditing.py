@@ -8,8 +8,9 @@ import typer
 from fulcrum.cli.options import Json, catalogue, emit, say
 from fulcrum.spec.errors import BadInput, RunFailed, nearest
 
-File = Annotated[list[Path] | None, typer.Option("--lever", metavar="FILE",
-                                                 help="A Python file with your own lever. Repeatable.")]
+File = Annotated[
+    list[Path] | None, typer.Option("--lever", metavar="FILE", help="A Python file with your own lever. Repeatable.")
+]
 Names = Annotated[list[str] | None, typer.Argument(help="Levers to try; default: those of the given files.")]
 
 
@@ -33,8 +34,9 @@ def audit(names: Names = None, lever: File = None, as_json: Json = False) -> Non
     found = _try(known, chosen, lever or [])
     broken = [one for one in found if one["broken"]]
     if broken and not as_json:
-        raise RunFailed(f"{len(broken)} of {len(found)} (lever, law) pairs are broken",
-                        "correct the lever: docs/write-a-lever.md")
+        raise RunFailed(
+            f"{len(broken)} of {len(found)} (lever, law) pairs are broken", "correct the lever: docs/write-a-lever.md"
+        )
     emit({"pairs": len(found), "broken": len(broken), "laws": found}, as_json, f"all {len(found)} (lever, law) pairs hold")
     if broken:
         raise typer.Exit(1)
@@ -49,6 +51,7 @@ def _try(known: Any, chosen: list[str], files: list[Path]) -> list[dict[str, Any
     from fulcrum.audit.laws import LAWS, BrokenLaw, Court
     from fulcrum.audit.world import verdicts
     from fulcrum.spec.own import told
+
     torch.set_num_threads(1)
     found = []
     with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +65,7 @@ def _try(known: Any, chosen: list[str], files: list[Path]) -> list[dict[str, Any
                         hold(court.case(known.levers[name]()))
                 except BrokenLaw as error:
                     problem = str(error)
-                except Exception as error:                   # the user's own code may raise anything: it is a finding
+                except Exception as error:  # the user's own code may raise anything: it is a finding
                     problem = f"'{name}' failed: {told(error)}"
                 found.append(_said(name, law, (hold.__doc__ or "").split("\n")[0], problem))
         folder_of_two = Path(folder) / "world"

@@ -10,8 +10,14 @@ from fulcrum.encode.shipped import NAMES
 from fulcrum.spec.install import install_extra
 from fulcrum.spec.shown import shown
 
-OPTIONAL = {"diffusers": ("diffusers", "transformers"), "ray": ("ray",), "tensorboard": ("tensorboard",),
-            "wandb": ("wandb",), "datasets": ("datasets", "pyarrow"), "emoji": ("resvg_py",)}     # pyproject's groups
+OPTIONAL = {
+    "diffusers": ("diffusers", "transformers"),
+    "ray": ("ray",),
+    "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
+    "datasets": ("datasets", "pyarrow"),
+    "emoji": ("resvg_py",),
+}  # pyproject's groups
 
 
 def register(parent: typer.Typer) -> None:
@@ -36,24 +42,33 @@ def _facts() -> dict[str, Any]:
     import torch
 
     from fulcrum.dist.precision import has_fast_bf16
-    return {"python": platform.python_version(), "torch": torch.__version__, "cores": os.cpu_count(),
-            "cuda": torch.cuda.is_available(), "fast_bf16": has_fast_bf16(), "compiler": can_compile(),
-            "disk_free_gb": round(shutil.disk_usage(".").free / 1e9, 1),
-            "optional": {group: all(map(_there, modules)) for group, modules in OPTIONAL.items()},
-            "assets": {name: _sound(name) for name in NAMES}}
+
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cores": os.cpu_count(),
+        "cuda": torch.cuda.is_available(),
+        "fast_bf16": has_fast_bf16(),
+        "compiler": can_compile(),
+        "disk_free_gb": round(shutil.disk_usage(".").free / 1e9, 1),
+        "optional": {group: all(map(_there, modules)) for group, modules in OPTIONAL.items()},
+        "assets": {name: _sound(name) for name in NAMES},
+    }
 
 
 def _there(module: str) -> bool:
     from importlib.util import find_spec
+
     return find_spec(module) is not None
 
 
 def _sound(name: str) -> str:
     from fulcrum.encode.shipped import shipped
+
     try:
         shipped(name)
         return "ok"
-    except Exception as error:                               # whatever is wrong with it is the finding
+    except Exception as error:  # whatever is wrong with it is the finding
         return str(error)
 
 
@@ -66,22 +81,42 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("torch", facts["torch"], ""),
         ("cores", str(facts["cores"]), ""),
         ("GPU", *(("yes", "--device cuda makes use of it") if facts["cuda"] else ("none", "training runs on the CPU"))),
-        ("fast bf16", *(("yes", "--set precision.compute=bf16 makes use of it") if facts["fast_bf16"]
-                        else ("no", "fp32 is faster here, and the default"))),
-        ("C++ compiler", *(("yes", "long runs are compiled") if facts["compiler"]
-                           else ("none", "runs are not compiled, and slower. Debian: apt-get install g++"))),
+        (
+            "fast bf16",
+            *(
+                ("yes", "--set precision.compute=bf16 makes use of it")
+                if facts["fast_bf16"]
+                else ("no", "fp32 is faster here, and the default")
+            ),
+        ),
+        (
+            "C++ compiler",
+            *(
+                ("yes", "long runs are compiled")
+                if facts["compiler"]
+                else ("none", "runs are not compiled, and slower. Debian: apt-get install g++")
+            ),
+        ),
         ("free disk", f"{facts['disk_free_gb']:,} GB", "of this folder"),
-        ("optional packages", f"{len(facts['optional']) - len(lacking)} of {len(facts['optional'])}",
-         f"not installed: {', '.join(lacking)}; when one is wanted: {install_extra(lacking[0])}" if lacking else ""),
-        ("embedded parts", f"{len(facts['assets']) - len(broken)} of {len(facts['assets'])} sound",
-         "install Fulcrum again" if broken else ""),
-        *((f"  {name}", "damaged", told) for name, told in broken.items())]
+        (
+            "optional packages",
+            f"{len(facts['optional']) - len(lacking)} of {len(facts['optional'])}",
+            f"not installed: {', '.join(lacking)}; when one is wanted: {install_extra(lacking[0])}" if lacking else "",
+        ),
+        (
+            "embedded parts",
+            f"{len(facts['assets']) - len(broken)} of {len(facts['assets'])} sound",
+            "install Fulcrum again" if broken else "",
+        ),
+        *((f"  {name}", "damaged", told) for name, told in broken.items()),
+    ]
 
 
 def _print(rows: list[tuple[str, str, str]]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("what", "found", "what it means"):
         table.add_column(name, overflow="fold")

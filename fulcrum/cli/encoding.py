@@ -34,9 +34,18 @@ def register(app: typer.Typer) -> None:
     app.command(epilog='Example: fulcrum encode "pocket + repa" --processes 2')(encode)
 
 
-def encode(phrase: Annotated[str, typer.Argument(help="The run whose pictures and captions are to be encoded.")],
-           processes: Processes = 1, out: Out = OUT, settings: Set = None, images: Images = None, levers: Files = None,
-           device: DeviceName = "cpu", part: Part = None, quiet: Quiet = False, as_json: Json = False) -> None:
+def encode(
+    phrase: Annotated[str, typer.Argument(help="The run whose pictures and captions are to be encoded.")],
+    processes: Processes = 1,
+    out: Out = OUT,
+    settings: Set = None,
+    images: Images = None,
+    levers: Files = None,
+    device: DeviceName = "cpu",
+    part: Part = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
     """Encode everything that a run reads, once: latents, texts, teacher tokens. Training would do the same by itself.
 
     Entries are named by the hash of pictures, captions, network and type: a stale one cannot be read. A killed command
@@ -45,11 +54,12 @@ def encode(phrase: Annotated[str, typer.Argument(help="The run whose pictures an
     import torch
 
     from fulcrum.train.feed import Feed
+
     torch.set_num_threads(thread_count(None))
     found = device_named(device)
     number, of = _numbers(part) if part else (0, processes)
     if found == "cuda":
-        torch.cuda.set_device(number % torch.cuda.device_count())        # each process has its own, while there are some
+        torch.cuda.set_device(number % torch.cuda.device_count())  # each process has its own, while there are some
     run = read_phrase(phrase, levers, settings, images)[0].run
     begun = time.monotonic()
     children = [] if part else _children(processes, phrase, out, settings, images, levers, device)
@@ -67,12 +77,15 @@ def encode(phrase: Annotated[str, typer.Argument(help="The run whose pictures an
     finally:
         for child in children:
             if child.poll() is None:
-                child.terminate()                            # its finished chunks are kept
+                child.terminate()  # its finished chunks are kept
     seconds = time.monotonic() - begun
     cards = {name: network.card for name, network in feed.networks.items() if getattr(network, "card", None)}
     lines = [f"{entry['what']:<15} {entry['samples']:>9,} samples  {entry['bytes'] / 1e6:10.1f} MB" for entry in entries]
-    emit({"entries": entries, "seconds": round(seconds, 2), "cache": str(out / "cache"), "cards": cards}, as_json,
-         "\n".join(lines) + f"\nin {out / 'cache'}, {seconds:.0f} s")
+    emit(
+        {"entries": entries, "seconds": round(seconds, 2), "cache": str(out / "cache"), "cards": cards},
+        as_json,
+        "\n".join(lines) + f"\nin {out / 'cache'}, {seconds:.0f} s",
+    )
 
 
 def _entry(feed: Any, job: Any, told: Any) -> dict[str, Any]:
@@ -87,15 +100,25 @@ def _numbers(part: str) -> tuple[int, int]:
     return int(number), int(of)
 
 
-def _children(processes: int, phrase: str, out: Path, settings: list[str] | None, images: int | None,
-              levers: list[Path] | None, device: str) -> "list[subprocess.Popen[bytes]]":
+def _children(
+    processes: int,
+    phrase: str,
+    out: Path,
+    settings: list[str] | None,
+    images: int | None,
+    levers: list[Path] | None,
+    device: str,
+) -> "list[subprocess.Popen[bytes]]":
     """The other processes: this very command with a part of the work each; this process is the first."""
     words = [sys.executable, "-m", "fulcrum", "encode", phrase, "--out", str(out), "--device", device, "--quiet"]
     words += [word for setting in settings or [] for word in ("--set", setting)]
     words += [word for path in levers or [] for word in ("--levers", str(path))]
     words += ["--images", str(images)] if images is not None else []
     from fulcrum.spec.system import cores
+
     threads = str(max(1, cores() // processes))
     environment = {"OMP_NUM_THREADS": threads, **os.environ}
-    return [subprocess.Popen([*words, "--part", f"{number}/{processes}"], env=environment, stdout=subprocess.DEVNULL)
-            for number in range(1, processes)]
+    return [
+        subprocess.Popen([*words, "--part", f"{number}/{processes}"], env=environment, stdout=subprocess.DEVNULL)
+        for number in range(1, processes)
+    ]

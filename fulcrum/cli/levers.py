@@ -9,10 +9,13 @@ import typer
 from fulcrum.cli.options import Files, Json, emit, say
 from fulcrum.spec.errors import BadInput, nearest
 
-app = typer.Typer(invoke_without_command=True, help="What we may change: all levers, or one lever's card.",
-                  epilog="Example: fulcrum levers --recipe spark")
+app = typer.Typer(
+    invoke_without_command=True,
+    help="What we may change: all levers, or one lever's card.",
+    epilog="Example: fulcrum levers --recipe spark",
+)
 RECIPE = "pocket"
-MEASURED = Path(__file__).parents[2] / "docs" / "levers" / "measured.json"       # in a checkout only
+MEASURED = Path(__file__).parents[2] / "docs" / "levers" / "measured.json"  # in a checkout only
 Base = Annotated[str, typer.Option(help="The recipe that costs and differences are stated for.")]
 
 
@@ -26,6 +29,7 @@ def listing(context: typer.Context, recipe: Base = RECIPE, levers: Files = None,
     if context.invoked_subcommand:
         return
     from fulcrum.levers.catalog import with_sound_files
+
     known, _, problems = with_sound_files(levers or ())
     base = _recipe(known, recipe)
     cards = []
@@ -36,9 +40,12 @@ def listing(context: typer.Context, recipe: Base = RECIPE, levers: Files = None,
             except BadInput as error:
                 problems.append(error)
     width = max(len(card["name"]) for card in cards)
-    lines = [f"levers, with what a training step of the recipe '{recipe}' costs with each over without it"
-             + (" (another recipe: --recipe NAME)" if recipe == RECIPE else ""), "",
-             *(f"{card['name']:<{width}}  {card['says']}\n{'':<{width}}  {_short(card, recipe)}" for card in cards)]
+    lines = [
+        f"levers, with what a training step of the recipe '{recipe}' costs with each over without it"
+        + (" (another recipe: --recipe NAME)" if recipe == RECIPE else ""),
+        "",
+        *(f"{card['name']:<{width}}  {card['says']}\n{'':<{width}}  {_short(card, recipe)}" for card in cards),
+    ]
     emit(cards, as_json, "\n".join(lines) + "\n\none lever: fulcrum levers show NAME · as pages: docs/levers")
     _tell(problems)
 
@@ -47,27 +54,36 @@ def listing(context: typer.Context, recipe: Base = RECIPE, levers: Files = None,
 def show(name: str, recipe: Base = RECIPE, levers: Files = None, as_json: Json = False) -> None:
     """One lever: its settings, what it changes in a recipe, what it costs, what was claimed where, what we measured."""
     from fulcrum.levers.catalog import with_sound_files
+
     known, _, problems = with_sound_files(levers or ())
     base = _recipe(known, recipe)
     if name in known.bundles:
         card = _bundle(known, known.bundles[name], recipe, base)
     elif name in known.levers:
         card = _card(known, known.levers[name], recipe, base)
-    elif problems:                                           # it may stand in the file that cannot be used
+    elif problems:  # it may stand in the file that cannot be used
         raise problems[0]
     else:
         raise BadInput(f"no lever is called '{name}'", nearest(name, [*known.levers, *known.bundles]))
     from fulcrum.audit.pages import read_measured
+
     card["measured"] = [row for row in read_measured(MEASURED) if row["lever"] == name]
     parts = [f"a bundle of: {' + '.join(card['parts'])}"] if card["parts"] else []
     lines = [f"{name}: {card['says']}", *parts, *(["settings"] if card["settings"] else [])]
-    lines += [f"  {setting} = {facts['default']}  ({', in '.join(filter(None, (facts['type'], facts['range'])))})"
-              for setting, facts in card["settings"].items()]
-    lines += [f"changes in {card['tried_on']}",
-              *(f"  {change['path']}: {change['before']} -> {change['after']}" for change in card["diff"])]
+    lines += [
+        f"  {setting} = {facts['default']}  ({', in '.join(filter(None, (facts['type'], facts['range'])))})"
+        for setting, facts in card["settings"].items()
+    ]
+    lines += [
+        f"changes in {card['tried_on']}",
+        *(f"  {change['path']}: {change['before']} -> {change['after']}" for change in card["diff"]),
+    ]
     lines += ["cost of a step there", "  " + ", ".join(f"{what} x {value:.3f}" for what, value in card["cost"].items())]
-    claims = [f"  {claim['metric']} {claim['change']:+g} at {claim['scope']} ({claim['source']})"
-              + (f"\n    {claim['note']}" if claim["note"] else "") for claim in card["claims"]]
+    claims = [
+        f"  {claim['metric']} {claim['change']:+g} at {claim['scope']} ({claim['source']})"
+        + (f"\n    {claim['note']}" if claim["note"] else "")
+        for claim in card["claims"]
+    ]
     lines += ["claims", *claims] if claims else []
     lines += ["measured here", *map(_found, card["measured"])] if card["measured"] else []
     lines += [f"warning: {card['warns']}"] if card["warns"] else []
@@ -80,6 +96,7 @@ def pages(folder: Path, as_json: Json = False) -> None:
     """Write one page for each lever into FOLDER: what it changes and costs, what was claimed and measured, conflicts."""
     from fulcrum.audit.pages import write
     from fulcrum.levers.catalog import CATALOG
+
     made = write(CATALOG, folder)
     emit({"files": [str(path) for path in made]}, as_json, f"{len(made)} pages under {folder}")
 
@@ -109,7 +126,9 @@ def _bundle(known: Any, cls: Any, recipe: str, run: Any) -> dict[str, Any]:
     where, run = _place(known, parts, recipe, run)
     return _facts(cls, where, run, parts) | {
         "touches": sorted({slot for part in parts for slot in part.touches}),
-        "affects": sorted({what for part in parts for what in part.affects}), "parts": [str(part) for part in parts]}
+        "affects": sorted({what for part in parts for what in part.affects}),
+        "parts": [str(part) for part in parts],
+    }
 
 
 def _facts(cls: Any, where: str, run: Any, levers: tuple[Any, ...]) -> dict[str, Any]:
@@ -117,17 +136,25 @@ def _facts(cls: Any, where: str, run: Any, levers: tuple[Any, ...]) -> dict[str,
     from fulcrum.spec.combine import ask, edited_by
     from fulcrum.spec.edit import diff
     from fulcrum.spec.own import home
+
     settings = {name: _setting(field) for name, field in cls.model_fields.items()}
     edited, cost = run, {"flops": 1.0, "memory": 1.0, "parameters": 1.0}
-    for lever in levers:                                     # of a bundle each part costs what it adds to those before it
+    for lever in levers:  # of a bundle each part costs what it adds to those before it
         own = ask(lever, "cost", edited)
         if not isinstance(own, Cost):
             raise BadInput(f"the cost of '{lever.name}'{home(lever)} is {own!r}, not a Cost", "see docs/write-a-lever.md")
         cost = {what: value * getattr(own, what) for what, value in cost.items()}
         edited = edited_by(lever, edited)
-    return {"name": cls.name, "says": cls.card.says, "settings": settings, "cost": cost, "tried_on": where,
-            "claims": [claim.model_dump() for claim in cls.card.claims], "warns": cls.card.warns,
-            "diff": [change._asdict() for change in diff(run, edited)]}
+    return {
+        "name": cls.name,
+        "says": cls.card.says,
+        "settings": settings,
+        "cost": cost,
+        "tried_on": where,
+        "claims": [claim.model_dump() for claim in cls.card.claims],
+        "warns": cls.card.warns,
+        "diff": [change._asdict() for change in diff(run, edited)],
+    }
 
 
 def _setting(field: Any) -> dict[str, Any]:
@@ -135,8 +162,13 @@ def _setting(field: Any) -> dict[str, Any]:
     kinds, ranges = [], [part.interval for part in field.metadata if hasattr(part, "interval")]
     for kind in get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else (field.annotation,):
         bare, *parts = get_args(kind) if get_origin(kind) is Annotated else (kind,)
-        kinds.append("none" if bare is type(None) else " or ".join(map(repr, get_args(bare))) if get_origin(bare) is Literal
-                     else getattr(bare, "__name__", str(bare)))
+        kinds.append(
+            "none"
+            if bare is type(None)
+            else " or ".join(map(repr, get_args(bare)))
+            if get_origin(bare) is Literal
+            else getattr(bare, "__name__", str(bare))
+        )
         ranges += [part.interval for part in parts if hasattr(part, "interval")]
     return {"type": " or ".join(kinds), "range": ", ".join(ranges), "default": field.default}
 
@@ -144,6 +176,7 @@ def _setting(field: Any) -> dict[str, Any]:
 def _place(known: Any, levers: tuple[Any, ...], recipe: str, run: Any) -> tuple[str, Any]:
     """The recipe, or, for what does not fit it, the first ground of the laws that it fits."""
     from fulcrum.audit.ground import GROUNDS, fits, grounds
+
     if fits(levers, run) is None:
         return recipe, run
     for ground in grounds(known):
@@ -154,8 +187,10 @@ def _place(known: Any, levers: tuple[Any, ...], recipe: str, run: Any) -> tuple[
 
 
 def _found(row: dict[str, Any]) -> str:
-    return (f"  {row['metric']} {row['change']:+.4g} [{row['low']:+.4g}, {row['high']:+.4g}] on {row['recipe']}, "
-            f"{row['pairs']} pairs: {row['verdict']} ({row['date']})" + (f"\n    {row['note']}" if row["note"] else ""))
+    return (
+        f"  {row['metric']} {row['change']:+.4g} [{row['low']:+.4g}, {row['high']:+.4g}] on {row['recipe']}, "
+        f"{row['pairs']} pairs: {row['verdict']} ({row['date']})" + (f"\n    {row['note']}" if row["note"] else "")
+    )
 
 
 def _short(card: dict[str, Any], recipe: str) -> str:
@@ -167,5 +202,6 @@ def _short(card: dict[str, Any], recipe: str) -> str:
     if not card["claims"]:
         return f"{cost} · no number was published"
     first, *more = card["claims"]
-    return (f"{cost} · claimed: {first['metric']} {first['change']:+g} ({first['scope']})"
-            + (f", and {len(more)} more: fulcrum levers show {card['name']}" if more else ""))
+    return f"{cost} · claimed: {first['metric']} {first['change']:+g} ({first['scope']})" + (
+        f", and {len(more)} more: fulcrum levers show {card['name']}" if more else ""
+    )

@@ -8,8 +8,16 @@ if TYPE_CHECKING:
 
 def plain(found: "dict[str, Measured]") -> dict[str, Any]:
     """The contract for scripts: a value, its interval and its card under each metric's name."""
-    return {name: {"value": one.value, "low": one.low, "high": one.high, "interval": [one.low, one.high],
-                   "card": one.card.model_dump()} for name, one in found.items()}
+    return {
+        name: {
+            "value": one.value,
+            "low": one.low,
+            "high": one.high,
+            "interval": [one.low, one.high],
+            "card": one.card.model_dump(),
+        }
+        for name, one in found.items()
+    }
 
 
 def table(found: "dict[str, Measured]", labels: dict[str, str]) -> list[str]:
@@ -18,11 +26,16 @@ def table(found: "dict[str, Measured]", labels: dict[str, str]) -> list[str]:
     alike: dict[str, list[str]] = {}
     for name, one in found.items():
         alike.setdefault(_short(one.card), []).append(name)
-    return [f"  {'metric':<{width}} {'value':>10}  [95 % interval]",
-            *(f"  {name:<{width}} {_digits(one.value):>10}  [{_digits(one.low)}, {_digits(one.high)}]  "
-              f"{one.card.better} is better" + (f"  ({labels[name]})" if name in labels else "")
-              for name, one in found.items()),
-            "cards in short, whole with --json", *(f"  {', '.join(names)}: {told}" for told, names in alike.items())]
+    return [
+        f"  {'metric':<{width}} {'value':>10}  [95 % interval]",
+        *(
+            f"  {name:<{width}} {_digits(one.value):>10}  [{_digits(one.low)}, {_digits(one.high)}]  "
+            f"{one.card.better} is better" + (f"  ({labels[name]})" if name in labels else "")
+            for name, one in found.items()
+        ),
+        "cards in short, whole with --json",
+        *(f"  {', '.join(names)}: {told}" for told, names in alike.items()),
+    ]
 
 
 def _short(card: "MetricCard") -> str:

@@ -24,18 +24,25 @@ def register(parent: typer.Typer) -> None:
 def list_assets(as_json: Json = False) -> None:
     """Every embedded network with its size and measured quality."""
     from fulcrum.encode.shipped import card
+
     cards = {name: card(name) for name in NAMES}
-    lines = [f"{name:<13} {facts['bytes'] / 1e6:5.2f} MB  "
-             + ", ".join(f"{what} {value}" for what, value in facts["quality"].items()) for name, facts in cards.items()]
+    lines = [
+        f"{name:<13} {facts['bytes'] / 1e6:5.2f} MB  "
+        + ", ".join(f"{what} {value}" for what, value in facts["quality"].items())
+        for name, facts in cards.items()
+    ]
     emit(cards, as_json, "\n".join(lines))
 
 
 @assets.command("build", epilog="Example: fulcrum assets build --only codec --to my_assets")
-def build_assets(to: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("assets"),
-                 only: Annotated[list[str] | None, typer.Option(help="Only these parts. Repeatable.")] = None,
-                 as_json: Json = False) -> None:
+def build_assets(
+    to: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("assets"),
+    only: Annotated[list[str] | None, typer.Option(help="Only these parts. Repeatable.")] = None,
+    as_json: Json = False,
+) -> None:
     """Build the embedded networks anew, deterministically, from the world's own split for them. Takes minutes."""
     from fulcrum.assets.build import build
+
     unknown = [name for name in only or [] if name not in NAMES]
     if unknown:
         raise BadInput(f"no part is called '{unknown[0]}'", "parts: " + ", ".join(NAMES))
@@ -44,28 +51,37 @@ def build_assets(to: Annotated[Path, typer.Option(help="Folder to write to.")] =
 
 
 @data.command("card", epilog="Example: fulcrum data card my_data")
-def data_card(path: Annotated[Path | None, typer.Argument(help="An imported data set; none: the embedded world.")] = None,
-              as_json: Json = False) -> None:
+def data_card(
+    path: Annotated[Path | None, typer.Argument(help="An imported data set; none: the embedded world.")] = None,
+    as_json: Json = False,
+) -> None:
     """Counts, hashes and proportions: of an imported data set, or of every split of the embedded world."""
     import json
 
     from fulcrum.data.card import data_card as card
+
     facts = card(_sources(32)) if path is None else datasets.card_of(path)
     emit(facts, as_json, json.dumps(facts, indent=1))
 
 
 @data.command("show", epilog="Example: fulcrum data show sheet.png --of my_data")
-def show_data(to: Annotated[Path, typer.Argument(help="PNG file to write.")] = Path("world.png"),
-              of: Annotated[Path | None, typer.Option(help="An imported data set; none: the embedded world.")] = None,
-              as_json: Json = False) -> None:
+def show_data(
+    to: Annotated[Path, typer.Argument(help="PNG file to write.")] = Path("world.png"),
+    of: Annotated[Path | None, typer.Option(help="An imported data set; none: the embedded world.")] = None,
+    as_json: Json = False,
+) -> None:
     """A sheet of captioned pictures from an imported data set, or from the world."""
     from fulcrum.data.card import contact_sheet
     from fulcrum.data.sheet import store_sheet
+
     contact_sheet(to, _sources(128)) if of is None else store_sheet(to, of)
     emit({"file": str(to)}, as_json, str(to))
 
 
 def _sources(size: int) -> list[Any]:
     from fulcrum.data.source import WorldSource
-    return [WorldSource(split=split, domain="real", size=size, count=4096)
-            for split in ("train", "validation", "reference", "curated")]
+
+    return [
+        WorldSource(split=split, domain="real", size=size, count=4096)
+        for split in ("train", "validation", "reference", "curated")
+    ]

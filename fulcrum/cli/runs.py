@@ -23,8 +23,11 @@ def register(parent: typer.Typer) -> None:
 def list_runs(out: Out = OUT, as_json: Json = False) -> None:
     """Every run with its phrase, seed, progress and size."""
     facts = [_facts(path) for path in _runs(out)]
-    lines = [f"{fact['key'][:8]}  seed {fact['seed']}  {fact['state']:<9} {fact['images']:>10,} images  "
-             f"{fact['megabytes']:>7.1f} MB  {shown(fact['phrase'])}" for fact in facts]
+    lines = [
+        f"{fact['key'][:8]}  seed {fact['seed']}  {fact['state']:<9} {fact['images']:>10,} images  "
+        f"{fact['megabytes']:>7.1f} MB  {shown(fact['phrase'])}"
+        for fact in facts
+    ]
     emit({"runs": facts}, as_json, "\n".join(lines) or f"no runs under {out}; begin with: fulcrum train spark")
 
 
@@ -34,20 +37,27 @@ def show(run: Name, out: Out = OUT, price: Price = None, levers: Files = None, a
     path = find_run(run, out)
     facts, about = _facts(path), _about(path)
     budget = about["run"]["budget"]["images"] if about else 0
-    lines = [f"{shown(facts['phrase'])}, seed {facts['seed']}",
-             f"  key      {facts['key']}", f"  state    {facts['state']}", f"  images   {facts['images']:,} of {budget:,}",
-             f"  folder   {path}", f"  previews {path / 'previews'}"]
+    lines = [
+        f"{shown(facts['phrase'])}, seed {facts['seed']}",
+        f"  key      {facts['key']}",
+        f"  state    {facts['state']}",
+        f"  images   {facts['images']:,} of {budget:,}",
+        f"  folder   {path}",
+        f"  previews {path / 'previews'}",
+    ]
     cost, told = _cost(path, about, out, price, levers) if about else ({}, "")
     lines += [f"  cost     {told}"] if told else []
     emit({**facts, "run": about["run"] if about else None, "cost": cost}, as_json, "\n".join(lines))
 
 
-def _cost(path: Path, about: dict[str, Any], out: Path, price: float | None,
-          levers: list[Path] | None) -> tuple[dict[str, Any], str]:
+def _cost(
+    path: Path, about: dict[str, Any], out: Path, price: float | None, levers: list[Path] | None
+) -> tuple[dict[str, Any], str]:
     """The run's bill as data and as words; without the user's files that it was trained with there is none."""
     from fulcrum.spec.plain import read
     from fulcrum.study.bill import bill, said
     from fulcrum.train.folder import RunFolder
+
     try:
         found = bill(RunFolder(path), read(about["run"], catalogue(levers)[0].fillers), out / "cache", price)
         return found, said(found)
@@ -58,10 +68,15 @@ def _cost(path: Path, about: dict[str, Any], out: Path, price: float | None,
 
 
 @app.command("rm", epilog="Example: fulcrum runs rm RUN")
-def remove(run: Name, out: Out = OUT, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-           as_json: Json = False) -> None:
+def remove(
+    run: Name,
+    out: Out = OUT,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
     """Remove a run and all its checkpoints; also one whose files are damaged."""
     from fulcrum.train.folder import RunFolder, claim
+
     path = find_run(run, out)
     about = _about(path)
     if path.is_symlink() or (about is not None and about.get("key") != path.name):
@@ -76,10 +91,14 @@ def remove(run: Name, out: Out = OUT, yes: Annotated[bool, typer.Option("--yes",
 
 
 @app.command(epilog="Example: fulcrum runs gc --dry-run")
-def gc(out: Out = OUT, dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-       as_json: Json = False) -> None:
+def gc(
+    out: Out = OUT,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    as_json: Json = False,
+) -> None:
     """Tidy up: keep the last good checkpoint of finished runs, remove what killed processes left; not runs in use."""
     from fulcrum.train.folder import RunFolder, claim
+
     gone: list[Path] = []
     freed = 0
     for path in _runs(out):
@@ -94,13 +113,17 @@ def gc(out: Out = OUT, dry: Annotated[bool, typer.Option("--dry-run", help="Only
                         shutil.rmtree(old)
         except RunFailed:
             say(f"{path.name} is in use: left alone")
-    emit({"removed": [str(path) for path in gone], "megabytes": round(freed / 1e6, 1)}, as_json,
-         f"{'would free' if dry else 'freed'} {freed / 1e6:.1f} MB in {len(gone)} folders")
+    emit(
+        {"removed": [str(path) for path in gone], "megabytes": round(freed / 1e6, 1)},
+        as_json,
+        f"{'would free' if dry else 'freed'} {freed / 1e6:.1f} MB in {len(gone)} folders",
+    )
 
 
 def _superfluous(folder: Any) -> list[Path]:
     """Half-written and damaged checkpoints, and in a finished run whose last checkpoint is sound, those before it."""
     from fulcrum.train import checkpoint
+
     if folder.checkpoints.is_symlink():
         return []
     left = [*folder.checkpoints.glob(".writing-*"), *folder.checkpoints.glob("damaged-*")]
@@ -124,6 +147,7 @@ def _runs(out: Path) -> Iterator[Path]:
 def _about(path: Path) -> dict[str, Any] | None:
     """The run's description, or None when it is damaged."""
     from fulcrum.train.folder import RunFolder
+
     try:
         about = RunFolder(path).about()
         return about if {"key", "seed", "phrase"} <= set(about) and about["run"]["budget"]["images"] else None
@@ -134,15 +158,29 @@ def _about(path: Path) -> dict[str, Any] | None:
 def _facts(path: Path) -> dict[str, Any]:
     from fulcrum.train import checkpoint
     from fulcrum.train.folder import RunFolder, in_use
+
     about, saved = _about(path), checkpoint.listing(path / "checkpoints")
     try:
-        state = "damaged" if about is None else "finished" if RunFolder(path).result() else \
-            "training" if in_use(RunFolder(path)) else "stopped"
+        state = (
+            "damaged"
+            if about is None
+            else "finished"
+            if RunFolder(path).result()
+            else "training"
+            if in_use(RunFolder(path))
+            else "stopped"
+        )
     except FulcrumError:
         state = "damaged"
-    return {"key": path.name, "phrase": about["phrase"] if about else "?", "seed": about["seed"] if about else "?",
-            "path": str(path), "state": state, "images": int(saved[-1].name) if saved else 0,
-            "megabytes": round(_size(path) / 1e6, 1)}
+    return {
+        "key": path.name,
+        "phrase": about["phrase"] if about else "?",
+        "seed": about["seed"] if about else "?",
+        "path": str(path),
+        "state": state,
+        "images": int(saved[-1].name) if saved else 0,
+        "megabytes": round(_size(path) / 1e6, 1),
+    }
 
 
 def _size(path: Path) -> int:

@@ -34,10 +34,15 @@ def register(parent: typer.Typer) -> None:
 
 
 @app.command("plan", epilog="Example: fulcrum study plan examples/quick.toml")
-def plan_command(plan: PlanFile, out: Out = OUT, levers: Files = None,
-                 timed: Annotated[bool, typer.Option("--time/--no-time", help="Take a few steps of every arm to say how "
-                                                     "long the study will last.")] = True,
-                 as_json: Json = False) -> None:
+def plan_command(
+    plan: PlanFile,
+    out: Out = OUT,
+    levers: Files = None,
+    timed: Annotated[
+        bool, typer.Option("--time/--no-time", help="Take a few steps of every arm to say how long the study will last.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
     """Print what a plan would run, arm by arm with the proven differences, what it costs and what it can see."""
     from fulcrum.study.estimate import estimate
     from fulcrum.study.lanes import room
@@ -45,32 +50,74 @@ def plan_command(plan: PlanFile, out: Out = OUT, levers: Files = None,
     from fulcrum.study.outline import outline
     from fulcrum.study.plan import load
     from fulcrum.train.track import require_trackers
+
     read, (known, hashes) = load(plan), catalogue(levers)
     require_trackers(read.track)
     layout = lay_out(read, known, hashes, out)
     arms, space = layout.arms, room([arm.run for arm in layout.arms], read.threads, read.processes)
     found = estimate(read, layout, out, timed)
-    emit({"plan": read.hash, "cells": found.cells, "finished": found.finished, "before": found.before,
-          "flops": found.flops, "images_left": found.images, "lanes": space.lanes,
-          "seconds": None if found.seconds is None else found.seconds / space.lanes,
-          "detectable": found.detectable, "detectable_from": found.noise, "detectable_in_scatters": found.scatters,
-          "arms": [{"name": arm.name, "phrase": str(arm.phrase), "compound": arm.compound, "labels": arm.labels,
-                    "diff": [change._asdict() for change in arm.changes]} for arm in arms]},
-         as_json, outline(read, layout, found, space))
+    emit(
+        {
+            "plan": read.hash,
+            "cells": found.cells,
+            "finished": found.finished,
+            "before": found.before,
+            "flops": found.flops,
+            "images_left": found.images,
+            "lanes": space.lanes,
+            "seconds": None if found.seconds is None else found.seconds / space.lanes,
+            "detectable": found.detectable,
+            "detectable_from": found.noise,
+            "detectable_in_scatters": found.scatters,
+            "arms": [
+                {
+                    "name": arm.name,
+                    "phrase": str(arm.phrase),
+                    "compound": arm.compound,
+                    "labels": arm.labels,
+                    "diff": [change._asdict() for change in arm.changes],
+                }
+                for arm in arms
+            ],
+        },
+        as_json,
+        outline(read, layout, found, space),
+    )
 
 
 @app.command("run", epilog="Example: fulcrum study run examples/quick.toml")
-def run_command(plan: PlanFile, out: Out = OUT, levers: Files = None, threads: Threads = None,
-                lanes: Annotated[int | None, typer.Option(min=1, help="Cells side by side; default: what there are cores "
-                                                          "and memory for.")] = None,
-                executor: Annotated[str, typer.Option(help="local: processes here; ray: a Ray cluster.")] = "local",
-                address: Annotated[str | None, typer.Option("--ray-address", "--address", help="Of a Ray cluster that is "
-                                                            "there, such as auto or host:6379; default: RAY_ADDRESS, or "
-                                                            "one is started for the study.")] = None,
-                track: Annotated[list[str] | None, typer.Option("--track", metavar="NAME", help="Show the cells in "
-                                                                "tensorboard or wandb too, as the plan's own `track` does; "
-                                                                "changes no number. Repeatable.")] = None,
-                quiet: Quiet = False, as_json: Json = False) -> None:
+def run_command(
+    plan: PlanFile,
+    out: Out = OUT,
+    levers: Files = None,
+    threads: Threads = None,
+    lanes: Annotated[
+        int | None, typer.Option(min=1, help="Cells side by side; default: what there are cores and memory for.")
+    ] = None,
+    executor: Annotated[str, typer.Option(help="local: processes here; ray: a Ray cluster.")] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--ray-address",
+            "--address",
+            help="Of a Ray cluster that is "
+            "there, such as auto or host:6379; default: RAY_ADDRESS, or "
+            "one is started for the study.",
+        ),
+    ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--track",
+            metavar="NAME",
+            help="Show the cells in "
+            "tensorboard or wandb too, as the plan's own `track` does; "
+            "changes no number. Repeatable.",
+        ),
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
     """Run a study. Started again after a stop it goes on: finished cells are never run twice.
 
     Ends with the path of the report, one HTML file that opens offline. The page is there, and growing, from the beginning
@@ -78,6 +125,7 @@ def run_command(plan: PlanFile, out: Out = OUT, levers: Files = None, threads: T
     """
     from fulcrum.study.plan import load
     from fulcrum.study.study import Executor, run
+
     if executor not in ("local", "ray"):
         raise BadInput(f"no executor is called '{executor}'", "known: local, ray")
     if address is not None and executor != "ray":
@@ -89,37 +137,69 @@ def run_command(plan: PlanFile, out: Out = OUT, levers: Files = None, threads: T
     compiles = can_compile()
     if read.compile and not compiles:
         say("no C++ compiler was found: cells run without compilation, which is slower; install g++ to change that")
-    told = _command(plan, levers or (), {"--out": out if out != OUT else None, "--threads": threads, "--lanes": lanes,
-                                         "--executor": executor if executor != "local" else None, "--ray-address": address})
-    result, page = run(read, known, out, told, (lambda text: None) if quiet else say,
-                       files=tuple(levers or ()), user_files=hashes, compile_blocks=compiles,
-                       executor=Executor(executor, address, lanes))
+    told = _command(
+        plan,
+        levers or (),
+        {
+            "--out": out if out != OUT else None,
+            "--threads": threads,
+            "--lanes": lanes,
+            "--executor": executor if executor != "local" else None,
+            "--ray-address": address,
+        },
+    )
+    result, page = run(
+        read,
+        known,
+        out,
+        told,
+        (lambda text: None) if quiet else say,
+        files=tuple(levers or ()),
+        user_files=hashes,
+        compile_blocks=compiles,
+        executor=Executor(executor, address, lanes),
+    )
     effects = [row.model_dump() for row in result.effects]
     from fulcrum.report.table import markdown
-    emit({"report": str(page), "plan": read.hash, "effects": effects}, as_json,
-         f"{_summary(result, markdown)}\n\nreport: {page.resolve()}")
+
+    emit(
+        {"report": str(page), "plan": read.hash, "effects": effects},
+        as_json,
+        f"{_summary(result, markdown)}\n\nreport: {page.resolve()}",
+    )
 
 
 def _command(plan: Path, levers: Iterable[Path], options: Mapping[str, Any]) -> str:
     """What a person types to run, or to go on with, this study."""
     given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-    return shlex.join(["fulcrum", "study", "run", str(plan), *given,
-                       *(word for path in levers for word in ("--levers", str(path)))])
+    return shlex.join(
+        ["fulcrum", "study", "run", str(plan), *given, *(word for path in levers for word in ("--levers", str(path)))]
+    )
 
 
 def _summary(result: Any, markdown: Any) -> str:
     """The primary metric's findings, one line per arm."""
     rows = [row for row in result.effects if row.metric == result.plan.primary_metric and row.unit == "images"]
     width = max((len(row.arm) for row in rows), default=0)
-    return "\n".join(f"  {row.arm:<{width}}  {row.metric} {row.mean:+.4f} [{row.low:+.4f}, {row.high:+.4f}]  "
-                     f"n={row.n}  " + (f"p={row.p_adjusted:.3f}  " if row.p_adjusted is not None else "")
-                     + row.verdict + (f" ({row.note})" if row.note else "") for row in rows)
+    return "\n".join(
+        f"  {row.arm:<{width}}  {row.metric} {row.mean:+.4f} [{row.low:+.4f}, {row.high:+.4f}]  "
+        f"n={row.n}  "
+        + (f"p={row.p_adjusted:.3f}  " if row.p_adjusted is not None else "")
+        + row.verdict
+        + (f" ({row.note})" if row.note else "")
+        for row in rows
+    )
 
 
-def report(study: Annotated[Path | None, typer.Argument(help="A study's folder; default: the newest.")] = None,
-           out: Out = OUT, watch: Annotated[bool, typer.Option("--watch", help="Serve it on this machine only, and "
-                                                                "refresh while the study runs.")] = False,
-           port: Annotated[int, typer.Option(min=0, max=65535)] = 8123, as_json: Json = False) -> None:
+def report(
+    study: Annotated[Path | None, typer.Argument(help="A study's folder; default: the newest.")] = None,
+    out: Out = OUT,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Serve it on this machine only, and refresh while the study runs.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8123,
+    as_json: Json = False,
+) -> None:
     """Where the newest report is; with --watch, serve it on loopback."""
     page = _newest(study, out, "report.html")
     if page is None and watch and _newest(study, out, "plan.json"):
@@ -128,14 +208,18 @@ def report(study: Annotated[Path | None, typer.Argument(help="A study's folder; 
             time.sleep(0.5)
             page = _newest(study, out, "report.html")
     if page is None:
-        raise BadInput(f"there is no report {'in ' + str(study) if study else 'under ' + str(out)}",
-                       "make one with: fulcrum study run examples/quick.toml; it has a page a few seconds after its start")
+        raise BadInput(
+            f"there is no report {'in ' + str(study) if study else 'under ' + str(out)}",
+            "make one with: fulcrum study run examples/quick.toml; it has a page a few seconds after its start",
+        )
     from fulcrum.report.alive import notice
+
     said = notice(page.parent)
     if said:
         say(said)
     if watch:
         from fulcrum.report.serve import serve
+
         serve(page.parent, port, lambda address: say(f"{address}report.html   (Ctrl-C ends it)"))
     emit({"report": str(page)}, as_json, str(page.resolve()))
 

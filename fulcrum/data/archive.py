@@ -1,4 +1,5 @@
 """Tar archives that nobody vouches for, read as a stream: nothing is extracted, no name is a path, all is limited."""
+
 from __future__ import annotations
 
 import gzip
@@ -12,9 +13,9 @@ from typing import IO, NamedTuple, Self
 from fulcrum.data.opening import MOST_BYTES
 
 TARS = (".tar", ".tar.gz", ".tgz")
-MOST_MEMBERS = 10_000_000               # of one archive
-MOST_UNPACKED = 1 << 40                 # bytes of one archive: a terabyte
-MOST_RATIO = 100                        # unpacked to packed, after the first 64 MB: pictures do not shrink like this
+MOST_MEMBERS = 10_000_000  # of one archive
+MOST_UNPACKED = 1 << 40  # bytes of one archive: a terabyte
+MOST_RATIO = 100  # unpacked to packed, after the first 64 MB: pictures do not shrink like this
 _FREE = 1 << 26
 _DAMAGE = (tarfile.TarError, EOFError, OSError, zlib.error, UnicodeError, ValueError, OverflowError)
 
@@ -26,7 +27,7 @@ class Broken(Exception):
 class Member(NamedTuple):
     name: str
     data: bytes
-    fault: str                          # why it must not be used; empty if it may
+    fault: str  # why it must not be used; empty if it may
 
 
 class _Strict(tarfile.TarInfo):
@@ -36,9 +37,9 @@ class _Strict(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         try:
             return super().frombuf(buf, encoding, errors)
-        except (tarfile.EmptyHeaderError, tarfile.TruncatedHeaderError):         # type: ignore[attr-defined]  # not public
+        except (tarfile.EmptyHeaderError, tarfile.TruncatedHeaderError):  # type: ignore[attr-defined]  # not public
             raise Broken("cut off: a tar ends with blocks of zeros, this one does not") from None
-        except tarfile.InvalidHeaderError as error:                              # type: ignore[attr-defined]
+        except tarfile.InvalidHeaderError as error:  # type: ignore[attr-defined]
             raise Broken(f"damaged ({error})") from None
 
 
@@ -61,7 +62,7 @@ def members(stream: IO[bytes], packed: int | None = None) -> Iterator[Member]:
         source = _Limited(stream, packed)
         with tarfile.open(fileobj=source, mode="r|", errorlevel=1, tarinfo=_Strict) as archive:
             for number, info in enumerate(archive):
-                if archive.offset > source.most:         # where the next begins: the reader would go there step by step
+                if archive.offset > source.most:  # where the next begins: the reader would go there step by step
                     raise Broken(f"damaged or cut off: {info.name} announces {info.size:,} bytes, more than can follow")
                 if info.isdir():
                     continue

@@ -4,6 +4,7 @@ A batch's shape, and its samples, are functions of (seed, position // batch): an
 into parts and any resume see the same one. Each shape has its own endless shuffle and gets its share of the batches, to
 within one: nothing is dropped, and no picture is seen more often than another.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -24,8 +25,15 @@ from fulcrum.spec.errors import BadInput
 class BucketSource(MixSource):
     """One split of an imported store, its shapes side by side; samples are numbered shape by shape."""
 
-    def __init__(self, path: str | Path, split: str, size: int | None, count: int | None, batch: int,
-                 store: PictureStore | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        split: str,
+        size: int | None,
+        count: int | None,
+        batch: int,
+        store: PictureStore | None = None,
+    ) -> None:
         store = store or PictureStore(place(path))
         self.given = (path, split, size, count, batch)
         shapes = shapes_of(store, split, count)
@@ -42,8 +50,9 @@ class BucketSource(MixSource):
     def told(self) -> str:
         """What a batch of one shape means here, and which shapes are too rare to fill one."""
         rare = [f"{w} x {h} ({len(one)})" for one in self.sources for w, h in [one.shape] if len(one) < self.unit]
-        return (f"{len(self):,} pictures of {len(self.sources)} shapes; a batch of {self.unit} has one of them"
-                + (f"; repeated within their batches, for they are too few to fill one: {', '.join(rare)}" if rare else ""))
+        return f"{len(self):,} pictures of {len(self.sources)} shapes; a batch of {self.unit} has one of them" + (
+            f"; repeated within their batches, for they are too few to fill one: {', '.join(rare)}" if rare else ""
+        )
 
 
 def shapes_of(store: PictureStore, split: str, count: int | None = None) -> list[Size]:
@@ -67,6 +76,8 @@ def _require_whole(path: str, parts: Sequence[FolderSource], size: int, unit: in
     odd = [part for part in parts if any(side % unit for side in part.shape)]
     if odd:
         (w, h), stored = odd[0].shape, odd[0].store.about["size"]
-        raise BadInput(f"{path} holds pictures that are {w} x {h} at data.size {size}; this run needs sides that are "
-                       f"multiples of {unit}", f"import them again with --bucket-step {unit * stored // size}, or without "
-                       "--buckets")
+        raise BadInput(
+            f"{path} holds pictures that are {w} x {h} at data.size {size}; this run needs sides that are "
+            f"multiples of {unit}",
+            f"import them again with --bucket-step {unit * stored // size}, or without --buckets",
+        )

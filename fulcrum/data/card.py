@@ -1,4 +1,5 @@
 """The data card: what the pictures of a run are, in counts, proportions and hashes, with a contact sheet to look at."""
+
 from __future__ import annotations
 
 import textwrap
@@ -16,14 +17,15 @@ from fulcrum.data.source import WorldSource
 from fulcrum.data.world import vocabulary as v
 from fulcrum.data.world.scene import Scenes
 
-_LOOKED_AT = 20_000                     # proportions and overlap use at most this many scenes of a source
+_LOOKED_AT = 20_000  # proportions and overlap use at most this many scenes of a source
 
 
 def data_card(sources: Sequence[WorldSource], chooser: Chooser | None = None) -> dict[str, Any]:
     """Facts of these sources as plain data, ready for JSON."""
     looked_at = [source.scenes(np.arange(min(len(source), _LOOKED_AT))) for source in sources]
     card: dict[str, Any] = {
-        "generator": "fulcrum world", "version": v.WORLD_VERSION,
+        "generator": "fulcrum world",
+        "version": v.WORLD_VERSION,
         "sources": [_facts(source, chosen) for source, chosen in zip(sources, looked_at, strict=True)],
         "overlap": _overlap(looked_at),
     }
@@ -39,14 +41,22 @@ def _facts(source: WorldSource, chosen: Scenes) -> dict[str, Any]:
         return {word: round(float(n) / max(int(counts.sum()), 1), 4) for word, n in zip(words, counts, strict=True)}
 
     return {
-        "split": source.split, "domain": source.domain, "size": source.size, "count": len(source),
-        "max_objects": source.max_objects, "fingerprint": source.fingerprint(), "looked_at": len(chosen),
+        "split": source.split,
+        "domain": source.domain,
+        "size": source.size,
+        "count": len(source),
+        "max_objects": source.max_objects,
+        "fingerprint": source.fingerprint(),
+        "looked_at": len(chosen),
         "mislabelled": {"share": source.mislabelled, "planted": int(source.planted(chosen.index).sum())},
         "distinct_descriptions": len(np.unique(chosen.signature())),
         "proportions": {
-            "objects": shares(chosen.count - 1, ("1", "2", "3")), "shape": shares(chosen.shape, v.SHAPES),
-            "colour": shares(chosen.colour, v.COLOURS), "texture": shares(chosen.texture, v.TEXTURES),
-            "size": shares(chosen.size, v.SIZES), "place": shares(chosen.place, v.PLACES),
+            "objects": shares(chosen.count - 1, ("1", "2", "3")),
+            "shape": shares(chosen.shape, v.SHAPES),
+            "colour": shares(chosen.colour, v.COLOURS),
+            "texture": shares(chosen.texture, v.TEXTURES),
+            "size": shares(chosen.size, v.SIZES),
+            "place": shares(chosen.place, v.PLACES),
             "background": shares(chosen.background, v.BACKGROUNDS),
             "background_colour": shares(chosen.background_colour, v.BACKGROUND_COLOURS),
         },
@@ -63,8 +73,9 @@ def _overlap(looked_at: Sequence[Scenes]) -> dict[str, Any]:
     return {"shared_descriptions": shared, "disjoint": not any(shared.values())}
 
 
-def contact_sheet(path: str | Path, sources: Sequence[WorldSource], chooser: Chooser | None = None,
-                  columns: int = 6, size: int = 128) -> Path:
+def contact_sheet(
+    path: str | Path, sources: Sequence[WorldSource], chooser: Chooser | None = None, columns: int = 6, size: int = 128
+) -> Path:
     """Write a PNG: per source one row of captioned scenes, drawn at `size` pixels whatever the source's own size."""
     chooser = chooser or Chooser()
     font, title = ImageFont.load_default(11), ImageFont.load_default(13)

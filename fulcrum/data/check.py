@@ -1,4 +1,5 @@
 """Is an imported store what was written, sample by sample? All faults are found and named, not only the first."""
+
 from __future__ import annotations
 
 import hashlib
@@ -35,11 +36,13 @@ def check(folder: Path, say: Say | None = None) -> dict[str, Any]:
     for name in TABLES:
         told, path = about["tables"][name], folder / name
         if not path.is_file() or path.stat().st_size != told["bytes"]:
-            faults.append(f"{name}: expected {told['bytes']:,} bytes, found "
-                          + (f"{path.stat().st_size:,}" if path.is_file() else "no file"))
+            faults.append(
+                f"{name}: expected {told['bytes']:,} bytes, found "
+                + (f"{path.stat().st_size:,}" if path.is_file() else "no file")
+            )
         elif hashlib.sha256(path.read_bytes()).hexdigest() != told["sha256"]:
             faults.append(f"{name}: a bit has changed")
-    if faults:                                          # without its tables nothing can be looked up
+    if faults:  # without its tables nothing can be looked up
         return _report(about, faults, 0)
     store = PictureStore(folder, verify=False)
     if content_of(store.rows, texts_hash(about["tables"]), store.buckets) != about["content"]:
@@ -52,8 +55,13 @@ def check(folder: Path, say: Say | None = None) -> dict[str, Any]:
 
 
 def _report(about: dict[str, Any], faults: list[str], looked_at: int) -> dict[str, Any]:
-    return {"sound": not faults, "samples": about["count"], "looked_at": looked_at, "content": about["content"],
-            "faults": faults}
+    return {
+        "sound": not faults,
+        "samples": about["count"],
+        "looked_at": looked_at,
+        "content": about["content"],
+        "faults": faults,
+    }
 
 
 def _ledger(folder: Path, about: dict[str, Any], samples: int) -> list[str]:
@@ -79,7 +87,7 @@ def _card(folder: Path, about: dict[str, Any]) -> list[str]:
         return [f"{CARD} cannot be read: {error}"]
     if "card" in about:
         same = digest(card) == about["card"]
-    else:                                               # imported before its hash was kept: what both files state
+    else:  # imported before its hash was kept: what both files state
         same = isinstance(card, dict) and all(card.get(name) == about[name] for name in _STATED)
     return [] if same else [f"{CARD} was changed after it was written"]
 

@@ -7,6 +7,7 @@
 
 Concepts that differ in a person's sex, an hour or a direction are one family: no family stands on both sides.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -25,11 +26,14 @@ from fulcrum.data.given import Given
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.install import install_extra
 
-APART = "openmoji"                      # held out when no style is named: its outlines are like no other's
-VALIDATION, REFERENCE = 0.10, 0.15      # shares of the families
-MOST_BODY = 1 << 20                     # signs of one SVG
-DANGER = re.compile(r"<!|<\?|<\s*(image|feImage|script|foreignObject|iframe|text)\b|href\s*=\s*[\"'](?!#)"
-                    r"|url\(\s*[\"']?(?!#)|@import", re.IGNORECASE)
+APART = "openmoji"  # held out when no style is named: its outlines are like no other's
+VALIDATION, REFERENCE = 0.10, 0.15  # shares of the families
+MOST_BODY = 1 << 20  # signs of one SVG
+DANGER = re.compile(
+    r"<!|<\?|<\s*(image|feImage|script|foreignObject|iframe|text)\b|href\s*=\s*[\"'](?!#)"
+    r"|url\(\s*[\"']?(?!#)|@import",
+    re.IGNORECASE,
+)
 _SEX = re.compile(r"\b(man|woman|men|women|person|people|boy|girl|prince|princess|mr|mrs|merman|mermaid|merperson)\b")
 _HOURS = re.compile(r"\b(one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)[- ](o.?clock|thirty)\b")
 _SIDES = re.compile(r"\b(left|right|up|down|upwards|downwards|leftwards|rightwards|backhand)\b")
@@ -68,8 +72,10 @@ class EmojiReader:
             raise BadInput(f"only one style is there: {styles[0]}", "one is held out: give at least two icon sets")
         self.apart = apart
         chosen = [one for one in self.packages.sets.values() if (one.style == self.style) or not apart]
-        self.icons = sorted(((one, name) for one in chosen for name in one.icons if not apart or one.style == self.style),
-                            key=lambda pair: (_mixed(f"{pair[0].style}/{pair[1]}"), pair[1], pair[0].style))
+        self.icons = sorted(
+            ((one, name) for one in chosen for name in one.icons if not apart or one.style == self.style),
+            key=lambda pair: (_mixed(f"{pair[0].style}/{pair[1]}"), pair[1], pair[0].style),
+        )
         _renderer()
 
     def __iter__(self) -> Iterator[Given]:
@@ -83,8 +89,11 @@ class EmojiReader:
     def about(self) -> dict[str, Any]:
         """For the store's card: where its pictures come from."""
         used = {style: told for style, told in self.packages.versions().items() if (style == self.style) == self.apart}
-        return {"packages": used, "held_out_style": self.style,
-                "licence": "; ".join(f"{style} {told}" for style, told in used.items())}
+        return {
+            "packages": used,
+            "held_out_style": self.style,
+            "licence": "; ".join(f"{style} {told}" for style, told in used.items()),
+        }
 
     def _sample(self, icons: IconSet, name: str) -> Given:
         place = f"{icons.style}/{name}"
@@ -102,8 +111,11 @@ class EmojiReader:
         except ValueError as error:
             return Given(place, b"", {}, fault=str(error))
         group = icons.groups.get(alias or name, "")
-        captions = {"short": [words.short(known.name)], "medium": [words.medium(known.name, known.keywords)],
-                    "long": [words.long(known.name, known.keywords, icons.title, group, facts)]}
+        captions = {
+            "short": [words.short(known.name)],
+            "medium": [words.medium(known.name, known.keywords)],
+            "long": [words.long(known.name, known.keywords, icons.title, group, facts)],
+        }
         return Given(place, _on_white(rgba), captions, group=family(known.name), split=split_of(known.name))
 
 
@@ -116,18 +128,24 @@ def draw(icons: IconSet, name: str, size: int) -> np.ndarray[Any, np.dtype[np.ui
     icon = icons.icons[name]
     body = icon["body"]
     if len(body) > MOST_BODY or DANGER.search(body):
-        raise ValueError("an SVG with text, pictures, scripts or links to elsewhere" if len(body) <= MOST_BODY else
-                         f"too long an SVG: {len(body):,} signs")
-    left, top, width, height = (float(icon.get(what, own)) for what, own in
-                                zip(("left", "top", "width", "height"), icons.box, strict=True))
+        raise ValueError(
+            "an SVG with text, pictures, scripts or links to elsewhere"
+            if len(body) <= MOST_BODY
+            else f"too long an SVG: {len(body):,} signs"
+        )
+    left, top, width, height = (
+        float(icon.get(what, own)) for what, own in zip(("left", "top", "width", "height"), icons.box, strict=True)
+    )
     side = max(width, height)
     view = f"{left - (side - width) / 2:g} {top - (side - height) / 2:g} {side:g} {side:g}"
-    svg = (f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="{size}" '
-           f'height="{size}" viewBox="{view}">{body}</svg>')
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="{size}" '
+        f'height="{size}" viewBox="{view}">{body}</svg>'
+    )
     try:
         data = bytes(_renderer().svg_to_bytes(svg_string=svg, width=size, height=size, skip_system_fonts=True))
         found = np.array(Image.open(io.BytesIO(data), formats=("PNG",)).convert("RGBA"))
-    except Exception as error:                          # a Rust library behind it: many kinds
+    except Exception as error:  # a Rust library behind it: many kinds
         raise ValueError(f"cannot be drawn ({type(error).__name__}: {str(error)[:80]})") from None
     if found.shape != (size, size, 4):
         raise ValueError(f"drawn with {found.shape[1]} x {found.shape[0]} pixels, asked for {size}")

@@ -3,6 +3,7 @@
 Read are the icon sets of Iconify (`@iconify-json/NAME`, or `@iconify/json` with all of them) that call themselves emoji
 in colour, and the English names and keywords of `cldr-annotations-full`. Nothing is extracted, nothing is executed.
 """
+
 from __future__ import annotations
 
 import io
@@ -18,33 +19,35 @@ from fulcrum.data.archive import TARS, Broken, members
 from fulcrum.data.given_folder import read_bytes
 from fulcrum.spec.errors import BadInput
 
-NAMES = "annotations/en/annotations.json"               # of cldr-annotations-full
-PARTS = ("icons.json", "info.json", "metadata.json", "package.json")        # of one icon set's package
-WHOLE = re.compile(r"(^|/)json/([a-z0-9-]+)\.json$")    # of the package that holds every icon set
-GET = ("npm pack @iconify-json/noto @iconify-json/twemoji @iconify-json/fluent-emoji-flat @iconify-json/emojione "
-       "@iconify-json/noto-v1 @iconify-json/openmoji cldr-annotations-full")
+NAMES = "annotations/en/annotations.json"  # of cldr-annotations-full
+PARTS = ("icons.json", "info.json", "metadata.json", "package.json")  # of one icon set's package
+WHOLE = re.compile(r"(^|/)json/([a-z0-9-]+)\.json$")  # of the package that holds every icon set
+GET = (
+    "npm pack @iconify-json/noto @iconify-json/twemoji @iconify-json/fluent-emoji-flat @iconify-json/emojione "
+    "@iconify-json/noto-v1 @iconify-json/openmoji cldr-annotations-full"
+)
 
 
 class Named(NamedTuple):
     """A concept as CLDR names it."""
 
-    name: str                           # "red apple"
+    name: str  # "red apple"
     keywords: tuple[str, ...]
 
 
 class IconSet(NamedTuple):
-    style: str                          # prefix: "fluent-emoji-flat"
-    title: str                          # "Fluent Emoji Flat"
+    style: str  # prefix: "fluent-emoji-flat"
+    title: str  # "Fluent Emoji Flat"
     licence: str
     version: str
-    icons: dict[str, dict[str, Any]]    # name -> body, and left, top, width, height where they are not the set's
+    icons: dict[str, dict[str, Any]]  # name -> body, and left, top, width, height where they are not the set's
     box: tuple[float, float, float, float]
-    groups: dict[str, str]              # name -> "Food & Drink"
+    groups: dict[str, str]  # name -> "Food & Drink"
 
 
 class Packages(NamedTuple):
-    sets: dict[str, IconSet]            # by style, sorted
-    names: dict[str, Named]             # by slug
+    sets: dict[str, IconSet]  # by style, sorted
+    names: dict[str, Named]  # by slug
 
     def versions(self) -> dict[str, str]:
         return {one.style: f"{one.version}, {one.licence}" for one in self.sets.values()}
@@ -71,8 +74,11 @@ def open_packages(path: Path) -> Packages:
             whole.append(data)
         else:
             folders.setdefault(folder, {})[file] = data
-    sets = [_icon_set(_json(parts["icons.json"], place), parts, place) for place, parts in sorted(folders.items())
-            if "icons.json" in parts]
+    sets = [
+        _icon_set(_json(parts["icons.json"], place), parts, place)
+        for place, parts in sorted(folders.items())
+        if "icons.json" in parts
+    ]
     sets += [_icon_set(found, {}, "json") for found in (_json(data, "json") for data in whole)]
     emoji = {one.style: one for one in sets if one is not None}
     if not emoji or not names:
@@ -145,16 +151,26 @@ def _icon_set(icons: dict[str, Any], parts: dict[str, bytes], where: str) -> Ico
     if info.get("category") != "Emoji" or not info.get("palette"):
         return None
     package = _json(parts["package.json"], where) if "package.json" in parts else {}
-    groups = icons.get("categories") or (_json(parts["metadata.json"], where).get("categories", {})
-                                         if "metadata.json" in parts else {})
-    own: dict[str, dict[str, Any]] = {name: icon for name, icon in icons.get("icons", {}).items()
-                                      if isinstance(icon, dict) and isinstance(icon.get("body"), str)}
+    groups = icons.get("categories") or (
+        _json(parts["metadata.json"], where).get("categories", {}) if "metadata.json" in parts else {}
+    )
+    own: dict[str, dict[str, Any]] = {
+        name: icon
+        for name, icon in icons.get("icons", {}).items()
+        if isinstance(icon, dict) and isinstance(icon.get("body"), str)
+    }
     for name, alias in icons.get("aliases", {}).items():
         if set(alias) == {"parent"} and alias["parent"] in own and name not in own:
             own[name] = {**own[alias["parent"]], "alias": alias["parent"]}
     side = float(icons.get("width") or icons.get("height") or 16)
     box = (float(icons.get("left") or 0), float(icons.get("top") or 0), side, float(icons.get("height") or side))
     licence = info.get("license") or {}
-    return IconSet(str(icons["prefix"]), str(info.get("name", icons["prefix"])), str(licence.get("spdx", "not stated")),
-                   str(package.get("version") or info.get("version") or "not stated"), own, box,
-                   {name: str(group) for group, inside in groups.items() for name in inside})
+    return IconSet(
+        str(icons["prefix"]),
+        str(info.get("name", icons["prefix"])),
+        str(licence.get("spdx", "not stated")),
+        str(package.get("version") or info.get("version") or "not stated"),
+        own,
+        box,
+        {name: str(group) for group, inside in groups.items() for name in inside},
+    )

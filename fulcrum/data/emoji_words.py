@@ -2,6 +2,7 @@
 
 S side in pixels
 """
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -9,21 +10,30 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-KEYWORDS = 5                            # that a caption names
-SEEN = 0.5                              # alpha from which a pixel counts as drawn
-MOSTLY, SOME = 0.4, 0.12                # shares of the drawn pixels: the main colour, a further one
-FULL, SMALL = 0.62, 0.33                # shares of the picture that are drawn
-LONG_SIDE = 1.35                        # ratio of the sides from which a picture is wide or tall
-MIRRORED = 0.9                          # overlap with its mirror image
-HUES = ((15, "red"), (42, "orange"), (66, "yellow"), (165, "green"), (200, "turquoise"), (255, "blue"), (290, "purple"),
-        (340, "pink"), (361, "red"))   # upper bound in degrees
+KEYWORDS = 5  # that a caption names
+SEEN = 0.5  # alpha from which a pixel counts as drawn
+MOSTLY, SOME = 0.4, 0.12  # shares of the drawn pixels: the main colour, a further one
+FULL, SMALL = 0.62, 0.33  # shares of the picture that are drawn
+LONG_SIDE = 1.35  # ratio of the sides from which a picture is wide or tall
+MIRRORED = 0.9  # overlap with its mirror image
+HUES = (
+    (15, "red"),
+    (42, "orange"),
+    (66, "yellow"),
+    (165, "green"),
+    (200, "turquoise"),
+    (255, "blue"),
+    (290, "purple"),
+    (340, "pink"),
+    (361, "red"),
+)  # upper bound in degrees
 
 
 class Facts(NamedTuple):
     """What was measured in the pixels."""
 
-    colours: tuple[str, ...]            # the main one first, at most three
-    mostly: bool                        # does the first cover most of it
+    colours: tuple[str, ...]  # the main one first, at most three
+    mostly: bool  # does the first cover most of it
     size: str
     shape: str
     symmetric: bool
@@ -36,8 +46,12 @@ def colour_names(rgb: NDArray[np.uint8]) -> NDArray[np.str_]:
     spread, light = high - low, (high + low) / 2
     span = np.where(spread > 0, spread, 1)
     red, green, blue = unit.T
-    hue = np.select([high == red, high == green], [(green - blue) / span % 6, (blue - red) / span + 2],
-                    (red - green) / span + 4) * 60
+    hue = (
+        np.select(
+            [high == red, high == green], [(green - blue) / span % 6, (blue - red) / span + 2], (red - green) / span + 4
+        )
+        * 60
+    )
     saturation = np.where(high > 0, spread / np.where(high > 0, high, 1), 0)
     words = np.array([word for _, word in HUES])[np.searchsorted([bound for bound, _ in HUES], hue, side="right")]
     words = np.where((np.isin(words, ("orange", "red"))) & (light < 0.4) & (hue >= 8) & (hue < 45), "brown", words)
@@ -47,7 +61,7 @@ def colour_names(rgb: NDArray[np.uint8]) -> NDArray[np.str_]:
 
 def measure(rgba: NDArray[np.uint8]) -> Facts:
     """Facts of a picture (S, S, 4) with its transparency."""
-    drawn = rgba[..., 3] >= SEEN * 255                  # (S, S)
+    drawn = rgba[..., 3] >= SEEN * 255  # (S, S)
     if not drawn.any():
         raise ValueError("an empty picture")
     words, counts = np.unique(colour_names(rgba[drawn][:, :3]), return_counts=True)
@@ -57,13 +71,16 @@ def measure(rgba: NDArray[np.uint8]) -> Facts:
     colours = [word for word, share in zip(ranked, shares, strict=True) if share >= SOME][:3] or ranked[:1]
     rows, columns = np.flatnonzero(drawn.any(1)), np.flatnonzero(drawn.any(0))
     height, width = rows[-1] - rows[0] + 1, columns[-1] - columns[0] + 1
-    inside = drawn[rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1]
+    inside = drawn[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
     mirrored = (inside & inside[:, ::-1]).sum() / (inside | inside[:, ::-1]).sum()
     cover = drawn.mean()
-    return Facts(tuple(colours), bool(shares[0] >= MOSTLY),
-                 "large" if cover > FULL else "small" if cover < SMALL else "of middle size",
-                 "wide" if width > LONG_SIDE * height else "tall" if height > LONG_SIDE * width else "as wide as tall",
-                 bool(mirrored > MIRRORED))
+    return Facts(
+        tuple(colours),
+        bool(shares[0] >= MOSTLY),
+        "large" if cover > FULL else "small" if cover < SMALL else "of middle size",
+        "wide" if width > LONG_SIDE * height else "tall" if height > LONG_SIDE * width else "as wide as tall",
+        bool(mirrored > MIRRORED),
+    )
 
 
 def short(name: str) -> str:

@@ -25,15 +25,22 @@ class World(seam.Source):
     kind: ClassVar[str] = "world"
     domain: Literal["synthetic", "real"] = "real"
     split: Literal["train", "validation", "reference", "curated"] = "train"
-    count: Annotated[int, Field(ge=1, le=1_000_000_000)] = 16_384    # distinct scenes
+    count: Annotated[int, Field(ge=1, le=1_000_000_000)] = 16_384  # distinct scenes
     max_objects: Literal[1, 2, 3] = 3
 
-    mislabelled: Share = 0.0                                 # planted: captions that describe another scene
+    mislabelled: Share = 0.0  # planted: captions that describe another scene
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.data.source import WorldSource
-        return WorldSource(split=self.split, domain=self.domain, size=ctx.run.data.size, count=self.count,
-                           max_objects=self.max_objects, mislabelled=self.mislabelled)
+
+        return WorldSource(
+            split=self.split,
+            domain=self.domain,
+            size=ctx.run.data.size,
+            count=self.count,
+            max_objects=self.max_objects,
+            mislabelled=self.mislabelled,
+        )
 
     def held_out(self, split: str, count: int) -> "World":
         """Another split of the same world to judge by: real, truly captioned, unfiltered, whatever is trained on."""
@@ -41,6 +48,7 @@ class World(seam.Source):
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.data.world.vocabulary import WORLD_VERSION
+
         return {"world": str(WORLD_VERSION)}
 
 
@@ -48,20 +56,24 @@ class Filtered(World):
     """The world without the pairs whose picture and caption fit least; `count` is before the filter."""
 
     kind: ClassVar[str] = "filtered_world"
-    drop: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1      # share of the samples that goes
-    asset: str = "score"                                     # the shipped part that scores a pair
+    drop: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1  # share of the samples that goes
+    asset: str = "score"  # the shipped part that scores a pair
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.data.filter import FilteredSource, keep_best
+
         inner, cache = super().build(ctx), getattr(ctx, "cache", None)
         if cache is None:
-            raise BadInput("a filtered source cannot be built here: nothing keeps the scores of its pairs",
-                           "build it through a Feed, or hand over a context that has a `cache`")
+            raise BadInput(
+                "a filtered source cannot be built here: nothing keeps the scores of its pairs",
+                "build it through a Feed, or hand over a context that has a `cache`",
+            )
         scores = cache.scores(inner, ctx.run.data.caption.build(ctx), self.asset, getattr(ctx, "say", None))
         return FilteredSource(inner, keep_best(scores, self.drop))
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.encode.shipped import asset_hash
+
         return {**super().hashes(), f"asset:{self.asset}": asset_hash(self.asset)}
 
 
@@ -69,10 +81,10 @@ class Folder(seam.Source):
     """The user's pictures: a folder that `fulcrum data import` wrote. The key holds what is in it, not where it lies."""
 
     kind: ClassVar[str] = "folder"
-    has_scenes: ClassVar[bool] = False                       # nobody knows what is to be seen where
+    has_scenes: ClassVar[bool] = False  # nobody knows what is to be seen where
     path: str
     split: Literal["train", "validation", "reference"] = "train"
-    count: Annotated[int, Field(ge=1)] | None = None         # the first so many; none = all
+    count: Annotated[int, Field(ge=1)] | None = None  # the first so many; none = all
 
     @field_validator("path")
     @classmethod
@@ -83,6 +95,7 @@ class Folder(seam.Source):
         from math import lcm
 
         from fulcrum.data.buckets import open_pictures
+
         run = ctx.run
         unit = lcm(run.encode.codec.stride * run.model.patch, *(teacher.patch for teacher in run.encode.teachers))
         source = open_pictures(self.path, self.split, run.data.size, self.count, run.budget.batch, unit)
@@ -111,10 +124,12 @@ class SquareFolder(Folder):
         from fulcrum.data.folder import FolderSource
         from fulcrum.data.mirror import place
         from fulcrum.data.store import read_about
+
         about = read_about(place(self.path))
         several = self.split == "train" and len(about["buckets"]) > 1
-        return FolderSource(self.path, self.split, ctx.run.data.size, self.count,
-                            shape=(about["size"],) * 2 if several else None)
+        return FolderSource(
+            self.path, self.split, ctx.run.data.size, self.count, shape=(about["size"],) * 2 if several else None
+        )
 
 
 class Mix(seam.Source):
@@ -139,6 +154,7 @@ class Mix(seam.Source):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.data.mix import MixSource
+
         sources = [Folder(path=path).build(ctx) for path in self.paths]
         shaped = any(isinstance(one, MixSource) for one in sources)
         return MixSource(sources, self.weights, ctx.run.budget.batch if shaped else 1)
@@ -163,6 +179,7 @@ def _content(path: str) -> dict[str, str]:
     """The content hash of an imported folder, under a name that two folders do not share."""
     from fulcrum.data.mirror import place
     from fulcrum.data.store import read_about
+
     content = str(read_about(place(path))["content"])
     return {f"data:{content[:16]}": content}
 
@@ -178,6 +195,7 @@ class OneStyle(seam.Caption):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.data.caption import Chooser
+
         return Chooser((self.style,), (1.0,))
 
 
@@ -209,6 +227,7 @@ class MixedStyles(seam.Caption):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.data.caption import Chooser
+
         return Chooser(("long", "medium", "short"), (self.long, self.medium, self.short))
 
 
@@ -217,7 +236,7 @@ class NamedCaptions(seam.Caption):
 
     kind: ClassVar[str] = "named_captions"
     names: Annotated[tuple[str, ...], Field(min_length=1)]
-    weights: tuple[Annotated[float, Field(ge=0.0)], ...] = ()    # none: all alike
+    weights: tuple[Annotated[float, Field(ge=0.0)], ...] = ()  # none: all alike
 
     @model_validator(mode="after")
     def _paired(self) -> "NamedCaptions":
@@ -229,6 +248,7 @@ class NamedCaptions(seam.Caption):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.data.caption import NamedChooser
+
         return NamedChooser(self.names, self.weights or (1.0,) * len(self.names))
 
 

@@ -2,6 +2,7 @@
 
 Legend: n samples of the inner source, B samples asked for.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -34,7 +35,7 @@ class FilteredSource:
     """The kept samples of another source, numbered 0 to n - 1; each keeps the caption that it was scored with."""
 
     inner: WorldSource
-    kept: NDArray[np.int64]             # (kept,) numbers within the inner source, ascending
+    kept: NDArray[np.int64]  # (kept,) numbers within the inner source, ascending
 
     def __len__(self) -> int:
         return len(self.kept)

@@ -2,6 +2,7 @@
 
 Legend: B samples, H W pixels.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -28,24 +29,36 @@ class FolderSource:
 
     has_scenes = False
 
-    def __init__(self, path: str | Path, split: str = "train", size: int | None = None, count: int | None = None,
-                 threads: int = 1, shape: Size | None = None, store: PictureStore | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        split: str = "train",
+        size: int | None = None,
+        count: int | None = None,
+        threads: int = 1,
+        shape: Size | None = None,
+        store: PictureStore | None = None,
+    ) -> None:
         self.store = store or PictureStore(place(path))
         about = self.store.about
         self.path, self.split_name, self.size, self.threads = path, split, size or about["size"], threads
         if self.size > about["size"]:
-            raise BadInput(f"the run asks for pictures of {self.size} pixels, {path} holds {about['size']}: they would be "
-                           "enlarged", f"import them again with --size {self.size}, or --set data.size={about['size']}")
+            raise BadInput(
+                f"the run asks for pictures of {self.size} pixels, {path} holds {about['size']}: they would be enlarged",
+                f"import them again with --size {self.size}, or --set data.size={about['size']}",
+            )
         if split not in SPLITS:
             raise BadInput(f"no split is called '{split}'", nearest(split, SPLITS))
         self._count, self.stored = count, shape
-        self.numbers = self._numbers(split, count)              # (n,) rows of the store
+        self.numbers = self._numbers(split, count)  # (n,) rows of the store
         w, h = shape or (about["size"],) * 2
         self.shape = (w * self.size // about["size"], h * self.size // about["size"])
         if not len(self.numbers):
-            raise BadInput(f"{path} holds no pictures of the split '{split}': " +
-                           ", ".join(f"{name} {n:,}" for name, n in about["splits"].items()),
-                           "pictures to judge by are held out at import: --hold-out 0.05, or a field 'split' of samples")
+            raise BadInput(
+                f"{path} holds no pictures of the split '{split}': "
+                + ", ".join(f"{name} {n:,}" for name, n in about["splits"].items()),
+                "pictures to judge by are held out at import: --hold-out 0.05, or a field 'split' of samples",
+            )
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -57,9 +70,11 @@ class FolderSource:
         buckets, square = self.store.rows["bucket"][numbers], (self.store.about["size"],) * 2
         wanted = buckets == self.store.buckets.index(self.stored or square)
         if self.stored is None and not wanted.all():
-            raise BadInput(f"{self.path} holds pictures of several shapes among those of the split '{split}'; they are "
-                           "wanted square", "import them again: an import holds square pictures out, and with --buckets "
-                           "only the training pictures keep their shapes")
+            raise BadInput(
+                f"{self.path} holds pictures of several shapes among those of the split '{split}'; they are wanted square",
+                "import them again: an import holds square pictures out, and with --buckets "
+                "only the training pictures keep their shapes",
+            )
         return numbers[wanted]
 
     def __len__(self) -> int:
@@ -72,7 +87,7 @@ class FolderSource:
 
     def read(self, index: Ids) -> Samples:
         ids = np.asarray(index, dtype=np.int64)
-        images = np.empty((len(ids), 3, self.shape[1], self.shape[0]), np.uint8)         # (B, 3, H, W)
+        images = np.empty((len(ids), 3, self.shape[1], self.shape[0]), np.uint8)  # (B, 3, H, W)
         rows = self._rows(ids)
 
         def one(place: int) -> None:
@@ -96,13 +111,18 @@ class FolderSource:
     def prompts(self, chooser: Chooser, index: Ids) -> list[str]:
         """The caption of each sample; of several with one name, one that is fixed by the sample."""
         ids = np.asarray(index, dtype=np.int64)
-        unknown = [name for name, weight in zip(chooser.styles, chooser.weights, strict=True)
-                   if weight and name not in self.styles()]
+        unknown = [
+            name
+            for name, weight in zip(chooser.styles, chooser.weights, strict=True)
+            if weight and name not in self.styles()
+        ]
         if unknown:
             some = self.store.about["captions"].get(unknown[0], 0)
-            raise BadInput(f"not every picture of {self.path} has a caption '{unknown[0]}': {some:,} of "
-                           f"{self.store.about['count']:,}; all have: {', '.join(self.styles()) or 'none'}",
-                           "choose by name: --set \"data.caption=named_captions(names=('...',))\", and so sample.prompts")
+            raise BadInput(
+                f"not every picture of {self.path} has a caption '{unknown[0]}': {some:,} of "
+                f"{self.store.about['count']:,}; all have: {', '.join(self.styles()) or 'none'}",
+                "choose by name: --set \"data.caption=named_captions(names=('...',))\", and so sample.prompts",
+            )
         picked = chooser.pick(ids)
         u = uniform(key("caption of several", ids), 1)[:, 0]
         told = []
@@ -116,6 +136,8 @@ class FolderSource:
 
     def _rows(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
         if index.size and (int(index.min()) < 0 or int(index.max()) >= len(self)):
-            raise IndexError(f"this source holds samples 0 to {len(self) - 1}; asked for {int(index.min())} to "
-                             f"{int(index.max())}: wrap the index with fulcrum.data.order")
+            raise IndexError(
+                f"this source holds samples 0 to {len(self) - 1}; asked for {int(index.min())} to "
+                f"{int(index.max())}: wrap the index with fulcrum.data.order"
+            )
         return self.numbers[index]

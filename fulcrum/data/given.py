@@ -2,6 +2,7 @@
 
 Nothing is decoded here. Every sample comes with its captions by name, or with the reason why it cannot be used.
 """
+
 from __future__ import annotations
 
 import json
@@ -13,12 +14,18 @@ from typing import Any, NamedTuple, Protocol
 from fulcrum.data.shelf import Shelf
 from fulcrum.spec.errors import BadInput
 
-NAMES = ("long", "medium", "short")     # what levers know; a single caption is called long
-SINGLE = ("caption", "text", "txt")     # fields that hold the one caption
+NAMES = ("long", "medium", "short")  # what levers know; a single caption is called long
+SINGLE = ("caption", "text", "txt")  # fields that hold the one caption
 FILES = ("file_name", "file", "image", "path", "filename")
-MOST_TEXT = 1 << 20                     # bytes of a caption file
-SPLITS = {"train": "train", "validation": "validation", "val": "validation", "valid": "validation", "test": "reference",
-          "reference": "reference"}
+MOST_TEXT = 1 << 20  # bytes of a caption file
+SPLITS = {
+    "train": "train",
+    "validation": "validation",
+    "val": "validation",
+    "valid": "validation",
+    "test": "reference",
+    "reference": "reference",
+}
 
 Captions = dict[str, list[str]]
 
@@ -27,18 +34,18 @@ class Given(NamedTuple):
     name: str
     data: bytes
     captions: Captions
-    fault: str = ""                     # why it cannot be used
-    left: str = ""                      # why it is left out, though nothing is wrong with it
-    group: str = ""                     # samples of one group stay on one side of a split
+    fault: str = ""  # why it cannot be used
+    left: str = ""  # why it is left out, though nothing is wrong with it
+    group: str = ""  # samples of one group stay on one side of a split
     split: str = ""
 
 
 class Fields(NamedTuple):
     """Which fields of a sample mean what; empty: found out by name."""
 
-    captions: tuple[tuple[str, str], ...] = ()          # (caption's name, field)
+    captions: tuple[tuple[str, str], ...] = ()  # (caption's name, field)
     group: str = ""
-    file: str = ""                                      # of a table: the field that names the picture
+    file: str = ""  # of a table: the field that names the picture
 
 
 ANY = Fields()
@@ -65,8 +72,13 @@ def described(name: str, data: bytes, about: Mapping[str, Any], fields: Fields) 
         return Given(name, b"", {}, fault=f"no field '{fields.group}' to group by")
     if split is not None and str(split) not in SPLITS:
         return Given(name, b"", {}, fault=f"its split is {str(split)[:40]!r}; known: {', '.join(SPLITS)}")
-    return Given(name, data, captions, group="" if group is None else str(group),
-                 split=SPLITS[str(split)] if split is not None else "")
+    return Given(
+        name,
+        data,
+        captions,
+        group="" if group is None else str(group),
+        split=SPLITS[str(split)] if split is not None else "",
+    )
 
 
 def captions_of(about: Mapping[str, Any], fields: Fields) -> Captions:
@@ -120,13 +132,13 @@ def sidecar(text: bytes | None, plain: bytes | None) -> dict[str, Any]:
             raise ValueError("its .json holds no object")
     if text is not None:
         try:
-            about["txt"] = text.decode("utf-8-sig")         # a mark at the beginning is no part of a caption
+            about["txt"] = text.decode("utf-8-sig")  # a mark at the beginning is no part of a caption
         except UnicodeDecodeError:
             raise ValueError("its .txt is not UTF-8") from None
         if not about["txt"].strip():
             raise ValueError("its .txt is empty")
         if "captions" not in about and not any(name in about for name in NAMES):
-            about["caption"] = about["txt"]             # img2dataset's json repeats it, perhaps as null
+            about["caption"] = about["txt"]  # img2dataset's json repeats it, perhaps as null
     return about
 
 
@@ -143,8 +155,10 @@ def require_columns(where: str, columns: Iterable[str], fields: Fields) -> None:
     if not fields.captions and not any(name in known for name in (*NAMES, *SINGLE, "captions")):
         missing.append("caption")
     if missing:
-        raise BadInput(f"{where} has no column '{missing[0]}'; found {', '.join(known)}",
-                       "name them: --file COLUMN, --caption NAME=COLUMN, --group COLUMN")
+        raise BadInput(
+            f"{where} has no column '{missing[0]}'; found {', '.join(known)}",
+            "name them: --file COLUMN, --caption NAME=COLUMN, --group COLUMN",
+        )
 
 
 def require_once(where: str, columns: Iterable[str]) -> None:
@@ -160,6 +174,7 @@ def open_given(path: str, fields: Fields = ANY, table: str = "", shelf: Shelf | 
     from fulcrum.data.given_parquet import ParquetReader, parquets_at
     from fulcrum.data.given_saved import SavedReader, is_saved
     from fulcrum.data.given_shards import ShardReader, shards_at
+
     shards = shards_at(path)
     if shards is not None:
         if table:
@@ -167,8 +182,10 @@ def open_given(path: str, fields: Fields = ANY, table: str = "", shelf: Shelf | 
         return ShardReader(shards, fields, shelf)
     folder = Path(path).expanduser()
     if folder.is_file() and not parquets_at(folder):
-        raise BadInput(f"{folder} is neither a tar nor a folder", "give a folder of pictures or tar shards; a table of "
-                       "captions is given beside its folder: --table FILE")
+        raise BadInput(
+            f"{folder} is neither a tar nor a folder",
+            "give a folder of pictures or tar shards; a table of captions is given beside its folder: --table FILE",
+        )
     if not folder.exists():
         raise BadInput(f"there is nothing at {folder.absolute()}", "give a folder of pictures, or tar shards")
     if is_saved(folder):
@@ -177,6 +194,7 @@ def open_given(path: str, fields: Fields = ANY, table: str = "", shelf: Shelf | 
     if parquets:
         return ParquetReader(parquets, fields)
     from fulcrum.data.store import ABOUT
+
     if (folder / ABOUT).is_file():
         raise BadInput(f"{folder} was imported already", f"train on it: --set \"data.source=folder(path='{path}')\"")
     found = Path(table) if table else TableReader.inside(folder)

@@ -1,4 +1,5 @@
 """Pictures in a folder: captioned by files beside them, or by one table (JSONL, CSV, Parquet)."""
+
 from __future__ import annotations
 
 import csv
@@ -32,7 +33,7 @@ def files_below(folder: Path) -> dict[str, str]:
 def read_bytes(folder: Path, name: str) -> bytes:
     try:
         if not (folder / name).is_file():
-            raise ValueError("not a file")               # a pipe would keep us waiting
+            raise ValueError("not a file")  # a pipe would keep us waiting
         if (folder / name).stat().st_size > MOST_BYTES:
             raise ValueError(f"too large a file: {(folder / name).stat().st_size:,} bytes, the limit is {MOST_BYTES:,}")
         return (folder / name).read_bytes()
@@ -51,8 +52,11 @@ class FolderReader:
         stems = {os.path.splitext(name)[0] for name, suffix in self.files.items() if suffix in SUFFIXES}
         if not stems:
             raise BadInput(f"{folder} holds no pictures", f"looked for {', '.join(SUFFIXES)}, and for .tar shards")
-        self.names = [name for name, suffix in self.files.items() if suffix in SUFFIXES
-                      or (suffix in SIDECARS and os.path.splitext(name)[0] not in stems)]
+        self.names = [
+            name
+            for name, suffix in self.files.items()
+            if suffix in SUFFIXES or (suffix in SIDECARS and os.path.splitext(name)[0] not in stems)
+        ]
 
     def __iter__(self) -> Iterator[Given]:
         for done, name in enumerate(self.names, 1):
@@ -88,13 +92,15 @@ class TableReader:
         self.pictures = {name: "" for name, suffix in files_below(folder).items() if suffix in SUFFIXES}
         if not self.pictures:
             raise BadInput(f"{folder} holds no pictures", f"looked for {', '.join(SUFFIXES)}")
-        first = next((row for _, row in self._rows() if row is not None), None)    # a bad one is a bad sample only
+        first = next((row for _, row in self._rows() if row is not None), None)  # a bad one is a bad sample only
         if first is None:
             raise BadInput(f"{table} holds no rows that can be read", "expected one per picture")
         self.file = fields.file or next((name for name in FILES if name in first), "")
         if self.file not in first:
-            raise BadInput(f"{table} has no column '{self.file or ' or '.join(FILES)}'; found {', '.join(first)}",
-                           "name it: --file COLUMN")
+            raise BadInput(
+                f"{table} has no column '{self.file or ' or '.join(FILES)}'; found {', '.join(first)}",
+                "name it: --file COLUMN",
+            )
         require_columns(str(table), first, fields)
 
     @staticmethod
@@ -157,8 +163,8 @@ class TableReader:
 
     def _csv(self) -> Iterator[dict[str, Any] | None]:
         try:
-            with self.table.open(newline="", encoding="utf-8-sig") as stream:     # spreadsheets begin theirs with a mark
-                reader = csv.DictReader(stream, strict=True)              # a quote that never closes eats the rest
+            with self.table.open(newline="", encoding="utf-8-sig") as stream:  # spreadsheets begin theirs with a mark
+                reader = csv.DictReader(stream, strict=True)  # a quote that never closes eats the rest
                 require_once(str(self.table), reader.fieldnames or ())
                 for row in reader:
                     whole = None not in row and None not in row.values()
@@ -176,5 +182,5 @@ class TableReader:
             require_once(str(self.table), opened.schema_arrow.names)
             for batch in opened.iter_batches(batch_size=1024):
                 yield from batch.to_pylist()
-        except (OSError, ValueError) as error:           # pyarrow's own errors derive from these
+        except (OSError, ValueError) as error:  # pyarrow's own errors derive from these
             raise BadInput(f"{self.table} cannot be read: {error}", "is it whole?") from None

@@ -1,4 +1,5 @@
 """Parquet files that hold the pictures themselves, as the hub's datasets do; pyarrow is imported only here."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -11,8 +12,8 @@ from fulcrum.data.opening import SUFFIXES
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.install import install_extra
 
-ROWS = 32                               # read at a time: pictures are large
-_FREE = 1 << 26                         # bytes that may unfold to anything
+ROWS = 32  # read at a time: pictures are large
+_FREE = 1 << 26  # bytes that may unfold to anything
 
 
 def parquets_at(path: Path) -> list[Path] | None:
@@ -20,6 +21,7 @@ def parquets_at(path: Path) -> list[Path] | None:
     if path.is_file():
         return [path] if path.suffix.lower() == ".parquet" else None
     from fulcrum.data.given_folder import files_below
+
     files = files_below(path)
     found = [path / name for name, suffix in files.items() if suffix == ".parquet"]
     return found if found and not any(suffix in SUFFIXES for suffix in files.values()) else None
@@ -45,16 +47,18 @@ class ParquetReader:
             with self.parquet.ParquetFile(path) as opened:
                 schema, about = opened.schema_arrow, opened.metadata
                 unfolded = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
-        except (OSError, ValueError) as error:               # pyarrow's own errors derive from these
+        except (OSError, ValueError) as error:  # pyarrow's own errors derive from these
             raise BadInput(f"{path} cannot be read: {error}", "is it whole?") from None
         if unfolded > _FREE + MOST_RATIO * path.stat().st_size:
             raise BadInput(f"{path} unfolds to {unfolded:,} bytes: a decompression bomb?", "who made it?")
         pictures = [column.name for column in schema if _holds_bytes(column.type)]
         self.file = self.fields.file or (pictures[0] if len(pictures) == 1 else "")
         if self.file not in pictures:
-            raise BadInput(f"{path}: which column holds the pictures? found {', '.join(pictures) or 'none of bytes'} among "
-                           f"{', '.join(schema.names)}", "name it: --file COLUMN; a table of captions is given beside its "
-                           "folder of pictures: --table FILE")
+            raise BadInput(
+                f"{path}: which column holds the pictures? found {', '.join(pictures) or 'none of bytes'} among "
+                f"{', '.join(schema.names)}",
+                "name it: --file COLUMN; a table of captions is given beside its folder of pictures: --table FILE",
+            )
         require_columns(str(path), schema.names, self.fields)
         require_once(str(path), schema.names)
         return int(about.num_rows)

@@ -1,4 +1,5 @@
 """A dataset of the package `datasets` that was saved on disk (save_to_disk); the package is imported only here."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ from fulcrum.spec.install import install_extra
 
 
 def is_saved(folder: Path) -> bool:
-    return (folder / "dataset_dict.json").is_file() or all((folder / name).is_file()
-                                                            for name in ("dataset_info.json", "state.json"))
+    return (folder / "dataset_dict.json").is_file() or all(
+        (folder / name).is_file() for name in ("dataset_info.json", "state.json")
+    )
 
 
 class SavedReader:
@@ -25,18 +27,23 @@ class SavedReader:
         try:
             import datasets
         except ImportError:
-            raise BadInput(f"{folder} was saved by the package datasets, which is not installed",
-                           install_extra("datasets")) from None
+            raise BadInput(
+                f"{folder} was saved by the package datasets, which is not installed", install_extra("datasets")
+            ) from None
         self.folder, self.fields, self.done = folder, fields, 0
         try:
             found = datasets.load_from_disk(str(folder))
-        except (OSError, ValueError, KeyError, TypeError) as error:      # pyarrow's own errors derive from these
+        except (OSError, ValueError, KeyError, TypeError) as error:  # pyarrow's own errors derive from these
             raise BadInput(f"{folder} cannot be read: {error}", "is it whole? save it again") from None
         self.parts = dict(found) if isinstance(found, dict) else {"": found}
         strange = [name for name in self.parts if name and name not in SPLITS]
         if strange or not self.parts:
-            raise BadInput(f"{folder} holds a split called '{strange[0]}'; known: {', '.join(SPLITS)}" if strange
-                           else f"{folder} holds no split", f"import one: {folder}/{strange[0] if strange else 'train'}")
+            raise BadInput(
+                f"{folder} holds a split called '{strange[0]}'; known: {', '.join(SPLITS)}"
+                if strange
+                else f"{folder} holds no split",
+                f"import one: {folder}/{strange[0] if strange else 'train'}",
+            )
         self.parts = {name: self._checked(rows, datasets) for name, rows in self.parts.items()}
         self.splits = parted({name: SPLITS.get(name, "") for name in self.parts})
 
@@ -44,8 +51,11 @@ class SavedReader:
         pictures = [name for name, kind in rows.features.items() if isinstance(kind, datasets.Image)]
         self.file = self.fields.file or (pictures[0] if len(pictures) == 1 else "")
         if self.file not in pictures:
-            raise BadInput(f"{self.folder}: which column holds the pictures? found {', '.join(pictures) or 'none'} among "
-                           f"{', '.join(rows.features)}", "name it: --file COLUMN")
+            raise BadInput(
+                f"{self.folder}: which column holds the pictures? found {', '.join(pictures) or 'none'} among "
+                f"{', '.join(rows.features)}",
+                "name it: --file COLUMN",
+            )
         require_columns(str(self.folder), rows.features, self.fields)
         return rows.cast_column(self.file, datasets.Image(decode=False))
 

@@ -1,4 +1,5 @@
 """WebDataset tar shards, as img2dataset writes them: key.jpg, key.txt, key.json side by side; local, or behind URLs."""
+
 from __future__ import annotations
 
 import glob
@@ -64,7 +65,7 @@ class ShardReader:
             inside = self.stream.tell() if self.stream else 0
         except ValueError:
             inside = 0
-        return (sum(self.sizes[:self.before]) + inside) / sum(self.sizes)
+        return (sum(self.sizes[: self.before]) + inside) / sum(self.sizes)
 
     def __iter__(self) -> Iterator[Given]:
         for number, shard in enumerate(self.shards):
@@ -102,7 +103,7 @@ class ShardReader:
             broken = error
         if parts and broken is None:
             yield self._sample(shard, key, parts, seen)
-        if broken is not None:                           # the sample at the break may lack a part
+        if broken is not None:  # the sample at the break may lack a part
             raise Broken(f"{broken}" + (f", after {key}" if key else ""))
 
     def _sample(self, shard: str, key: str, parts: list[Member], seen: set[str]) -> Given:

@@ -3,6 +3,7 @@
 A finished shard is a part: its tar, and part-N.jsonl with what became of every sample that was read for it. What a resumed
 import skips it compares: a source that changed meanwhile is refused.
 """
+
 from __future__ import annotations
 
 import fcntl
@@ -27,7 +28,7 @@ from fulcrum.spec.shown import shown
 from fulcrum.spec.system import cores
 
 Say = Callable[[str], None]
-AHEAD = 64                              # samples decoded ahead of the writer
+AHEAD = 64  # samples decoded ahead of the writer
 
 
 class Options(NamedTuple):
@@ -36,13 +37,13 @@ class Options(NamedTuple):
     size: int = 64
     buckets: bool = False
     encoding: str = "png"
-    quality: int = 95                   # of jpeg
-    bad: str = "stop"                   # or quarantine
-    enlarge: bool = False               # smaller pictures are enlarged, else dropped
-    once: bool = False                  # repeated pictures are dropped, else kept and counted
-    hold_out: float = 0.05              # share for each of validation and reference
-    shard: int = 4096                   # pictures of a shard
-    bucket_step: int = 0                # sides of buckets are multiples of it; 0: an eighth of the size, at least 8
+    quality: int = 95  # of jpeg
+    bad: str = "stop"  # or quarantine
+    enlarge: bool = False  # smaller pictures are enlarged, else dropped
+    once: bool = False  # repeated pictures are dropped, else kept and counted
+    hold_out: float = 0.05  # share for each of validation and reference
+    shard: int = 4096  # pictures of a shard
+    bucket_step: int = 0  # sides of buckets are multiples of it; 0: an eighth of the size, at least 8
 
     def shapes(self) -> tuple[Size, ...]:
         return buckets(self.size, self.bucket_step) if self.buckets else ((self.size, self.size),)
@@ -75,7 +76,7 @@ def make(given: Given, options: Options) -> Made:
     bucket = nearest(size, shapes)
     fitted = fit(opened.image, shapes[bucket])
     split = given.split or (_held_out(given, fitted.image, options.hold_out) if options.buckets else "")
-    if options.buckets and split != "train":            # what is judged by is square
+    if options.buckets and split != "train":  # what is judged by is square
         bucket = shapes.index((options.size, options.size))
         fitted = fit(opened.image, shapes[bucket])
     if "enlarged" in fitted.changes and not options.enlarge:
@@ -112,10 +113,10 @@ class Import:
         self.reader, self.partial, self.options, self.say = reader, partial, options, say
         decides = {name: value for name, value in options._asdict().items() if name != "bad"}
         self.about = {"format": FORMAT, "options": decides, **about}
-        self.seen: set[bytes] = set()                   # of pictures kept, to find repeated ones
+        self.seen: set[bytes] = set()  # of pictures kept, to find repeated ones
         self.parts = 0
         self.begun = self.told = time.monotonic()
-        self.skipped = 0.0                              # share of the source that an earlier go had done
+        self.skipped = 0.0  # share of the source that an earlier go had done
         self.counts = {"kept": 0, "dropped": 0, "quarantined": 0}
 
     def run(self) -> int:
@@ -136,8 +137,11 @@ class Import:
 
     def _write(self, made: Made) -> None:
         if made.outcome == "quarantined" and self.options.bad == "stop":
-            raise BadInput(shown(f"{made.given.name}: {made.reason}"), "mend it or take it out and start this command "
-                           "again, or go on without such samples, counted and named in the ledger: --bad quarantine")
+            raise BadInput(
+                shown(f"{made.given.name}: {made.reason}"),
+                "mend it or take it out and start this command "
+                "again, or go on without such samples, counted and named in the ledger: --bad quarantine",
+            )
         self.counts[made.outcome] += 1
         self.part.add(made)
         if self.part.kept >= self.options.shard:
@@ -148,8 +152,10 @@ class Import:
         if not path.exists():
             write_whole(path, json.dumps(self.about, sort_keys=True).encode())
         elif json.loads(path.read_text()) != json.loads(json.dumps(self.about)):
-            raise BadInput(f"{self.partial} holds an unfinished import with other settings",
-                           "start it with the same settings, or remove that folder")
+            raise BadInput(
+                f"{self.partial} holds an unfinished import with other settings",
+                "start it with the same settings, or remove that folder",
+            )
 
     def _skip(self, stream: Iterator[Given]) -> Iterator[Given]:
         """Go past what an earlier go has finished, comparing it."""
@@ -161,8 +167,10 @@ class Import:
                     break
                 found.update(fact(given))
             if found.hexdigest() != part.head["input"]:
-                raise BadInput(f"the source has changed since this import began (part {self.parts})",
-                               f"remove {self.partial} and import anew")
+                raise BadInput(
+                    f"the source has changed since this import began (part {self.parts})",
+                    f"remove {self.partial} and import anew",
+                )
             self.parts += 1
             for line in part.lines:
                 self.counts[line["outcome"]] += 1

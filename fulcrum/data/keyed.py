@@ -2,6 +2,7 @@
 
 Legend: B keys, K slots per key.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 Keys = NDArray[np.uint64]
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)          # splitmix64 (Steele, Lea, Flood 2014): increment and finaliser
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # splitmix64 (Steele, Lea, Flood 2014): increment and finaliser
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
@@ -41,9 +42,9 @@ def key(*parts: int | str | NDArray[np.generic]) -> Keys:
 def bits(keys: Keys, slots: int) -> Keys:
     """(B,) -> (B, K): the first K words of each key's splitmix64 stream."""
     steps = np.arange(1, slots + 1, dtype=np.uint64) * GOLDEN
-    return scramble(keys[:, None] + steps)                                          # (B, K)
+    return scramble(keys[:, None] + steps)  # (B, K)
 
 
 def uniform(keys: Keys, slots: int) -> NDArray[np.float64]:
     """(B,) -> (B, K) numbers in [0, 1), 53 bits each."""
-    return (bits(keys, slots) >> np.uint64(11)).astype(np.float64) * 2.0**-53       # (B, K)
+    return (bits(keys, slots) >> np.uint64(11)).astype(np.float64) * 2.0**-53  # (B, K)

@@ -2,6 +2,7 @@
 
 Legend: B rows, S image side.
 """
+
 from __future__ import annotations
 
 import multiprocessing
@@ -20,10 +21,10 @@ from fulcrum.data.source import Source
 
 
 class RawBatch(NamedTuple):
-    images: NDArray[np.uint8]           # (B, 3, S, S)
-    prompts: list[str]                  # B texts
-    ids: NDArray[np.int64]              # (B,) within the source
-    position: int                       # of the first row in the global order
+    images: NDArray[np.uint8]  # (B, 3, S, S)
+    prompts: list[str]  # B texts
+    ids: NDArray[np.int64]  # (B,) within the source
+    position: int  # of the first row in the global order
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,11 @@ class Loader:
 
         How many changes nothing but speed; a failure is raised where its batch would have come.
         """
-        pool: Executor = ThreadPoolExecutor(1) if not processes else ProcessPoolExecutor(
-            processes, multiprocessing.get_context("forkserver"), _begin, (self,))
+        pool: Executor = (
+            ThreadPoolExecutor(1)
+            if not processes
+            else ProcessPoolExecutor(processes, multiprocessing.get_context("forkserver"), _begin, (self,))
+        )
         make = self.at if not processes else _make
         waiting: deque[Future[RawBatch]] = deque()
         try:
@@ -61,7 +65,7 @@ class Loader:
             pool.shutdown(cancel_futures=True)
 
 
-_mine: list[Loader] = []                                # of a process that makes batches for another
+_mine: list[Loader] = []  # of a process that makes batches for another
 
 
 def _begin(loader: Loader) -> None:

@@ -3,6 +3,7 @@
 A run reads pictures while they are encoded, shard after shard, and not again: the shelf's limit holds, however large the
 store. Every table and shard has its hash in store.json, and no other bytes are accepted.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -17,7 +18,7 @@ from fulcrum.data.remote import is_remote, require_backend, shown
 from fulcrum.data.shelf import Shelf, usual
 from fulcrum.spec.errors import BadInput, FulcrumError, RunFailed
 
-ORIGIN = "remote.json"                  # of a copy: where its shards are
+ORIGIN = "remote.json"  # of a copy: where its shards are
 
 
 def place(path: str | Path) -> Path:
@@ -40,9 +41,10 @@ def fetched(folder: Path, shard: dict[str, Any]) -> IO[bytes]:
     return usual().open(f"{url}/shards/{shard['name']}", shard["sha256"], shard["bytes"])
 
 
-@lru_cache(maxsize=16)                  # asked once by a process: a store does not change under a run
+@lru_cache(maxsize=16)  # asked once by a process: a store does not change under a run
 def _copied(url: str) -> Path:
     from fulcrum.data.store import ABOUT, TABLES
+
     require_backend(url)
     shelf = usual()
     try:
@@ -51,8 +53,10 @@ def _copied(url: str) -> Path:
         about = json.loads(written)
         tables = {name: {what: about["tables"][name][what] for what in ("sha256", "bytes")} for name in TABLES}
     except RunFailed as error:
-        raise BadInput(f"there is no imported data set at {shown(url)}: {error.message}",
-                       "copy one there: what fulcrum data import writes, as it is") from None
+        raise BadInput(
+            f"there is no imported data set at {shown(url)}: {error.message}",
+            "copy one there: what fulcrum data import writes, as it is",
+        ) from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise BadInput(f"{shown(url)}/{ABOUT} is not what an import writes", "copy the data set there again") from None
     mark = hashlib.sha256(repr((url, hashlib.sha256(written).hexdigest())).encode()).hexdigest()[:32]
@@ -65,6 +69,7 @@ def _copied(url: str) -> Path:
 def _copy(url: str, shelf: Shelf, written: bytes, tables: dict[str, Any], to: Path) -> None:
     """Into a folder aside, which then appears at once."""
     from fulcrum.data.store import ABOUT, CARD, LEDGER, LINES
+
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(dir=to.parent))
@@ -84,13 +89,14 @@ def _copy(url: str, shelf: Shelf, written: bytes, tables: dict[str, Any], to: Pa
     except FulcrumError:
         raise
     except OSError as error:
-        if not _whole(to, tables):                          # another process may have been first
+        if not _whole(to, tables):  # another process may have been first
             raise RunFailed(f"cannot copy {shown(url)} to {to}: {error.strerror}", "make room there") from None
 
 
 def _whole(folder: Path, tables: dict[str, Any]) -> bool:
     try:
         return (folder / ORIGIN).is_file() and all(
-            hashlib.sha256((folder / name).read_bytes()).hexdigest() == told["sha256"] for name, told in tables.items())
+            hashlib.sha256((folder / name).read_bytes()).hexdigest() == told["sha256"] for name, told in tables.items()
+        )
     except OSError:
         return False

@@ -4,6 +4,7 @@ Where pictures have several shapes, sources are dealt whole batches instead of s
 
 Legend: n samples of all sources together, B rows.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -20,8 +21,8 @@ from fulcrum.data.keyed import key
 from fulcrum.data.order import order_of
 from fulcrum.data.source import Ids, Samples
 
-BLOCK = 1024                            # positions that are shuffled among each other
-FEWEST = 16                             # batches that are, where whole batches are dealt
+BLOCK = 1024  # positions that are shuffled among each other
+FEWEST = 16  # batches that are, where whole batches are dealt
 
 
 def shares(weights: Sequence[float]) -> tuple[Fraction, ...]:
@@ -48,7 +49,7 @@ def _block(weights: tuple[Fraction, ...], seed: int, block: int, slots: int) -> 
     """(slots, 2) source and place within its own order, of each slot of a block."""
     shuffled = np.argsort(key("mix", seed, block, np.arange(slots, dtype=np.int64)), kind="stable")
     found = np.array([dealt(block * slots + int(slot), weights) for slot in shuffled], dtype=np.int64)
-    for number in range(len(weights)):                  # shuffled is whose turn it is; each source goes on in its own order
+    for number in range(len(weights)):  # shuffled is whose turn it is; each source goes on in its own order
         mine = found[:, 0] == number
         found[mine, 1] = np.sort(found[mine, 1])
     found.flags.writeable = False
@@ -94,7 +95,7 @@ class MixSource:
             number, before = map(int, _block(self.weights, seed, block, slots)[place])
             some = min(self.unit - first, rows - done)
             inside = order_of(self.sources[number], own[number], before * self.unit + first, some)
-            found[done:done + some] = self.starts[number] + inside
+            found[done : done + some] = self.starts[number] + inside
             done += some
         return found
 
@@ -119,7 +120,7 @@ class MixSource:
         return told
 
     def scenes(self, index: Ids) -> Any:
-        return self.sources[0].scenes(index)             # says why there are none
+        return self.sources[0].scenes(index)  # says why there are none
 
     def styles(self) -> tuple[str, ...]:
         """Names of the captions that every source has."""
@@ -127,7 +128,8 @@ class MixSource:
 
     def _mine(self, index: NDArray[np.int64]) -> list[tuple[int, NDArray[np.intp]]]:
         if index.size and (int(index.min()) < 0 or int(index.max()) >= len(self)):
-            raise IndexError(f"this mix holds samples 0 to {len(self) - 1}; asked for {int(index.min())} to "
-                             f"{int(index.max())}")
+            raise IndexError(
+                f"this mix holds samples 0 to {len(self) - 1}; asked for {int(index.min())} to {int(index.max())}"
+            )
         owner = np.searchsorted(self.starts, index, side="right") - 1
         return [(int(number), np.flatnonzero(owner == number)) for number in np.unique(owner)]

@@ -1,4 +1,5 @@
 """A picture's bytes that nobody vouches for, opened safely: judged by the header before a pixel is unfolded."""
+
 from __future__ import annotations
 
 import io
@@ -8,8 +9,8 @@ from typing import NamedTuple
 
 from PIL import Image, ImageOps, TiffImagePlugin, UnidentifiedImageError
 
-MOST_BYTES = 1 << 28                    # of one file
-MOST_PIXELS = 1 << 26                   # 67 million: some kilobytes can unfold to gigabytes
+MOST_BYTES = 1 << 28  # of one file
+MOST_PIXELS = 1 << 26  # 67 million: some kilobytes can unfold to gigabytes
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm")
 TURNED = "turned as its EXIF says"
@@ -25,8 +26,8 @@ class Refused(Exception):
 
 
 class Opened(NamedTuple):
-    image: Image.Image                  # of whatever mode the file has; upright
-    turned: bool                        # it was not, and its EXIF said so
+    image: Image.Image  # of whatever mode the file has; upright
+    turned: bool  # it was not, and its EXIF said so
 
     @property
     def see_through(self) -> bool:
@@ -42,7 +43,7 @@ def open_picture(data: bytes, refuse: type[Refused] = Refused) -> Opened:
         raise refuse("an empty file, not a picture that can be read")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")             # Pillow warns of large pictures and odd tags: judged below
+            warnings.simplefilter("ignore")  # Pillow warns of large pictures and odd tags: judged below
             image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
             _admit(image, data, refuse)
             turned = image.getexif().get(_EXIF_TURN, 1) not in (0, 1)
@@ -54,7 +55,7 @@ def open_picture(data: bytes, refuse: type[Refused] = Refused) -> Opened:
         raise refuse(f"too many pixels: {error}") from None
     except refuse:
         raise
-    except Exception as error:                          # decoders raise many kinds on damaged files
+    except Exception as error:  # decoders raise many kinds on damaged files
         raise refuse(f"damaged or cut off ({type(error).__name__}: {str(error)[:100]})") from None
 
 
@@ -72,7 +73,7 @@ def _admit(image: Image.Image, data: bytes, refuse: type[Refused]) -> None:
 def _bits(image: Image.Image, data: bytes) -> int:
     """Bits per channel as the file has them: Pillow cuts 16-bit colour down to 8 without a word."""
     if image.format == "PNG":
-        return data[24]                                 # of IHDR, always the first chunk
+        return data[24]  # of IHDR, always the first chunk
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         return int(max(image.tag_v2.get(_TIFF_BITS, (8,))))
     if image.format == "PPM":

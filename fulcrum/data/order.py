@@ -1,4 +1,5 @@
 """The global order of samples: a pure function of (count, seed, position), whatever processes read it."""
+
 from __future__ import annotations
 
 from functools import lru_cache
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from fulcrum.data.keyed import key
 
 
-@lru_cache(maxsize=128)                 # orders at a time: validation's, and that of every source of a mix and every bucket
+@lru_cache(maxsize=128)  # orders at a time: validation's, and that of every source of a mix and every bucket
 def _epochs(count: int, seed: int) -> dict[int, NDArray[np.int64]]:
     return {}
 
@@ -21,10 +22,10 @@ def _permutation(count: int, seed: int, epoch: int) -> NDArray[np.int64]:
     shuffled = held.get(epoch)
     if shuffled is None:
         shuffled = np.argsort(key("order", seed, epoch, np.arange(count, dtype=np.int64)), kind="stable").astype(np.int64)
-        shuffled.flags.writeable = False    # shared by all callers
+        shuffled.flags.writeable = False  # shared by all callers
         held[epoch] = shuffled
         for other in list(held)[:-2]:
-            held.pop(other, None)           # another thread may have been first
+            held.pop(other, None)  # another thread may have been first
     return shuffled
 
 

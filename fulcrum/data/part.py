@@ -1,4 +1,5 @@
 """One part of an import: a shard being written, and the file that says what became of every sample read for it."""
+
 from __future__ import annotations
 
 import hashlib
@@ -19,13 +20,13 @@ class Made(NamedTuple):
     """What became of one sample."""
 
     given: Given
-    outcome: str                        # kept, dropped, quarantined
+    outcome: str  # kept, dropped, quarantined
     reason: str = ""
     data: bytes = b""
-    size: Size = (0, 0)                 # as given
+    size: Size = (0, 0)  # as given
     bucket: int = 0
     changes: tuple[str, ...] = ()
-    split: str = ""                     # decided already; empty: when all samples are known
+    split: str = ""  # decided already; empty: when all samples are known
 
 
 class Part(NamedTuple):
@@ -52,9 +53,16 @@ class Writing:
         if made.outcome == "kept":
             key, end = f"{self.number:05d}{self.kept:07d}", _end(made.data)
             about = {"name": given.name, "captions": given.captions}
-            line |= {"offset": self._member(key + end, made.data), "length": len(made.data), "bucket": made.bucket,
-                     "sha": hashlib.sha256(made.data).hexdigest(), "changes": made.changes, "captions": given.captions,
-                     "group": given.group, "split": made.split or given.split}
+            line |= {
+                "offset": self._member(key + end, made.data),
+                "length": len(made.data),
+                "bucket": made.bucket,
+                "sha": hashlib.sha256(made.data).hexdigest(),
+                "changes": made.changes,
+                "captions": given.captions,
+                "group": given.group,
+                "split": made.split or given.split,
+            }
             self._member(f"{key}.json", json.dumps(about).encode())
             self.kept += 1
         self.lines.append(line)
@@ -73,8 +81,9 @@ class Writing:
             self.stream = self.stream or self.path.open("wb")
             self.stream.write(data)
         except OSError as error:
-            raise RunFailed(f"cannot write {self.path}: {error.strerror}",
-                            "make room and start the same command again") from None
+            raise RunFailed(
+                f"cannot write {self.path}: {error.strerror}", "make room and start the same command again"
+            ) from None
         self.sha.update(data)
         self.place += len(data)
 
@@ -88,13 +97,21 @@ class Writing:
             self._put(b"\0" * 2 * tarfile.BLOCKSIZE)
             self.stream.flush()
             os.fsync(self.stream.fileno())
-            shard = {"name": f"{self.number:05d}-{self.sha.hexdigest()[:16]}.tar", "bytes": self.place,
-                     "sha256": self.sha.hexdigest(), "samples": self.kept}
+            shard = {
+                "name": f"{self.number:05d}-{self.sha.hexdigest()[:16]}.tar",
+                "bytes": self.place,
+                "sha256": self.sha.hexdigest(),
+                "samples": self.kept,
+            }
             self.path.rename(self.path.with_name(shard["name"]))
         self.close()
         body = "".join(json.dumps(line) + "\n" for line in self.lines).encode()
-        head = {"shard": shard, "input": self.input.hexdigest(), "lines": len(self.lines),
-                "sha256": hashlib.sha256(body).hexdigest()}
+        head = {
+            "shard": shard,
+            "input": self.input.hexdigest(),
+            "lines": len(self.lines),
+            "sha256": hashlib.sha256(body).hexdigest(),
+        }
         write_whole(self.partial / f"part-{self.number:05d}.jsonl", json.dumps(head).encode() + b"\n" + body)
 
 

@@ -1,4 +1,5 @@
 """One picture, from bytes that nobody vouches for to RGB of a wanted size; what cannot be used is refused and says why."""
+
 from __future__ import annotations
 
 import io
@@ -17,7 +18,7 @@ LEAST_SIDE = 8
 CHANGES = ("cropped", "resized", "enlarged", TURNED, "alpha over white", "colours converted", "repeated")
 ENCODINGS = {"png": ".png", "jpeg": ".jpg", "raw": ".ppm"}
 
-Size = tuple[int, int]                  # width, height
+Size = tuple[int, int]  # width, height
 
 
 class BadSample(Refused):
@@ -28,7 +29,7 @@ class BadSample(Refused):
 
 
 class Decoded(NamedTuple):
-    image: Image.Image                  # RGB
+    image: Image.Image  # RGB
     changes: frozenset[str]
 
 
@@ -65,7 +66,7 @@ def fit(image: Image.Image, wanted: Size) -> Fitted:
     if taken != wanted:
         changes.add("resized" if taken[0] >= w and taken[1] >= h else "enlarged")
     box = (left, top, left + taken[0], top + taken[1])
-    taken_out = image.crop(box) if "cropped" in changes else image      # first: resize(box=) looks beyond its box
+    taken_out = image.crop(box) if "cropped" in changes else image  # first: resize(box=) looks beyond its box
     return Fitted(taken_out.resize(wanted, Image.Resampling.LANCZOS), frozenset(changes))
 
 
@@ -83,8 +84,9 @@ def buckets(size: int, step: int = 0) -> tuple[Size, ...]:
 def nearest(given: Size, shapes: Sequence[Size]) -> int:
     """Number of the shape whose sides are closest in ratio; of equals the largest."""
     ratio = math.log(given[0] / given[1])
-    return min(range(len(shapes)), key=lambda n: (abs(math.log(shapes[n][0] / shapes[n][1]) - ratio),
-                                                  -shapes[n][0] * shapes[n][1]))
+    return min(
+        range(len(shapes)), key=lambda n: (abs(math.log(shapes[n][0] / shapes[n][1]) - ratio), -shapes[n][0] * shapes[n][1])
+    )
 
 
 def encode(image: Image.Image, encoding: str, quality: int) -> bytes:

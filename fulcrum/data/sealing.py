@@ -1,4 +1,5 @@
 """The end of an import: its parts become the tables, splits, ledger and card of a store, which then appears at once."""
+
 from __future__ import annotations
 
 import hashlib
@@ -35,7 +36,7 @@ from fulcrum.data.store import (
 )
 from fulcrum.spec.errors import BadInput, RunFailed
 
-COMMON = 20                             # words that the card lists
+COMMON = 20  # words that the card lists
 
 
 def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def seal(partial: Path, options: Options, about: dict[str, Any]) -> None:
     shapes = options.shapes()
     ledger, named, words = Ledger(), Counter[str](), Counter[str]()
     shards: list[dict[str, Any]] = []
-    keys, asked = list[int](), list[str]()              # of each kept sample: its group as a number, the split it asks for
+    keys, asked = list[int](), list[str]()  # of each kept sample: its group as a number, the split it asks for
     writers = {name: (partial / name).open("wb") for name in TABLES}
     ends = {"captions": 0, "names": 0}
     with (partial / LINES).open("w") as lines:
@@ -87,9 +88,11 @@ def seal(partial: Path, options: Options, about: dict[str, Any]) -> None:
     for stream in writers.values():
         stream.close()
     if not keys:
-        raise BadInput("nothing was kept: " + ", ".join(f"{count:,} {why}" for why, count in ledger.reasons.items()),
-                       f"see {partial / LINES}; then remove {partial}")
-    for path in (partial / SHARDS).iterdir():           # left by an earlier go that was killed
+        raise BadInput(
+            "nothing was kept: " + ", ".join(f"{count:,} {why}" for why, count in ledger.reasons.items()),
+            f"see {partial / LINES}; then remove {partial}",
+        )
+    for path in (partial / SHARDS).iterdir():  # left by an earlier go that was killed
         if path.name not in {shard["name"] for shard in shards}:
             path.unlink()
     splits = _splits(np.array(keys, np.uint64), asked, options.hold_out)
@@ -102,11 +105,21 @@ def seal(partial: Path, options: Options, about: dict[str, Any]) -> None:
         raise RunFailed(wrong[0], "this should not happen: please report it")
     (partial / LEDGER).write_text(json.dumps(written, indent=1))
     tables = {name: {"bytes": (partial / name).stat().st_size, "sha256": file_sha(partial / name)} for name in TABLES}
-    body = {"format": FORMAT, "size": options.size, "buckets": [list(one) for one in shapes], "encoding": options.encoding,
-            "count": len(rows), "captions": dict(sorted(named.items())), "options": options._asdict(),
-            "splits": {name: int((splits == n).sum()) for n, name in enumerate(SPLITS)},
-            "content": content_of(rows, texts_hash(tables), shapes),
-            "tables": tables, "shards": shards, "ledger": digest(written), **about}
+    body = {
+        "format": FORMAT,
+        "size": options.size,
+        "buckets": [list(one) for one in shapes],
+        "encoding": options.encoding,
+        "count": len(rows),
+        "captions": dict(sorted(named.items())),
+        "options": options._asdict(),
+        "splits": {name: int((splits == n).sum()) for n, name in enumerate(SPLITS)},
+        "content": content_of(rows, texts_hash(tables), shapes),
+        "tables": tables,
+        "shards": shards,
+        "ledger": digest(written),
+        **about,
+    }
     card = _card(body, written, rows, words)
     (partial / CARD).write_text(json.dumps(card, indent=1))
     (partial / ABOUT).write_text(sealed({**body, "card": digest(card)}))
@@ -119,8 +132,10 @@ def _append(writers: Mapping[str, IO[bytes]], ends: dict[str, int], line: dict[s
     row["changes"] = sum(1 << CHANGES.index(change) for change in line["changes"])
     row["sha"] = np.frombuffer(bytes.fromhex(line["sha"]), np.uint8)
     writers["samples.bin"].write(row.tobytes())
-    for name, end, text in (("captions", "caption_ends", json.dumps(line["captions"], sort_keys=True, ensure_ascii=False)),
-                            ("names", "name_ends", line["name"])):
+    for name, end, text in (
+        ("captions", "caption_ends", json.dumps(line["captions"], sort_keys=True, ensure_ascii=False)),
+        ("names", "name_ends", line["name"]),
+    ):
         data = text.encode("utf-8", errors="surrogateescape")
         ends[name] += len(data)
         writers[f"{name}.bin"].write(data)
@@ -138,15 +153,15 @@ def _splits(groups: NDArray[np.uint64], asked: list[str], hold_out: float) -> ND
     until a share is full, so the split depends on what the pictures are and on nothing else."""
     if any(asked):
         return np.array([SPLITS.index(one or "train") for one in asked], np.uint8)
-    _, inverse, counts = np.unique(groups, return_inverse=True, return_counts=True)      # sorted: in the order of hashes
-    before = np.cumsum(counts) - counts                 # samples in the groups before
+    _, inverse, counts = np.unique(groups, return_inverse=True, return_counts=True)  # sorted: in the order of hashes
+    before = np.cumsum(counts) - counts  # samples in the groups before
     wanted = max(1, round(hold_out * len(groups))) if hold_out else 0
-    second = int(np.searchsorted(before, wanted))       # the first group that the first share does not need
+    second = int(np.searchsorted(before, wanted))  # the first group that the first share does not need
     third = int(np.searchsorted(before, before[second] + wanted)) if second < len(before) else second
-    last = len(counts) - 1                              # some group is left to train on
+    last = len(counts) - 1  # some group is left to train on
     split = np.zeros(len(counts), np.uint8)
-    split[:min(second, last)] = 1
-    split[min(second, last):min(third, last)] = 2
+    split[: min(second, last)] = 1
+    split[min(second, last) : min(third, last)] = 2
     return split[inverse]
 
 
@@ -161,14 +176,24 @@ def _cut(line: dict[str, Any], shapes: Any) -> float:
 
 def _card(body: dict[str, Any], ledger: dict[str, Any], rows: NDArray[Any], words: Counter[str]) -> dict[str, Any]:
     sides = np.minimum(rows["width"], rows["height"])
-    return {"generator": "fulcrum data import", "kind": body["kind"], "content": body["content"], "count": body["count"],
-            "size": body["size"], "encoding": body["encoding"], "splits": body["splits"], "captions": body["captions"],
-            "given_shorter_side": {"least": int(sides.min()), "median": float(np.median(sides)), "most": int(sides.max())},
-            "distinct_pictures": int(len(np.unique(rows["sha"].view("V32")))),
-            "words": {"total": words.total(), "distinct": len(words), "common": dict(words.most_common(COMMON))},
-            "bytes": sum(shard["bytes"] for shard in body["shards"]), "shards": len(body["shards"]), "ledger": ledger,
-            **({"packages": body["packages"], "held_out_style": body["held_out_style"]} if "packages" in body else {}),
-            "licence": body.get("licence", "not known to the import: it is that of your pictures")}
+    return {
+        "generator": "fulcrum data import",
+        "kind": body["kind"],
+        "content": body["content"],
+        "count": body["count"],
+        "size": body["size"],
+        "encoding": body["encoding"],
+        "splits": body["splits"],
+        "captions": body["captions"],
+        "given_shorter_side": {"least": int(sides.min()), "median": float(np.median(sides)), "most": int(sides.max())},
+        "distinct_pictures": int(len(np.unique(rows["sha"].view("V32")))),
+        "words": {"total": words.total(), "distinct": len(words), "common": dict(words.most_common(COMMON))},
+        "bytes": sum(shard["bytes"] for shard in body["shards"]),
+        "shards": len(body["shards"]),
+        "ledger": ledger,
+        **({"packages": body["packages"], "held_out_style": body["held_out_style"]} if "packages" in body else {}),
+        "licence": body.get("licence", "not known to the import: it is that of your pictures"),
+    }
 
 
 def lines_of(folder: Path) -> Iterator[dict[str, Any]]:

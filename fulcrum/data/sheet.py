@@ -1,4 +1,5 @@
 """A sheet of an imported data set: some pictures of each split with their captions, to look at before training."""
+
 from __future__ import annotations
 
 import textwrap

@@ -4,6 +4,7 @@ A copy is called KEY-SHA256, where the key says what it is a copy of and the has
 download holds a lock on its own unfinished file, so a second process waits for the first, and one that was killed leaves
 nothing but a file that the next one clears away. A copy is handed out open: that it leaves meanwhile does not harm.
 """
+
 from __future__ import annotations
 
 import fcntl
@@ -20,13 +21,13 @@ from fulcrum.data.remote import Facts, facts, opened, said, shown
 from fulcrum.spec.errors import BadInput, FulcrumError, RunFailed
 
 Say = Callable[[str], None]
-LIMIT = 16.0                            # GB, unless told
-MOST = 1e9                              # GB: more than any disk, and a number of bytes that can be counted
-TRIES, PAUSE = 3, 1.0                   # of a download; seconds before the second, twice as many before the third
+LIMIT = 16.0  # GB, unless told
+MOST = 1e9  # GB: more than any disk, and a number of bytes that can be counted
+TRIES, PAUSE = 3, 1.0  # of a download; seconds before the second, twice as many before the third
 _WRITING = ".writing"
 _COPY, _BEGUN = re.compile(r"[0-9a-f]{32}-[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32}\.writing")
 _BLOCK = 1 << 20
-_PASSING = (408, 429)                   # of a server that is slow or asked too often
+_PASSING = (408, 429)  # of a server that is slow or asked too often
 
 
 class Changed(Exception):
@@ -45,14 +46,16 @@ class Shelf:
         """The file as a local one. Where its hash is known nothing else is accepted, and nobody is asked about a copy."""
         try:
             return self._opened(url, sha256, size)
-        except OSError as error:                             # of this disk, not of the file: no policy may leave data out
-            raise RunFailed(f"the shelf {self.folder} cannot be used: {error}",
-                            "mend it, or choose another folder: --shelf or FULCRUM_SHELF") from None
+        except OSError as error:  # of this disk, not of the file: no policy may leave data out
+            raise RunFailed(
+                f"the shelf {self.folder} cannot be used: {error}",
+                "mend it, or choose another folder: --shelf or FULCRUM_SHELF",
+            ) from None
 
     def _opened(self, url: str, sha256: str, size: int | None) -> IO[bytes]:
         told = Facts(size, sha256) if sha256 else self._ask(url)
         key = hashlib.sha256(repr(("", sha256) if sha256 else (url, told)).encode()).hexdigest()[:32]
-        if not told.version:                                 # a copy could be an old one: nobody would know
+        if not told.version:  # a copy could be an old one: nobody would know
             for path in self._copies(key):
                 path.unlink(missing_ok=True)
         while True:
@@ -66,7 +69,7 @@ class Shelf:
                 return facts(url)
             except FulcrumError:
                 raise
-            except Exception as error:                       # every protocol has errors of its own
+            except Exception as error:  # every protocol has errors of its own
                 self._pause(url, attempt, error)
         raise AssertionError("the last pause raises")
 
@@ -81,9 +84,9 @@ class Shelf:
             return None
         try:
             stream = path.open("rb")
-        except FileNotFoundError:                            # it left meanwhile
+        except FileNotFoundError:  # it left meanwhile
             return None
-        if hashlib.file_digest(stream, "sha256").hexdigest() != path.name[len(key) + 1:]:
+        if hashlib.file_digest(stream, "sha256").hexdigest() != path.name[len(key) + 1 :]:
             stream.close()
             path.unlink(missing_ok=True)
             self._tell(f"{path} is not as it was fetched: a bit has changed; it is fetched again")
@@ -95,8 +98,10 @@ class Shelf:
     def _fetched(self, url: str, key: str, told: Facts, sha256: str) -> IO[bytes] | None:
         """Download under a lock; None if somebody else was doing so: look again."""
         if told.size is not None and told.size > self.limit:
-            raise BadInput(f"{shown(url)} has {told.size:,} bytes, more than the limit of {self.folder}: {self.limit:,}",
-                           "raise the limit")
+            raise BadInput(
+                f"{shown(url)} has {told.size:,} bytes, more than the limit of {self.folder}: {self.limit:,}",
+                "raise the limit",
+            )
         path = self.folder / (key + _WRITING)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +112,7 @@ class Shelf:
             fcntl.flock(stream, fcntl.LOCK_EX)
             mine = _is_at(stream, path)
             if not mine or next(self._copies(key), None) is not None:
-                if mine:                                     # begun after another process was done
+                if mine:  # begun after another process was done
                     path.unlink(missing_ok=True)
                 stream.close()
                 return None
@@ -116,10 +121,10 @@ class Shelf:
             path.rename(self.folder / f"{key}-{found}")
         except BaseException:
             if not stream.closed and _is_at(stream, path):
-                path.unlink(missing_ok=True)                 # still locked: nobody else can be writing it
+                path.unlink(missing_ok=True)  # still locked: nobody else can be writing it
             stream.close()
             raise
-        self._make_room(0, self.folder / f"{key}-{found}")   # a size that nobody announced
+        self._make_room(0, self.folder / f"{key}-{found}")  # a size that nobody announced
         fcntl.flock(stream, fcntl.LOCK_UN)
         stream.seek(0)
         return stream
@@ -155,11 +160,15 @@ class Shelf:
         if isinstance(error, HTTPError):
             error.close()
         gone = isinstance(error, FileNotFoundError | PermissionError | NotImplementedError | ImportError) or (
-            isinstance(error, HTTPError) and error.code < 500 and error.code not in _PASSING)
+            isinstance(error, HTTPError) and error.code < 500 and error.code not in _PASSING
+        )
         if gone or attempt == TRIES - 1:
             why = str(error) if isinstance(error, Changed) else said(url, error)
-            hint = ("is the address right, and may you read it? With the file in place the same command goes on" if gone
-                    else "nothing was left out: start the same command again, it goes on")
+            hint = (
+                "is the address right, and may you read it? With the file in place the same command goes on"
+                if gone
+                else "nothing was left out: start the same command again, it goes on"
+            )
             raise RunFailed(f"cannot fetch {shown(url)}: {why}", hint) from None
         self._tell(f"{shown(url)}: {said(url, error)}; trying again")
         time.sleep(PAUSE * 2**attempt)
@@ -176,7 +185,7 @@ class Shelf:
                 continue
             try:
                 about = path.stat()
-            except OSError:                                  # another process removed it
+            except OSError:  # another process removed it
                 continue
             total += about.st_size
             if path != spared and not begun:

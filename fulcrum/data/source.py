@@ -2,6 +2,7 @@
 
 Legend: B samples, S image side.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -20,13 +21,13 @@ from fulcrum.data.world.vocabulary import MAX_OBJECTS, WORLD_VERSION
 from fulcrum.data.world.words import STYLES, captions
 
 Ids = NDArray[np.integer[Any]]
-_ELSEWHERE = 2**40                      # scene numbers beyond any source: what a wrong caption speaks of is drawn nowhere
+_ELSEWHERE = 2**40  # scene numbers beyond any source: what a wrong caption speaks of is drawn nowhere
 
 
 class Samples(NamedTuple):
-    images: NDArray[np.uint8]           # (B, 3, S, S)
-    scenes: Scenes | None               # what is drawn, where somebody knows
-    ids: NDArray[np.int64]              # (B,) number of each sample within its source
+    images: NDArray[np.uint8]  # (B, 3, S, S)
+    scenes: Scenes | None  # what is drawn, where somebody knows
+    ids: NDArray[np.int64]  # (B,) number of each sample within its source
 
 
 class Source(Protocol):
@@ -55,8 +56,8 @@ class WorldSource:
     size: int
     count: int
     max_objects: int = 3
-    threads: int = 1                    # speed only: the bytes and the fingerprint do not depend on it
-    mislabelled: float = 0.0            # share of samples whose caption describes another scene of the split
+    threads: int = 1  # speed only: the bytes and the fingerprint do not depend on it
+    mislabelled: float = 0.0  # share of samples whose caption describes another scene of the split
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -79,8 +80,10 @@ class WorldSource:
         """What is drawn, without drawing it."""
         index = np.asarray(index)
         if index.size and (int(index.min()) < 0 or int(index.max()) >= self.count):
-            raise IndexError(f"this source holds samples 0 to {self.count - 1}; asked for {int(index.min())} to "
-                             f"{int(index.max())}: raise its count or wrap the index with fulcrum.data.order")
+            raise IndexError(
+                f"this source holds samples 0 to {self.count - 1}; asked for {int(index.min())} to "
+                f"{int(index.max())}: raise its count or wrap the index with fulcrum.data.order"
+            )
         return scenes(self.split, index, self.max_objects)
 
     def planted(self, index: Ids) -> NDArray[np.bool_]:
@@ -95,7 +98,7 @@ class WorldSource:
         if not len(wrong):
             return drawn
         other, again = drawn.index[wrong], np.arange(len(wrong))
-        while len(again):                               # in a one-object world two scenes may well be the same
+        while len(again):  # in a one-object world two scenes may well be the same
             other[again] += _ELSEWHERE
             told = scenes(self.split, other, self.max_objects)
             again = np.flatnonzero(told.signature() == drawn.signature()[wrong])
@@ -113,9 +116,15 @@ class WorldSource:
         """Hash of version and settings, and of some pictures and captions: a changed generator cannot keep it."""
         probe = np.unique(np.linspace(0, self.count - 1, 8).astype(np.int64))
         samples = self.read(probe)
-        settings = {"world": WORLD_VERSION, "split": self.split, "domain": self.domain, "size": self.size,
-                    "count": self.count, "max_objects": self.max_objects}
-        if self.mislabelled:                            # left out at zero: an honest source keeps its fingerprint
+        settings = {
+            "world": WORLD_VERSION,
+            "split": self.split,
+            "domain": self.domain,
+            "size": self.size,
+            "count": self.count,
+            "max_objects": self.max_objects,
+        }
+        if self.mislabelled:  # left out at zero: an honest source keeps its fingerprint
             settings["mislabelled"] = self.mislabelled
         told = [captions(self.described(probe), style).texts for style in STYLES]
         digest = hashlib.sha256(json.dumps([settings, told], sort_keys=True).encode())

@@ -8,6 +8,7 @@
 
 The content hash covers pictures, captions, shapes and splits in their order, not where or in which shards they lie.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -28,10 +29,21 @@ from fulcrum.spec.errors import BadInput, RunFailed
 FORMAT = 1
 ABOUT, SHARDS, LEDGER, LINES, CARD = "store.json", "shards", "ledger.json", "ledger.jsonl", "card.json"
 SPLITS = ("train", "validation", "reference")
-ROW = np.dtype([("offset", "<u8"), ("shard", "<u4"), ("length", "<u4"), ("width", "<u4"), ("height", "<u4"),
-                ("bucket", "<u2"), ("split", "u1"), ("changes", "u1"), ("sha", "u1", (32,))])
+ROW = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("shard", "<u4"),
+        ("length", "<u4"),
+        ("width", "<u4"),
+        ("height", "<u4"),
+        ("bucket", "<u2"),
+        ("split", "u1"),
+        ("changes", "u1"),
+        ("sha", "u1", (32,)),
+    ]
+)
 TABLES = ("samples.bin", "captions.bin", "caption_ends.bin", "names.bin", "name_ends.bin")
-OPEN, FAR = 64, 2                       # shards held open at a time; of fetched ones few, for open ones keep their room
+OPEN, FAR = 64, 2  # shards held open at a time; of fetched ones few, for open ones keep their room
 _BLOCK = 1 << 22
 
 
@@ -57,7 +69,7 @@ def content_of(rows: NDArray[Any], captions_sha: str, buckets: Sequence[Sequence
     """What the pictures and their captions are."""
     found = hashlib.sha256(json.dumps([FORMAT, captions_sha, [list(one) for one in buckets]]).encode())
     for first in range(0, len(rows), 1 << 16):
-        part = rows[first:first + (1 << 16)]
+        part = rows[first : first + (1 << 16)]
         for name in ("sha", "bucket", "split"):
             found.update(np.ascontiguousarray(part[name]).tobytes())
     return found.hexdigest()
@@ -71,8 +83,11 @@ def read_about(folder: Path) -> dict[str, Any]:
     """store.json, if it is as it was written."""
     if not (folder / ABOUT).is_file():
         partial = folder.with_name(folder.name + ".partial")
-        hint = "its import was not finished: start the same command again" if partial.is_dir() else \
-            "make one from your pictures: fulcrum data import PICTURES FOLDER (for emoji: examples/emoji/README.md)"
+        hint = (
+            "its import was not finished: start the same command again"
+            if partial.is_dir()
+            else "make one from your pictures: fulcrum data import PICTURES FOLDER (for emoji: examples/emoji/README.md)"
+        )
         raise BadInput(f"{folder} is no imported data set: there is no {ABOUT}", hint)
     try:
         about: dict[str, Any] = json.loads((folder / ABOUT).read_text())
@@ -111,8 +126,9 @@ class PictureStore:
         for name in TABLES if verify else ():
             self._verify(name)
         self.rows = self._table("samples.bin", ROW)
-        self._caption_ends, self._name_ends = (self._table(name, np.dtype("<i8"))
-                                               for name in ("caption_ends.bin", "name_ends.bin"))
+        self._caption_ends, self._name_ends = (
+            self._table(name, np.dtype("<i8")) for name in ("caption_ends.bin", "name_ends.bin")
+        )
         self._captions, self._names = (self._table(f"{name}.bin", np.dtype("u1")) for name in ("captions", "names"))
         self.remote = is_copy(self.folder)
         self._shard = lru_cache(FAR if self.remote else OPEN)(self._open)
@@ -125,8 +141,10 @@ class PictureStore:
         path = self.folder / name
         found = path.stat().st_size if path.is_file() else -1
         if found != told["bytes"]:
-            raise Damaged(f"{path} should hold {told['bytes']:,} bytes, found {found if found >= 0 else 'no file'}",
-                          "copy it again, or import the pictures again")
+            raise Damaged(
+                f"{path} should hold {told['bytes']:,} bytes, found {found if found >= 0 else 'no file'}",
+                "copy it again, or import the pictures again",
+            )
         if file_sha(path) != told["sha256"]:
             raise Damaged(f"{path} does not have its checksum: a bit has changed", "import the pictures again")
 
@@ -146,8 +164,10 @@ class PictureStore:
                     return _Open(stream)
             return _Open(path)
         except OSError as error:
-            raise Damaged(f"the shard {path} cannot be opened: {error.strerror}", "copy it again: fulcrum data check "
-                          f"{self.folder} names all that is missing") from None
+            raise Damaged(
+                f"the shard {path} cannot be opened: {error.strerror}",
+                f"copy it again: fulcrum data check {self.folder} names all that is missing",
+            ) from None
 
     def name(self, row: int) -> str:
         return bytes(self._packed(self._names, self._name_ends, row)).decode("utf-8", errors="replace")
@@ -158,7 +178,7 @@ class PictureStore:
 
     @staticmethod
     def _packed(values: NDArray[Any], ends: NDArray[Any], row: int) -> NDArray[Any]:
-        return values[int(ends[row - 1]) if row else 0:int(ends[row])]
+        return values[int(ends[row - 1]) if row else 0 : int(ends[row])]
 
     def data(self, row: int) -> bytes:
         """The stored bytes of a picture; bytes that differ from what was written are never handed out."""
@@ -168,8 +188,10 @@ class PictureStore:
         if len(found) != length or hashlib.sha256(found).digest() != about["sha"].tobytes():
             shard = self.folder / SHARDS / self.about["shards"][int(about["shard"])]["name"]
             what = "is cut off" if len(found) != length else "does not have its checksum: a bit has changed"
-            raise Damaged(f"{self.name(row)} (sample {row}) in {shard} {what}",
-                          f"fulcrum data check {self.folder} finds all damage; copy the shard again, or import anew")
+            raise Damaged(
+                f"{self.name(row)} (sample {row}) in {shard} {what}",
+                f"fulcrum data check {self.folder} finds all damage; copy the shard again, or import anew",
+            )
         return found
 
     def picture(self, row: int, wanted: Size | None = None) -> NDArray[np.uint8]:

@@ -2,6 +2,7 @@
 
 n samples of the source, B rows asked for, L tokens, E width
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -32,7 +33,7 @@ from fulcrum.encode.store import Store, Writer
 from fulcrum.spec.errors import BadInput, RunFailed
 
 Say = Callable[[str], None]
-CHUNK = 256                     # samples encoded at a time
+CHUNK = 256  # samples encoded at a time
 
 
 def network_hash(network: nn.Module | Codec) -> str:
@@ -52,8 +53,10 @@ def _chooser_facts(chooser: Any) -> Any:
         return str(chooser.fingerprint())
     if is_dataclass(chooser) and not isinstance(chooser, type):
         return [type(chooser).__qualname__, asdict(chooser)]
-    raise TypeError(f"the cache must know what {type(chooser).__qualname__} chooses: make it a dataclass or give it "
-                    f"fingerprint() -> str")
+    raise TypeError(
+        f"the cache must know what {type(chooser).__qualname__} chooses: make it a dataclass or give it "
+        f"fingerprint() -> str"
+    )
 
 
 class Job(NamedTuple):
@@ -61,10 +64,10 @@ class Job(NamedTuple):
 
     kind: str
     facts: dict[str, Any]
-    count: int                                               # samples
-    what: str                                                # in words
+    count: int  # samples
+    what: str  # in words
     chunk: Callable[[Ids], Arrays]
-    head: Callable[[], Arrays]                               # what stands once before the chunks
+    head: Callable[[], Arrays]  # what stands once before the chunks
 
     def numbered(self, say: Say | None = None, part: int = 0, of: int = 1) -> Iterator[tuple[int, Ids]]:
         """Number and samples of every `of`-th chunk from `part` on; says now and then how far it is."""
@@ -75,8 +78,10 @@ class Job(NamedTuple):
             now, done = time.perf_counter(), min(first + CHUNK, self.count)
             if say and (now - told > 2 or made == len(mine)):
                 told = now
-                say(f"encoding {self.what}: {done}/{self.count}, {(now - begin) * (len(mine) - made) / made:.0f} s left"
-                    + (f" (process {part + 1} of {of})" if of > 1 else ""))
+                say(
+                    f"encoding {self.what}: {done}/{self.count}, {(now - begin) * (len(mine) - made) / made:.0f} s left"
+                    + (f" (process {part + 1} of {of})" if of > 1 else "")
+                )
 
 
 class Cache:
@@ -87,7 +92,7 @@ class Cache:
 
     def __init__(self, root: Path) -> None:
         self.store = Store(Path(root))
-        self.quiet = False                                   # no progress; warnings are told all the same
+        self.quiet = False  # no progress; warnings are told all the same
 
     def share(self, job: Job, part: int, of: int, say: Say | None = None) -> None:
         """Make one process's chunks of an entry, for `finished` to put together; chunks that are there are left."""
@@ -99,8 +104,10 @@ class Cache:
                 if not parts.has(number):
                     parts.put(number, job.chunk(ids))
         except OSError as error:
-            raise RunFailed(f"cannot write to {parts.folder}: {error.strerror or error}",
-                            "free some space and start the same command again: finished chunks are kept") from error
+            raise RunFailed(
+                f"cannot write to {parts.folder}: {error.strerror or error}",
+                "free some space and start the same command again: finished chunks are kept",
+            ) from error
 
     def finished(self, job: Job, say: Say | None = None) -> Arrays:
         """The arrays of an entry; chunks that a killed process left are taken, the others are made."""
@@ -131,8 +138,12 @@ class Cache:
     def latents_job(self, source: Source, codec: Codec) -> Job:
         source = _whole(source)
         exact = isinstance(codec, IdentityCodec)
-        facts = {"source": source.fingerprint(), "network": network_hash(codec),
-                 "transform": "pixels in [-1, 1]", "dtype": "uint8" if exact else "float32"}
+        facts = {
+            "source": source.fingerprint(),
+            "network": network_hash(codec),
+            "transform": "pixels in [-1, 1]",
+            "dtype": "uint8" if exact else "float32",
+        }
 
         def chunk(ids: Ids) -> Arrays:
             images = source.read(ids).images
@@ -149,8 +160,12 @@ class Cache:
 
     def tokens_job(self, source: Source, teacher: Any) -> Job:
         source = _whole(source)
-        facts = {"source": source.fingerprint(), "network": network_hash(teacher),
-                 "transform": "pixels in [-1, 1]", "dtype": "float16"}
+        facts = {
+            "source": source.fingerprint(),
+            "network": network_hash(teacher),
+            "transform": "pixels in [-1, 1]",
+            "dtype": "float16",
+        }
 
         def chunk(ids: Ids) -> Arrays:
             return {"rows": _half(teacher.tokens(to_unit(torch.from_numpy(source.read(ids).images))), "teacher tokens")}
@@ -171,9 +186,14 @@ class Cache:
 
     def texts_job(self, source: Source, chooser: Chooser, text: Any) -> Job:
         source = _whole(source)
-        unread(source, chooser, text)                        # refused before anything is encoded
-        facts = {"source": source.fingerprint(), "network": network_hash(text), "chooser": _chooser_facts(chooser),
-                 "transform": "packed, with lengths", "dtype": "float16"}
+        unread(source, chooser, text)  # refused before anything is encoded
+        facts = {
+            "source": source.fingerprint(),
+            "network": network_hash(text),
+            "chooser": _chooser_facts(chooser),
+            "transform": "packed, with lengths",
+            "dtype": "float16",
+        }
 
         def packed(prompts: list[str]) -> tuple[NDArray[Any], Tensor]:
             emb, mask = text.encode(prompts)
@@ -183,21 +203,29 @@ class Cache:
             before = getattr(text, "cut", 0)
             try:
                 with warnings.catch_warnings():
-                    warnings.filterwarnings("ignore", "the text encoder does not know")      # told all together already
+                    warnings.filterwarnings("ignore", "the text encoder does not know")  # told all together already
                     tokens, mask = packed(source.prompts(chooser, ids))
-            except ValueError as error:                      # a caption that the encoder cannot read
-                raise BadInput(f"among samples {ids[0]} to {ids[-1]}: {error}", "change the caption, or the text encoder"
-                               ) from None
-            return {"tokens": tokens, "lengths": mask.sum(1).cpu().numpy().astype(np.int32),
-                    "cut": np.array([getattr(text, "cut", 0) - before], np.int32)}
+            except ValueError as error:  # a caption that the encoder cannot read
+                raise BadInput(
+                    f"among samples {ids[0]} to {ids[-1]}: {error}", "change the caption, or the text encoder"
+                ) from None
+            return {
+                "tokens": tokens,
+                "lengths": mask.sum(1).cpu().numpy().astype(np.int32),
+                "cut": np.array([getattr(text, "cut", 0) - before], np.int32),
+            }
 
         return Job("texts", facts, len(source), "texts", chunk, lambda: {"empty": packed([""])[0]})
 
     def scores(self, source: Source, chooser: Chooser, asset: str = "score", say: Say | None = None) -> NDArray[Any]:
         """How well each sample's picture and prompt fit by a shipped scorer: (n,) float32, higher fits better."""
         scorer = load_scorer(asset)
-        facts = {"source": source.fingerprint(), "network": network_hash(scorer), "chooser": _chooser_facts(chooser),
-                 "dtype": "float32"}
+        facts = {
+            "source": source.fingerprint(),
+            "network": network_hash(scorer),
+            "chooser": _chooser_facts(chooser),
+            "dtype": "float32",
+        }
 
         def chunk(ids: Ids) -> Arrays:
             images = torch.from_numpy(source.read(ids).images)
@@ -219,6 +247,8 @@ def _half(values: Tensor, what: str) -> NDArray[Any]:
     """As float16, refused where that would overflow."""
     half = values.half().cpu().numpy()
     if not np.isfinite(half).all():
-        raise RunFailed(f"the {what} do not fit half precision: the largest is {float(values.abs().max()):g}",
-                        "such a network cannot be cached; is its folder whole?")
+        raise RunFailed(
+            f"the {what} do not fit half precision: the largest is {float(values.abs().max()):g}",
+            "such a network cannot be cached; is its folder whole?",
+        )
     return half

@@ -21,6 +21,7 @@ class KL(seam.Codec):
     def _as_the_card_says(self) -> "KL":
         """A denoiser built for other channels than the codec has would fail much later."""
         from fulcrum.encode.shipped import card
+
         if not self.asset.isidentifier():
             raise ValueError(f"'{self.asset}' is not the name of a shipped codec")
         try:
@@ -30,16 +31,20 @@ class KL(seam.Codec):
         if about["kind"] != "KLCodec":
             raise ValueError(f"the part '{self.asset}' is a {about['kind']}, not a KL codec")
         if about["config"]["channels"] != self.channels:
-            raise ValueError(f"the codec '{self.asset}' has {about['config']['channels']} channels, not {self.channels}; "
-                             f"write kl_codec(asset={self.asset}, channels={about['config']['channels']})")
+            raise ValueError(
+                f"the codec '{self.asset}' has {about['config']['channels']} channels, not {self.channels}; "
+                f"write kl_codec(asset={self.asset}, channels={about['config']['channels']})"
+            )
         return self
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.encode.codec import load_codec
+
         return load_codec(self.asset)
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.encode.shipped import asset_hash
+
         return {f"asset:{self.asset}": asset_hash(self.asset)}
 
 
@@ -48,12 +53,13 @@ class TunedKL(KL):
 
     kind: ClassVar[str] = "tuned_kl"
     trained: ClassVar[bool] = True
-    half_life: Fraction = 0.02                               # of the latents' running statistics, share of the budget
-    lr_ratio: Factor = 0.03                                  # of the codec's learning rate to the run's
+    half_life: Fraction = 0.02  # of the latents' running statistics, share of the budget
+    lr_ratio: Factor = 0.03  # of the codec's learning rate to the run's
 
     def build(self, ctx: Any) -> Any:
         """The codec as a run begins with it: no gradient, no keyed start; `ctx` says how long the run is."""
         from fulcrum.encode.codec import TunedCodec
+
         steps = 1.0 if ctx is None else ctx.run.budget.images / ctx.run.budget.batch
         return TunedCodec.begin(self.asset, keep=0.5 ** (1 / max(self.half_life * steps, 1.0)), rate=self.lr_ratio)
 
@@ -67,6 +73,7 @@ class Pixels(seam.Codec):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.encode.codec import IdentityCodec
+
         return IdentityCodec()
 
 
@@ -79,10 +86,12 @@ class WorldText(seam.TextEncoder):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.encode.text import load_text
+
         return load_text(self.asset)
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.encode.shipped import asset_hash
+
         return {f"asset:{self.asset}": asset_hash(self.asset)}
 
 
@@ -94,24 +103,27 @@ class PretrainedCodec(seam.Codec):
     stride: Width
     channels: Width
     name: str = ""
-    path: str = ""                                           # a folder, org/name in the hub's cache, or hub:org/name/part
-    network: str = ""                                        # the class that the folder must hold
+    path: str = ""  # a folder, org/name in the hub's cache, or hub:org/name/part
+    network: str = ""  # the class that the folder must hold
 
     @model_validator(mode="before")
     @classmethod
     def _from_folder(cls, given: Any) -> Any:
         from fulcrum.encode.pretrained.describe import CODEC_PARTS, completed, fitting_codec
+
         return completed(given, CODEC_PARTS, ("stride", "channels", "network"), fitting_codec)
 
     def build(self, ctx: Any) -> Any:
         if not self.path:
             raise BadInput(f"the codec '{self.name}' does not travel with Fulcrum", _give("codec"))
         from fulcrum.encode.pretrained.codec import load_codec
+
         return load_codec(self.path, self.stride, self.channels, self.network)
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.encode.pretrained.describe import CODEC_PARTS
         from fulcrum.encode.pretrained.folder import content_hash, locate
+
         return {"pretrained:codec": content_hash(locate(self.path, CODEC_PARTS))} if self.path else {}
 
     def identity(self) -> dict[str, Any]:
@@ -126,23 +138,26 @@ class PretrainedText(seam.TextEncoder):
     width: Width
     name: str = ""
     path: str = ""
-    max_tokens: Count = 256                                  # longer prompts are cut, and counted
+    max_tokens: Count = 256  # longer prompts are cut, and counted
 
     @model_validator(mode="before")
     @classmethod
     def _from_folder(cls, given: Any) -> Any:
         from fulcrum.encode.pretrained.describe import TEXT_PARTS, completed, fitting_text
+
         return completed(given, TEXT_PARTS, ("width",), fitting_text)
 
     def build(self, ctx: Any) -> Any:
         if not self.path:
             raise BadInput(f"the text encoder '{self.name}' does not travel with Fulcrum", _give("text"))
         from fulcrum.encode.pretrained.text import load_text
+
         return load_text(self.path, self.width, self.max_tokens)
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.encode.pretrained.describe import TEXT_PARTS
         from fulcrum.encode.pretrained.folder import content_hash, locate, tokenizer_files
+
         if not self.path:
             return {}
         folder = locate(self.path, TEXT_PARTS)
@@ -156,7 +171,7 @@ class PretrainedTeacher(seam.Teacher):
     """A vision network of transformers, from a folder or a hub id: DINOv2, DINOv3, CLIP."""
 
     kind: ClassVar[str] = "pretrained_teacher"
-    patch: Width                                             # pictures are resized so that its tokens cover this much
+    patch: Width  # pictures are resized so that its tokens cover this much
     width: Width
     path: str
 
@@ -164,15 +179,18 @@ class PretrainedTeacher(seam.Teacher):
     @classmethod
     def _from_folder(cls, given: Any) -> Any:
         from fulcrum.encode.pretrained.describe import TEACHER_PARTS, completed, fitting_teacher
+
         return completed(given, TEACHER_PARTS, ("width", "patch"), fitting_teacher)
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.encode.pretrained.teacher import load_teacher
+
         return load_teacher(self.path, self.width, self.patch)
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.encode.pretrained.describe import TEACHER_PARTS
         from fulcrum.encode.pretrained.folder import content_hash, locate
+
         return {f"pretrained:teacher:{self.name}": content_hash(locate(self.path, TEACHER_PARTS))}
 
     def identity(self) -> dict[str, Any]:
@@ -180,9 +198,11 @@ class PretrainedTeacher(seam.Teacher):
 
 
 def _give(slot: str) -> str:
-    return (f"give its folder: --set encode.{slot}.path=FOLDER (what save_pretrained writes), or hub:org/name to ask the "
-            f"hub\n  this recipe needs both, encode.codec.path and encode.text.path, unless it trains on pixels; "
-            f"to train with embedded parts use pocket or pocket_pixels")
+    return (
+        f"give its folder: --set encode.{slot}.path=FOLDER (what save_pretrained writes), or hub:org/name to ask the "
+        f"hub\n  this recipe needs both, encode.codec.path and encode.text.path, unless it trains on pixels; "
+        f"to train with embedded parts use pocket or pocket_pixels"
+    )
 
 
 class WorldTeacher(seam.Teacher):
@@ -196,10 +216,12 @@ class WorldTeacher(seam.Teacher):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.encode.teacher import load_teacher
+
         return load_teacher(self.asset)
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.encode.shipped import asset_hash
+
         return {f"asset:{self.asset}": asset_hash(self.asset)}
 
 

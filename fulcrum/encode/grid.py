@@ -2,6 +2,7 @@
 
 B batch, n tokens of the teacher's grid, N tokens asked for, E token width
 """
+
 from __future__ import annotations
 
 from math import isqrt
@@ -16,8 +17,10 @@ def to_grid(tokens: Tensor, side: int) -> Tensor:
     """(B, n, E) on a square grid -> (B, side x side, E), antialiased; the very same tensor when it has that grid."""
     own = isqrt(tokens.shape[1])
     if own * own != tokens.shape[1] or side > own:
-        raise ValueError(f"expected a square grid of at least {side} x {side} tokens, found {tokens.shape[1]}: "
-                         f"take larger pictures or a teacher with smaller patches")
+        raise ValueError(
+            f"expected a square grid of at least {side} x {side} tokens, found {tokens.shape[1]}: "
+            f"take larger pictures or a teacher with smaller patches"
+        )
     return resized(tokens, (own, own), (side, side))
 
 
@@ -25,9 +28,9 @@ def resized(tokens: Tensor, own: tuple[int, int], wanted: tuple[int, int]) -> Te
     """(B, n, E) on a grid of `own` rows and columns -> (B, N, E) on the wanted one, antialiased."""
     if own == wanted:
         return tokens
-    h = tokens.transpose(1, 2).unflatten(2, own)                                             # (B, E, rows, columns)
+    h = tokens.transpose(1, 2).unflatten(2, own)  # (B, E, rows, columns)
     h = F.interpolate(h, size=wanted, mode="bilinear", antialias=True, align_corners=False)
-    return h.flatten(2).transpose(1, 2)                                                      # (B, N, E)
+    return h.flatten(2).transpose(1, 2)  # (B, N, E)
 
 
 class OnGrid(nn.Module):
@@ -46,5 +49,5 @@ class OnGrid(nn.Module):
         tokens = self.teacher.tokens(pixels)
         if height == width or self.token is None:
             return to_grid(tokens, self.side)
-        patch = isqrt(height * width // tokens.shape[1])                 # of the teacher, in pixels
+        patch = isqrt(height * width // tokens.shape[1])  # of the teacher, in pixels
         return resized(tokens, (height // patch, width // patch), (height // self.token, width // self.token))

@@ -4,6 +4,7 @@ Neither is the teacher, neither saw the teacher: a score must not reward agreeme
 
 B batch, P = 9 places, K classes of an attribute, C channels, d features
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -42,22 +43,22 @@ class AttributeJudge(nn.Module):
         self.config = {"classes": dict(classes), "fine": fine, "coarse": coarse, "hidden": hidden}
         self.classes = dict(classes)
         self.stem = _conv(3, 24)
-        self.to_fine, self.fine = _conv(24, fine, stride=2), JudgeBlock(fine)                # 16 x 16
-        self.to_coarse, self.coarse = _conv(fine, coarse, stride=2), JudgeBlock(coarse)      # 8 x 8
-        self.look = nn.Parameter(_windows())                             # (2P, 64): where each place looks
+        self.to_fine, self.fine = _conv(24, fine, stride=2), JudgeBlock(fine)  # 16 x 16
+        self.to_coarse, self.coarse = _conv(fine, coarse, stride=2), JudgeBlock(coarse)  # 8 x 8
+        self.look = nn.Parameter(_windows())  # (2P, 64): where each place looks
         self.mix = nn.Linear(2 * coarse, hidden)
         self.place = nn.Parameter(torch.zeros(9, hidden))
         self.heads = nn.ModuleDict({name: nn.Linear(hidden, count) for name, count in self.classes.items()})
-        self.to(memory_format=torch.channels_last)                       # type: ignore[call-overload]
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, pixels: Tensor) -> dict[str, Tensor]:
         """(B, 3, 32, 32) in [-1, 1] -> {attribute: logits (B, P, K)}."""
         h = F.relu(self.stem(pixels.contiguous(memory_format=torch.channels_last)))
-        h = self.coarse(F.relu(self.to_coarse(self.fine(F.relu(self.to_fine(h))))))          # (B, C, 8, 8)
-        cells = h.flatten(2).transpose(1, 2)                                                 # (B, 64, C)
-        seen = self.look.softmax(dim=-1) @ cells                                             # (B, 2P, C)
-        seen = seen.unflatten(1, (9, 2)).flatten(2)                                          # (B, P, 2C)
-        seen = F.relu(self.mix(seen) + self.place)                                           # (B, P, hidden)
+        h = self.coarse(F.relu(self.to_coarse(self.fine(F.relu(self.to_fine(h))))))  # (B, C, 8, 8)
+        cells = h.flatten(2).transpose(1, 2)  # (B, 64, C)
+        seen = self.look.softmax(dim=-1) @ cells  # (B, 2P, C)
+        seen = seen.unflatten(1, (9, 2)).flatten(2)  # (B, P, 2C)
+        seen = F.relu(self.mix(seen) + self.place)  # (B, P, hidden)
         return {name: head(seen) for name, head in self.heads.items()}
 
     @torch.no_grad()
@@ -70,8 +71,8 @@ def _windows() -> Tensor:
     """Two looks per place, as logits over the 8 x 8 cells: a narrow and a wide bell around the place's centre."""
     centre = (torch.arange(3) + 0.5) * (8 / 3) - 0.5
     cell = torch.arange(8.0)
-    near = (cell[None, :] - centre[:, None]) ** 2                                            # (3, 8)
-    square = near[:, None, :, None] + near[None, :, None, :]                                 # (3, 3, 8, 8)
+    near = (cell[None, :] - centre[:, None]) ** 2  # (3, 8)
+    square = near[:, None, :, None] + near[None, :, None, :]  # (3, 3, 8, 8)
     return torch.stack([-square / 2.0, -square / 8.0], dim=2).reshape(18, 64)
 
 
@@ -82,11 +83,11 @@ class FeatureNet(nn.Module):
     direction counts alike, so that a distance sees blur and grain as well as content and layout.
     """
 
-    def __init__(self, places: Mapping[str, int], whole: Mapping[str, int], features: int = 64, fine: int = 40,
-                 middle: int = 80) -> None:
+    def __init__(
+        self, places: Mapping[str, int], whole: Mapping[str, int], features: int = 64, fine: int = 40, middle: int = 80
+    ) -> None:
         super().__init__()
-        self.config = {"places": dict(places), "whole": dict(whole), "features": features, "fine": fine,
-                       "middle": middle}
+        self.config = {"places": dict(places), "whole": dict(whole), "features": features, "fine": fine, "middle": middle}
         self.enter = nn.Sequential(nn.Conv2d(12, fine, 5, padding=2, bias=False), nn.BatchNorm2d(fine))
         self.down, self.deep, self.wide = _conv(fine, middle, stride=2), _conv(middle, middle), _conv(middle, middle)
         self.places = nn.ModuleDict({name: nn.Linear(middle, count) for name, count in places.items()})
@@ -97,13 +98,13 @@ class FeatureNet(nn.Module):
         pooled = self.statistics + 9 * middle
         self.register_buffer("centre", torch.zeros(pooled))
         self.register_buffer("project", torch.eye(pooled, features))
-        self.to(memory_format=torch.channels_last)                       # type: ignore[call-overload]
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """(B, 3, 32, 32) in [-1, 1] -> statistics of the whole picture (B, S) and activations by place (B, P, C)."""
-        h = F.pixel_unshuffle(pixels, 2).contiguous(memory_format=torch.channels_last)       # (B, 12, 16, 16)
+        h = F.pixel_unshuffle(pixels, 2).contiguous(memory_format=torch.channels_last)  # (B, 12, 16, 16)
         fine = F.relu(self.enter(h))
-        h = F.relu(self.down(fine))                                                          # (B, C, 8, 8)
+        h = F.relu(self.down(fine))  # (B, C, 8, 8)
         h = h + F.relu(self.deep(h))
         h = h + F.relu(self.wide(h))
         whole = [part(maps.flatten(2), dim=2) for maps in (fine, h) for part in (torch.mean, _spread)]
@@ -111,8 +112,10 @@ class FeatureNet(nn.Module):
 
     def asked(self, whole: Tensor, places: Tensor) -> dict[str, Tensor]:
         """Answers to the training questions: {question: (B, P, K)} by place, (B, K) about the whole."""
-        return {**{name: head(places) for name, head in self.places.items()},
-                **{name: head(whole) for name, head in self.whole.items()}}
+        return {
+            **{name: head(places) for name, head in self.places.items()},
+            **{name: head(whole) for name, head in self.whole.items()},
+        }
 
     @torch.no_grad()
     def pooled(self, images: Tensor, span: tuple[float, float] | None = None) -> Tensor:
@@ -127,7 +130,7 @@ class FeatureNet(nn.Module):
 
 
 def _spread(values: Tensor, dim: int) -> Tensor:
-    return (values.var(dim) + 1e-4).sqrt()                               # finite slope where a channel is silent
+    return (values.var(dim) + 1e-4).sqrt()  # finite slope where a channel is silent
 
 
 def load_judge(name: str = "judge", folder: Path | None = None) -> AttributeJudge:

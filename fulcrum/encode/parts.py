@@ -2,6 +2,7 @@
 
 A killed encoding goes on where it stood. While an entry is put together it lies twice on the disk; then its chunks go.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -16,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 Arrays = dict[str, NDArray[Any]]
-_SUM = 32                       # bytes of sha256 before the arrays
+_SUM = 32  # bytes of sha256 before the arrays
 
 
 class Parts:

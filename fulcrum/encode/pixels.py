@@ -2,6 +2,7 @@
 
 B batch, S side in pixels
 """
+
 from __future__ import annotations
 
 import torch

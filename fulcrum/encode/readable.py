@@ -1,4 +1,5 @@
 """Can the embedded text encoder read these captions? It knows the words of its own world and few others."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -10,8 +11,8 @@ from fulcrum.data.world.words import tokenize
 from fulcrum.encode.text import LONGEST, Tokenizer
 from fulcrum.spec.errors import BadInput
 
-LOOKED_AT = 2000                        # captions, spread over the source
-MOST_UNKNOWN = 0.5                      # of all words: beyond, a caption says next to nothing
+LOOKED_AT = 2000  # captions, spread over the source
+MOST_UNKNOWN = 0.5  # of all words: beyond, a caption says next to nothing
 HINT = "use a text encoder of the ecosystem: --set \"encode.text=pretrained_text(path='FOLDER')\", see docs/pretrained.md"
 
 
@@ -29,16 +30,21 @@ def unread(source: Any, chooser: Any, text: Any) -> str | None:
         tokens = tokenize(prompt)
         if not tokens or len(tokens) > LONGEST:
             what = f"has {len(tokens)} tokens, the most is {LONGEST}" if tokens else "holds no word it can read"
-            raise BadInput(f"the embedded text encoder cannot take the caption of sample {number}: {prompt[:60]!r} {what}",
-                           HINT)
+            raise BadInput(
+                f"the embedded text encoder cannot take the caption of sample {number}: {prompt[:60]!r} {what}", HINT
+            )
         words += len(tokens)
         unknown.update(token for token in tokens if token not in tokenizer.index)
     share = unknown.total() / max(words, 1)
     common = ", ".join(word for word, _ in unknown.most_common(8))
     if share > MOST_UNKNOWN:
         raise BadInput(f"the embedded text encoder does not know {share:.0%} of these captions' words: {common}", HINT)
-    return f"warning: {share:.1%} of the captions' words are not known to the embedded text encoder and all read alike, " \
-           f"as 'unknown': {common}" if unknown else None
+    return (
+        f"warning: {share:.1%} of the captions' words are not known to the embedded text encoder and all read alike, "
+        f"as 'unknown': {common}"
+        if unknown
+        else None
+    )
 
 
 def misread(text: Any) -> list[str]:

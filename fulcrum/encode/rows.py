@@ -2,6 +2,7 @@
 
 n samples of the source, B rows asked for, L tokens, E width
 """
+
 from __future__ import annotations
 
 from copy import copy
@@ -21,7 +22,7 @@ class RowCache:
     """One tensor per sample."""
 
     def __init__(self, rows: NDArray[Any]) -> None:
-        self._rows = rows                                    # (n, ...): float32, float16, or uint8 pixels
+        self._rows = rows  # (n, ...): float32, float16, or uint8 pixels
         self._kept: NDArray[np.int64] | slice = slice(None)  # which of them, and in which order
 
     def __len__(self) -> int:
@@ -36,7 +37,7 @@ class RowCache:
     def rows(self, ids: Ids) -> Tensor:
         """(B, ...) float32; pixels that were stored as bytes come back in [-1, 1]."""
         ids = ids if isinstance(self._kept, slice) else self._kept[ids]
-        found = torch.from_numpy(self._rows[ids])            # fancy indexing copies: the map stays read-only
+        found = torch.from_numpy(self._rows[ids])  # fancy indexing copies: the map stays read-only
         return to_unit(found) if found.dtype == torch.uint8 else found.float()
 
 
@@ -63,9 +64,9 @@ class TextCache:
     """Token embeddings of one prompt per sample, packed without padding."""
 
     def __init__(self, tokens: NDArray[Any], ends: NDArray[Any], empty: NDArray[Any]) -> None:
-        self._tokens, self._ends = tokens, np.asarray(ends)                      # (total, E) float16, (n,) int64
+        self._tokens, self._ends = tokens, np.asarray(ends)  # (total, E) float16, (n,) int64
         self._starts = np.concatenate([[0], self._ends[:-1]])
-        self.empty = torch.from_numpy(np.array(empty)).float()                   # (tokens of the empty prompt, E)
+        self.empty = torch.from_numpy(np.array(empty)).float()  # (tokens of the empty prompt, E)
         self.longest = int(max((self._ends - self._starts).max(initial=1), len(empty)))
 
     def __len__(self) -> int:
@@ -87,8 +88,8 @@ class TextCache:
         length = longest if length is None else length
         if longest > length:
             raise ValueError(f"asked to pad to {length} tokens, but a prompt has {longest}; pass length >= {longest}")
-        at = start[:, None] + np.arange(length)                                  # (B, L)
+        at = start[:, None] + np.arange(length)  # (B, L)
         mask = at < end[:, None]
-        emb = torch.from_numpy(self._tokens[np.minimum(at, end[:, None] - 1)]).float()       # (B, L, E)
+        emb = torch.from_numpy(self._tokens[np.minimum(at, end[:, None] - 1)]).float()  # (B, L, E)
         keep = torch.from_numpy(mask)
         return emb.mul_(keep[..., None]), keep

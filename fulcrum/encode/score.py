@@ -2,6 +2,7 @@
 
 B pairs, N teacher tokens, L text tokens, E token widths, P = 9 places, Q looks at a caption, D embedding
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from fulcrum.encode.teacher import Teacher, load_teacher
 from fulcrum.encode.text import WorldText, load_text
 
 SIDE = 32
-READS = ("teacher", "text")          # the shipped parts it stands on
+READS = ("teacher", "text")  # the shipped parts it stands on
 
 
 class PairScore(nn.Module):
@@ -26,11 +27,24 @@ class PairScore(nn.Module):
     A sigmoid per pair, not a softmax over a batch: scores of short and long captions are then on one scale.
     """
 
-    def __init__(self, seen: int = 128, said: int = 96, looks: int = 6, hidden: int = 96, width: int = 64,
-                 reads: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        seen: int = 128,
+        said: int = 96,
+        looks: int = 6,
+        hidden: int = 96,
+        width: int = 64,
+        reads: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
-        self.config = {"seen": seen, "said": said, "looks": looks, "hidden": hidden, "width": width,
-                       "reads": dict(reads or {})}
+        self.config = {
+            "seen": seen,
+            "said": said,
+            "looks": looks,
+            "hidden": hidden,
+            "width": width,
+            "reads": dict(reads or {}),
+        }
         self.picture = nn.Sequential(nn.Linear(9 * seen, hidden), nn.SiLU(), nn.Linear(hidden, width))
         self.attend = nn.Linear(said, looks)
         self.caption = nn.Sequential(nn.Linear(looks * said, hidden), nn.SiLU(), nn.Linear(hidden, width))
@@ -42,8 +56,8 @@ class PairScore(nn.Module):
 
     def read(self, emb: Tensor, mask: Tensor) -> Tensor:
         """Text tokens (B, L, E) -> (B, D), unit length: each look takes a weighted mean of the tokens."""
-        weight = self.attend(emb).masked_fill(~mask[..., None], -torch.inf).softmax(dim=1)       # (B, L, Q)
-        looked = torch.einsum("blq,ble->bqe", weight, emb).flatten(1)                           # (B, Q * E)
+        weight = self.attend(emb).masked_fill(~mask[..., None], -torch.inf).softmax(dim=1)  # (B, L, Q)
+        looked = torch.einsum("blq,ble->bqe", weight, emb).flatten(1)  # (B, Q * E)
         return F.normalize(self.caption(looked), dim=-1)
 
     def logit(self, cosine: Tensor) -> Tensor:
@@ -53,7 +67,7 @@ class PairScore(nn.Module):
 def by_place(tokens: Tensor) -> Tensor:
     """A square grid of tokens (B, N, E), averaged over each of the nine places: (B, P * E)."""
     side = round(tokens.shape[1] ** 0.5)
-    grid = tokens.transpose(1, 2).unflatten(2, (side, side))                                    # (B, E, side, side)
+    grid = tokens.transpose(1, 2).unflatten(2, (side, side))  # (B, E, side, side)
     return F.adaptive_avg_pool2d(grid, 3).flatten(1)
 
 
@@ -70,7 +84,7 @@ class Scorer(nn.Module):
         """Images (B, 3, S, S) uint8 and B prompts -> (B,): higher fits better."""
         if len(images) != len(prompts):
             raise ValueError(f"one prompt per picture: expected {len(images)}, found {len(prompts)}")
-        seen = self.pair.see(by_place(self.teacher.tokens(to_side(to_unit(images), SIDE))))     # (B, D)
+        seen = self.pair.see(by_place(self.teacher.tokens(to_side(to_unit(images), SIDE))))  # (B, D)
         read = self.pair.read(*self.text.encode(prompts))
         return self.pair.logit((seen * read).sum(-1))
 
@@ -80,8 +94,10 @@ def load_score(name: str = "score", folder: Path | None = None) -> PairScore:
     pair = load(name, PairScore, folder)
     stale = [part for part, known in pair.config["reads"].items() if asset_hash(part) != known]  # type: ignore[attr-defined]
     if stale:
-        raise AssetError(f"the part {name!r} was trained on another {' and '.join(stale)} than the one that is here",
-                         f"run: fulcrum assets build --only {name}")
+        raise AssetError(
+            f"the part {name!r} was trained on another {' and '.join(stale)} than the one that is here",
+            f"run: fulcrum assets build --only {name}",
+        )
     return pair
 
 

@@ -3,6 +3,7 @@
 `asset_hash` needs no torch, so that a run's key costs nothing; `shipped` and `load` bring torch when they are called.
 Each network's own file has its loader: load_codec, load_text, load_teacher, load_judge, load_features.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -45,8 +46,10 @@ def card(name: str, folder: Path | None = None) -> dict[str, Any]:
     """The facts that travel with a part."""
     where = _folder(folder).joinpath(f"{name}.json")
     if not where.is_file():
-        raise AssetError(f"no card for the part {name!r}: expected {name}.json beside {name}.safetensors",
-                         f"shipped parts are {', '.join(NAMES)}; {MEND}")
+        raise AssetError(
+            f"no card for the part {name!r}: expected {name}.json beside {name}.safetensors",
+            f"shipped parts are {', '.join(NAMES)}; {MEND}",
+        )
     try:
         facts = json.loads(where.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -75,8 +78,11 @@ def shipped(name: str, folder: Path | None = None) -> Shipped:
     data = where.read_bytes()
     found = hashlib.sha256(data).hexdigest()
     if len(data) != facts["bytes"] or found != facts["sha256"]:
-        raise AssetError(f"{name}.safetensors is not the file its card describes: expected {facts['bytes']} bytes "
-                         f"with sha256 {facts['sha256'][:16]}..., found {len(data)} bytes with {found[:16]}...", MEND)
+        raise AssetError(
+            f"{name}.safetensors is not the file its card describes: expected {facts['bytes']} bytes "
+            f"with sha256 {facts['sha256'][:16]}..., found {len(data)} bytes with {found[:16]}...",
+            MEND,
+        )
     return Shipped(load(data), facts, found)
 
 
@@ -88,7 +94,10 @@ def load(name: str, kind: type[Network], folder: Path | None) -> Network:
     network = kind(**part.card["config"])
     wanted, found = set(network.state_dict()), set(part.tensors)
     if wanted != found:
-        raise AssetError(f"{name}.safetensors does not fit {kind.__name__}: missing {sorted(wanted - found)[:3]}, "
-                         f"unexpected {sorted(found - wanted)[:3]}", MEND)
-    network.load_state_dict(part.tensors)                # copies into the network's own fp32 tensors
+        raise AssetError(
+            f"{name}.safetensors does not fit {kind.__name__}: missing {sorted(wanted - found)[:3]}, "
+            f"unexpected {sorted(found - wanted)[:3]}",
+            MEND,
+        )
+    network.load_state_dict(part.tensors)  # copies into the network's own fp32 tensors
     return network.eval().requires_grad_(False)

@@ -4,6 +4,7 @@ An entry is a directory `<root>/<kind>-<key>/` with raw little-endian arrays and
 whose hash is the key, and size and sha256 of every array.  It appears by one rename, so it is complete or absent; a
 lock makes a second process wait for the first instead of doing the same work.
 """
+
 from __future__ import annotations
 
 import fcntl
@@ -22,8 +23,8 @@ from numpy.typing import NDArray
 from fulcrum.encode.parts import Parts
 from fulcrum.spec.errors import RunFailed
 
-FORMAT = 1                      # raise it when an encoder's code changes what it computes from the same weights
-PARTS = ".parts"                # beside an entry in the making
+FORMAT = 1  # raise it when an encoder's code changes what it computes from the same weights
+PARTS = ".parts"  # beside an entry in the making
 _BLOCK = 1 << 22
 
 
@@ -51,8 +52,10 @@ class Writer:
             self._open[name] = ((self.folder / f"{name}.bin").open("wb"), hashlib.sha256())
         about = self.arrays[name]
         if list(rows.shape[1:]) != about["shape"][1:] or rows.dtype != np.dtype(about["dtype"]):
-            raise ValueError(f"array {name!r} holds {about['dtype']} rows of shape {about['shape'][1:]}, "
-                             f"found {rows.dtype} of {list(rows.shape[1:])}")
+            raise ValueError(
+                f"array {name!r} holds {about['dtype']} rows of shape {about['shape'][1:]}, "
+                f"found {rows.dtype} of {list(rows.shape[1:])}"
+            )
         file, digest = self._open[name]
         file.write(rows.data)
         digest.update(rows.data)
@@ -102,9 +105,9 @@ class Store:
             self.root.mkdir(parents=True, exist_ok=True)
             with _locked(folder.with_name(folder.name + ".lock")):
                 if folder.is_dir():
-                    return                                   # another process made it while this one waited
+                    return  # another process made it while this one waited
                 partial = folder.with_name(folder.name + ".partial")
-                shutil.rmtree(partial, ignore_errors=True)   # left by a killed process: the lock is ours
+                shutil.rmtree(partial, ignore_errors=True)  # left by a killed process: the lock is ours
                 partial.mkdir()
                 writer = Writer(partial)
                 try:
@@ -119,9 +122,10 @@ class Store:
                     shutil.rmtree(partial, ignore_errors=True)
                     raise
         except OSError as error:
-            raise RunFailed(f"cannot write the cache entry {folder}: {error.strerror or error}",
-                            "free some space or choose another cache directory; nothing half-written was kept"
-                            ) from error
+            raise RunFailed(
+                f"cannot write the cache entry {folder}: {error.strerror or error}",
+                "free some space or choose another cache directory; nothing half-written was kept",
+            ) from error
 
     def _read(self, folder: Path, facts: dict[str, Any]) -> dict[str, NDArray[Any]]:
         again = f"delete {folder} and run again: it will be encoded anew"
@@ -158,4 +162,4 @@ def _locked(path: Path) -> Iterator[None]:
     """Held by one process at a time; the system frees it when the process dies."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield                   # the empty file stays: unlinking it would let a third process lock another inode
+        yield  # the empty file stays: unlinking it would let a third process lock another inode

@@ -2,6 +2,7 @@
 
 B prompts, L tokens of the longest prompt, E embedding width, V words
 """
+
 from __future__ import annotations
 
 import math
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from fulcrum.data.world.words import tokenize
 from fulcrum.encode.shipped import load
 
-PAD, UNKNOWN, EMPTY, HIDDEN = 0, 1, 2, 3         # HIDDEN is only used while training: the word to guess
+PAD, UNKNOWN, EMPTY, HIDDEN = 0, 1, 2, 3  # HIDDEN is only used while training: the word to guess
 SPECIAL = 4
 LONGEST = 64
 
@@ -59,14 +60,14 @@ class Tokenizer:
             raise ValueError(f"asked to pad to {length} tokens, but a prompt has {longest}; pass length >= {longest}")
         ids = torch.full((len(rows), length), PAD, dtype=torch.long)
         for row, tokens in enumerate(rows):
-            ids[row, :len(tokens)] = torch.tensor(tokens)
+            ids[row, : len(tokens)] = torch.tensor(tokens)
         return ids, ids != PAD
 
 
 def rotary(length: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Cosine and sine (L, width): attention sees how far and on which side a word stands, never its absolute place."""
     rate = torch.exp(-math.log(LONGEST) * torch.arange(0, width, 2, device=device) / width)
-    angle = torch.arange(length, device=device)[:, None] * rate                         # (L, width / 2)
+    angle = torch.arange(length, device=device)[:, None] * rate  # (L, width / 2)
     angle = torch.cat([angle, angle], dim=-1)
     return angle.cos(), angle.sin()
 
@@ -88,12 +89,14 @@ class TextBlock(nn.Module):
 
     def forward(self, h: Tensor, mask: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
         rows, length, width = h.shape
-        q, k, v = (part.view(rows, length, self.heads, -1).transpose(1, 2)
-                   for part in self.qkv(self.norm_attention(h)).chunk(3, dim=-1))       # (B, heads, L, E/heads)
+        q, k, v = (
+            part.view(rows, length, self.heads, -1).transpose(1, 2)
+            for part in self.qkv(self.norm_attention(h)).chunk(3, dim=-1)
+        )  # (B, heads, L, E/heads)
         q, k = _turned(q, *turn), _turned(k, *turn)
         seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None, :])
         h = h + self.out(seen.transpose(1, 2).reshape(rows, length, width))
-        return h + self.down(F.gelu(self.up(self.norm_mlp(h)), approximate="tanh"))      # type: ignore[no-any-return]
+        return h + self.down(F.gelu(self.up(self.norm_mlp(h)), approximate="tanh"))  # type: ignore[no-any-return]
 
 
 class WorldText(nn.Module):
@@ -106,15 +109,15 @@ class WorldText(nn.Module):
         self.tokenizer = Tokenizer(words)
         self.word = nn.Embedding(len(self.tokenizer), width)
         self.blocks = nn.ModuleList(TextBlock(width, heads) for _ in range(depth))
-        self.norm = nn.LayerNorm(width, elementwise_affine=False)        # unit variance: the denoiser's text input
+        self.norm = nn.LayerNorm(width, elementwise_affine=False)  # unit variance: the denoiser's text input
         nn.init.normal_(self.word.weight, std=0.5)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        h = self.word(ids)                                               # (B, L, E)
+        h = self.word(ids)  # (B, L, E)
         turn = rotary(ids.shape[1], self.width // self.heads, ids.device)
         for block in self.blocks:
             h = block(h, mask, turn)
-        return self.norm(h) * mask[..., None]                            # type: ignore[no-any-return]  # padding = 0
+        return self.norm(h) * mask[..., None]  # type: ignore[no-any-return]  # padding = 0
 
     @torch.no_grad()
     def encode(self, prompts: Sequence[str], length: int | None = None) -> tuple[Tensor, Tensor]:

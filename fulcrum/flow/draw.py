@@ -13,12 +13,12 @@ from fulcrum.flow import keyed
 
 
 class Draw(NamedTuple):
-    t: Tensor                                                # (B,)
-    eps: Tensor                                              # (B, C, h, w)
-    drop_text: Tensor                                        # (B,) bool
-    keep: Tensor | None                                      # (B, K) or nothing is dropped
-    extra: dict[str, Tensor]                                 # what other fillers declared
-    drop_path: Tensor | None = None                          # (B,) bool: the routed span counts for nothing
+    t: Tensor  # (B,)
+    eps: Tensor  # (B, C, h, w)
+    drop_text: Tensor  # (B,) bool
+    keep: Tensor | None  # (B, K) or nothing is dropped
+    extra: dict[str, Tensor]  # what other fillers declared
+    drop_path: Tensor | None = None  # (B,) bool: the routed span counts for nothing
 
 
 class Uniform(NamedTuple):
@@ -63,7 +63,7 @@ class Draws(NamedTuple):
 
     seed: int
     time: Callable[[Tensor], Tensor]
-    shape: tuple[int, int, int]                              # of one latent
+    shape: tuple[int, int, int]  # of one latent
     drop_text: float
     noise_scale: float = 1.0
     needs: Mapping[str, Uniform | Subset | Chance | Normal] = {}
@@ -76,4 +76,7 @@ class Draws(NamedTuple):
             t=self.time(keyed.uniform(self.seed, "t", index)[:, 0]),
             eps=keyed.normal(self.seed, "eps", index, self.shape) * self.noise_scale,
             drop_text=keyed.uniform(self.seed, "drop_text", index)[:, 0] < self.drop_text,
-            keep=extra.pop("keep", None), drop_path=extra.pop("drop_path", None), extra=extra)
+            keep=extra.pop("keep", None),
+            drop_path=extra.pop("drop_path", None),
+            extra=extra,
+        )

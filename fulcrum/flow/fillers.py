@@ -15,7 +15,7 @@ class LogitNormal(seam.Time):
     kind: ClassVar[str] = "logit_normal"
     uniform_share: Share = 0.1
     shift: Factor = 1.0
-    scale: Factor = 1.0                                      # of the shift, for a stage with smaller pictures
+    scale: Factor = 1.0  # of the shift, for a stage with smaller pictures
 
     @property
     def k(self) -> float:
@@ -24,6 +24,7 @@ class LogitNormal(seam.Time):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.flow.time import LogitNormalTime
+
         return LogitNormalTime(self.uniform_share, self.k)
 
 
@@ -32,6 +33,7 @@ class UniformTime(seam.Time):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.flow.time import LogitNormalTime
+
         return LogitNormalTime(uniform_share=1.0, k=1.0)
 
 
@@ -40,15 +42,17 @@ class Velocity(seam.Predict):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.flow.predict import VelocityPrediction
+
         return VelocityPrediction()
 
 
 class XPrediction(seam.Predict):
     kind: ClassVar[str] = "x"
-    floor: Fraction = 0.05                                   # t below this counts as this, or the loss explodes at t = 0
+    floor: Fraction = 0.05  # t below this counts as this, or the loss explodes at t = 0
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.flow.predict import CleanPrediction
+
         return CleanPrediction(self.floor)
 
 
@@ -56,10 +60,11 @@ class Preconditioned(seam.Predict):
     """EDM: what the network sees and what it gives have unit variance at every time."""
 
     kind: ClassVar[str] = "preconditioned"
-    sigma_data: Factor = 1.0                                 # spread of the data: latents 1, pixels 0.4 to 0.5
+    sigma_data: Factor = 1.0  # spread of the data: latents 1, pixels 0.4 to 0.5
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.flow.predict import PreconditionedPrediction
+
         return PreconditionedPrediction(self.sigma_data, ctx.run.flow.noise_scale)
 
 
@@ -68,6 +73,7 @@ class EvenWeight(seam.Weight):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.flow.time import even
+
         return even
 
 
@@ -79,6 +85,7 @@ class MinSNR(seam.Weight):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.flow.time import MinSNRWeight
+
         return MinSNRWeight(self.gamma)
 
 
@@ -90,6 +97,7 @@ class CFG(seam.Guide):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.flow.guide import ClassifierFree
+
         return ClassifierFree(self.scale)
 
 
@@ -102,6 +110,7 @@ class RoutedGuide(seam.Guide):
     def missing(self, run: RunSpec) -> str | None:
         """What this run's model lacks, in words."""
         from fulcrum.model.fillers import route_of
+
         tokens = run.tokens
         if route_of(run).kept(tokens) < tokens:
             return None
@@ -110,6 +119,7 @@ class RoutedGuide(seam.Guide):
     def build(self, ctx: Any) -> Any:
         _require(self, ctx.run)
         from fulcrum.flow.guide import RoutedVersusFull
+
         return RoutedVersusFull(self.scale)
 
 
@@ -122,6 +132,7 @@ class PathDropGuide(seam.Guide):
     def missing(self, run: RunSpec) -> str | None:
         """What this run's model lacks, in words."""
         from fulcrum.model.fillers import route_of
+
         if not route_of(run).fuses:
             return "the model has no path around its middle blocks: model.route fuses nothing"
         if not any(getattr(phase.run.model.route, "path_drop", 0.0) for phase in phases(run)):
@@ -131,6 +142,7 @@ class PathDropGuide(seam.Guide):
     def build(self, ctx: Any) -> Any:
         _require(self, ctx.run)
         from fulcrum.flow.guide import PathDrop
+
         return PathDrop(self.scale)
 
 
@@ -139,5 +151,15 @@ def _require(guide: RoutedGuide | PathDropGuide, run: RunSpec) -> None:
         raise BadInput(f"sample.guide={guide.kind} cannot draw with this run: {reason}", "draw with sample.guide=cfg")
 
 
-FILLERS = (LogitNormal, UniformTime, Velocity, XPrediction, Preconditioned, EvenWeight, MinSNR, CFG, RoutedGuide,
-           PathDropGuide)
+FILLERS = (
+    LogitNormal,
+    UniformTime,
+    Velocity,
+    XPrediction,
+    Preconditioned,
+    EvenWeight,
+    MinSNR,
+    CFG,
+    RoutedGuide,
+    PathDropGuide,
+)

@@ -30,7 +30,7 @@ def away(weak: Tensor, strong: Tensor, scale: float) -> Tensor:
 class Guide:
     """The strong pass has the prompt and every token; a subclass says what the weak one sees."""
 
-    weak: tuple[bool] | tuple[bool, Path]                    # with the prompt? through which path?
+    weak: tuple[bool] | tuple[bool, Path]  # with the prompt? through which path?
 
     def __init__(self, scale: float) -> None:
         self.scale = scale

@@ -76,5 +76,5 @@ class PreconditionedPrediction:
         skip, out = self.s**2 * (1 - t) / den, self.n * self.s * t / den.sqrt()
         return over(skip, x_t) * x_t + over(out, x_t) * pred
 
-    def _den(self, t: Tensor) -> Tensor:                     # (B,): the variance of x_t
+    def _den(self, t: Tensor) -> Tensor:  # (B,): the variance of x_t
         return (self.n * t).square() + (self.s * (1 - t)).square()

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fulcrum.flow.path import shift
 
-EARLIEST = 0.001                                             # uniform times start here: the published setting
+EARLIEST = 0.001  # uniform times start here: the published setting
 
 
 class LogitNormalTime:
@@ -14,7 +14,7 @@ class LogitNormalTime:
     def __init__(self, uniform_share: float, k: float) -> None:
         self.uniform_share, self.k = uniform_share, k
 
-    def __call__(self, u: Tensor) -> Tensor:                 # (B,) -> (B,)
+    def __call__(self, u: Tensor) -> Tensor:  # (B,) -> (B,)
         share = self.uniform_share
         uniform = EARLIEST + (1 - EARLIEST) * (u / share if share > 0 else u)
         if share >= 1:
@@ -34,5 +34,5 @@ class MinSNRWeight:
     def __init__(self, gamma: float) -> None:
         self.gamma = gamma
 
-    def __call__(self, t: Tensor) -> Tensor:                 # (B,) -> (B,)
+    def __call__(self, t: Tensor) -> Tensor:  # (B,) -> (B,)
         return torch.minimum((1 - t).square(), self.gamma * t.square())

@@ -15,13 +15,23 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 
 CONFIG, WEIGHTS = "config.json", "diffusion_pytorch_model.safetensors"
-MADE_FOR = "0.42.1"                                          # the diffusers version whose config this is
-FIXED = {"time_factor": 1000.0, "time_max_period": 10_000}   # what our denoiser does not vary
-SLOTS = {"in_channels": "channels", "patch_size": "patch", "context_in_dim": "text_width", "hidden_size": "width",
-         "mlp_ratio": "mlp_ratio", "num_heads": "heads", "depth": "depth", "axes_dim": "axes", "theta": "theta",
-         "bottleneck_size": "bottleneck", "resolution_embeds": "resolution"}       # diffusers' word -> ours
+MADE_FOR = "0.42.1"  # the diffusers version whose config this is
+FIXED = {"time_factor": 1000.0, "time_max_period": 10_000}  # what our denoiser does not vary
+SLOTS = {
+    "in_channels": "channels",
+    "patch_size": "patch",
+    "context_in_dim": "text_width",
+    "hidden_size": "width",
+    "mlp_ratio": "mlp_ratio",
+    "num_heads": "heads",
+    "depth": "depth",
+    "axes_dim": "axes",
+    "theta": "theta",
+    "bottleneck_size": "bottleneck",
+    "resolution_embeds": "resolution",
+}  # diffusers' word -> ours
 
-PIXEL_FLOOR = 0.05                                           # of t, written into PRXPixelPipeline
+PIXEL_FLOOR = 0.05  # of t, written into PRXPixelPipeline
 
 
 def pipeline_of(run: RunSpec) -> str:
@@ -32,16 +42,21 @@ def pipeline_of(run: RunSpec) -> str:
     """
     predict, scale = run.flow.predict, run.flow.noise_scale
     if run.encode.codec.trained:
-        raise BadInput("the codec was trained with this denoiser, and diffusers has no class for it: without it the "
-                       "latents mean nothing", "draw with fulcrum sample, which decodes with the run's own codec")
+        raise BadInput(
+            "the codec was trained with this denoiser, and diffusers has no class for it: without it the "
+            "latents mean nothing",
+            "draw with fulcrum sample, which decodes with the run's own codec",
+        )
     if predict.kind == "velocity" and scale == 1:
         return "PRXPipeline"
     if predict.kind == "x" and run.encode.codec.kind == "pixels" and getattr(predict, "floor", None) == PIXEL_FLOOR:
         return "PRXPixelPipeline"
-    raise BadInput(f"no pipeline of diffusers can draw this run: its output is {predict}, on {run.encode.codec.kind}, "
-                   f"with noise of scale {scale:g}",
-                   "diffusers knows a velocity with noise of scale 1 (PRXPipeline), and x-prediction of pixels with "
-                   f"floor {PIXEL_FLOOR:g} (PRXPixelPipeline); draw with fulcrum sample")
+    raise BadInput(
+        f"no pipeline of diffusers can draw this run: its output is {predict}, on {run.encode.codec.kind}, "
+        f"with noise of scale {scale:g}",
+        "diffusers knows a velocity with noise of scale 1 (PRXPipeline), and x-prediction of pixels with "
+        f"floor {PIXEL_FLOOR:g} (PRXPixelPipeline); draw with fulcrum sample",
+    )
 
 
 def export(backbone: Backbone, folder: Path) -> Path:
@@ -51,10 +66,16 @@ def export(backbone: Backbone, folder: Path) -> Path:
         plain = set(Backbone(**sizes).state_dict())
     stray = sorted(set(backbone.state_dict()) - plain)
     if stray:
-        raise BadInput(f"diffusers' PRX has no slot for {', '.join(stray[:3])}",
-                       "train without the part that made it, or draw with fulcrum")
-    config = {"_class_name": "PRXTransformer2DModel", "_diffusers_version": MADE_FOR, **FIXED,
-              **{theirs: sizes[ours] for theirs, ours in SLOTS.items()}}
+        raise BadInput(
+            f"diffusers' PRX has no slot for {', '.join(stray[:3])}",
+            "train without the part that made it, or draw with fulcrum",
+        )
+    config = {
+        "_class_name": "PRXTransformer2DModel",
+        "_diffusers_version": MADE_FOR,
+        **FIXED,
+        **{theirs: sizes[ours] for theirs, ours in SLOTS.items()},
+    }
     config |= {"axes_dim": list(backbone.axes), "theta": round(backbone.theta)}
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: value.detach().cpu().contiguous() for name, value in backbone.state_dict().items()}
@@ -72,11 +93,16 @@ def load(folder: Path) -> Backbone:
     except ValueError as error:
         raise BadInput(f"{folder / CONFIG}: {error}", "the config was changed by hand") from None
     weights, own = tensors(folder), backbone.state_dict()
-    wrong = sorted(name for name in own.keys() | weights.keys()
-                   if name not in own or name not in weights or own[name].shape != weights[name].shape)
+    wrong = sorted(
+        name
+        for name in own.keys() | weights.keys()
+        if name not in own or name not in weights or own[name].shape != weights[name].shape
+    )
     if wrong:
-        raise BadInput(f"the weights do not fit the config: {len(wrong)} tensors differ, such as {wrong[0]}",
-                       "the folder was put together from two models")
+        raise BadInput(
+            f"the weights do not fit the config: {len(wrong)} tensors differ, such as {wrong[0]}",
+            "the folder was put together from two models",
+        )
     backbone.load_state_dict(weights)
     return backbone
 
@@ -98,15 +124,19 @@ def require_fit(folder: Path, backbone: Backbone) -> None:
     own = {name: tuple(value.shape) for name, value in backbone.state_dict().items()}
     for name in sorted(own.keys() | theirs.keys(), key=lambda name: (not (name in own and name in theirs), name)):
         if own.get(name) != theirs.get(name):
-            raise BadInput(f"'{name}' is {_words(theirs.get(name))} in {folder}, {_words(own.get(name))} in this model",
-                           "give the run the sizes of that model (model.width, depth, heads, patch, the codec's channels, "
-                           "the text's width), or start from another")
+            raise BadInput(
+                f"'{name}' is {_words(theirs.get(name))} in {folder}, {_words(own.get(name))} in this model",
+                "give the run the sizes of that model (model.width, depth, heads, patch, the codec's channels, "
+                "the text's width), or start from another",
+            )
     for word, ours in SLOTS.items():
         said, has = config.get(word), getattr(backbone, ours)
         said, has = (tuple(value) if isinstance(value, list) else value for value in (said, has))
         if said is not None and said != has:
-            raise BadInput(f"{folder / CONFIG} says {word} = {said}, this model has {has}: equal shapes, another meaning",
-                           "give the run the sizes of that model")
+            raise BadInput(
+                f"{folder / CONFIG} says {word} = {said}, this model has {has}: equal shapes, another meaning",
+                "give the run the sizes of that model",
+            )
 
 
 def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:

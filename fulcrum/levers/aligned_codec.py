@@ -19,12 +19,25 @@ class AlignedCodec(Lever):
     touches: ClassVar[tuple[str, ...]] = ("encode.codec",)
     card: ClassVar[Card] = Card(
         says="latents that already say what a vision teacher sees: easier to denoise, worse to decode",
-        claims=(Claim(metric="fid", change=-6.12, scope=SCOPE, source="PRX Part 2",
-                      note="two changes at once: the published arm also had REPA on"),
-                Claim(metric="cmmd", change=-0.15, scope=SCOPE, source="PRX Part 2",
-                      note="two changes at once: the published arm also had REPA on")),
+        claims=(
+            Claim(
+                metric="fid",
+                change=-6.12,
+                scope=SCOPE,
+                source="PRX Part 2",
+                note="two changes at once: the published arm also had REPA on",
+            ),
+            Claim(
+                metric="cmmd",
+                change=-0.15,
+                scope=SCOPE,
+                source="PRX Part 2",
+                note="two changes at once: the published arm also had REPA on",
+            ),
+        ),
         warns="pictures come back at 28.7 dB instead of 31.6 (32 px, real), the price of the alignment and of 4,000 steps "
-              "of fitting instead of 6,000; validation losses of two latent spaces cannot be compared")
+        "of fitting instead of 6,000; validation losses of two latent spaces cannot be compared",
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         codec = run.encode.codec
@@ -41,6 +54,7 @@ class AlignedCodec(Lever):
         """The codec that runs is the one whose card tells of an alignment."""
         from fulcrum.encode.cache import network_hash
         from fulcrum.encode.shipped import card
+
         codec = built.run.encode.codec
         if not isinstance(codec, KL) or "align" not in card(codec.asset)["built"]:
             return False

@@ -15,18 +15,25 @@ class Aligning(Lever):
     """A lever that adds the term `alignment`; a subclass says which one, and sees it in what was built."""
 
     teacher: str = "world"
-    layer: int | None = None                                 # negative counts from the end; none = the middle block
+    layer: int | None = None  # negative counts from the end; none = the middle block
     weight: Factor = 0.5
-    schedule: Literal["constant", "cosine"] = "constant"     # as it is, or falling to zero
-    until: Fraction | None = None                            # share of the budget after which it is off; none = never
+    schedule: Literal["constant", "cosine"] = "constant"  # as it is, or falling to zero
+    until: Fraction | None = None  # share of the budget after which it is off; none = never
 
     touches: ClassVar[tuple[str, ...]] = ("terms.alignment", "encode.teachers.world")
     projector: ClassVar[Literal["mlp", "conv"]] = "mlp"
-    normalise: ClassVar[bool] = False                        # the teacher's tokens, over space
+    normalise: ClassVar[bool] = False  # the teacher's tokens, over space
 
     def term(self) -> Alignment:
-        return Alignment(weight=self.weight, teacher=self.teacher, layer=self.layer, projector=self.projector,
-                         normalise=self.normalise, schedule=self.schedule, until=self.until or 1.0)
+        return Alignment(
+            weight=self.weight,
+            teacher=self.teacher,
+            layer=self.layer,
+            projector=self.projector,
+            normalise=self.normalise,
+            schedule=self.schedule,
+            until=self.until or 1.0,
+        )
 
     def edit(self, run: RunSpec) -> RunSpec:
         run = put(run, "terms.alignment", self.term())
@@ -46,5 +53,6 @@ class Aligning(Lever):
         batch, draw = built.feed.at(0)
         term, tokens = built.step.terms["alignment"], batch.teacher[self.teacher].shape[1]
         convolves = any(parameter.ndim == 4 for parameter in term.parameters())
-        return (term.normalise, convolves) == (self.normalise, self.projector == "conv") \
-            and tokens == draw.eps[0, 0].numel() // built.run.model.patch**2
+        return (term.normalise, convolves) == (self.normalise, self.projector == "conv") and tokens == draw.eps[
+            0, 0
+        ].numel() // built.run.model.patch**2

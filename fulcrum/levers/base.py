@@ -16,11 +16,11 @@ class Claim(Record):
     """What the literature says a lever does, where, and by how much."""
 
     metric: str
-    change: float                                            # arm minus baseline, in the metric's own unit
+    change: float  # arm minus baseline, in the metric's own unit
     scope: Words
-    source: Words                                            # a claim without a source is no claim
+    source: Words  # a claim without a source is no claim
     note: str = ""
-    carries: bool = True                                     # may its direction be expected at another scale?
+    carries: bool = True  # may its direction be expected at another scale?
 
 
 class Cost(Record):
@@ -32,9 +32,9 @@ class Cost(Record):
 
 
 class Card(Record):
-    says: str                                                # one line: what changes and when it pays
+    says: str  # one line: what changes and when it pays
     claims: tuple[Claim, ...] = ()
-    train_only: bool = False                                 # nothing of it is left in the exported model
+    train_only: bool = False  # nothing of it is left in the exported model
     warns: str = ""
 
 
@@ -42,7 +42,7 @@ class Lever(Record):
     """A training decision. Subclasses hold its settings as fields."""
 
     name: ClassVar[str]
-    touches: ClassVar[tuple[str, ...]]                       # paths that the edit may change
+    touches: ClassVar[tuple[str, ...]]  # paths that the edit may change
     affects: ClassVar[tuple[str, ...]] = ("weights", "samples")
     card: ClassVar[Card]
 
@@ -76,6 +76,9 @@ class Bundle(Record):
 
 def said(lever: Any) -> str:
     """A lever as a phrase writes it: its name, and the settings that are not the default."""
-    given = [f"{name}={getattr(lever, name)}" for name, field in type(lever).model_fields.items()
-             if getattr(lever, name) != field.default]
+    given = [
+        f"{name}={getattr(lever, name)}"
+        for name, field in type(lever).model_fields.items()
+        if getattr(lever, name) != field.default
+    ]
     return f"{lever.name}({', '.join(given)})" if given else str(lever.name)

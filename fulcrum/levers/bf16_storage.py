@@ -12,19 +12,27 @@ class BF16Storage(Lever):
     touches: ClassVar[tuple[str, ...]] = ("precision.storage",)
     card: ClassVar[Card] = Card(
         says="weights stored with 8 bits of precision; an update below 1/256 of a weight is lost",
-        claims=(Claim(metric="fid", change=+3.67, scope="256 px latents, 1.2 B parameters, 100k steps", source="PRX Part 2",
-                      note="the published arm's key was read by nobody in the released code: if that is what ran, "
-                           "3.67 is the size of seed noise"),
-                Claim(metric="cmmd", change=+0.20, scope="256 px latents, 1.2 B parameters, 100k steps",
-                      source="PRX Part 2"),))
+        claims=(
+            Claim(
+                metric="fid",
+                change=+3.67,
+                scope="256 px latents, 1.2 B parameters, 100k steps",
+                source="PRX Part 2",
+                note="the published arm's key was read by nobody in the released code: if that is what ran, "
+                "3.67 is the size of seed noise",
+            ),
+            Claim(metric="cmmd", change=+0.20, scope="256 px latents, 1.2 B parameters, 100k steps", source="PRX Part 2"),
+        ),
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         return put(run, "precision.storage", "bf16")
 
     def cost(self, run: RunSpec) -> Cost:
-        return Cost()                                        # no byte is saved: see optim.storage for why
+        return Cost()  # no byte is saved: see optim.storage for why
 
     def witness(self, built: Any) -> bool:
         from fulcrum.optim.state import local
+
         held = [local(p) for p in built.step.backbone.parameters()]
         return all(bool((p == p.bfloat16().to(p.dtype)).all()) for p in held)

@@ -10,12 +10,13 @@ from fulcrum.spec.run import RunSpec
 
 
 class Bottleneck(Lever):
-    width: Width | None = None                               # of the waist; none = half of the model's
+    width: Width | None = None  # of the waist; none = half of the model's
 
     name: ClassVar[str] = "bottleneck"
     touches: ClassVar[tuple[str, ...]] = ("model.bottleneck",)
     card: ClassVar[Card] = Card(
-        says="wide patches are squeezed before they reach the stream; pays for pixels, where most of a patch is redundant")
+        says="wide patches are squeezed before they reach the stream; pays for pixels, where most of a patch is redundant"
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         return put(run, "model.bottleneck", self._waist(run))
@@ -24,8 +25,10 @@ class Bottleneck(Lever):
         features = run.encode.codec.channels * run.model.patch**2
         if self._waist(run) < features:
             return None
-        return (f"a patch has {features} features, so a waist of {self._waist(run)} squeezes nothing: "
-                f"give a smaller width, or wider patches")
+        return (
+            f"a patch has {features} features, so a waist of {self._waist(run)} squeezes nothing: "
+            f"give a smaller width, or wider patches"
+        )
 
     def cost(self, run: RunSpec) -> Cost:
         before, after = put(run, "model.bottleneck", None), self.edit(run)

@@ -28,24 +28,36 @@ class JiT(Bundle):
 
 
 class Speedrun(Bundle):
-    until: Fraction = 0.9                                    # share of the images at the smaller size, with alignment
+    until: Fraction = 0.9  # share of the images at the smaller size, with alignment
 
     name: ClassVar[str] = "speedrun"
     card: ClassVar[Card] = Card(
         says="the stack of the published 24-hour run: pixels, x-prediction and bottleneck; half the size first, with "
-             "alignment; half of the tokens routed; perceptual terms; Muon; EMA")
+        "alignment; half of the tokens routed; perceptual terms; Muon; EMA"
+    )
 
     def parts(self) -> tuple[Lever, ...]:
-        return (UsePixels(), PredictX(), Bottleneck(), ResolutionLadder(until=self.until), Repa(until=self.until), Tread(),
-                UseLPIPS(), UsePerceptualFeatures(), UseMuon(), UseEMA())
+        return (
+            UsePixels(),
+            PredictX(),
+            Bottleneck(),
+            ResolutionLadder(until=self.until),
+            Repa(until=self.until),
+            Tread(),
+            UseLPIPS(),
+            UsePerceptualFeatures(),
+            UseMuon(),
+            UseEMA(),
+        )
 
 
 class PRXRecipe(Bundle):
     name: ClassVar[str] = "prx_recipe"
     card: ClassVar[Card] = Card(
         says="what the published ablations recommend together on a latent baseline: an aligned tokenizer, alignment for "
-             "the first half, Muon, an average of the weights, synthetic pictures before real ones, a curated end",
-        warns="never measured as a whole in public; long captions and fp32 storage are the baseline's already")
+        "the first half, Muon, an average of the weights, synthetic pictures before real ones, a curated end",
+        warns="never measured as a whole in public; long captions and fp32 storage are the baseline's already",
+    )
 
     def parts(self) -> tuple[Lever, ...]:
         return (AlignedCodec(), Repa(until=0.5), UseMuon(), UseEMA(), SyntheticThenReal(), SFTStage())

@@ -11,21 +11,22 @@ from fulcrum.spec.run import RunSpec
 
 
 class CaptionFilter(Lever):
-    drop: Fraction = 0.1                                     # share of the pairs that goes, worst first
+    drop: Fraction = 0.1  # share of the pairs that goes, worst first
 
     name: ClassVar[str] = "caption_filter"
     touches: ClassVar[tuple[str, ...]] = ("data.source",)
     card: ClassVar[Card] = Card(
         says="fewer, better pairs by an image-text score, as DataComp does with CLIP (named by the articles, no number); "
-             "pays where captions are wrong: plant some with --set data.source.mislabelled=0.2",
-        warns="where every caption is true it only drops the pairs that the scorer finds hard; repeats come sooner")
+        "pays where captions are wrong: plant some with --set data.source.mislabelled=0.2",
+        warns="where every caption is true it only drops the pairs that the scorer finds hard; repeats come sooner",
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         source = run.data.source
         if isinstance(source, Filtered):
             raise BadInput("'caption_filter' would change nothing: the data is filtered already", "set data.source.drop")
         if not isinstance(source, World):
-            return run                                       # `needs` says what is missing
+            return run  # `needs` says what is missing
         kept = {name: getattr(source, name) for name in World.model_fields}
         return put(run, "data.source", Filtered(**kept, drop=self.drop))
 
@@ -38,9 +39,10 @@ class CaptionFilter(Lever):
 
     def witness(self, built: Any) -> bool:
         import numpy as np
+
         source = built.feed.source_at(0)
         inner = getattr(source, "inner", None)
         if inner is None or len(source) >= len(inner):
             return False
         before, after = (float(some.planted(np.arange(len(some))).mean()) for some in (inner, source))
-        return after < before or before in (0.0, 1.0)        # nothing planted, or nothing else
+        return after < before or before in (0.0, 1.0)  # nothing planted, or nothing else

@@ -53,17 +53,53 @@ from fulcrum.spec.phrase import Catalogue, Phrase
 from fulcrum.spec.record import Filler
 from fulcrum.train import fillers as train
 
-LEVERS: tuple[type[Lever], ...] = (ShortCaptions, MixedCaptions, RealData, SyntheticThenReal, SFTStage,
-                                   ResolutionLadder, CaptionFilter, Tread, Sprint, RoutedGuidance,
-                                   PathDropGuidance, UseMuon, BF16Storage,
-                                   BF16OptimizerState, StochasticRounding, UseEMA,
-                                   Repa, IRepa, UsePerceptualFeatures, UseLPIPS,
-                                   PredictX, UseUniformTime, ShiftedTime, UseMinSNR, EDMPrecondition, ContrastiveFlow,
-                                   UsePixels, WideCodec, AlignedCodec, EndToEndCodec, Bottleneck, ResolutionCondition)
-RECIPES = {recipe.__name__: recipe
-           for recipe in (spark, pocket, pocket_pixels, pocket_pixels_large, emoji, prx_256, prx_pixels_1024)}
-FILLERS: tuple[type[Filler], ...] = (*data.FILLERS, *encode.FILLERS, *flow.FILLERS, *model.FILLERS, *loss.FILLERS,
-                                     *optim.FILLERS, *train.FILLERS)
+LEVERS: tuple[type[Lever], ...] = (
+    ShortCaptions,
+    MixedCaptions,
+    RealData,
+    SyntheticThenReal,
+    SFTStage,
+    ResolutionLadder,
+    CaptionFilter,
+    Tread,
+    Sprint,
+    RoutedGuidance,
+    PathDropGuidance,
+    UseMuon,
+    BF16Storage,
+    BF16OptimizerState,
+    StochasticRounding,
+    UseEMA,
+    Repa,
+    IRepa,
+    UsePerceptualFeatures,
+    UseLPIPS,
+    PredictX,
+    UseUniformTime,
+    ShiftedTime,
+    UseMinSNR,
+    EDMPrecondition,
+    ContrastiveFlow,
+    UsePixels,
+    WideCodec,
+    AlignedCodec,
+    EndToEndCodec,
+    Bottleneck,
+    ResolutionCondition,
+)
+RECIPES = {
+    recipe.__name__: recipe
+    for recipe in (spark, pocket, pocket_pixels, pocket_pixels_large, emoji, prx_256, prx_pixels_1024)
+}
+FILLERS: tuple[type[Filler], ...] = (
+    *data.FILLERS,
+    *encode.FILLERS,
+    *flow.FILLERS,
+    *model.FILLERS,
+    *loss.FILLERS,
+    *optim.FILLERS,
+    *train.FILLERS,
+)
 
 GUIDE = "docs/write-a-lever.md"
 
@@ -74,11 +110,15 @@ def _sound(lever: type[Lever], path: Path) -> None:
     """A lever that can be listed and used, or a message that says what it lacks."""
     name, touches = getattr(lever, "name", None), getattr(lever, "touches", None)
     if not (isinstance(name, str) and name.isidentifier()):
-        raise BadInput(f"{path}: {lever.__name__} needs a `name` that can stand in a phrase, found {name!r}",
-                       f'write: name: ClassVar[str] = "my_lever"; see {GUIDE}')
+        raise BadInput(
+            f"{path}: {lever.__name__} needs a `name` that can stand in a phrase, found {name!r}",
+            f'write: name: ClassVar[str] = "my_lever"; see {GUIDE}',
+        )
     if not (isinstance(touches, tuple) and touches and all(isinstance(slot, str) for slot in touches)):
-        raise BadInput(f"{path}: '{name}' needs `touches`, a tuple of the slots it may change, found {touches!r}",
-                       f'write: touches: ClassVar[tuple[str, ...]] = ("optim.lr",); see {GUIDE}')
+        raise BadInput(
+            f"{path}: '{name}' needs `touches`, a tuple of the slots it may change, found {touches!r}",
+            f'write: touches: ClassVar[tuple[str, ...]] = ("optim.lr",); see {GUIDE}',
+        )
     if not isinstance(getattr(lever, "card", None), Card):
         raise BadInput(f"{path}: '{name}' needs a `card`", f"write: card: ClassVar[Card] = Card(says=...); see {GUIDE}")
     required = [field for field, facts in lever.model_fields.items() if facts.is_required()]
@@ -125,5 +165,6 @@ def _with(known: Catalogue, own: OwnFile, path: Path) -> Catalogue:
         if lever.name in levers or lever.name in known.bundles or lever.name in known.recipes:
             raise BadInput(f"{path} names a lever '{lever.name}', a name that is taken", "choose another name")
         levers[lever.name] = lever
-    return known._replace(levers=levers,
-                          fillers=(*known.fillers, *(value for value in classes if issubclass(value, Filler))))
+    return known._replace(
+        levers=levers, fillers=(*known.fillers, *(value for value in classes if issubclass(value, Filler)))
+    )

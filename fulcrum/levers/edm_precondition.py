@@ -1,7 +1,7 @@
 """EDM preconditioning: what the network sees and what it gives have unit variance at every time.  arXiv:2206.00364
 
-    x_t ── x c_in ──► network ──► F ── x c_out ──┬──► x0
-      └───────────────── x c_skip ───────────────┘        c_in, c_skip, c_out of sigma = t / (1 - t)
+x_t ── x c_in ──► network ──► F ── x c_out ──┬──► x0
+  └───────────────── x c_skip ───────────────┘        c_in, c_skip, c_out of sigma = t / (1 - t)
 """
 
 from typing import Annotated, Any, ClassVar
@@ -14,13 +14,14 @@ from fulcrum.spec.run import RunSpec
 
 
 class EDMPrecondition(Lever):
-    sigma_data: Annotated[float, Within("(0, 100]")] = 1.0          # spread of what the denoiser sees; pixels: 0.4 to 0.5
+    sigma_data: Annotated[float, Within("(0, 100]")] = 1.0  # spread of what the denoiser sees; pixels: 0.4 to 0.5
 
     name: ClassVar[str] = "edm_precondition"
     touches: ClassVar[tuple[str, ...]] = ("flow.predict",)
     card: ClassVar[Card] = Card(
         says="inputs and targets of unit variance at every time; the loss stays on the velocity",
-        warns="sigma_data 1 is right for normalised latents; in pixels set it to their spread, about 0.45")
+        warns="sigma_data 1 is right for normalised latents; in pixels set it to their spread, about 0.45",
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         return put(run, "flow.predict", Preconditioned(sigma_data=self.sigma_data))

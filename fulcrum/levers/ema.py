@@ -11,8 +11,8 @@ from fulcrum.train.fillers import EMA, NoAverage
 
 
 class UseEMA(Lever):
-    half_life: Fraction = 0.07                               # share of the budget
-    every: Count = 10                                        # steps between updates
+    half_life: Fraction = 0.07  # share of the budget
+    every: Count = 10  # steps between updates
 
     name: ClassVar[str] = "ema"
     touches: ClassVar[tuple[str, ...]] = ("average",)
@@ -24,8 +24,11 @@ class UseEMA(Lever):
 
     def needs(self, run: RunSpec) -> str | None:
         steps = run.budget.images // run.budget.batch
-        return None if self.every < steps else \
-            f"it looks at the weights every {self.every} steps, but the run has only {steps}: it would draw as it began"
+        return (
+            None
+            if self.every < steps
+            else f"it looks at the weights every {self.every} steps, but the run has only {steps}: it would draw as it began"
+        )
 
     def cost(self, run: RunSpec) -> Cost:
         return Cost(memory=bytes_per_parameter(self.edit(run)) / bytes_per_parameter(put(run, "average", NoAverage())))

@@ -12,7 +12,7 @@ from fulcrum.spec.run import RunSpec
 class Guiding(Lever):
     """A lever that replaces the guide; a subclass says by which, and what path of the denoiser that one asks for."""
 
-    scale: Guidance | None = None                            # w; none: that of the run's own guide
+    scale: Guidance | None = None  # w; none: that of the run's own guide
 
     touches: ClassVar[tuple[str, ...]] = ("sample.guide",)
     affects: ClassVar[tuple[str, ...]] = ("samples",)
@@ -32,4 +32,5 @@ class Guiding(Lever):
     def witness(self, built: Any) -> bool:
         """The built guide asks the denoiser for such a pass."""
         from fulcrum.flow.guide import paths_asked
+
         return self.path in paths_asked(built.run.sample.guide.build(built))

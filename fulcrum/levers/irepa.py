@@ -1,7 +1,7 @@
 """iREPA: alignment that cares for the layout: a convolution as projector, teacher tokens normalised over space.
 
-    block 0 ──► … ──► middle block ──► … ──► out
-                          └──► 3 x 3 convolution ──► 1 - cosine with (y - mean over tokens) / std over tokens
+block 0 ──► … ──► middle block ──► … ──► out
+                      └──► 3 x 3 convolution ──► 1 - cosine with (y - mean over tokens) / std over tokens
 """
 
 from typing import ClassVar, Literal
@@ -16,6 +16,7 @@ class IRepa(Aligning):
     normalise: ClassVar[bool] = True
     card: ClassVar[Card] = Card(
         says="alignment to the teacher's spatial layout rather than to what its tokens share (published without numbers: "
-             "helped with DINOv2, degraded with DINOv3)",
+        "helped with DINOv2, degraded with DINOv3)",
         train_only=True,
-        warns="the convolution sees the whole grid even where the layer is routed: tokens that are not there are zero")
+        warns="the convolution sees the whole grid even where the layer is routed: tokens that are not there are zero",
+    )

@@ -16,8 +16,9 @@ class UseLPIPS(Perceiving):
     touches: ClassVar[tuple[str, ...]] = ("terms.lpips",)
     card: ClassVar[Card] = Card(
         says="squared differences of unit-normalised features, early stages included: texture and edges count (used in PRX "
-             "Part 3 with weight 0.1, never ablated alone)",
+        "Part 3 with weight 0.1, never ablated alone)",
         train_only=True,
         warns="LPIPS-like: the embedded alignment teacher instead of VGG, all channels weighted alike; never a metric's "
-              "network or the judge, which would be training on the test. At this size the network costs more than the "
-              "denoiser")
+        "network or the judge, which would be training on the test. At this size the network costs more than the "
+        "denoiser",
+    )

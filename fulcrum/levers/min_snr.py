@@ -1,6 +1,6 @@
 """Min-SNR weighting: times near the data, which are easy and many, count less.  arXiv:2303.09556
 
-    weight of (v - u)^2 at t = min((1 - t)^2, gamma t^2), from min(SNR, gamma) on the error of x0, SNR = (1 - t)^2 / t^2
+weight of (v - u)^2 at t = min((1 - t)^2, gamma t^2), from min(SNR, gamma) on the error of x0, SNR = (1 - t)^2 / t^2
 """
 
 from typing import Any, ClassVar
@@ -18,8 +18,10 @@ class UseMinSNR(Lever):
     name: ClassVar[str] = "min_snr"
     touches: ClassVar[tuple[str, ...]] = ("flow.weight",)
     card: ClassVar[Card] = Card(
-        says="times count by their signal-to-noise ratio, capped: both ends of the path lose weight", train_only=True,
-        warns="pure noise (t = 1) counts nothing; the loss is on another scale than the baseline's")
+        says="times count by their signal-to-noise ratio, capped: both ends of the path lose weight",
+        train_only=True,
+        warns="pure noise (t = 1) counts nothing; the loss is on another scale than the baseline's",
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         return put(run, "flow.weight", MinSNR(gamma=self.gamma))

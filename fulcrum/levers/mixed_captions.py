@@ -24,8 +24,9 @@ class MixedCaptions(Lever):
     touches: ClassVar[tuple[str, ...]] = ("data.caption",)
     card: ClassVar[Card] = Card(
         says="captions of several lengths in one run; published only in words: long captions first, then mixed lengths, "
-             "which is written mixed_captions @ (0.5, 1)",
-        warns="the prompts that pictures are judged by stay the run's own")
+        "which is written mixed_captions @ (0.5, 1)",
+        warns="the prompts that pictures are judged by stay the run's own",
+    )
 
     @model_validator(mode="after")
     def _mixes(self) -> "MixedCaptions":
@@ -38,8 +39,10 @@ class MixedCaptions(Lever):
 
     def edit(self, run: RunSpec) -> RunSpec:
         if run.data.caption == self._mix():
-            raise BadInput("'mixed_captions' would change nothing: the captions are mixed in this way already",
-                           "choose other weights, or leave it out")
+            raise BadInput(
+                "'mixed_captions' would change nothing: the captions are mixed in this way already",
+                "choose other weights, or leave it out",
+            )
         return put(run, "data.caption", self._mix())
 
     def needs(self, run: RunSpec) -> str | None:
@@ -52,9 +55,10 @@ class MixedCaptions(Lever):
 
     def witness(self, built: Any) -> bool:
         from fulcrum.data.caption import styles_told
+
         source = built.feed.source_at(0)
         rows = min(256, len(source))
         ids = built.feed.ids_at(0, rows)
         found = styles_told(source, ids, built.feed.prompts_at(0, rows))
         wanted = {style: getattr(self, style) / (self.long + self.medium + self.short) for style in found}
-        return all(abs(found[style] - wanted[style]) < 3 / rows**0.5 for style in found)         # six deviations at most
+        return all(abs(found[style] - wanted[style]) < 3 / rows**0.5 for style in found)  # six deviations at most

@@ -18,19 +18,26 @@ from fulcrum.spec.run import RunSpec
 
 class UseMuon(Lever):
     momentum: Fraction = 0.95
-    lr_ratio: Factor = 1.0                                   # of the matrices' rate to the run's
+    lr_ratio: Factor = 1.0  # of the matrices' rate to the run's
 
     name: ClassVar[str] = "muon"
     touches: ClassVar[tuple[str, ...]] = ("optim.rule",)
     card: ClassVar[Card] = Card(
         says="every direction of a matrix learns at the same speed, the modulation matrices' too; Adam's settings stay as "
-             "they were. Newton-Schulz costs a fixed amount a step: at 1.2 B parameters 14 % of its FLOPs with 65,536 "
-             "tokens a batch (256 px), 4 % with 262,144 (1024 px)",
-        claims=(Claim(metric="fid", change=-2.65, scope="256 px latents, 1.2 B parameters, 100k steps", source="PRX Part 2",
-                      note="the published arm also moved Adam's eps from 1e-15 to 1e-8"),
-                Claim(metric="cmmd", change=-0.05, scope="256 px latents, 1.2 B parameters, 100k steps",
-                      source="PRX Part 2"),),
-        warns="an optimizer verdict is only as fair as the learning rates: see the plan's learning-rate policy")
+        "they were. Newton-Schulz costs a fixed amount a step: at 1.2 B parameters 14 % of its FLOPs with 65,536 "
+        "tokens a batch (256 px), 4 % with 262,144 (1024 px)",
+        claims=(
+            Claim(
+                metric="fid",
+                change=-2.65,
+                scope="256 px latents, 1.2 B parameters, 100k steps",
+                source="PRX Part 2",
+                note="the published arm also moved Adam's eps from 1e-15 to 1e-8",
+            ),
+            Claim(metric="cmmd", change=-0.05, scope="256 px latents, 1.2 B parameters, 100k steps", source="PRX Part 2"),
+        ),
+        warns="an optimizer verdict is only as fair as the learning rates: see the plan's learning-rate policy",
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         rule = run.optim.rule
@@ -45,7 +52,7 @@ class UseMuon(Lever):
 
     def newton_schulz(self, run: RunSpec, tokens_per_batch: Iterable[int]) -> dict[int, float]:
         """{tokens per batch: Newton-Schulz's share of the FLOPs of a training step} for this model."""
-        rest = newton_schulz_share(run) * run.tokens * run.budget.batch      # over the rest of the step, times its tokens
+        rest = newton_schulz_share(run) * run.tokens * run.budget.batch  # over the rest of the step, times its tokens
         return {tokens: rest / (rest + tokens) for tokens in tokens_per_batch}
 
     def witness(self, built: Any) -> bool:

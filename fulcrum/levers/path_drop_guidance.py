@@ -1,6 +1,6 @@
 """Path-drop guidance: pictures move away from what the short path gives for the empty prompt.
 
-    v = v_short(empty) + w (v_full(prompt) - v_short(empty)),  the short path skips the routed blocks.  arXiv:2510.21986
+v = v_short(empty) + w (v_full(prompt) - v_short(empty)),  the short path skips the routed blocks.  arXiv:2510.21986
 """
 
 from typing import ClassVar
@@ -16,4 +16,5 @@ class PathDropGuidance(Guiding):
     path: ClassVar[str] = "short"
     card: ClassVar[Card] = Card(
         says="draws with a weak pass that skips the routed blocks: guidance for little more than the price of no guidance",
-        warns="the short path learns from the few samples whose path was dropped: a short run teaches it little")
+        warns="the short path learns from the few samples whose path was dropped: a short run teaches it little",
+    )

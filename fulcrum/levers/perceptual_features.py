@@ -16,7 +16,8 @@ class UsePerceptualFeatures(Perceiving):
     touches: ClassVar[tuple[str, ...]] = ("terms.perceptual_features",)
     card: ClassVar[Card] = Card(
         says="1 - cosine of a frozen network's patch tokens of the predicted and the true picture (used in PRX Part 3 with "
-             "DINO, weight 0.01, never ablated alone)",
+        "DINO, weight 0.01, never ablated alone)",
         train_only=True,
         warns="seen through the embedded alignment teacher, never through a metric's network or the judge: that would be "
-              "training on the test. At this size the network costs more than the denoiser")
+        "training on the test. At this size the network costs more than the denoiser",
+    )

@@ -16,7 +16,8 @@ class UsePixels(Lever):
     card: ClassVar[Card] = Card(
         says="no codec between the picture and the denoiser; patches grow by its stride, so the tokens stay as many",
         warns="velocity cannot be learned well where a patch is wider than the network; "
-              "validation losses are not comparable with those of latents")
+        "validation losses are not comparable with those of latents",
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         if isinstance(run.encode.codec, Pixels):

@@ -8,7 +8,7 @@ from fulcrum.model.parameters import parameters
 from fulcrum.optim.memory import bytes_per_parameter
 from fulcrum.spec.run import RunSpec
 
-NUMBER = 4                                                   # bytes of what the backward reads: fp32
+NUMBER = 4  # bytes of what the backward reads: fp32
 
 
 class Priced(Protocol):
@@ -21,13 +21,19 @@ class Priced(Protocol):
 
 def of_denoiser(before: RunSpec, after: RunSpec) -> Cost:
     """A step of one run over a step of another: FLOPs, memory at the peak, parameters."""
-    return Cost(flops=training_flops(after) / training_flops(before), memory=step_memory(after) / step_memory(before),
-                parameters=parameters(after) / parameters(before))
+    return Cost(
+        flops=training_flops(after) / training_flops(before),
+        memory=step_memory(after) / step_memory(before),
+        parameters=parameters(after) / parameters(before),
+    )
 
 
 def of_term(term: Priced, before: RunSpec, after: RunSpec) -> Cost:
     """What a term adds to a step: its own FLOPs, its parameters with all that is kept for each, what its backward reads."""
     learned = term.parameters(after)
     more = learned * bytes_per_parameter(before) + NUMBER * before.budget.batch * term.numbers(after)
-    return Cost(flops=1 + term.flops(after) / training_flops(before), memory=1 + more / step_memory(before),
-                parameters=1 + learned / parameters(before))
+    return Cost(
+        flops=1 + term.flops(after) / training_flops(before),
+        memory=1 + more / step_memory(before),
+        parameters=1 + learned / parameters(before),
+    )

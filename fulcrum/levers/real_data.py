@@ -16,17 +16,27 @@ class RealData(Lever):
     touches: ClassVar[tuple[str, ...]] = ("data.source.domain",)
     card: ClassVar[Card] = Card(
         says="the run's own scenes as photographs: light, grain, blur and dust instead of clean colours",
-        claims=(Claim(metric="fid", change=-1.6, scope=SCOPE, source="PRX Part 2",
-                      note="18.20 to 16.6: the better FID came with the worse CMMD and DINO-MMD"),
-                Claim(metric="cmmd", change=+0.09, scope=SCOPE, source="PRX Part 2"),
-                Claim(metric="dino_mmd", change=+0.07, scope=SCOPE, source="PRX Part 2")),
-        warns="the recipes are real by default: its baseline is made with --set data.source.domain=synthetic")
+        claims=(
+            Claim(
+                metric="fid",
+                change=-1.6,
+                scope=SCOPE,
+                source="PRX Part 2",
+                note="18.20 to 16.6: the better FID came with the worse CMMD and DINO-MMD",
+            ),
+            Claim(metric="cmmd", change=+0.09, scope=SCOPE, source="PRX Part 2"),
+            Claim(metric="dino_mmd", change=+0.07, scope=SCOPE, source="PRX Part 2"),
+        ),
+        warns="the recipes are real by default: its baseline is made with --set data.source.domain=synthetic",
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         source = run.data.source
         if isinstance(source, World) and source.domain == "real":
-            raise BadInput("'real_data' would change nothing: the data is real already",
-                           "for the synthetic baseline that it is held against add --set data.source.domain=synthetic")
+            raise BadInput(
+                "'real_data' would change nothing: the data is real already",
+                "for the synthetic baseline that it is held against add --set data.source.domain=synthetic",
+            )
         return put(run, "data.source.domain", "real") if isinstance(source, World) else run
 
     def needs(self, run: RunSpec) -> str | None:
@@ -34,5 +44,5 @@ class RealData(Lever):
         return None if isinstance(source, World) else f"the data source has no synthetic and real domain: {source}"
 
     def witness(self, built: Any) -> bool:
-        source = built.feed.source_at(built.run.budget.images - 1)          # a stage may be synthetic before
+        source = built.feed.source_at(built.run.budget.images - 1)  # a stage may be synthetic before
         return bool(getattr(source, "inner", source).domain == "real")

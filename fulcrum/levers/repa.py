@@ -1,7 +1,7 @@
 """REPA: a middle layer learns to speak as a frozen vision teacher does.  arXiv:2410.06940
 
-    block 0 ──► … ──► middle block ──► … ──► out
-                          └──► 3-layer MLP ──► 1 - cosine with the teacher's token at the same place
+block 0 ──► … ──► middle block ──► … ──► out
+                      └──► 3-layer MLP ──► 1 - cosine with the teacher's token at the same place
 """
 
 from typing import ClassVar
@@ -17,10 +17,13 @@ class Repa(Aligning):
     name: ClassVar[str] = "repa"
     card: ClassVar[Card] = Card(
         says="a middle layer is drawn towards a frozen teacher's features; pays early, is best switched off later (until=)",
-        claims=(Claim(metric="fid", change=-3.56, scope=DINO3, source="PRX Part 2"),
-                Claim(metric="cmmd", change=-0.06, scope=DINO3, source="PRX Part 2"),
-                Claim(metric="fid", change=-1.60, scope=DINO2, source="PRX Part 2"),
-                Claim(metric="cmmd", change=-0.02, scope=DINO2, source="PRX Part 2")),
+        claims=(
+            Claim(metric="fid", change=-3.56, scope=DINO3, source="PRX Part 2"),
+            Claim(metric="cmmd", change=-0.06, scope=DINO3, source="PRX Part 2"),
+            Claim(metric="fid", change=-1.60, scope=DINO2, source="PRX Part 2"),
+            Claim(metric="cmmd", change=-0.02, scope=DINO2, source="PRX Part 2"),
+        ),
         train_only=True,
         warns="the published teachers saw far more than the training set; the embedded one saw scenes of the same world, "
-              "and its features are cached, where the published arms computed theirs in every step (12 % and 7 % slower)")
+        "and its features are cached, where the published arms computed theirs in every step (12 % and 7 % slower)",
+    )

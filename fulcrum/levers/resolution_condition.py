@@ -1,6 +1,6 @@
 """Resolution conditioning: the denoiser is told how large the picture is.  arXiv:2307.01952
 
-    sinusoids of height and width -> two linears -> added to the time's vector
+sinusoids of height and width -> two linears -> added to the time's vector
 """
 
 from typing import Any, ClassVar
@@ -16,7 +16,8 @@ class ResolutionCondition(Lever):
     name: ClassVar[str] = "resolution_condition"
     touches: ClassVar[tuple[str, ...]] = ("model.condition",)
     card: ClassVar[Card] = Card(
-        says="height and width enter the time vector; can only pay in a run that sees several sizes")
+        says="height and width enter the time vector; can only pay in a run that sees several sizes"
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         return put(run, "model.condition", Resolution())
@@ -29,11 +30,12 @@ class ResolutionCondition(Lever):
         import torch
 
         from fulcrum.dist.reduce import whole
+
         embedder = built.step.backbone.resolution_embedder
         if embedder is None:
             return False
-        weights = {name: whole(value) for name, value in embedder.named_parameters()}    # many processes hold slices
+        weights = {name: whole(value) for name, value in embedder.named_parameters()}  # many processes hold slices
         sizes = torch.tensor([[8.0, 8.0], [16.0, 8.0]], device=next(iter(weights.values())).device)
         with torch.no_grad():
             small, large = torch.func.functional_call(embedder, weights, (sizes,))
-        return not bool(torch.equal(small, large))           # another size, another vector
+        return not bool(torch.equal(small, large))  # another size, another vector

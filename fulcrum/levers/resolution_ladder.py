@@ -1,6 +1,6 @@
 """Resolution ladder: the first part of the budget on smaller pictures, with less shift of the times.
 
-    k of the small stage = max(1, k · small / large): a small picture is destroyed by less noise
+k of the small stage = max(1, k · small / large): a small picture is destroyed by less noise
 """
 
 from typing import Any, ClassVar, Literal
@@ -17,17 +17,18 @@ STAGED = ("data.size", "flow.time.scale")
 
 
 class ResolutionLadder(Lever):
-    start_size: Count | None = None                          # pixels on a side in the first stage; none: half of the run's
-    until: Fraction = 0.5                                    # share of the budget on small pictures
-    shift: Literal["scaled", "kept"] = "scaled"              # of the times, in the first stage
+    start_size: Count | None = None  # pixels on a side in the first stage; none: half of the run's
+    until: Fraction = 0.5  # share of the budget on small pictures
+    shift: Literal["scaled", "kept"] = "scaled"  # of the times, in the first stage
 
     name: ClassVar[str] = "resolution_ladder"
     touches: ClassVar[tuple[str, ...]] = ("data.stages",)
     card: ClassVar[Card] = Card(
         says="small pictures first, the run's own size afterwards: more images for the same FLOPs; pays where most of the "
-             "tokens are saved (published: 512 px, then 1024 px; no number was given)",
+        "tokens are saved (published: 512 px, then 1024 px; no number was given)",
         train_only=True,
-        warns="at equal images it trains on fewer tokens: compare at equal FLOPs too")
+        warns="at equal images it trains on fewer tokens: compare at equal FLOPs too",
+    )
 
     def _small(self, run: RunSpec) -> int:
         return self.start_size or run.data.size // 2
@@ -41,6 +42,7 @@ class ResolutionLadder(Lever):
 
     def needs(self, run: RunSpec) -> str | None:
         from fulcrum.data.world.render import SMALLEST
+
         small = self._small(run)
         if small >= run.data.size:
             return f"it starts at {small} pixels, but the run's own size is {run.data.size}: nothing to climb"

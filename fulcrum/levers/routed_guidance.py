@@ -1,6 +1,6 @@
 """Routed guidance: pictures move away from what the same prompt gives with the tokens routed as in training.
 
-    v = v_routed + w (v_full - v_routed),  both with the prompt, one mask for all steps.  arXiv:2501.04765
+v = v_routed + w (v_full - v_routed),  both with the prompt, one mask for all steps.  arXiv:2501.04765
 """
 
 from typing import ClassVar
@@ -16,4 +16,5 @@ class RoutedGuidance(Guiding):
     path: ClassVar[str] = "routed"
     card: ClassVar[Card] = Card(
         says="draws with the routed model as the weak one instead of the empty prompt; training is untouched",
-        warns="the prompt itself is no longer amplified: this replaces classifier-free guidance, it does not add to it")
+        warns="the prompt itself is no longer amplified: this replaces classifier-free guidance, it does not add to it",
+    )

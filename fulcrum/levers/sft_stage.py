@@ -10,20 +10,21 @@ from fulcrum.spec.run import RunSpec
 
 
 class SFTStage(Lever):
-    start: Fraction = 0.9                                    # share of the budget after which the curated set is used
-    count: Count = 512                                       # curated pictures
+    start: Fraction = 0.9  # share of the budget after which the curated set is used
+    count: Count = 512  # curated pictures
 
     name: ClassVar[str] = "sft_stage"
     touches: ClassVar[tuple[str, ...]] = ("data.stages",)
     card: ClassVar[Card] = Card(
         says="a short last stage on few curated pictures: one or two objects, none small, well apart, no stripes behind, "
-             "the cleanest of eight photographs (published: 3,350 pairs for 20k steps; no number was given)",
-        warns="curated pictures are narrower than the reference: distances to it may grow while single pictures get better")
+        "the cleanest of eight photographs (published: 3,350 pairs for 20k steps; no number was given)",
+        warns="curated pictures are narrower than the reference: distances to it may grow while single pictures get better",
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         source = run.data.source
         if not isinstance(source, World):
-            return run                                       # `needs` says what is missing
+            return run  # `needs` says what is missing
         curated = World(split="curated", domain="real", count=self.count, max_objects=source.max_objects)
         return during(run, self.start, 1.0, "data.source", curated)
 

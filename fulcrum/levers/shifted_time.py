@@ -1,6 +1,6 @@
 """Shifted time: training and sampling move towards noise, as larger pictures need.  arXiv:2403.03206
 
-    S_k(t) = k t / (1 + (k - 1) t), on the logit-normal part of the times and on the sampler's grid
+S_k(t) = k t / (1 + (k - 1) t), on the logit-normal part of the times and on the sampler's grid
 """
 
 from typing import Annotated, Any, ClassVar
@@ -14,20 +14,23 @@ from fulcrum.spec.run import RunSpec
 
 
 class ShiftedTime(Lever):
-    k: Annotated[float, Within("(0, 100]")] = 3.0            # the published value for pixels at 1024; above 1 = more noise
+    k: Annotated[float, Within("(0, 100]")] = 3.0  # the published value for pixels at 1024; above 1 = more noise
 
     name: ClassVar[str] = "shifted_time"
     touches: ClassVar[tuple[str, ...]] = ("flow.time.shift", "sample.shift")
     card: ClassVar[Card] = Card(
         says="more of the budget and of the sampling steps at high noise, where the composition is decided",
-        warns="the sampler's grid moves with the times: its pictures are drawn with another sampler than the baseline's")
+        warns="the sampler's grid moves with the times: its pictures are drawn with another sampler than the baseline's",
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         time = run.flow.time
         if isinstance(time, LogitNormal) and time.shift == run.sample.shift == self.k:
-            raise BadInput(f"'shifted_time' would change nothing: times and sampler are shifted by {self.k:g} already",
-                           "choose another k, or leave it out")
-        if isinstance(time, LogitNormal):                    # other times have no shift: `needs` says so
+            raise BadInput(
+                f"'shifted_time' would change nothing: times and sampler are shifted by {self.k:g} already",
+                "choose another k, or leave it out",
+            )
+        if isinstance(time, LogitNormal):  # other times have no shift: `needs` says so
             run = put(run, "flow.time.shift", self.k)
         return put(run, "sample.shift", self.k)
 
@@ -39,7 +42,8 @@ class ShiftedTime(Lever):
         import numpy as np
 
         from fulcrum.flow import keyed, path
-        last = built.run.budget.images - built.run.budget.batch             # a stage before may scale the shift
+
+        last = built.run.budget.images - built.run.budget.batch  # a stage before may scale the shift
         t, share = built.feed.at(last)[1].t.cpu(), built.run.flow.time.uniform_share
         u = keyed.uniform(built.seed, "t", np.arange(last, last + len(t)))[:, 0]
         expected = path.shift(LogitNormal(uniform_share=share).build(None)(u), self.k)

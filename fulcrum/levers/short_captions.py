@@ -14,18 +14,26 @@ SHORT = OneStyle(style="short")
 
 
 class ShortCaptions(Lever):
-    prompts: Literal["kept", "matched"] = "kept"             # judged by the run's own prompts, or by short ones too
+    prompts: Literal["kept", "matched"] = "kept"  # judged by the run's own prompts, or by short ones too
 
     name: ClassVar[str] = "short_captions"
     touches: ClassVar[tuple[str, ...]] = ("data.caption", "sample.prompts")
     card: ClassVar[Card] = Card(
         says="training captions of one clause; most of a picture is left unsaid",
-        claims=(Claim(metric="fid", change=+18.64, scope=SCOPE, source="PRX Part 2",
-                      note="the published arm also changed the captioner and was judged on long prompts"),
-                Claim(metric="cmmd", change=+0.57, scope=SCOPE, source="PRX Part 2"),
-                Claim(metric="dino_mmd", change=+0.75, scope=SCOPE, source="PRX Part 2")),
+        claims=(
+            Claim(
+                metric="fid",
+                change=+18.64,
+                scope=SCOPE,
+                source="PRX Part 2",
+                note="the published arm also changed the captioner and was judged on long prompts",
+            ),
+            Claim(metric="cmmd", change=+0.57, scope=SCOPE, source="PRX Part 2"),
+            Claim(metric="dino_mmd", change=+0.75, scope=SCOPE, source="PRX Part 2"),
+        ),
         warns="prompts=kept (the published form) also asks for what was never said in training; prompts=matched judges by "
-              "short prompts, which ask for less, and is not comparable with the baseline on attributes")
+        "short prompts, which ask for less, and is not comparable with the baseline on attributes",
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         edited = put(run, "data.caption", SHORT)
@@ -37,8 +45,11 @@ class ShortCaptions(Lever):
     def needs(self, run: RunSpec) -> str | None:
         if run.data.caption != SHORT:
             return f"the run is captioned in another way: {run.data.caption}"
-        return None if self.prompts == "kept" or run.sample.prompts == SHORT else \
-            f"pictures are judged by other prompts: {run.sample.prompts}"
+        return (
+            None
+            if self.prompts == "kept" or run.sample.prompts == SHORT
+            else f"pictures are judged by other prompts: {run.sample.prompts}"
+        )
 
     def cost(self, run: RunSpec) -> Cost:
         """Fewer words are read. Where nobody has counted a source's words, none are assumed."""
@@ -47,6 +58,7 @@ class ShortCaptions(Lever):
 
     def witness(self, built: Any) -> bool:
         from fulcrum.data.caption import styles_told
+
         source = built.feed.source_at(0)
         rows = min(32, len(source))
         ids = built.feed.ids_at(0, rows)

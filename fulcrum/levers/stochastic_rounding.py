@@ -12,8 +12,9 @@ class StochasticRounding(Lever):
     touches: ClassVar[tuple[str, ...]] = ("precision.rounding",)
     card: ClassVar[Card] = Card(
         says="stored weights round up or down at random, in proportion to the distance: the mean of an update is kept, at "
-             "the price of noise; the cure of weights stored in bf16",
-        warns="the record's `stalled` counts weights that did not move in a step: under this rounding they are not lost")
+        "the price of noise; the cure of weights stored in bf16",
+        warns="the record's `stalled` counts weights that did not move in a step: under this rounding they are not lost",
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         return put(run, "precision.rounding", "stochastic")
@@ -24,11 +25,12 @@ class StochasticRounding(Lever):
         return None
 
     def cost(self, run: RunSpec) -> Cost:
-        return Cost()                                        # about ten integer operations a parameter and step
+        return Cost()  # about ten integer operations a parameter and step
 
     def witness(self, built: Any) -> bool:
         """A value half-way between two neighbours goes both ways."""
         import torch
+
         low, high = 1.0, 1.0 + 2.0**-7
         probe = torch.full((256,), (low + high) / 2)
         built.optimizer.store.keep({"probe": probe}, at=0)

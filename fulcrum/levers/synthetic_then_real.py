@@ -10,17 +10,18 @@ from fulcrum.spec.run import RunSpec
 
 
 class SyntheticThenReal(Lever):
-    until: Fraction = 0.5                                    # share of the budget on synthetic pictures
+    until: Fraction = 0.5  # share of the budget on synthetic pictures
 
     name: ClassVar[str] = "synthetic_then_real"
     touches: ClassVar[tuple[str, ...]] = ("data.stages",)
     card: ClassVar[Card] = Card(
         says="the first part of the budget on the clean domain of the same scenes (published in words: synthetic, real, "
-             "then a curated set; the one number, for all real against all synthetic, stands on the card of that decision)")
+        "then a curated set; the one number, for all real against all synthetic, stands on the card of that decision)"
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         if not isinstance(run.data.source, World):
-            return run                                       # `needs` says what is missing
+            return run  # `needs` says what is missing
         return during(run, 0.0, self.until, "data.source.domain", "synthetic")
 
     def needs(self, run: RunSpec) -> str | None:

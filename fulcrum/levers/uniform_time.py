@@ -11,8 +11,9 @@ from fulcrum.spec.run import RunSpec
 class UseUniformTime(Lever):
     name: ClassVar[str] = "uniform_time"
     touches: ClassVar[tuple[str, ...]] = ("flow.time",)
-    card: ClassVar[Card] = Card(says="times spread evenly: both ends get more of the budget, the middle less",
-                                train_only=True)
+    card: ClassVar[Card] = Card(
+        says="times spread evenly: both ends get more of the budget, the middle less", train_only=True
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         return put(run, "flow.time", UniformTime())
@@ -21,6 +22,7 @@ class UseUniformTime(Lever):
         import numpy as np
 
         from fulcrum.flow import keyed
+
         t = built.feed.at(0)[1].t.cpu()
         u = keyed.uniform(built.seed, "t", np.arange(len(t)))[:, 0]
-        return bool((t - u).abs().max() < 2e-3)              # a time is its own uniform number, but for the first 0.001
+        return bool((t - u).abs().max() < 2e-3)  # a time is its own uniform number, but for the first 0.001

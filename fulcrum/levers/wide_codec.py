@@ -18,12 +18,20 @@ class WideCodec(Lever):
     touches: ClassVar[tuple[str, ...]] = ("encode.codec",)
     card: ClassVar[Card] = Card(
         says="latents of 16 channels instead of 8: finer pictures, more to predict per token",
-        claims=(Claim(metric="fid", change=-6.13, scope=SCOPE, source="PRX Part 2",
-                      note="the published arm changed the whole autoencoder, not its channels alone, and encoded online: "
-                           "1.79 batches/s against 3.95, a cost that cached latents do not have"),
-                Claim(metric="cmmd", change=-0.32, scope=SCOPE, source="PRX Part 2")),
+        claims=(
+            Claim(
+                metric="fid",
+                change=-6.13,
+                scope=SCOPE,
+                source="PRX Part 2",
+                note="the published arm changed the whole autoencoder, not its channels alone, and encoded online: "
+                "1.79 batches/s against 3.95, a cost that cached latents do not have",
+            ),
+            Claim(metric="cmmd", change=-0.32, scope=SCOPE, source="PRX Part 2"),
+        ),
         warns="pictures come back at 34.9 dB instead of 31.6 (32 px, real), though the wide codec was fitted for 4,000 "
-              "steps and the baseline's for 6,000; validation losses of two latent spaces cannot be compared")
+        "steps and the baseline's for 6,000; validation losses of two latent spaces cannot be compared",
+    )
 
     def edit(self, run: RunSpec) -> RunSpec:
         codec = run.encode.codec

@@ -50,16 +50,16 @@ class ConvProjector(nn.Module):
     def forward(self, tokens: Tokens, grid: tuple[int, int]) -> Tensor:  # -> (B, K, E)
         h, (rows, columns) = tokens.h.float(), grid
         if tokens.index is not None:
-            h = Tokens(h.new_zeros(len(h), rows * columns, h.shape[-1])).put(Tokens(h, tokens.index)).h    # (B, N, D)
-        h = h.transpose(1, 2).unflatten(2, grid)             # (B, D, rows, columns), channels last in memory
-        said = F.conv2d(h, self.weight, self.bias, padding=1).flatten(2).transpose(1, 2)         # (B, N, E)
+            h = Tokens(h.new_zeros(len(h), rows * columns, h.shape[-1])).put(Tokens(h, tokens.index)).h  # (B, N, D)
+        h = h.transpose(1, 2).unflatten(2, grid)  # (B, D, rows, columns), channels last in memory
+        said = F.conv2d(h, self.weight, self.bias, padding=1).flatten(2).transpose(1, 2)  # (B, N, E)
         return said if tokens.index is None else gather_rows(said, tokens.index)
 
 
 def spatially_normalised(y: Tensor) -> Tensor:
     """iREPA: (y - mean over tokens) / std over tokens, channel by channel; what all tokens share says nothing."""
     std, mean = y.std(1, correction=0, keepdim=True), y.mean(1, keepdim=True)
-    return (y - mean) / (std + EPS)                          # (B, N, E)
+    return (y - mean) / (std + EPS)  # (B, N, E)
 
 
 class AlignmentTerm(nn.Module):
@@ -68,16 +68,18 @@ class AlignmentTerm(nn.Module):
         self.layer, self.teacher, self.projector, self.normalise = layer, teacher, projector, normalise
         self.taps = (layer,)
 
-    def forward(self, view: View) -> Tensor:                 # -> (B,)
-        tokens, y = view.taps[self.layer], view.batch.teacher[self.teacher]      # y (B, N, E), on the model's grid
+    def forward(self, view: View) -> Tensor:  # -> (B,)
+        tokens, y = view.taps[self.layer], view.batch.teacher[self.teacher]  # y (B, N, E), on the model's grid
         if tokens.index is None and tokens.h.shape[1] != y.shape[1]:
-            raise ValueError(f"block {self.layer} has {tokens.h.shape[1]} tokens and the teacher '{self.teacher}' "
-                             f"{y.shape[1]}: the feed must bring the teacher onto the model's grid")
+            raise ValueError(
+                f"block {self.layer} has {tokens.h.shape[1]} tokens and the teacher '{self.teacher}' "
+                f"{y.shape[1]}: the feed must bring the teacher onto the model's grid"
+            )
         if self.normalise:
             y = spatially_normalised(y)
         height, width = view.v.shape[-2:]
-        patch = isqrt(height * width // y.shape[1])          # cells of a token, along each side
-        said = self.projector(tokens, (height // patch, width // patch))         # (B, K, E)
+        patch = isqrt(height * width // y.shape[1])  # cells of a token, along each side
+        said = self.projector(tokens, (height // patch, width // patch))  # (B, K, E)
         if tokens.index is not None:
-            y = gather_rows(y, tokens.index)                 # (B, K, E): each kept token's own teacher
+            y = gather_rows(y, tokens.index)  # (B, K, E): each kept token's own teacher
         return 1 - F.cosine_similarity(said, y, dim=-1).mean(1)

@@ -29,7 +29,7 @@ class ReconstructionTerm(nn.Module):
         super().__init__()
         self.noise, self.absolute, self.kl = noise, absolute, kl
 
-    def forward(self, view: View) -> Tensor:                 # -> (B,)
+    def forward(self, view: View) -> Tensor:  # -> (B,)
         coded = _coded(view)
         spread = (0.5 * coded.log_variance).exp()
         error = coded.decode(coded.mean + spread * view.draw.extra[self.noise]) - coded.pixels
@@ -50,11 +50,13 @@ class LatentAlignmentTerm(nn.Module):
         self.middle = Linear(hidden, hidden, Role.head)
         self.out = Linear(hidden, teacher_width, Role.head)
 
-    def forward(self, view: View) -> Tensor:                 # -> (B,)
-        latent, y = _coded(view).latent, view.batch.teacher[self.teacher]                    # y (B, N, E)
-        tokens = patchify(latent, self.cells)                                                # (B, N, C p p)
+    def forward(self, view: View) -> Tensor:  # -> (B,)
+        latent, y = _coded(view).latent, view.batch.teacher[self.teacher]  # y (B, N, E)
+        tokens = patchify(latent, self.cells)  # (B, N, C p p)
         if tokens.shape[1] != y.shape[1]:
-            raise ValueError(f"the latent has {tokens.shape[1]} tokens of {self.cells} x {self.cells} cells, the teacher "
-                             f"'{self.teacher}' gives a grid of side {isqrt(y.shape[1])}: they must agree")
-        said = self.out(F.silu(self.middle(F.silu(self.into(tokens)))))                      # (B, N, E)
+            raise ValueError(
+                f"the latent has {tokens.shape[1]} tokens of {self.cells} x {self.cells} cells, the teacher "
+                f"'{self.teacher}' gives a grid of side {isqrt(y.shape[1])}: they must agree"
+            )
+        said = self.out(F.silu(self.middle(F.silu(self.into(tokens)))))  # (B, N, E)
         return 1 - F.cosine_similarity(said, y, dim=-1).mean(1)

@@ -25,11 +25,11 @@ class ContrastiveTerm(nn.Module):
         super().__init__()
         self.chunk, self.weight = chunk, weight
 
-    def forward(self, view: View) -> Tensor:                 # -> (B,)
+    def forward(self, view: View) -> Tensor:  # -> (B,)
         batch = len(view.v)
-        rows = batch // self.chunk * self.chunk if self.chunk > 1 else 0     # nobody to be compared with: nothing
+        rows = batch // self.chunk * self.chunk if self.chunk > 1 else 0  # nobody to be compared with: nothing
         if not rows:
             return view.v.new_zeros(batch)
-        others = view.target[:rows].unflatten(0, (-1, self.chunk)).roll(1, dims=1).flatten(0, 1)      # (rows, C, h, w)
+        others = view.target[:rows].unflatten(0, (-1, self.chunk)).roll(1, dims=1).flatten(0, 1)  # (rows, C, h, w)
         apart = (view.v[:rows] - others).square().flatten(1).mean(1) * self.weight(view.draw.t[:rows])
         return -F.pad(apart, (0, batch - rows))

@@ -10,17 +10,18 @@ from fulcrum.spec.record import Count, Factor, Fraction, Share, Until, Width, Wi
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 
-PATCH = 4                                                    # px per token of the embedded teacher, as in encode.teacher
-SAVED = 102                                                  # numbers per pixel that its backward reads, as counted
+PATCH = 4  # px per token of the embedded teacher, as in encode.teacher
+SAVED = 102  # numbers per pixel that its backward reads, as counted
 
 
 class FlowMatching(seam.Term):
     kind: ClassVar[str] = "flow_matching"
     name: str = "flow_matching"
-    weight: Annotated[float, Within("[0, 1000]")] = 1.0      # zero: off, for a stage
+    weight: Annotated[float, Within("[0, 1000]")] = 1.0  # zero: off, for a stage
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.loss.flow_matching import FlowMatchingTerm
+
         return FlowMatchingTerm(ctx.run.flow.weight.build(ctx))
 
 
@@ -29,11 +30,12 @@ class Contrastive(seam.Term):
 
     kind: ClassVar[str] = "contrastive"
     name: str = "contrastive"
-    weight: Fraction = 0.05                                  # lambda; the term itself is negative
-    chunk: Count = 8                                         # rows that are compared with each other
+    weight: Fraction = 0.05  # lambda; the term itself is negative
+    chunk: Count = 8  # rows that are compared with each other
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.loss.contrastive import ContrastiveTerm
+
         return ContrastiveTerm(self.chunk, ctx.run.flow.weight.build(ctx))
 
 
@@ -44,11 +46,11 @@ class Alignment(seam.Term):
     name: str = "alignment"
     weight: Factor = 0.5
     teacher: str = "world"
-    layer: int | None = None                                 # negative counts from the end; None = the middle, 8th of 16
+    layer: int | None = None  # negative counts from the end; None = the middle, 8th of 16
     projector: Literal["mlp", "conv"] = "mlp"
-    normalise: bool = False                                  # the teacher's tokens, over space
-    schedule: Literal["constant", "cosine"] = "constant"     # as it is, or falling to zero
-    until: Until = 1.0                                       # share of the budget after which it is off
+    normalise: bool = False  # the teacher's tokens, over space
+    schedule: Literal["constant", "cosine"] = "constant"  # as it is, or falling to zero
+    until: Until = 1.0  # share of the budget after which it is off
 
     def weight_at(self, progress: float) -> float:
         if self.until < 1 and progress >= self.until:
@@ -84,8 +86,10 @@ class Alignment(seam.Term):
             return f"the teacher '{self.teacher}' needs sides that are multiples of {teacher.patch} px, found {size} px"
         own, side = size // teacher.patch, isqrt(run.tokens)
         if own < side:
-            return (f"at {size} px the teacher '{self.teacher}' has {own} x {own} tokens, too few for the model's "
-                    f"{side} x {side}: a token is {teacher.patch} px of the teacher's, {size // side} px of the model's")
+            return (
+                f"at {size} px the teacher '{self.teacher}' has {own} x {own} tokens, too few for the model's "
+                f"{side} x {side}: a token is {teacher.patch} px of the teacher's, {size // side} px of the model's"
+            )
         if self.normalise and side == 1:
             return "the teacher's tokens cannot be normalised over space: the model has one token"
         return None
@@ -109,15 +113,18 @@ class Alignment(seam.Term):
     def numbers(self, run: RunSpec) -> float:
         """That the backward of one image reads, where the term sees most tokens; counted in an eager pass."""
         widths = 1 if self.projector == "conv" else 5
-        return max(self._tokens(phase.run) * (widths * run.model.width + 2 * self._width(phase.run))
-                   for phase in phases(run) if self in phase.run.terms)
+        return max(
+            self._tokens(phase.run) * (widths * run.model.width + 2 * self._width(phase.run))
+            for phase in phases(run)
+            if self in phase.run.terms
+        )
 
     def _tokens(self, run: RunSpec) -> int:
         """That the projector computes: those of its block, or the whole grid of a convolution."""
         route = run.model.route
-        start, end = route.bounds(run.model.depth)           # type: ignore[attr-defined]
+        start, end = route.bounds(run.model.depth)  # type: ignore[attr-defined]
         routed = self.projector == "mlp" and start <= self.tap(run.model.depth) <= end
-        return route.kept(run.tokens) if routed else run.tokens          # type: ignore[attr-defined, no-any-return]
+        return route.kept(run.tokens) if routed else run.tokens  # type: ignore[attr-defined, no-any-return]
 
     def _width(self, run: RunSpec) -> int:
         teacher = self.found(run)
@@ -127,6 +134,7 @@ class Alignment(seam.Term):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.loss.alignment import AlignmentTerm, ConvProjector, MLPProjector
+
         runs = [phase.run for phase in phases(ctx.run) if self in phase.run.terms]
         make = ConvProjector if self.projector == "conv" else MLPProjector
         projector = make(ctx.run.model.width, self._width(runs[0]))
@@ -137,35 +145,47 @@ class Perceptual(seam.Term):
     """What the two perceptual terms share: a frozen network that looks at pictures."""
 
     weight: Factor
-    asset: str = "teacher"                                   # the alignment teacher; never a metric's network
+    asset: str = "teacher"  # the alignment teacher; never a metric's network
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.encode.shipped import asset_hash
+
         return {f"asset:{self.asset}": asset_hash(self.asset)}
 
     def network(self) -> Any:
         from fulcrum.encode.teacher import load_teacher
+
         return load_teacher(self.asset)
 
     def problem(self, run: RunSpec) -> str | None:
         """What keeps the term from working in this run, in words, or None."""
         codec = run.encode.codec
         if codec.stride != 1 or codec.channels != 3:
-            return (f"it looks at pictures, but the denoiser sees {codec.channels} channels, stride {codec.stride}; "
-                    f"it needs pixels, 3 channels at a stride of 1 (encode.codec=pixels)")
+            return (
+                f"it looks at pictures, but the denoiser sees {codec.channels} channels, stride {codec.stride}; "
+                f"it needs pixels, 3 channels at a stride of 1 (encode.codec=pixels)"
+            )
         if run.flow.predict.kind != "x":
-            return (f"it looks at the predicted clean picture, and the network predicts '{run.flow.predict.kind}' "
-                    f"(flow.predict=x predicts the picture)")
+            return (
+                f"it looks at the predicted clean picture, and the network predicts '{run.flow.predict.kind}' "
+                f"(flow.predict=x predicts the picture)"
+            )
         odd = [phase.run.data.size for phase in phases(run) if phase.run.data.size % PATCH]
         return f"its network needs sides that are multiples of {PATCH} px, found {odd[0]} px" if odd else None
 
     def flops(self, run: RunSpec) -> float:
         """Of one image, on average over the budget: the network on both pictures, and back to the predicted one."""
-        return sum((phase.end - phase.start) * 3 * self.forward_flops(phase.run.data.size) for phase in phases(run)
-                   if self in phase.run.terms) / run.budget.images
+        return (
+            sum(
+                (phase.end - phase.start) * 3 * self.forward_flops(phase.run.data.size)
+                for phase in phases(run)
+                if self in phase.run.terms
+            )
+            / run.budget.images
+        )
 
     def parameters(self, run: RunSpec) -> int:
-        return 0                                             # its network is frozen
+        return 0  # its network is frozen
 
     def numbers(self, run: RunSpec) -> float:
         """That the backward of one image reads."""
@@ -174,6 +194,7 @@ class Perceptual(seam.Term):
     def forward_flops(self, size: int) -> float:
         """Convolutions of the network on one picture, up to where the term reads it."""
         from fulcrum.encode.shipped import card
+
         config = card(self.asset)["config"]
         fine, coarse = config["fine"], config["coarse"]
         halves, quarters = (size // 2) ** 2, (size // PATCH) ** 2
@@ -190,11 +211,13 @@ class PerceptualFeatures(Perceptual):
 
     def forward_flops(self, size: int) -> float:
         from fulcrum.encode.shipped import card
+
         config = card(self.asset)["config"]
         return super().forward_flops(size) + 2.0 * (size // PATCH) ** 2 * config["coarse"] * config["width"]
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.loss.perceptual import FeatureTerm
+
         return FeatureTerm(self.network(), ctx.system.device)
 
 
@@ -207,6 +230,7 @@ class LPIPS(Perceptual):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.loss.perceptual import StageTerm
+
         return StageTerm(self.network(), ctx.system.device)
 
 
@@ -222,10 +246,12 @@ class CodecReconstruction(seam.Term):
 
     def draws(self) -> dict[str, Any]:
         from fulcrum.flow.draw import Normal
-        return {"noise": Normal()}                           # in the latent's shape
+
+        return {"noise": Normal()}  # in the latent's shape
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.loss.codec import ReconstructionTerm
+
         return ReconstructionTerm(f"{self.name}/noise", self.absolute, self.kl)
 
 
@@ -260,6 +286,7 @@ class CodecAlignment(seam.Term):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.loss.codec import LatentAlignmentTerm
+
         _, hidden, out = self.widths(ctx.run)
         return LatentAlignmentTerm(self.teacher, ctx.run.model.patch, ctx.run.encode.codec.channels, out, hidden)
 

@@ -14,5 +14,5 @@ class FlowMatchingTerm(nn.Module):
         super().__init__()
         self.weight = weight
 
-    def forward(self, view: View) -> Tensor:                 # -> (B,)
+    def forward(self, view: View) -> Tensor:  # -> (B,)
         return (view.v - view.target).square().flatten(1).mean(1) * self.weight(view.draw.t)

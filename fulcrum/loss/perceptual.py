@@ -24,7 +24,7 @@ class FrozenTerm(nn.Module):
 
     def __init__(self, network: nn.Module, device: str) -> None:
         super().__init__()
-        self._held: tuple[Any] = (network.eval().requires_grad_(False).to(device),)      # a tuple is not registered
+        self._held: tuple[Any] = (network.eval().requires_grad_(False).to(device),)  # a tuple is not registered
 
     @property
     def network(self) -> Any:
@@ -34,9 +34,9 @@ class FrozenTerm(nn.Module):
 class FeatureTerm(FrozenTerm):
     """1 - cosine of the network's patch tokens of both pictures, mean over tokens."""
 
-    def forward(self, view: View) -> Tensor:                 # -> (B,)
+    def forward(self, view: View) -> Tensor:  # -> (B,)
         with torch.no_grad():
-            wanted = self.network(view.batch.x0)             # (B, N, E)
+            wanted = self.network(view.batch.x0)  # (B, N, E)
         return 1 - F.cosine_similarity(self.network(view.x), wanted, dim=-1).mean(1)
 
 
@@ -44,11 +44,15 @@ class StageTerm(FrozenTerm):
     """LPIPS (arXiv:1801.03924, eq. 1) with every channel's weight one: unit-normalised features of several stages,
     squared differences summed over channels, averaged over space, summed over stages."""
 
-    def forward(self, view: View) -> Tensor:                 # -> (B,)
+    def forward(self, view: View) -> Tensor:  # -> (B,)
         with torch.no_grad():
-            wanted = self.network.stages(view.batch.x0)      # of (B, c, s, s) each
-        return torch.stack([(unit(one) - unit(other)).square().sum(1).mean((1, 2))
-                            for one, other in zip(self.network.stages(view.x), wanted, strict=True)]).sum(0)
+            wanted = self.network.stages(view.batch.x0)  # of (B, c, s, s) each
+        return torch.stack(
+            [
+                (unit(one) - unit(other)).square().sum(1).mean((1, 2))
+                for one, other in zip(self.network.stages(view.x), wanted, strict=True)
+            ]
+        ).sum(0)
 
 
 def unit(h: Tensor) -> Tensor:

@@ -14,13 +14,13 @@ class Coded(NamedTuple):
     """What a codec that is trained says of the batch. Its own terms reach it through these; the denoiser's never do:
     `batch.x0` is `latent` without its history."""
 
-    pixels: Tensor                                           # (B, 3, H, W) in [-1, 1]
-    mean: Tensor                                             # (B, C, h, w) of the posterior, raw
-    log_variance: Tensor                                     # (B, C, h, w)
-    latent: Tensor                                           # (B, C, h, w) the mean, normalised
-    decode: Callable[[Tensor], Tensor]                       # raw latent -> pixels
+    pixels: Tensor  # (B, 3, H, W) in [-1, 1]
+    mean: Tensor  # (B, C, h, w) of the posterior, raw
+    log_variance: Tensor  # (B, C, h, w)
+    latent: Tensor  # (B, C, h, w) the mean, normalised
+    decode: Callable[[Tensor], Tensor]  # raw latent -> pixels
 
-    def moments(self) -> Tensor:                             # -> (2, C)
+    def moments(self) -> Tensor:  # -> (2, C)
         """Mean and mean square of every channel: what the running statistics follow."""
         raw = self.mean.detach().double()
         return torch.stack([raw.mean((0, 2, 3)), raw.square().mean((0, 2, 3))])
@@ -29,24 +29,27 @@ class Coded(NamedTuple):
 class View(NamedTuple):
     """One step as the terms see it."""
 
-    batch: Any                                               # encode.Batch
-    draw: Any                                                # flow.Draw
-    v: Tensor                                                # (B, C, h, w) predicted velocity
-    target: Tensor                                           # (B, C, h, w) velocity of a perfect prediction
-    x: Tensor                                                # (B, C, h, w) predicted clean latent
-    taps: dict[int, Any]                                     # layer -> Tokens
-    coded: Coded | None = None                               # if the codec is trained
+    batch: Any  # encode.Batch
+    draw: Any  # flow.Draw
+    v: Tensor  # (B, C, h, w) predicted velocity
+    target: Tensor  # (B, C, h, w) velocity of a perfect prediction
+    x: Tensor  # (B, C, h, w) predicted clean latent
+    taps: dict[int, Any]  # layer -> Tokens
+    coded: Coded | None = None  # if the codec is trained
 
 
 class Losses(NamedTuple):
-    total: Tensor                                            # () what is minimised
-    parts: dict[str, Tensor]                                 # name -> () mean over the batch, before weighting
-    moments: Tensor | None = None                            # (2, C) of the latents of a codec that is trained
+    total: Tensor  # () what is minimised
+    parts: dict[str, Tensor]  # name -> () mean over the batch, before weighting
+    moments: Tensor | None = None  # (2, C) of the latents of a codec that is trained
 
     def plus(self, other: "Losses") -> "Losses":
         """The sum of two parts of one batch, each scaled by its share of the rows."""
-        return Losses(self.total + other.total, {name: value + other.parts[name] for name, value in self.parts.items()},
-                      None if self.moments is None or other.moments is None else self.moments + other.moments)
+        return Losses(
+            self.total + other.total,
+            {name: value + other.parts[name] for name, value in self.parts.items()},
+            None if self.moments is None or other.moments is None else self.moments + other.moments,
+        )
 
 
 def weigh(parts: Mapping[str, Tensor], weights: Mapping[str, float | Tensor]) -> Losses:

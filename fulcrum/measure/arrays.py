@@ -34,16 +34,19 @@ class OpenArray:
             shape, by_column, dtype = head(self._stream)
         except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
             self.__exit__()
-            raise BadInput(f"{shown(self.path)} cannot be read as an array: {error}",
-                           "expected what numpy.savez writes") from None
+            raise BadInput(
+                f"{shown(self.path)} cannot be read as an array: {error}", "expected what numpy.savez writes"
+            ) from None
         if dtype.hasobject or by_column or not shape:
             self.__exit__()
             what = "Python objects, which could run code" if dtype.hasobject else "an array in another order or of no rows"
             raise BadInput(f"{shown(self.path)} holds {what}", "save uint8 pictures, (N, H, W, 3), with numpy.savez")
         if (dtype != np.uint8 and not _floats(dtype)) or min(shape) < 0:
             self.__exit__()
-            raise BadInput(f"{shown(self.path)} holds numbers of type {dtype} in the shape {shape}",
-                           "expected pictures in uint8 or floating point: convert them first")
+            raise BadInput(
+                f"{shown(self.path)} holds numbers of type {dtype} in the shape {shape}",
+                "expected pictures in uint8 or floating point: convert them first",
+            )
         if int(np.prod(shape[1:], dtype=object)) > 3 * MOST_PIXELS:
             self.__exit__()
             raise BadInput(f"{shown(self.path)} holds rows of {shape[1:]} numbers", f"the limit is {3 * MOST_PIXELS:,}")

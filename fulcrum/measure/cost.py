@@ -60,8 +60,12 @@ def count_training(run: RunSpec) -> Trained:
         terms={term.name: float(term.flops(run)) for term in run.terms if hasattr(term, "flops")},
         optimizer=newton_schulz_share(run) * training_flops(run) if run.optim.rule.kind == "muon" else 0.0,
         tuned_codec=tuning_flops(run, run.encode.codec.asset) if run.encode.codec.trained else 0.0,  # type: ignore[attr-defined]
-        uncounted=tuple(term.name for term in run.terms if not hasattr(term, "flops")
-                        and not type(term).__module__.startswith("fulcrum.")))
+        uncounted=tuple(
+            term.name
+            for term in run.terms
+            if not hasattr(term, "flops") and not type(term).__module__.startswith("fulcrum.")
+        ),
+    )
 
 
 def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any] | None = None) -> Parts:
@@ -70,6 +74,7 @@ def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any
     prompts  captions as the run has them: their lengths decide what text costs
     """
     from fulcrum.encode.judge import load_features, load_judge
+
     words = list(prompts)[:BATCH]
     if len(words) < BATCH:
         raise BadInput(f"counting needs {BATCH} captions, found {len(words)}")
@@ -84,9 +89,14 @@ def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any
     steps = run.sample.steps * (2 if getattr(run.sample.guide, "scale", 1.0) != 1.0 else 1)  # with and without the caption
     drawing = steps * trained.denoiser / 3  # a forward is a third of a training step
     looking = _each(features, lambda: features.features(images)) + _each(judge, lambda: judge.judge(images))
-    return Parts(**dict(trained), codec=encode, decode=decode, text=_each(text, lambda: text.encode(words)),
-                 teachers={name: _each(one, lambda one=one: one.tokens(pixels)) for name, one in (teachers or {}).items()},  # type: ignore[misc]
-                 evaluation=drawing + decode + looking)
+    return Parts(
+        **dict(trained),
+        codec=encode,
+        decode=decode,
+        text=_each(text, lambda: text.encode(words)),
+        teachers={name: _each(one, lambda one=one: one.tokens(pixels)) for name, one in (teachers or {}).items()},  # type: ignore[misc]
+        evaluation=drawing + decode + looking,
+    )
 
 
 @torch.no_grad()
@@ -94,6 +104,7 @@ def _each(network: Any, function: Callable[[], Any]) -> float:
     """FLOPs for one of the BATCH images that `function` puts through the network."""
     if sum(one.numel() for one in network.parameters()) > SMALL:
         from torch._subclasses.fake_tensor import FakeTensorMode
+
         try:
             with FakeTensorMode(allow_non_fake_inputs=True):
                 return counted(function) / BATCH
@@ -114,24 +125,37 @@ class Spent(Frozen):
     share_of_peak: float | None
 
 
-def axes(record: Iterable[Mapping[str, Any]], batch: int, flops_per_image: float, price_per_hour: float | None = None,
-         peak: float | None = None) -> list[Spent]:
+def axes(
+    record: Iterable[Mapping[str, Any]],
+    batch: int,
+    flops_per_image: float,
+    price_per_hour: float | None = None,
+    peak: float | None = None,
+) -> list[Spent]:
     """The five axes from the lines of record.jsonl (`images`, `seconds`): one run gives them all."""
     found: list[Spent] = []
     for line in record:
         images, seconds = int(line["images"]), float(line["seconds"])
         if found and (images < found[-1].images or seconds < found[-1].seconds):
-            raise BadInput(f"the record runs backwards at {images} images, {seconds} s",
-                           "give the lines of one record.jsonl in their order")
+            raise BadInput(
+                f"the record runs backwards at {images} images, {seconds} s",
+                "give the lines of one record.jsonl in their order",
+            )
         before = found[-1] if found else None
         flops = images * flops_per_image
         since = seconds - (before.seconds if before else 0.0)
         new = images - (before.images if before else 0)
-        found.append(Spent(
-            steps=-(-images // batch), images=images, seconds=seconds, flops=flops,
-            money=None if price_per_hour is None else price_per_hour * seconds / 3600,
-            images_per_second=new / since if since > 0 else 0.0,
-            share_of_peak=None if peak is None or since <= 0 else new * flops_per_image / since / peak))
+        found.append(
+            Spent(
+                steps=-(-images // batch),
+                images=images,
+                seconds=seconds,
+                flops=flops,
+                money=None if price_per_hour is None else price_per_hour * seconds / 3600,
+                images_per_second=new / since if since > 0 else 0.0,
+                share_of_peak=None if peak is None or since <= 0 else new * flops_per_image / since / peak,
+            )
+        )
     return found
 
 

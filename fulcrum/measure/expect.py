@@ -44,8 +44,17 @@ SEES: Mapping[str, Sees] = {
     "mmd_published": _sees(halved="stays", duplicated="worse", collapsed="stays", copy="better"),
     "kid": _sees(halved="stays", duplicated="worse", collapsed="worse", copy="better"),
     # Asks only whether pictures lie where the reference does: what is bland or repeated lies there too.
-    "density": {"negated": "depends", "wrong_range": "worse", "swapped_channels": "worse", "blurred": "worse",
-                "jpeg": "depends", "halved": "stays", "duplicated": "depends", "collapsed": "depends", "copy": "depends"},
+    "density": {
+        "negated": "depends",
+        "wrong_range": "worse",
+        "swapped_channels": "worse",
+        "blurred": "worse",
+        "jpeg": "depends",
+        "halved": "stays",
+        "duplicated": "depends",
+        "collapsed": "depends",
+        "copy": "depends",
+    },
     # Independent pictures cover 1 - 2^-k = 97 % already: a copy can gain 3 % and no more.
     "coverage": _sees(halved="worse", duplicated="worse", collapsed="worse", copy="depends"),
     "attribute_accuracy": _sees(**_BLIND),

@@ -41,8 +41,13 @@ class Extractor(NamedTuple):
     network: nn.Module | None = None  # what can be moved; None: a user's own computes wherever its code says
 
     def card(self) -> dict[str, Any]:
-        return {"name": self.name, "hash": self.hash, "resize": self.resize, "value_range": self.value_range,
-                "width": self.width}
+        return {
+            "name": self.name,
+            "hash": self.hash,
+            "resize": self.resize,
+            "value_range": self.value_range,
+            "width": self.width,
+        }
 
     def on(self, device: str) -> "Extractor":
         """The same, computing on a device; its features come back to the CPU, its hash is what it was."""
@@ -91,37 +96,60 @@ def digest_of(*facts: Any) -> str:
 def embedded(_: str = "") -> Extractor:
     from fulcrum.encode.judge import load_features
     from fulcrum.encode.shipped import asset_hash
+
     network = load_features()
-    return Extractor("embedded", asset_hash("features"), "antialiased to 32 px", "float [-1, 1]", network.project.shape[1],
-                     network.features, network=network)
+    return Extractor(
+        "embedded",
+        asset_hash("features"),
+        "antialiased to 32 px",
+        "float [-1, 1]",
+        network.project.shape[1],
+        network.features,
+        network=network,
+    )
 
 
 def _inception(where: str, like_tensorflow: bool) -> Extractor:
     from fulcrum.measure.inception import WIDTH, pixels_like_pytorch_fid, pixels_like_tensorflow
+
     network, content = load_inception(Path(where).expanduser())
     pixels = pixels_like_tensorflow if like_tensorflow else pixels_like_pytorch_fid
     resize = "bilinear to 299 px, not antialiased, " + (
-        "corner to corner as TensorFlow 1" if like_tensorflow else "half-pixel centres as pytorch-fid")
+        "corner to corner as TensorFlow 1" if like_tensorflow else "half-pixel centres as pytorch-fid"
+    )
     span = "(x - 128) / 128" if like_tensorflow else "float [-1, 1]"
-    return Extractor("inception" if like_tensorflow else "inception-torch", digest_of("inception", content, resize, span),
-                     resize, span, WIDTH, lambda images: network(pixels(images)), network=network)
+    return Extractor(
+        "inception" if like_tensorflow else "inception-torch",
+        digest_of("inception", content, resize, span),
+        resize,
+        span,
+        WIDTH,
+        lambda images: network(pixels(images)),
+        network=network,
+    )
 
 
 def load_inception(path: Path) -> tuple[nn.Module, str]:
     """The network with the weights in `path` (safetensors, or the known .pth read as plain tensors), and their hash."""
     from fulcrum.measure.inception import Inception
+
     if not path.is_file():
-        raise BadInput(f"there are no Inception weights at {path}",
-                       "bring pt_inception-2015-12-05 along, as .safetensors or .pth: no registry carries it")
+        raise BadInput(
+            f"there are no Inception weights at {path}",
+            "bring pt_inception-2015-12-05 along, as .safetensors or .pth: no registry carries it",
+        )
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
+
             found = load_file(path)
         else:
             found = torch.load(path, map_location="cpu", weights_only=True)  # tensors only: a pickle could run code
     except Exception as error:  # many kinds; the file is what is wrong
-        raise BadInput(f"{path} cannot be read as a state dict: {type(error).__name__}: {str(error)[:200]}",
-                       "expected tensors under names such as Mixed_5b.branch1x1.conv.weight") from error
+        raise BadInput(
+            f"{path} cannot be read as a state dict: {type(error).__name__}: {str(error)[:200]}",
+            "expected tensors under names such as Mixed_5b.branch1x1.conv.weight",
+        ) from error
     with torch.device("meta"):  # no random start for weights that are read anyway
         network = Inception()
     wanted = {name: value.shape for name, value in network.state_dict().items() if not name.endswith("num_batches_tracked")}
@@ -130,8 +158,11 @@ def load_inception(path: Path) -> tuple[nn.Module, str]:
     missing = sorted(set(wanted) - set(found))
     wrong = sorted(name for name, shape in wanted.items() if name in found and found[name].shape != shape)
     if missing or wrong:
-        raise BadInput(f"{path} is not FID's Inception: {len(missing)} tensors are missing and {len(wrong)} have another "
-                       f"shape, such as {(missing + wrong)[0]}", "expected the state dict of pt_inception-2015-12-05")
+        raise BadInput(
+            f"{path} is not FID's Inception: {len(missing)} tensors are missing and {len(wrong)} have another "
+            f"shape, such as {(missing + wrong)[0]}",
+            "expected the state dict of pt_inception-2015-12-05",
+        )
     used = {name: found[name].float() for name in wanted}  # its classifier (fc, AuxLogits) is not part of pool3
     counters = {name: torch.tensor(0) for name in network.state_dict() if name not in wanted}
     network.load_state_dict({**used, **counters}, assign=True)
@@ -143,29 +174,37 @@ def load_inception(path: Path) -> tuple[nn.Module, str]:
 
 def _clip(where: str) -> Extractor:
     from fulcrum.measure.vision import load_clip
+
     return load_clip(where)
 
 
 def _dino(where: str) -> Extractor:
     from fulcrum.measure.vision import load_dino
+
     return load_dino(where)
 
 
 def _lite0(where: str) -> Extractor:
     from fulcrum.measure.registry import lite0
+
     return lite0(where)
 
 
 def _vgg(where: str) -> Extractor:
     from fulcrum.measure.registry import vgg
+
     return vgg(where)
 
 
 INSTALLED = ("lite0", "vgg")  # read from a package that the user installed, unless a file is given
 LOADERS: dict[str, Callable[[str], Extractor]] = {
-    "embedded": embedded, "inception": lambda where: _inception(where, True),
-    "inception-torch": lambda where: _inception(where, False), "clip": _clip, "dino": _dino,
-    "lite0": _lite0, "vgg": _vgg,
+    "embedded": embedded,
+    "inception": lambda where: _inception(where, True),
+    "inception-torch": lambda where: _inception(where, False),
+    "clip": _clip,
+    "dino": _dino,
+    "lite0": _lite0,
+    "vgg": _vgg,
 }
 
 

@@ -70,8 +70,10 @@ def feature_rows(images: Tensor, features: FeatureFunction) -> Tensor:
         padded = torch.cat([part, part[-1:].expand(BATCH - len(part), *part.shape[1:])])
         given = features(padded)
         if not isinstance(given, Tensor) or given.is_complex():
-            raise ValueError("expected features as a tensor of real numbers, found "
-                             + (str(given.dtype) if isinstance(given, Tensor) else type(given).__name__))
+            raise ValueError(
+                "expected features as a tensor of real numbers, found "
+                + (str(given.dtype) if isinstance(given, Tensor) else type(given).__name__)
+            )
         found = given.detach().to("cpu", torch.float32)  # (BATCH, d)
         parts.append(found[: len(part)] if len(found) == BATCH else found)
     rows = torch.cat(parts)

@@ -46,8 +46,9 @@ class A(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         double = self.branch3x3dbl_3(self.branch3x3dbl_2(self.branch3x3dbl_1(x)))
-        return torch.cat([self.branch1x1(x), self.branch5x5_2(self.branch5x5_1(x)), double,
-                          self.branch_pool(average(x))], 1)
+        return torch.cat(
+            [self.branch1x1(x), self.branch5x5_2(self.branch5x5_1(x)), double, self.branch_pool(average(x))], 1
+        )
 
 
 class B(nn.Module):
@@ -71,7 +72,10 @@ class C(nn.Module):
         super().__init__()
         self.branch1x1 = Conv(inside, 192, 1)
         self.branch7x7_1, self.branch7x7_2, self.branch7x7_3 = (
-            Conv(inside, middle, 1), Conv(middle, middle, 1, 7, same=True), Conv(middle, 192, 7, 1, same=True))
+            Conv(inside, middle, 1),
+            Conv(middle, middle, 1, 7, same=True),
+            Conv(middle, 192, 7, 1, same=True),
+        )
         self.branch7x7dbl_1 = Conv(inside, middle, 1)
         self.branch7x7dbl_2, self.branch7x7dbl_4 = (Conv(middle, middle, 7, 1, same=True) for _ in range(2))
         self.branch7x7dbl_3 = Conv(middle, middle, 1, 7, same=True)
@@ -117,8 +121,17 @@ class E(nn.Module):
         single = self.branch3x3_1(x)
         double = self.branch3x3dbl_2(self.branch3x3dbl_1(x))
         pooled = F.max_pool2d(x, 3, stride=1, padding=1) if self.by_maximum else average(x)
-        return torch.cat([self.branch1x1(x), self.branch3x3_2a(single), self.branch3x3_2b(single),
-                          self.branch3x3dbl_3a(double), self.branch3x3dbl_3b(double), self.branch_pool(pooled)], 1)
+        return torch.cat(
+            [
+                self.branch1x1(x),
+                self.branch3x3_2a(single),
+                self.branch3x3_2b(single),
+                self.branch3x3dbl_3a(double),
+                self.branch3x3dbl_3b(double),
+                self.branch_pool(pooled),
+            ],
+            1,
+        )
 
 
 class Inception(nn.Module):

@@ -48,8 +48,15 @@ class Seen:
 
     def about(self) -> dict[str, Any]:
         sizes = [f"{width}x{height}" for (height, width), _ in self.sizes.most_common(4)]
-        return {"path": self.name, "n": self.n, "hash": self.hash, "sizes": sizes, "notes": dict(self.notes),
-                "ignored": dict(self.ignored), "skipped": [{"file": file, "why": why} for file, why in self.skipped]}
+        return {
+            "path": self.name,
+            "n": self.n,
+            "hash": self.hash,
+            "sizes": sizes,
+            "notes": dict(self.notes),
+            "ignored": dict(self.ignored),
+            "skipped": [{"file": file, "why": why} for file, why in self.skipped],
+        }
 
 
 class Policy(NamedTuple):
@@ -69,8 +76,15 @@ class _Waiting(NamedTuple):
 class Pass:
     """One pass over a set: every extractor sees a picture while it is in memory."""
 
-    def __init__(self, extractors: Sequence[Extractor], metrics: Sequence[Distance], cache: Path, reference: bool,
-                 policy: Policy | None = None, keep: bool = False) -> None:
+    def __init__(
+        self,
+        extractors: Sequence[Extractor],
+        metrics: Sequence[Distance],
+        cache: Path,
+        reference: bool,
+        policy: Policy | None = None,
+        keep: bool = False,
+    ) -> None:
         self.extractors, self.metrics, self.reference, self.policy = extractors, metrics, reference, policy or Policy()
         self.kinds = {metric.gathers: metric for metric in metrics} | ({Rows: None} if keep else {})
         self.stores = {part.name: FeatureStore(cache, part.hash, part.width) for part in extractors}
@@ -80,8 +94,10 @@ class Pass:
     def look(self, pictures: PictureSet, progress: Progress | None = None) -> Seen:
         seen = Seen(shown(pictures.path))
         for part in self.extractors:
-            seen.gathered[part.name] = {kind: metric.gather(part.width, self.reference) if metric else Rows(part.width)
-                                        for kind, metric in self.kinds.items()}
+            seen.gathered[part.name] = {
+                kind: metric.gather(part.width, self.reference) if metric else Rows(part.width)
+                for kind, metric in self.kinds.items()
+            }
         done = 0
         for chunk in _chunks(iter(pictures)):
             waiting = [one for stored in chunk if (one := self._admit(pictures, stored, seen)) is not None]
@@ -93,8 +109,10 @@ class Pass:
         if seen.n == 0:
             if not seen.skipped:
                 raise BadInput(f"{shown(pictures.path)} holds no pictures", "it is empty: look at how it was made")
-            raise BadInput(f"{shown(pictures.path)} holds no usable picture: {len(seen.skipped)} were skipped",
-                           f"the first: {seen.skipped[0][0]}: {seen.skipped[0][1]}")
+            raise BadInput(
+                f"{shown(pictures.path)} holds no usable picture: {len(seen.skipped)} were skipped",
+                f"the first: {seen.skipped[0][0]}: {seen.skipped[0][1]}",
+            )
         return seen
 
     def _admit(self, pictures: PictureSet, stored: Stored, seen: Seen) -> _Waiting | None:
@@ -124,8 +142,10 @@ class Pass:
     def _fits(self, facts: tuple[int, int, int], seen: Seen) -> None:
         if seen.sizes and not self.policy.any_size and facts[:2] not in seen.sizes:
             (height, width), _ = next(iter(seen.sizes.items()))
-            raise BadPicture(f"{facts[1]} x {facts[0]} pixels, and those before it {width} x {height}",
-                             "--any-size lets the extractor resize each on its own")
+            raise BadPicture(
+                f"{facts[1]} x {facts[0]} pixels, and those before it {width} x {height}",
+                "--any-size lets the extractor resize each on its own",
+            )
 
     def _take(self, waiting: list[_Waiting], seen: Seen) -> None:
         """Features of a chunk: known ones from disk, the others computed and written before anything else happens."""
@@ -174,45 +194,65 @@ class Pass:
         assert self.scorer is not None and self.scorer.score is not None and self.scores is not None
         named = [_with_caption(one.key, one.stored.caption or "") for one in good]
         new = {key: one for key, one in zip(named, good, strict=True) if key not in self.scores}
-        values = [self.scorer.score(one.pixels[None], [one.stored.caption or ""]) for one in new.values()
-                  if one.pixels is not None]  # alone: padding of a longer caption must not reach a shorter one
-        self.scores.put(list(new), torch.stack(values) if values else torch.zeros(0, 1),
-                        [one.facts for one in new.values()])
+        values = [
+            self.scorer.score(one.pixels[None], [one.stored.caption or ""])
+            for one in new.values()
+            if one.pixels is not None
+        ]  # alone: padding of a longer caption must not reach a shorter one
+        self.scores.put(
+            list(new), torch.stack(values) if values else torch.zeros(0, 1), [one.facts for one in new.values()]
+        )
         seen.scores = seen.scores or Rows(1)
         seen.scores.update(torch.stack([self.scores.get(key)[0] for key in named]), ids)
 
 
-def compare(pictures: Seen, reference: Seen, extractors: Sequence[Extractor], metrics: Sequence[Distance],
-            progress: Callable[[str], None] | None = None) -> dict[str, Measured]:
+def compare(
+    pictures: Seen,
+    reference: Seen,
+    extractors: Sequence[Extractor],
+    metrics: Sequence[Distance],
+    progress: Callable[[str], None] | None = None,
+) -> dict[str, Measured]:
     """Every metric of the pictures against the reference, under its name (`extractor.metric` unless embedded)."""
     for what in (pictures, reference):
         needed = max(metrics, key=lambda metric: metric.minimum)
         if what.n < needed.minimum:
-            raise BadInput(f"{what.name} holds {what.n} pictures, and {needed.name} needs at least {needed.minimum}",
-                           "a number from fewer would be noise; take more pictures" + (
-                               f" ({len(what.skipped)} were skipped)" if what.skipped else ""))
+            raise BadInput(
+                f"{what.name} holds {what.n} pictures, and {needed.name} needs at least {needed.minimum}",
+                "a number from fewer would be noise; take more pictures"
+                + (f" ({len(what.skipped)} were skipped)" if what.skipped else ""),
+            )
     found: dict[str, Measured] = {}
     for part in extractors:
         for metric in metrics:
             name = full_name(part, metric.name)
             if progress:
                 progress(name)
-            values = answered(metric, name, pictures.gathered[part.name][metric.gathers],
-                              reference.gathered[part.name][metric.gathers])
+            values = answered(
+                metric, name, pictures.gathered[part.name][metric.gathers], reference.gathered[part.name][metric.gathers]
+            )
             found[name] = measured(values, metric, part, pictures.n, reference.hash)
         if part.score is not None and pictures.scores is not None and pictures.scores.n == pictures.n:
             score = ClipScore()
-            card = card_of(score, part, pictures.n, None).model_copy(
-                update={"prompts": digest_of(pictures.captions)[:16]})
+            card = card_of(score, part, pictures.n, None).model_copy(update={"prompts": digest_of(pictures.captions)[:16]})
             value, low, high = score.compute(pictures.scores, None)
             found[full_name(part, score.name)] = Measured(value=value, low=low, high=high, card=card)
     return found
 
 
 def card_of(metric: Distance, part: Extractor, n: int, reference: str | None) -> MetricCard:
-    return MetricCard(metric=metric.name, better=metric.better, estimator=metric.estimator, interval=metric.interval,
-                      extractor=part.hash, resize=part.resize, value_range="uint8", n=n, reference=reference,
-                      code=metric.code)
+    return MetricCard(
+        metric=metric.name,
+        better=metric.better,
+        estimator=metric.estimator,
+        interval=metric.interval,
+        extractor=part.hash,
+        resize=part.resize,
+        value_range="uint8",
+        n=n,
+        reference=reference,
+        code=metric.code,
+    )
 
 
 def measured(values: Interval, metric: Distance, part: Extractor, n: int, reference: str | None) -> Measured:
@@ -221,10 +261,15 @@ def measured(values: Interval, metric: Distance, part: Extractor, n: int, refere
 
 
 LABELS: Mapping[tuple[str, str], str] = {  # what a metric is called in a network's space
-    ("inception", "frechet"): "FID", ("inception", "frechet_limit"): "FID, N → ∞", ("inception", "kid"): "KID",
-    ("inception-torch", "frechet"): "FID (pytorch-fid's resize)", ("clip", "mmd_published"): "CMMD as published",
-    ("clip", "mmd"): "CMMD, unbiased", ("dino", "mmd_published"): "DINO-MMD as published",
-    ("dino", "mmd"): "DINO-MMD, unbiased", ("dino", "frechet"): "FD-DINO",
+    ("inception", "frechet"): "FID",
+    ("inception", "frechet_limit"): "FID, N → ∞",
+    ("inception", "kid"): "KID",
+    ("inception-torch", "frechet"): "FID (pytorch-fid's resize)",
+    ("clip", "mmd_published"): "CMMD as published",
+    ("clip", "mmd"): "CMMD, unbiased",
+    ("dino", "mmd_published"): "DINO-MMD as published",
+    ("dino", "mmd"): "DINO-MMD, unbiased",
+    ("dino", "frechet"): "FD-DINO",
 }
 
 
@@ -248,4 +293,5 @@ def _by_size(waiting: Any) -> list[list[_Waiting]]:
 
 def _with_caption(key: bytes, caption: str) -> bytes:
     import hashlib
+
     return hashlib.sha256(key + caption.encode()).digest()

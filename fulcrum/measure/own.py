@@ -61,8 +61,10 @@ def load(paths: list[Path]) -> Own:
         except (Exception, SystemExit) as error:  # the user's own code: say which file and what it said
             raise failed(error, f"{path} cannot be used", GUIDE) from error
         if not own and not networks:
-            raise BadInput(f"{path} defines neither a metric nor an extractor",
-                           "derive from RowDistance (fulcrum.measure.metric) or OwnExtractor (fulcrum.measure.own)")
+            raise BadInput(
+                f"{path} defines neither a metric nor an extractor",
+                "derive from RowDistance (fulcrum.measure.metric) or OwnExtractor (fulcrum.measure.own)",
+            )
         for metric in own:
             _sound_metric(metric, path, taken)
             taken.add(metric.name)
@@ -86,13 +88,16 @@ def _sound_metric(metric: Distance, path: Path, taken: set[str]) -> None:
     if not isinstance(metric.sees, Mapping):
         raise BadInput(f"{path}: `sees` of '{metric.name}' is {metric.sees!r}", "write {fault: what it does}: " + GUIDE)
     if not isinstance(metric.minimum, int) or metric.minimum < 2:
-        raise BadInput(f"{path}: `minimum` of '{metric.name}' is {metric.minimum!r}",
-                       "write a number of pictures, at least 2")
+        raise BadInput(
+            f"{path}: `minimum` of '{metric.name}' is {metric.minimum!r}", "write a number of pictures, at least 2"
+        )
     if not all(hasattr(metric.gathers, verb) for verb in ("update", "merge")):
-        raise BadInput(f"{path}: `gathers` of '{metric.name}' is {metric.gathers!r}",
-                       "give a class with `update(rows, ids)` and `merge(other)`, such as Rows of fulcrum.measure.gather")
+        raise BadInput(
+            f"{path}: `gathers` of '{metric.name}' is {metric.gathers!r}",
+            "give a class with `update(rows, ids)` and `merge(other)`, such as Rows of fulcrum.measure.gather",
+        )
     if metric.better not in ("lower", "higher"):
-        raise BadInput(f"{path}: `better` of '{metric.name}' is {metric.better!r}", "write \"lower\" or \"higher\"")
+        raise BadInput(f"{path}: `better` of '{metric.name}' is {metric.better!r}", 'write "lower" or "higher"')
     for fault, says in metric.sees.items():
         if fault not in PROBES:
             raise BadInput(f"{path}: '{metric.name}' declares a fault '{fault}'", nearest(fault, PROBES))
@@ -106,8 +111,10 @@ def _as_extractor(network: OwnExtractor, path: Path, content: str) -> Extractor:
         if not isinstance(getattr(network, attribute, None), wanted):
             raise BadInput(f"{path}: {kind} needs `{attribute}`, a {wanted.__name__}", f"see {GUIDE}")
     if not NAME.fullmatch(network.name) or network.width < 1:
-        raise BadInput(f"{path}: an extractor is called {network.name!r} and has width {network.width}",
-                       "a name has letters, digits, - and _; a width is at least 1")
+        raise BadInput(
+            f"{path}: an extractor is called {network.name!r} and has width {network.width}",
+            "a name has letters, digits, - and _; a width is at least 1",
+        )
     if isinstance(network.weights, str) or not all(isinstance(name, str) for name in network.weights):
         raise BadInput(f"{path}: `weights` of '{network.name}' is {network.weights!r}", "write a tuple of file names")
     weights = []
@@ -117,8 +124,14 @@ def _as_extractor(network: OwnExtractor, path: Path, content: str) -> Extractor:
             raise BadInput(f"{path}: {kind} names weights at {place}, which are not there")
         with place.open("rb") as stream:
             weights.append(hashlib.file_digest(stream, "sha256").hexdigest())
-    return Extractor(network.name, digest_of("own", content, kind, weights), network.resize, network.value_range,
-                     network.width, _kept_running(network))
+    return Extractor(
+        network.name,
+        digest_of("own", content, kind, weights),
+        network.resize,
+        network.value_range,
+        network.width,
+        _kept_running(network),
+    )
 
 
 def _kept_running(network: OwnExtractor) -> FeatureFunction:
@@ -127,4 +140,5 @@ def _kept_running(network: OwnExtractor) -> FeatureFunction:
             return network.features(images)
         except SystemExit as error:  # it would end the command with success and no word
             raise failed(error, f"the extractor '{network.name}' ended the process", GUIDE) from error
+
     return features

@@ -102,11 +102,13 @@ class PictureSet:
         if isinstance(picture.data, bytes):
             return decode(picture.data, self.background)
         import torch
+
         try:
             pixels = to_uint8(torch.from_numpy(np.ascontiguousarray(picture.data))[None], self.value_range)[0]
         except BadImages as error:
-            raise BadPicture(str(error), "declare it with --range 0,1 or --range=-1,1" if "declared range" in str(error)
-                             else "") from None
+            raise BadPicture(
+                str(error), "declare it with --range 0,1 or --range=-1,1" if "declared range" in str(error) else ""
+            ) from None
         return Decoded(pixels.numpy(), ())
 
     def _listed(self) -> list[Path]:
@@ -128,8 +130,10 @@ class PictureSet:
                 elif found.suffix != ".txt":
                     self.ignored["other files"] += 1
         if pictures and shards:
-            raise BadInput(f"{shown(self.path)} holds pictures ({pictures[0].name}) and shards ({shards[0].name})",
-                           "measure one or the other: move them apart")
+            raise BadInput(
+                f"{shown(self.path)} holds pictures ({pictures[0].name}) and shards ({shards[0].name})",
+                "measure one or the other: move them apart",
+            )
         self.ignored = +self.ignored
         return sorted(pictures or shards, key=lambda path: path.relative_to(self.path).as_posix())
 
@@ -222,8 +226,9 @@ def _member(path: Path, archive: tarfile.TarFile, member: tarfile.TarInfo) -> by
         stream = archive.extractfile(member)
         return stream.read(MOST_BYTES) if stream else b""
     except _DAMAGE as error:
-        raise BadInput(f"{shown(path)} is damaged or no tar: {_first_line(error)}, at {shown(member.name)}",
-                       "copy it again") from None
+        raise BadInput(
+            f"{shown(path)} is damaged or no tar: {_first_line(error)}, at {shown(member.name)}", "copy it again"
+        ) from None
 
 
 def _first_line(error: Exception) -> str:

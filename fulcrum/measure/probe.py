@@ -52,6 +52,7 @@ def blurred(images: Tensor) -> Tensor:
 
 def jpeg(images: Tensor, quality: int = 10) -> Tensor:
     from PIL import Image
+
     out = []
     for image in images:
         stream = io.BytesIO()
@@ -61,7 +62,11 @@ def jpeg(images: Tensor, quality: int = 10) -> Tensor:
 
 
 PIXELS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "negated": negated, "wrong_range": wrong_range, "swapped_channels": swapped_channels, "blurred": blurred, "jpeg": jpeg,
+    "negated": negated,
+    "wrong_range": wrong_range,
+    "swapped_channels": swapped_channels,
+    "blurred": blurred,
+    "jpeg": jpeg,
 }
 
 
@@ -174,9 +179,15 @@ class Shares(NamedTuple):
     reference: Mapping[str, Any]  # and of the reference
 
 
-def probe(pictures: Iterable[Tensor], reference: Iterable[Tensor], extractors: Sequence[Extractor],
-          metrics: Sequence[Distance], source: str, shares: Shares | None = None,
-          progress: Callable[[str], None] | None = None) -> ProbeTable:
+def probe(
+    pictures: Iterable[Tensor],
+    reference: Iterable[Tensor],
+    extractors: Sequence[Extractor],
+    metrics: Sequence[Distance],
+    source: str,
+    shares: Shares | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> ProbeTable:
     """Batches (B, 3, H, W) of as many pictures as reference pictures, without a fault; the faults are made here."""
     say = progress or (lambda text: None)
     rows: dict[tuple[str, str], list[Tensor]] = {}
@@ -197,8 +208,10 @@ def probe(pictures: Iterable[Tensor], reference: Iterable[Tensor], extractors: S
     first = extractors[0].name
     n, around = len(together.get(("", first), ())), len(together.get(("copy", first), ()))
     if n < MINIMUM or n != around:
-        raise BadInput(f"probing needs at least {MINIMUM} pictures and as many of the reference, found {n} and {around}",
-                       "give larger sets, or none: the embedded world then serves")
+        raise BadInput(
+            f"probing needs at least {MINIMUM} pictures and as many of the reference, found {n} and {around}",
+            "give larger sets, or none: the embedded world then serves",
+        )
     fair: list[Fair] = []
     cells: list[Cell] = []
     for part in extractors:
@@ -220,29 +233,47 @@ def probe(pictures: Iterable[Tensor], reference: Iterable[Tensor], extractors: S
         chosen = {name: choose(together["", first]) for name, choose in CHOICES.items()}
         for name, by_probe in _share_values(answers, shares, chosen).items():
             _fill(name, METRICS[name].better, METRICS[name].sees, by_probe, fair, cells)
-    return ProbeTable(n=n, pictures=source, extractors=tuple(part.card() for part in extractors), probes=dict(PROBES),
-                      fair=tuple(fair), cells=tuple(cells))
+    return ProbeTable(
+        n=n,
+        pictures=source,
+        extractors=tuple(part.card() for part in extractors),
+        probes=dict(PROBES),
+        fair=tuple(fair),
+        cells=tuple(cells),
+    )
 
 
-def _fill(label: str, better: Better, sees: Mapping[str, str], values: Mapping[str, Interval], fair: list[Fair],
-          cells: list[Cell]) -> None:
+def _fill(
+    label: str, better: Better, sees: Mapping[str, str], values: Mapping[str, Interval], fair: list[Fair], cells: list[Cell]
+) -> None:
     calm = values[""]
     fair.append(Fair(metric=label, better=better, value=calm[0], low=calm[1], high=calm[2]))
     for name in PROBES:
         value, low, high = values[name]
         declared: Any = sees.get(name)
-        cells.append(Cell(probe=name, metric=label, declared=declared, found=answer(calm, values[name], better),
-                          value=value, low=low, high=high))
+        cells.append(
+            Cell(
+                probe=name,
+                metric=label,
+                declared=declared,
+                found=answer(calm, values[name], better),
+                value=value,
+                low=low,
+                high=high,
+            )
+        )
 
 
 def _chosen(name: str, part: str, rows: Mapping[tuple[str, str], Tensor], chosen: Mapping[str, Tensor]) -> Tensor:
     return rows["", part][chosen[name]] if name in chosen else rows[name, part]
 
 
-def _share_values(answers: Mapping[str, list[Any]], shares: Shares,
-                  chosen: Mapping[str, Tensor]) -> dict[str, dict[str, Interval]]:
+def _share_values(
+    answers: Mapping[str, list[Any]], shares: Shares, chosen: Mapping[str, Tensor]
+) -> dict[str, dict[str, Interval]]:
     from fulcrum.measure.alignment import SHARES, score, share
     from fulcrum.measure.interval import bootstrap_shares
+
     found: dict[str, dict[str, Interval]] = {name: {} for name in SHARES}
     for probe_name in ("", *PROBES):
         said = answers["" if probe_name in chosen else probe_name]
@@ -262,6 +293,7 @@ def embedded_world(n: int = 512) -> tuple[Iterator[Tensor], Iterator[Tensor], Sh
     """Pictures and reference from the embedded world, two parts of one split, with the judge and the truth of both."""
     from fulcrum.data.source import WorldSource
     from fulcrum.encode.judge import load_judge
+
     source = WorldSource(split="reference", domain="real", size=32, count=2 * n)
 
     def batches(first: int) -> Iterator[Tensor]:

@@ -28,14 +28,27 @@ def lite0(where: str = "") -> Extractor:
         return found
 
     resize = f"antialiased bicubic to {SIDE} px, squeezed to a square"
-    return Extractor("lite0", digest_of("lite0", file_hash(path, fresh=True), resize), resize, "float [-1, 1]", LITE_WIDTH,
-                     features, network=network)
+    return Extractor(
+        "lite0",
+        digest_of("lite0", file_hash(path, fresh=True), resize),
+        resize,
+        "float [-1, 1]",
+        LITE_WIDTH,
+        features,
+        network=network,
+    )
 
 
 def vgg(where: str = "") -> Extractor:
     """Five maps averaged over space, at the pictures' own size: the most sensitive to blur, noise and other low faults."""
     path = Path(where).expanduser() if where else installed("stlpips-pytorch")
     network = load_vgg(path)
-    return Extractor("vgg", digest_of("vgg", file_hash(path, fresh=True), "five unit maps, mean over space"),
-                     "none: the pictures' own size", "float [-1, 1], then LPIPS's colours", VGG_WIDTH,
-                     lambda images: network.features(images.float() / 127.5 - 1), network=network)
+    return Extractor(
+        "vgg",
+        digest_of("vgg", file_hash(path, fresh=True), "five unit maps, mean over space"),
+        "none: the pictures' own size",
+        "float [-1, 1], then LPIPS's colours",
+        VGG_WIDTH,
+        lambda images: network.features(images.float() / 127.5 - 1),
+        network=network,
+    )

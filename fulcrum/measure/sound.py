@@ -28,14 +28,18 @@ def answered(metric: Distance, label: str, pictures: Any, reference: Any) -> Int
         if place(error):
             raise failed(error, f"{label} failed") from error
         if own:
-            raise BadInput(f"{label}{own} gave no value with an interval: {type(error).__name__}: {error}",
-                           f"`value` returns a number, `compute` (value, low, high): {GUIDE}") from error
+            raise BadInput(
+                f"{label}{own} gave no value with an interval: {type(error).__name__}: {error}",
+                f"`value` returns a number, `compute` (value, low, high): {GUIDE}",
+            ) from error
         if isinstance(error, ValueError):
             raise BadInput(f"{label} cannot be computed: {error}", FEATURES) from error
         raise
     if [rows._version for rows in shared] != before:
-        raise BadInput(f"{label}{own} changes the features that it is given, which all metrics share",
-                       f"work on a copy, `pictures.clone()`: {GUIDE}")
+        raise BadInput(
+            f"{label}{own} changes the features that it is given, which all metrics share",
+            f"work on a copy, `pictures.clone()`: {GUIDE}",
+        )
     if not all(math.isfinite(number) for number in (value, low, high)):
         raise BadInput(f"{label}{own} is not finite ({value}, interval {low} to {high})", FEATURES)
     if low > high:

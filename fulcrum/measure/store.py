@@ -66,22 +66,27 @@ class FeatureStore:
         """Remember rows (n, d); they are safe on disk when this returns."""
         if not keys:
             return
-        tensors = {"features": rows.to("cpu", torch.float32).contiguous(),
-                   "keys": torch.from_numpy(np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, 32).copy()),
-                   "facts": torch.tensor(list(facts), dtype=torch.int32)}
+        tensors = {
+            "features": rows.to("cpu", torch.float32).contiguous(),
+            "keys": torch.from_numpy(np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, 32).copy()),
+            "facts": torch.tensor(list(facts), dtype=torch.int32),
+        }
         path = self.folder / f"{hashlib.sha256(b''.join(keys)).hexdigest()[:32]}.safetensors"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise BadInput(f"features cannot be kept at {self.folder}: {error.strerror}",
-                           "choose another place with --out") from None
+            raise BadInput(
+                f"features cannot be kept at {self.folder}: {error.strerror}", "choose another place with --out"
+            ) from None
         draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
         try:
             save_file(tensors, draft, metadata={"checksum": _checksum(tensors)})
             os.replace(draft, path)
         except (OSError, SafetensorError) as error:
-            raise RunFailed(f"features could not be written to {self.folder}: {error}",
-                            "make room and start the same command again: what was written before is kept") from None
+            raise RunFailed(
+                f"features could not be written to {self.folder}: {error}",
+                "make room and start the same command again: what was written before is kept",
+            ) from None
         finally:
             draft.unlink(missing_ok=True)
         self.where |= {key: (path, place) for place, key in enumerate(keys)}

@@ -26,8 +26,10 @@ def load_clip(where: str) -> Extractor:
     folder = locate(where, ("image_encoder", "clip"))
     config = config_of(folder)
     if config.get("model_type") != "clip":
-        raise BadInput(f"{folder} holds a model of type {config.get('model_type')!r}, expected 'clip'",
-                       "for CMMD: openai/clip-vit-large-patch14-336")
+        raise BadInput(
+            f"{folder} holds a model of type {config.get('model_type')!r}, expected 'clip'",
+            "for CMMD: openai/clip-vit-large-patch14-336",
+        )
     network: Any = read("transformers", "CLIPModel", folder)
     side = int(network.config.vision_config.image_size)
     colours = _colours(folder, CLIP)
@@ -42,8 +44,13 @@ def load_clip(where: str) -> Extractor:
     @torch.no_grad()
     def score(images: Tensor, captions: Sequence[str]) -> Tensor:
         """100 max(cos, 0) of picture and caption (arXiv:2104.08718)."""
-        tokens = tokenizer(list(captions), padding=True, truncation=True, return_tensors="pt",
-                           max_length=network.config.text_config.max_position_embeddings)
+        tokens = tokenizer(
+            list(captions),
+            padding=True,
+            truncation=True,
+            return_tensors="pt",
+            max_length=network.config.text_config.max_position_embeddings,
+        )
         ids, mask = (tokens[name].to(images.device) for name in ("input_ids", "attention_mask"))
         states = network.text_model(input_ids=ids, attention_mask=mask).pooler_output
         seen, said = features(images), network.text_projection(states)
@@ -51,8 +58,16 @@ def load_clip(where: str) -> Extractor:
 
     resize = f"antialiased bicubic to {side} px, squeezed to a square"
     content = digest_of("clip", content_hash(folder, words, fresh=True), resize, colours)
-    return Extractor("clip", content, resize, "[0, 1], then CLIP's colours", int(network.config.projection_dim), features,
-                     score if tokenizer else None, network)
+    return Extractor(
+        "clip",
+        content,
+        resize,
+        "[0, 1], then CLIP's colours",
+        int(network.config.projection_dim),
+        features,
+        score if tokenizer else None,
+        network,
+    )
 
 
 def load_dino(where: str) -> Extractor:
@@ -61,8 +76,10 @@ def load_dino(where: str) -> Extractor:
     config = config_of(folder)
     kind = {"dinov2": "Dinov2Model", "dinov2_with_registers": "Dinov2WithRegistersModel"}.get(str(config.get("model_type")))
     if kind is None:
-        raise BadInput(f"{folder} holds a model of type {config.get('model_type')!r}, expected 'dinov2'",
-                       "for FD-DINO: facebook/dinov2-large")
+        raise BadInput(
+            f"{folder} holds a model of type {config.get('model_type')!r}, expected 'dinov2'",
+            "for FD-DINO: facebook/dinov2-large",
+        )
     network: Any = read("transformers", kind, folder)
     side, colours = min(DINO_SIDE, int(network.config.image_size)), _colours(folder, IMAGENET)
     normalise = _normaliser(colours)
@@ -72,8 +89,15 @@ def load_dino(where: str) -> Extractor:
         return found
 
     resize = f"antialiased bicubic to {side} px, squeezed to a square"
-    return Extractor("dino", digest_of("dino", content_hash(folder, fresh=True), resize, colours), resize,
-                     "[0, 1], then ImageNet's colours", int(network.config.hidden_size), features, network=network)
+    return Extractor(
+        "dino",
+        digest_of("dino", content_hash(folder, fresh=True), resize, colours),
+        resize,
+        "[0, 1], then ImageNet's colours",
+        int(network.config.hidden_size),
+        features,
+        network=network,
+    )
 
 
 def _tokenizer(folder: Path) -> tuple[Any, tuple[Path, ...]]:

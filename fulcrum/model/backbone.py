@@ -121,8 +121,10 @@ class Backbone(nn.Module):
             return [out.pred, *(tokens.h for tokens in out.taps.values())]
 
         found = run_passes([partial(tensors, i) for i in range(len(passes))], xs, list(self.parameters()), lanes)
-        return [Out(pred, {layer: Tokens(h, index) for (layer, index), h in zip(indexes[i].items(), streams, strict=True)})
-                for i, (pred, *streams) in enumerate(found)]
+        return [
+            Out(pred, {layer: Tokens(h, index) for (layer, index), h in zip(indexes[i].items(), streams, strict=True)})
+            for i, (pred, *streams) in enumerate(found)
+        ]
 
     def one_pass(
         self,
@@ -191,8 +193,18 @@ class Backbone(nn.Module):
     @property
     def sizes(self) -> Sizes:
         """What formulas of cost need to know of this model."""
-        return Sizes(self.channels, self.patch, self.width, self.depth, self.text_width, self.mlp_ratio,
-                     self.bottleneck, self.resolution, self.span, self.route.fuses)
+        return Sizes(
+            self.channels,
+            self.patch,
+            self.width,
+            self.depth,
+            self.text_width,
+            self.mlp_ratio,
+            self.bottleneck,
+            self.resolution,
+            self.span,
+            self.route.fuses,
+        )
 
     def check(self, x_t: Tensor, taps: Collection[int]) -> None:
         if x_t.dim() != 4 or x_t.shape[1] != self.channels or any(s % self.patch for s in x_t.shape[-2:]):
@@ -207,8 +219,10 @@ class Backbone(nn.Module):
         if keep is not None and self.span is None:
             raise ValueError("keep was given, but the route is dense: give no keep, or build with a route that drops")
         if (drop_path is not None or short) and not self.route.fuses:
-            raise ValueError("the path through the span cannot be dropped: this route has no other one; build with a "
-                             "route that fuses, or give neither drop_path nor short")
+            raise ValueError(
+                "the path through the span cannot be dropped: this route has no other one; build with a "
+                "route that fuses, or give neither drop_path nor short"
+            )
         if short and any(self.span[0] <= i <= self.span[1] for i in taps):
             raise ValueError(f"a short pass leaves out blocks {self.span[0]}..{self.span[1]}: they cannot be tapped")
         if short and keep is not None:

@@ -7,15 +7,24 @@ from fulcrum.optim.memory import bytes_per_parameter
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 
-TEXT_TOKENS = 24                                             # a long caption of the world, on average
+TEXT_TOKENS = 24  # a long caption of the world, on average
 
 
 def sizes_of(run: RunSpec) -> flops.Sizes:
     """The denoiser's sizes, with the route of any phase."""
     model, route = run.model, route_of(run)
-    return flops.Sizes(run.encode.codec.channels, model.patch, model.width, model.depth, run.encode.text.width,
-                       model.mlp_ratio, model.bottleneck, model.condition.kind == "resolution",
-                       route.bounds(model.depth) if has_span(route, model.depth) else None, route.fuses)
+    return flops.Sizes(
+        run.encode.codec.channels,
+        model.patch,
+        model.width,
+        model.depth,
+        run.encode.text.width,
+        model.mlp_ratio,
+        model.bottleneck,
+        model.condition.kind == "resolution",
+        route.bounds(model.depth) if has_span(route, model.depth) else None,
+        route.fuses,
+    )
 
 
 def training_flops(run: RunSpec, text: float = TEXT_TOKENS) -> float:
@@ -46,12 +55,12 @@ def newton_schulz_share(run: RunSpec) -> float:
     restart, which `optim.orthogonal` takes where it is cheaper, and never in bf16.
     """
     model, width = run.model, run.model.width
-    ratios = (3, 2, 1, model.mlp_ratio, model.mlp_ratio, model.mlp_ratio, 6)      # a block's matrices, in widths
+    ratios = (3, 2, 1, model.mlp_ratio, model.mlp_ratio, model.mlp_ratio, 6)  # a block's matrices, in widths
     gram = run.precision.compute == "fp32"
 
     def steps(ratio: float) -> float:
         return min(20 * ratio + 10, 8 * ratio + 28) if gram else 20 * ratio + 10
 
-    fuse = steps(2) if route_of(run).fuses else 0            # W of a route that joins two paths
+    fuse = steps(2) if route_of(run).fuses else 0  # W of a route that joins two paths
     total = width**3 * (model.depth * sum(map(steps, ratios)) + fuse)
     return total / (training_flops(run) * run.budget.batch)

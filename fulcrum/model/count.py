@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 aten = torch.ops.aten
-Shape = tuple[int, int, int, int]                            # (B, H, S or T, d)
+Shape = tuple[int, int, int, int]  # (B, H, S or T, d)
 
 
 def attention_forward(q: Shape, k: Shape, v: Shape, *_: Any, **__: Any) -> int:
@@ -25,12 +25,16 @@ def attention_backward(grad: Shape, q: Shape, k: Shape, v: Shape, *_: Any, **__:
     return 2 * attention_forward(q, k, v)
 
 
-FORWARD = ("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
-           "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention")
+FORWARD = (
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+)
 FORMULAS: Mapping[Any, Callable[..., int]] = {
     **{getattr(aten, name): attention_forward for name in FORWARD},
     **{getattr(aten, f"{name}_backward"): attention_backward for name in FORWARD},
-}                                                            # torch 2.13 has no formula for the CPU's kernel
+}  # torch 2.13 has no formula for the CPU's kernel
 
 
 def counted(function: Callable[[], Any]) -> float:

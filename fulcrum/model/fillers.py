@@ -16,6 +16,7 @@ class Dense(seam.Route):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.model.route import DenseRoute
+
         return DenseRoute()
 
 
@@ -23,9 +24,9 @@ class Carry(seam.Route):
     """TREAD: a random share of the tokens takes a shortcut around the blocks start … end."""
 
     kind: ClassVar[str] = "carry"
-    start: int                                               # first routed block
-    end: int                                                 # last routed block, inclusive; negative counts from the end
-    drop: Fraction                                           # share of tokens that takes the shortcut
+    start: int  # first routed block
+    end: int  # last routed block, inclusive; negative counts from the end
+    drop: Fraction  # share of tokens that takes the shortcut
 
     def kept(self, tokens: int) -> int:
         return max(1, round(tokens * (1 - self.drop)))
@@ -38,6 +39,7 @@ class Carry(seam.Route):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.model.route import CarryRoute
+
         return CarryRoute(*self.bounds(ctx.run.model.depth))
 
 
@@ -46,10 +48,10 @@ class DropAndFuse(seam.Route):
 
     kind: ClassVar[str] = "drop_and_fuse"
     fuses: ClassVar[bool] = True
-    start: int                                               # first routed block
-    end: int                                                 # last routed block, inclusive; negative counts from the end
-    drop: Part                                               # share of tokens that the span does not see
-    path_drop: Part = 0.0                                    # share of samples for which the whole span counts for nothing
+    start: int  # first routed block
+    end: int  # last routed block, inclusive; negative counts from the end
+    drop: Part  # share of tokens that the span does not see
+    path_drop: Part = 0.0  # share of samples for which the whole span counts for nothing
 
     def kept(self, tokens: int) -> int:
         return max(1, round(tokens * (1 - self.drop)))
@@ -59,11 +61,13 @@ class DropAndFuse(seam.Route):
 
     def draws(self, tokens: int) -> dict[str, Any]:
         from fulcrum.flow.draw import Chance
+
         found = _keep(tokens, self.kept(tokens))
         return found | {"drop_path": Chance(self.path_drop)} if self.path_drop else found
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.model.route import FuseRoute
+
         return FuseRoute(*self.bounds(ctx.run.model.depth), ctx.run.model.width, ctx.dtype("compute"))
 
 
@@ -74,6 +78,7 @@ def _bounds(start: int, end: int, depth: int) -> tuple[int, int]:
 
 def _keep(tokens: int, kept: int) -> dict[str, Any]:
     from fulcrum.flow.draw import Subset
+
     return {"keep": Subset(tokens, kept)} if kept < tokens else {}
 
 
@@ -85,8 +90,7 @@ def route_of(run: RunSpec) -> seam.Route:
     spanned = [route for route in found if has_span(route, depth)]
     if len({(route.kind, route.bounds(depth)) for route in spanned}) > 1:
         said = ", ".join(sorted({str(route) for route in spanned}))
-        raise BadInput(f"two routes in one run: {said}",
-                       "a run may switch one route on and off, or change what it drops")
+        raise BadInput(f"two routes in one run: {said}", "a run may switch one route on and off, or change what it drops")
     return min(spanned, key=lambda route: route.kept(tokens), default=run.model.route)
 
 

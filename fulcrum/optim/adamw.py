@@ -54,11 +54,22 @@ class AdamW:
         before = [weight.clone() for weight in weights] if watch else []
         stored_first = [local(self.first[name]) for name in names]
         stored_second = [local(self.second[name]) for name in names]
-        first, second = [m.float() for m in stored_first], [v.float() for v in stored_second]   # no copy if fp32
+        first, second = [m.float() for m in stored_first], [v.float() for v in stored_second]  # no copy if fp32
         adamw(
-            weights, [g for name in names if (g := gradient(self.parameters[name])) is not None], first, second, [],
-            [self.count[name] for name in names], fused=True, amsgrad=False, beta1=self.betas[0], beta2=self.betas[1],
-            lr=self.lr * scale, weight_decay=self.weight_decay, eps=self.eps, maximize=False,
+            weights,
+            [g for name in names if (g := gradient(self.parameters[name])) is not None],
+            first,
+            second,
+            [],
+            [self.count[name] for name in names],
+            fused=True,
+            amsgrad=False,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            lr=self.lr * scale,
+            weight_decay=self.weight_decay,
+            eps=self.eps,
+            maximize=False,
         )
         if self.state_dtype != torch.float32:
             for stored, wide in zip(stored_first + stored_second, first + second, strict=True):
@@ -66,7 +77,7 @@ class AdamW:
         self.store.keep({name: self.parameters[name] for name in names}, at)
         if not watch or scale * self.lr == 0:
             return torch.zeros(2, dtype=torch.float64)
-        return count_stalled(before, weights, first).cpu()      # the update is zero exactly where the first moment is
+        return count_stalled(before, weights, first).cpu()  # the update is zero exactly where the first moment is
 
     def _chunks(self) -> Iterator[list[str]]:
         """Names with a gradient: all at once in fp32, in bounded chunks when the state must be widened."""

@@ -19,21 +19,32 @@ class AdamW(seam.Rule):
     beta2: Fraction = 0.95
     eps: Positive = 1e-15
     weight_decay: Annotated[float, Within("[0, 100]")] = 0.0
-    remembers: ClassVar[int] = 2                             # numbers kept per parameter: both moments
+    remembers: ClassVar[int] = 2  # numbers kept per parameter: both moments
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.optim.groups import groups
+
         return self.adam(ctx, groups(ctx.parameters.items(), ctx.roles, dict.fromkeys(ROLES, "adamw"))["adamw"])
 
     def adam(self, ctx: Any, parameters: Any) -> Any:
         """One rule, or one for each learning rate: `ctx.rates` names the parameters that do not take the run's own."""
         from fulcrum.optim.adamw import AdamW as Update
         from fulcrum.optim.rule import Joint
+
         rates = {name: ctx.rates.get(name, 1.0) for name in parameters}
-        rules = [Update({name: p for name, p in parameters.items() if rates[name] == rate}, lr=ctx.run.optim.lr * rate,
-                        betas=(self.beta1, self.beta2), eps=self.eps, weight_decay=self.weight_decay,
-                        storage=ctx.dtype("storage"), state=ctx.dtype("optimizer"), rounding=rounding_seed(ctx))
-                 for rate in dict.fromkeys(rates.values())]
+        rules = [
+            Update(
+                {name: p for name, p in parameters.items() if rates[name] == rate},
+                lr=ctx.run.optim.lr * rate,
+                betas=(self.beta1, self.beta2),
+                eps=self.eps,
+                weight_decay=self.weight_decay,
+                storage=ctx.dtype("storage"),
+                state=ctx.dtype("optimizer"),
+                rounding=rounding_seed(ctx),
+            )
+            for rate in dict.fromkeys(rates.values())
+        ]
         return rules[0] if len(rules) == 1 else Joint(rules)
 
 
@@ -43,25 +54,34 @@ class Muon(AdamW):
     kind: ClassVar[str] = "muon"
     momentum: Fraction = 0.95
     newton_schulz: Annotated[int, Within("[1, 100]")] = 5
-    lr_ratio: Factor = 1.0                                   # of the matrices' rate to the run's
-    remembers: ClassVar[int] = 1                             # the momentum; of the matrices, which are nearly all
+    lr_ratio: Factor = 1.0  # of the matrices' rate to the run's
+    remembers: ClassVar[int] = 1  # the momentum; of the matrices, which are nearly all
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.optim.groups import groups
         from fulcrum.optim.muon import Muon as Update
         from fulcrum.optim.muon import undealt
         from fulcrum.optim.rule import Joint
-        placed = groups(ctx.parameters.items(), ctx.roles,
-                        {**dict.fromkeys(ROLES, "adamw"), "matrix": "muon"})
+
+        placed = groups(ctx.parameters.items(), ctx.roles, {**dict.fromkeys(ROLES, "adamw"), "matrix": "muon"})
         if ctx.world.size > 1:
             from fulcrum.dist.deal import Owners
+
             deal: Any = Owners(ctx.world)
         else:
             deal = undealt
-        matrices = Update(placed["muon"], lr=ctx.run.optim.lr * self.lr_ratio, momentum=self.momentum,
-                          steps=self.newton_schulz, weight_decay=self.weight_decay, compute=ctx.dtype("compute"),
-                          storage=ctx.dtype("storage"), state=ctx.dtype("optimizer"), rounding=rounding_seed(ctx),
-                          deal=deal)
+        matrices = Update(
+            placed["muon"],
+            lr=ctx.run.optim.lr * self.lr_ratio,
+            momentum=self.momentum,
+            steps=self.newton_schulz,
+            weight_decay=self.weight_decay,
+            compute=ctx.dtype("compute"),
+            storage=ctx.dtype("storage"),
+            state=ctx.dtype("optimizer"),
+            rounding=rounding_seed(ctx),
+            deal=deal,
+        )
         return Joint([matrices, self.adam(ctx, placed["adamw"])])
 
 

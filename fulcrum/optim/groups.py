@@ -19,27 +19,37 @@ def groups(
     all_named = list(named_parameters)
     stray = sorted(set(roles) - {name for name, _ in all_named})
     if stray:
-        raise ValueError(f"roles were declared for {stray[:3]}, which the model does not have; "
-                         "take the roles and the parameters from the same module")
+        raise ValueError(
+            f"roles were declared for {stray[:3]}, which the model does not have; "
+            "take the roles and the parameters from the same module"
+        )
     dealt: dict[str, dict[str, Parameter]] = {group: {} for group in rule.values()}
     first_name: dict[int, str] = {}
     for name, parameter in all_named:
         if not parameter.requires_grad:
             continue
         if id(parameter) in first_name:
-            raise ValueError(f"parameter {name!r} is the same tensor as {first_name[id(parameter)]!r} and would be "
-                             "updated twice; list a shared parameter once (named_parameters() does so by itself)")
+            raise ValueError(
+                f"parameter {name!r} is the same tensor as {first_name[id(parameter)]!r} and would be "
+                "updated twice; list a shared parameter once (named_parameters() does so by itself)"
+            )
         first_name[id(parameter)] = name
         if name not in roles:
-            raise ValueError(f"parameter {name!r} {tuple(parameter.shape)} has no role; "
-                             "declare matrix, embed, head or vector in the module where it is born")
+            raise ValueError(
+                f"parameter {name!r} {tuple(parameter.shape)} has no role; "
+                "declare matrix, embed, head or vector in the module where it is born"
+            )
         role = roles[name]
         if role not in rule:
-            raise ValueError(f"parameter {name!r} has the role {str(role)!r}, but the optimizer places only "
-                             f"{sorted(str(known) for known in rule)}; give that role a group")
+            raise ValueError(
+                f"parameter {name!r} has the role {str(role)!r}, but the optimizer places only "
+                f"{sorted(str(known) for known in rule)}; give that role a group"
+            )
         dealt[rule[role]][name] = parameter
     empty = [group for group, members in dealt.items() if not members]
     if empty:
-        raise ValueError(f"the optimizer's group {empty[0]!r} got no parameter, so it would do nothing; "
-                         f"the model has the roles {sorted({str(role) for role in roles.values()})}")
+        raise ValueError(
+            f"the optimizer's group {empty[0]!r} got no parameter, so it would do nothing; "
+            f"the model has the roles {sorted({str(role) for role in roles.values()})}"
+        )
     return dealt

@@ -3,7 +3,7 @@
 from fulcrum.spec.run import RunSpec
 
 SIZE = {"fp32": 4, "bf16": 2}
-REMEMBERED = 2                                               # of a rule that does not say: two moments, as Adam's
+REMEMBERED = 2  # of a rule that does not say: two moments, as Adam's
 
 
 def bytes_per_parameter(run: RunSpec) -> int:

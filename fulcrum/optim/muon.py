@@ -31,8 +31,10 @@ def undealt(parts: Mapping[str, Tensor], parameters: Mapping[str, Parameter], wo
     """One process: every part is the whole matrix."""
     for name, part in parts.items():
         if part.shape != parameters[name].shape:
-            raise ValueError(f"matrix {name!r} {tuple(parameters[name].shape)} is sharded, this rank holds "
-                             f"{tuple(part.shape)}; give Muon deal=fulcrum.dist.deal.Owners(world)")
+            raise ValueError(
+                f"matrix {name!r} {tuple(parameters[name].shape)} is sharded, this rank holds "
+                f"{tuple(part.shape)}; give Muon deal=fulcrum.dist.deal.Owners(world)"
+            )
     return work(parts)
 
 
@@ -55,8 +57,10 @@ class Muon:
         require_storable(state, "precision.optimizer")
         for name, parameter in parameters.items():
             if parameter.ndim != 2:
-                raise ValueError(f"Muon needs matrices, parameter {name!r} has shape {tuple(parameter.shape)}; "
-                                 "give it another role than 'matrix'")
+                raise ValueError(
+                    f"Muon needs matrices, parameter {name!r} has shape {tuple(parameter.shape)}; "
+                    "give it another role than 'matrix'"
+                )
         self.parameters = dict(parameters)
         self.lr, self.mu, self.weight_decay = lr, momentum, weight_decay
         self.steps, self.compute, self.store, self.deal = steps, compute, Store(storage, rounding), deal
@@ -87,7 +91,7 @@ class Muon:
             if g is None:
                 continue
             stored = local(self.momentum[name])
-            m = stored.float().mul_(self.mu).add_(g)          # in place if the state is fp32
+            m = stored.float().mul_(self.mu).add_(g)  # in place if the state is fp32
             if stored.dtype != torch.float32:
                 stored.copy_(m)
             parts[name] = g.add(m, alpha=self.mu)

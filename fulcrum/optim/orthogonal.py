@@ -12,11 +12,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-A, B, C = 3.4445, -4.7750, 2.0315     # kellerjordan.github.io/posts/muon: steepest at zero, ends in about [0.7, 1.2]
+A, B, C = 3.4445, -4.7750, 2.0315  # kellerjordan.github.io/posts/muon: steepest at zero, ends in about [0.7, 1.2]
 STEPS = 5
 EPS = 1e-7
-AT_A_TIME = 3                         # Gram steps before X is formed anew: five in one go are 3e-4 off, 3 + 2 1e-5
-AT_ONCE = {"cpu": 2**19}              # elements in one batch: on a CPU it should stay in the cache
+AT_A_TIME = 3  # Gram steps before X is formed anew: five in one go are 3e-4 off, 3 + 2 1e-5
+AT_ONCE = {"cpu": 2**19}  # elements in one batch: on a CPU it should stay in the cache
 AT_ONCE_ELSEWHERE = 2**26
 
 
@@ -26,9 +26,9 @@ def newton_schulz(x: Tensor, steps: int = STEPS) -> Tensor:
     # In bf16 products of Gram matrices lose the small singular values, and on nearly square ones they cost more.
     if x.dtype == torch.bfloat16 or x.shape[-1] < 2 * x.shape[-2]:
         for _ in range(steps):
-            gram = x @ x.mT                                                # (n, r, r)
+            gram = x @ x.mT  # (n, r, r)
             polynomial = torch.baddbmm(gram, gram, gram, beta=B, alpha=C)  # b G + c G^2
-            x = torch.baddbmm(x, polynomial, x, beta=A)                    # (n, r, c)
+            x = torch.baddbmm(x, polynomial, x, beta=A)  # (n, r, c)
         return x
     for done in range(0, steps, AT_A_TIME):
         x = _through_gram(x, min(AT_A_TIME, steps - done))
@@ -40,7 +40,7 @@ def _through_gram(x: Tensor, steps: int) -> Tensor:
 
     Five steps in two goes take 56 r^3 FLOPs at c = 3.5 r, the plain iteration 80 r^3.
     """
-    gram = x @ x.mT                                                        # (n, r, r)
+    gram = x @ x.mT  # (n, r, r)
     product: Tensor | None = None
     for k in range(steps):
         q = torch.baddbmm(gram, gram, gram, beta=B, alpha=C)
@@ -49,11 +49,12 @@ def _through_gram(x: Tensor, steps: int) -> Tensor:
         if k < steps - 1:
             gram = q @ gram @ q
     assert product is not None
-    return product @ x                                                     # (n, r, c)
+    return product @ x  # (n, r, c)
 
 
-def orthogonalise(matrices: Mapping[str, Tensor], dtype: torch.dtype = torch.float32, steps: int = STEPS
-                  ) -> dict[str, Tensor]:
+def orthogonalise(
+    matrices: Mapping[str, Tensor], dtype: torch.dtype = torch.float32, steps: int = STEPS
+) -> dict[str, Tensor]:
     """Orthogonalise whole matrices by name, equal shapes stacked into one batched product."""
     alike: dict[tuple[int, int], list[str]] = {}
     for name, matrix in matrices.items():
@@ -64,10 +65,11 @@ def orthogonalise(matrices: Mapping[str, Tensor], dtype: torch.dtype = torch.flo
         at_once = AT_ONCE.get(matrices[names[0]].device.type, AT_ONCE_ELSEWHERE)
         batch = max(1, at_once // (rows * columns))
         for start in range(0, len(names), batch):
-            some = names[start:start + batch]
+            some = names[start : start + batch]
             tall = [matrices[name].shape[0] > matrices[name].shape[1] for name in some]
-            x = torch.stack([matrices[name].mT if t else matrices[name]
-                             for name, t in zip(some, tall, strict=True)]).to(dtype)      # (n, r, c)
+            x = torch.stack([matrices[name].mT if t else matrices[name] for name, t in zip(some, tall, strict=True)]).to(
+                dtype
+            )  # (n, r, c)
             for name, t, result in zip(some, tall, newton_schulz(x, steps), strict=True):
                 done[name] = result.mT if t else result
     return {name: done[name] for name in matrices}

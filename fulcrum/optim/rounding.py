@@ -36,15 +36,15 @@ def random_bits(first: int, count: int, key: tuple[int, int], device: torch.devi
     torch shifts signed numbers arithmetically, so the ones that come in are masked off.
     """
     pair, odd = divmod(first, 2)
-    start = (pair + key[0] + 2**31) % 2**32 - 2**31                      # as a signed number
-    x = counting(device)[:(odd + count + 1) // 2] + start
+    start = (pair + key[0] + 2**31) % 2**32 - 2**31  # as a signed number
+    x = counting(device)[: (odd + count + 1) // 2] + start
     x ^= (x >> 16).bitwise_and_(0xFFFF)
     x *= 0x7FEB352D
     x ^= key[1]
     x ^= (x >> 15).bitwise_and_(0x1FFFF)
     x *= 0x846CA68B - 2**32
     x ^= (x >> 16).bitwise_and_(0xFFFF)
-    return x.view(torch.uint16)[odd:odd + count].to(torch.int32)
+    return x.view(torch.uint16)[odd : odd + count].to(torch.int32)
 
 
 @torch.no_grad()
@@ -56,9 +56,10 @@ def round_at_random(weight: Tensor, key: tuple[int, int], first: int = 0) -> Non
     Beyond 2^33 elements in one parameter the random numbers repeat.
     """
     if weight.dtype != torch.float32 or not weight.is_contiguous():
-        raise ValueError(f"rounding works in place on contiguous fp32 weights, found {weight.dtype}, "
-                         f"strides {weight.stride()}")
+        raise ValueError(
+            f"rounding works in place on contiguous fp32 weights, found {weight.dtype}, strides {weight.stride()}"
+        )
     bits = weight.view(-1).view(torch.int32)
     for begin in range(0, len(bits), CHUNK):
-        some = bits[begin:begin + CHUNK]
+        some = bits[begin : begin + CHUNK]
         some.add_(random_bits(first + begin, len(some), key, bits.device)).bitwise_and_(-0x10000)

@@ -55,8 +55,9 @@ class Joint:
     def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
         for rule in self.rules:
             rule.step(scale, watch, at)
-        self.stalled = torch.stack([rule.stalled for rule in self.rules if rule.stalled is not None]).sum(0) \
-            if watch else None
+        self.stalled = (
+            torch.stack([rule.stalled for rule in self.rules if rule.stalled is not None]).sum(0) if watch else None
+        )
 
     def zero_grad(self) -> None:
         for rule in self.rules:
@@ -66,6 +67,6 @@ class Joint:
         return {name: tensor for rule in self.rules for name, tensor in rule.state().items()}
 
     def load(self, given: dict[str, Tensor]) -> None:
-        require_same_names(self.state(), given)          # all rules, before the first one takes anything
+        require_same_names(self.state(), given)  # all rules, before the first one takes anything
         for rule in self.rules:
             rule.load({name: given[name] for name in rule.state()})

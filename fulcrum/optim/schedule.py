@@ -11,9 +11,9 @@ from fulcrum.spec.errors import BadInput
 class Schedule(NamedTuple):
     """Linear warm-up, a plateau at one, and, if asked, a decay to zero over the last part of the budget."""
 
-    budget: int                      # images of the whole run
-    warmup: float = 0.01             # fraction of the budget
-    decay: float = 0.0               # fraction of the budget, at its end; 0 keeps the plateau
+    budget: int  # images of the whole run
+    warmup: float = 0.01  # fraction of the budget
+    decay: float = 0.0  # fraction of the budget, at its end; 0 keeps the plateau
     shape: Literal["linear", "cosine"] = "linear"
 
     def checked(self) -> Schedule:
@@ -21,8 +21,10 @@ class Schedule(NamedTuple):
         if self.budget <= 0:
             raise BadInput(f"the schedule's budget is {self.budget} images", "give at least one image")
         if not (0 <= self.warmup <= 1 and 0 <= self.decay <= 1 and self.warmup + self.decay <= 1):
-            raise BadInput(f"warm-up {self.warmup} and decay {self.decay} are fractions of the budget",
-                           "each must be in [0, 1], and together at most 1")
+            raise BadInput(
+                f"warm-up {self.warmup} and decay {self.decay} are fractions of the budget",
+                "each must be in [0, 1], and together at most 1",
+            )
         if self.shape not in ("linear", "cosine"):
             raise BadInput(f"the decay's shape is {self.shape!r}", "expected 'linear' or 'cosine'")
         return self

@@ -34,7 +34,7 @@ def first_element(name: str, parameter: Tensor) -> int:
     placements, mesh = parameter.placements, parameter.device_mesh  # type: ignore[attr-defined]
     if len(placements) != 1 or not placements[0].is_shard(dim=0):
         raise ValueError(f"parameter {name!r} must be sharded by rows (FSDP2's default), found {placements}")
-    share = -(-parameter.shape[0] // mesh.size())                # rows of a rank, as torch.chunk deals them
+    share = -(-parameter.shape[0] // mesh.size())  # rows of a rank, as torch.chunk deals them
     return min(mesh.get_local_rank() * share, parameter.shape[0]) * (parameter.numel() // parameter.shape[0])
 
 
@@ -55,17 +55,26 @@ def load_strictly(into: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> No
     require_same_names(into, given)
     for name, target in into.items():
         if given[name].shape != target.shape:
-            raise BadInput(f"saved optimizer state {name!r} has shape {tuple(given[name].shape)}, this run needs "
-                           f"{tuple(target.shape)}", "resume with the model that wrote the checkpoint")
+            raise BadInput(
+                f"saved optimizer state {name!r} has shape {tuple(given[name].shape)}, this run needs "
+                f"{tuple(target.shape)}",
+                "resume with the model that wrote the checkpoint",
+            )
         if given[name].dtype != target.dtype:
-            raise BadInput(f"saved optimizer state {name!r} is {given[name].dtype}, this run keeps {target.dtype}",
-                           "set precision.optimizer to what the checkpoint was written with")
+            raise BadInput(
+                f"saved optimizer state {name!r} is {given[name].dtype}, this run keeps {target.dtype}",
+                "set precision.optimizer to what the checkpoint was written with",
+            )
     for name, target in into.items():
         source = given[name]
         if is_sharded(target) and not is_sharded(source):
             from torch.distributed.tensor import distribute_tensor
 
             # src_data_rank=None: every rank holds the full tensor already, so it cuts its own slice and nobody sends.
-            source = distribute_tensor(source.to(target.device), target.device_mesh,  # type: ignore[attr-defined]
-                                       target.placements, src_data_rank=None)  # type: ignore[attr-defined]
+            source = distribute_tensor(
+                source.to(target.device),
+                target.device_mesh,  # type: ignore[attr-defined]
+                target.placements,
+                src_data_rank=None,
+            )  # type: ignore[attr-defined]
         local(target).copy_(local(source))

@@ -30,7 +30,7 @@ class Store(NamedTuple):
     """How weights are kept: the precision, and how an update is rounded to it."""
 
     dtype: torch.dtype = torch.float32
-    seed: int | None = None            # of rounding up or down at random; None rounds to nearest, ties to even
+    seed: int | None = None  # of rounding up or down at random; None rounds to nearest, ties to even
 
     @torch.no_grad()
     def start(self, parameters: Mapping[str, Tensor]) -> None:

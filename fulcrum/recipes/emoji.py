@@ -28,6 +28,8 @@ def emoji() -> RunSpec:
         model=Model(width=128, depth=4, heads=4, patch=8, route=Dense(), condition=NoCondition()),
         terms=(FlowMatching(),),
         optim=Optim(rule=AdamW(), lr=1.5e-3, clip=1.0, warmup=0.03, decay=0.5),
-        average=NoAverage(), start=Fresh(),
+        average=NoAverage(),
+        start=Fresh(),
         sample=Sample(steps=16, guide=CFG(scale=2.0), prompts=OneStyle(style="long"), shift=3.0),
-        budget=Budget(images=6_000 * 8, batch=8))
+        budget=Budget(images=6_000 * 8, batch=8),
+    )

@@ -26,17 +26,20 @@ def _sized(run: RunSpec, **sizes: int) -> Model:
 
 def pocket() -> RunSpec:
     run = spark()
-    return _edited(run, data__source=World(domain="real", count=16_384, max_objects=2),
-                   model=_sized(run, width=128, depth=4, heads=4),
-                   budget=Budget(images=2_250 * 32, batch=32), sample__steps=20,
-                   optim__warmup=0.02)
+    return _edited(
+        run,
+        data__source=World(domain="real", count=16_384, max_objects=2),
+        model=_sized(run, width=128, depth=4, heads=4),
+        budget=Budget(images=2_250 * 32, batch=32),
+        sample__steps=20,
+        optim__warmup=0.02,
+    )
 
 
 def pocket_pixels() -> RunSpec:
     """32 px pixels, patch 8, x-prediction: velocity cannot be learned when a patch (192) is wider than the model."""
     run = pocket()
-    return _edited(put(run, "encode.codec", Pixels()), model=_sized(run, patch=8),
-                   flow__predict=XPrediction())
+    return _edited(put(run, "encode.codec", Pixels()), model=_sized(run, patch=8), flow__predict=XPrediction())
 
 
 def pocket_pixels_large() -> RunSpec:

@@ -24,6 +24,8 @@ def spark() -> RunSpec:
         model=Model(width=96, depth=3, heads=3, patch=2, route=Dense(), condition=NoCondition()),
         terms=(FlowMatching(),),
         optim=Optim(rule=AdamW(), lr=3e-3, clip=1.0, warmup=0.05, decay=0.5),
-        average=NoAverage(), start=Fresh(),
+        average=NoAverage(),
+        start=Fresh(),
         sample=Sample(steps=12, guide=CFG(scale=2.0), prompts=OneStyle(style="long")),
-        budget=Budget(images=1_125 * 32, batch=32))
+        budget=Budget(images=1_125 * 32, batch=32),
+    )

@@ -1,4 +1,5 @@
 """An arm as a study hands it to the report: what it changes, what it costs, what is claimed of it, what its cells found."""
+
 from __future__ import annotations
 
 from typing import Any, Literal
@@ -21,7 +22,7 @@ class Cost(Record):
     time_ratio: Reading = None
     memory_ratio: Reading = None
     parameters_ratio: Reading = None
-    parts: dict[str, float] = {}                 # FLOPs of one seed: denoiser, terms, codec, text, teachers, evaluation
+    parts: dict[str, float] = {}  # FLOPs of one seed: denoiser, terms, codec, text, teachers, evaluation
 
 
 class Claim(Record):
@@ -30,8 +31,8 @@ class Claim(Record):
     scope: str
     source: str
     note: str = ""
-    verdict: str | None = None                   # of this claim: replicated, contradicted, underpowered, out of scope
-    seen: str = ""                               # name of our metric that stands for the claim's; empty: none does
+    verdict: str | None = None  # of this claim: replicated, contradicted, underpowered, out of scope
+    seen: str = ""  # name of our metric that stands for the claim's; empty: none does
 
 
 class CurvePoint(Record):
@@ -51,7 +52,7 @@ class Cell(Record):
     key: str
     state: CellState
     images: int
-    budget: int | None = None                    # images it is to see; none: the plan's
+    budget: int | None = None  # images it is to see; none: the plan's
     final: dict[str, Reading] = {}
     curve: tuple[CurvePoint, ...] = ()
     loss: tuple[LossPoint, ...] = ()
@@ -63,9 +64,9 @@ class Arm(Record):
     says: str
     label: str
     compound: bool = False
-    against: str = ""                            # name of the arm it is compared with; empty: the first arm
-    scale: str = ""                              # name of the scale it ran at; empty: the study has only one
-    labels: tuple[str, ...] = ()                 # what a reader must know before believing its effect
+    against: str = ""  # name of the arm it is compared with; empty: the first arm
+    scale: str = ""  # name of the scale it ran at; empty: the study has only one
+    labels: tuple[str, ...] = ()  # what a reader must know before believing its effect
     diff: tuple[Change, ...] = ()
     cost: Cost = Cost()
     claims: tuple[Claim, ...] = ()

@@ -1,4 +1,5 @@
 """The ranking that opens the page: a row per lever with its verdict, its interval to a shared scale, and its cost."""
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -18,14 +19,14 @@ DECIDED = ("better", "worse")
 class Row(NamedTuple):
     arm: Arm
     base: bool
-    mark: str                                    # its place in the ranking; figures use the same mark
+    mark: str  # its place in the ranking; figures use the same mark
     look: str
     verdict: str
     change: str
     pairs: str
     strip: Markup
     time: str
-    other: str                                   # the verdict with something else held equal
+    other: str  # the verdict with something else held equal
     claim: str
 
 
@@ -36,8 +37,8 @@ class Group(NamedTuple):
 
 class Board(NamedTuple):
     groups: list[Group]
-    ruler: Markup | None                         # None: nothing was compared yet
-    other: str                                   # what the second comparison holds equal; empty: there is none
+    ruler: Markup | None  # None: nothing was compared yet
+    other: str  # what the second comparison holds equal; empty: there is none
     claims: bool
 
 
@@ -49,10 +50,14 @@ def board(result: StudyResult) -> Board:
     rows = [_row(result, arm, axis, place, unit) for place, arm in enumerate(order)]
     scales = [scale.name for scale in result.scales] or [""]
     groups = [Group(scale, [row for row in rows if row.arm.scale == scale]) for scale in scales]
-    if result.scales:                            # an arm without a scale in a study that has some is not lost
+    if result.scales:  # an arm without a scale in a study that has some is not lost
         groups.append(Group("", [row for row in rows if not row.arm.scale]))
-    return Board([group for group in groups if group.rows], _ruler(result, axis) if axis else None,
-                 words.held_equal(unit) if unit else "", any(row.claim for row in rows))
+    return Board(
+        [group for group in groups if group.rows],
+        _ruler(result, axis) if axis else None,
+        words.held_equal(unit) if unit else "",
+        any(row.claim for row in rows),
+    )
 
 
 def _axis(result: StudyResult) -> Axis | None:
@@ -71,11 +76,18 @@ def _row(result: StudyResult, arm: Arm, axis: Axis | None, place: int, unit: str
     effect, base = result.effect(arm.name, result.primary.name), result.is_base(arm)
     others = [row for row in result.effects_of(arm) if (row.metric, row.unit) == (result.primary.name, unit)]
     return Row(
-        arm, base, mark(result, arm), colour(result, arm), "" if base else words.verdict_of(result, arm),
+        arm,
+        base,
+        mark(result, arm),
+        colour(result, arm),
+        "" if base else words.verdict_of(result, arm),
         number.change(effect.mean, effect.low, effect.high) if effect else number.NONE,
-        str(effect.n) if effect else "", _strip(result, arm, effect, axis, place) if axis else Markup(""),
-        number.ratio(1.0 if base else arm.cost.time_ratio), others[0].verdict if others else "",
-        "" if base else words.claim_of(result, arm))
+        str(effect.n) if effect else "",
+        _strip(result, arm, effect, axis, place) if axis else Markup(""),
+        number.ratio(1.0 if base else arm.cost.time_ratio),
+        others[0].verdict if others else "",
+        "" if base else words.claim_of(result, arm),
+    )
 
 
 def _strip(result: StudyResult, arm: Arm, effect: Effect | None, x: Axis, place: int) -> Markup:
@@ -92,7 +104,7 @@ def _strip(result: StudyResult, arm: Arm, effect: Effect | None, x: Axis, place:
                 canvas.line(x(effect.mean), y, at, y, f"whisker {look}")
                 if at == x(end):
                     canvas.line(at, y - 6, at, y + 6, f"whisker {look}")
-                else:                            # an arrow: the interval goes on beyond the picture
+                else:  # an arrow: the interval goes on beyond the picture
                     canvas.path([(at - 6 * outward, y - 5), (at, y), (at - 6 * outward, y + 5)], f"whisker open-end {look}")
         canvas.dot(x(effect.mean), y, 5.5, f"{'dot' if effect.verdict in DECIDED else 'ring'} {look}")
     return canvas.finish(f"strip-{place}", said, "")

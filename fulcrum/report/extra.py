@@ -1,4 +1,5 @@
 """What a study may add to its result: interactions, scales, trends, time to target, sweeps, fronts, probes."""
+
 from __future__ import annotations
 
 import math
@@ -31,18 +32,18 @@ class Interaction(Record):
     high: Reading
     unit: str = "images"
     p_adjusted: Reading = None
-    verdict: str = ""                            # adds up, better together, worse together, inconclusive
+    verdict: str = ""  # adds up, better together, worse together, inconclusive
 
 
 class Scale(Record):
     """One size at which the same arms were compared; arms name it in `scale`."""
 
     name: str
-    at: Reading                                  # place on the trend's axis
+    at: Reading  # place on the trend's axis
     settings: tuple[str, ...] = ()
     tokens: int | None = None
     parameters: int | None = None
-    flops: Reading = None                        # of the baseline's whole training
+    flops: Reading = None  # of the baseline's whole training
 
 
 class Trend(Record):
@@ -50,13 +51,13 @@ class Trend(Record):
 
     arm: str
     metric: str
-    slope: Reading                               # change of the effect per unit of the axis
+    slope: Reading  # change of the effect per unit of the axis
     low: Reading
     high: Reading
     n: int
     axis: str = "log2 of training FLOPs"
     unit: str = "images"
-    verdict: str = ""                            # grows, fades, holds, inconclusive
+    verdict: str = ""  # grows, fades, holds, inconclusive
 
 
 class Target(Record):
@@ -65,10 +66,10 @@ class Target(Record):
     arm: str
     metric: str
     target: Reading
-    unit: str                                    # images, time, flops
-    n: int                                       # pairs
-    reached: int                                 # of them
-    ratio: Reading = None                        # arm's over baseline's; below one is sooner
+    unit: str  # images, time, flops
+    n: int  # pairs
+    reached: int  # of them
+    ratio: Reading = None  # arm's over baseline's; below one is sooner
     low: Reading = None
     high: Reading = None
 
@@ -83,12 +84,12 @@ class Sweep(Record):
     """The search for an arm's learning rate."""
 
     arm: str
-    metric: str                                  # what chose; need not be one of the study's metrics
+    metric: str  # what chose; need not be one of the study's metrics
     better: Literal["lower", "higher"] = "lower"
     tries: tuple[Try, ...]
     chosen: float
-    images: int = 0                              # spent on the search
-    note: str = ""                               # such as: the best lies at the edge
+    images: int = 0  # spent on the search
+    note: str = ""  # such as: the best lies at the edge
 
 
 class FrontPoint(Record):
@@ -133,7 +134,7 @@ class Probes(Record):
 
     n: int
     pictures: str
-    probes: dict[str, str]                       # name -> what was done to the pictures
+    probes: dict[str, str]  # name -> what was done to the pictures
     fair: tuple[ProbeFair, ...]
     cells: tuple[ProbeCell, ...]
     extractors: tuple[dict[str, Any], ...] = ()

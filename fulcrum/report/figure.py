@@ -1,4 +1,5 @@
 """The report's four kinds of figures as inline SVG: effects, curves, seed pairs, cost against quality."""
+
 from __future__ import annotations
 
 import statistics
@@ -15,13 +16,13 @@ from fulcrum.report.svg import Axis, Canvas, frame
 from fulcrum.report.table import mean_sd
 
 Line = list[tuple[float, float]]
-Lines = dict[str, list[list[tuple[int, float, float]]]]      # arm -> a curve of (images or bin, x, y) per cell
-WIDTH, HEIGHT = 420, 270       # of curves and of cost against quality
-SEED_LINES = 150               # more lines than the eye can part: only their means are drawn
-SEED_DOTS = 40                 # pairs that still have room for dots
+Lines = dict[str, list[list[tuple[int, float, float]]]]  # arm -> a curve of (images or bin, x, y) per cell
+WIDTH, HEIGHT = 420, 270  # of curves and of cost against quality
+SEED_LINES = 150  # more lines than the eye can part: only their means are drawn
+SEED_DOTS = 40  # pairs that still have room for dots
 AXES = {"images": "images seen", "seconds": "seconds of training", "flops": "FLOPs"}
-NAMED = 6                      # points of a plot that still have room for their names
-LOSS_BINS = 80                 # a training loss is averaged in bins: single steps are noise
+NAMED = 6  # points of a plot that still have room for their names
+LOSS_BINS = 80  # a training loss is averaged in bins: single steps are noise
 
 
 def effects(result: StudyResult, metric: Metric) -> Markup | None:
@@ -43,13 +44,27 @@ def effects(result: StudyResult, metric: Metric) -> Markup | None:
     for place, (arm, row, mean) in enumerate(found):
         y, look = top + step * place + 28, colour(result, arm)
         said = number.change(mean, row.low, row.high)
-        if margin:                               # band and zero line stop at each row, so that they cross no words
-            canvas.add("rect", x=x(-margin), y=float(y - 10), width=x(margin) - x(-margin), height=20.0,
-                       class_="band", tip=f"±{number.plain(margin)}: too small to matter, says the plan")
+        if margin:  # band and zero line stop at each row, so that they cross no words
+            canvas.add(
+                "rect",
+                x=x(-margin),
+                y=float(y - 10),
+                width=x(margin) - x(-margin),
+                height=20.0,
+                class_="band",
+                tip=f"±{number.plain(margin)}: too small to matter, says the plan",
+            )
         canvas.text(x.start, y - 16, _clip(arm.label, 22), "label")
         canvas.text(x.end, y - 16, said, "value", "end")
-        canvas.add("rect", x=min(x(0), x(mean)), y=float(y - 6), width=abs(x(mean) - x(0)), height=12.0,
-                   class_=f"bar {look}", tip=f"{arm.label}: {said}")
+        canvas.add(
+            "rect",
+            x=min(x(0), x(mean)),
+            y=float(y - 6),
+            width=abs(x(mean) - x(0)),
+            height=12.0,
+            class_=f"bar {look}",
+            tip=f"{arm.label}: {said}",
+        )
         if row.low is not None and row.high is not None:
             canvas.line(x(row.low), y, x(row.high), y, f"whisker {look}")
             for end in (row.low, row.high):
@@ -60,25 +75,43 @@ def effects(result: StudyResult, metric: Metric) -> Markup | None:
     canvas.text(x.start, bottom + 34, "← worse" if higher else "← better", "name")
     canvas.text(x.end, bottom + 34, "better →" if higher else "worse →", "name", "end")
     desc = "; ".join(f"{arm.label} {number.change(mean, row.low, row.high)}" for arm, row, mean in found)
-    return canvas.finish(f"effects-{_place(result, metric)}",
-                         f"Difference from the baseline in {words.lowered(metric.label)}", desc)
+    return canvas.finish(
+        f"effects-{_place(result, metric)}", f"Difference from the baseline in {words.lowered(metric.label)}", desc
+    )
 
 
 def curves(result: StudyResult, metric: Metric, axis: Literal["images", "seconds", "flops"] = "images") -> Markup | None:
     """A thin line per seed, a thick one for their mean, against images seen, time or FLOPs."""
     if metric.name not in result.with_curves:
         return None
-    return _curves(result, _lines(result, metric, axis), f"curves-{_place(result, metric)}-{axis}",
-                   f"{metric.label} over {AXES[axis]}", AXES[axis], metric)
+    return _curves(
+        result,
+        _lines(result, metric, axis),
+        f"curves-{_place(result, metric)}-{axis}",
+        f"{metric.label} over {AXES[axis]}",
+        AXES[axis],
+        metric,
+    )
 
 
 def panels(result: StudyResult, metric: Metric) -> list[Markup]:
     """Over images seen: each arm beside its baseline, to the same scale, best first."""
     lines, ident = _lines(result, metric, "images"), f"curves-{_place(result, metric)}-images"
     axes = _axes(lines)
-    drawn = [_curves(result, lines, f"{ident}-{result.place_of(arm)}", f"{metric.label} over {AXES['images']}: {arm.label} "
-                     "and its baseline", AXES["images"], metric, arm, axes)
-             for arm in result.best_first if any(lines[arm.name])]
+    drawn = [
+        _curves(
+            result,
+            lines,
+            f"{ident}-{result.place_of(arm)}",
+            f"{metric.label} over {AXES['images']}: {arm.label} and its baseline",
+            AXES["images"],
+            metric,
+            arm,
+            axes,
+        )
+        for arm in result.best_first
+        if any(lines[arm.name])
+    ]
     return [one for one in drawn if one is not None]
 
 
@@ -100,8 +133,10 @@ def _axes(lines: Lines) -> tuple[Axis, Axis] | None:
     flat = [point for seeds in lines.values() for seed in seeds for point in seed]
     if len({x for _, x, _ in flat}) < 2:
         return None
-    return (Axis.over([point[1] for point in flat], 50, WIDTH - 24, pad=0.01),
-            Axis.over([point[2] for point in flat], HEIGHT - 46, 24, may_log=True))
+    return (
+        Axis.over([point[1] for point in flat], 50, WIDTH - 24, pad=0.01),
+        Axis.over([point[2] for point in flat], HEIGHT - 46, 24, may_log=True),
+    )
 
 
 def _points(cell: Cell, metric: str, axis: str) -> list[tuple[int, float, float]]:
@@ -117,8 +152,16 @@ def _binned(cell: Cell, last: int) -> list[tuple[int, float, float]]:
     return [(k, (k + 0.5) * last / LOSS_BINS, statistics.fmean(values)) for k, values in sorted(bins.items())]
 
 
-def _curves(result: StudyResult, lines: Lines, ident: str, title: str, x_name: str, metric: Metric | None,
-            only: Arm | None = None, axes: tuple[Axis, Axis] | None = None) -> Markup | None:
+def _curves(
+    result: StudyResult,
+    lines: Lines,
+    ident: str,
+    title: str,
+    x_name: str,
+    metric: Metric | None,
+    only: Arm | None = None,
+    axes: tuple[Axis, Axis] | None = None,
+) -> Markup | None:
     shown, axes = result.arms if only is None else (result.base_of(only), only), axes or _axes(lines)
     if axes is None:
         return None
@@ -133,10 +176,11 @@ def _curves(result: StudyResult, lines: Lines, ident: str, title: str, x_name: s
     for arm in shown:
         for cell, points in zip(arm.cells, lines[arm.name], strict=True):
             if len(points) > 1 and not crowded:
-                canvas.path([(x(a), y(b)) for _, a, b in points], f"thin {colour(result, arm)}",
-                            f"{arm.label}, seed {cell.seed}")
+                canvas.path(
+                    [(x(a), y(b)) for _, a, b in points], f"thin {colour(result, arm)}", f"{arm.label}, seed {cell.seed}"
+                )
     ends: Line = []
-    for arm in reversed(shown):                  # means lie on top, and the baseline's over all
+    for arm in reversed(shown):  # means lie on top, and the baseline's over all
         mean = _mean([points for points in lines[arm.name] if points])
         if len(mean) > 1:
             canvas.path([(x(a), y(b)) for a, b in mean], f"thick {colour(result, arm)}", f"{arm.label}, mean")
@@ -155,8 +199,11 @@ def _mean(seeds: list[list[tuple[int, float, float]]]) -> Line:
     for points in seeds:
         for key, x, y in points:
             at[key].append((x, y))
-    return [(statistics.fmean(p[0] for p in at[key]), statistics.fmean(p[1] for p in at[key]))
-            for key in sorted(at) if len(at[key]) == len(seeds)]
+    return [
+        (statistics.fmean(p[0] for p in at[key]), statistics.fmean(p[1] for p in at[key]))
+        for key in sorted(at)
+        if len(at[key]) == len(seeds)
+    ]
 
 
 def pairs(result: StudyResult, arm: Arm, metric: Metric) -> Markup | None:
@@ -186,14 +233,21 @@ def pairs(result: StudyResult, arm: Arm, metric: Metric) -> Markup | None:
     canvas.text(left, height - 8, "baseline", "name", "middle")
     canvas.text(right, height - 8, _clip(arm.label, 22), "name", "middle")
     up = sum(after[seed] > before[seed] for seed in both)
-    desc = (f"{len(both)} seeds, {up} higher with {arm.label}. "
-            + "; ".join(f"seed {seed} {number.plain(before[seed])} to {number.plain(after[seed])}" for seed in both))
-    return canvas.finish(f"pairs-{result.place_of(arm)}-{_place(result, metric)}",
-                         f"{metric.label} of baseline and {arm.label} for every seed", desc)
+    desc = f"{len(both)} seeds, {up} higher with {arm.label}. " + "; ".join(
+        f"seed {seed} {number.plain(before[seed])} to {number.plain(after[seed])}" for seed in both
+    )
+    return canvas.finish(
+        f"pairs-{result.place_of(arm)}-{_place(result, metric)}",
+        f"{metric.label} of baseline and {arm.label} for every seed",
+        desc,
+    )
 
 
-def pareto(result: StudyResult, metric: Metric, ratio: Literal["time_ratio", "flops_ratio"] = "time_ratio",
-           ) -> Markup | None:
+def pareto(
+    result: StudyResult,
+    metric: Metric,
+    ratio: Literal["time_ratio", "flops_ratio"] = "time_ratio",
+) -> Markup | None:
     """Quality against cost; the line joins the arms that no other arm beats on both."""
     scale, found = front_scale(result), []
     for arm in result.arms:
@@ -212,15 +266,18 @@ def pareto(result: StudyResult, metric: Metric, ratio: Literal["time_ratio", "fl
     frame(canvas, x, y, f"{words.COSTS[ratio]}, baseline = 1; cheaper to the left")
     told = next((one for one in result.pareto if (one.metric, one.cost) == (metric.name, ratio)), None)
     names = {point.arm for point in told.points if point.front} if told else None
-    front = sorted((cost, mean) for arm, cost, mean, _ in found if arm.name in names) if names is not None else \
-        _front([(cost, mean) for _, cost, mean, _ in found], metric.better == "higher")
+    front = (
+        sorted((cost, mean) for arm, cost, mean, _ in found if arm.name in names)
+        if names is not None
+        else _front([(cost, mean) for _, cost, mean, _ in found], metric.better == "higher")
+    )
     if len(front) > 1:
         canvas.path([(x(cost), y(mean)) for cost, mean in front], "front")
     places = _apart([(x(cost), y(mean)) for _, cost, mean, _ in found])
     for (arm, cost, mean, sd), (tx, ty) in zip(found, places, strict=True):
         look, px, py = colour(result, arm), x(cost), y(mean)
         name = mark(result, arm) + (f"  {_clip(arm.label, 20)}" if len(found) <= NAMED else "")
-        left = tx + 7.5 * len(name) > width      # no room to the right
+        left = tx + 7.5 * len(name) > width  # no room to the right
         tx = px - 9 - (tx - px - 9) if left else tx
         if abs(ty - py) > 3:
             canvas.line(px + (-4 if left else 4), py, tx + (2 if left else -2), ty, "lead")
@@ -253,14 +310,17 @@ def _apart(points: Line) -> Line:
     """Places for marks to the right of points: those that crowd share a column, in the points' own order, top to bottom."""
     columns = list[list[int]]()
     for k in sorted(range(len(points)), key=lambda k: points[k]):
-        near = [column for column in columns if any(abs(points[k][0] - points[j][0]) < 24 and
-                                                    abs(points[k][1] - points[j][1]) < 26 for j in column)]
+        near = [
+            column
+            for column in columns
+            if any(abs(points[k][0] - points[j][0]) < 24 and abs(points[k][1] - points[j][1]) < 26 for j in column)
+        ]
         columns = [column for column in columns if column not in near] + [[k, *(j for column in near for j in column)]]
     placed: dict[int, tuple[float, float]] = {}
     for column in columns:
         rows = sorted(column, key=lambda k: points[k][1])
         heights = [points[k][1] for k in rows]
-        for i in range(1, len(rows)):            # downwards, then the whole column back to its middle
+        for i in range(1, len(rows)):  # downwards, then the whole column back to its middle
             heights[i] = max(heights[i], heights[i - 1] + 13)
         shift = statistics.fmean(points[k][1] for k in rows) - statistics.fmean(heights)
         right = max(points[k][0] for k in rows) + (9 if len(rows) == 1 else 16)

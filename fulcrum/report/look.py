@@ -1,10 +1,11 @@
 """How an arm is recognised in every figure: a hue, a dash where hues repeat, and its place in the ranking as a mark."""
+
 from __future__ import annotations
 
 from fulcrum.report.arm import Arm
 from fulcrum.report.schema import StudyResult
 
-COLOURS = 7                    # hues of the style sheet beside the baseline's grey
+COLOURS = 7  # hues of the style sheet beside the baseline's grey
 
 
 def colour(result: StudyResult, arm: Arm) -> str:

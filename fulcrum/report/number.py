@@ -1,4 +1,5 @@
 """Numbers as people read them: as many digits as the uncertainty deserves, a true minus sign."""
+
 from __future__ import annotations
 
 import json
@@ -13,7 +14,7 @@ def decimals(scale: float) -> int:
     if scale == 0 or not math.isfinite(scale):
         return 3
     power = math.floor(math.log10(abs(scale)))
-    return min(8, max(0, (1 if abs(scale) < 3 * 10.0 ** power else 0) - power))
+    return min(8, max(0, (1 if abs(scale) < 3 * 10.0**power else 0) - power))
 
 
 def plain(value: float | None, places: int | None = None) -> str:

@@ -1,4 +1,5 @@
 """The study's page: one self-contained HTML file, with its JSON, CSV and Markdown beside it."""
+
 from __future__ import annotations
 
 import base64
@@ -20,7 +21,7 @@ from fulcrum.report.schema import StudyResult
 
 AXES: tuple[Literal["images", "seconds", "flops"], ...] = ("images", "seconds", "flops")
 NO_BREAK = "\u00a0"
-CROWD = 4                                                    # levers whose curves can share one picture
+CROWD = 4  # levers whose curves can share one picture
 
 
 class Column(NamedTuple):
@@ -36,28 +37,42 @@ def render(result: StudyResult) -> str:
     running = result.state == "running"
     script = resources.files("fulcrum.report").joinpath("live.js").read_text("utf-8") if running else ""
     others = result.best_first
-    return _environment().get_template("page.jinja").render(
-        result=result, script=Markup(script), script_hash=_hash(script), probes=beyond.probe_table(result),
-        style=Markup(resources.files("fulcrum.report").joinpath("style.css").read_text("utf-8")),
-        others=others, decisions=len(result.decisions), board=board.board(result), trends=beyond.trends(result),
-        cells={(arm.name, cell.seed): cell for arm in result.arms for cell in arm.cells},
-        held=_held_equal(result),
-        fronts=_drawn(figure.pareto(result, result.primary, "time_ratio"),
-                      figure.pareto(result, result.primary, "flops_ratio")),
-        curves=_curves(result),
-        panels=figure.panels(result, result.primary) if len(others) > CROWD else [],
-        sheets=_sheets(result))
+    return (
+        _environment()
+        .get_template("page.jinja")
+        .render(
+            result=result,
+            script=Markup(script),
+            script_hash=_hash(script),
+            probes=beyond.probe_table(result),
+            style=Markup(resources.files("fulcrum.report").joinpath("style.css").read_text("utf-8")),
+            others=others,
+            decisions=len(result.decisions),
+            board=board.board(result),
+            trends=beyond.trends(result),
+            cells={(arm.name, cell.seed): cell for arm in result.arms for cell in arm.cells},
+            held=_held_equal(result),
+            fronts=_drawn(
+                figure.pareto(result, result.primary, "time_ratio"), figure.pareto(result, result.primary, "flops_ratio")
+            ),
+            curves=_curves(result),
+            panels=figure.panels(result, result.primary) if len(others) > CROWD else [],
+            sheets=_sheets(result),
+        )
+    )
 
 
 def write(result: StudyResult, folder: Path | str) -> Path:
     """Writes report.html, report.json, effects.csv and report.md; nobody sees half a file. Returns the page."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    page = render(result)                                  # nothing is touched if this fails
-    for name, text in (("report.json", result.model_dump_json(indent=1) + "\n"),
-                       ("effects.csv", table.csv_text(result)),
-                       ("report.md", table.markdown(result, beyond.tables(result))),
-                       ("report.html", page)):             # the page last: it speaks of the others
+    page = render(result)  # nothing is touched if this fails
+    for name, text in (
+        ("report.json", result.model_dump_json(indent=1) + "\n"),
+        ("effects.csv", table.csv_text(result)),
+        ("report.md", table.markdown(result, beyond.tables(result))),
+        ("report.html", page),
+    ):  # the page last: it speaks of the others
         _replace(folder / name, text)
     return folder / "report.html"
 
@@ -69,8 +84,13 @@ def read(path: Path | str) -> StudyResult:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(loader=PackageLoader("fulcrum.report", ""), autoescape=True, undefined=StrictUndefined,
-                              trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=PackageLoader("fulcrum.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters["glue"] = _glue
     environment.filters["gapless"] = lambda text: text.replace(" ", NO_BREAK).replace(f"{NO_BREAK}[", " [")
     environment.globals.update(words=words, number=number, table=table, figure=figure, look=look, beyond=beyond)
@@ -122,7 +142,7 @@ def _replace(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)                              # mkstemp's 0600 would hide the page from a web server
+        os.chmod(name, 0o644)  # mkstemp's 0600 would hide the page from a web server
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

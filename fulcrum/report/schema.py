@@ -1,4 +1,5 @@
 """What a study hands to the report: frozen records, the one contract between `study` and `report`."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -59,8 +60,8 @@ class Effect(Record):
     p_adjusted: Reading
     verdict: str
     claim_verdict: str | None
-    note: str = ""                               # such as: stopped early, counted as censored
-    detectable: Reading = None                   # a true difference of this size would be seen in four studies of five
+    note: str = ""  # such as: stopped early, counted as censored
+    detectable: Reading = None  # a true difference of this size would be seen in four studies of five
 
 
 class Noise(Record):
@@ -95,7 +96,7 @@ class StudyResult(Record):
     plan: Plan
     made: Made
     metrics: tuple[Metric, ...]
-    arms: Annotated[tuple[Arm, ...], Field(min_length=1)]   # the first is the baseline
+    arms: Annotated[tuple[Arm, ...], Field(min_length=1)]  # the first is the baseline
     effects: tuple[Effect, ...] = ()
     noise: tuple[Noise, ...] = ()
     detectable: dict[str, Reading] = {}
@@ -106,7 +107,7 @@ class StudyResult(Record):
     trends: tuple[Trend, ...] = ()
     time_to_target: tuple[Target, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
-    pareto: tuple[Front, ...] = ()               # empty: the page draws its own from means and costs
+    pareto: tuple[Front, ...] = ()  # empty: the page draws its own from means and costs
     probes: Probes | None = None
     progress: Progress
 
@@ -134,8 +135,12 @@ class StudyResult(Record):
         _known("time_to_target", [row.arm for row in self.time_to_target], "arm", compared)
         _known("sweeps", [row.arm for row in self.sweeps], "arm", arms)
         _known("pareto", [point.arm for front in self.pareto for point in front.points], "arm", arms)
-        for place, rows in (("interactions", self.interactions), ("trends", self.trends), ("pareto", self.pareto),
-                            ("time_to_target", self.time_to_target)):
+        for place, rows in (
+            ("interactions", self.interactions),
+            ("trends", self.trends),
+            ("pareto", self.pareto),
+            ("time_to_target", self.time_to_target),
+        ):
             _known(place, [row.metric for row in rows], "metric", metrics)
         return self
 

@@ -1,4 +1,5 @@
 """A tiny server for one folder on loopback, so that a browser can watch a study; nothing outside is reachable."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ class Handler(SimpleHTTPRequestHandler):
         if self.headers.get("Host", "").rsplit(":", 1)[0] not in (HOST, "localhost"):
             self.send_error(HTTPStatus.FORBIDDEN, "only for this machine")
             return None
-        settle(Path(self.directory))                        # a study that was killed cannot say so itself
+        settle(Path(self.directory))  # a study that was killed cannot say so itself
         if self._file() is None:
             self.send_error(HTTPStatus.NOT_FOUND, "no such file in this report")
             return None
@@ -37,7 +38,7 @@ class Handler(SimpleHTTPRequestHandler):
         wanted = unquote(self.path.partition("?")[0].partition("#")[0]).lstrip("/") or PAGE
         try:
             path = (folder / wanted).resolve()
-        except (OSError, ValueError):                       # a NUL byte, a loop of links
+        except (OSError, ValueError):  # a NUL byte, a loop of links
             return None
         hidden = any(part.startswith(".") for part in Path(wanted).parts)
         return path if not hidden and path.is_relative_to(folder) and path.is_file() else None
@@ -46,7 +47,7 @@ class Handler(SimpleHTTPRequestHandler):
         return str(self._file() or Path(self.directory) / PAGE)
 
     def end_headers(self) -> None:
-        self.send_header("Cache-Control", "no-store")       # a live page must be read anew
+        self.send_header("Cache-Control", "no-store")  # a live page must be read anew
         self.send_header("X-Content-Type-Options", "nosniff")
         super().end_headers()
 
@@ -58,8 +59,10 @@ def open_server(folder: Path | str, port: int = 0) -> ThreadingHTTPServer:
     """A server bound to loopback; port 0 takes any free one. Call `serve_forever`, then `server_close`."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise FileNotFoundError(f"expected a folder with a report, found nothing at {folder}: "
-                                "give the folder of a study, or start one with `fulcrum study run`")
+        raise FileNotFoundError(
+            f"expected a folder with a report, found nothing at {folder}: "
+            "give the folder of a study, or start one with `fulcrum study run`"
+        )
 
     def handler(*args: Any, **kwargs: Any) -> Handler:
         return Handler(*args, directory=str(folder), **kwargs)
@@ -67,8 +70,10 @@ def open_server(folder: Path | str, port: int = 0) -> ThreadingHTTPServer:
     try:
         return ThreadingHTTPServer((HOST, port), handler)
     except OSError as error:
-        raise BadInput(f"port {port} of this machine cannot be used: {error.strerror}",
-                       "choose another one with --port; --port 0 takes any free one") from None
+        raise BadInput(
+            f"port {port} of this machine cannot be used: {error.strerror}",
+            "choose another one with --port; --port 0 takes any free one",
+        ) from None
 
 
 def address(server: ThreadingHTTPServer) -> str:

@@ -1,4 +1,5 @@
 """A small canvas for inline SVG, and the axes that figures share; colours come from the page's style sheet."""
+
 from __future__ import annotations
 
 import math
@@ -12,8 +13,13 @@ from fulcrum.report import number
 
 def attributes(values: dict[str, object]) -> Markup:
     """`x1=3 class_="grid"` -> ` x1="3" class="grid"`, escaped; names lose a trailing _ and turn _ into -."""
-    return Markup("".join(f' {name.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
-                          for name, value in values.items() if value is not None))
+    return Markup(
+        "".join(
+            f' {name.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
+            for name, value in values.items()
+            if value is not None
+        )
+    )
 
 
 def _short(value: object) -> object:
@@ -47,8 +53,7 @@ class Canvas:
         return Markup(
             '<svg viewBox="0 0 {w} {h}" role="img" aria-labelledby="{i}-title {i}-desc">'
             '<title id="{i}-title">{t}</title><desc id="{i}-desc">{d}</desc>{body}</svg>'
-        ).format(w=_short(self.width), h=_short(self.height), i=ident, t=title, d=desc,
-                 body=Markup("").join(self.parts))
+        ).format(w=_short(self.width), h=_short(self.height), i=ident, t=title, d=desc, body=Markup("").join(self.parts))
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,7 @@ class Axis:
     log: bool = False
 
     @classmethod
-    def over(cls, values: Iterable[float], start: float, end: float, *, pad: float = 0.06,
-             may_log: bool = False) -> Axis:
+    def over(cls, values: Iterable[float], start: float, end: float, *, pad: float = 0.06, may_log: bool = False) -> Axis:
         found = list(values) or [0.0, 1.0]
         low, high = min(found), max(found)
         log = may_log and low > 0 and high / low > 20
@@ -83,7 +87,7 @@ class Axis:
         if self.log:
             decades = range(math.floor(self.low), math.ceil(self.high) + 1)
             steps = (1, 2, 5) if self.high - self.low < 3 else (1,)
-            found = [step * 10.0 ** decade for decade in decades for step in steps]
+            found = [step * 10.0**decade for decade in decades for step in steps]
             return [value for value in found if self.low <= math.log10(value) <= self.high]
         raw = (self.high - self.low) / about
         size = 10.0 ** math.floor(math.log10(raw))

@@ -1,4 +1,5 @@
 """The report's tables as rows of text, and their Markdown and CSV forms."""
+
 from __future__ import annotations
 
 import csv
@@ -21,7 +22,7 @@ class Table:
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    text_columns: tuple[int, ...] = (0,)         # the others hold numbers and stand to the right
+    text_columns: tuple[int, ...] = (0,)  # the others hold numbers and stand to the right
 
 
 def mean_sd(arm: Arm, metric: str) -> tuple[float | None, float | None]:
@@ -30,7 +31,7 @@ def mean_sd(arm: Arm, metric: str) -> tuple[float | None, float | None]:
         return None, None
     mean = statistics.fmean(values)
     if len(values) < 2:
-        return mean, None                        # not `statistics.stdev`: it reckons in fractions, fifty times slower
+        return mean, None  # not `statistics.stdev`: it reckons in fractions, fifty times slower
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
@@ -39,20 +40,34 @@ def ranking(result: StudyResult) -> Table:
     for arm in result.ranked:
         effect, base = result.effect(arm.name, metric.name), result.is_base(arm)
         change = number.change(effect.mean, effect.low, effect.high) if effect else number.NONE
-        rows.append((arm.label, number.spread(*mean_sd(arm, metric.name)), "baseline" if base else change,
-                     str(effect.n) if effect else str(len(arm.finals(metric.name))),
-                     number.probability(effect.p_adjusted if effect else None),
-                     number.ratio(1.0 if base else arm.cost.time_ratio),
-                     "" if base else words.verdict_of(result, arm)))
-    columns = ("arm", f"{words.lowered(metric.label)} (mean ± sd)", "difference [interval]", "seeds", "p", "time",
-               "verdict")
+        rows.append(
+            (
+                arm.label,
+                number.spread(*mean_sd(arm, metric.name)),
+                "baseline" if base else change,
+                str(effect.n) if effect else str(len(arm.finals(metric.name))),
+                number.probability(effect.p_adjusted if effect else None),
+                number.ratio(1.0 if base else arm.cost.time_ratio),
+                "" if base else words.verdict_of(result, arm),
+            )
+        )
+    columns = (
+        "arm",
+        f"{words.lowered(metric.label)} (mean ± sd)",
+        "difference [interval]",
+        "seeds",
+        "p",
+        "time",
+        "verdict",
+    )
     return Table(f"{metric.label}, {words.direction(metric)}; best first", columns, tuple(rows), (0, 6))
 
 
 def readings(result: StudyResult) -> Table:
     """Every arm on every metric."""
-    rows = tuple((arm.label, *(number.spread(*mean_sd(arm, metric.name)) for metric in result.metrics))
-                 for arm in result.ranked)
+    rows = tuple(
+        (arm.label, *(number.spread(*mean_sd(arm, metric.name)) for metric in result.metrics)) for arm in result.ranked
+    )
     heads = tuple(f"{metric.label} ({metric.better})" for metric in result.metrics)
     return Table("Mean ± standard deviation over the finished seeds", ("arm", *heads), rows)
 
@@ -62,10 +77,18 @@ def comparisons(result: StudyResult, arm: Arm) -> Table:
     rows = []
     for effect in result.effects_of(arm):
         metric = result.metric(effect.metric)
-        rows.append((metric.label, words.held_equal(effect.unit),
-                     number.change(effect.mean, effect.low, effect.high), str(effect.n),
-                     number.plain(effect.correlation, 2), number.probability(effect.p_adjusted), effect.verdict,
-                     effect.claim_verdict or number.NONE))
+        rows.append(
+            (
+                metric.label,
+                words.held_equal(effect.unit),
+                number.change(effect.mean, effect.low, effect.high),
+                str(effect.n),
+                number.plain(effect.correlation, 2),
+                number.probability(effect.p_adjusted),
+                effect.verdict,
+                effect.claim_verdict or number.NONE,
+            )
+        )
     columns = ("metric", "at", "difference [interval]", "pairs", "correlation", "p", "verdict", "against the claim")
     return Table(f"Everything compared for {arm.label}", columns, tuple(rows), (0, 1, 6, 7))
 
@@ -75,8 +98,16 @@ def noise(result: StudyResult) -> Table:
     for row in result.noise:
         metric = result.metric(row.metric)
         cv = number.NONE if row.cv is None else f"{number.plain(100 * row.cv, 1)} %"
-        rows.append((metric.label, number.plain(row.mean), number.plain(row.sd), cv, str(row.n),
-                     number.plain(result.detectable.get(row.metric))))
+        rows.append(
+            (
+                metric.label,
+                number.plain(row.mean),
+                number.plain(row.sd),
+                cv,
+                str(row.n),
+                number.plain(result.detectable.get(row.metric)),
+            )
+        )
     columns = ("metric", "baseline mean", "sd over seeds", "sd / mean", "seeds", "detectable, noisiest lever")
     return Table("The baseline, repeated: what changes when only the seed does", columns, tuple(rows))
 
@@ -94,20 +125,30 @@ def markdown(result: StudyResult, more: Sequence[tuple[str, Table]] = ()) -> str
     for arm in result.compared:
         table = comparisons(result, arm)
         lines += ["", f"## {_md(arm.label)}", "", f"{_code(arm.phrase)}: {_md(arm.says)}", ""]
-        lines += [f"- {_code(change.path)}: {_code(number.literal(change.before))} → "
-                  f"{_code(number.literal(change.after))}" for change in arm.diff]
+        lines += [
+            f"- {_code(change.path)}: {_code(number.literal(change.before))} → {_code(number.literal(change.after))}"
+            for change in arm.diff
+        ]
         lines += [f"- costs {_md(words.cost(arm))}"] if words.cost(arm) else []
         lines += [f"- {_md(words.parts(arm))}"] if words.parts(arm) else []
-        lines += [f"- claimed: {_md(words.claimed(claim))}, {_md(claim.scope)} ({_md(claim.source)})"
-                  + (f": {_md(claim.verdict)}" if claim.verdict else "")
-                  + (f". {_md(words.seen_of(result, arm, claim))}" if words.seen_of(result, arm, claim) else "")
-                  for claim in arm.claims]
+        lines += [
+            f"- claimed: {_md(words.claimed(claim))}, {_md(claim.scope)} ({_md(claim.source)})"
+            + (f": {_md(claim.verdict)}" if claim.verdict else "")
+            + (f". {_md(words.seen_of(result, arm, claim))}" if words.seen_of(result, arm, claim) else "")
+            for claim in arm.claims
+        ]
         lines += ["", *_md_rows(table)] if table.rows else []
     if result.remarks:
         lines += ["", "## Remarks", "", *(f"- {_md(remark)}" for remark in result.remarks)]
-    lines += ["", "## Reproduce", "", _code(result.made.command), "",
-              f"Fulcrum {_md(result.made.version)}, {_md(result.made.date)}, {_md(result.made.machine)}, "
-              f"plan {_code(result.plan.hash)}."]
+    lines += [
+        "",
+        "## Reproduce",
+        "",
+        _code(result.made.command),
+        "",
+        f"Fulcrum {_md(result.made.version)}, {_md(result.made.date)}, {_md(result.made.machine)}, "
+        f"plan {_code(result.plan.hash)}.",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -132,8 +173,24 @@ def _code(text: str) -> str:
 def csv_text(result: StudyResult) -> str:
     """One line per arm and comparison, full precision, with the final value of every seed beside it."""
     seeds = sorted({cell.seed for arm in result.arms for cell in arm.cells})
-    head = ["arm", "label", "metric", "unit", "n", "mean", "low", "high", "correlation", "p_adjusted", "verdict",
-            "claim_verdict", "arm_mean", "arm_sd", *COSTS, *(f"seed_{seed}" for seed in seeds)]
+    head = [
+        "arm",
+        "label",
+        "metric",
+        "unit",
+        "n",
+        "mean",
+        "low",
+        "high",
+        "correlation",
+        "p_adjusted",
+        "verdict",
+        "claim_verdict",
+        "arm_mean",
+        "arm_sd",
+        *COSTS,
+        *(f"seed_{seed}" for seed in seeds),
+    ]
     rows: list[list[object]] = []
     for arm in result.arms:
         costs = [getattr(arm.cost, name) for name in COSTS]
@@ -145,9 +202,21 @@ def csv_text(result: StudyResult) -> str:
                 # Final values belong to equal images; beside another comparison they would mislead.
                 own = effect is headline
                 values = [finals.get(seed) if own else None for seed in seeds]
-                stats = ([effect.unit, effect.n, effect.mean, effect.low, effect.high, effect.correlation,
-                          effect.p_adjusted, effect.verdict, effect.claim_verdict] if effect
-                         else [None, len(finals), *[None] * 7])
+                stats = (
+                    [
+                        effect.unit,
+                        effect.n,
+                        effect.mean,
+                        effect.low,
+                        effect.high,
+                        effect.correlation,
+                        effect.p_adjusted,
+                        effect.verdict,
+                        effect.claim_verdict,
+                    ]
+                    if effect
+                    else [None, len(finals), *[None] * 7]
+                )
                 means = mean_sd(arm, metric.name) if own else (None, None)
                 rows.append([arm.name, arm.label, metric.name, *stats, *means, *costs, *values])
     out = io.StringIO()

@@ -1,4 +1,5 @@
 """Plain sentences: what a study found about an arm, how sure it is, what it cost."""
+
 from __future__ import annotations
 
 import math
@@ -11,14 +12,29 @@ from fulcrum.report.schema import Effect, Metric, StudyResult
 
 EQUAL = {"images": "images", "steps": "steps", "time": "time", "seconds": "time", "flops": "FLOPs"}
 # A comparison's tone decides its colour; a word that we do not know stays neutral.
-TONES = {"better": "good", "worse": "bad", "tie": "even", "inconclusive": "open", "replicated": "good",
-         "contradicted": "bad", "underpowered": "open", "out of scope": "even", "failed": "bad", "fades": "open",
-         "grows": "good", "better together": "good", "worse together": "bad"}
+TONES = {
+    "better": "good",
+    "worse": "bad",
+    "tie": "even",
+    "inconclusive": "open",
+    "replicated": "good",
+    "contradicted": "bad",
+    "underpowered": "open",
+    "out of scope": "even",
+    "failed": "bad",
+    "fades": "open",
+    "grows": "good",
+    "better together": "good",
+    "worse together": "bad",
+}
 KNOWN = ("better", "worse", "tie", "inconclusive", "failed", "waiting", "no answer")
-CLAIMS = {"replicated": "the direction is as claimed", "contradicted": "not the direction that was claimed",
-          "underpowered": "this study cannot tell", "out of scope": "our setting does not stand for the claim's"}
-COSTS = {"time_ratio": "time per image", "flops_ratio": "FLOPs", "memory_ratio": "memory",
-         "parameters_ratio": "parameters"}
+CLAIMS = {
+    "replicated": "the direction is as claimed",
+    "contradicted": "not the direction that was claimed",
+    "underpowered": "this study cannot tell",
+    "out of scope": "our setting does not stand for the claim's",
+}
+COSTS = {"time_ratio": "time per image", "flops_ratio": "FLOPs", "memory_ratio": "memory", "parameters_ratio": "parameters"}
 
 
 def tone(verdict: str | None) -> str:
@@ -59,8 +75,12 @@ def answer(result: StudyResult, arm: Arm) -> str:
     if effect.p_adjusted is not None:
         p = number.probability(effect.p_adjusted)
         numbers += f", p {p}"
-    finding = {"better": f"{are} better", "worse": f"{are} worse", "tie": f"{are} as good as the baseline",
-               "inconclusive": f"{are} undecided"}.get(effect.verdict, f"{are} {effect.verdict}")
+    finding = {
+        "better": f"{are} better",
+        "worse": f"{are} worse",
+        "tie": f"{are} as good as the baseline",
+        "inconclusive": f"{are} undecided",
+    }.get(effect.verdict, f"{are} {effect.verdict}")
     return f"{arm.label} {finding}: {numbers}{_why(result, effect)}."
 
 
@@ -123,8 +143,9 @@ def claim_of(result: StudyResult, arm: Arm) -> str:
     answer stands first; empty where nothing was claimed."""
     order = ("contradicted", "replicated", "underpowered", "out of scope")
     found = [(claim.verdict, claim.metric) for claim in arm.claims if claim.verdict]
-    found = found or [(row.claim_verdict, result.metric(row.metric).label) for row in result.effects_of(arm)
-                      if row.claim_verdict]
+    found = found or [
+        (row.claim_verdict, result.metric(row.metric).label) for row in result.effects_of(arm) if row.claim_verdict
+    ]
     by: dict[str, list[str]] = {}
     for verdict, metric in sorted(found, key=lambda one: order.index(one[0]) if one[0] in order else len(order)):
         by.setdefault(verdict, []).append(published(metric))
@@ -149,12 +170,16 @@ def seen_of(result: StudyResult, arm: Arm, claim: Claim) -> str:
     if row is None:
         return ""
     why = f": {CLAIMS[claim.verdict]}" if claim.verdict in CLAIMS else ""
-    said = (f"Our {lowered(ours.label)} stands for {published(claim.metric)} ({direction(ours)}): "
-            f"{number.change(row.mean, row.low, row.high)}, {row.verdict}{why}.")
+    said = (
+        f"Our {lowered(ours.label)} stands for {published(claim.metric)} ({direction(ours)}): "
+        f"{number.change(row.mean, row.low, row.high)}, {row.verdict}{why}."
+    )
     first = result.effect(arm.name, result.primary.name)
     if first is not None and ours.name != result.primary.name and first.verdict != row.verdict:
-        said += (f" The ranking asks another metric, {lowered(result.primary.label)}, on which {arm.label} "
-                 f"{verb(arm.label)} {first.verdict}.")
+        said += (
+            f" The ranking asks another metric, {lowered(result.primary.label)}, on which {arm.label} "
+            f"{verb(arm.label)} {first.verdict}."
+        )
     return said
 
 
@@ -192,32 +217,42 @@ def sure(result: StudyResult, effect: Effect) -> list[str]:
     """How far a reader may trust one comparison, as short sentences."""
     said = []
     few = too_few(result, effect)
-    if few:                                      # of what is undecided, the answer says it
+    if few:  # of what is undecided, the answer says it
         said += [few[0].upper() + few[1:] + "."] if effect.verdict != "inconclusive" else []
     elif effect.p_adjusted is not None:
         beats = "below" if effect.p_adjusted <= result.plan.alpha else "not below"
-        said.append(f"p {number.probability(effect.p_adjusted)} over the whole family of arms, {beats} the "
-                    f"planned {number.plain(result.plan.alpha)}.")
+        said.append(
+            f"p {number.probability(effect.p_adjusted)} over the whole family of arms, {beats} the "
+            f"planned {number.plain(result.plan.alpha)}."
+        )
     if effect.correlation is not None:
         help_ = "pairing helped" if effect.correlation > 0.3 else "pairing helped little"
         said.append(f"Over seeds the two arms correlate at {number.plain(effect.correlation, 2)}: {help_}.")
     if effect.detectable is not None:
-        said.append(f"With the scatter of these pairs, a true difference of {_rough(effect.detectable)} would be "
-                    "seen in four studies of five.")
+        said.append(
+            f"With the scatter of these pairs, a true difference of {_rough(effect.detectable)} would be "
+            "seen in four studies of five."
+        )
     return said
 
 
 def visible(result: StudyResult) -> str:
     """What differences on the primary metric this study can see, lever by lever; empty where that is not known."""
-    fewest = math.ceil(1 - math.log2(result.plan.alpha))     # pairs whose sign flips can give a p that small
+    fewest = math.ceil(1 - math.log2(result.plan.alpha))  # pairs whose sign flips can give a p that small
     if len(result.plan.seeds) < fewest:
         return f"So few seeds cannot decide anything, whatever is found: {fewest} are the fewest that can."
     rows = [result.effect(arm.name, result.primary.name) for arm in result.compared]
     sizes = [row.detectable for row in rows if row is not None and row.detectable is not None]
     loudest = result.detectable.get(result.primary.name)
     if not sizes:
-        return "" if loudest is None else (f"Of the lever that scatters most, a true difference of {_rough(loudest)} "
-                                           "would be seen in four studies of five.")
+        return (
+            ""
+            if loudest is None
+            else (
+                f"Of the lever that scatters most, a true difference of {_rough(loudest)} "
+                "would be seen in four studies of five."
+            )
+        )
     least, most = _rough(min(sizes)), _rough(max(sizes))
     size = least if least == most else f"{least} to {most}, depending on how much a lever scatters over seeds,"
     return f"A true difference of {size} would be seen in four studies of five."
@@ -230,9 +265,12 @@ def _rough(size: float) -> str:
 def elsewhere(result: StudyResult, arm: Arm) -> list[str]:
     """The same comparison with something else held equal: a slower arm may win on images and lose on time."""
     headline, name = result.effect(arm.name, result.primary.name), result.primary.name
-    return [f"at {held_equal(row.unit)}: {row.verdict}, {number.change(row.mean, row.low, row.high)}"
-            + (f" ({row.note})" if row.note else "")
-            for row in result.effects_of(arm) if row.metric == name and row is not headline]
+    return [
+        f"at {held_equal(row.unit)}: {row.verdict}, {number.change(row.mean, row.low, row.high)}"
+        + (f" ({row.note})" if row.note else "")
+        for row in result.effects_of(arm)
+        if row.metric == name and row is not headline
+    ]
 
 
 def targets(result: StudyResult, arm: Arm) -> list[str]:
@@ -246,15 +284,18 @@ def targets(result: StudyResult, arm: Arm) -> list[str]:
                 said.append(_reached(row, goal, unit))
             else:
                 missed.setdefault((goal, row.reached, row.n), []).append(unit)
-    return said + [f"{reached} of {n} seeds reach {goal}, where the baseline ends, counted in {listed(units, 'or')}."
-                   for (goal, reached, n), units in missed.items()]
+    return said + [
+        f"{reached} of {n} seeds reach {goal}, where the baseline ends, counted in {listed(units, 'or')}."
+        for (goal, reached, n), units in missed.items()
+    ]
 
 
 def _reached(row: Target, goal: str, unit: str) -> str:
     """'Reaches attribute accuracy 0.78 with 0.71× [0.64×, 0.79×] of the baseline's images, 6 of 6 seeds.'"""
     between = "" if row.low is None or row.high is None else f" [{number.ratio(row.low)}, {number.ratio(row.high)}]"
-    return (f"Reaches {goal} with {number.ratio(row.ratio)}{between} of the baseline's {unit}, "
-            f"{row.reached} of {row.n} seeds.")
+    return (
+        f"Reaches {goal} with {number.ratio(row.ratio)}{between} of the baseline's {unit}, {row.reached} of {row.n} seeds."
+    )
 
 
 def cost(arm: Arm) -> str:

@@ -34,8 +34,10 @@ class Staged:
     def edit(self, run: RunSpec) -> RunSpec:
         edited = self.lever.edit(run)
         if edited.data.stages != run.data.stages:
-            raise BadInput(f"'{self.name}' has stages of its own and cannot be limited to one more",
-                           f"see its settings: fulcrum levers show {self.name}")
+            raise BadInput(
+                f"'{self.name}' has stages of its own and cannot be limited to one more",
+                f"see its settings: fulcrum levers show {self.name}",
+            )
         for path in _seams(diff(run, edited), edited):
             run = during(run, self.start, self.end, path, get(edited, path))
         return run
@@ -60,8 +62,9 @@ class Staged:
 def _seams(changes: list[Change], edited: RunSpec) -> list[str]:
     """The paths to write for these changes; a changed filler is written whole, once."""
     filled = {change.path for change in changes if isinstance(get(edited, change.path), Filler)}
-    return sorted(filled | {change.path for change in changes
-                            if not any(change.path.startswith(path + ".") for path in filled)})
+    return sorted(
+        filled | {change.path for change in changes if not any(change.path.startswith(path + ".") for path in filled)}
+    )
 
 
 def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
@@ -75,23 +78,29 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
     for lever in levers:
         before, changes = digest(base), diff(base, edited_by(lever, base))
         if digest(base) != before:
-            raise BadInput(f"'{lever.name}'{home(lever)} changes the run that it is given",
-                           "an edit returns another run: use put")
+            raise BadInput(
+                f"'{lever.name}'{home(lever)} changes the run that it is given", "an edit returns another run: use put"
+            )
         if not changes and not ask(lever, "needs", base):
             raise BadInput(f"'{lever.name}' changes nothing: the run has it already", "leave it out")
         for change in changes:
             if not inside(change.path, lever.touches):
-                raise BadInput(f"'{lever.name}'{home(lever)} changes {change.path}, which it does not declare",
-                               "an effect must belong to one decision: correct the lever's `touches` or its edit")
+                raise BadInput(
+                    f"'{lever.name}'{home(lever)} changes {change.path}, which it does not declare",
+                    "an effect must belong to one decision: correct the lever's `touches` or its edit",
+                )
             other = written.setdefault(change.path, (lever.name, change.after))
             if other[1] != change.after:
-                raise BadInput(f"'{other[0]}' and '{lever.name}' both write {change.path}: {other[1]} and {change.after}",
-                               "leave one of them out")
-            for path, (name, _) in written.items():          # one replaces a filler, the other a setting of it
+                raise BadInput(
+                    f"'{other[0]}' and '{lever.name}' both write {change.path}: {other[1]} and {change.after}",
+                    "leave one of them out",
+                )
+            for path, (name, _) in written.items():  # one replaces a filler, the other a setting of it
                 nested = path != change.path and (inside(path, (change.path,)) or inside(change.path, (path,)))
                 if nested and name != lever.name and not _commute(base, levers[names.index(name)], lever):
-                    raise BadInput(f"'{name}' writes {path} and '{lever.name}' writes {change.path}",
-                                   "leave one of them out")
+                    raise BadInput(
+                        f"'{name}' writes {path} and '{lever.name}' writes {change.path}", "leave one of them out"
+                    )
         run = edited_by(lever, run)
     for lever in levers:
         problem = ask(lever, "needs", run)
@@ -111,8 +120,10 @@ def _commute(run: RunSpec, one: Edit, other: Edit) -> bool:
 def edited_by(lever: Edit, run: RunSpec) -> RunSpec:
     edited = ask(lever, "edit", run)
     if not isinstance(edited, RunSpec):
-        raise BadInput(f"the edit of '{lever.name}'{home(lever)} gave {type(edited).__name__}, not a run",
-                       "an edit returns the edited run")
+        raise BadInput(
+            f"the edit of '{lever.name}'{home(lever)} gave {type(edited).__name__}, not a run",
+            "an edit returns the edited run",
+        )
     return edited
 
 

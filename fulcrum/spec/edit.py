@@ -14,13 +14,21 @@ from fulcrum.spec.run import During, RunSpec
 from fulcrum.spec.version import SCIENCE
 
 # Paths that may differ between stages: none of them changes a parameter's name or shape.
-STAGED = ("data.source", "data.caption", "data.size", "encode.teachers", "flow.time", "flow.drop_text", "model.route",
-          "terms")
+STAGED = (
+    "data.source",
+    "data.caption",
+    "data.size",
+    "encode.teachers",
+    "flow.time",
+    "flow.drop_text",
+    "model.route",
+    "terms",
+)
 
 
 class Change(NamedTuple):
     path: str
-    before: Any                                              # plain data; None where nothing was
+    before: Any  # plain data; None where nothing was
     after: Any
 
 
@@ -77,7 +85,7 @@ def put_all(run: RunSpec, edits: Iterable[tuple[str, Any]]) -> RunSpec:
 
 def _put(record: Any, steps: list[str], value: Any, run: RunSpec, path: str) -> Any:
     step, rest = steps[0], steps[1:]
-    if isinstance(record, tuple):                            # a set of named fillers: replace one, or add it
+    if isinstance(record, tuple):  # a set of named fillers: replace one, or add it
         inner = value if not rest else _put(_member(record, step, run, path), rest, value, run, path)
         if getattr(inner, "name", None) != step:
             raise BadInput(f"'{path}' needs a filler whose name is '{step}', found {inner}")
@@ -85,7 +93,7 @@ def _put(record: Any, steps: list[str], value: Any, run: RunSpec, path: str) -> 
     old = _member(record, step, run, path)
     new = value if not rest else _put(old, rest, value, run, path)
     fields = {name: getattr(record, name) for name in type(record).model_fields}
-    if isinstance(record, RunSpec):                          # what must fit together is checked when all edits are in
+    if isinstance(record, RunSpec):  # what must fit together is checked when all edits are in
         return record.model_construct(**{**fields, step: new})
     return type(record)(**{**fields, step: new})
 
@@ -94,7 +102,7 @@ def during(run: RunSpec, start: float, end: float, path: str, value: Any) -> Run
     """A run in which `path` has another value for a part of the budget."""
     if not any(path == slot or path.startswith(slot + ".") for slot in STAGED):
         raise BadInput(f"'{path}' cannot change during a run", "a stage may change: " + ", ".join(STAGED))
-    put(run, path, value)                                    # refuses a value that does not fit there
+    put(run, path, value)  # refuses a value that does not fit there
     stage = During(start=start, end=end, path=path, value=value)
     return put(run, "data.stages", (*run.data.stages, stage))
 
@@ -103,8 +111,11 @@ def diff(before: RunSpec, after: RunSpec) -> list[Change]:
     """Every path whose value differs; a filler of another kind is one change, told with its settings."""
     old, new = _leaves(before), _leaves(after)
     old_whole, new_whole = _leaves(before, whole=True), _leaves(after, whole=True)
-    return [Change(path, old_whole.get(path), new_whole.get(path)) for path in sorted(old.keys() | new.keys())
-            if _outermost(path, old, new) and old.get(path) != new.get(path)]
+    return [
+        Change(path, old_whole.get(path), new_whole.get(path))
+        for path in sorted(old.keys() | new.keys())
+        if _outermost(path, old, new) and old.get(path) != new.get(path)
+    ]
 
 
 def _outermost(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

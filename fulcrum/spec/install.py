@@ -6,7 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
-HOME = Path(__file__).resolve().parents[2]                   # the clone; of a copy among the installed packages: these
+HOME = Path(__file__).resolve().parents[2]  # the clone; of a copy among the installed packages: these
 
 
 def install(*words: str) -> str:

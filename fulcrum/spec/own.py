@@ -13,18 +13,21 @@ from pydantic import PydanticUserError, ValidationError
 from fulcrum.spec.edit import explain
 from fulcrum.spec.errors import BadInput
 
-PREFIX = "fulcrum_user_"                                     # of the modules' names: so they are known in a traceback
-GUIDE = "__guide__"                                          # in such a module: the page that says how to write it
+PREFIX = "fulcrum_user_"  # of the modules' names: so they are known in a traceback
+GUIDE = "__guide__"  # in such a module: the page that says how to write it
 
 
 class OwnFile(NamedTuple):
     module: ModuleType
-    sha256: str                                              # of the file: it belongs into keys and cards
+    sha256: str  # of the file: it belongs into keys and cards
 
     def classes(self) -> list[type]:
         """What the file itself defines, imports left out."""
-        return [value for value in vars(self.module).values()
-                if isinstance(value, type) and value.__module__ == self.module.__name__]
+        return [
+            value
+            for value in vars(self.module).values()
+            if isinstance(value, type) and value.__module__ == self.module.__name__
+        ]
 
 
 def load(path: Path, guide: str) -> OwnFile:
@@ -33,13 +36,13 @@ def load(path: Path, guide: str) -> OwnFile:
         raise BadInput(f"there is no Python file at {path}", f"how to write one: {guide}")
     content = hashlib.sha256(path.read_bytes()).hexdigest()
     spec = importlib.util.spec_from_file_location(f"{PREFIX}{path.stem}_{content[:12]}", path)
-    assert spec is not None and spec.loader is not None      # the suffix says Python
+    assert spec is not None and spec.loader is not None  # the suffix says Python
     module = importlib.util.module_from_spec(spec)
     setattr(module, GUIDE, guide)
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:                 # their own code may raise anything
+    except (Exception, SystemExit) as error:  # their own code may raise anything
         del sys.modules[spec.name]
         raise failed(error, f"{path} cannot be used", guide) from error
     return OwnFile(module, content)
@@ -58,7 +61,7 @@ def told(error: BaseException) -> str:
         return f"{error.msg} ({error.filename}, line {error.lineno})"
     if isinstance(error, ValidationError):
         said = f"the settings of {error.title} are not right: {explain(error)}"
-    elif isinstance(error, PydanticUserError):               # most often a lever's fact that is not marked as one
+    elif isinstance(error, PydanticUserError):  # most often a lever's fact that is not marked as one
         said = f"{error.message}".split("\n")[0]
     else:
         said = f"{type(error).__name__}: {getattr(error, 'message', error)}"
@@ -73,7 +76,7 @@ def place(error: BaseException | None) -> str:
 
 
 def home(thing: object) -> str:
-    """" (own.py)" for what a person's own file defines, nothing for ours: it follows a name in a message."""
+    """ " (own.py)" for what a person's own file defines, nothing for ours: it follows a name in a message."""
     module = sys.modules.get(type(thing).__module__)
     return f" ({module.__file__})" if module is not None and module.__name__.startswith(PREFIX) else ""
 
@@ -86,8 +89,11 @@ def guide_of(error: BaseException) -> str:
 def _frame(error: BaseException | None) -> tuple[FrameType, int] | None:
     """The innermost frame of a person's own code in a traceback, or in that of what caused it."""
     while error is not None:
-        found = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)
-                 if str(frame.f_globals.get("__name__", "")).startswith(PREFIX)]
+        found = [
+            (frame, line)
+            for frame, line in traceback.walk_tb(error.__traceback__)
+            if str(frame.f_globals.get("__name__", "")).startswith(PREFIX)
+        ]
         if found:
             return found[-1]
         error = error.__cause__

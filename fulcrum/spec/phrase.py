@@ -12,7 +12,7 @@ from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Filler, Record
 from fulcrum.spec.run import RunSpec
 
-LONGEST = 2000                                               # characters of a phrase or a value
+LONGEST = 2000  # characters of a phrase or a value
 UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
@@ -20,9 +20,9 @@ class Catalogue(NamedTuple):
     """All that a phrase may name. It is handed over: nothing registers itself."""
 
     recipes: Mapping[str, Callable[[], RunSpec]]
-    levers: Mapping[str, type[Any]]                          # name -> lever class
+    levers: Mapping[str, type[Any]]  # name -> lever class
     fillers: tuple[type[Filler], ...]
-    bundles: Mapping[str, type[Any]] = {}                    # name -> bundle class: several levers under one name
+    bundles: Mapping[str, type[Any]] = {}  # name -> bundle class: several levers under one name
 
 
 class Phrase(NamedTuple):
@@ -81,20 +81,29 @@ def _levers(node: ast.expr, catalogue: Catalogue) -> tuple[Any, ...]:
 def _lever(node: ast.expr, catalogue: Catalogue) -> Any:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         bounds = _value(node.right)
-        if not (isinstance(bounds, tuple) and len(bounds) == 2 and all(type(end) in (int, float) for end in bounds)
-                and 0 <= bounds[0] < bounds[1] <= 1):
-            raise BadInput(f"a stage is written lever @ (start, end), found '{ast.unparse(node)}'",
-                           "start and end are shares of the budget, such as tread @ (0, 0.5)")
+        if not (
+            isinstance(bounds, tuple)
+            and len(bounds) == 2
+            and all(type(end) in (int, float) for end in bounds)
+            and 0 <= bounds[0] < bounds[1] <= 1
+        ):
+            raise BadInput(
+                f"a stage is written lever @ (start, end), found '{ast.unparse(node)}'",
+                "start and end are shares of the budget, such as tread @ (0, 0.5)",
+            )
         return Staged(_lever(node.left, catalogue), float(bounds[0]), float(bounds[1]))
     call = node.func if isinstance(node, ast.Call) else node
     if not isinstance(call, ast.Name):
         raise BadInput(f"expected the name of a lever, found '{ast.unparse(node)}'", "all levers: fulcrum levers")
     if call.id not in catalogue.levers:
         if call.id in catalogue.bundles:
-            raise BadInput(f"'{call.id}' is a bundle of levers and cannot be limited to a stage",
-                           "stage its parts one by one")
-        raise BadInput(f"no lever is called '{call.id}'",
-                       nearest(call.id, [*catalogue.levers, *catalogue.bundles]) + "\n  all levers: fulcrum levers")
+            raise BadInput(
+                f"'{call.id}' is a bundle of levers and cannot be limited to a stage", "stage its parts one by one"
+            )
+        raise BadInput(
+            f"no lever is called '{call.id}'",
+            nearest(call.id, [*catalogue.levers, *catalogue.bundles]) + "\n  all levers: fulcrum levers",
+        )
     return _make(catalogue.levers[call.id], call.id, node)
 
 
@@ -103,8 +112,7 @@ def _make(cls: type[Any], name: str, node: ast.expr) -> Any:
     given = {}
     if isinstance(node, ast.Call):
         if node.args:
-            raise BadInput(f"settings are written by name, found '{ast.unparse(node)}'",
-                           "such as tread(drop=0.5)")
+            raise BadInput(f"settings are written by name, found '{ast.unparse(node)}'", "such as tread(drop=0.5)")
         names = [str(word.arg) for word in node.keywords]
         if len(set(names)) < len(names):
             raise BadInput(f"a setting is given twice in '{ast.unparse(node)}'", "write each once")
@@ -120,7 +128,7 @@ def _make(cls: type[Any], name: str, node: ast.expr) -> Any:
 
 
 def _value(node: ast.expr) -> Any:
-    if isinstance(node, ast.Name):                           # a bare word is a word: teacher=world
+    if isinstance(node, ast.Name):  # a bare word is a word: teacher=world
         return {"true": True, "false": False, "none": None}.get(node.id, node.id)
     try:
         return ast.literal_eval(node)
@@ -139,7 +147,7 @@ def _setting(run: RunSpec, setting: str, catalogue: Catalogue) -> tuple[str, Any
     if not equals:
         raise BadInput(f"a setting is written path=value, found '{setting}'", "such as --set optim.lr=2e-4")
     path = path.strip()
-    old = get(run, path)                                     # names the nearest slots when there is none
+    old = get(run, path)  # names the nearest slots when there is none
     if isinstance(old, str):
         return path, _word(text)
     node = _read(text, f"the value of {path}:", "paths stand in quotes, such as pretrained_codec(path='/data/vae')")
@@ -148,8 +156,10 @@ def _setting(run: RunSpec, setting: str, catalogue: Catalogue) -> tuple[str, Any
     if isinstance(old, tuple) and isinstance(node, ast.Tuple | ast.List):
         return path, tuple(_named(item, catalogue) for item in node.elts)
     if isinstance(old, Record):
-        raise BadInput(f"'{path}' is a group of slots, not one", "set one of: "
-                       + ", ".join(f"{path}.{name}" for name in type(old).model_fields))
+        raise BadInput(
+            f"'{path}' is a group of slots, not one",
+            "set one of: " + ", ".join(f"{path}.{name}" for name in type(old).model_fields),
+        )
     return path, _value(node)
 
 

@@ -18,8 +18,9 @@ def read(plain: dict[str, Any], fillers: tuple[type[Filler], ...]) -> RunSpec:
         made: RunSpec = _record(RunSpec, plain, fillers)
         return made
     except ValidationError as error:
-        raise BadInput(f"not a run description: {explain(error)}",
-                       "it was written by another version, or by hand") from None
+        raise BadInput(
+            f"not a run description: {explain(error)}", "it was written by another version, or by hand"
+        ) from None
 
 
 def _record(cls: type[Any], plain: Any, fillers: tuple[type[Filler], ...]) -> Any:
@@ -54,6 +55,8 @@ def _bare(hint: Any) -> Any:
 def _kind(kind: Any, fillers: tuple[type[Filler], ...]) -> type[Filler]:
     known = {cls.kind: cls for cls in fillers}
     if kind not in known:
-        raise BadInput(f"the run uses a part called '{kind}' that is not known here",
-                       "if it comes from your own file, name that file with --levers; " + nearest(str(kind), known))
+        raise BadInput(
+            f"the run uses a part called '{kind}' that is not known here",
+            "if it comes from your own file, name that file with --levers; " + nearest(str(kind), known),
+        )
     return known[kind]

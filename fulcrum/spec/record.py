@@ -23,8 +23,10 @@ class Within:
         low, high = (float(end) for end in self.interval[1:-1].split(","))
         above, below = self.interval[0] == "(", self.interval[-1] == ")"
         if not low <= value <= high or (above and value == low) or (below and value == high):
-            raise ValueError(f"must be {'greater than' if above else 'at least'} {_number(low)} and "
-                             f"{'less than' if below else 'at most'} {_number(high)}")
+            raise ValueError(
+                f"must be {'greater than' if above else 'at least'} {_number(low)} and "
+                f"{'less than' if below else 'at most'} {_number(high)}"
+            )
         return value
 
 
@@ -32,17 +34,17 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) else f"{value:g}"
 
 
-Fraction = Annotated[float, Within("(0, 1)")]                # a share of something, both ends excluded
-Share = Annotated[float, Within("[0, 1]")]                   # a share that may be nothing or all
-Part = Annotated[float, Within("[0, 1)")]                    # a share that may be nothing, but never all
-Until = Annotated[float, Within("(0, 1]")]                   # a share that may be all, but never nothing
-Factor = Annotated[float, Within("(0, 1000]")]               # multiplies something: a term, a rate, a noise
-Guidance = Annotated[float, Within("(0, 100]")]              # scale of a guide
+Fraction = Annotated[float, Within("(0, 1)")]  # a share of something, both ends excluded
+Share = Annotated[float, Within("[0, 1]")]  # a share that may be nothing or all
+Part = Annotated[float, Within("[0, 1)")]  # a share that may be nothing, but never all
+Until = Annotated[float, Within("(0, 1]")]  # a share that may be all, but never nothing
+Factor = Annotated[float, Within("(0, 1000]")]  # multiplies something: a term, a rate, a noise
+Guidance = Annotated[float, Within("(0, 100]")]  # scale of a guide
 Positive = Annotated[float, Within("(0, 1e6]")]
 Count = Annotated[int, Within("[1, 1e12]")]
-Seed = Annotated[int, Within("[0, 9e18]")]                   # draws are keyed by 64 bits: a larger one repeats another's
-Threads = Annotated[int, Within("[1, 1024]")]                # of one process
-Width = Annotated[int, Within("[1, 65536]")]                 # of a layer: features, channels, pixels of a patch
+Seed = Annotated[int, Within("[0, 9e18]")]  # draws are keyed by 64 bits: a larger one repeats another's
+Threads = Annotated[int, Within("[1, 1024]")]  # of one process
+Width = Annotated[int, Within("[1, 65536]")]  # of a layer: features, channels, pixels of a patch
 
 
 class Record(BaseModel):

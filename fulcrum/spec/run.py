@@ -32,8 +32,8 @@ class During(Record):
 class Data(Record):
     source: SerializeAsAny[seam.Source]
     caption: SerializeAsAny[seam.Caption]
-    size: Annotated[int, Within("[1, 8192]")]                # pixels on a side
-    stages: tuple[During, ...] = ()                          # a set: kept in one order, so stage levers commute
+    size: Annotated[int, Within("[1, 8192]")]  # pixels on a side
+    stages: tuple[During, ...] = ()  # a set: kept in one order, so stage levers commute
 
     @field_validator("stages")
     @classmethod
@@ -41,10 +41,12 @@ class Data(Record):
         unique = {(stage.name, str(stage.value)): stage for stage in stages}
         ordered = tuple(unique[name] for name in sorted(unique))
         for i, one in enumerate(ordered):
-            for other in ordered[i + 1:]:
+            for other in ordered[i + 1 :]:
                 if _nested(one.path, other.path) and one.start < other.end and other.start < one.end:
-                    raise ValueError(f"stages {one.name} and {other.name} give {min(one.path, other.path, key=len)} "
-                                     f"two values at the same time")
+                    raise ValueError(
+                        f"stages {one.name} and {other.name} give {min(one.path, other.path, key=len)} "
+                        f"two values at the same time"
+                    )
         return ordered
 
 
@@ -63,8 +65,8 @@ class Flow(Record):
     time: SerializeAsAny[seam.Time]
     predict: SerializeAsAny[seam.Predict]
     weight: SerializeAsAny[seam.Weight]
-    drop_text: Share = 0.1                                   # share of captions replaced by the empty prompt
-    noise_scale: Factor = 1.0                                # multiplies eps in training and sampling
+    drop_text: Share = 0.1  # share of captions replaced by the empty prompt
+    noise_scale: Factor = 1.0  # multiplies eps in training and sampling
 
 
 class Model(Record):
@@ -73,7 +75,7 @@ class Model(Record):
     heads: Width
     patch: Width
     mlp_ratio: Annotated[float, Within("[0.25, 64]")] = 3.5
-    bottleneck: Width | None = None                          # two linears instead of one for wide patches
+    bottleneck: Width | None = None  # two linears instead of one for wide patches
     theta: Positive = 10_000.0
     route: SerializeAsAny[seam.Route]
     condition: SerializeAsAny[seam.Condition]
@@ -82,10 +84,10 @@ class Model(Record):
 class Optim(Record):
     rule: SerializeAsAny[seam.Rule]
     lr: Annotated[float, Within("(0, 1]")]
-    clip: Positive = 1.0                                     # largest norm of the gradient
-    warmup: Share = 0.01                                     # share of the budget
-    decay: Share = 0.0                                       # final share of the budget, linear to zero
-    not_finite: Literal["stop", "skip"] = "stop"             # what a non-finite step does
+    clip: Positive = 1.0  # largest norm of the gradient
+    warmup: Share = 0.01  # share of the budget
+    decay: Share = 0.0  # final share of the budget, linear to zero
+    not_finite: Literal["stop", "skip"] = "stop"  # what a non-finite step does
 
 
 class Precision(Record):
@@ -93,18 +95,18 @@ class Precision(Record):
     compute: Dtype = "fp32"
     reduce: Dtype = "fp32"
     optimizer: Dtype = "fp32"
-    rounding: Literal["nearest", "stochastic"] = "nearest"   # of an update to what the storage can hold
+    rounding: Literal["nearest", "stochastic"] = "nearest"  # of an update to what the storage can hold
 
 
 class Sample(Record):
     steps: Annotated[int, Within("[1, 10000]")]
     guide: SerializeAsAny[seam.Guide]
-    prompts: SerializeAsAny[seam.Caption]                    # the captions that pictures are drawn from and judged by
-    shift: Factor = 1.0                                      # of the sampling grid
+    prompts: SerializeAsAny[seam.Caption]  # the captions that pictures are drawn from and judged by
+    shift: Factor = 1.0  # of the sampling grid
 
 
 class Budget(Record):
-    images: Count                                            # seen in training, repeats counted
+    images: Count  # seen in training, repeats counted
     batch: Count
 
 
@@ -144,13 +146,16 @@ class RunSpec(Record):
         sizes = {data.size} | {stage.value for stage in data.stages if stage.path == "data.size"}
         for size in sorted(sizes):
             if size % unit:
-                raise ValueError(f"data.size {size} is not a multiple of {unit} "
-                                 f"(codec stride {stride} x patch {model.patch})")
+                raise ValueError(
+                    f"data.size {size} is not a multiple of {unit} (codec stride {stride} x patch {model.patch})"
+                )
         images, batch = self.budget.images, self.budget.batch
         if images % batch:
             below, above = images // batch * batch, (images // batch + 1) * batch
-            raise ValueError(f"budget.images {images} is not a whole number of batches of {batch}: take "
-                             + (f"{below} or {above}" if below else f"{above}"))
+            raise ValueError(
+                f"budget.images {images} is not a whole number of batches of {batch}: take "
+                + (f"{below} or {above}" if below else f"{above}")
+            )
         return self
 
     @property

@@ -21,7 +21,7 @@ class Caption(Filler):
 class Codec(Filler):
     """encode.codec: pixels to what the denoiser sees, and back."""
 
-    trained: ClassVar[bool] = False                          # part of the step, which then reads pixels
+    trained: ClassVar[bool] = False  # part of the step, which then reads pixels
     stride: Width
     channels: Width
 
@@ -36,7 +36,7 @@ class Teacher(Filler):
     """encode.teachers: frozen vision features by name."""
 
     name: str
-    patch: Width                                             # pixels of a token, along each side
+    patch: Width  # pixels of a token, along each side
     width: Width
 
 
@@ -55,7 +55,7 @@ class Weight(Filler):
 class Route(Filler):
     """model.route: which tokens a span of blocks sees. What is not overridden is a model without a span."""
 
-    fuses: ClassVar[bool] = False                            # a path leads around the span: it may be left out
+    fuses: ClassVar[bool] = False  # a path leads around the span: it may be left out
 
     def kept(self, tokens: int) -> int:
         """How many of a sample's tokens the span sees in training."""
@@ -63,7 +63,7 @@ class Route(Filler):
 
     def bounds(self, depth: int) -> tuple[int, int]:
         """First and last block of the span."""
-        return (depth, depth - 1)                            # no block
+        return (depth, depth - 1)  # no block
 
     def draws(self, tokens: int) -> dict[str, Any]:
         """Random numbers that it needs in training, by name: `keep`, `drop_path`."""

@@ -8,9 +8,9 @@ from fulcrum.spec.run import RunSpec
 
 
 class Phase(NamedTuple):
-    start: int                                               # images seen when it begins
-    end: int                                                 # images seen when it is over
-    run: RunSpec                                             # the run as it is during the phase, no stages left in it
+    start: int  # images seen when it begins
+    end: int  # images seen when it is over
+    run: RunSpec  # the run as it is during the phase, no stages left in it
 
 
 def phases(run: RunSpec) -> tuple[Phase, ...]:
@@ -39,8 +39,11 @@ def require_sound(run: RunSpec) -> None:
     for stage in run.data.stages:
         for share in (stage.start, stage.end):
             if 0 < share < 1 and not 0 < round(share * steps) < steps:
-                raise BadInput(f"the stage {stage.name} begins or ends at {share:g} of the budget, but the run has only "
-                               f"{steps} steps: one of its sides would never run", "choose another share, or more images")
+                raise BadInput(
+                    f"the stage {stage.name} begins or ends at {share:g} of the budget, but the run has only "
+                    f"{steps} steps: one of its sides would never run",
+                    "choose another share, or more images",
+                )
         if round(stage.start * steps) == round(stage.end * steps):
             raise BadInput(f"the stage {stage.name} holds no whole batch of {run.budget.batch} images", "make it longer")
     found: dict[str, tuple[Any, bool]] = {}
@@ -50,8 +53,10 @@ def require_sound(run: RunSpec) -> None:
             on = any(term.weight_at(images / run.budget.images) for images in at)
             known, was_on = found.get(term.name, (term, False))
             if known.model_copy(update={"weight": term.weight}) != term:
-                raise BadInput(f"two terms are called '{term.name}' in different stages: {known} and {term}",
-                               "a run has one term of a name; leave one of them out")
+                raise BadInput(
+                    f"two terms are called '{term.name}' in different stages: {known} and {term}",
+                    "a run has one term of a name; leave one of them out",
+                )
             found[term.name] = (term, on or was_on)
     if off := [name for name, (_, on) in found.items() if not on]:
         raise BadInput(f"the term '{off[0]}' is never on: its weight is zero wherever the run has it", "leave it out")

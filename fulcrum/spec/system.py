@@ -11,16 +11,16 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-Device = Literal["cpu", "cuda"]          # never chosen by itself: another device gives other last bits
+Device = Literal["cpu", "cuda"]  # never chosen by itself: another device gives other last bits
 
 
 class System(Record):
     device: Device = "cpu"
-    processes: Count = 1               # that share the model and every batch
-    threads: Threads = 1                 # cores that this process uses; one per process when cells run side by side
-    compile: bool = False              # compile each block; one graph serves them all
-    microbatch: Count | None = None    # rows per backward pass; None = the whole batch
-    recompute: bool = False            # activation checkpointing of the blocks
+    processes: Count = 1  # that share the model and every batch
+    threads: Threads = 1  # cores that this process uses; one per process when cells run side by side
+    compile: bool = False  # compile each block; one graph serves them all
+    microbatch: Count | None = None  # rows per backward pass; None = the whole batch
+    recompute: bool = False  # activation checkpointing of the blocks
 
     def bare(self) -> "System":
         """The same device and nothing else that was asked for: what draws and measures, however the run was trained."""
@@ -28,5 +28,8 @@ class System(Record):
 
     def differences(self, other: "System") -> list[str]:
         """What differs from `other`, in words, for the note that a resume prints."""
-        return [f"{name}: {getattr(other, name)} -> {getattr(self, name)}" for name in type(self).model_fields
-                if getattr(self, name) != getattr(other, name)]
+        return [
+            f"{name}: {getattr(other, name)} -> {getattr(self, name)}"
+            for name in type(self).model_fields
+            if getattr(self, name) != getattr(other, name)
+        ]

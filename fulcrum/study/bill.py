@@ -19,14 +19,14 @@ from fulcrum.train.loop import Look, Observer
 from fulcrum.train.state import State
 from fulcrum.train.watch import clock
 
-VERSION = 2                                                  # of what is counted: older entries of the cache are not read
+VERSION = 2  # of what is counted: older entries of the cache are not read
 
 
 class Session(NamedTuple):
     """What only the process that trained knows."""
 
-    peak_memory: int                                         # bytes
-    peak_flops: float                                        # FLOP/s of its best fp32 product
+    peak_memory: int  # bytes
+    peak_flops: float  # FLOP/s of its best fp32 product
 
     @classmethod
     def now(cls) -> "Session":
@@ -35,7 +35,7 @@ class Session(NamedTuple):
 
 class Counted(NamedTuple):
     parts: Parts
-    pictures: int                                            # that frozen networks look at once
+    pictures: int  # that frozen networks look at once
 
 
 def sessions(built: Built, folder: RunFolder, state: State) -> list[Observer]:
@@ -43,9 +43,11 @@ def sessions(built: Built, folder: RunFolder, state: State) -> list[Observer]:
 
     A resumed run tells of its last session, many processes of the first one.
     """
+
     def end(look: Look) -> None:
         if built.world.first and look.state.images >= built.run.budget.images:
             write_json(folder.path / "cost.json", Session.now()._asdict())
+
     return [end]
 
 
@@ -58,7 +60,7 @@ def counted(run: RunSpec, cache: Path) -> Counted:
             kept = json.loads(path.read_text())
             return Counted(Parts.model_validate(kept["parts"]), int(kept["pictures"]))
         except (ValueError, KeyError, TypeError):
-            pass                                             # damaged: counted again
+            pass  # damaged: counted again
     feed = Feed(run, 0, cache)
     pictures, captions = feed.sight(BATCH)
     parts = count_parts(run, [captions[k % len(captions)] for k in range(BATCH)], feed.teachers())
@@ -70,11 +72,16 @@ def counted(run: RunSpec, cache: Path) -> Counted:
 def by_part(found: Counted, images: int, drawn: int = 0) -> dict[str, float]:
     """FLOPs in all: training looks at `images`, frozen networks once at every picture, evaluation draws `drawn`."""
     parts, once = found.parts, found.pictures
-    named = {"denoiser": parts.denoiser * images, **{f"term {name}": each * images for name, each in parts.terms.items()},
-             "optimizer": parts.optimizer * images, "tuned codec": parts.tuned_codec * images,
-             "codec": parts.codec * once, "text": parts.text * once,
-             **{f"teacher {name}": each * once for name, each in parts.teachers.items()},
-             "evaluation": parts.evaluation * drawn}
+    named = {
+        "denoiser": parts.denoiser * images,
+        **{f"term {name}": each * images for name, each in parts.terms.items()},
+        "optimizer": parts.optimizer * images,
+        "tuned codec": parts.tuned_codec * images,
+        "codec": parts.codec * once,
+        "text": parts.text * once,
+        **{f"teacher {name}": each * once for name, each in parts.teachers.items()},
+        "evaluation": parts.evaluation * drawn,
+    }
     return {name: value for name, value in named.items() if value}
 
 
@@ -82,7 +89,7 @@ def of_arm(run: RunSpec, cache: Path, drawn: int) -> dict[str, float]:
     """FLOPs of one cell of a study, by part; `drawn` pictures are judged along the way. Empty when it cannot be counted."""
     try:
         return by_part(counted(run, cache), run.budget.images, drawn)
-    except Exception:                                        # a user's part: the study has its results without this
+    except Exception:  # a user's part: the study has its results without this
         return {}
 
 
@@ -98,12 +105,19 @@ def bill(folder: RunFolder, run: RunSpec, cache: Path, price: float | None = Non
     seconds, images = float(result.get("seconds", spent.seconds)), int(result.get("images", spent.images))
     speed = images / max(seconds, 1e-9)
     return {
-        "steps": spent.steps, "images": images, "seconds": seconds, "flops": spent.flops,
-        "money": None if price is None else price * seconds / 3600, "price_per_hour": price,
+        "steps": spent.steps,
+        "images": images,
+        "seconds": seconds,
+        "flops": spent.flops,
+        "money": None if price is None else price * seconds / 3600,
+        "price_per_hour": price,
         "images_per_second": round(speed, 2),
         "share_of_peak": round(speed * found.parts.training() / session.peak_flops, 4) if session else None,
-        "peak_flops": session.peak_flops if session else None, "peak_memory": session.peak_memory if session else None,
-        "parts": by_part(found, images), "per_image": found.parts.model_dump(mode="json")}
+        "peak_flops": session.peak_flops if session else None,
+        "peak_memory": session.peak_memory if session else None,
+        "parts": by_part(found, images),
+        "per_image": found.parts.model_dump(mode="json"),
+    }
 
 
 def said(cost: dict[str, Any]) -> str:
@@ -114,8 +128,10 @@ def said(cost: dict[str, Any]) -> str:
     shares = ", ".join(f"{name} {value / whole:.1%}" for name, value in cost["parts"].items() if value >= 0.0005 * whole)
     told = [f"{amount(whole)}FLOPs ({shares})"]
     if cost["share_of_peak"] is not None:
-        told.append(f"{cost['share_of_peak']:.0%} of the {amount(cost['peak_flops'])}FLOP/s that the machine gave, "
-                    f"{cost['peak_memory'] / 1e6:,.0f} MB at the peak")
+        told.append(
+            f"{cost['share_of_peak']:.0%} of the {amount(cost['peak_flops'])}FLOP/s that the machine gave, "
+            f"{cost['peak_memory'] / 1e6:,.0f} MB at the peak"
+        )
     if cost["money"] is not None:
         told.append(f"{cost['money']:.4g} for {clock(cost['seconds'])} at {cost['price_per_hour']:g} an hour")
     told.append(f"a picture drawn and judged {amount(cost['per_image']['evaluation'])}FLOPs")

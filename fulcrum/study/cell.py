@@ -36,9 +36,9 @@ from fulcrum.train.session import Order, perform, trained_weights
 from fulcrum.train.state import State
 from fulcrum.train.track import Place, Trackers
 
-SHOWN = 12                                                   # pictures of each cell in the report
-FORM = 2                                                     # of the files; raise it when they are read in another way
-PENDING = "pending-"                                         # a cell not known yet: its trunk or rate comes first
+SHOWN = 12  # pictures of each cell in the report
+FORM = 2  # of the files; raise it when they are read in another way
+PENDING = "pending-"  # a cell not known yet: its trunk or rate comes first
 
 Kind = Literal["arm", "trunk", "rate"]
 
@@ -51,7 +51,7 @@ class Cell(NamedTuple):
     key: str
     user_files: dict[str, str] = {}
     kind: Kind = "arm"
-    rate: float = 1.0                                        # of a try: multiple of the recipe's
+    rate: float = 1.0  # of a try: multiple of the recipe's
 
     @property
     def known(self) -> bool:
@@ -62,21 +62,33 @@ class Measuring(NamedTuple):
     """How cells are measured."""
 
     samples: int
-    evaluations: tuple[float, ...] = (1.0,)                  # shares of the budget
+    evaluations: tuple[float, ...] = (1.0,)  # shares of the budget
     judges: tuple[str, ...] = ()
 
     @property
     def how(self) -> str:
         """A short name for everything that decides the numbers: files are named by it."""
-        return digest([self.samples, REFERENCE, VALIDATION, SHOWN, SEED, asset_hash("judge"), asset_hash("features"),
-                       MEASURE_VERSION, FORM, *([judge_hash(self.judges)] if self.judges else [])])[:12]
+        return digest(
+            [
+                self.samples,
+                REFERENCE,
+                VALIDATION,
+                SHOWN,
+                SEED,
+                asset_hash("judge"),
+                asset_hash("features"),
+                MEASURE_VERSION,
+                FORM,
+                *([judge_hash(self.judges)] if self.judges else []),
+            ]
+        )[:12]
 
 
 class Tracked(NamedTuple):
     """Where a study's cells are shown as they train, beside its own page."""
 
-    names: tuple[str, ...] = ()                              # of trackers
-    group: str = ""                                          # the study
+    names: tuple[str, ...] = ()  # of trackers
+    group: str = ""  # the study
 
     def of(self, cell: Cell) -> Trackers:
         arm = f"{cell.arm}, {cell.rate:g} x rate" if cell.kind == "rate" else cell.arm
@@ -107,7 +119,7 @@ def finished(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
     if not os.path.exists(out.joinpath(cell.key, f"pictures-{how}.json")):
         return None
     if found["result"]["weights_sha256"] not in ended:
-        RunFolder(out / cell.key).result()                   # one that cannot be read is said as such
+        RunFolder(out / cell.key).result()  # one that cannot be read is said as such
         raise BadInput(f"{path} was measured with other weights than {cell.key} ended with", HINT)
     return found
 
@@ -124,8 +136,16 @@ def pictures(out: Path, key: str, how: str) -> dict[str, Any]:
     return read_sealed(out / key / f"pictures-{how}.json")
 
 
-def run_cell(cell: Cell, out: Path, system: System, measuring: Measuring, say: Callable[[str], None],
-             until: float | None = None, tracked: Tracked = NOWHERE, world: World = ALONE) -> None:
+def run_cell(
+    cell: Cell,
+    out: Path,
+    system: System,
+    measuring: Measuring,
+    say: Callable[[str], None],
+    until: float | None = None,
+    tracked: Tracked = NOWHERE,
+    world: World = ALONE,
+) -> None:
     """Train the cell (or take it as it stands), draw, measure, write down. `until` a share of the budget: go no further.
 
     Many processes train it together; the first of them measures.
@@ -134,12 +154,21 @@ def run_cell(cell: Cell, out: Path, system: System, measuring: Measuring, say: C
         _run(cell, out, system, measuring, say, until, trackers, world)
 
 
-def _run(cell: Cell, out: Path, system: System, measuring: Measuring, say: Callable[[str], None], until: float | None,
-         trackers: Trackers, world: World) -> None:
+def _run(
+    cell: Cell,
+    out: Path,
+    system: System,
+    measuring: Measuring,
+    say: Callable[[str], None],
+    until: float | None,
+    trackers: Trackers,
+    world: World,
+) -> None:
     torch.set_num_threads(system.threads)
     begun, clock = time.perf_counter(), Clock()
-    order = Order(cell.run, cell.seed, cell.phrase, out, system, cell.user_files, quiet=True,
-                  label=f"{cell.arm}/{cell.seed}")
+    order = Order(
+        cell.run, cell.seed, cell.phrase, out, system, cell.user_files, quiet=True, label=f"{cell.arm}/{cell.seed}"
+    )
     if cell.kind == "rate":
         return _try_rate(cell, order, measuring.how, say, trackers, world)
 
@@ -147,8 +176,15 @@ def _run(cell: Cell, out: Path, system: System, measuring: Measuring, say: Calla
         told = [clock.steps(state), *trackers.watch(built, folder, state)]
         if cell.kind == "trunk":
             return told
-        points = Points(built, folder, measuring.samples, measuring.how, measuring.evaluations, measuring.judges,
-                        lambda metrics, images: trackers.tell(folder, quality(metrics), images))
+        points = Points(
+            built,
+            folder,
+            measuring.samples,
+            measuring.how,
+            measuring.evaluations,
+            measuring.judges,
+            lambda metrics, images: trackers.tell(folder, quality(metrics), images),
+        )
         with clock.counting("drawing"):
             drawn: list[Observer] = [*previews(built, folder, state), points]
         return [*told, *(clock.timed("drawing", one) for one in drawn), *([pause(order, folder, until)] if until else [])]
@@ -176,7 +212,7 @@ def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any]
     folder, how = RunFolder(out / cell.key), measuring.how
     path, drawn_path = folder.path / f"measured-{how}.json", folder.path / f"pictures-{how}.json"
     before = read_sealed(path) if path.exists() else {}
-    before = before if before.get("result") == result else {}            # else it was trained again, with other times
+    before = before if before.get("result") == result else {}  # else it was trained again, with other times
     require_unchanged(folder.path, before)
     if before and drawn_path.exists():
         return
@@ -188,10 +224,18 @@ def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any]
     shown = prompts(run, SHOWN).texts
     drawn = torch.cat(list(painter.pictures(shown, SEED, np.arange(SHOWN))))
     write_sealed(drawn_path, {"prompts": shown, "pictures": [data_uri(one) for one in drawn]})
-    write_sealed(path, {
-        "arm": cell.arm, "seed": cell.seed, "key": cell.key, "result": result, "lines": hashes(folder.path),
-        "metrics": {name: value.model_dump() for name, value in metrics.items()},
-        "seconds": {"training": round(trained - begun, 2), "evaluation": round(time.perf_counter() - trained, 2)}})
+    write_sealed(
+        path,
+        {
+            "arm": cell.arm,
+            "seed": cell.seed,
+            "key": cell.key,
+            "result": result,
+            "lines": hashes(folder.path),
+            "metrics": {name: value.model_dump() for name, value in metrics.items()},
+            "seconds": {"training": round(trained - begun, 2), "evaluation": round(time.perf_counter() - trained, 2)},
+        },
+    )
 
 
 def _try_rate(cell: Cell, order: Order, how: str, say: Callable[[str], None], trackers: Trackers, world: World) -> None:
@@ -210,7 +254,15 @@ def _try_rate(cell: Cell, order: Order, how: str, say: Callable[[str], None], tr
             raise
         if not world.first:
             return
-    write_sealed(folder.path / f"rate-{how}.json", {
-        "arm": cell.arm, "seed": cell.seed, "key": cell.key, "rate": cell.rate,
-        "loss": loss if math.isfinite(loss) else None, "images": cell.run.budget.images,
-        "seconds": round(time.perf_counter() - begun, 2)})
+    write_sealed(
+        folder.path / f"rate-{how}.json",
+        {
+            "arm": cell.arm,
+            "seed": cell.seed,
+            "key": cell.key,
+            "rate": cell.rate,
+            "loss": loss if math.isfinite(loss) else None,
+            "images": cell.run.budget.images,
+            "seconds": round(time.perf_counter() - begun, 2),
+        },
+    )

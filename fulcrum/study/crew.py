@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ORDER = "order.json"
-WAITING = 24 * 3600.0                                        # seconds: the others wait while the first draws and measures
+WAITING = 24 * 3600.0  # seconds: the others wait while the first draws and measures
 
 
 def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -26,9 +26,22 @@ def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[
     with tempfile.TemporaryDirectory(prefix="fulcrum-cell-") as place:
         (Path(place) / ORDER).write_text(json.dumps({"asked": asked, "setup": setup}))
         process = subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1",
-             "--nproc-per-node", str(count), "-m", "fulcrum.study.crew", place],
-            stdin=subprocess.PIPE, start_new_session=True)
+            [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                "--local-addr",
+                "127.0.0.1",
+                "--nproc-per-node",
+                str(count),
+                "-m",
+                "fulcrum.study.crew",
+                place,
+            ],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
         try:
             with _passing_on(process):
                 process.wait()
@@ -36,7 +49,7 @@ def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[
             if process.poll() is None:
                 process.kill()
             if process.stdin is not None:
-                process.stdin.close()                        # whoever is left reads the end and leaves
+                process.stdin.close()  # whoever is left reads the end and leaves
             process.wait()
         return verdict([_read(Path(place) / f"{rank}.json") for rank in range(count)])
 
@@ -70,7 +83,7 @@ def _passing_on(process: "subprocess.Popen[bytes]") -> Iterator[None]:
 
 
 def leave_at_end_of_input() -> None:
-    while os.read(0, 1):                                     # not sys.stdin: its lock would be held when Python ends
+    while os.read(0, 1):  # not sys.stdin: its lock would be held when Python ends
         pass
     os._exit(1)
 
@@ -81,6 +94,7 @@ def main() -> None:
     from fulcrum.levers.catalog import with_files
     from fulcrum.spec.errors import FulcrumError
     from fulcrum.study.worker import answer
+
     place = Path(sys.argv[1])
     order = json.loads((place / ORDER).read_text())
     catalogue, _ = with_files(Path(path) for path in order["setup"]["files"])
@@ -91,7 +105,7 @@ def main() -> None:
     aside.write_text(json.dumps(said))
     aside.replace(place / f"{os.environ['RANK']}.json")
     if said is None or not said["ok"]:
-        sys.exit(1)                                          # torchrun ends the others: they may wait for this one
+        sys.exit(1)  # torchrun ends the others: they may wait for this one
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ class Wanted(NamedTuple):
 
     name: str
     phrase: str
-    against: str                                             # name of its baseline; of a baseline its own
+    against: str  # name of its baseline; of a baseline its own
     scale: str = ""
     settings: tuple[str, ...] = ()
 
@@ -22,8 +22,11 @@ def wanted(plan: Plan) -> list[Wanted]:
     found = []
     for scale in plan.scales or (None,):
         label = scale.name if scale else ""
-        settings = (*plan.settings, *([f"budget.images={plan.images}"] if plan.images is not None else []),
-                    *(scale.settings if scale else ()))
+        settings = (
+            *plan.settings,
+            *([f"budget.images={plan.images}"] if plan.images is not None else []),
+            *(scale.settings if scale else ()),
+        )
         base = at_scale(BASELINE, label)
         found += [Wanted(at_scale(name, label), phrase, base, label, settings) for name, phrase in _phrases(plan).items()]
     return found

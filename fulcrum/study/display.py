@@ -15,19 +15,39 @@ from fulcrum.study.runner import Board
 from fulcrum.study.verdict import Claimed, Finding, claim_verdict, claimed_direction
 
 
-def shown_arm(arm: Arm, arms: Sequence[Arm], cells: list[dict[str, Any]], cost: Cost | None,
-              rows: Sequence[Finding]) -> dict[str, Any]:
+def shown_arm(
+    arm: Arm, arms: Sequence[Arm], cells: list[dict[str, Any]], cost: Cost | None, rows: Sequence[Finding]
+) -> dict[str, Any]:
     return {
-        "name": arm.name, "phrase": str(arm.phrase), "label": label(arm),
-        "says": "; ".join(lever.card.says for lever in arm.added) or _says(arm), "compound": arm.compound,
-        "against": "" if baseline_of(arm, arms) is arms[0] else arm.against, "scale": arm.scale, "labels": arm.labels,
+        "name": arm.name,
+        "phrase": str(arm.phrase),
+        "label": label(arm),
+        "says": "; ".join(lever.card.says for lever in arm.added) or _says(arm),
+        "compound": arm.compound,
+        "against": "" if baseline_of(arm, arms) is arms[0] else arm.against,
+        "scale": arm.scale,
+        "labels": arm.labels,
         "diff": [change._asdict() for change in arm.changes],
-        "cost": {"flops_ratio": cost.flops_ratio, "time_ratio": cost.time_ratio, "memory_ratio": cost.memory_ratio,
-                 "parameters_ratio": cost.parameters_ratio, "parts": dict(cost.parts)} if cost else {},
-        "claims": [{**claim.model_dump(include={"metric", "change", "scope", "source", "note"}),
-                    "verdict": _against_claim(arm, claim, rows), "seen": _stands_for(claim.metric, rows)}
-                   for lever in arm.added for claim in lever.card.claims],
-        "cells": cells}
+        "cost": {
+            "flops_ratio": cost.flops_ratio,
+            "time_ratio": cost.time_ratio,
+            "memory_ratio": cost.memory_ratio,
+            "parameters_ratio": cost.parameters_ratio,
+            "parts": dict(cost.parts),
+        }
+        if cost
+        else {},
+        "claims": [
+            {
+                **claim.model_dump(include={"metric", "change", "scope", "source", "note"}),
+                "verdict": _against_claim(arm, claim, rows),
+                "seen": _stands_for(claim.metric, rows),
+            }
+            for lever in arm.added
+            for claim in lever.card.claims
+        ],
+        "cells": cells,
+    }
 
 
 def _says(arm: Arm) -> str:
@@ -56,27 +76,52 @@ def label(arm: Arm) -> str:
     return arm.name[:1].upper() + arm.name[1:].replace("_", " ")
 
 
-def shown_cell(cell: Cell, found: Mapping[str, Any] | None, board: Board | None, out: Path,
-               curves: Mapping[str, Sequence[Mapping[str, Any]]], most: int, ended: bool, apart: bool) -> dict[str, Any]:
+def shown_cell(
+    cell: Cell,
+    found: Mapping[str, Any] | None,
+    board: Board | None,
+    out: Path,
+    curves: Mapping[str, Sequence[Mapping[str, Any]]],
+    most: int,
+    ended: bool,
+    apart: bool,
+) -> dict[str, Any]:
     """What the report shows of a cell; a loss of another kind is `apart` and not put beside the baseline's."""
     state = "done" if found else "stopped" if ended else (board.state.get(cell.key, "waiting") if board else "waiting")
-    curve = [{**point, "values": {name: value for name, value in point["values"].items()
-                                  if not (apart and name == "validation_loss")}} for point in curves.get(cell.key, ())]
+    curve = [
+        {
+            **point,
+            "values": {name: value for name, value in point["values"].items() if not (apart and name == "validation_loss")},
+        }
+        for point in curves.get(cell.key, ())
+    ]
     lines = read_lines(out.joinpath(cell.key, "record.jsonl"), found, most)
     return {
-        "seed": cell.seed, "key": cell.key, "state": state, "budget": cell.run.budget.images,
+        "seed": cell.seed,
+        "key": cell.key,
+        "state": state,
+        "budget": cell.run.budget.images,
         "images": found["result"]["images"] if found else lines[-1]["images"] if lines else 0,
-        "final": {name: value["value"] for name, value in found["metrics"].items()
-                  if not (apart and name == "validation_loss")} if found else {},
+        "final": {
+            name: value["value"] for name, value in found["metrics"].items() if not (apart and name == "validation_loss")
+        }
+        if found
+        else {},
         "curve": [point for point in curve if point["values"]],
-        "loss": [{"images": line["images"], "loss": line["loss"]} for line in lines]}
+        "loss": [{"images": line["images"], "loss": line["loss"]} for line in lines],
+    }
 
 
 def curve_of(cell: Cell, out: Path, plan: Plan, found: Mapping[str, Any] | None, how: str) -> list[dict[str, Any]]:
     """A cell's values over images: the held-out loss at every look, all metrics at the plan's evaluation points."""
-    points = {line["images"]: {"images": line["images"], "seconds": line["seconds"],
-                               "values": {"validation_loss": line["validation_loss"]}}
-              for line in read_lines(out.joinpath(cell.key, "curve.jsonl"), found)}
+    points = {
+        line["images"]: {
+            "images": line["images"],
+            "seconds": line["seconds"],
+            "values": {"validation_loss": line["validation_loss"]},
+        }
+        for line in read_lines(out.joinpath(cell.key, "curve.jsonl"), found)
+    }
     measured = read_points(out / cell.key, cell.run, how, plan.evaluations) if len(plan.evaluations) > 1 else {}
     if found and measured:
         measured[cell.run.budget.images] = found["metrics"]
@@ -91,5 +136,8 @@ def grids(arms: Sequence[Arm], cells: Sequence[Cell], found: Found, out: Path, h
     keys = {(cell.arm, cell.seed): cell.key for cell in cells}
     first = [(arm.name, min(found[arm.name])) for arm in arms if found.get(arm.name)]
     shown = [(name, seed, pictures(out, keys[name, seed], how)) for name, seed in first]
-    return {"prompts": shown[0][2]["prompts"] if shown else [], "reference": None,
-            "arms": [{"arm": name, "seed": seed, "images": drawn["pictures"]} for name, seed, drawn in shown]}
+    return {
+        "prompts": shown[0][2]["prompts"] if shown else [],
+        "reference": None,
+        "arms": [{"arm": name, "seed": seed, "images": drawn["pictures"]} for name, seed, drawn in shown],
+    }

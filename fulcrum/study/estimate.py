@@ -18,20 +18,20 @@ from fulcrum.study.plan import Plan
 from fulcrum.study.power import rule_detectable
 from fulcrum.study.proof import Arm
 
-DRAWN = 16                                                   # pictures drawn to time the drawing
+DRAWN = 16  # pictures drawn to time the drawing
 
 
 class Estimate(NamedTuple):
     cells: int
     finished: int
-    before: int                                              # trunks and tries of rates
-    images: int                                              # of all trainings that are left, the tries counted
-    flops: float                                             # of all trainings, the tries counted
-    seconds: float | None                                    # of one lane for all that is left; None: not asked
-    by: str                                                  # what the seconds come from
-    detectable: float | None                                 # on the primary metric
-    noise: str                                               # where that comes from, in words
-    scatters: float | None                                   # the same in units of the scatter of paired differences
+    before: int  # trunks and tries of rates
+    images: int  # of all trainings that are left, the tries counted
+    flops: float  # of all trainings, the tries counted
+    seconds: float | None  # of one lane for all that is left; None: not asked
+    by: str  # what the seconds come from
+    detectable: float | None  # on the primary metric
+    noise: str  # where that comes from, in words
+    scatters: float | None  # the same in units of the scatter of paired differences
 
 
 def estimate(plan: Plan, layout: Layout, out: Path, timed: bool = True) -> Estimate:
@@ -42,8 +42,18 @@ def estimate(plan: Plan, layout: Layout, out: Path, timed: bool = True) -> Estim
     seconds, by = _seconds(plan, layout, left, found, out) if timed else (None, "not timed")
     done = [found[cell.key] for cell in layout.cells if found[cell.key]]
     visible, noise = _detectable(plan, layout, found)
-    return Estimate(len(layout.cells), len(done), len(layout.before), sum(cell.run.budget.images for cell in left), flops,
-                    seconds, by, visible, noise, _in_scatters(plan, layout))
+    return Estimate(
+        len(layout.cells),
+        len(done),
+        len(layout.before),
+        sum(cell.run.budget.images for cell in left),
+        flops,
+        seconds,
+        by,
+        visible,
+        noise,
+        _in_scatters(plan, layout),
+    )
 
 
 def _seconds(plan: Plan, layout: Layout, left: Sequence[Cell], found: Mapping[str, Any], out: Path) -> tuple[float, str]:
@@ -65,7 +75,8 @@ def _seconds(plan: Plan, layout: Layout, left: Sequence[Cell], found: Mapping[st
         else:
             total += _cell_seconds(cell, plan, layout, steps, picture)
     parts = [f"{len(known)} arms with finished cells"] * bool(known) + [
-        f"a few eager steps of {len(new)} arms" + " on the CPU: no GPU is here" * (device != plan.device)] * bool(new)
+        f"a few eager steps of {len(new)} arms" + " on the CPU: no GPU is here" * (device != plan.device)
+    ] * bool(new)
     return total, " and ".join(parts) or "nothing is left to run"
 
 
@@ -84,6 +95,7 @@ def _picture_seconds(arm: Arm, out: Path, device: Device) -> float:
     from fulcrum.train.build import assemble
     from fulcrum.train.feed import Feed
     from fulcrum.train.paint import Painter
+
     painter = Painter.of(assemble(arm.run, 0, System(device=device), Feed(arm.run, 0, out / "cache", device=device)))
     texts = prompts(arm.run, DRAWN).texts
     begun = time.perf_counter()
@@ -95,16 +107,19 @@ def _picture_seconds(arm: Arm, out: Path, device: Device) -> float:
 def _detectable(plan: Plan, layout: Layout, found: Mapping[str, Any]) -> tuple[float | None, str]:
     """The smallest true effect on the primary metric that gets its verdict in four studies of five."""
     base = layout.arms[0].name
-    values = {cell.seed: value_of(found[cell.key], plan.primary) for cell in layout.cells
-              if cell.arm == base and found[cell.key]}
+    values = {
+        cell.seed: value_of(found[cell.key], plan.primary) for cell in layout.cells if cell.arm == base and found[cell.key]
+    }
     if len(values) < 2:
         return None, "how far repeated baselines scatter is not known before two are finished"
     floor = noise_floor(values, plan.primary)
     if floor.sd == 0:
         return None, "the finished baselines do not differ at all: their scatter says nothing"
-    spread, units = floor.sd * 2**0.5, _in_scatters(plan, layout)    # of a difference, if pairing gives nothing
-    return (None if units is None else units * spread,
-            f"from {len(values)} finished baselines that scatter by {floor.sd:.4g}, without any help from pairing")
+    spread, units = floor.sd * 2**0.5, _in_scatters(plan, layout)  # of a difference, if pairing gives nothing
+    return (
+        None if units is None else units * spread,
+        f"from {len(values)} finished baselines that scatter by {floor.sd:.4g}, without any help from pairing",
+    )
 
 
 def _in_scatters(plan: Plan, layout: Layout) -> float | None:

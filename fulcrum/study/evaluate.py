@@ -36,18 +36,18 @@ from fulcrum.train.drawn import codec_part, fill
 from fulcrum.train.feed import stored
 from fulcrum.train.paint import BATCH, Painter
 
-REFERENCE = 4096                                             # real pictures that generated ones are held against
-VALIDATION = 512                                             # held-out pictures of the validation loss
-FEWEST = 64                                                  # reference pictures that a distance needs
-BINS = 4                                                     # of time
-SEED = 20_260                                                # of all evaluation draws: the same for every run
+REFERENCE = 4096  # real pictures that generated ones are held against
+VALIDATION = 512  # held-out pictures of the validation loss
+FEWEST = 64  # reference pictures that a distance needs
+BINS = 4  # of time
+SEED = 20_260  # of all evaluation draws: the same for every run
 
 
 class Prompts(NamedTuple):
     """Held-out captions: what to draw, and what must then be seen, where the source knows it."""
 
     texts: list[str]
-    scenes: Any                                              # None: the user's own pictures
+    scenes: Any  # None: the user's own pictures
 
     @property
     def hash(self) -> str:
@@ -84,11 +84,16 @@ def require_measurable(run: RunSpec, primary: str | None = None) -> None:
     source = _source(run, "reference", REFERENCE)
     _ = _source(run, "validation", VALIDATION)
     if len(source) < FEWEST:
-        raise BadInput(f"{len(source)} reference pictures are held out; distances need at least {FEWEST}",
-                       "import the pictures again with a larger --hold-out")
+        raise BadInput(
+            f"{len(source)} reference pictures are held out; distances need at least {FEWEST}",
+            "import the pictures again with a larger --hold-out",
+        )
     if primary is not None and not can_measure(run, primary):
-        asks = "for pictures' names: captions called short" if "." in primary else \
-            "what is seen where, which only the embedded world knows"
+        asks = (
+            "for pictures' names: captions called short"
+            if "." in primary
+            else "what is seen where, which only the embedded world knows"
+        )
         raise BadInput(f"'{primary}' asks {asks}", "choose another primary metric: mmd, frechet, validation_loss")
 
 
@@ -105,28 +110,49 @@ def suite(run: RunSpec, cache: Path, device: str = "cpu") -> Suite:
             yield torch.from_numpy(source.read(np.arange(first, min(first + 512, count))).images)
 
     extractor = asset_hash("features")
-    reference = load_or_build(cache / "reference", batches(), features.features, source=source.fingerprint(),
-                              extractor=extractor, count=count)
-    return Suite(features.features, judge.judge, reference, extractor=extractor, judged_by=asset_hash("judge"),
-                 resize="antialiased to 32 px")
+    reference = load_or_build(
+        cache / "reference", batches(), features.features, source=source.fingerprint(), extractor=extractor, count=count
+    )
+    return Suite(
+        features.features,
+        judge.judge,
+        reference,
+        extractor=extractor,
+        judged_by=asset_hash("judge"),
+        resize="antialiased to 32 px",
+    )
 
 
 def bench(run: RunSpec, judges: Sequence[str], cache: Path, device: str = "cpu") -> Bench:
     """The real networks that are asked besides."""
-    sources = Sources(*(_source(run, split, most) for split, most in (("reference", REFERENCE), ("train", 4 * REFERENCE),
-                                                                      ("validation", REFERENCE))))
+    sources = Sources(
+        *(
+            _source(run, split, most)
+            for split, most in (("reference", REFERENCE), ("train", 4 * REFERENCE), ("validation", REFERENCE))
+        )
+    )
     return Bench(judges, sources, cache, device)
 
 
-def measure(run: RunSpec, painter: Painter, cache: Path, count: int, progress: Callable[[int], None] | None = None,
-            judges: Sequence[str] = ()) -> dict[str, Measured]:
+def measure(
+    run: RunSpec,
+    painter: Painter,
+    cache: Path,
+    count: int,
+    progress: Callable[[int], None] | None = None,
+    judges: Sequence[str] = (),
+) -> dict[str, Measured]:
     """Draw `count` held-out prompts and measure them, on the painter's device."""
     beside = bench(run, judges, cache, painter.device) if judges else None
     wanted = prompts(run, count)
     guide = run.sample.guide
-    sampling = Sampling(sampler=f"euler, shift {run.sample.shift:g}", steps=run.sample.steps,
-                        guidance=guide.scale if isinstance(guide, CFG) else str(guide), prompts=wanted.hash,
-                        noise=f"keyed by (seed {SEED}, image index)")
+    sampling = Sampling(
+        sampler=f"euler, shift {run.sample.shift:g}",
+        steps=run.sample.steps,
+        guidance=guide.scale if isinstance(guide, CFG) else str(guide),
+        prompts=wanted.hash,
+        noise=f"keyed by (seed {SEED}, image index)",
+    )
 
     def batches() -> Iterator[Pictures]:
         first = 0
@@ -150,8 +176,11 @@ def loss_of(run: RunSpec) -> dict[str, str]:
     flow = run.flow
     objective = {"predict": flow.predict, "weight": flow.weight, "time": times, "noise_scale": flow.noise_scale}
     codec = run.encode.codec
-    return {"latents": digest([tree(codec, identity=True), codec.hashes()])[:16], "objective": canonical(objective),
-            "prompts": canonical(run.sample.prompts)}
+    return {
+        "latents": digest([tree(codec, identity=True), codec.hashes()])[:16],
+        "objective": canonical(objective),
+        "prompts": canonical(run.sample.prompts),
+    }
 
 
 class Held:
@@ -162,20 +191,31 @@ class Held:
         source, chooser = _source(run, "validation", VALIDATION), run.sample.prompts.build(None)
         encoder = Encoder(source, chooser, SEED, stored(run, codec), text, Cache(cache), None)
         side = run.data.size // run.encode.codec.stride
-        draws = Draws(seed=SEED, time=UniformTime().build(None), shape=(run.encode.codec.channels, side, side),
-                      drop_text=0.0, noise_scale=run.flow.noise_scale)
+        draws = Draws(
+            seed=SEED,
+            time=UniformTime().build(None),
+            shape=(run.encode.codec.channels, side, side),
+            drop_text=0.0,
+            noise_scale=run.flow.noise_scale,
+        )
         system = system or System()
-        self.parts = [moved((encoder.at(first, BATCH), draws.at(first, BATCH)), system.device)
-                      for first in range(0, VALIDATION, BATCH)]
-        self.step = build(self.run, 0, system)               # an eager copy: the trained one is left alone
+        self.parts = [
+            moved((encoder.at(first, BATCH), draws.at(first, BATCH)), system.device)
+            for first in range(0, VALIDATION, BATCH)
+        ]
+        self.step = build(self.run, 0, system)  # an eager copy: the trained one is left alone
         about = loss_of(run)
-        self.about = {"latents": about["latents"], "objective": about["objective"],
-                      "pictures": source.fingerprint()[:16] + "/" + about["prompts"], "draws": f"seed {SEED}"}
+        self.about = {
+            "latents": about["latents"],
+            "objective": about["objective"],
+            "pictures": source.fingerprint()[:16] + "/" + about["prompts"],
+            "draws": f"seed {SEED}",
+        }
 
     @torch.no_grad()
     def loss(self, weights: Mapping[str, Tensor]) -> ValidationLoss:
         fill(self.step, weights)
-        tuned = codec_part(weights)                          # a codec that was trained with the run is like no other
+        tuned = codec_part(weights)  # a codec that was trained with the run is like no other
         latents = {"latents": f"{self.about['latents']}/{weights_hash(tuned)[:16]}"} if tuned else {}
         found, times = [], []
         for batch, draw in self.parts:
@@ -188,5 +228,6 @@ class Held:
         for low, high in zip(edges, edges[1:], strict=False):
             inside = (t >= low) & ((t < high) | (high == 1.0))
             bins.append(TimeBin(low=low, high=high, n=int(inside.sum()), loss=float(losses[inside].mean())))
-        return ValidationLoss(n=len(losses), loss=float(losses.mean()), sd=float(losses.std()), bins=tuple(bins),
-                              **(self.about | latents))
+        return ValidationLoss(
+            n=len(losses), loss=float(losses.mean()), sd=float(losses.std()), bins=tuple(bins), **(self.about | latents)
+        )

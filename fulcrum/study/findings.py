@@ -14,11 +14,11 @@ from fulcrum.study.proof import Arm, baseline_of, unequal
 from fulcrum.study.rank import pairs_needed
 from fulcrum.study.verdict import Claimed, Finding, claimed_direction, judge
 
-CLAIMED_AS = {"frechet": "fid", "mmd": "cmmd"}               # which published metric ours stands beside
-JUDGED_BY = ("flow", "encode.codec", "sample.prompts", "data.stages")    # what a held-out loss can depend on
-EQUAL = "images"                                             # what was held equal
+CLAIMED_AS = {"frechet": "fid", "mmd": "cmmd"}  # which published metric ours stands beside
+JUDGED_BY = ("flow", "encode.codec", "sample.prompts", "data.stages")  # what a held-out loss can depend on
+EQUAL = "images"  # what was held equal
 
-Found = Mapping[str, Mapping[int, Any]]                      # arm -> seed -> what the cell found
+Found = Mapping[str, Mapping[int, Any]]  # arm -> seed -> what the cell found
 
 
 def findings(plan: Plan, arms: Sequence[Arm], found: Found, metric: str, stopped: Collection[str] = ()) -> list[Finding]:
@@ -42,8 +42,13 @@ def findings(plan: Plan, arms: Sequence[Arm], found: Found, metric: str, stopped
             claims[arm.name] = Claimed(claimed_direction(claim.change, "lower"), "scaled" if claim.carries else "other")
     if not effects:
         return []
-    return judge(effects, better=METRICS[metric].better, smallest_effect=smallest(plan, metric, effects), claims=claims,
-                 alpha=plan.alpha)
+    return judge(
+        effects,
+        better=METRICS[metric].better,
+        smallest_effect=smallest(plan, metric, effects),
+        claims=claims,
+        alpha=plan.alpha,
+    )
 
 
 def common_seeds(plan: Plan, arms: Sequence[Arm], found: Found) -> list[int]:
@@ -52,22 +57,27 @@ def common_seeds(plan: Plan, arms: Sequence[Arm], found: Found) -> list[int]:
 
 def compared(arms: Sequence[Arm], metric: str) -> list[Arm]:
     """The arms whose values of a metric may stand beside their baseline's."""
-    return [arm for arm in arms if not arm.is_baseline
-            and not (metric == "validation_loss" and other_loss(arm, baseline_of(arm, arms)))]
+    return [
+        arm
+        for arm in arms
+        if not arm.is_baseline and not (metric == "validation_loss" and other_loss(arm, baseline_of(arm, arms)))
+    ]
 
 
 def smallest(plan: Plan, metric: str, effects: Sequence[Effect]) -> dict[str, float]:
     """Arm -> the smallest effect of interest."""
-    return {effect.arm: plan.smallest_effect if metric == plan.primary else plan.smallest_relative * abs(effect.baseline)
-            for effect in effects}
+    return {
+        effect.arm: plan.smallest_effect if metric == plan.primary else plan.smallest_relative * abs(effect.baseline)
+        for effect in effects
+    }
 
 
 def may_differ(arm: Arm) -> tuple[str, ...]:
     """Fields of a metric card that this arm's levers openly change."""
-    fields = {"sample.prompts": "prompts", "sample.guide": "guidance", "sample.steps": "steps",
-              "sample.shift": "sampler"}
-    return tuple(sorted({field for change in arm.changes for path, field in fields.items()
-                         if change.path.startswith(path)}))
+    fields = {"sample.prompts": "prompts", "sample.guide": "guidance", "sample.steps": "steps", "sample.shift": "sampler"}
+    return tuple(
+        sorted({field for change in arm.changes for path, field in fields.items() if change.path.startswith(path)})
+    )
 
 
 def other_loss(arm: Arm, base: Arm) -> bool:
@@ -96,8 +106,10 @@ def _require_same_card(one: Mapping[str, Any], other: Mapping[str, Any], metric:
 def remarks(plan: Plan, arms: Sequence[Arm], found: Found, tried: Sequence[Tried] = ()) -> list[str]:
     said = [*_rates(plan, tried)]
     if len(plan.seeds) < pairs_needed(plan.alpha):
-        said.append(f"{len(plan.seeds)} pairs cannot reach significance at {plan.alpha:g}: it takes "
-                    f"{pairs_needed(plan.alpha)}. Read the intervals, not the verdicts.")
+        said.append(
+            f"{len(plan.seeds)} pairs cannot reach significance at {plan.alpha:g}: it takes "
+            f"{pairs_needed(plan.alpha)}. Read the intervals, not the verdicts."
+        )
     said += [f"{arm.name}: {lever.card.warns}" for arm in arms for lever in arm.added if lever.card.warns]
     for arm in arms:
         count = len(arm.added) + len(arm.removed)
@@ -105,25 +117,40 @@ def remarks(plan: Plan, arms: Sequence[Arm], found: Found, tried: Sequence[Tried
             said.append(f"{arm.name} is a compound of {count} levers: its effect belongs to them together.")
         said += [f"{arm.name} {label}." for label in arm.labels]
     apart = [arm.name for arm in arms if other_loss(arm, baseline_of(arm, arms))]
-    said += [f"The validation loss of {', '.join(apart)} is not compared: the objective, the latent space or the prompts "
-             "are not the baseline's."] if apart else []
+    said += (
+        [
+            f"The validation loss of {', '.join(apart)} is not compared: the objective, the latent space or the prompts "
+            "are not the baseline's."
+        ]
+        if apart
+        else []
+    )
     labelled = {arm.name: may_differ(arm) for arm in arms if may_differ(arm)}
     said += [f"{name} is evaluated with other {', '.join(fields)} than the baseline." for name, fields in labelled.items()]
     said += unequal(arms)
     if plan.design == "leave_one_out":
-        said.append("Each arm is the whole stack without one lever: a lever that helps makes its arm worse. Published "
-                    "claims are about adding a lever to a plain recipe, and are not held against this.")
+        said.append(
+            "Each arm is the whole stack without one lever: a lever that helps makes its arm worse. Published "
+            "claims are about adding a lever to a plain recipe, and are not held against this."
+        )
     if plan.trunk is not None:
-        said.append(f"All arms branch from '{plan.trunk}' trained for {plan.trunk_images:,} images with the same seed: the "
-                    "effects are those of a late change, not of training with it from the start.")
+        said.append(
+            f"All arms branch from '{plan.trunk}' trained for {plan.trunk_images:,} images with the same seed: the "
+            "effects are those of a late change, not of training with it from the start."
+        )
     return said
 
 
 def _rates(plan: Plan, tried: Sequence[Tried]) -> list[str]:
     if isinstance(plan.learning_rates, str):
-        return [f"Learning rates: {plan.learning_rates}. Every arm ran at the recipe's rate; no arm was tuned, so a "
-                "verdict on an optimizer or a precision holds at this rate only."]
+        return [
+            f"Learning rates: {plan.learning_rates}. Every arm ran at the recipe's rate; no arm was tuned, so a "
+            "verdict on an optimizer or a precision holds at this rate only."
+        ]
     said = [f"Learning rates: {plan.learning_rates}; the validation loss has seen this choice, the other metrics have not."]
     edge = [one.arm for one in tried if one.at_edge]
-    return said + ([f"The best rate of {', '.join(edge)} lies at the edge of the sweep: a wider one may find a better."]
-                   if edge else [])
+    return said + (
+        [f"The best rate of {', '.join(edge)} lies at the edge of the sweep: a wider one may find a better."]
+        if edge
+        else []
+    )

@@ -31,8 +31,8 @@ class Print(NamedTuple):
     """How an arm was seen to differ."""
 
     arm: str
-    by: str                                                  # weights, averaged weights, samples
-    baseline: str                                            # hashes
+    by: str  # weights, averaged weights, samples
+    baseline: str  # hashes
     found: str
 
 
@@ -54,9 +54,11 @@ def fingerprints(arms: Sequence[Arm], seeds: Sequence[int], cache: Path, say: Sa
             taken = {(base.name, places): _stepped(base.run, places, cache, say)}
         before, after = _hash(taken[base.name, places], by), _hash(built, by)
         if before == after:
-            raise BadInput(f"the arm '{arm.name}' changes {', '.join(change.path for change in arm.changes)}, but after "
-                           f"{STEPS} steps its {by} are the baseline's, bit for bit",
-                           "what it sets is read by nobody here: an ablation of nothing; leave it out or correct the lever")
+            raise BadInput(
+                f"the arm '{arm.name}' changes {', '.join(change.path for change in arm.changes)}, but after "
+                f"{STEPS} steps its {by} are the baseline's, bit for bit",
+                "what it sets is read by nobody here: an ablation of nothing; leave it out or correct the lever",
+            )
         found.append(Print(arm.name, by, before[:16], after[:16]))
     return found
 
@@ -68,26 +70,37 @@ def fitting(arms: Sequence[Arm], trunk_runs: Mapping[str, RunSpec]) -> None:
         own, stem = _shapes(arm.run), shapes[arm.scale]
         wrong = sorted(name for name in own.keys() | stem.keys() if own.get(name) != stem.get(name))
         if wrong:
-            raise BadInput(f"the arm '{arm.name}' cannot begin from the trunk: {len(wrong)} tensors differ, such as "
-                           f"'{wrong[0]}'", "a lever that changes the model's shape is tested without `trunk`")
+            raise BadInput(
+                f"the arm '{arm.name}' cannot begin from the trunk: {len(wrong)} tensors differ, such as '{wrong[0]}'",
+                "a lever that changes the model's shape is tested without `trunk`",
+            )
 
 
 def _shapes(run: RunSpec) -> dict[str, Any]:
     with torch.device("meta"):
-        backbone = Backbone(channels=run.encode.codec.channels, **shape_of(run),
-                            route=route_of(run).build(Context(run, 0, System())))
+        backbone = Backbone(
+            channels=run.encode.codec.channels, **shape_of(run), route=route_of(run).build(Context(run, 0, System()))
+        )
     return {name: tuple(value.shape) for name, value in backbone.state_dict().items()}
 
 
 def _independent(run: RunSpec, seeds: Sequence[int], cache: Path, say: Say | None = None) -> None:
     """Two seeds must see other pictures in another order with other noises, or repeats repeat nothing."""
     (one, mine), (other, yours) = (Feed(run, seed, cache, say).at(0) for seed in seeds[:2])
-    same = [what for what, equal in (("order of the data", torch.equal(one.ids, other.ids)),
-                                     ("noise", torch.equal(mine.eps, yours.eps)),
-                                     ("times", torch.equal(mine.t, yours.t))) if equal]
+    same = [
+        what
+        for what, equal in (
+            ("order of the data", torch.equal(one.ids, other.ids)),
+            ("noise", torch.equal(mine.eps, yours.eps)),
+            ("times", torch.equal(mine.t, yours.t)),
+        )
+        if equal
+    ]
     if same:
-        raise BadInput(f"the seeds {seeds[0]} and {seeds[1]} give the same {' and the same '.join(same)}",
-                       "repeats would not be independent: the source or the time filler must use the seed it is given")
+        raise BadInput(
+            f"the seeds {seeds[0]} and {seeds[1]} give the same {' and the same '.join(same)}",
+            "repeats would not be independent: the source or the time filler must use the seed it is given",
+        )
 
 
 def _stepped(run: RunSpec, places: Sequence[int], cache: Path, say: Say | None) -> Built:
@@ -100,8 +113,11 @@ def _stepped(run: RunSpec, places: Sequence[int], cache: Path, say: Say | None) 
 
 def _by(arm: Arm) -> str:
     """What must differ: the strongest thing that any of its levers says it affects."""
-    said = {what for lever in (*arm.added, *arm.removed)
-            for what in getattr(getattr(lever, "lever", lever), "affects", ("weights",))}
+    said = {
+        what
+        for lever in (*arm.added, *arm.removed)
+        for what in getattr(getattr(lever, "lever", lever), "affects", ("weights",))
+    }
     return next((what for what in ("weights", "averaged weights", "samples") if what in said), "weights")
 
 

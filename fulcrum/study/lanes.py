@@ -9,8 +9,8 @@ from fulcrum.model.cost import step_memory
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import cores as machine_cores
 
-PROCESS = 900e6                                              # bytes: interpreter, torch, compiled code, judge and features
-SLACK = 1.5                                                  # over the formula of a step: allocator, previews, drawing
+PROCESS = 900e6  # bytes: interpreter, torch, compiled code, judge and features
+SLACK = 1.5  # over the formula of a step: allocator, previews, drawing
 
 
 class Room(NamedTuple):
@@ -18,16 +18,24 @@ class Room(NamedTuple):
 
     lanes: int
     cores: int
-    memory: float                                            # bytes that are free
-    needed: float                                            # by the largest cell
+    memory: float  # bytes that are free
+    needed: float  # by the largest cell
 
     def __str__(self) -> str:
-        return (f"{self.lanes} side by side ({self.cores} cores; a cell needs about {self.needed / 1e9:.1f} of "
-                f"{self.memory / 1e9:.1f} GB free)")
+        return (
+            f"{self.lanes} side by side ({self.cores} cores; a cell needs about {self.needed / 1e9:.1f} of "
+            f"{self.memory / 1e9:.1f} GB free)"
+        )
 
 
-def room(runs: Iterable[RunSpec], threads: int, processes: int = 1, cores: int | None = None,
-         memory: float | None = None, gpus: int | None = None) -> Room:
+def room(
+    runs: Iterable[RunSpec],
+    threads: int,
+    processes: int = 1,
+    cores: int | None = None,
+    memory: float | None = None,
+    gpus: int | None = None,
+) -> Room:
     """min(cores / threads, memory / need), at least one: a cell that does not fit fails by itself, and says so.
 
     `gpus` of a plan that asks for them: a process has one of its own, and cells side by side share none.
@@ -44,7 +52,7 @@ def room(runs: Iterable[RunSpec], threads: int, processes: int = 1, cores: int |
 def gpus_of(lane: int, processes: int, gpus: Sequence[str]) -> list[str]:
     """The GPUs of the lane with this number: as many as a cell has processes. More lanes than that begin again."""
     first = lane % max(len(gpus) // processes, 1) * processes
-    return list(gpus[first:first + processes])
+    return list(gpus[first : first + processes])
 
 
 def free_memory() -> float:
@@ -53,7 +61,7 @@ def free_memory() -> float:
     with contextlib.suppress(OSError, ValueError, StopIteration):
         line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
         free.append(float(line.split()[1]) * 1024)
-    with contextlib.suppress(OSError, ValueError):           # "max" is no number: no limit
+    with contextlib.suppress(OSError, ValueError):  # "max" is no number: no limit
         group = Path("/sys/fs/cgroup")
         limit, used = float((group / "memory.max").read_text()), float((group / "memory.current").read_text())
         free.append(max(limit - used, 0.0))

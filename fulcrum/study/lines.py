@@ -97,8 +97,11 @@ def _line(path: Path, place: int, text: str, needed: tuple[str, ...]) -> dict[st
     except (ValueError, RecursionError):
         found = None
     if not _whole(found, needed):
-        raise BadInput(f"line {place + 1} of {path} cannot be read: expected a JSON object with the numbers "
-                       f"{', '.join(needed)}, found {text[:60]!r}", HINT)
+        raise BadInput(
+            f"line {place + 1} of {path} cannot be read: expected a JSON object with the numbers "
+            f"{', '.join(needed)}, found {text[:60]!r}",
+            HINT,
+        )
     line: dict[str, Any] = found
     return line
 

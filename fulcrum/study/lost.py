@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-KEPT = 500                                                   # lines: a crash names every thread's place
-LONGEST = 300                                                # characters of what is told
-PATIENCE = 2.0                                               # seconds for what is still in the pipe
+KEPT = 500  # lines: a crash names every thread's place
+LONGEST = 300  # characters of what is told
+PATIENCE = 2.0  # seconds for what is still in the pipe
 FATAL, HERE, PLACE = "Fatal Python error", "Current thread", "File "
 MEMORY = "was it killed for memory? run fewer side by side with --lanes"
 

@@ -19,16 +19,30 @@ KINDS = {"trunk": ("trunk", "trunks"), "rate": ("try of a learning rate", "tries
 
 
 def outline(plan: Plan, layout: Layout, found: Estimate, space: Room) -> str:
-    return "\n".join([f"{shown(plan.title)} (plan {plan.hash})", *_what(plan, layout, found), "",
-                      "arms", *_arms(plan, layout), "",
-                      "cost", *_cost(found, space), "", "what it can see", *_sight(plan, layout, found)])
+    return "\n".join(
+        [
+            f"{shown(plan.title)} (plan {plan.hash})",
+            *_what(plan, layout, found),
+            "",
+            "arms",
+            *_arms(plan, layout),
+            "",
+            "cost",
+            *_cost(found, space),
+            "",
+            "what it can see",
+            *_sight(plan, layout, found),
+        ]
+    )
 
 
 def _what(plan: Plan, layout: Layout, found: Estimate) -> Iterator[str]:
     scales, run = len(plan.scales) or 1, layout.arms[0].run
     arms = f"{len(layout.arms) // scales} arms" + (f" at {scales} scales" if scales > 1 else "")
-    yield (f"{arms} x {len(plan.seeds)} paired seeds = {found.cells} cells of {run.budget.images:,} images; "
-           f"{found.finished or 'none'} {'is' if found.finished == 1 else 'are'} finished")
+    yield (
+        f"{arms} x {len(plan.seeds)} paired seeds = {found.cells} cells of {run.budget.images:,} images; "
+        f"{found.finished or 'none'} {'is' if found.finished == 1 else 'are'} finished"
+    )
     for kind, times in Counter(cell.kind for cell in layout.before).items():
         images = next(cell.run.budget.images for cell in layout.before if cell.kind == kind)
         if isinstance(plan.learning_rates, Sweep) and kind == "rate":
@@ -39,11 +53,14 @@ def _what(plan: Plan, layout: Layout, found: Estimate) -> Iterator[str]:
     if plan.design == "leave_one_out":
         yield "every arm lacks one lever of the baseline's stack: a lever that helps makes its arm worse"
     shares = ", ".join(f"{share:.0%}" for share in plan.evaluations)
-    yield (f"judged on {plan.primary} ({METRICS[plan.primary].better} is better) of {plan.samples:,} pictures"
-           + (f", drawn at {shares} of the budget" if len(plan.evaluations) > 1 else "")
-           + f"; a difference that stays below {plan.smallest_effect:g} counts as a tie")
-    yield "learning rates: " + ("the recipe's for every arm; nothing is tuned" if plan.rate_policy == "shared"
-                                else plan.rate_policy)
+    yield (
+        f"judged on {plan.primary} ({METRICS[plan.primary].better} is better) of {plan.samples:,} pictures"
+        + (f", drawn at {shares} of the budget" if len(plan.evaluations) > 1 else "")
+        + f"; a difference that stays below {plan.smallest_effect:g} counts as a tie"
+    )
+    yield "learning rates: " + (
+        "the recipe's for every arm; nothing is tuned" if plan.rate_policy == "shared" else plan.rate_policy
+    )
 
 
 def _arms(plan: Plan, layout: Layout) -> Iterator[str]:
@@ -93,21 +110,29 @@ def _cost(found: Estimate, space: Room) -> Iterator[str]:
 def _sight(plan: Plan, layout: Layout, found: Estimate) -> Iterator[str]:
     pairs, least = len(plan.seeds), pairs_needed(plan.alpha)
     if pairs < least:
-        yield (f"  note: {pairs} pairs cannot reach significance at {plan.alpha:g}; {least} can. The report will show "
-               "intervals, and its verdicts will be tie or inconclusive")
+        yield (
+            f"  note: {pairs} pairs cannot reach significance at {plan.alpha:g}; {least} can. The report will show "
+            "intervals, and its verdicts will be tie or inconclusive"
+        )
         return
     if found.scatters is None:
         yield f"  with {pairs} pairs no difference gets a verdict in four studies of five: name more seeds"
         return
     if found.detectable is None:
         yield f"  {found.noise}"
-        yield (f"  with {pairs} pairs, a true difference of {found.scatters:.2g} times the scatter of the paired "
-               "differences gets its verdict in four studies of five;")
-        yield (f"  {plan.smallest_effect:g} on {plan.primary} is seen if they scatter by no more than "
-               f"{plan.smallest_effect / found.scatters:.2g}")
+        yield (
+            f"  with {pairs} pairs, a true difference of {found.scatters:.2g} times the scatter of the paired "
+            "differences gets its verdict in four studies of five;"
+        )
+        yield (
+            f"  {plan.smallest_effect:g} on {plan.primary} is seen if they scatter by no more than "
+            f"{plan.smallest_effect / found.scatters:.2g}"
+        )
         return
     yield f"  a true difference of {found.detectable:.2g} on {plan.primary} gets its verdict in four studies of five;"
     yield f"  {found.noise}, which makes it smaller"
     if found.detectable > plan.smallest_effect:
-        yield (f"  that is more than the {plan.smallest_effect:g} of interest: what lies between may end as inconclusive; "
-               "more seeds or pictures see more")
+        yield (
+            f"  that is more than the {plan.smallest_effect:g} of interest: what lies between may end as inconclusive; "
+            "more seeds or pictures see more"
+        )

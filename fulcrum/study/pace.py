@@ -10,17 +10,17 @@ from fulcrum.study.cell import Cell
 from fulcrum.study.points import at
 from fulcrum.study.runner import Board
 
-TAIL = 4096                                                  # bytes of a record's end: a dozen lines, however long it is
-NAMED = 4                                                    # cells that one line names
+TAIL = 4096  # bytes of a record's end: a dozen lines, however long it is
+NAMED = 4  # cells that one line names
 
 
 class Stand(NamedTuple):
     """How far one running cell is."""
 
     cell: Cell
-    images: int                                              # 0: it encodes, compiles or has just begun
+    images: int  # 0: it encodes, compiles or has just begun
     target: int
-    whole: float | None                                      # seconds of all its training, at the speed of its last lines
+    whole: float | None  # seconds of all its training, at the speed of its last lines
 
     @property
     def share(self) -> float:
@@ -35,8 +35,10 @@ def standing(board: Board, out: Path, until: float | None = None) -> list[Stand]
     """The cells that run now; only their records are read, and of each only the end."""
     with board.lock:
         going = [cell for cell in board.cells if board.state[cell.key] == "running"]
-    return [_stand(cell, out / cell.key / "record.jsonl", cell.run.budget.images if until is None else at(cell.run, until))
-            for cell in going]
+    return [
+        _stand(cell, out / cell.key / "record.jsonl", cell.run.budget.images if until is None else at(cell.run, until))
+        for cell in going
+    ]
 
 
 def seconds_left(board: Board, going: list[Stand], lanes: int) -> float | None:
@@ -44,7 +46,7 @@ def seconds_left(board: Board, going: list[Stand], lanes: int) -> float | None:
     seen = list(board.seconds) or [stand.whole for stand in going if stand.whole is not None]
     waiting = board.count("waiting")
     cells = waiting + sum(1.0 - stand.share for stand in going)
-    if not seen or not cells:                                # the last ones are being measured: not long, but not nothing
+    if not seen or not cells:  # the last ones are being measured: not long, but not nothing
         return None
     return statistics.median(seen) * cells / min(lanes, waiting + len(going))
 
@@ -53,9 +55,12 @@ def line(board: Board, going: list[Stand], lanes: int, seconds: float, until: fl
     """One line for the terminal: cells done, cells that run, time left."""
     left = seconds_left(board, going, lanes)
     named = [str(stand) for stand in going[:NAMED]] + ([f"{len(going) - NAMED} more"] if len(going) > NAMED else [])
-    return (f"{board.count('done')} of {len(board.cells)} cells {f'at {until:.0%}' if until else 'done'} after "
-            f"{duration(seconds)}" + (f"; running: {', '.join(named)}" if named else "")
-            + (f"; about {duration(left)} left" if left is not None else ""))
+    return (
+        f"{board.count('done')} of {len(board.cells)} cells {f'at {until:.0%}' if until else 'done'} after "
+        f"{duration(seconds)}"
+        + (f"; running: {', '.join(named)}" if named else "")
+        + (f"; about {duration(left)} left" if left is not None else "")
+    )
 
 
 def _stand(cell: Cell, record: Path, target: int) -> Stand:
@@ -63,7 +68,7 @@ def _stand(cell: Cell, record: Path, target: int) -> Stand:
     if not lines:
         return Stand(cell, 0, target, None)
     images, seconds = lines[-1]
-    first = lines[0] if len(lines) > 1 else (0, 0.0)         # the tail's own speed: the first step also compiles
+    first = lines[0] if len(lines) > 1 else (0, 0.0)  # the tail's own speed: the first step also compiles
     speed = (images - first[0]) / max(seconds - first[1], 1e-9)
     return Stand(cell, images, target, target / speed if speed > 0 else None)
 
@@ -77,4 +82,4 @@ def _tail(path: Path) -> list[dict[str, Any]]:
             lines = stream.read().split(b"\n")
     except OSError:
         return []
-    return [json.loads(one) for one in lines[size > TAIL:-1] if one.startswith(b"{")]     # a cut first or last line is none
+    return [json.loads(one) for one in lines[size > TAIL : -1] if one.startswith(b"{")]  # a cut first or last line is none

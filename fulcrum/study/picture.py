@@ -35,8 +35,9 @@ def save_pictures(pictures: Tensor, prompts: Sequence[str], folder: Path, seed: 
         path = folder / f"{words or 'empty'}-{number:03d}-seed{seed}.png"
         to_image(picture, scale).save(path)
         files.append(path)
-    (folder / "prompts.txt").write_text("".join(f"{path.name}\t{prompt}\n"
-                                                for path, prompt in zip(files, prompts, strict=True)))
+    (folder / "prompts.txt").write_text(
+        "".join(f"{path.name}\t{prompt}\n" for path, prompt in zip(files, prompts, strict=True))
+    )
     return files
 
 

@@ -21,16 +21,16 @@ class Scale(Record):
     """One size at which the arms are compared, with a baseline of its own."""
 
     name: Annotated[str, Field(pattern=r"^[\w.-]+$", max_length=40)]
-    settings: tuple[str, ...] = Field(min_length=1)          # path=value, after the plan's own
-    at: float | None = None                                  # place on the trend's axis; none = log2 of the training FLOPs
+    settings: tuple[str, ...] = Field(min_length=1)  # path=value, after the plan's own
+    at: float | None = None  # place on the trend's axis; none = log2 of the training FLOPs
 
 
 class Sweep(Record):
     """The same small search for every arm, on validation pictures, counted in the cost."""
 
-    sweep: tuple[Positive, ...]                              # multiples of the recipe's rate
-    share: Fraction = 0.25                                   # of the budget, for each try
-    seeds: tuple[Seed, ...] = Field(default=(1000,), min_length=1)    # none of the study's own
+    sweep: tuple[Positive, ...]  # multiples of the recipe's rate
+    share: Fraction = 0.25  # of the budget, for each try
+    seeds: tuple[Seed, ...] = Field(default=(1000,), min_length=1)  # none of the study's own
 
     @field_validator("sweep", "seeds")
     @classmethod
@@ -41,45 +41,47 @@ class Sweep(Record):
         return values
 
     def __str__(self) -> str:
-        return (f"swept over {', '.join(f'{one:g}' for one in self.sweep)} times the recipe's rate for every arm alike, "
-                f"{self.share:.0%} of the budget, chosen by validation loss on seeds {', '.join(map(str, self.seeds))}")
+        return (
+            f"swept over {', '.join(f'{one:g}' for one in self.sweep)} times the recipe's rate for every arm alike, "
+            f"{self.share:.0%} of the budget, chosen by validation loss on seeds {', '.join(map(str, self.seeds))}"
+        )
 
 
 class StopEarly(Record):
     """When an arm may end before its budget: see `stopping`."""
 
-    successive: Annotated[int, Field(ge=2)] = 3              # evaluation points that must agree
-    level: Fraction = 0.99                                   # of the intervals that must exclude the baseline
+    successive: Annotated[int, Field(ge=2)] = 3  # evaluation points that must agree
+    level: Fraction = 0.99  # of the intervals that must exclude the baseline
 
 
 class Plan(Record):
     title: str
-    baseline: str                                            # a phrase
-    arms: tuple[str, ...] = ()                               # levers to add to the baseline, one phrase part each
+    baseline: str  # a phrase
+    arms: tuple[str, ...] = ()  # levers to add to the baseline, one phrase part each
     design: Literal["one_at_a_time", "leave_one_out"] = "one_at_a_time"
-    stack: tuple[str, ...] = ()                              # leave_one_out: the baseline has all, each arm all but one
-    interactions: tuple[tuple[str, str], ...] = ()           # pairs of levers: a, b, a + b, and what ab adds to both
-    scales: tuple[Scale, ...] = ()                           # the same arms at each; none = the recipe's own
-    trunk: str | None = None                                 # a phrase, trained once per seed: every arm begins from it
-    trunk_images: Count | None = None                        # its budget
+    stack: tuple[str, ...] = ()  # leave_one_out: the baseline has all, each arm all but one
+    interactions: tuple[tuple[str, str], ...] = ()  # pairs of levers: a, b, a + b, and what ab adds to both
+    scales: tuple[Scale, ...] = ()  # the same arms at each; none = the recipe's own
+    trunk: str | None = None  # a phrase, trained once per seed: every arm begins from it
+    trunk_images: Count | None = None  # its budget
     seeds: tuple[Seed, ...]
-    images: Count | None = None                              # budget; None = the recipe's own
-    settings: tuple[str, ...] = ()                           # path=value, the same for every arm
-    samples: Annotated[int, Field(ge=64, le=1_000_000)] = 512    # pictures drawn for each evaluation
-    evaluations: tuple[Share, ...] = (1.0,)                  # shares of the budget at which pictures are drawn and measured
-    guidance: Literal["shared", "per_arm"] = "shared"        # one guide for all arms, or as each arm's levers say
-    judges: tuple[str, ...] = ()                             # real networks of installed packages: lite0, vgg
+    images: Count | None = None  # budget; None = the recipe's own
+    settings: tuple[str, ...] = ()  # path=value, the same for every arm
+    samples: Annotated[int, Field(ge=64, le=1_000_000)] = 512  # pictures drawn for each evaluation
+    evaluations: tuple[Share, ...] = (1.0,)  # shares of the budget at which pictures are drawn and measured
+    guidance: Literal["shared", "per_arm"] = "shared"  # one guide for all arms, or as each arm's levers say
+    judges: tuple[str, ...] = ()  # real networks of installed packages: lite0, vgg
     primary: str = "attribute_accuracy"
-    smallest_effect: Positive = 0.02                         # of interest, on the primary metric, in its unit
-    smallest_relative: Positive = 0.05                       # of interest on the others, as a share of the baseline
+    smallest_effect: Positive = 0.02  # of interest, on the primary metric, in its unit
+    smallest_relative: Positive = 0.05  # of interest on the others, as a share of the baseline
     alpha: Fraction = 0.05
-    threads: Threads = 1                                       # per process; cells run side by side
-    processes: Count = 1                                     # per cell: more than one are started by torchrun and share it
-    device: Device = "cpu"                                   # cuda: each process of a cell has a GPU of its own
+    threads: Threads = 1  # per process; cells run side by side
+    processes: Count = 1  # per cell: more than one are started by torchrun and share it
+    device: Device = "cpu"  # cuda: each process of a cell has a GPU of its own
     compile: bool = True
-    learning_rates: Literal["shared"] | Sweep = "shared"     # shared: the recipe's rate; nothing was tuned per arm
+    learning_rates: Literal["shared"] | Sweep = "shared"  # shared: the recipe's rate; nothing was tuned per arm
     stop_early: StopEarly | None = None
-    track: tuple[str, ...] = ()                              # trackers that show the cells too: tensorboard, wandb
+    track: tuple[str, ...] = ()  # trackers that show the cells too: tensorboard, wandb
 
     @field_validator("arms")
     @classmethod
@@ -158,15 +160,18 @@ class Plan(Record):
         if isinstance(self.learning_rates, Sweep) and set(self.learning_rates.seeds) & set(self.seeds):
             raise ValueError("the seeds of the sweep must not be the study's own: a rate chosen on a seed flatters it")
         if self.stop_early and len(self.evaluations) <= self.stop_early.successive:
-            raise ValueError(f"it asks {self.stop_early.successive} successive evaluations to agree before the end: "
-                             f"name at least {self.stop_early.successive + 1} in `evaluations`")
+            raise ValueError(
+                f"it asks {self.stop_early.successive} successive evaluations to agree before the end: "
+                f"name at least {self.stop_early.successive + 1} in `evaluations`"
+            )
         return self
 
     @property
     def frozen(self) -> dict[str, Any]:
         """What may not change once cells run, as plain data; trackers look on, and no number depends on them."""
-        unsaid = {name for name in ("judges", "processes", "device")
-                  if getattr(self, name) == Plan.model_fields[name].default}
+        unsaid = {
+            name for name in ("judges", "processes", "device") if getattr(self, name) == Plan.model_fields[name].default
+        }
         return {name: value for name, value in tree(self).items() if name not in {"track", *unsaid}}
 
     @property
@@ -193,12 +198,15 @@ def from_plain(found: dict[str, Any]) -> Plan:
             raise BadInput(f"`{name}` is a list, found {value!r}", f"write it in brackets: {name} = [{value!r}]")
     for one in plain.get("scales", ()):
         if not isinstance(one, dict | Scale):
-            raise BadInput(f"a scale cannot be {one!r}",
-                           'write: scales = [{ name = "a", settings = ["model.depth=4"] }, ...]')
+            raise BadInput(
+                f"a scale cannot be {one!r}", 'write: scales = [{ name = "a", settings = ["model.depth=4"] }, ...]'
+            )
     if isinstance(plain.get("scales"), tuple):
         plain["scales"] = tuple(_record(Scale, one) for one in plain["scales"])
-    for name, kind, form in (("learning_rates", Sweep, '"shared" or { sweep = [0.5, 1, 2] }'),
-                             ("stop_early", StopEarly, "{ successive = 3, level = 0.99 }")):
+    for name, kind, form in (
+        ("learning_rates", Sweep, '"shared" or { sweep = [0.5, 1, 2] }'),
+        ("stop_early", StopEarly, "{ successive = 3, level = 0.99 }"),
+    ):
         value = plain.get(name, Plan.model_fields[name].default)
         if not isinstance(value, dict | kind) and value != Plan.model_fields[name].default:
             raise BadInput(f"`{name}` cannot be {value!r}", f"write: {name} = {form}")
@@ -224,7 +232,7 @@ def _tuples(value: Any) -> Any:
 def load(path: Path) -> Plan:
     """A plan from a TOML file; an unknown name or a wrong type is an error that says so."""
     try:
-        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))     # some editors begin with a mark
+        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a mark
     except OSError as error:
         raise BadInput(f"cannot read the plan {path}: {error.strerror}", EXAMPLE) from None
     except UnicodeDecodeError:

@@ -14,7 +14,7 @@ from fulcrum.train.loop import Look, Observer
 from fulcrum.train.paint import Painter
 from fulcrum.train.session import Order, Saver
 
-Tell = Callable[[Mapping[str, Any], int], None]              # hears what was measured, and after how many images
+Tell = Callable[[Mapping[str, Any], int], None]  # hears what was measured, and after how many images
 
 
 class Paused(Exception):
@@ -44,8 +44,16 @@ def read_points(folder: Path, run: RunSpec, how: str, shares: Sequence[float]) -
 class Points:
     """Measures at each share of the budget before its end; the end is measured from the saved weights."""
 
-    def __init__(self, built: Built, folder: RunFolder, samples: int, how: str, shares: Sequence[float],
-                 judges: Sequence[str] = (), tell: Tell = lambda metrics, images: None) -> None:
+    def __init__(
+        self,
+        built: Built,
+        folder: RunFolder,
+        samples: int,
+        how: str,
+        shares: Sequence[float],
+        judges: Sequence[str] = (),
+        tell: Tell = lambda metrics, images: None,
+    ) -> None:
         self.folder, self.samples, self.how, self.judges, self.tell = folder.path, samples, how, judges, tell
         self.due = {at(built.run, share) for share in shares if share < 1}
 
@@ -54,7 +62,7 @@ class Points:
         path = point_path(self.folder, self.how, images)
         if images not in self.due or images >= look.built.run.budget.images:
             return
-        if not path.exists():                                # a resumed cell passes points that it measured before
+        if not path.exists():  # a resumed cell passes points that it measured before
             self._measure(look, path)
         if look.built.world.first:
             self.tell(read_sealed(path)["metrics"], images)
@@ -62,14 +70,20 @@ class Points:
     def _measure(self, look: Look, path: Path) -> None:
         run, feed, weights = look.built.run, look.built.feed, drawn_weights(look.built.step, look.built.average)
         bare = look.built.system.bare()
-        if not look.built.world.first:                       # the first has their weights now, and measures
+        if not look.built.world.first:  # the first has their weights now, and measures
             return
-        metrics: Mapping[str, Any] = measure(run, Painter(run, weights, feed.codec(), feed.text(), bare), feed.root,
-                                             self.samples, judges=self.judges)
+        metrics: Mapping[str, Any] = measure(
+            run, Painter(run, weights, feed.codec(), feed.text(), bare), feed.root, self.samples, judges=self.judges
+        )
         held = Held(run, feed.codec(), feed.text(), feed.root, bare).loss(weights).measured()
-        write_sealed(path, {"images": look.state.images,
-                            "metrics": {name: value.model_dump() for name, value in metrics.items()}
-                            | {"validation_loss": held.model_dump()}})
+        write_sealed(
+            path,
+            {
+                "images": look.state.images,
+                "metrics": {name: value.model_dump() for name, value in metrics.items()}
+                | {"validation_loss": held.model_dump()},
+            },
+        )
 
 
 def pause(order: Order, folder: RunFolder, share: float) -> Observer:

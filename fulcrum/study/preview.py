@@ -14,8 +14,8 @@ from fulcrum.train.paint import Painter
 from fulcrum.train.state import State
 from fulcrum.train.watch import Every
 
-LOOKS = 5                                                    # per budget
-SHOWN = 8                                                    # pictures
+LOOKS = 5  # per budget
+SHOWN = 8  # pictures
 
 
 class Preview:
@@ -27,14 +27,21 @@ class Preview:
         self.codec, self.text = built.feed.codec(), built.feed.text()
         self.held = Held(run, self.codec, self.text, built.feed.root, built.system.bare())
         kept = [line for line in read_lines(self.folder / CURVE, None) if line["images"] <= state.images]
-        self.last = write_curve(self.folder, kept)           # a resumed run writes its later points again
+        self.last = write_curve(self.folder, kept)  # a resumed run writes its later points again
 
     def __call__(self, look: Look) -> None:
         weights = drawn_weights(look.built.step, look.built.average)
         loss = self.held.loss(weights)
-        self.last = append_to_curve(self.folder, {
-            "images": look.state.images, "seconds": round(look.state.seconds, 3), "validation_loss": loss.loss,
-            "bins": [part.loss for part in loss.bins]}, self.last)
+        self.last = append_to_curve(
+            self.folder,
+            {
+                "images": look.state.images,
+                "seconds": round(look.state.seconds, 3),
+                "validation_loss": loss.loss,
+                "bins": [part.loss for part in loss.bins],
+            },
+            self.last,
+        )
         painter = Painter(look.built.run, weights, self.codec, self.text, look.built.system.bare())
         pictures = torch.cat(list(painter.pictures(self.wanted, SEED, np.arange(SHOWN))))
         save_grid(pictures, self.folder / "previews" / f"{look.state.images:012d}.png", columns=4)
@@ -46,6 +53,6 @@ def _hand_over(look: Look) -> None:
 
 def previews(built: Built, folder: RunFolder, state: State) -> list[Observer]:
     stretch = max(built.run.budget.images // LOOKS, built.run.budget.batch)
-    if not built.world.first:                                # the first process draws; the others hand it their weights
+    if not built.world.first:  # the first process draws; the others hand it their weights
         return [Every(stretch, _hand_over, state.images, at_end=True)]
     return [Every(stretch, Preview(built, folder, state), state.images, at_end=True)]

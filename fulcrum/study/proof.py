@@ -13,7 +13,7 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.study.design import BASELINE, Wanted, wanted
 from fulcrum.study.plan import Plan
 
-TUNED = ("optim.lr",)                                        # what a sweep may change beside an arm's levers
+TUNED = ("optim.lr",)  # what a sweep may change beside an arm's levers
 
 
 class Arm(NamedTuple):
@@ -23,12 +23,12 @@ class Arm(NamedTuple):
     phrase: Phrase
     run: RunSpec
     changes: list[Change]
-    compound: bool                                           # more than one decision: its effect belongs to them together
-    against: str = BASELINE                                  # name of its baseline; a baseline is held against itself
+    compound: bool  # more than one decision: its effect belongs to them together
+    against: str = BASELINE  # name of its baseline; a baseline is held against itself
     scale: str = ""
-    added: tuple[Any, ...] = ()                              # levers that the baseline has not
-    removed: tuple[Any, ...] = ()                            # levers that only the baseline has
-    labels: tuple[str, ...] = ()                             # what a reader must know before believing its effect
+    added: tuple[Any, ...] = ()  # levers that the baseline has not
+    removed: tuple[Any, ...] = ()  # levers that only the baseline has
+    labels: tuple[str, ...] = ()  # what a reader must know before believing its effect
 
     @property
     def levers(self) -> tuple[Lever, ...]:
@@ -82,8 +82,18 @@ def _resolve(asked: Wanted, phrase: Phrase, before: Sequence[Arm]) -> Arm:
     removed = tuple(lever for text, lever in theirs.items() if text not in own)
     changes = diff(base.run, phrase.run)
     carried = _not_carried(base.run, phrase.run, changes)
-    return Arm(asked.name, phrase, phrase.run, changes, len(added) + len(removed) > 1 or bool(carried), asked.against,
-               asked.scale, added, removed, tuple(carried + _labels(base.run, phrase.run)))
+    return Arm(
+        asked.name,
+        phrase,
+        phrase.run,
+        changes,
+        len(added) + len(removed) > 1 or bool(carried),
+        asked.against,
+        asked.scale,
+        added,
+        removed,
+        tuple(carried + _labels(base.run, phrase.run)),
+    )
 
 
 def _named(phrase: Phrase) -> dict[str, Any]:
@@ -92,14 +102,17 @@ def _named(phrase: Phrase) -> dict[str, Any]:
 
 def _not_carried(base: RunSpec, run: RunSpec, changes: Sequence[Change]) -> list[str]:
     """A filler of another kind that gives a setting of the old one another value: two decisions in one."""
-    return [f"also moves {path}.{name} from {before} to {after}" for path, _, _ in changes
-            for name, before, after in _unlike(_filler(base, path), _filler(run, path))]
+    return [
+        f"also moves {path}.{name} from {before} to {after}"
+        for path, _, _ in changes
+        for name, before, after in _unlike(_filler(base, path), _filler(run, path))
+    ]
 
 
 def _filler(run: RunSpec, path: str) -> Filler | None:
     try:
         found = get(run, path)
-    except BadInput:                                         # one side may have nothing there
+    except BadInput:  # one side may have nothing there
         return None
     return found if isinstance(found, Filler) else None
 
@@ -112,8 +125,11 @@ def _unlike(one: Filler | None, other: Filler | None) -> list[tuple[str, Any, An
     base = next(cls for cls in type(one).__mro__ if cls.__module__ == seam.__name__)
     own = set(getattr(base, "model_fields", ())) | {"name"}
     shared = (type(one).model_fields.keys() & type(other).model_fields.keys()) - own
-    return [(name, getattr(one, name), getattr(other, name)) for name in sorted(shared)
-            if getattr(one, name) != getattr(other, name)]
+    return [
+        (name, getattr(one, name), getattr(other, name))
+        for name in sorted(shared)
+        if getattr(one, name) != getattr(other, name)
+    ]
 
 
 def _labels(base: RunSpec, run: RunSpec) -> list[str]:
@@ -129,13 +145,15 @@ def unequal(arms: Sequence[Arm]) -> list[str]:
     """Arms that fill one seam with unlike settings of the same name: between them two things differ."""
     found = []
     for number, one in enumerate(arms):
-        for other in arms[number + 1:]:
+        for other in arms[number + 1 :]:
             if one.scale != other.scale or one.is_baseline or other.is_baseline:
                 continue
             for path in {change.path for change in one.changes} & {change.path for change in other.changes}:
-                found += [f"{one.name} and {other.name} differ in {path} and in its '{name}' ({mine} and {yours}): compare "
-                          "each with the baseline, not with the other."
-                          for name, mine, yours in _unlike(_filler(one.run, path), _filler(other.run, path))]
+                found += [
+                    f"{one.name} and {other.name} differ in {path} and in its '{name}' ({mine} and {yours}): compare "
+                    "each with the baseline, not with the other."
+                    for name, mine, yours in _unlike(_filler(one.run, path), _filler(other.run, path))
+                ]
     return found
 
 
@@ -145,13 +163,17 @@ def _check(arm: Arm, before: Sequence[Arm], plan: Plan) -> None:
             raise BadInput(f"the arm '{arm.name}' is the baseline: it changes nothing", "leave it out of the plan")
         declared = tuple(slot for lever in (*arm.added, *arm.removed) for slot in lever.touches)
         stray = [change.path for change in arm.changes if not inside(change.path, declared)]
-        if stray:                                            # each lever alone was checked when the phrase was read
-            raise BadInput(f"the arm '{arm.name}' changes {', '.join(stray)}, which its levers do not declare",
-                           "an effect must belong to its levers: do they change more together than each alone?")
+        if stray:  # each lever alone was checked when the phrase was read
+            raise BadInput(
+                f"the arm '{arm.name}' changes {', '.join(stray)}, which its levers do not declare",
+                "an effect must belong to its levers: do they change more together than each alone?",
+            )
         guided = [change.path for change in arm.changes if inside(change.path, ("sample.guide",))]
         if guided and plan.guidance == "shared":
-            raise BadInput(f"the arm '{arm.name}' changes {', '.join(guided)}, and the plan's guidance is shared",
-                           'if guidance is what you study, write guidance = "per_arm": the report will label it')
+            raise BadInput(
+                f"the arm '{arm.name}' changes {', '.join(guided)}, and the plan's guidance is shared",
+                'if guidance is what you study, write guidance = "per_arm": the report will label it',
+            )
     same = [other.name for other in before if other.run == arm.run]
     if same:
         raise BadInput(f"the arms '{same[0]}' and '{arm.name}' are the same run", "leave one of them out")

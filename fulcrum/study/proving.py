@@ -32,7 +32,7 @@ def prove(layout: Layout, plan: Plan, folder: Path, out: Path, clock: Clock, say
     """Three real steps of every arm, once per study: an arm that is the baseline proves nothing."""
     fitting(layout.arms, layout.trunk_runs)
     tell = _once(say)
-    with clock.counting("encoding"):                         # of what they begin with; no cell waits for another's
+    with clock.counting("encoding"):  # of what they begin with; no cell waits for another's
         for arm in layout.arms:
             Feed(arm.run, plan.seeds[0], out / "cache", tell, at_hand(plan.device)).at(0)
     with clock.counting("proof"):

@@ -30,17 +30,28 @@ from fulcrum.study.verdict import Finding
 
 __all__ = ["assemble_result", "collect", "findings", "may_differ", "remarks"]
 
-SHOWN = ("attribute_accuracy", "frechet", "mmd", "validation_loss", "colour_accuracy", "shape_accuracy",
-         "texture_accuracy", "size_accuracy", "presence_accuracy", "extra_objects", "mmd_published")
-LOSS_POINTS = 80_000                                         # of all cells' training losses together: what a page can hold
+SHOWN = (
+    "attribute_accuracy",
+    "frechet",
+    "mmd",
+    "validation_loss",
+    "colour_accuracy",
+    "shape_accuracy",
+    "texture_accuracy",
+    "size_accuracy",
+    "presence_accuracy",
+    "extra_objects",
+    "mmd_published",
+)
+LOSS_POINTS = 80_000  # of all cells' training losses together: what a page can hold
 
 
 class Stopped(NamedTuple):
     """An arm that the crossing guard ended."""
 
     arm: str
-    share: float                                             # of the budget
-    row: dict[str, Any]                                      # its effect on the primary metric there
+    share: float  # of the budget
+    row: dict[str, Any]  # its effect on the primary metric there
 
 
 class Progress(NamedTuple):
@@ -51,7 +62,7 @@ class Progress(NamedTuple):
     costs: Mapping[str, Cost] | None = None
     seconds: float | None = None
     stopped: tuple[Stopped, ...] = ()
-    ended: bool = False                                      # the study was stopped, or failed, before its end
+    ended: bool = False  # the study was stopped, or failed, before its end
 
 
 NOT_BEGUN = Progress()
@@ -86,8 +97,9 @@ def collect(cells: Sequence[Cell], out: Path, how: str, kept: dict[str, Any] | N
 
 
 @_uncollected()
-def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progress: Progress = NOT_BEGUN,
-                    kept: dict[str, Any] | None = None) -> StudyResult:
+def assemble_result(
+    plan: Plan, layout: Layout, out: Path, command: str, progress: Progress = NOT_BEGUN, kept: dict[str, Any] | None = None
+) -> StudyResult:
     """Everything the report shows, for a study that is running or finished."""
     arms, cells, how = layout.arms, layout.cells, measuring(plan).how
     found = collect(cells, out, how, kept)
@@ -95,13 +107,17 @@ def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progres
     running = [arm for arm in arms if arm.name not in ended]
     metrics = [name for name in dict.fromkeys((plan.primary, *_shown(plan))) if can_measure(arms[0].run, name)]
     rows = [finding for metric in metrics for finding in findings(plan, arms, found, metric, ended)]
-    curves = {cell.key: curve_of(cell, out, plan, found.get(cell.arm, {}).get(cell.seed), how)
-              for cell in cells if cell.known}
+    curves = {
+        cell.key: curve_of(cell, out, plan, found.get(cell.arm, {}).get(cell.seed), how) for cell in cells if cell.known
+    }
     censored = sum(cell.arm in ended and cell.seed not in found.get(cell.arm, {}) for cell in cells)
     done = sum(len(seeds) for seeds in found.values())
     base = found.get(arms[0].name, {})
-    floors = [noise_floor({seed: value_of(cell, metric) for seed, cell in base.items()}, metric)
-              for metric in metrics if len(base) > 1]
+    floors = [
+        noise_floor({seed: value_of(cell, metric) for seed, cell in base.items()}, metric)
+        for metric in metrics
+        if len(base) > 1
+    ]
     visible = _Visible(len(running) - 1, plan.alpha)
     effects = [{**finding.row(), "note": "", "detectable": visible.by(finding)} for finding in rows]
     effects += [one.row for one in progress.stopped]
@@ -115,31 +131,71 @@ def assemble_result(plan: Plan, layout: Layout, out: Path, command: str, progres
     most = max(8, LOSS_POINTS // max(len(cells), 1))
     own, apart = _cells_of(cells), {arm.name for arm in arms if other_loss(arm, baseline_of(arm, arms))}
     state = "finished" if done + censored == len(cells) else "stopped" if progress.ended else "running"
-    return StudyResult.model_validate({
-        "title": plan.title, "state": state,
-        "plan": {"hash": plan.hash, "baseline": str(arms[0].phrase), "primary_metric": plan.primary, "seeds": plan.seeds,
-                 "images": arms[0].run.budget.images, "smallest_effect": plan.smallest_effect, "alpha": plan.alpha,
-                 "threads_per_cell": plan.threads, "guidance": float(get(arms[0].run, "sample.guide.scale")),
-                 "learning_rate_policy": plan.rate_policy, "sample_count": plan.samples},
-        "made": {"version": _version(), "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-                 "command": command, "machine": f"{platform.system()} {platform.machine()}", "seconds": progress.seconds},
-        "metrics": [_metric(name, base) for name in metrics],
-        "arms": [shown_arm(arm, arms, [shown_cell(cell, found.get(arm.name, {}).get(cell.seed), progress.board, out, curves,
-                                                  most, arm.name in ended, arm.name in apart)
-                                       for cell in own.get(arm.name, ())], (progress.costs or {}).get(arm.name), rows)
-                 for arm in arms],
-        "effects": effects,
-        "noise": [{"metric": floor.metric, "mean": floor.mean, "sd": floor.sd, "cv": floor.cv, "n": floor.n}
-                  for floor in floors],
-        "detectable": _loudest(rows, visible),
-        "grids": grids(arms, cells, found, out, how),
-        "remarks": remarks(plan, arms, found, layout.tried) + [_censored(one) for one in progress.stopped],
-        "interactions": [row for metric in metrics for row in interactions(plan, running, found, metric)],
-        "scales": scales(plan, arms), "trends": [row for metric in metrics for row in trends(plan, running, found, metric)],
-        "time_to_target": reached, "sweeps": [_sweep(one) for one in layout.tried],
-        "pareto": _fronts(running, found, progress.costs, plan.primary) if progress.costs else [],
-        "probes": probes(out),
-        "progress": {"done": done, "total": len(cells) - censored, "seconds_left": progress.seconds_left}})
+    return StudyResult.model_validate(
+        {
+            "title": plan.title,
+            "state": state,
+            "plan": {
+                "hash": plan.hash,
+                "baseline": str(arms[0].phrase),
+                "primary_metric": plan.primary,
+                "seeds": plan.seeds,
+                "images": arms[0].run.budget.images,
+                "smallest_effect": plan.smallest_effect,
+                "alpha": plan.alpha,
+                "threads_per_cell": plan.threads,
+                "guidance": float(get(arms[0].run, "sample.guide.scale")),
+                "learning_rate_policy": plan.rate_policy,
+                "sample_count": plan.samples,
+            },
+            "made": {
+                "version": _version(),
+                "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+                "command": command,
+                "machine": f"{platform.system()} {platform.machine()}",
+                "seconds": progress.seconds,
+            },
+            "metrics": [_metric(name, base) for name in metrics],
+            "arms": [
+                shown_arm(
+                    arm,
+                    arms,
+                    [
+                        shown_cell(
+                            cell,
+                            found.get(arm.name, {}).get(cell.seed),
+                            progress.board,
+                            out,
+                            curves,
+                            most,
+                            arm.name in ended,
+                            arm.name in apart,
+                        )
+                        for cell in own.get(arm.name, ())
+                    ],
+                    (progress.costs or {}).get(arm.name),
+                    rows,
+                )
+                for arm in arms
+            ],
+            "effects": effects,
+            "noise": [
+                {"metric": floor.metric, "mean": floor.mean, "sd": floor.sd, "cv": floor.cv, "n": floor.n}
+                for floor in floors
+            ],
+            "detectable": _loudest(rows, visible),
+            "grids": grids(arms, cells, found, out, how),
+            "remarks": remarks(plan, arms, found, layout.tried) + [_censored(one) for one in progress.stopped],
+            "interactions": [row for metric in metrics for row in interactions(plan, running, found, metric)],
+            "scales": scales(plan, arms),
+            "trends": [row for metric in metrics for row in trends(plan, running, found, metric)],
+            "time_to_target": reached,
+            "sweeps": [_sweep(one) for one in layout.tried],
+            "pareto": _fronts(running, found, progress.costs, plan.primary) if progress.costs else [],
+            "probes": probes(out),
+            "progress": {"done": done, "total": len(cells) - censored, "seconds_left": progress.seconds_left},
+        }
+    )
 
 
 def _shown(plan: Plan) -> tuple[str, ...]:
@@ -159,6 +215,7 @@ def probes(out: Path) -> Any:
 @cache
 def _version() -> str:
     from importlib.metadata import version
+
     return version("fulcrum-lab")
 
 
@@ -172,19 +229,29 @@ def _cells_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
 def _metric(name: str, base: Mapping[int, Any]) -> dict[str, Any]:
     meta = METRICS[name]
     card = next(iter(base.values()))["metrics"][name]["card"] if base else {}
-    return {"name": name, "label": meta.label, "unit": meta.unit, "better": meta.better, "explain": meta.explain,
-            "card": card}
+    return {
+        "name": name,
+        "label": meta.label,
+        "unit": meta.unit,
+        "better": meta.better,
+        "explain": meta.explain,
+        "card": card,
+    }
 
 
-def _by_arm(arms: Sequence[Arm], cells: Sequence[Cell], curves: Mapping[str, Sequence[Mapping[str, Any]]],
-            metric: str) -> Curves:
+def _by_arm(
+    arms: Sequence[Arm], cells: Sequence[Cell], curves: Mapping[str, Sequence[Mapping[str, Any]]], metric: str
+) -> Curves:
     """arm -> seed -> (share, value) of one metric."""
     found: dict[str, dict[int, list[tuple[float, float]]]] = {arm.name: {} for arm in arms}
     for cell in cells:
         if cell.arm in found:
             budget = cell.run.budget.images
-            found[cell.arm][cell.seed] = [(point["images"] / budget, point["values"][metric])
-                                          for point in curves.get(cell.key, ()) if metric in point["values"]]
+            found[cell.arm][cell.seed] = [
+                (point["images"] / budget, point["values"][metric])
+                for point in curves.get(cell.key, ())
+                if metric in point["values"]
+            ]
     return found
 
 
@@ -221,13 +288,21 @@ def _fronts(arms: Sequence[Arm], found: Found, costs: Mapping[str, Cost], metric
 
 
 def _sweep(tried: Tried) -> dict[str, Any]:
-    return {"arm": tried.arm, "metric": "validation_loss", "better": "lower",
-            "tries": [{"rate": tried.lr * multiple, "seed": seed, "value": loss}
-                      for (multiple, seed), loss in tried.losses.items()],
-            "chosen": tried.lr * tried.chosen, "images": tried.images,
-            "note": "the best lies at the edge of the sweep" if tried.at_edge else ""}
+    return {
+        "arm": tried.arm,
+        "metric": "validation_loss",
+        "better": "lower",
+        "tries": [
+            {"rate": tried.lr * multiple, "seed": seed, "value": loss} for (multiple, seed), loss in tried.losses.items()
+        ],
+        "chosen": tried.lr * tried.chosen,
+        "images": tried.images,
+        "note": "the best lies at the edge of the sweep" if tried.at_edge else "",
+    }
 
 
 def _censored(one: Stopped) -> str:
-    return (f"{one.arm} was stopped at {one.share:.0%} of the budget by the crossing guard: worse at successive points, "
-            "and not coming back by the end. It is counted as censored: it has no final value.")
+    return (
+        f"{one.arm} was stopped at {one.share:.0%} of the budget by the crossing guard: worse at successive points, "
+        "and not coming back by the end. It is counted as censored: it has no final value."
+    )

@@ -20,9 +20,9 @@ from fulcrum.study.cell import NOWHERE, Cell, Measuring, Tracked, reached
 from fulcrum.study.lanes import gpus_of
 from fulcrum.study.lost import MEMORY, Listener, ending
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"                             # CUDA's own variable: the GPUs that a process may use
-LAST = 5.0                                                   # seconds in which a lane ends when its worker is gone
-ATTEMPTS = 3                                                 # a cell whose worker was lost this often has failed
+VISIBLE = "CUDA_VISIBLE_DEVICES"  # CUDA's own variable: the GPUs that a process may use
+LAST = 5.0  # seconds in which a lane ends when its worker is gone
+ATTEMPTS = 3  # a cell whose worker was lost this often has failed
 
 
 class Board:
@@ -32,8 +32,8 @@ class Board:
         self.cells, self.lock = list(cells), threading.Lock()
         self.state = {cell.key: "waiting" for cell in cells}
         self.error: dict[str, str] = {}
-        self.seconds: list[float] = []                       # of cells that ran in this session
-        self.lost = 0                                        # workers that went away under a cell
+        self.seconds: list[float] = []  # of cells that ran in this session
+        self.lost = 0  # workers that went away under a cell
 
     def mark(self, cell: Cell, state: str, error: str = "") -> None:
         with self.lock:
@@ -58,31 +58,46 @@ class Work(NamedTuple):
     system: System
     measuring: Measuring
     files: tuple[Path, ...]
-    until: float | None = None                               # share of the budget at which cells pause
+    until: float | None = None  # share of the budget at which cells pause
     tracked: Tracked = NOWHERE
 
     def setup(self) -> dict[str, Any]:
-        return {"out": str(self.out.resolve()), "system": self.system.model_dump(), "samples": self.measuring.samples,
-                "evaluations": self.measuring.evaluations, "judges": self.measuring.judges,
-                "files": [str(path.resolve()) for path in self.files], "track": self.tracked.names,
-                "group": self.tracked.group}
+        return {
+            "out": str(self.out.resolve()),
+            "system": self.system.model_dump(),
+            "samples": self.measuring.samples,
+            "evaluations": self.measuring.evaluations,
+            "judges": self.measuring.judges,
+            "files": [str(path.resolve()) for path in self.files],
+            "track": self.tracked.names,
+            "group": self.tracked.group,
+        }
 
     def asked(self, cell: Cell) -> dict[str, Any]:
-        return {"arm": cell.arm, "seed": cell.seed, "run": cell.run.plain(), "phrase": cell.phrase, "key": cell.key,
-                "user_files": cell.user_files, "kind": cell.kind, "rate": cell.rate, "until": self.until}
+        return {
+            "arm": cell.arm,
+            "seed": cell.seed,
+            "run": cell.run.plain(),
+            "phrase": cell.phrase,
+            "key": cell.key,
+            "user_files": cell.user_files,
+            "kind": cell.kind,
+            "rate": cell.rate,
+            "until": self.until,
+        }
 
 
 class Lane(threading.Thread):
     """One worker and the cells it is given. How a worker is asked is the executor's: here a process of this machine."""
 
     program: tuple[str, ...] = ("-m", "fulcrum.study.worker")
-    number = 0                                               # among those of the study
+    number = 0  # among those of the study
 
     def __init__(self, work: Work, board: Board, queue: "Queue[Cell]", stop: threading.Event) -> None:
         super().__init__(daemon=True)
         self.work, self.board, self.queue, self.stopped = work, board, queue, stop
         self.process: subprocess.Popen[str] | None = None
-        self.ended = ("", MEMORY)                            # how the last worker was lost, and what to do
+        self.ended = ("", MEMORY)  # how the last worker was lost, and what to do
 
     def run(self) -> None:
         while not self.stopped.is_set():
@@ -96,13 +111,17 @@ class Lane(threading.Thread):
                 if self.settled(cell):
                     break
                 if self.stopped.is_set():
-                    self.close()                             # it may have been started after all were asked to end
+                    self.close()  # it may have been started after all were asked to end
                     return
                 self.board.lost += 1
                 if attempt == ATTEMPTS:
                     how, hint = self.ended
-                    self.board.mark(cell, "failed", f"the worker of {cell.arm}, seed {cell.seed}, was lost {ATTEMPTS} times"
-                                    f"{': ' + how if how else ''}\n{hint}")
+                    self.board.mark(
+                        cell,
+                        "failed",
+                        f"the worker of {cell.arm}, seed {cell.seed}, was lost {ATTEMPTS} times"
+                        f"{': ' + how if how else ''}\n{hint}",
+                    )
             if self.board.state[cell.key] == "done":
                 self.board.seconds.append(time.monotonic() - begun)
         self.close()
@@ -112,8 +131,11 @@ class Lane(threading.Thread):
         answer = self.ask(cell)
         if answer is None:
             return False
-        self.board.mark(cell, "done" if answer["ok"] else "failed",
-                        "" if answer["ok"] else f"{cell.arm}, seed {cell.seed}: {answer['error']}\n{answer['hint']}")
+        self.board.mark(
+            cell,
+            "done" if answer["ok"] else "failed",
+            "" if answer["ok"] else f"{cell.arm}, seed {cell.seed}: {answer['error']}\n{answer['hint']}",
+        )
         return True
 
     def ask(self, cell: Cell) -> dict[str, Any] | None:
@@ -127,7 +149,7 @@ class Lane(threading.Thread):
             line = ""
         if not line:
             self.close()
-            self.ended = ending(process.wait(), self.listener.last(self.work.files))     # another may be closing it
+            self.ended = ending(process.wait(), self.listener.last(self.work.files))  # another may be closing it
             return None
         found: dict[str, Any] = json.loads(line)
         return found
@@ -137,9 +159,14 @@ class Lane(threading.Thread):
             threads = str(self.work.system.threads)
             self.process = subprocess.Popen(
                 [sys.executable, "-X", "faulthandler", *self.program, str(os.getpid())],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
                 env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **self._gpus()},
-                start_new_session=True)
+                start_new_session=True,
+            )
             assert self.process.stdin is not None and self.process.stderr is not None
             self.listener = Listener(self.process.stderr)
             self.process.stdin.write(json.dumps(self.work.setup()) + "\n")
@@ -161,12 +188,12 @@ class Lane(threading.Thread):
 
     def close(self, grace: float = 30.0) -> None:
         """Let the worker go, which ends when nothing more is asked."""
-        process, self.process = self.process, None           # once, whoever comes first: the lane, or who stops it
+        process, self.process = self.process, None  # once, whoever comes first: the lane, or who stops it
         if process is None:
             return
         if self.stopped.is_set():
             process.terminate()
-        with contextlib.suppress(OSError):                   # its end of the pipe may be gone
+        with contextlib.suppress(OSError):  # its end of the pipe may be gone
             if process.stdin is not None:
                 process.stdin.close()
         try:
@@ -178,8 +205,14 @@ class Lane(threading.Thread):
             process.stdout.close()
 
 
-def run_all(cells: Sequence[Cell], work: Work, lanes: int, tick: Callable[[Board], None], every: float = 2.0,
-            lane: type[Lane] = Lane) -> Board:
+def run_all(
+    cells: Sequence[Cell],
+    work: Work,
+    lanes: int,
+    tick: Callable[[Board], None],
+    every: float = 2.0,
+    lane: type[Lane] = Lane,
+) -> Board:
     """Run what is not finished; `tick` is called now and then with the state of things, and at the end."""
     board, queue, stop = Board(cells), Queue[Cell](), threading.Event()
     how = work.measuring.how
@@ -200,7 +233,7 @@ def run_all(cells: Sequence[Cell], work: Work, lanes: int, tick: Callable[[Board
                 time.sleep(0.1)
     except BaseException:
         stop.set()
-        for worker in workers:                               # all at once: each may have a cell to save
+        for worker in workers:  # all at once: each may have a cell to save
             worker.ask_to_end()
         for worker in workers:
             worker.close()
@@ -210,7 +243,8 @@ def run_all(cells: Sequence[Cell], work: Work, lanes: int, tick: Callable[[Board
     tick(board)
     if board.error:
         message, _, hint = next(iter(board.error.values())).partition("\n")
-        raise RunFailed(f"{len(board.error)} of {len(cells)} cells failed: {message}",
-                        "\n  ".join([*hint.splitlines()[-1:], "finished cells are kept; the same command runs only the "
-                                     "others again"]))
+        raise RunFailed(
+            f"{len(board.error)} of {len(cells)} cells failed: {message}",
+            "\n  ".join([*hint.splitlines()[-1:], "finished cells are kept; the same command runs only the others again"]),
+        )
     return board

@@ -23,8 +23,10 @@ def write_sealed(path: Path, value: dict[str, Any]) -> None:
         write_json(path, {**value, "check": seal(value)})
     except OSError as error:
         first = "make room and " if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else ""
-        raise RunFailed(f"could not write {path.name}: {error.strerror}",
-                        f"{first}start the same command again: what is finished is kept") from error
+        raise RunFailed(
+            f"could not write {path.name}: {error.strerror}",
+            f"{first}start the same command again: what is finished is kept",
+        ) from error
 
 
 def read_sealed(path: Path, hint: str = HINT) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from fulcrum.measure.card import Better
 from fulcrum.study.effect import Floats
 
 
-def hopeless(shares: Sequence[float], differences: Floats, better: Better, *, successive: int = 3,
-             level: float = 0.99) -> bool:
+def hopeless(
+    shares: Sequence[float], differences: Floats, better: Better, *, successive: int = 3, level: float = 0.99
+) -> bool:
     """May the arm be stopped at the last of `shares` of the budget?  differences (n, P): arm minus baseline."""
     worse = np.asarray(differences if better == "lower" else -differences, dtype=np.float64)
     n = len(worse)
@@ -37,8 +38,8 @@ def _low_at_end(recent: Floats, axis: Floats, reach: float) -> float:
 
     Asked twice, with the budget and with its logarithm as the axis: the first carries a late turn further.
     """
-    end = 1.0 if axis.max() > 0.0 else 0.0                   # the whole budget, or its logarithm
+    end = 1.0 if axis.max() > 0.0 else 0.0  # the whole budget, or its logarithm
     centred = axis - axis.mean()
-    slope = (recent @ centred) / float(centred @ centred)    # (n,)
+    slope = (recent @ centred) / float(centred @ centred)  # (n,)
     final = recent.mean(axis=1) + slope * (end - axis.mean())
     return float(final.mean() - reach * final.std(ddof=1))

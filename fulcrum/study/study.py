@@ -44,10 +44,10 @@ from fulcrum.study.timing import Clock
 from fulcrum.train.folder import read_json, write_json
 from fulcrum.train.track import require_trackers
 
-PAGE_EVERY = 5.0                                             # seconds between two versions of the live page, at least
-PAGE_SHARE = 0.005                                           # of the time may go into it: it computes beside the cells
+PAGE_EVERY = 5.0  # seconds between two versions of the live page, at least
+PAGE_SHARE = 0.005  # of the time may go into it: it computes beside the cells
 COSTS = "costs.json"
-LINE_EVERY = 15.0                                            # seconds after which the next page is told on the terminal too
+LINE_EVERY = 15.0  # seconds after which the next page is told on the terminal too
 
 Say = Callable[[str], None]
 
@@ -56,8 +56,8 @@ class Executor(NamedTuple):
     """Where cells run: processes of this machine, or a Ray cluster."""
 
     kind: str = "local"
-    address: str | None = None                               # of a cluster that is there; None starts one
-    lanes: int | None = None                                 # cells side by side; None = what there is room for
+    address: str | None = None  # of a cluster that is there; None starts one
+    lanes: int | None = None  # cells side by side; None = what there is room for
 
 
 HERE = Executor()
@@ -71,8 +71,10 @@ def freeze(plan: Plan, out: Path, user_files: Mapping[str, str] | None = None) -
         path = folder / "plan.json"
         if path.exists():
             if not _holds(path, plan):
-                raise BadInput(f"{path} holds another plan than its name says",
-                               f"it was edited by hand: remove {folder}; its cells lie beside it and are kept")
+                raise BadInput(
+                    f"{path} holds another plan than its name says",
+                    f"it was edited by hand: remove {folder}; its cells lie beside it and are kept",
+                )
         else:
             write_json(path, plan.frozen)
     except OSError as error:
@@ -91,7 +93,7 @@ def changed_since(plan: Plan, folder: Path) -> str | None:
     """What differs from the newest other plan of the same title under the same `out`, in words."""
     others = sorted(folder.parent.glob("study-*/plan.json"), key=lambda path: path.stat().st_mtime)
     for path in reversed([path for path in others if path.parent != folder]):
-        with contextlib.suppress(Exception):                 # another version's plan says nothing about this one
+        with contextlib.suppress(Exception):  # another version's plan says nothing about this one
             other = from_plain(read_json(path, ""))
             if other.title == plan.title:
                 fields = [name for name in Plan.model_fields if other.frozen.get(name) != plan.frozen.get(name)]
@@ -99,28 +101,47 @@ def changed_since(plan: Plan, folder: Path) -> str | None:
     return None
 
 
-def run(plan: Plan, catalogue: Catalogue, out: Path, command: str, say: Say, *, files: tuple[Path, ...] = (),
-        user_files: dict[str, str] | None = None, compile_blocks: bool = True,
-        executor: Executor = HERE) -> tuple[StudyResult, Path]:
+def run(
+    plan: Plan,
+    catalogue: Catalogue,
+    out: Path,
+    command: str,
+    say: Say,
+    *,
+    files: tuple[Path, ...] = (),
+    user_files: dict[str, str] | None = None,
+    compile_blocks: bool = True,
+    executor: Executor = HERE,
+) -> tuple[StudyResult, Path]:
     """Run a study to its end; started again, it goes on. Returns the result and the path of the page."""
     clock, user_files = Clock(), user_files or {}
-    torch.set_num_threads(plan.threads)                      # all cores beside a busy neighbour are slower than one
+    torch.set_num_threads(plan.threads)  # all cores beside a busy neighbour are slower than one
     layout = lay_out(plan, catalogue, user_files, out)
     for arm in layout.arms:
         require_measurable(arm.run, plan.primary)
-        _ = World(size=plan.processes).rows(arm.run.budget.batch)    # refused before anything runs
+        _ = World(size=plan.processes).rows(arm.run.budget.batch)  # refused before anything runs
     require_known(plan.judges)
     require_trackers(plan.track)
-    if executor.kind != "ray":                               # a cluster's GPUs are counted when it is joined
+    if executor.kind != "ray":  # a cluster's GPUs are counted when it is joined
         require_device(plan.device, plan.processes)
     folder = freeze(plan, out, user_files)
-    seen = proven(layout, folder)                            # refused before the page of a finished study is touched
-    system = System(device=plan.device, threads=plan.threads, processes=plan.processes,
-                    compile=plan.compile and compile_blocks)
-    work = Work(out, system, measuring(plan), files,
-                tracked=Tracked(plan.track, f"{plan.title[:80]} {folder.name.removeprefix('study-')[:8]}"))
-    space = room([arm.run for arm in layout.arms], plan.threads, plan.processes,
-                 gpus=torch.cuda.device_count() if plan.device == "cuda" else None)
+    seen = proven(layout, folder)  # refused before the page of a finished study is touched
+    system = System(
+        device=plan.device, threads=plan.threads, processes=plan.processes, compile=plan.compile and compile_blocks
+    )
+    work = Work(
+        out,
+        system,
+        measuring(plan),
+        files,
+        tracked=Tracked(plan.track, f"{plan.title[:80]} {folder.name.removeprefix('study-')[:8]}"),
+    )
+    space = room(
+        [arm.run for arm in layout.arms],
+        plan.threads,
+        plan.processes,
+        gpus=torch.cuda.device_count() if plan.device == "cuda" else None,
+    )
     session = Session(plan, catalogue, user_files, out, folder, work, command, say, clock, layout)
     done = session.done()
     with beating(folder), session.showing():
@@ -152,14 +173,25 @@ def _place(executor: Executor, system: System, space: Room) -> Iterator[tuple[in
 class Session:
     """One go at a study: what is not finished is run, round by round, and the page is kept up to date."""
 
-    def __init__(self, plan: Plan, catalogue: Catalogue, user_files: dict[str, str], out: Path, folder: Path, work: Work,
-                 command: str, say: Say, clock: Clock, layout: Layout) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        catalogue: Catalogue,
+        user_files: dict[str, str],
+        out: Path,
+        folder: Path,
+        work: Work,
+        command: str,
+        say: Say,
+        clock: Clock,
+        layout: Layout,
+    ) -> None:
         self.plan, self.catalogue, self.user_files, self.out, self.folder = plan, catalogue, user_files, out, folder
         self.work, self.command, self.say, self.clock, self.layout = work, command, say, clock, layout
         self.kept = dict[str, Any]()
-        self.board: Board | None = None                      # of the round that runs, or ran last
+        self.board: Board | None = None  # of the round that runs, or ran last
         self.stopped: list[Stopped] = []
-        self.spent = self.known_costs()                      # refused before a finished page is touched
+        self.spent = self.known_costs()  # refused before a finished page is touched
 
     def done(self) -> int:
         return sum(map(len, collect(self.layout.cells, self.out, self.work.measuring.how, self.kept).values()))
@@ -172,17 +204,17 @@ class Session:
         try:
             yield
         except BaseException:
-            with contextlib.suppress(Exception):             # what stopped it is worth more than the page
+            with contextlib.suppress(Exception):  # what stopped it is worth more than the page
                 if self.board is not None:
                     self.board.let_go()
-                if self.done() < len(self.layout.cells):     # a finished page holds costs that are not known here
+                if self.done() < len(self.layout.cells):  # a finished page holds costs that are not known here
                     self._write(self._result(Progress(self.board, stopped=tuple(self.stopped), ended=True)))
             raise
 
     def run(self, lanes: int, lane: type[Lane]) -> StudyResult:
         self.begun, self.lanes, self.lane = time.monotonic(), lanes, lane
         how = self.work.measuring.how
-        while True:                                          # trunks, then rates: each makes the next cells known
+        while True:  # trunks, then rates: each makes the next cells known
             before = [cell for cell in self.layout.before if cell.known and finished(self.out, cell, how) is None]
             if not before:
                 break
@@ -206,7 +238,7 @@ class Session:
         return [cell for cell in self.layout.cells if cell.arm not in ended]
 
     def _run(self, cells: Sequence[Cell], until: float | None = None) -> Board:
-        known, shown, told = -1, 0.0, 0.0                    # cells done, and when the page and the terminal last heard
+        known, shown, told = -1, 0.0, 0.0  # cells done, and when the page and the terminal last heard
         wait = PAGE_EVERY
 
         def tick(board: Board) -> None:
@@ -221,8 +253,11 @@ class Session:
                 told = now
             known, shown = done, now
             with self.clock.counting("pages"):
-                self._write(self._result(Progress(board, seconds_left(board, going, self.lanes), self.spent,
-                                                  stopped=tuple(self.stopped))))
+                self._write(
+                    self._result(
+                        Progress(board, seconds_left(board, going, self.lanes), self.spent, stopped=tuple(self.stopped))
+                    )
+                )
             wait = max(PAGE_EVERY, (time.monotonic() - now) / PAGE_SHARE)
 
         return run_all(cells, self.work._replace(until=until), self.lanes, tick, lane=self.lane)
@@ -234,8 +269,10 @@ class Session:
         try:
             write(result, self.folder)
         except OSError as error:
-            raise RunFailed(f"could not write the page: {error.strerror}",
-                            "make room and start the same command again: finished cells are kept") from error
+            raise RunFailed(
+                f"could not write the page: {error.strerror}",
+                "make room and start the same command again: finished cells are kept",
+            ) from error
 
     def known_costs(self) -> dict[str, Cost] | None:
         """What an earlier go at this study timed."""
@@ -256,8 +293,9 @@ class Session:
         if device != self.plan.device:
             self.say("this machine has no GPU: the steps are timed on its CPU, and so are the arms' time ratios")
         timed = costs(self.layout.arms, self.out / "cache", self.plan.threads, device=device)
-        spent = {arm.name: timed[arm.name]._replace(parts=of_arm(arm.run, self.out / "cache", drawn))
-                 for arm in self.layout.arms}
+        spent = {
+            arm.name: timed[arm.name]._replace(parts=of_arm(arm.run, self.out / "cache", drawn)) for arm in self.layout.arms
+        }
         write_sealed(self.folder / COSTS, {"arms": {name: one._asdict() for name, one in spent.items()}})
         return spent
 
@@ -266,8 +304,15 @@ class Session:
         rule, metric = self.plan.stop_early, self.plan.primary
         assert rule is not None
         shares = [one for one in self.plan.evaluations if one <= share]
-        values = {(cell.arm, cell.seed): [read_points(self.out / cell.key, cell.run, self.work.measuring.how, shares)[
-            at(cell.run, one)][metric]["value"] for one in shares] for cell in self._alive()}
+        values = {
+            (cell.arm, cell.seed): [
+                read_points(self.out / cell.key, cell.run, self.work.measuring.how, shares)[at(cell.run, one)][metric][
+                    "value"
+                ]
+                for one in shares
+            ]
+            for cell in self._alive()
+        }
         ended = {one.arm for one in self.stopped}
         for arm in (one for one in self.layout.arms if not one.is_baseline and one.name not in ended):
             base = baseline_of(arm, self.layout.arms)
@@ -275,9 +320,19 @@ class Session:
             if hopeless(shares, own - theirs, METRICS[metric].better, successive=rule.successive, level=rule.level):
                 last = [dict(zip(self.plan.seeds, one[:, -1].tolist(), strict=True)) for one in (theirs, own)]
                 effect = paired_effect(*last, name=arm.name, metric=metric, unit=EQUAL, seeds=self.plan.seeds)
-                row = {"arm": arm.name, "metric": metric, "unit": EQUAL, "n": effect.n, "mean": effect.mean,
-                       "low": effect.low, "high": effect.high, "correlation": effect.correlation, "p_adjusted": None,
-                       "verdict": "inconclusive", "claim_verdict": None,
-                       "note": f"stopped at {share:.0%} of the budget, where it was worse; counted as censored"}
+                row = {
+                    "arm": arm.name,
+                    "metric": metric,
+                    "unit": EQUAL,
+                    "n": effect.n,
+                    "mean": effect.mean,
+                    "low": effect.low,
+                    "high": effect.high,
+                    "correlation": effect.correlation,
+                    "p_adjusted": None,
+                    "verdict": "inconclusive",
+                    "claim_verdict": None,
+                    "note": f"stopped at {share:.0%} of the budget, where it was worse; counted as censored",
+                }
                 self.stopped.append(Stopped(arm.name, share, row))
                 self.say(f"{arm.name} is stopped at {share:.0%} of the budget: worse at {rule.successive} points in a row")

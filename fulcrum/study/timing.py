@@ -41,6 +41,7 @@ class Clock:
 
     def steps(self, before: State) -> Observer:
         """An observer: the seconds of the steps from `before` on; the first, which also encodes and compiles, apart."""
+
         def taken(now: State) -> float:
             return now.seconds + now.preparing - before.seconds - before.preparing
 
@@ -53,7 +54,14 @@ class Clock:
 
     def write(self, folder: Path, **more: Any) -> None:
         """Of this go only: a cell that is resumed is timed anew."""
-        with contextlib.suppress(OSError):                   # a full disk is said by what matters
-            write_json(folder / NAME, {
-                "begun": self.begun, "ended": time.time(), "first_step": self.first_step,
-                "parts": {name: round(value, 3) for name, value in self.parts.items()}, **more})
+        with contextlib.suppress(OSError):  # a full disk is said by what matters
+            write_json(
+                folder / NAME,
+                {
+                    "begun": self.begun,
+                    "ended": time.time(),
+                    "first_step": self.first_step,
+                    "parts": {name: round(value, 3) for name, value in self.parts.items()},
+                    **more,
+                },
+            )

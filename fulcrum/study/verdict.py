@@ -38,9 +38,7 @@ class Finding(Frozen):
         }  # fmt: skip
 
 
-def verdict(
-    effect: Effect, p_adjusted: float, *, better: Better, smallest_effect: float, alpha: float = 0.05
-) -> Verdict:
+def verdict(effect: Effect, p_adjusted: float, *, better: Better, smallest_effect: float, alpha: float = 0.05) -> Verdict:
     """The verdict on one effect.
 
     tie           the whole interval lies within +- smallest_effect: whatever is there is too small to matter

@@ -56,5 +56,8 @@ class MovingAverage:
         if set(state) != {*self.mean, "_steps"}:
             raise ValueError("the averaged weights of the checkpoint are not those of this model")
         self.steps = int(state["_steps"])
-        self.mean = {name: value.to(self.mean[name].device, copy=True) for name, value in cut(state, self.mean).items()
-                     if name != "_steps"}
+        self.mean = {
+            name: value.to(self.mean[name].device, copy=True)
+            for name, value in cut(state, self.mean).items()
+            if name != "_steps"
+        }

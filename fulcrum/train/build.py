@@ -24,7 +24,7 @@ from fulcrum.train.state import State
 from fulcrum.train.step import Step
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-WATCH_EVERY = 50                                             # steps between two counts of stalled updates
+WATCH_EVERY = 50  # steps between two counts of stalled updates
 
 
 class Context(NamedTuple):
@@ -36,7 +36,7 @@ class Context(NamedTuple):
     parameters: Mapping[str, nn.Parameter] = {}
     roles: Mapping[str, str] = {}
     world: World = ALONE
-    rates: Mapping[str, float] = {}                          # parameter -> multiple of optim.lr, where it is not 1
+    rates: Mapping[str, float] = {}  # parameter -> multiple of optim.lr, where it is not 1
 
     def dtype(self, slot: str) -> torch.dtype:
         return DTYPES[getattr(self.run.precision, slot)]
@@ -64,22 +64,32 @@ class Built(NamedTuple):
         return (state.images // self.run.budget.batch) % WATCH_EVERY == 0
 
 
-def build(run: RunSpec, seed: int = 0, system: System | None = None, start: Mapping[str, Tensor] | None = None,
-          world: World = ALONE) -> Step:
+def build(
+    run: RunSpec,
+    seed: int = 0,
+    system: System | None = None,
+    start: Mapping[str, Tensor] | None = None,
+    world: World = ALONE,
+) -> Step:
     """The Step of a run: `losses = step(batch, draw)`. Weights come from (seed, parameter name), or from `start`."""
     system = system or System()
     ctx = Context(run, seed, system, world=world)
-    with torch.device("meta") if world.size > 1 else nullcontext():        # no rank of many ever holds the whole
-        backbone = Backbone(channels=run.encode.codec.channels, **shape_of(run), route=_route(run, ctx),
-                            compute=ctx.dtype("compute"))
-    step = Step(backbone, run.flow.predict.build(ctx), {term.name: _term(term, ctx) for term in _terms(run)},
-                {term.name: term.weight for term in run.terms})
+    with torch.device("meta") if world.size > 1 else nullcontext():  # no rank of many ever holds the whole
+        backbone = Backbone(
+            channels=run.encode.codec.channels, **shape_of(run), route=_route(run, ctx), compute=ctx.dtype("compute")
+        )
+    step = Step(
+        backbone,
+        run.flow.predict.build(ctx),
+        {term.name: _term(term, ctx) for term in _terms(run)},
+        {term.name: term.weight for term in run.terms},
+    )
     if world.size > 1:
         _shard(step, ctx)
     else:
         initialise(step, seed)
     if run.encode.codec.trained:
-        step.codec = run.encode.codec.build(ctx)             # begins as it was shipped, not from a key
+        step.codec = run.encode.codec.build(ctx)  # begins as it was shipped, not from a key
     if start is not None:
         fill(step, start, codec_too=False)
     step.to(system.device)
@@ -98,20 +108,29 @@ def _shard(step: Step, ctx: Context) -> None:
     """Many processes: each begins with its own slices of the weights that one process would begin with."""
     from fulcrum.dist.precision import Dtypes
     from fulcrum.dist.shard import forget, prepare
+
     system, how, backbone = ctx.system, starts(step), step.backbone
-    forget(step.terms)                                       # built with memory: they may hold frozen networks
-    prepare(step, backbone.blocks, ctx.world, lambda name, shape: draw(name, shape, how[name], ctx.seed),
-            Dtypes.of(ctx.run.precision), recompute=(lambda: recompute_blocks(backbone)) if system.recompute else None,
-            compile=(lambda: compile_blocks(backbone)) if system.compile else None)
+    forget(step.terms)  # built with memory: they may hold frozen networks
+    prepare(
+        step,
+        backbone.blocks,
+        ctx.world,
+        lambda name, shape: draw(name, shape, how[name], ctx.seed),
+        Dtypes.of(ctx.run.precision),
+        recompute=(lambda: recompute_blocks(backbone)) if system.recompute else None,
+        compile=(lambda: compile_blocks(backbone)) if system.compile else None,
+    )
 
 
-def assemble(run: RunSpec, seed: int, system: System, feed: Feed, start: Mapping[str, Tensor] | None = None,
-             world: World = ALONE) -> Built:
+def assemble(
+    run: RunSpec, seed: int, system: System, feed: Feed, start: Mapping[str, Tensor] | None = None, world: World = ALONE
+) -> Built:
     """Everything that training needs: the step, its data and draws, its optimizer, schedule and average."""
     _require_whole_chunks(run, system, world)
     if feed.device != system.device:
-        raise ValueError(f"the feed hands batches over on '{feed.device}', the step computes on '{system.device}': "
-                         "give both one device")
+        raise ValueError(
+            f"the feed hands batches over on '{feed.device}', the step computes on '{system.device}': give both one device"
+        )
     step = build(run, seed, system, start, world)
     named = dict(step.named_parameters())
     slower = {} if step.codec is None else {name: step.codec.rate for name in named if name.startswith(CODEC)}
@@ -135,16 +154,26 @@ def require_witness(levers: Iterable[Any], built: Built) -> None:
         except Exception as error:
             raise failed(error, f"the witness of '{lever.name}' failed") from error
         if not on:
-            raise BadInput(f"'{lever.name}'{home(lever)} is not on in the run it was meant to change",
-                           "its edit has no effect on what is built: correct the lever")
+            raise BadInput(
+                f"'{lever.name}'{home(lever)} is not on in the run it was meant to change",
+                "its edit has no effect on what is built: correct the lever",
+            )
 
 
 def shape_of(run: RunSpec) -> dict[str, Any]:
     """The backbone's sizes, for building it and for export."""
     model = run.model
-    return {"patch": model.patch, "width": model.width, "depth": model.depth, "heads": model.heads,
-            "text_width": run.encode.text.width, "mlp_ratio": model.mlp_ratio, "theta": model.theta,
-            "bottleneck": model.bottleneck, "resolution": model.condition.kind == "resolution"}
+    return {
+        "patch": model.patch,
+        "width": model.width,
+        "depth": model.depth,
+        "heads": model.heads,
+        "text_width": run.encode.text.width,
+        "mlp_ratio": model.mlp_ratio,
+        "theta": model.theta,
+        "bottleneck": model.bottleneck,
+        "resolution": model.condition.kind == "resolution",
+    }
 
 
 def _route(run: RunSpec, ctx: Context) -> nn.Module:
@@ -156,8 +185,10 @@ def _route(run: RunSpec, ctx: Context) -> nn.Module:
 def _term(term: Any, ctx: Context) -> nn.Module:
     built = term.build(ctx)
     if not isinstance(built, nn.Module):
-        raise BadInput(f"the build of the term '{term.name}'{home(term)} gave {type(built).__name__}, not a torch module",
-                       "return a torch.nn.Module whose forward takes a view: docs/write-a-lever.md")
+        raise BadInput(
+            f"the build of the term '{term.name}'{home(term)} gave {type(built).__name__}, not a torch module",
+            "return a torch.nn.Module whose forward takes a view: docs/write-a-lever.md",
+        )
     return built
 
 
@@ -175,5 +206,7 @@ def _require_whole_chunks(run: RunSpec, system: System, world: World) -> None:
         chunk = getattr(term, "chunk", 1)
         for what, count in (("budget.batch", run.budget.batch), ("a process", own), ("a backward pass", one_pass)):
             if count % chunk:
-                raise BadInput(f"the term '{term.name}' compares chunks of {chunk} rows, but {what} has {count}",
-                               f"choose a multiple of {chunk}, or another chunk")
+                raise BadInput(
+                    f"the term '{term.name}' compares chunks of {chunk} rows, but {what} has {count}",
+                    f"choose a multiple of {chunk}, or another chunk",
+                )

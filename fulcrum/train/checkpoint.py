@@ -18,12 +18,12 @@ from torch import Tensor
 
 from fulcrum.spec.errors import RunFailed
 
-KEEP_LAST = 2                                                # the newest, and one more if the newest is damaged
+KEEP_LAST = 2  # the newest, and one more if the newest is damaged
 
 
 class Checkpoint(NamedTuple):
-    parts: dict[str, dict[str, Tensor]]                      # model, optimizer, average
-    about: dict[str, Any]                                    # key, state, system, versions
+    parts: dict[str, dict[str, Tensor]]  # model, optimizer, average
+    about: dict[str, Any]  # key, state, system, versions
 
 
 def file_hash(path: Path) -> str:
@@ -64,9 +64,12 @@ def save(folder: Path, images: int, checkpoint: Checkpoint) -> Path:
     except (OSError, SafetensorError) as error:
         shutil.rmtree(aside, ignore_errors=True)
         good = [path.name.lstrip("0") for path in listing(folder)]
-        raise RunFailed(f"could not save the checkpoint at {images} images: {error}",
-                        f"the last good one is at {good[-1]} images; make room and start the same command again"
-                        if good else "nothing was saved yet; make room and start again") from error
+        raise RunFailed(
+            f"could not save the checkpoint at {images} images: {error}",
+            f"the last good one is at {good[-1]} images; make room and start the same command again"
+            if good
+            else "nothing was saved yet; make room and start again",
+        ) from error
     for old in listing(folder)[:-KEEP_LAST]:
         shutil.rmtree(old)
     return final
@@ -119,6 +122,8 @@ def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
             path.rename(aside)
             say(f"{error.message}; set aside as {aside.name}, going on from the checkpoint before it")
     if found or any(folder.glob("damaged-*")):
-        raise RunFailed(f"every checkpoint under {folder} is damaged",
-                        "fulcrum never starts over in silence: remove the run with 'fulcrum runs rm' to train it anew")
+        raise RunFailed(
+            f"every checkpoint under {folder} is damaged",
+            "fulcrum never starts over in silence: remove the run with 'fulcrum runs rm' to train it anew",
+        )
     return None

@@ -44,11 +44,16 @@ def fill(step: Step, weights: Mapping[str, Tensor], codec_too: bool = True) -> N
     own = dict(step.backbone.state_dict())
     if step.codec is not None and (codec or codec_too):
         own |= {CODEC + name: value for name, value in step.codec.state_dict().items()}
-    wrong = [name for name in own.keys() | weights.keys()
-             if name not in own or name not in weights or own[name].shape != weights[name].shape]
+    wrong = [
+        name
+        for name in own.keys() | weights.keys()
+        if name not in own or name not in weights or own[name].shape != weights[name].shape
+    ]
     if wrong:
-        raise BadInput(f"the weights do not fit this model: {len(wrong)} tensors differ, such as '{sorted(wrong)[0]}'",
-                       "take those of a run with the same model and codec, or change the model's sizes")
+        raise BadInput(
+            f"the weights do not fit this model: {len(wrong)} tensors differ, such as '{sorted(wrong)[0]}'",
+            "take those of a run with the same model and codec, or change the model's sizes",
+        )
     step.backbone.load_state_dict(cut(denoiser, own))
     if step.codec is not None and codec:
         step.codec.load_state_dict(codec)

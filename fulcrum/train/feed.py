@@ -26,16 +26,17 @@ class Ready(NamedTuple):
     run: RunSpec
     encoder: Encoder
     draws: Draws
-    teachers: dict[str, RowCache | ShapedCache]              # by name; made when first read
+    teachers: dict[str, RowCache | ShapedCache]  # by name; made when first read
 
 
 class Feed:
-    def __init__(self, run: RunSpec, seed: int, cache: Path, say: Callable[[str], None] | None = None,
-                 device: str = "cpu") -> None:
+    def __init__(
+        self, run: RunSpec, seed: int, cache: Path, say: Callable[[str], None] | None = None, device: str = "cpu"
+    ) -> None:
         self.run, self.seed, self.root, self.cache, self.say = run, seed, cache, Cache(cache), say
-        self.device = device                                 # where batches are handed over, and the networks compute
+        self.device = device  # where batches are handed over, and the networks compute
         self.phases = phases(run)
-        self.ready: dict[int, Ready] = {}                    # made when a phase begins; staged data costs nothing before
+        self.ready: dict[int, Ready] = {}  # made when a phase begins; staged data costs nothing before
         self.networks: dict[str, Any] = {}
 
     def at(self, position: int, rows: int | None = None) -> tuple[Batch, Draw]:
@@ -88,9 +89,11 @@ class Feed:
         for phase in self.phases:
             run, ctx = phase.run, _Sized(phase.run, self.cache, self.say)
             source, chooser = run.data.source.build(ctx), run.data.caption.build(ctx)
-            parts = one_shaped(source)                       # pictures of several shapes: an entry for each
-            some = [*(self.cache.latents_job(part, stored(run, self.codec())) for part in parts),
-                    self.cache.texts_job(source, chooser, self.text())]
+            parts = one_shaped(source)  # pictures of several shapes: an entry for each
+            some = [
+                *(self.cache.latents_job(part, stored(run, self.codec())) for part in parts),
+                self.cache.texts_job(source, chooser, self.text()),
+            ]
             read = {name for at in range(phase.start, phase.end, run.budget.batch) for name in self._teachers(run, at)}
             some += [self.cache.tokens_job(part, self._teacher(run, name)) for name in sorted(read) for part in parts]
             found |= {f"{job.kind} {job.facts}": job for job in some}
@@ -119,7 +122,7 @@ class Feed:
         if name not in self.networks:
             self.networks[name] = settled(filler.build(None), self.device)
             for line in getattr(self.networks[name], "told", ()) if self.say else ():
-                self.say(line)                               # what a pretrained part found out about itself
+                self.say(line)  # what a pretrained part found out about itself
         return self.networks[name]
 
     def _phase(self, position: int) -> Ready:
@@ -134,8 +137,14 @@ class Feed:
         source, chooser = run.data.source.build(ctx), run.data.caption.build(ctx)
         encoder = Encoder(source, chooser, self.seed, stored(run, self.codec()), self.text(), self.cache, self.say)
         side = run.data.size // run.encode.codec.stride
-        draws = Draws(seed=self.seed, time=run.flow.time.build(ctx), shape=(run.encode.codec.channels, side, side),
-                      drop_text=run.flow.drop_text, noise_scale=run.flow.noise_scale, needs=needs(run))
+        draws = Draws(
+            seed=self.seed,
+            time=run.flow.time.build(ctx),
+            shape=(run.encode.codec.channels, side, side),
+            drop_text=run.flow.drop_text,
+            noise_scale=run.flow.noise_scale,
+            needs=needs(run),
+        )
         return Ready(run, encoder, draws, teachers={})
 
 
@@ -146,14 +155,14 @@ def stored(run: RunSpec, codec: Any) -> Any:
 
 class _Sized(NamedTuple):
     run: RunSpec
-    cache: Cache                                             # a filtered source keeps its scores there
+    cache: Cache  # a filtered source keeps its scores there
     say: Callable[[str], None] | None
 
 
 def _shaped(ready: Ready, batch: Batch) -> Draws:
     """How draws are made for a batch of this shape."""
     codec = ready.run.encode.codec
-    pixels = codec.stride if codec.trained else 1            # of a cell, in what the batch holds
+    pixels = codec.stride if codec.trained else 1  # of a cell, in what the batch holds
     height, width = (side // pixels for side in batch.x0.shape[-2:])
     if (height, width) == ready.draws.shape[1:]:
         return ready.draws

@@ -13,6 +13,7 @@ class NoAverage(seam.Average):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.train.average import LastWeights
+
         return LastWeights()
 
 
@@ -21,10 +22,11 @@ class EMA(seam.Average):
 
     kind: ClassVar[str] = "ema"
     half_life: Fraction = 0.07
-    every: Count = 10                                        # steps between updates
+    every: Count = 10  # steps between updates
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.train.average import MovingAverage
+
         steps = ctx.run.budget.images / ctx.run.budget.batch
         return MovingAverage(decay=0.5 ** (self.every / max(self.half_life * steps, self.every)), every=self.every)
 
@@ -42,7 +44,7 @@ class Trunk(seam.Start):
     """The weights of an earlier run, known by their hash; the run's budget counts from there."""
 
     kind: ClassVar[str] = "trunk"
-    run: str                                                 # key of the earlier run
+    run: str  # key of the earlier run
     weights_sha256: str
 
     def build(self, ctx: Any) -> Any:
@@ -53,12 +55,13 @@ class DiffusersStart(seam.Start):
     """The weights of a PRX transformer in diffusers' format, for fine-tuning; the key holds the hash of its files."""
 
     kind: ClassVar[str] = "diffusers"
-    path: str                                                # a folder, org/name in the hub's cache, or hub:org/name/part
+    path: str  # a folder, org/name in the hub's cache, or hub:org/name/part
 
     @field_validator("path")
     @classmethod
     def _absolute(cls, path: str) -> str:
         from fulcrum.encode.pretrained.folder import absolute
+
         return absolute(path)
 
     def build(self, ctx: Any) -> Any:
@@ -66,12 +69,13 @@ class DiffusersStart(seam.Start):
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.encode.pretrained.folder import content_hash, locate
+
         return {"start": content_hash(locate(self.path, START_PARTS))}
 
     def identity(self) -> dict[str, Any]:
         return {}
 
 
-START_PARTS = ("transformer",)                               # what a pipeline's folder calls it
+START_PARTS = ("transformer",)  # what a pipeline's folder calls it
 
 FILLERS = (NoAverage, EMA, Fresh, Trunk, DiffusersStart)

@@ -14,7 +14,7 @@ from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.record import agree, tree
 from fulcrum.spec.run import RunSpec
 
-PATIENCE = 3.0                                               # seconds: the worker of a killed study needs one to notice
+PATIENCE = 3.0  # seconds: the worker of a killed study needs one to notice
 
 
 class RunFolder(NamedTuple):
@@ -53,13 +53,16 @@ def open_folder(out: Path, run: RunSpec, seed: int, phrase: str, user_files: Map
         found = folder.about()
         same = agree(found.get("run"), about["run"], tree(run, identity=True))
         if found.get("key") != key or not same or found.get("seed") != seed:
-            raise BadInput(f"{folder.path} holds another run (key {found.get('key')}, seed {found.get('seed')})",
-                           "it was renamed or edited by hand: move it away, or choose another --out")
-        if found["run"] != about["run"]:                     # the same bytes at another place: draw with those from now on
+            raise BadInput(
+                f"{folder.path} holds another run (key {found.get('key')}, seed {found.get('seed')})",
+                "it was renamed or edited by hand: move it away, or choose another --out",
+            )
+        if found["run"] != about["run"]:  # the same bytes at another place: draw with those from now on
             write_json(folder.path / "about.json", {**found, "run": about["run"]})
         return folder
-    if folder.path.exists() and (not folder.path.is_dir() or
-                                 any(not path.name.startswith(".about.json.") for path in folder.path.iterdir())):
+    if folder.path.exists() and (
+        not folder.path.is_dir() or any(not path.name.startswith(".about.json.") for path in folder.path.iterdir())
+    ):
         raise BadInput(f"{folder.path} exists and is not the folder of a run", "move it away, or choose another --out")
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -80,8 +83,10 @@ def claim(folder: RunFolder, patience: float | None = None) -> Iterator[None]:
                 break
             except OSError:
                 if time.monotonic() > deadline:
-                    raise RunFailed(f"another process is training {folder.path}",
-                                    "wait for it, or stop it first: nothing is lost when it gets Ctrl-C") from None
+                    raise RunFailed(
+                        f"another process is training {folder.path}",
+                        "wait for it, or stop it first: nothing is lost when it gets Ctrl-C",
+                    ) from None
                 time.sleep(0.1)
         yield
 
@@ -93,7 +98,7 @@ def in_use(folder: RunFolder) -> bool:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:                                          # never claimed
+    except OSError:  # never claimed
         return False
     return False
 
@@ -107,7 +112,7 @@ def write_json(path: Path, value: Any) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         aside.replace(path)
-    except BaseException:                                    # a full disk must not be filled with what is half written
+    except BaseException:  # a full disk must not be filled with what is half written
         aside.unlink(missing_ok=True)
         raise
 

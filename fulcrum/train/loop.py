@@ -22,8 +22,8 @@ class Look(NamedTuple):
     built: Built
     state: State
     losses: Losses
-    norm: Tensor                                             # of the gradient, before clipping
-    rate: float                                              # the learning rate's multiplier
+    norm: Tensor  # of the gradient, before clipping
+    rate: float  # the learning rate's multiplier
 
 
 Observer = Callable[[Look], None]
@@ -74,8 +74,11 @@ def gradients(built: Built, state: State) -> Losses:
         losses = built.step(batch, draw, built.weights(state.images))
         share = len(batch.x0) / count
         (losses.total * share).backward()
-        part = Losses(losses.total.detach() * share, {name: value * share for name, value in losses.parts.items()},
-                      None if losses.moments is None else losses.moments * share)
+        part = Losses(
+            losses.total.detach() * share,
+            {name: value * share for name, value in losses.parts.items()},
+            None if losses.moments is None else losses.moments * share,
+        )
         summed = part if summed is None else summed.plus(part)
     assert summed is not None
     average_gradients(built.step.parameters(), built.world)
@@ -95,11 +98,15 @@ def _finite(built: Built, losses: Losses, norm: Tensor, state: State) -> bool:
     if bool(torch.isfinite(losses.total)) and bool(torch.isfinite(norm)):
         return True
     if not all_finite(built.step.parameters(), built.world):
-        raise RunFailed(f"the weights are not finite at {state.images} images: an earlier update was too large",
-                        "lower optim.lr, remove the run with 'fulcrum runs rm' and train it again")
+        raise RunFailed(
+            f"the weights are not finite at {state.images} images: an earlier update was too large",
+            "lower optim.lr, remove the run with 'fulcrum runs rm' and train it again",
+        )
     if built.run.optim.not_finite == "skip":
         return False
     parts = ", ".join(f"{name} {float(value):g}" for name, value in losses.parts.items())
-    raise RunFailed(f"the step at {state.images} images is not finite: {parts}, gradient norm {float(norm):g}",
-                    "the weights are still good and the last checkpoint stands; lower optim.lr, or leave such steps out "
-                    "with --set optim.not_finite=skip")
+    raise RunFailed(
+        f"the step at {state.images} images is not finite: {parts}, gradient norm {float(norm):g}",
+        "the weights are still good and the last checkpoint stands; lower optim.lr, or leave such steps out "
+        "with --set optim.not_finite=skip",
+    )

@@ -23,16 +23,23 @@ from fulcrum.train.build import Context, build
 from fulcrum.train.drawn import drawn_weights, fill
 
 # How sums are split, and so their last bits, follows the shapes: on a CPU every batch is padded to one shape.
-BATCH = 32                                                   # pictures at a time
-LENGTH = 64                                                  # text tokens, or a multiple of it
+BATCH = 32  # pictures at a time
+LENGTH = 64  # text tokens, or a multiple of it
 
 
 class Painter:
     """Draws with given weights, through the codec among them if it was trained. Each picture has its own noise, keyed by
     (seed, its index)."""
 
-    def __init__(self, run: RunSpec, weights: Mapping[str, Tensor], codec: Any, text: Any,
-                 system: System | None = None, size: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        run: RunSpec,
+        weights: Mapping[str, Tensor],
+        codec: Any,
+        text: Any,
+        system: System | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> None:
         """`size` is (H, W) of the pictures, else squares of the run's own."""
         self.system = (system or System()).model_copy(update={"recompute": False, "compile": False})
         self.device = self.system.device
@@ -56,14 +63,17 @@ class Painter:
         noise = moved(noise * self.run.flow.noise_scale, self.device)
         emb, mask = self.encoded(prompts)
         empty, seen = moved(self.text.encode([""]), self.device)
-        read = {True: self.backbone.read_text((emb, mask)),
-                False: self.backbone.read_text((empty.expand(len(prompts), -1, -1), seen.expand(len(prompts), -1)))}
+        read = {
+            True: self.backbone.read_text((emb, mask)),
+            False: self.backbone.read_text((empty.expand(len(prompts), -1, -1), seen.expand(len(prompts), -1))),
+        }
 
         keep = self.keep(seed, index)
 
         def denoise(x_t: Tensor, t: Tensor, prompt: bool, path: Path = "full") -> Tensor:
-            pred = self.backbone(self.predict.inputs(x_t, t), t, read[prompt], keep=keep if path == "routed" else None,
-                                 short=path == "short").pred
+            pred = self.backbone(
+                self.predict.inputs(x_t, t), t, read[prompt], keep=keep if path == "routed" else None, short=path == "short"
+            ).pred
             v: Tensor = self.predict.to_v(pred, x_t, t)
             return v
 
@@ -73,8 +83,10 @@ class Painter:
         """emb (B, L, E) and mask (B, L), each prompt read alone and padded: its length is not its longest neighbour's."""
         alone = [moved(self.text.encode([prompt]), self.device) for prompt in prompts]
         length = -(-max(mask.shape[1] for _, mask in alone) // LENGTH) * LENGTH
-        return (torch.cat([F.pad(emb, (0, 0, 0, length - emb.shape[1])) for emb, _ in alone]),
-                torch.cat([F.pad(mask, (0, length - mask.shape[1])) for _, mask in alone]))
+        return (
+            torch.cat([F.pad(emb, (0, 0, 0, length - emb.shape[1])) for emb, _ in alone]),
+            torch.cat([F.pad(mask, (0, length - mask.shape[1])) for _, mask in alone]),
+        )
 
     def keep(self, seed: int, index: np.ndarray) -> Tensor | None:
         """(B, K) tokens of each picture that a routed pass keeps in the span, the same at every step: a picture's own,
@@ -87,7 +99,7 @@ class Painter:
         """uint8 pictures (B, 3, H, W) on the CPU, a batch at a time."""
         index = np.arange(len(prompts)) if index is None else index
         for first in range(0, len(prompts), BATCH):
-            wanted, chosen = list(prompts[first:first + BATCH]), index[first:first + BATCH]
+            wanted, chosen = list(prompts[first : first + BATCH]), index[first : first + BATCH]
             count = len(wanted)
             more = BATCH - count if self.system.device == "cpu" else 0
             with torch.no_grad():
@@ -101,6 +113,8 @@ def cells(run: RunSpec, size: tuple[int, int]) -> tuple[int, int]:
     stride = run.encode.codec.stride
     token = stride * run.model.patch
     if any(side % token or side < token for side in size):
-        raise BadInput(f"a picture of {size[1]}x{size[0]} cannot be cut into tokens of {token} pixels",
-                       f"choose multiples of {token} for width and height")
+        raise BadInput(
+            f"a picture of {size[1]}x{size[0]} cannot be cut into tokens of {token} pixels",
+            f"choose multiples of {token} for width and height",
+        )
     return size[0] // stride, size[1] // stride

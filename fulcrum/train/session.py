@@ -28,10 +28,10 @@ from fulcrum.train.start import diffusers_weights, require_start
 from fulcrum.train.state import State
 from fulcrum.train.watch import Every, Progress, Recorder
 
-SAVES = 10                                                   # checkpoints per budget
-SAVE_SECONDS = 60.0                                          # and at least this often
+SAVES = 10  # checkpoints per budget
+SAVE_SECONDS = 60.0  # and at least this often
 AGAIN = "its last checkpoint was removed, replaced or damaged: 'fulcrum runs rm' it and train it again"
-ECHO = 5.0                                                   # seconds in which a launcher passes the same Ctrl-C on to us
+ECHO = 5.0  # seconds in which a launcher passes the same Ctrl-C on to us
 
 
 class Order(NamedTuple):
@@ -45,26 +45,29 @@ class Order(NamedTuple):
     user_files: Mapping[str, str] = {}
     quiet: bool = False
     label: str = "training"
-    command: str = ""                                        # what a person types to go on
-    levers: tuple[Any, ...] = ()                             # asked for their witness before the first step
+    command: str = ""  # what a person types to go on
+    levers: tuple[Any, ...] = ()  # asked for their witness before the first step
 
 
 class Interrupted(RunFailed):
     """Stopped by Ctrl-C or SIGTERM after saving."""
 
 
-def perform(order: Order, say: Callable[[str], None],
-            observers: Callable[[Built, RunFolder, State], list[Observer]] | None = None,
-            world: World = ALONE) -> dict[str, Any]:
+def perform(
+    order: Order,
+    say: Callable[[str], None],
+    observers: Callable[[Built, RunFolder, State], list[Observer]] | None = None,
+    world: World = ALONE,
+) -> dict[str, Any]:
     """Train a run to its end and return its result; a finished one is returned as it is.
 
     Many processes perform together: the first one writes, prints and holds the folder.
     """
-    world.rows(order.run.budget.batch)                           # a batch that cannot be shared is refused before anything
+    world.rows(order.run.budget.batch)  # a batch that cannot be shared is refused before anything
     order = order._replace(system=order.system.model_copy(update={"processes": world.size}))
     feed = Feed(order.run, order.seed, order.out / "cache", say, order.system.device)
     feed.cache.quiet = order.quiet
-    _ = feed.codec(), feed.text()                                # a part that cannot be had is said before anything is made
+    _ = feed.codec(), feed.text()  # a part that cannot be had is said before anything is made
     require_start(order.run)
     with world.first_goes_ahead("opening the run's folder"):
         folder = open_folder(order.out, order.run, order.seed, order.phrase, order.user_files)
@@ -84,8 +87,13 @@ def perform(order: Order, say: Callable[[str], None],
     return result
 
 
-def _train(order: Order, built: Built, folder: RunFolder, state: State,
-           observers: Callable[[Built, RunFolder, State], list[Observer]] | None) -> State:
+def _train(
+    order: Order,
+    built: Built,
+    folder: RunFolder,
+    state: State,
+    observers: Callable[[Built, RunFolder, State], list[Observer]] | None,
+) -> State:
     asked: list[float] = []
     stepped: deque[bool] = deque(maxlen=1)
     world, agreed = built.world, False
@@ -93,9 +101,9 @@ def _train(order: Order, built: Built, folder: RunFolder, state: State,
 
     def ask(number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if not stepped and world.size == 1:                  # it still encodes or compiles: there is nothing to save
+        if not stepped and world.size == 1:  # it still encodes or compiles: there is nothing to save
             raise Interrupted("stopped before the first step: what was saved before is as it was", go_on)
-        if asked and (world.size == 1 or now - asked[0] > ECHO):     # asked twice: do not even finish the step
+        if asked and (world.size == 1 or now - asked[0] > ECHO):  # asked twice: do not even finish the step
             raise KeyboardInterrupt
         asked.append(now)
 
@@ -106,26 +114,31 @@ def _train(order: Order, built: Built, folder: RunFolder, state: State,
 
     saver = Saver(order, folder)
     stretch = max(order.run.budget.images // SAVES, order.run.budget.batch)
-    writing: list[Observer] = [Recorder(folder.record, state.images), Progress(order.label, state.images, order.quiet)] \
-        if world.first else []
+    writing: list[Observer] = (
+        [Recorder(folder.record, state.images), Progress(order.label, state.images, order.quiet)] if world.first else []
+    )
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)} if _main_thread() else {}
     try:
-        watching: list[Observer] = [lambda look: stepped.append(True), *writing,
-                                    *(observers(built, folder, state) if observers else []),
-                                    Every(stretch, saver.save, state.images), saver]
+        watching: list[Observer] = [
+            lambda look: stepped.append(True),
+            *writing,
+            *(observers(built, folder, state) if observers else []),
+            Every(stretch, saver.save, state.images),
+            saver,
+        ]
         state = train(built, state, watching, stop)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     if agreed and state.images < order.run.budget.images:
         saver.keep(built, state)
-        raise Interrupted(f"stopped at {state.images:,} of {order.run.budget.images:,} images; everything is saved",
-                          go_on)
+        raise Interrupted(f"stopped at {state.images:,} of {order.run.budget.images:,} images; everything is saved", go_on)
     return state
 
 
 def _main_thread() -> bool:
     import threading
+
     return threading.current_thread() is threading.main_thread()
 
 
@@ -154,17 +167,21 @@ class Saver:
 
 def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State:
     """Put the newest good checkpoint into the built run; a new run begins at zero."""
-    with built.world.first_goes_ahead("reading the checkpoint"):                 # it sets damaged ones aside
+    with built.world.first_goes_ahead("reading the checkpoint"):  # it sets damaged ones aside
         found = checkpoint.newest(folder.checkpoints, say)
     if found is None:
         return State()
     if found.about["key"] != folder.path.name:
-        raise BadInput(f"the checkpoint under {folder.path} belongs to the run {found.about['key']}",
-                       "checkpoints cannot be moved between runs; start from its weights instead")
+        raise BadInput(
+            f"the checkpoint under {folder.path} belongs to the run {found.about['key']}",
+            "checkpoints cannot be moved between runs; start from its weights instead",
+        )
     saved = System(**found.about["system"])
     if built.system != saved:
-        say("resuming under another system, so results may differ in the last bits: "
-            + "; ".join(built.system.differences(saved)))
+        say(
+            "resuming under another system, so results may differ in the last bits: "
+            + "; ".join(built.system.differences(saved))
+        )
     built.step.load_state_dict(cut(found.parts["model"], built.step.state_dict()))
     built.optimizer.load(found.parts["optimizer"])
     built.average.load(found.parts["average"])
@@ -176,14 +193,23 @@ def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State
 def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dict[str, Any]:
     """The last checkpoint and the result, in this order: a result stands for a run that can be used."""
     if state.skipped * built.run.budget.batch >= built.run.budget.images:
-        raise RunFailed("every step was skipped because it was not finite: nothing was learned",
-                        "a term or the data gives NaN: leave optim.not_finite=skip out to see which")
+        raise RunFailed(
+            "every step was skipped because it was not finite: nothing was learned",
+            "a term or the data gives NaN: leave optim.not_finite=skip out to see which",
+        )
     Saver(order, folder).keep(built, state)
-    result = {"run": str(folder.path), "key": folder.path.name, "seed": order.seed, "phrase": order.phrase,
-              "images": state.images, "skipped": state.skipped,
-              "weights_sha256": weights_hash(drawn_weights(built.step, built.average)),
-              "seconds": round(state.seconds, 3), "preparing_seconds": round(max(state.preparing, 0.0), 3),
-              "images_per_second": round(state.images_per_second or 0.0, 2)}
+    result = {
+        "run": str(folder.path),
+        "key": folder.path.name,
+        "seed": order.seed,
+        "phrase": order.phrase,
+        "images": state.images,
+        "skipped": state.skipped,
+        "weights_sha256": weights_hash(drawn_weights(built.step, built.average)),
+        "seconds": round(state.seconds, 3),
+        "preparing_seconds": round(max(state.preparing, 0.0), 3),
+        "images_per_second": round(state.images_per_second or 0.0, 2),
+    }
     if built.world.first:
         write_json(folder.path / "result.json", result)
     return result
@@ -199,8 +225,11 @@ def _start(order: Order) -> dict[str, Any] | None:
     weights = trained_weights(RunFolder(order.out / start.run))
     found = weights_hash(weights)
     if found != start.weights_sha256:
-        raise BadInput(f"the run {start.run} holds other weights ({found[:12]}) than this run starts from "
-                       f"({start.weights_sha256[:12]})", "train the trunk again, or start from what it holds now")
+        raise BadInput(
+            f"the run {start.run} holds other weights ({found[:12]}) than this run starts from "
+            f"({start.weights_sha256[:12]})",
+            "train the trunk again, or start from what it holds now",
+        )
     return weights
 
 
@@ -216,21 +245,26 @@ def trained_weights(folder: RunFolder) -> dict[str, Any]:
     try:
         saved = checkpoint.load(found[-1])
     except RunFailed as error:
-        raise RunFailed(error.message, AGAIN if result is not None else
-                        "train it further: it goes on from the checkpoint before") from error
+        raise RunFailed(
+            error.message, AGAIN if result is not None else "train it further: it goes on from the checkpoint before"
+        ) from error
     if saved.about["key"] != folder.path.name:
-        raise RunFailed(f"the checkpoint in {folder.path} belongs to the run {saved.about['key']}",
-                        "it was copied there: remove the run with 'fulcrum runs rm' and train it again")
+        raise RunFailed(
+            f"the checkpoint in {folder.path} belongs to the run {saved.about['key']}",
+            "it was copied there: remove the run with 'fulcrum runs rm' and train it again",
+        )
     weights = drawn_parts(saved.parts)
     if result is not None and weights_hash(weights) != result.get("weights_sha256"):
-        raise RunFailed(f"the newest checkpoint of {folder.path.name} does not hold the weights that the run ended with",
-                        AGAIN)
+        raise RunFailed(
+            f"the newest checkpoint of {folder.path.name} does not hold the weights that the run ended with", AGAIN
+        )
     return weights
 
 
 def extended(order: Order, images: int) -> RunSpec:
     """A finished run goes on as a new run that starts from its weights: budgets are part of the key."""
     from fulcrum.spec.edit import put
+
     trunk = RunFolder(order.out / key(order.run, order.seed, order.user_files))
     result = trunk.result()
     if result is None:

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 
 class State(NamedTuple):
-    images: int = 0                                          # seen so far, over all processes
-    skipped: int = 0                                         # steps left out because they were not finite
-    seconds: float = 0.0                                     # spent in training, over all sessions
-    preparing: float = 0.0                                   # spent in encoding and compiling, over all sessions
+    images: int = 0  # seen so far, over all processes
+    skipped: int = 0  # steps left out because they were not finite
+    seconds: float = 0.0  # spent in training, over all sessions
+    preparing: float = 0.0  # spent in encoding and compiling, over all sessions
 
     def advance(self, rows: int, seconds: float, preparing: float = 0.0, skipped: bool = False) -> "State":
         return State(self.images + rows, self.skipped + skipped, self.seconds + seconds, self.preparing + preparing)

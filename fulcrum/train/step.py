@@ -15,12 +15,13 @@ from fulcrum.spec.errors import BadInput
 class Step(nn.Module):
     """losses = step(batch, draw). `weights` says which terms are on and how much they count; None = the run's own."""
 
-    def __init__(self, backbone: nn.Module, predict: Any, terms: Mapping[str, nn.Module],
-                 weights: Mapping[str, float]) -> None:
+    def __init__(
+        self, backbone: nn.Module, predict: Any, terms: Mapping[str, nn.Module], weights: Mapping[str, float]
+    ) -> None:
         super().__init__()
         self.backbone, self.predict = backbone, predict
         self.terms, self.weights = nn.ModuleDict(terms), dict(weights)
-        self.codec: Any = None                               # joins after the keyed start, if it is trained: see build
+        self.codec: Any = None  # joins after the keyed start, if it is trained: see build
         self.taps = tuple(sorted({layer for term in terms.values() for layer in getattr(term, "taps", ())}))
 
     def forward(self, batch: Batch, draw: Draw, weights: Mapping[str, float | Tensor] | None = None) -> Losses:
@@ -30,8 +31,10 @@ class Step(nn.Module):
         for name, part in parts.items():
             if getattr(part, "shape", None) != draw.t.shape:
                 found = f"the shape {tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
-                raise BadInput(f"the term '{name}' gave {found}, expected one number per image, "
-                               f"{tuple(draw.t.shape)}", "average over everything but the first axis")
+                raise BadInput(
+                    f"the term '{name}' gave {found}, expected one number per image, {tuple(draw.t.shape)}",
+                    "average over everything but the first axis",
+                )
         losses = weigh(parts, weights)
         return losses if view.coded is None else losses._replace(moments=view.coded.moments())
 
@@ -46,8 +49,7 @@ class Step(nn.Module):
         x_t = path.mix(batch.x0, draw.eps, draw.t)
         text = batch.text.with_dropped(draw.drop_text)
         seen = self.predict.inputs(x_t, draw.t)
-        out = self.backbone(seen, draw.t, (text.emb, text.mask), keep=draw.keep, taps=self.taps,
-                            drop_path=draw.drop_path)
+        out = self.backbone(seen, draw.t, (text.emb, text.mask), keep=draw.keep, taps=self.taps, drop_path=draw.drop_path)
         v, x = self.predict.to_v(out.pred, x_t, draw.t), self.predict.to_x(out.pred, x_t, draw.t)
         target = self.predict.to_v(self.predict.ideal(batch.x0, draw.eps, draw.t), x_t, draw.t)
         return View(batch, draw, v=v, target=target, x=x, taps=out.taps, coded=coded)

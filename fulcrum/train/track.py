@@ -41,8 +41,10 @@ def require_trackers(names: Sequence[str]) -> None:
         if name not in PACKAGES:
             raise BadInput(f"no tracker is called '{name}'", nearest(name, PACKAGES))
         if importlib.util.find_spec(PACKAGES[name]) is None:
-            raise BadInput(f"the tracker '{name}' needs the package {PACKAGES[name]}, which is not installed",
-                           f"install it with: {install_extra(name)}; or leave out the tracker")
+            raise BadInput(
+                f"the tracker '{name}' needs the package {PACKAGES[name]}, which is not installed",
+                f"install it with: {install_extra(name)}; or leave out the tracker",
+            )
 
 
 def tracking(names: Sequence[str], place: Place) -> Watchers:
@@ -77,7 +79,7 @@ class Trackers:
         if not self.open:
             try:
                 self._begin(folder, State(images=images))
-            except BadInput as error:                        # what was measured is written: no reason to fail now
+            except BadInput as error:  # what was measured is written: no reason to fail now
                 print(f"not told to {', '.join(self.names)}: {error.message}", file=sys.stderr, flush=True)
         for tracker in self.open:
             tracker.put(dict(values), images)
@@ -97,13 +99,16 @@ class Tracker(Averager):
 
     def __init__(self, name: str, sink: Sink, folder: RunFolder, state: State, stay: bool) -> None:
         super().__init__()
-        self.name, self.curve, self.stay = name, folder.path / "curve.jsonl", stay     # stay: more is told after the end
+        self.name, self.curve, self.stay = name, folder.path / "curve.jsonl", stay  # stay: more is told after the end
         self.sink: Sink | None = sink
         self.seconds, self.images, self.told = state.seconds, state.images, state.images
 
     def write(self, line: dict[str, Any], last: bool) -> None:
-        values = {f"train/{name}": float(line[name]) for name in ("loss", "gradient_norm", "rate", "skipped", "stalled")
-                  if name in line}
+        values = {
+            f"train/{name}": float(line[name])
+            for name in ("loss", "gradient_norm", "rate", "skipped", "stalled")
+            if name in line
+        }
         values |= {f"loss/{name}": value for name, value in line["parts"].items()}
         passed = line["seconds"] - self.seconds
         if passed > 0:
@@ -127,7 +132,7 @@ class Tracker(Averager):
             return
         try:
             act(self.sink)
-        except Exception as error:                           # a full disk or a lost network there: no reason to stop here
+        except Exception as error:  # a full disk or a lost network there: no reason to stop here
             print(f"the tracker '{self.name}' failed and is left; training goes on: {error}", file=sys.stderr, flush=True)
             self.sink = None
 
@@ -139,7 +144,7 @@ class Tracker(Averager):
                 line = json.loads(text)
                 images, loss = int(line["images"]), float(line["validation_loss"])
             except (ValueError, KeyError, TypeError):
-                continue                                     # half a line, or another kind of point
+                continue  # half a line, or another kind of point
             if images > self.told:
                 found.append((images, {"held_out/validation_loss": loss}))
         self.told = max([self.told, *(images for images, _ in found)])
@@ -151,6 +156,7 @@ class TensorBoard:
 
     def __init__(self, place: Place, folder: RunFolder, state: State) -> None:
         from torch.utils.tensorboard import SummaryWriter
+
         path = folder.path.parent / "tensorboard" / _file(place.group) / _file(place.arm) / f"seed-{place.seed}"
         # Points after the checkpoint that a resumed run begins from are drawn anew.
         self.writer = SummaryWriter(str(path), purge_step=state.images + 1 if state.images else None)
@@ -171,17 +177,33 @@ class WandB:
 
     def __init__(self, place: Place, folder: RunFolder, state: State) -> None:
         import wandb
-        config = {"key": folder.path.name, "arm": place.arm, "seed": place.seed, "study": place.group,
-                  "run": folder.about()["run"]}
+
+        config = {
+            "key": folder.path.name,
+            "arm": place.arm,
+            "seed": place.seed,
+            "study": place.group,
+            "run": folder.about()["run"],
+        }
         try:
-            self.run = wandb.init(project=PROJECT, group=place.group, job_type=place.arm, name=f"{place.arm}/{place.seed}",
-                                  id=folder.path.name, resume="allow", dir=str(_made(folder.path.parent)), config=config,
-                                  reinit=True)
+            self.run = wandb.init(
+                project=PROJECT,
+                group=place.group,
+                job_type=place.arm,
+                name=f"{place.arm}/{place.seed}",
+                id=folder.path.name,
+                resume="allow",
+                dir=str(_made(folder.path.parent)),
+                config=config,
+                reinit=True,
+            )
         except Exception as error:
-            raise BadInput(f"Weights & Biases could not start: {error}",
-                           "log in with 'wandb login', or set WANDB_MODE=offline; or leave out the tracker") from error
+            raise BadInput(
+                f"Weights & Biases could not start: {error}",
+                "log in with 'wandb login', or set WANDB_MODE=offline; or leave out the tracker",
+            ) from error
         self.run.define_metric("images")
-        self.run.define_metric("*", step_metric="images")    # progress is counted in images seen, as everywhere here
+        self.run.define_metric("*", step_metric="images")  # progress is counted in images seen, as everywhere here
 
     def put(self, values: dict[str, float], images: int) -> None:
         self.run.log({"images": images, **values})

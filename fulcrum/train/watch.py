@@ -11,7 +11,7 @@ from typing import Any
 from fulcrum.optim.storage import stalled_share
 from fulcrum.train.loop import Look
 
-RECORD_EVERY = 10                                            # steps between two lines of the record
+RECORD_EVERY = 10  # steps between two lines of the record
 
 
 class Averager:
@@ -27,9 +27,14 @@ class Averager:
         if (look.state.images // run.budget.batch) % self.every and not last:
             return
         line: dict[str, Any] = {
-            "images": look.state.images, "loss": round(self.sum / self.count, 6), "gradient_norm": float(look.norm),
-            "rate": look.rate, "seconds": round(look.state.seconds, 3), "skipped": look.state.skipped,
-            "parts": {name: float(value) for name, value in look.losses.parts.items()}}
+            "images": look.state.images,
+            "loss": round(self.sum / self.count, 6),
+            "gradient_norm": float(look.norm),
+            "rate": look.rate,
+            "seconds": round(look.state.seconds, 3),
+            "skipped": look.state.skipped,
+            "parts": {name: float(value) for name, value in look.losses.parts.items()},
+        }
         if look.built.optimizer.stalled is not None:
             line["stalled"] = round(stalled_share(look.built.optimizer.stalled), 5)
         self.write(line, last)
@@ -52,11 +57,11 @@ class Recorder(Averager):
                     if json.loads(line)["images"] <= from_images:
                         kept.append(line)
                 except (ValueError, KeyError, TypeError):
-                    continue                                 # a line cut off by a kill: it will be written again
+                    continue  # a line cut off by a kill: it will be written again
         aside = path.with_suffix(".aside")
         aside.write_text("".join(line + "\n" for line in kept))
         aside.replace(path)
-        self.steps, self.resumed = path.with_suffix(".steps"), False     # one float64 a step: what a line is the mean of
+        self.steps, self.resumed = path.with_suffix(".steps"), False  # one float64 a step: what a line is the mean of
 
     def __call__(self, look: Look) -> None:
         if not self.resumed:
@@ -69,10 +74,10 @@ class Recorder(Averager):
         """Take up the steps since the last line, so that the next one is what an unbroken run would write."""
         self.resumed, kept = True, array("d")
         if self.steps.exists():
-            whole = self.steps.read_bytes()[:8 * steps]
-            kept.frombytes(whole[:len(whole) // 8 * 8])
+            whole = self.steps.read_bytes()[: 8 * steps]
+            kept.frombytes(whole[: len(whole) // 8 * 8])
         self.steps.write_bytes(kept.tobytes())
-        for loss in kept[steps - steps % self.every:] if len(kept) == steps else ():
+        for loss in kept[steps - steps % self.every :] if len(kept) == steps else ():
             self.sum, self.count = self.sum + loss, self.count + 1
 
     def write(self, line: dict[str, Any], last: bool) -> None:
@@ -89,7 +94,7 @@ class Progress:
 
     def __init__(self, label: str, start_images: int, quiet: bool = False) -> None:
         self.label, self.start_images, self.quiet = label, start_images, quiet
-        self.begun = self.shown = 0.0                        # the first step sets the clock: it also encodes and compiles
+        self.begun = self.shown = 0.0  # the first step sets the clock: it also encodes and compiles
         self.screen = sys.stderr.isatty()
         self.loss = 0.0
 
@@ -107,8 +112,10 @@ class Progress:
             return
         self.shown = now
         pace, speed = (images - self.start_images) / max(now - self.begun, 1e-9), look.state.images_per_second or 0.0
-        text = (f"{self.label}: {min(images, total):,} of {total:,} images, loss {self.loss:.4f}, {speed:,.1f} images/s, "
-                f"{clock((total - images) / pace) if pace else '?'} left")
+        text = (
+            f"{self.label}: {min(images, total):,} of {total:,} images, loss {self.loss:.4f}, {speed:,.1f} images/s, "
+            f"{clock((total - images) / pace) if pace else '?'} left"
+        )
         end = "\n" if last or not self.screen else ""
         print(f"\r\x1b[2K{text}" if self.screen else text, end=end, file=sys.stderr, flush=True)
 
@@ -133,5 +140,3 @@ def clock(seconds: float) -> str:
         return f"{seconds} s"
     minutes = seconds // 60
     return f"{minutes} min {seconds % 60:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-

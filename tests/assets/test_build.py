@@ -1,4 +1,5 @@
 """The build: the same seed gives the same bytes, another does not, and cards say what was done."""
+
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +72,7 @@ def test_lessons_say_what_the_caption_says() -> None:
     long, short = lesson(found, "long"), lesson(found, "short")
     for row in range(50):
         said = {int(k) - 1 for k in long.wanted["shape"][row].unique() if k > 0}
-        assert said == set(found.shape[row, :found.count[row]].tolist())
+        assert said == set(found.shape[row, : found.count[row]].tolist())
         assert ((long.wanted["background"][row] > 0) & (long.ids[row] == PAD)).sum() == 0
     assert (short.wanted["size"][short.wanted["size"] != SKIP] == UNSAID).all()
     assert (short.wanted["background"] == SKIP).all()
@@ -82,7 +83,7 @@ def test_cells_cover_the_objects() -> None:
     found = scenes("assets", np.arange(200))
     grid = cells(found, 32)
     for row in range(200):
-        top = found.count[row] - 1                                       # painted last
+        top = found.count[row] - 1  # painted last
         at = int(found.y[row, top] * 8) * 8 + int(found.x[row, top] * 8)
         assert grid["colour"][row, at] == found.colour[row, top] + 1
     assert 0.5 < (grid["shape"] == 0).float().mean() < 0.95

@@ -8,8 +8,18 @@ import pytest
 
 from fulcrum.cli import main
 
-TINY = [word for setting in ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64",
-                             "sample.steps=2") for word in ("--set", setting)]
+TINY = [
+    word
+    for setting in (
+        "model.width=32",
+        "model.depth=4",
+        "model.heads=2",
+        "budget.batch=8",
+        "data.source.count=64",
+        "sample.steps=2",
+    )
+    for word in ("--set", setting)
+]
 
 
 def fulcrum(capsys, *words):
@@ -23,6 +33,7 @@ def fulcrum(capsys, *words):
 def pixels(path):
     import numpy as np
     from PIL import Image
+
     with Image.open(path) as image:
         return np.asarray(image)
 
@@ -52,8 +63,18 @@ def test_sample(trained, out, capsys):
 
 def test_a_picture_does_not_depend_on_its_neighbours(trained, out, capsys, tmp_path):
     _, alone = fulcrum(capsys, "sample", trained["key"], "a star.", "--out", out, "--to", tmp_path / "a", "--json")
-    _, among = fulcrum(capsys, "sample", trained["key"], "a star.", "a large blue ring at the top.", "--out", out, "--to",
-                       tmp_path / "b", "--json")
+    _, among = fulcrum(
+        capsys,
+        "sample",
+        trained["key"],
+        "a star.",
+        "a large blue ring at the top.",
+        "--out",
+        out,
+        "--to",
+        tmp_path / "b",
+        "--json",
+    )
     assert (pixels(alone["files"][0]) == pixels(among["files"][0])).all()
 
 
@@ -87,7 +108,7 @@ def test_levers_for_people(capsys):
     shown = lines("show", "tread")
     assert sum("PRX Part 2" in line for line in shown) == 4 and "measured here" in shown
     assert any("on pocket_pixels, 6 pairs: inconclusive" in line for line in shown)
-    assert not {"claims", "measured here"} & set(lines("show", "mixed_captions"))     # headings of nothing
+    assert not {"claims", "measured here"} & set(lines("show", "mixed_captions"))  # headings of nothing
 
 
 def test_runs(trained, out, capsys):
@@ -101,27 +122,31 @@ def test_runs(trained, out, capsys):
 
 
 def test_a_finished_run_starts_another(trained, out, capsys):
-    code, said = fulcrum(capsys, "train", "spark", "--images", 16, "--start", trained["key"], "--out", out, *TINY, "--json",
-                         "--threads", 1)
+    code, said = fulcrum(
+        capsys, "train", "spark", "--images", 16, "--start", trained["key"], "--out", out, *TINY, "--json", "--threads", 1
+    )
     assert code == 0 and said["key"] != trained["key"]
 
 
-@pytest.mark.parametrize(("words", "says"), [
-    (["train", "sprak"], "no recipe is called 'sprak'"),
-    (["train", "spark + tred"], "no lever is called 'tred'"),
-    (["train", "spark", "--set", "model.width=97"], "cannot be divided"),
-    (["train", "spark", "--set", "data.size=33"], "not a multiple"),
-    (["train", "spark + tread(drop=1.5)"], "less than 1"),
-    (["train", "spark", "--images", "many"], "valid integer"),
-    (["train", "prx_256", "--set", "data.source.count=64"], "does not travel with Fulcrum"),
-    (["train"], "Missing argument"),
-    (["trian"], "No such command"),
-    (["sample", "abcdef", "x"], "no run"),
-    (["measure", "abcdef"], "no run"),
-    (["study", "run", "no/such.toml"], "cannot read the plan"),
-    (["levers", "show", "tred"], "no lever is called"),
-    (["report"], "no report"),
-])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["train", "sprak"], "no recipe is called 'sprak'"),
+        (["train", "spark + tred"], "no lever is called 'tred'"),
+        (["train", "spark", "--set", "model.width=97"], "cannot be divided"),
+        (["train", "spark", "--set", "data.size=33"], "not a multiple"),
+        (["train", "spark + tread(drop=1.5)"], "less than 1"),
+        (["train", "spark", "--images", "many"], "valid integer"),
+        (["train", "prx_256", "--set", "data.source.count=64"], "does not travel with Fulcrum"),
+        (["train"], "Missing argument"),
+        (["trian"], "No such command"),
+        (["sample", "abcdef", "x"], "no run"),
+        (["measure", "abcdef"], "no run"),
+        (["study", "run", "no/such.toml"], "cannot read the plan"),
+        (["levers", "show", "tred"], "no lever is called"),
+        (["report"], "no report"),
+    ],
+)
 def test_bad_input_is_exit_code_2_with_error_and_hint(words, says, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, said = fulcrum(capsys, *words, "--json")
@@ -129,8 +154,10 @@ def test_bad_input_is_exit_code_2_with_error_and_hint(words, says, capsys, tmp_p
 
 
 def test_help_starts_fast_and_without_torch():
-    probe = ("import sys, fulcrum.cli; heavy = {'torch', 'numpy', 'scipy', 'diffusers', 'PIL'} & set(sys.modules); "
-             "sys.exit(f'imported {heavy}' if heavy else 0)")
+    probe = (
+        "import sys, fulcrum.cli; heavy = {'torch', 'numpy', 'scipy', 'diffusers', 'PIL'} & set(sys.modules); "
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
     assert subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True).stderr == ""
 
 

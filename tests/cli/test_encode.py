@@ -48,12 +48,15 @@ def test_training_finds_everything_encoded(alone):
 
 
 def test_two_processes_killed_and_started_again_give_the_same_bytes(alone, tmp_path):
-    running = subprocess.Popen([sys.executable, "-m", "fulcrum", *WORDS, "--out", str(tmp_path), "--processes", "2"],
-                               stderr=subprocess.DEVNULL, start_new_session=True)
+    running = subprocess.Popen(
+        [sys.executable, "-m", "fulcrum", *WORDS, "--out", str(tmp_path), "--processes", "2"],
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     deadline = time.monotonic() + 60
     while len(list(tmp_path.glob("cache/*.parts/0*"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
-    os.killpg(running.pid, signal.SIGKILL)                     # its own session: itself and its one child
+    os.killpg(running.pid, signal.SIGKILL)  # its own session: itself and its one child
     running.wait()
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache/*.parts/0*")}
     assert kept

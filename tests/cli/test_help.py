@@ -13,12 +13,32 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.phrase import parse
 
 ROOT = Path(__file__).parents[2]
-OF_A_RUN = ("sample", "export", "runs show", "runs rm")     # in an order in which each can be done
+OF_A_RUN = ("sample", "export", "runs show", "runs rm")  # in an order in which each can be done
 # What takes its time is tried by tests of its own; here it is read, not run.
-LONG = {"train", "encode", "measure", "study plan", "study run", "report", "audit", "assets build", "levers",
-        "levers pages"}
-TINY = [word for setting in ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=16",
-                             "sample.steps=2") for word in ("--set", setting)]
+LONG = {
+    "train",
+    "encode",
+    "measure",
+    "study plan",
+    "study run",
+    "report",
+    "audit",
+    "assets build",
+    "levers",
+    "levers pages",
+}
+TINY = [
+    word
+    for setting in (
+        "model.width=32",
+        "model.depth=4",
+        "model.heads=2",
+        "budget.batch=8",
+        "data.source.count=16",
+        "sample.steps=2",
+    )
+    for word in ("--set", setting)
+]
 
 
 def commands(command, *names):
@@ -41,8 +61,8 @@ def example(name):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_shows_an_example_that_can_be_read(name):
-    words = example(name)[len(name.split()):]
-    context = COMMANDS[name].make_context(name, words)       # an option that is not there, or a word too many: an error
+    words = example(name)[len(name.split()) :]
+    context = COMMANDS[name].make_context(name, words)  # an option that is not there, or a word too many: an error
     if "phrase" in context.params:
         assert parse(context.params["phrase"], CATALOG).levers
     if "plan" in context.params:
@@ -62,7 +82,7 @@ def test_the_examples_work_one_after_the_other(tmp_path, monkeypatch, capsys):
         Image.effect_noise((80, 70), 20 + number).convert("RGB").save(tmp_path / "photos" / f"{number}.png")
         (tmp_path / "photos" / f"{number}.txt").write_text("a small grey square")
     some = [name for name in COMMANDS if name not in {*LONG, *OF_A_RUN}]
-    for name in sorted(some, key=lambda name: name != "data import"):        # the others look at what it writes
+    for name in sorted(some, key=lambda name: name != "data import"):  # the others look at what it writes
         done(capsys, *example(name))
     assert (tmp_path / "sheet.png").is_file()
 

@@ -30,8 +30,14 @@ def clone(tmp_path):
 
 
 def make(clone, target, fails=""):
-    done = subprocess.run(["make", target, "PYTHON=./python", "VENV=env"], cwd=clone, capture_output=True, text=True,
-                          env={"PATH": os.environ["PATH"], "FAILS": fails}, timeout=60)
+    done = subprocess.run(
+        ["make", target, "PYTHON=./python", "VENV=env"],
+        cwd=clone,
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "FAILS": fails},
+        timeout=60,
+    )
     return done.returncode, done.stdout + done.stderr
 
 

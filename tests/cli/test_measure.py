@@ -9,7 +9,7 @@ from PIL import Image
 
 from fulcrum.cli import main
 
-OWN = '''
+OWN = """
 from fulcrum.measure.metric import RowDistance
 from fulcrum.measure.own import OwnExtractor
 
@@ -25,7 +25,7 @@ class MeanGap(RowDistance):
 
     def value(self, pictures, reference):
         return float((pictures.mean(0) - reference.mean(0)).norm())
-'''
+"""
 
 
 def fulcrum(capsys, *words):
@@ -68,17 +68,27 @@ def test_two_sets(sets, tmp_path, capsys):
 
 def test_table_own_metric_and_only(sets, tmp_path, capsys):
     (tmp_path / "own.py").write_text(OWN % "worse")
-    code, out, _ = fulcrum(capsys, "measure", *sets, "--metrics", tmp_path / "own.py", "--only", "mean_gap", "--out",
-                           tmp_path / "runs", "--quiet")
+    code, out, _ = fulcrum(
+        capsys,
+        "measure",
+        *sets,
+        "--metrics",
+        tmp_path / "own.py",
+        "--only",
+        "mean_gap",
+        "--out",
+        tmp_path / "runs",
+        "--quiet",
+    )
     assert code == 0 and "colours.mean_gap" in out and "N = 80" in out and "lower is better" in out
-    heading, row, _, card = out.splitlines()[2:]             # after what was measured against what
+    heading, row, _, card = out.splitlines()[2:]  # after what was measured against what
     assert "[95 % interval]" in heading and "colours.mean_gap" in row
     assert re.fullmatch(r"  colours\.mean_gap: N = 80, extractor \w{12}, reference \w{12}", card)
 
 
 def test_metrics_that_were_measured_alike_share_a_card_line(sets, tmp_path, capsys):
     code, out, _ = fulcrum(capsys, "measure", *sets, "--out", tmp_path / "runs", "--quiet")
-    cards = out.splitlines()[out.splitlines().index("cards in short, whole with --json") + 1:]
+    cards = out.splitlines()[out.splitlines().index("cards in short, whole with --json") + 1 :]
     assert code == 0 and len(cards) == 1
     assert cards[0].startswith("  frechet, frechet_limit, mmd, mmd_published, kid, density, coverage: N = 80")
 
@@ -97,8 +107,19 @@ def test_probe_of_an_own_metric(declared, code, tmp_path, capsys):
     for name, seed in (("a", 1), ("b", 2)):
         np.savez(tmp_path / f"{name}.npz", images(seed, 512))
     (tmp_path / "own.py").write_text(OWN % declared)
-    words = ["measure", tmp_path / "a.npz", tmp_path / "b.npz", "--probe", "--metrics", tmp_path / "own.py", "--only",
-             "mean_gap", "--out", tmp_path / "runs", "--quiet"]
+    words = [
+        "measure",
+        tmp_path / "a.npz",
+        tmp_path / "b.npz",
+        "--probe",
+        "--metrics",
+        tmp_path / "own.py",
+        "--only",
+        "mean_gap",
+        "--out",
+        tmp_path / "runs",
+        "--quiet",
+    ]
     found, out, err = fulcrum(capsys, *words)
     assert found == code and "negated" in out and ("does not do what it declares" in err) == bool(code)
     found, out, _ = fulcrum(capsys, *words, "--json")
@@ -107,21 +128,25 @@ def test_probe_of_an_own_metric(declared, code, tmp_path, capsys):
     assert json.loads((tmp_path / "runs" / "cache" / "probes.json").read_text())["n"] == 512
 
 
-@pytest.mark.parametrize(("words", "says"), [
-    ([], "nothing to measure"),
-    (["A", "nowhere"], "nothing at"),
-    (["A", "B", "--features", "inceptoin=x"], "no extractor is called"),
-    (["A", "B", "--features", "clip"], "needs its weights"),
-    (["A", "B", "--only", "freshet"], "no metric is called"),
-    (["A", "B", "--range", "high"], "not a range"),
-    (["A", "B", "--background", "mauve"], "not a colour"),
-    (["A", "B", "--metrics", "none.py"], "no Python file"),
-    (["A", "B", "--features", "embedded", "--features", "embedded"], "given twice"),
-    (["A", "--probe"], "needs no pictures, or both"),
-    (["A", "B", "--probe"], "at least 512 pictures"),
-])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "nothing to measure"),
+        (["A", "nowhere"], "nothing at"),
+        (["A", "B", "--features", "inceptoin=x"], "no extractor is called"),
+        (["A", "B", "--features", "clip"], "needs its weights"),
+        (["A", "B", "--only", "freshet"], "no metric is called"),
+        (["A", "B", "--range", "high"], "not a range"),
+        (["A", "B", "--background", "mauve"], "not a colour"),
+        (["A", "B", "--metrics", "none.py"], "no Python file"),
+        (["A", "B", "--features", "embedded", "--features", "embedded"], "given twice"),
+        (["A", "--probe"], "needs no pictures, or both"),
+        (["A", "B", "--probe"], "at least 512 pictures"),
+    ],
+)
 def test_bad_words(words, says, sets, tmp_path, capsys):
     places = {"A": sets[0], "B": sets[1]}
-    code, out, _ = fulcrum(capsys, "measure", *(places.get(word, word) for word in words), "--out", tmp_path / "runs",
-                           "--json", "--quiet")
+    code, out, _ = fulcrum(
+        capsys, "measure", *(places.get(word, word) for word in words), "--out", tmp_path / "runs", "--json", "--quiet"
+    )
     assert code == 2 and says in json.loads(out.strip().splitlines()[-1])["error"]

@@ -6,9 +6,19 @@ import pytest
 
 from fulcrum.cli import main
 
-TINY = [word for setting in ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64",
-                             "sample.steps=2") for word in ("--set", setting)]
-GOOD = '''from typing import ClassVar
+TINY = [
+    word
+    for setting in (
+        "model.width=32",
+        "model.depth=4",
+        "model.heads=2",
+        "budget.batch=8",
+        "data.source.count=64",
+        "sample.steps=2",
+    )
+    for word in ("--set", setting)
+]
+GOOD = """from typing import ClassVar
 from fulcrum.levers.base import Card, Claim, Lever
 from fulcrum.spec import seam
 from fulcrum.spec.edit import put
@@ -32,7 +42,7 @@ class Own(Lever):
         return put(run, "terms.smooth", Smooth())
     def witness(self, built):
         return "smooth" in built.step.terms
-'''
+"""
 
 
 def fulcrum(capsys, *words):
@@ -48,61 +58,113 @@ def write(tmp_path):
         assert old in GOOD
         text = GOOD.replace(old, new) if old else GOOD
         (tmp_path / name).write_text(text)
-        return tmp_path / name, 1 + text[:text.find(new)].count("\n") + new.count("\n")
+        return tmp_path / name, 1 + text[: text.find(new)].count("\n") + new.count("\n")
+
     return file
 
 
-@pytest.mark.parametrize(("old", "new", "says"), [
-    ("return view.x.flatten(1).mean(1)", "return view.nothing", "AttributeError"),
-    ("        return Rough()", "        return 1 / 0", "ZeroDivisionError"),
-    ("return put(run, \"terms.smooth\", Smooth())", "return run.nothing", "AttributeError"),
-    ("return put(run, \"terms.smooth\", Smooth())", "return put(run, 'terms.x.y', 1)", "no slot is called"),
-    ('return "smooth" in built.step.terms', "return built.nothing", "AttributeError"),
-    ("class Own(Lever):", "class Own(Lever:", "invalid syntax"),
-    ('Card(says="smoother")', "Card(says=3)", "settings of Card are not right: says"),
-    ('Card(says="smoother")', 'Card(says="x", claims=(Claim(metric="fid", change="much", scope="here", source="me"),))',
-     "settings of Claim are not right: change"),
-    ("class Own(Lever):", "class Own(Lever):\n    strength = 0.1", "require a type annotation"),
-])
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("return view.x.flatten(1).mean(1)", "return view.nothing", "AttributeError"),
+        ("        return Rough()", "        return 1 / 0", "ZeroDivisionError"),
+        ('return put(run, "terms.smooth", Smooth())', "return run.nothing", "AttributeError"),
+        ('return put(run, "terms.smooth", Smooth())', "return put(run, 'terms.x.y', 1)", "no slot is called"),
+        ('return "smooth" in built.step.terms', "return built.nothing", "AttributeError"),
+        ("class Own(Lever):", "class Own(Lever:", "invalid syntax"),
+        ('Card(says="smoother")', "Card(says=3)", "settings of Card are not right: says"),
+        (
+            'Card(says="smoother")',
+            'Card(says="x", claims=(Claim(metric="fid", change="much", scope="here", source="me"),))',
+            "settings of Claim are not right: change",
+        ),
+        ("class Own(Lever):", "class Own(Lever):\n    strength = 0.1", "require a type annotation"),
+    ],
+)
 def test_an_error_names_file_line_and_exception(write, old, new, says, capsys, tmp_path, monkeypatch):
     monkeypatch.delenv("FULCRUM_TRACEBACK", raising=False)
     path, line = write(old, new)
-    code, _, said = fulcrum(capsys, "train", "spark + own", "--levers", path, "--images", 8, "--out", tmp_path / "runs",
-                            *TINY, "--threads", 1, "--quiet")
-    line -= "strength" in new                                # said of the class, not of its line
+    code, _, said = fulcrum(
+        capsys,
+        "train",
+        "spark + own",
+        "--levers",
+        path,
+        "--images",
+        8,
+        "--out",
+        tmp_path / "runs",
+        *TINY,
+        "--threads",
+        1,
+        "--quiet",
+    )
+    line -= "strength" in new  # said of the class, not of its line
     assert code == 2 and says in said and f"{path}, line {line}" in said, said
     assert "Traceback" not in said and "report" not in said and "errors.pydantic.dev" not in said
 
 
-@pytest.mark.parametrize(("old", "new", "says"), [
-    ("        return Rough()", "        return None", "gave NoneType, not a torch module"),
-    ("return view.x.flatten(1).mean(1)", "return 3.0", "gave float, expected one number per image"),
-    ("    def build(self, ctx):", "    def bild(self, ctx):", "defines no `build`"),
-    ('    def witness(self, built):\n        return "smooth" in built.step.terms\n', "", "defines no `witness`"),
-])
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("        return Rough()", "        return None", "gave NoneType, not a torch module"),
+        ("return view.x.flatten(1).mean(1)", "return 3.0", "gave float, expected one number per image"),
+        ("    def build(self, ctx):", "    def bild(self, ctx):", "defines no `build`"),
+        ('    def witness(self, built):\n        return "smooth" in built.step.terms\n', "", "defines no `witness`"),
+    ],
+)
 def test_what_is_missing_or_of_another_kind_is_said(write, old, new, says, capsys, tmp_path):
-    code, _, said = fulcrum(capsys, "train", "spark + own", "--levers", write(old, new)[0], "--images", 8, "--out",
-                            tmp_path / "runs", *TINY, "--threads", 1, "--quiet")
+    code, _, said = fulcrum(
+        capsys,
+        "train",
+        "spark + own",
+        "--levers",
+        write(old, new)[0],
+        "--images",
+        8,
+        "--out",
+        tmp_path / "runs",
+        *TINY,
+        "--threads",
+        1,
+        "--quiet",
+    )
     assert code == 2 and says in said, said
 
 
 def test_the_traceback_is_there_for_who_asks(write, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("FULCRUM_TRACEBACK", "1")
     path, _ = write('return "smooth" in built.step.terms', "return built.nothing")
-    code, _, said = fulcrum(capsys, "train", "spark + own", "--levers", path, "--images", 8, "--out", tmp_path / "runs",
-                            *TINY, "--threads", 1, "--quiet")
+    code, _, said = fulcrum(
+        capsys,
+        "train",
+        "spark + own",
+        "--levers",
+        path,
+        "--images",
+        8,
+        "--out",
+        tmp_path / "runs",
+        *TINY,
+        "--threads",
+        1,
+        "--quiet",
+    )
     assert code == 2 and "Traceback" in said and "return built.nothing" in said
 
 
 COST = "    def witness", "    def cost(self, run):\n        return {}\n    def witness"
 
 
-@pytest.mark.parametrize(("old", "new", "says"), [
-    ('Card(says="smoother")', "Card(says=3)", "settings of Card"),
-    (COST[0], COST[1].format("1 / 0"), "ZeroDivisionError"),
-    (COST[0], COST[1].format("1.5"), "not a Cost"),
-    ("return put(run, \"terms.smooth\", Smooth())", "return run.nothing", "AttributeError"),
-])
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('Card(says="smoother")', "Card(says=3)", "settings of Card"),
+        (COST[0], COST[1].format("1 / 0"), "ZeroDivisionError"),
+        (COST[0], COST[1].format("1.5"), "not a Cost"),
+        ('return put(run, "terms.smooth", Smooth())', "return run.nothing", "AttributeError"),
+    ],
+)
 def test_the_others_are_listed_beside_a_broken_lever(write, old, new, says, capsys):
     path, _ = write(old, new)
     code, out, said = fulcrum(capsys, "levers", "--levers", path, "--json")

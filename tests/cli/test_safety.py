@@ -7,8 +7,18 @@ import pytest
 
 from fulcrum.cli import main
 
-TINY = [word for setting in ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64",
-                             "sample.steps=2") for word in ("--set", setting)]
+TINY = [
+    word
+    for setting in (
+        "model.width=32",
+        "model.depth=4",
+        "model.heads=2",
+        "budget.batch=8",
+        "data.source.count=64",
+        "sample.steps=2",
+    )
+    for word in ("--set", setting)
+]
 
 
 def fulcrum(capsys, *words):
@@ -28,8 +38,11 @@ def run(tmp_path, capsys):
 def test_gc_and_rm_touch_nothing_that_is_no_run(run, tmp_path, capsys, monkeypatch):
     mine = run.parent / "thesis"
     (mine / "checkpoints" / "2023").mkdir(parents=True)
-    for path, text in ((mine / "about.json", '{"key": "k", "phrase": "mine", "seed": 1}'), (mine / "result.json", "{}"),
-                       (mine / "checkpoints" / "2023" / "notes.txt", "years of work")):
+    for path, text in (
+        (mine / "about.json", '{"key": "k", "phrase": "mine", "seed": 1}'),
+        (mine / "result.json", "{}"),
+        (mine / "checkpoints" / "2023" / "notes.txt", "years of work"),
+    ):
         path.write_text(text)
     assert fulcrum(capsys, "runs", "gc", "--out", run.parent)[0] == 0
     assert fulcrum(capsys, "runs", "rm", mine, "--yes")[0] == 2
@@ -41,6 +54,7 @@ def test_gc_and_rm_touch_nothing_that_is_no_run(run, tmp_path, capsys, monkeypat
 
 def test_gc_leaves_a_run_in_use_alone(run, capsys):
     from fulcrum.train.folder import RunFolder, claim
+
     (run / "checkpoints" / ".writing-000000000099-1").mkdir()
     with claim(RunFolder(run)):
         assert fulcrum(capsys, "runs", "gc", "--out", run.parent)[1]["removed"] == []
@@ -75,7 +89,7 @@ def test_a_damaged_run_never_starts_over_and_can_be_removed(run, capsys):
     assert fulcrum(capsys, "runs", "rm", run.name, "--yes", "--out", run.parent)[0] == 0 and not run.exists()
 
 
-LEVER = '''
+LEVER = """
 from typing import ClassVar
 from fulcrum.levers.base import Card, Lever
 from fulcrum.spec.edit import put
@@ -90,7 +104,7 @@ class Own(Lever):
 
     def witness(self, built):
         return {witness}
-'''
+"""
 
 
 @pytest.mark.parametrize("phrase", ["spark + own", "spark + own @ (0, 0.5)"])
@@ -99,6 +113,7 @@ def test_an_edited_lever_file_makes_a_new_run(phrase, tmp_path, capsys):
 
     from fulcrum.cli.options import read_phrase
     from fulcrum.spec.edit import key
+
     keys = set()
     for text in (LEVER, LEVER + "# edited\n"):
         Path(tmp_path / "own.py").write_text(text.replace("{witness}", "True"))
@@ -107,32 +122,56 @@ def test_an_edited_lever_file_makes_a_new_run(phrase, tmp_path, capsys):
     assert len(keys) == 2
 
 
-@pytest.mark.parametrize(("old", "new", "says"), [
-    ("{witness}", "False", "is not on"),
-    ("{witness}", "1 / 0", "ZeroDivisionError"),
-    ('("flow.drop_text",)', '("optim.lr",)', "does not declare"),
-    ('return put(run, "flow.drop_text", 0.3)', "return None", "not a run"),
-    ('return put(run, "flow.drop_text", 0.3)', "raise RuntimeError('oh')", "RuntimeError: oh"),
-    ('name: ClassVar[str] = "own"', 'name: ClassVar[str] = "o w n"', "needs a `name`"),
-    ('touches: ClassVar[tuple] = ("flow.drop_text",)', "touches: ClassVar[int] = 5", "needs `touches`"),
-    ('card: ClassVar[Card] = Card(says="more empty captions")', "", "needs a `card`"),
-    ("from typing import ClassVar", "raise SystemExit(0)", "SystemExit"),
-])
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("{witness}", "False", "is not on"),
+        ("{witness}", "1 / 0", "ZeroDivisionError"),
+        ('("flow.drop_text",)', '("optim.lr",)', "does not declare"),
+        ('return put(run, "flow.drop_text", 0.3)', "return None", "not a run"),
+        ('return put(run, "flow.drop_text", 0.3)', "raise RuntimeError('oh')", "RuntimeError: oh"),
+        ('name: ClassVar[str] = "own"', 'name: ClassVar[str] = "o w n"', "needs a `name`"),
+        ('touches: ClassVar[tuple] = ("flow.drop_text",)', "touches: ClassVar[int] = 5", "needs `touches`"),
+        ('card: ClassVar[Card] = Card(says="more empty captions")', "", "needs a `card`"),
+        ("from typing import ClassVar", "raise SystemExit(0)", "SystemExit"),
+    ],
+)
 def test_a_lever_that_is_wrong_is_refused_with_a_message(old, new, says, tmp_path, capsys):
     text = LEVER.replace(old, new).replace("{witness}", "True")
     (tmp_path / "own.py").write_text(text)
-    code, said = fulcrum(capsys, "train", "spark + own", "--levers", tmp_path / "own.py", "--images", 8, "--out",
-                         tmp_path / "runs", *TINY, "--threads", 1)
+    code, said = fulcrum(
+        capsys,
+        "train",
+        "spark + own",
+        "--levers",
+        tmp_path / "own.py",
+        "--images",
+        8,
+        "--out",
+        tmp_path / "runs",
+        *TINY,
+        "--threads",
+        1,
+    )
     assert code == 2 and says in said["error"], said
 
 
-@pytest.mark.parametrize("words", [
-    ["train", "spark + tread @ ('a', 'b')"], ["train", "spark + tread @ (1, 0)"], ["train", "spark + tread(drop={[]: 1})"],
-    ["train", "spark" + " + muon" * 3000], ["train", "spark + tread(drop=0.5, drop=0.4)"],
-    ["train", "spark", "--set", "optim.lr=1e308"], ["train", "spark", "--set", "optim.lr=1e999"],
-    ["train", "spark", "--set", "model.mlp_ratio=1e-9"], ["train", "spark", "--set", "encode.codec.channels=3"],
-    ["train", "spark", "--set", "data.size=100000"], ["train", "spark", "--set", "sample.steps=10000000000"],
-    ["train", "spark", "--threads", "100000"],
-])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "spark + tread @ ('a', 'b')"],
+        ["train", "spark + tread @ (1, 0)"],
+        ["train", "spark + tread(drop={[]: 1})"],
+        ["train", "spark" + " + muon" * 3000],
+        ["train", "spark + tread(drop=0.5, drop=0.4)"],
+        ["train", "spark", "--set", "optim.lr=1e308"],
+        ["train", "spark", "--set", "optim.lr=1e999"],
+        ["train", "spark", "--set", "model.mlp_ratio=1e-9"],
+        ["train", "spark", "--set", "encode.codec.channels=3"],
+        ["train", "spark", "--set", "data.size=100000"],
+        ["train", "spark", "--set", "sample.steps=10000000000"],
+        ["train", "spark", "--threads", "100000"],
+    ],
+)
 def test_hostile_words_are_bad_input(words, capsys, tmp_path):
     assert fulcrum(capsys, *words, "--out", tmp_path)[0] == 2

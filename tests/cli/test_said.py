@@ -6,7 +6,7 @@ import pytest
 
 from fulcrum.cli import doctor, main
 
-ESCAPE = "\x1b[2J\x1b]0;owned\x07"                            # clears the screen, renames the window
+ESCAPE = "\x1b[2J\x1b]0;owned\x07"  # clears the screen, renames the window
 
 
 def said(capsys, *words, code=0):
@@ -27,8 +27,17 @@ def test_the_doctor_speaks_to_people_in_rows(capsys):
 
 
 def test_the_doctor_names_what_is_damaged_and_what_is_missing(capsys, monkeypatch):
-    facts = {"python": "3.11", "torch": "2", "cores": 1, "cuda": False, "fast_bf16": False, "compiler": False,
-             "disk_free_gb": 1.0, "optional": {"ray": False}, "assets": {"codec": f"bad {ESCAPE}", "text": "ok"}}
+    facts = {
+        "python": "3.11",
+        "torch": "2",
+        "cores": 1,
+        "cuda": False,
+        "fast_bf16": False,
+        "compiler": False,
+        "disk_free_gb": 1.0,
+        "optional": {"ray": False},
+        "assets": {"codec": f"bad {ESCAPE}", "text": "ok"},
+    }
     monkeypatch.setattr(doctor, "_facts", lambda: facts)
     out, _ = said(capsys, "doctor", code=1)
     assert "apt-get install g++" in out and ".[ray]" in out and "1 of 2 sound" in out

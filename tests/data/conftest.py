@@ -1,4 +1,5 @@
 """Pictures that tests make: folders, shards and imported stores; and a web server to fetch them from."""
+
 import hashlib
 import io
 import json
@@ -60,8 +61,19 @@ def as_img2dataset(numbers, size=(24, 16)):
     for number in numbers:
         key = f"{number:09d}"
         yield f"{key}.jpg", picture_bytes(number, size, "JPEG", quality=90)
-        yield f"{key}.json", json.dumps({"caption": caption(number), "url": "https://example.org", "key": key,
-                                         "status": "success", "width": size[0], "height": size[1]}).encode()
+        yield (
+            f"{key}.json",
+            json.dumps(
+                {
+                    "caption": caption(number),
+                    "url": "https://example.org",
+                    "key": key,
+                    "status": "success",
+                    "width": size[0],
+                    "height": size[1],
+                }
+            ).encode(),
+        )
         yield f"{key}.txt", caption(number).encode()
 
 
@@ -81,8 +93,14 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="session")
 def make():
     """The functions above, for test files."""
-    return SimpleNamespace(picture=picture_bytes, caption=caption, folder=write_folder, tar=write_tar,
-                           img2dataset=as_img2dataset, imported=imported)
+    return SimpleNamespace(
+        picture=picture_bytes,
+        caption=caption,
+        folder=write_folder,
+        tar=write_tar,
+        img2dataset=as_img2dataset,
+        imported=imported,
+    )
 
 
 class Site:
@@ -116,10 +134,10 @@ class Site:
                     self.send_header("ETag", hashlib.md5(data).hexdigest())
                 self.end_headers()
                 if send:
-                    sent = data[:len(data) // 2] if fault == "cut" else data
+                    sent = data[: len(data) // 2] if fault == "cut" else data
                     for first in range(0, len(sent), 1 << 16):
                         time.sleep(site.slow)
-                        self.wfile.write(sent[first:first + (1 << 16)])
+                        self.wfile.write(sent[first : first + (1 << 16)])
 
             def log_message(self, *words):
                 pass

@@ -1,4 +1,5 @@
 """Stand-ins of emoji packages for tests: three tiny icon sets, names with keywords, and a renderer that draws squares."""
+
 import io
 import json
 import re
@@ -6,16 +7,41 @@ import tarfile
 
 from PIL import Image
 
-WORDS = ("apple", "boat", "cat", "drum", "eagle", "fish", "goat", "hat", "ink", "jar", "kite", "lamp", "moon", "nut", "owl",
-         "pear", "quilt", "rose", "sun", "tree")
+WORDS = (
+    "apple",
+    "boat",
+    "cat",
+    "drum",
+    "eagle",
+    "fish",
+    "goat",
+    "hat",
+    "ink",
+    "jar",
+    "kite",
+    "lamp",
+    "moon",
+    "nut",
+    "owl",
+    "pear",
+    "quilt",
+    "rose",
+    "sun",
+    "tree",
+)
 COLOURS = ("#d02020", "#2030d0", "#20a040", "#e0d020", "#803010")
 
 
 def names():
     """CLDR's file: sixty names, a man and a woman of one trade, and a second name of one thing."""
     told = [f"{colour} {word}" for word in WORDS for colour in ("red", "blue", "old")] + ["man cook", "woman cook", "ship"]
-    return {"annotations": {"annotations": {str(n): {"tts": [one], "default": ["thing", one.split()[-1], one]}
-                                            for n, one in enumerate(told)}}}, told
+    return {
+        "annotations": {
+            "annotations": {
+                str(n): {"tts": [one], "default": ["thing", one.split()[-1], one]} for n, one in enumerate(told)
+            }
+        }
+    }, told
 
 
 def body(number, style):
@@ -26,10 +52,18 @@ def body(number, style):
 def icon_set(style, told):
     icons = {one.replace(" ", "-"): {"body": body(n, style)} for n, one in enumerate(told[:-1])}
     icons["red-apple-light-skin-tone"] = {"body": body(3, style)}
-    return {"icons.json": {"prefix": style, "icons": icons, "width": 16, "height": 16,
-                           "aliases": {"ship": {"parent": "blue-boat"}, "turned": {"parent": "blue-boat", "hFlip": True}}},
-            "info.json": {"name": style.title(), "category": "Emoji", "palette": True, "license": {"spdx": "MIT"}},
-            "metadata.json": {"categories": {"Things & Words": list(icons)}}, "package.json": {"version": "1.0.0"}}
+    return {
+        "icons.json": {
+            "prefix": style,
+            "icons": icons,
+            "width": 16,
+            "height": 16,
+            "aliases": {"ship": {"parent": "blue-boat"}, "turned": {"parent": "blue-boat", "hFlip": True}},
+        },
+        "info.json": {"name": style.title(), "category": "Emoji", "palette": True, "license": {"spdx": "MIT"}},
+        "metadata.json": {"categories": {"Things & Words": list(icons)}},
+        "package.json": {"version": "1.0.0"},
+    }
 
 
 def write_packages(folder, styles=("noto", "twemoji", "openmoji")):

@@ -1,4 +1,5 @@
 """Buckets: every batch whole and of one shape, its samples a function of the position; what is held out is square."""
+
 import json
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from fulcrum.data.order import order_of
 from fulcrum.data.store import LEDGER, PictureStore
 from fulcrum.spec.errors import BadInput
 
-SHAPES = {(48, 32): 60, (32, 48): 25, (40, 40): 30, (33, 60): 3}         # of the given pictures, how many of each
+SHAPES = {(48, 32): 60, (32, 48): 25, (40, 40): 30, (33, 60): 3}  # of the given pictures, how many of each
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +35,12 @@ def shaped(make, given):
 
 
 def ctx(size=32, batch=8, unit=8, say=None):
-    run = SimpleNamespace(data=SimpleNamespace(size=size), budget=SimpleNamespace(batch=batch),
-                          model=SimpleNamespace(patch=1), encode=SimpleNamespace(codec=SimpleNamespace(stride=unit),
-                                                                                 teachers=()))
+    run = SimpleNamespace(
+        data=SimpleNamespace(size=size),
+        budget=SimpleNamespace(batch=batch),
+        model=SimpleNamespace(patch=1),
+        encode=SimpleNamespace(codec=SimpleNamespace(stride=unit), teachers=()),
+    )
     return SimpleNamespace(run=run, say=say)
 
 
@@ -54,7 +58,7 @@ def test_every_batch_is_whole_and_of_one_shape(shaped):
     loader, seen = Loader(buckets, Chooser(), 5), set()
     for position in range(0, 160, 8):
         batch = loader.at(position, 8)
-        number, = set(owner(buckets, batch.ids))
+        (number,) = set(owner(buckets, batch.ids))
         width, height = buckets.sources[number].shape
         assert batch.images.shape == (8, 3, height, width) and len(batch.prompts) == 8
         one = buckets.sources[number].read(batch.ids - buckets.starts[number]).images
@@ -78,14 +82,14 @@ def test_any_cut_of_any_batch_gives_the_same_samples(shaped):
 def test_nothing_is_dropped_and_no_picture_is_seen_more_often(shaped):
     """Shares hold after every block of batches; within its shape each picture comes once before any comes again."""
     buckets = source(shaped)
-    images = 118 * 128                                       # 118 pictures; blocks of 128 batches
+    images = 118 * 128  # 118 pictures; blocks of 128 batches
     found = order_of(buckets, 0, 0, images)
     seen = np.bincount(found, minlength=len(buckets))
     assert seen.sum() == images and abs(seen - images / 118).max() <= 2
     for number, one in enumerate(buckets.sources):
         mine = found[owner(buckets, found) == number] - buckets.starts[number]
         for first in range(0, len(mine) - len(one), len(one)):
-            assert len(np.unique(mine[first:first + len(one)])) == len(one)
+            assert len(np.unique(mine[first : first + len(one)])) == len(one)
     batches = owner(buckets, found[::8])
     runs = np.flatnonzero(np.diff(batches)) + 1
     assert np.diff(runs).max() > 3, "shapes follow each other at random, not in turns"
@@ -178,7 +182,7 @@ def test_a_mix_deals_whole_batches_where_a_source_has_shapes(make, shaped, tmp_p
     assert np.array_equal(np.concatenate([order_of(mix, 1, at, 4) for at in range(0, 8 * 128, 4)]), found)
     assert (found >= 118).sum() == 8 * 32, "a quarter of the batches, exactly"
     for at in range(0, 8 * 128, 64):
-        assert len(mix.read(found[at:at + 8]).images) == 8
+        assert len(mix.read(found[at : at + 8]).images) == 8
     plain = Mix(paths=(str(square), str(square)), weights=(1.0, 1.0)).build(ctx())
     assert plain.unit == 1 and isinstance(plain, MixSource) and one_shaped(plain) == [plain]
 

@@ -1,4 +1,5 @@
 """The data card: plain data that would betray an overlap, and a sheet to look at."""
+
 import json
 
 import numpy as np

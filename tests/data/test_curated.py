@@ -1,4 +1,5 @@
 """The curated split is chosen, not only held out: what a curator would keep, and nothing else."""
+
 import numpy as np
 import pytest
 

@@ -1,4 +1,5 @@
 """Emoji from packages: found in folders and tars, drawn, captioned by their pixels, concepts and a style held out."""
+
 import json
 import shutil
 import tarfile
@@ -25,8 +26,13 @@ def packages(tmp_path, monkeypatch):
 
 
 def test_names_become_icons_names():
-    assert [slug(one) for one in ("red apple", "one o’clock", "Piñata", "Mrs. Claus", "A&B “x”!")] == \
-        ["red-apple", "one-oclock", "pinata", "mrs-claus", "aandb-x"]
+    assert [slug(one) for one in ("red apple", "one o’clock", "Piñata", "Mrs. Claus", "A&B “x”!")] == [
+        "red-apple",
+        "one-oclock",
+        "pinata",
+        "mrs-claus",
+        "aandb-x",
+    ]
 
 
 def test_packages_are_found_in_tars_in_folders_and_in_a_tar_of_tars(packages, tmp_path):
@@ -47,12 +53,15 @@ def test_packages_are_found_in_tars_in_folders_and_in_a_tar_of_tars(packages, tm
     assert open_packages(out).sets["noto"].licence == "X", "the package with all sets in one folder"
 
 
-@pytest.mark.parametrize("spoil, says", [
-    (lambda folder: (folder / "cldr-annotations-full-1.0.0.tgz").unlink(), "no annotations/en"),
-    (lambda folder: [one.unlink() for one in folder.glob("iconify*")], "no icon set"),
-    (lambda folder: (folder / "iconify-json-noto-1.0.0.tgz").write_bytes(b"\x1f\x8b not a tar"), "cannot be read"),
-    (lambda folder: [one.unlink() for one in folder.glob("*moji-1*")], "only one style"),
-])
+@pytest.mark.parametrize(
+    "spoil, says",
+    [
+        (lambda folder: (folder / "cldr-annotations-full-1.0.0.tgz").unlink(), "no annotations/en"),
+        (lambda folder: [one.unlink() for one in folder.glob("iconify*")], "no icon set"),
+        (lambda folder: (folder / "iconify-json-noto-1.0.0.tgz").write_bytes(b"\x1f\x8b not a tar"), "cannot be read"),
+        (lambda folder: [one.unlink() for one in folder.glob("*moji-1*")], "only one style"),
+    ],
+)
 def test_what_is_missing_or_broken_is_named(packages, spoil, says):
     spoil(packages)
     with pytest.raises(BadInput, match=says):
@@ -68,9 +77,19 @@ def test_an_unknown_style_and_a_missing_renderer_are_named(packages, monkeypatch
         EmojiReader(packages, 16)
 
 
-@pytest.mark.parametrize("danger", [
-    '<image href="file:///etc/passwd"/>', '<use href="http://x.y/z.svg"/>', "<!DOCTYPE svg>", "<script>1</script>",
-    '<path style="fill:url(http://x.y)"/>', "<style>@import 'x'</style>", '<feImage xlink:href="#a"/>', "x" * (2 << 20)])
+@pytest.mark.parametrize(
+    "danger",
+    [
+        '<image href="file:///etc/passwd"/>',
+        '<use href="http://x.y/z.svg"/>',
+        "<!DOCTYPE svg>",
+        "<script>1</script>",
+        '<path style="fill:url(http://x.y)"/>',
+        "<style>@import 'x'</style>",
+        '<feImage xlink:href="#a"/>',
+        "x" * (2 << 20),
+    ],
+)
 def test_svg_that_could_reach_outside_is_refused(danger):
     icons = IconSet("noto", "Noto", "MIT", "1", {"x": {"body": danger}}, (0, 0, 16, 16), {})
     with pytest.raises(ValueError, match="SVG"):
@@ -87,8 +106,10 @@ def test_every_sample_has_three_captions_or_a_reason(packages):
     assert len(reasons) == 3 and all(one.name.startswith(("noto/", "twemoji/")) for one in kept)
     apple = next(one for one in kept if one.name == "noto/red-apple")
     assert apple.captions["short"] == ["red apple"] and apple.captions["medium"] == ["red apple: thing, apple"]
-    assert apple.captions["long"] == ["red apple in the style of Noto, one of things and words (thing, apple). It is "
-                                      "mostly red, of middle size, as wide as tall, symmetric."]
+    assert apple.captions["long"] == [
+        "red apple in the style of Noto, one of things and words (thing, apple). It is "
+        "mostly red, of middle size, as wide as tall, symmetric."
+    ]
     assert reader.about()["held_out_style"] == "openmoji" and "openmoji" not in reader.about()["packages"]
 
 
@@ -130,9 +151,20 @@ def test_the_import_holds_out_concepts_and_a_style(packages, tmp_path):
 
 
 def test_colours_and_layout_are_what_is_there():
-    swatches = {"red": (220, 30, 30), "orange": (240, 140, 20), "yellow": (250, 220, 40), "green": (40, 160, 60),
-                "turquoise": (60, 200, 210), "blue": (30, 60, 220), "purple": (110, 40, 180), "pink": (240, 90, 180),
-                "brown": (110, 60, 20), "black": (20, 20, 20), "white": (250, 250, 250), "grey": (128, 128, 130)}
+    swatches = {
+        "red": (220, 30, 30),
+        "orange": (240, 140, 20),
+        "yellow": (250, 220, 40),
+        "green": (40, 160, 60),
+        "turquoise": (60, 200, 210),
+        "blue": (30, 60, 220),
+        "purple": (110, 40, 180),
+        "pink": (240, 90, 180),
+        "brown": (110, 60, 20),
+        "black": (20, 20, 20),
+        "white": (250, 250, 250),
+        "grey": (128, 128, 130),
+    }
     assert colour_names(np.array(list(swatches.values()), np.uint8)).tolist() == list(swatches)
     picture = np.zeros((20, 20, 4), np.uint8)
     picture[4:10, 1:19] = (220, 30, 30, 255)
@@ -149,8 +181,9 @@ def test_colours_and_layout_are_what_is_there():
 
 def test_a_real_renderer_draws():
     pytest.importorskip("resvg_py", reason="pip install resvg-py draws SVG")
-    icons = IconSet("noto", "Noto", "MIT", "1", {"x": {"body": '<path fill="#f00" d="M0 0h8v16h-8z"/>', "width": 8}},
-                    (0, 0, 16, 16), {})
+    icons = IconSet(
+        "noto", "Noto", "MIT", "1", {"x": {"body": '<path fill="#f00" d="M0 0h8v16h-8z"/>', "width": 8}}, (0, 0, 16, 16), {}
+    )
     drawn = draw(icons, "x", 32)
     assert drawn[16, 16].tolist() == [255, 0, 0, 255] and drawn[16, [2, 29], 3].max() == 0, "centred in a square"
     icons.icons["x"]["body"] = "<path"

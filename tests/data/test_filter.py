@@ -1,4 +1,5 @@
 """A filtered source: the worst go, the rest keep their pictures and captions under new numbers."""
+
 import numpy as np
 import pytest
 
@@ -18,9 +19,15 @@ def test_the_worst_go_and_the_order_stays():
     assert keep_best(np.arange(3.0), 0.0).tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("scores, drop, words", [
-    (np.zeros((2, 2)), 0.1, "one finite score"), (np.array([0.0, np.nan]), 0.1, "one finite score"),
-    (np.zeros(4), 1.0, "below 1"), (np.zeros(2), 0.9, "leaves none")])
+@pytest.mark.parametrize(
+    "scores, drop, words",
+    [
+        (np.zeros((2, 2)), 0.1, "one finite score"),
+        (np.array([0.0, np.nan]), 0.1, "one finite score"),
+        (np.zeros(4), 1.0, "below 1"),
+        (np.zeros(2), 0.9, "leaves none"),
+    ],
+)
 def test_bad_scores(scores, drop, words):
     with pytest.raises(ValueError, match=words):
         keep_best(scores, drop)
@@ -48,6 +55,7 @@ def test_without_a_cache_it_says_what_is_missing():
         class run:
             class data:
                 size = 32
+
     with pytest.raises(BadInput, match="nothing keeps the scores(.|\n)*Feed"):
         Filtered().build(Bare)
 

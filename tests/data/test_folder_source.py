@@ -1,4 +1,5 @@
 """The source of imported pictures: by content, not by place; captions by name and weight; the same for any readers."""
+
 import json
 import shutil
 
@@ -88,8 +89,10 @@ def test_captions_by_name_and_weight(told):
     assert styles_told(source, ids, [f"long {n}" for n in range(30)]) == {"long": 1.0, "medium": 0.0, "short": 0.0}
 
 
-@pytest.mark.parametrize("change", [{"names": ()}, {"names": ("a", "a")}, {"names": ("a",), "weights": (1.0, 2.0)},
-                                    {"names": ("a",), "weights": (0.0,)}])
+@pytest.mark.parametrize(
+    "change",
+    [{"names": ()}, {"names": ("a", "a")}, {"names": ("a",), "weights": (1.0, 2.0)}, {"names": ("a",), "weights": (0.0,)}],
+)
 def test_names_that_cannot_be_chosen_from(change):
     with pytest.raises(ValueError, match="names|twice|at least"):
         NamedCaptions(**change)

@@ -1,4 +1,5 @@
 """What users give: folders, tables, shards, saved datasets; every fault has its sample's name."""
+
 import gzip
 import io
 import json
@@ -15,7 +16,7 @@ from fulcrum.data.store import PictureStore
 from fulcrum.spec.errors import BadInput
 
 
-def read(path, fields=Fields(), table=""):                  # noqa: B008
+def read(path, fields=Fields(), table=""):  # noqa: B008
     return {given.name: given for given in open_given(str(path), fields, table)}
 
 
@@ -34,19 +35,30 @@ def test_a_folder_with_captions_beside_its_pictures(make, tmp_path):
     assert found["alone.png"].fault.startswith("no caption") and "without its picture" in found["0007.txt"].fault
 
 
-@pytest.mark.parametrize("about, fields, wanted", [
-    ({"caption": " two \n words "}, (), {"long": ["two words"]}),
-    ({"captions": ["one", "two"]}, (), {"long": ["one", "two"]}),
-    ({"captions": {"title": "x", "long": "y"}}, (), {"title": ["x"], "long": ["y"]}),
-    ({"alt": "x", "blip": "y"}, (("short", "alt"), ("long", "blip")), {"short": ["x"], "long": ["y"]})])
+@pytest.mark.parametrize(
+    "about, fields, wanted",
+    [
+        ({"caption": " two \n words "}, (), {"long": ["two words"]}),
+        ({"captions": ["one", "two"]}, (), {"long": ["one", "two"]}),
+        ({"captions": {"title": "x", "long": "y"}}, (), {"title": ["x"], "long": ["y"]}),
+        ({"alt": "x", "blip": "y"}, (("short", "alt"), ("long", "blip")), {"short": ["x"], "long": ["y"]}),
+    ],
+)
 def test_captions_have_names(about, fields, wanted):
     assert captions_of(about, Fields(captions=fields)) == wanted
 
 
-@pytest.mark.parametrize("about, fields, words", [
-    ({"title": "x"}, (), "no caption"), ({"caption": 3}, (), "not text"), ({"caption": "  "}, (), "is empty"),
-    ({"captions": []}, (), "not text"), ({"caption": "\ud800"}, (), "not Unicode"),
-    ({"alt": "x"}, (("long", "blip"),), "no field 'blip'")])
+@pytest.mark.parametrize(
+    "about, fields, words",
+    [
+        ({"title": "x"}, (), "no caption"),
+        ({"caption": 3}, (), "not text"),
+        ({"caption": "  "}, (), "is empty"),
+        ({"captions": []}, (), "not text"),
+        ({"caption": "\ud800"}, (), "not Unicode"),
+        ({"alt": "x"}, (("long", "blip"),), "no field 'blip'"),
+    ],
+)
 def test_captions_that_cannot_be_used(about, fields, words):
     with pytest.raises(ValueError, match=words):
         captions_of(about, Fields(captions=fields))
@@ -55,15 +67,22 @@ def test_captions_that_cannot_be_used(about, fields, words):
 def test_a_table_names_its_pictures(make, tmp_path):
     for number in range(4):
         (tmp_path / f"{number}.png").write_bytes(make.picture(number))
-    rows = [{"file_name": "0.png", "text": "zero"}, {"file_name": "1.png", "text": None},
-            {"file_name": "../../etc/x.png", "text": "x"},
-            {"file_name": "9.png", "text": "x"}, {"file_name": "0.png", "text": "again"}]
+    rows = [
+        {"file_name": "0.png", "text": "zero"},
+        {"file_name": "1.png", "text": None},
+        {"file_name": "../../etc/x.png", "text": "x"},
+        {"file_name": "9.png", "text": "x"},
+        {"file_name": "0.png", "text": "again"},
+    ]
     (tmp_path / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\nnot json\n")
     found = list(open_given(str(tmp_path)))
     assert found[0].captions == {"long": ["zero"]} and found[1].fault == "no caption"
     assert [given.fault.split(":")[0] for given in found[2:6]] == [
-        "a name that leads out of the folder", "names a picture that is not there", "names a picture a second time",
-        "cannot be read"]
+        "a name that leads out of the folder",
+        "names a picture that is not there",
+        "names a picture a second time",
+        "cannot be read",
+    ]
     assert [(given.name, given.left) for given in found[6:]] == [(f"{n}.png", "the table does not name it") for n in (2, 3)]
     with pytest.raises(BadInput, match="no column 'alt'; found file_name, text"):
         read(tmp_path, Fields(captions=(("long", "alt"),)))
@@ -88,11 +107,12 @@ def test_a_parquet_table_needs_pyarrow(make, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(BadInput, match="needs the package pyarrow"):
         read(tmp_path)
-    stand_in = ModuleType("pyarrow")                        # what is asked of it
+    stand_in = ModuleType("pyarrow")  # what is asked of it
     batch = SimpleNamespace(to_pylist=lambda: [{"file": "0.png", "caption": "zero"}])
     names = SimpleNamespace(names=["file", "caption"])
-    stand_in.parquet = SimpleNamespace(ParquetFile=lambda path: SimpleNamespace(schema_arrow=names,
-                                                                                iter_batches=lambda batch_size: [batch]))
+    stand_in.parquet = SimpleNamespace(
+        ParquetFile=lambda path: SimpleNamespace(schema_arrow=names, iter_batches=lambda batch_size: [batch])
+    )
     monkeypatch.setitem(sys.modules, "pyarrow", stand_in)
     assert read(tmp_path)["0.png"].captions == {"long": ["zero"]}
 
@@ -112,15 +132,39 @@ def test_shards_with_faults(make, tmp_path):
     link, device = tarfile.TarInfo("c.jpg"), tarfile.TarInfo("d.jpg")
     link.type, link.linkname, device.type = tarfile.SYMTYPE, "/etc/passwd", tarfile.CHRTYPE
     jpg = make.picture(0, encoding="JPEG")
-    make.tar(tmp_path / "x.tar", [("../out.jpg", jpg), ("../out.txt", b"x"), ("/root.jpg", jpg), link, ("c.txt", b"x"),
-                                  device,
-                                  ("e.txt", b"no picture"), ("f.jpg", jpg), ("g.jpg", jpg), ("g.png", jpg), ("g.txt", b"x"),
-                                  ("h.jpg", jpg), ("h.json", b"[1]"), ("i.jpg", jpg), ("i.txt", b"\xff\xfe"),
-                                  ("k.jpg", jpg), ("k.txt", b"fine"), ("f.jpg", jpg)])
+    make.tar(
+        tmp_path / "x.tar",
+        [
+            ("../out.jpg", jpg),
+            ("../out.txt", b"x"),
+            ("/root.jpg", jpg),
+            link,
+            ("c.txt", b"x"),
+            device,
+            ("e.txt", b"no picture"),
+            ("f.jpg", jpg),
+            ("g.jpg", jpg),
+            ("g.png", jpg),
+            ("g.txt", b"x"),
+            ("h.jpg", jpg),
+            ("h.json", b"[1]"),
+            ("i.jpg", jpg),
+            ("i.txt", b"\xff\xfe"),
+            ("k.jpg", jpg),
+            ("k.txt", b"fine"),
+            ("f.jpg", jpg),
+        ],
+    )
     found = [given.fault.split(" (")[0] for given in open_given(str(tmp_path))]
     assert found == ["its name leads out of the archive"] * 2 + ["a link or device, not a file"] * 2 + [
-        "no picture", "no caption", "two pictures: .jpg, .png", "its .json holds no object", "its .txt is not UTF-8", "",
-        "its key comes twice, apart from each other"]
+        "no picture",
+        "no caption",
+        "two pictures: .jpg, .png",
+        "its .json holds no object",
+        "its .txt is not UTF-8",
+        "",
+        "its key comes twice, apart from each other",
+    ]
     assert not (tmp_path.parent / "out.jpg").exists()
 
 
@@ -129,7 +173,7 @@ def test_a_cut_shard_is_named_and_its_whole_samples_count(make, tmp_path, cut):
     whole = make.tar(tmp_path / "x.tar", make.img2dataset(range(4))).read_bytes()
     with tarfile.open(tmp_path / "x.tar") as archive:
         members = archive.getmembers()
-    end = members[7].offset_data + 20 if cut == "inside" else members[6].offset     # in the third sample, or before it
+    end = members[7].offset_data + 20 if cut == "inside" else members[6].offset  # in the third sample, or before it
     (tmp_path / "x.tar").write_bytes(whole[:end])
     found = list(open_given(str(tmp_path / "x.tar")))
     assert found[-1].fault.startswith("the shard is broken") and "lost" in found[-1].fault and found[-1].name == "x.tar"
@@ -167,8 +211,10 @@ def test_a_header_that_announces_what_cannot_follow(make, tmp_path, size, kind, 
 
 def test_an_archive_that_goes_on_after_its_end(make, tmp_path):
     """Two tars joined to one file: readers stop at the first end."""
-    first, second = (make.tar(tmp_path / name, make.img2dataset(numbers)).read_bytes()
-                     for name, numbers in (("a", range(2)), ("b", range(2, 4))))
+    first, second = (
+        make.tar(tmp_path / name, make.img2dataset(numbers)).read_bytes()
+        for name, numbers in (("a", range(2)), ("b", range(2, 4)))
+    )
     (tmp_path / "x.tar").write_bytes(first + second)
     found = list(open_given(str(tmp_path / "x.tar")))
     assert [bool(given.fault) for given in found] == [False, True] and "more follows its end" in found[-1].fault
@@ -185,8 +231,8 @@ def test_a_shard_with_damage_inside_is_named_and_the_import_goes_on(make, tmp_pa
         place = len(data) // 2
     else:
         with tarfile.open(path) as whole:
-            place = whole.getmembers()[9].offset             # the fourth sample's first header
-    data[place:place + 64] = bytes(255 - byte for byte in data[place:place + 64])
+            place = whole.getmembers()[9].offset  # the fourth sample's first header
+    data[place : place + 64] = bytes(255 - byte for byte in data[place : place + 64])
     path.write_bytes(data)
     found = list(open_given(str(tmp_path)))
     broken = [given for given in found if given.fault]
@@ -216,8 +262,13 @@ def test_a_saved_dataset(make, tmp_path, monkeypatch):
         read(tmp_path)
     stand_in = ModuleType("datasets")
     stand_in.Image = type("Image", (), {"__init__": lambda self, decode=True: setattr(self, "decode", decode)})
-    rows = Saved([{"image": {"bytes": make.picture(0), "path": None}, "caption": "zero"}, {"image": None, "caption": "x"},
-                  {"image": {"bytes": None, "path": "/etc/passwd"}, "caption": "x"}])
+    rows = Saved(
+        [
+            {"image": {"bytes": make.picture(0), "path": None}, "caption": "zero"},
+            {"image": None, "caption": "x"},
+            {"image": {"bytes": None, "path": "/etc/passwd"}, "caption": "x"},
+        ]
+    )
     Saved.features["image"] = stand_in.Image()
     stand_in.load_from_disk = lambda path: rows
     monkeypatch.setitem(sys.modules, "datasets", stand_in)
@@ -256,7 +307,10 @@ def test_a_header_that_unfolds_is_a_bomb_too(make, tmp_path, monkeypatch):
 
 
 def test_nothing_there(tmp_path):
-    for path, words in ((tmp_path / "no", "there is nothing"), (tmp_path, "holds no pictures"),
-                        ("s0me://bucket/x.tar", "cannot look")):
+    for path, words in (
+        (tmp_path / "no", "there is nothing"),
+        (tmp_path, "holds no pictures"),
+        ("s0me://bucket/x.tar", "cannot look"),
+    ):
         with pytest.raises(BadInput, match=words):
             read(path)

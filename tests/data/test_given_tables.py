@@ -1,4 +1,5 @@
 """Parquet and saved datasets, with the real packages: what is damaged or lacks a column is named, never half read."""
+
 import json
 
 import numpy as np
@@ -13,7 +14,7 @@ pyarrow = pytest.importorskip("pyarrow")
 from pyarrow import parquet  # noqa: E402
 
 
-def read(path, fields=Fields(), table=""):                  # noqa: B008
+def read(path, fields=Fields(), table=""):  # noqa: B008
     return list(open_given(str(path), fields, table))
 
 
@@ -34,17 +35,30 @@ def test_a_table_beside_its_pictures(table):
     assert [given.captions["long"] for given in tags] == [["a", "b"], ["c"]]
 
 
-@pytest.mark.parametrize("fields, words", [
-    (Fields(captions=(("long", "blip"),)), "no column 'blip'; found file, caption, tags"),
-    (Fields(group="artist"), "no column 'artist'"), (Fields(file="url"), "no column 'url'"),
-    (Fields(captions=(("long", "caption"),), group="artist"), "no column 'artist'")])
+@pytest.mark.parametrize(
+    "fields, words",
+    [
+        (Fields(captions=(("long", "blip"),)), "no column 'blip'; found file, caption, tags"),
+        (Fields(group="artist"), "no column 'artist'"),
+        (Fields(file="url"), "no column 'url'"),
+        (Fields(captions=(("long", "caption"),), group="artist"), "no column 'artist'"),
+    ],
+)
 def test_a_missing_column_is_refused_at_once(table, fields, words):
     with pytest.raises(BadInput, match=words):
         read(table.parent, fields)
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:len(data) // 2], lambda data: b"", lambda data: b"PAR1 is not PAR1",
-                                    lambda data: data[:30] + bytes([data[30] ^ 255]) + data[31:]], ids=range(4))
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[: len(data) // 2],
+        lambda data: b"",
+        lambda data: b"PAR1 is not PAR1",
+        lambda data: data[:30] + bytes([data[30] ^ 255]) + data[31:],
+    ],
+    ids=range(4),
+)
 def test_a_damaged_table_is_refused(table, damage):
     table.write_bytes(damage(table.read_bytes()))
     with pytest.raises(BadInput, match="metadata.parquet cannot be read"):
@@ -116,10 +130,10 @@ def test_damage_in_the_middle_of_a_file_is_named(make, tmp_path):
     with parquet.ParquetFile(tmp_path / "a.parquet") as whole:
         place = whole.metadata.row_group(1).column(0).data_page_offset
     data = bytearray((tmp_path / "a.parquet").read_bytes())
-    data[place:place + 16] = b"\xff" * 16
+    data[place : place + 16] = b"\xff" * 16
     (tmp_path / "a.parquet").write_bytes(data)
     found = read(tmp_path)
-    broken, = (given for given in found if given.fault)
+    (broken,) = (given for given in found if given.fault)
     assert broken.name == "a.parquet" and "after row 31" in broken.fault and "lost" in broken.fault
     assert len(found) == 32 + 1 + 2
     to = make.imported(tmp_path, tmp_path / "store", bad="quarantine")
@@ -133,25 +147,34 @@ def saved(make, tmp_path):
 
     def write(name, **splits):
         kinds = {"image": datasets.Image(), "caption": datasets.Value("string")}
-        made = {split: datasets.Dataset.from_dict(
-            {"image": [{"bytes": make.picture(number), "path": None} for number in numbers],
-             "caption": [make.caption(number) for number in numbers]}, features=datasets.Features(kinds))
-            for split, numbers in splits.items()}
+        made = {
+            split: datasets.Dataset.from_dict(
+                {
+                    "image": [{"bytes": make.picture(number), "path": None} for number in numbers],
+                    "caption": [make.caption(number) for number in numbers],
+                },
+                features=datasets.Features(kinds),
+            )
+            for split, numbers in splits.items()
+        }
         (made["train"] if len(splits) == 1 else datasets.DatasetDict(made)).save_to_disk(tmp_path / name)
         return tmp_path / name
+
     return write
 
 
 def test_a_saved_dataset(make, saved):
     found = read(saved("one", train=range(3)))
     assert [(given.name, given.captions["long"], given.split) for given in found] == [
-        (f"row {number}", [make.caption(number)], "") for number in range(3)]
+        (f"row {number}", [make.caption(number)], "") for number in range(3)
+    ]
     assert found[1].data == make.picture(1)
 
 
 def test_splits_of_a_saved_dataset(make, saved, tmp_path):
-    store = PictureStore(make.imported(saved("all", train=range(9), test=range(10, 14), validation=range(20, 23)),
-                                       tmp_path / "store"))
+    store = PictureStore(
+        make.imported(saved("all", train=range(9), test=range(10, 14), validation=range(20, 23)), tmp_path / "store")
+    )
     assert store.about["splits"] == {"train": 9, "validation": 3, "reference": 4}
     assert np.array_equal(store.picture(9), store.picture(9)) and store.name(9) == "test row 0"
     with pytest.raises(BadInput, match="a split called 'extra'"):
@@ -166,7 +189,7 @@ def test_a_saved_dataset_that_is_damaged_or_lacks_a_column(saved):
         read(folder, Fields(file="caption"))
     path = next(folder.glob("*.arrow"))
     whole = path.read_bytes()
-    for damaged in (whole[:len(whole) // 2], b"junk" * 100, b""):
+    for damaged in (whole[: len(whole) // 2], b"junk" * 100, b""):
         path.write_bytes(damaged)
         with pytest.raises(BadInput, match="cannot be read"):
             read(folder)

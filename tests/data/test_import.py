@@ -1,4 +1,5 @@
 """Imports: the ledger adds up, bad samples are named, a killed import goes on, a flipped bit is found."""
+
 import hashlib
 import json
 import os
@@ -26,8 +27,11 @@ def quiet(text):
 
 
 def tree(folder):
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 @pytest.fixture
@@ -71,7 +75,7 @@ def test_by_default_the_first_bad_sample_stops_and_is_named(make, mixed, tmp_pat
     with pytest.raises(BadInput, match="cut.png: damaged") as error:
         make.imported(mixed, tmp_path / "store", shard=4)
     assert "--bad quarantine" in error.value.hint and not (tmp_path / "store").exists()
-    to = make.imported(mixed, tmp_path / "store", shard=4, bad="quarantine")     # goes on
+    to = make.imported(mixed, tmp_path / "store", shard=4, bad="quarantine")  # goes on
     assert tree(to / "shards") == tree(make.imported(mixed, tmp_path / "other", shard=4, bad="quarantine") / "shards")
 
 
@@ -89,7 +93,7 @@ def test_buckets_keep_shapes_and_are_booked(make, tmp_path):
     ledger, found = json.loads((to / LEDGER).read_text()), PictureStore(to)
     assert ledger["kept"] == 9 == sum(one["kept"] for one in ledger["buckets"].values()) and len(ledger["buckets"]) == 2
     assert found.picture(0).shape != found.picture(8).shape and check(to)["sound"]
-    assert max(one["cropped_away"] for one in ledger["buckets"].values()) < 0.15     # a square would lose a third
+    assert max(one["cropped_away"] for one in ledger["buckets"].values()) < 0.15  # a square would lose a third
 
 
 def test_a_picture_that_fits_keeps_its_bytes(make, tmp_path):
@@ -105,12 +109,14 @@ def test_a_picture_that_fits_keeps_its_bytes(make, tmp_path):
 
 def test_a_killed_import_goes_on_and_ends_the_same(make, tmp_path):
     folder = make.folder(tmp_path / "given", 60, (120, 100))
-    code = ("import sys, time; from pathlib import Path; from fulcrum.data import importing\n"
-            "from fulcrum.data.given import open_given\nfrom fulcrum.data.sealing import run_import\n"
-            "real = importing.make\n"
-            "def slow(*a): time.sleep(0.02); return real(*a)\n"
-            "importing.make = slow; importing.AHEAD = 2\n"
-            "run_import(open_given(sys.argv[1]), Path(sys.argv[2]), importing.Options(size=16, shard=8), print)")
+    code = (
+        "import sys, time; from pathlib import Path; from fulcrum.data import importing\n"
+        "from fulcrum.data.given import open_given\nfrom fulcrum.data.sealing import run_import\n"
+        "real = importing.make\n"
+        "def slow(*a): time.sleep(0.02); return real(*a)\n"
+        "importing.make = slow; importing.AHEAD = 2\n"
+        "run_import(open_given(sys.argv[1]), Path(sys.argv[2]), importing.Options(size=16, shard=8), print)"
+    )
     child = subprocess.Popen([sys.executable, "-c", code, str(folder), str(tmp_path / "killed")], stdout=subprocess.DEVNULL)
     partial = tmp_path / "killed.partial"
     for _ in range(400):
@@ -154,8 +160,9 @@ def test_nothing_is_overwritten_and_nothing_kept_is_said(make, store, tmp_path):
         make.imported(folder, tmp_path / "none")
 
 
-@pytest.mark.parametrize("name", ["store.json", "samples.bin", "captions.bin", "caption_ends.bin", "names.bin", "shards/*",
-                                  "ledger.json"])
+@pytest.mark.parametrize(
+    "name", ["store.json", "samples.bin", "captions.bin", "caption_ends.bin", "names.bin", "shards/*", "ledger.json"]
+)
 def test_one_flipped_bit_is_found(make, store, tmp_path, name):
     copy = tmp_path / "copy"
     shutil.copytree(store, copy)
@@ -187,12 +194,15 @@ def test_one_flipped_bit_is_found(make, store, tmp_path, name):
 def test_a_card_that_is_not_as_written_is_found(store, tmp_path, damage, older):
     copy = tmp_path / "copy"
     shutil.copytree(store, copy)
-    if older:                                                # before store.json kept the card's hash
+    if older:  # before store.json kept the card's hash
         (copy / ABOUT).write_text(sealed({name: value for name, value in read_about(copy).items() if name != "card"}))
     assert check(copy)["sound"]
     text = (copy / CARD).read_text()
-    (copy / CARD).write_text({"changed": text.replace('"count": 40', '"count": 41'), "cut": text[:len(text) // 2],
-                              "a list": "[]", "gone": ""}[damage])
+    (copy / CARD).write_text(
+        {"changed": text.replace('"count": 40', '"count": 41'), "cut": text[: len(text) // 2], "a list": "[]", "gone": ""}[
+            damage
+        ]
+    )
     if damage == "gone":
         (copy / CARD).unlink()
     found = check(copy)

@@ -1,4 +1,5 @@
 """Counter-based randomness: known answers, and independence of what is asked for beside it."""
+
 import numpy as np
 
 from fulcrum.data.keyed import bits, key, uniform

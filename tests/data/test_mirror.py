@@ -1,4 +1,5 @@
 """Stores behind a URL: the same samples, fetched shard by shard under a limit; nothing but what was imported is taken."""
+
 import json
 import shutil
 

@@ -1,4 +1,5 @@
 """Planted wrong captions: the share that was asked for, known to the sample, and nothing at all at zero."""
+
 from dataclasses import replace
 
 import numpy as np

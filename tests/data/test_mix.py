@@ -1,4 +1,5 @@
 """Mixes: shares that hold exactly, as a function of the position alone."""
+
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -66,8 +67,12 @@ def test_samples_come_from_their_own_source(store, make, tmp_path):
     other = make.imported(make.folder(tmp_path / "given", 20, first=100), tmp_path / "other")
     mix = Mix(paths=(str(store), str(other)), weights=(3.0, 1.0))
 
-    run = SimpleNamespace(data=SimpleNamespace(size=16), budget=SimpleNamespace(batch=4), model=SimpleNamespace(patch=2),
-                          encode=SimpleNamespace(codec=SimpleNamespace(stride=4), teachers=()))
+    run = SimpleNamespace(
+        data=SimpleNamespace(size=16),
+        budget=SimpleNamespace(batch=4),
+        model=SimpleNamespace(patch=2),
+        encode=SimpleNamespace(codec=SimpleNamespace(stride=4), teachers=()),
+    )
     built = mix.build(SimpleNamespace(run=run))
     first, second = built.sources
     ids = np.array([0, len(first) + 2, 5])
@@ -81,8 +86,14 @@ def test_samples_come_from_their_own_source(store, make, tmp_path):
         built.read(np.array([len(built)]))
 
 
-@pytest.mark.parametrize("change, words", [({"weights": (1.0,)}, "one weight per path"), ({"weights": (1.0, 0.0)}, "great"),
-                                           ({"paths": (), "weights": ()}, "at least 1")])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"weights": (1.0,)}, "one weight per path"),
+        ({"weights": (1.0, 0.0)}, "great"),
+        ({"paths": (), "weights": ()}, "at least 1"),
+    ],
+)
 def test_bad_mixes(change, words):
     with pytest.raises(ValueError, match=words):
         Mix(**{"paths": ("a", "b"), "weights": (1.0, 1.0), **change})

@@ -1,4 +1,5 @@
 """The global order: every epoch a permutation, every batch a window on one endless sequence."""
+
 import numpy as np
 import pytest
 
@@ -17,7 +18,7 @@ def test_any_cut_of_the_sequence_gives_the_same_sequence():
     cuts = [0, 1, 9, 10, 11, 32, 47]
     pieces = [order(10, 3, a, b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
     assert np.array_equal(np.concatenate(pieces), whole)
-    assert np.array_equal(order(10, 3, 5, 30), whole[5:35])     # one batch over four epochs
+    assert np.array_equal(order(10, 3, 5, 30), whole[5:35])  # one batch over four epochs
 
 
 def test_the_answer_is_the_callers_own():

@@ -1,4 +1,5 @@
 """Decoding what nobody vouches for, and fitting it to a shape."""
+
 import io
 import struct
 import zlib
@@ -18,19 +19,31 @@ def saved(image, encoding="PNG", **options):
 
 def bomb(side):
     """A PNG of some bytes that says it has side x side pixels."""
+
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
     head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
 
 
-@pytest.mark.parametrize("data, words", [
-    (saved(Image.new("RGB", (1, 1))), "too small: 1 x 1"), (bomb(100_000), "too many pixels"), (b"", "empty"),
-    (bomb(9000), "too many pixels: 9000 x 9000"), (b"GIF89a, but no picture", "not a picture|damaged"),
-    (b"hello", "not a picture"),
-    (saved(Image.new("I;16", (32, 32))), "8 bits"),
-    (saved(Image.new("RGB", (16, 16)), "GIF", save_all=True, append_images=[Image.new("RGB", (16, 16), "red")]),
-     "several frames")], ids=range(8))
+@pytest.mark.parametrize(
+    "data, words",
+    [
+        (saved(Image.new("RGB", (1, 1))), "too small: 1 x 1"),
+        (bomb(100_000), "too many pixels"),
+        (b"", "empty"),
+        (bomb(9000), "too many pixels: 9000 x 9000"),
+        (b"GIF89a, but no picture", "not a picture|damaged"),
+        (b"hello", "not a picture"),
+        (saved(Image.new("I;16", (32, 32))), "8 bits"),
+        (
+            saved(Image.new("RGB", (16, 16)), "GIF", save_all=True, append_images=[Image.new("RGB", (16, 16), "red")]),
+            "several frames",
+        ),
+    ],
+    ids=range(8),
+)
 def test_what_is_refused_says_why(data, words):
     with pytest.raises(BadSample, match=words):
         decode(data)
@@ -40,7 +53,7 @@ def test_what_is_refused_says_why(data, words):
 def test_a_cut_file_is_refused(make, encoding):
     data = make.picture(3, (64, 64), encoding)
     with pytest.raises(BadSample, match="damaged|cut off|not a picture"):
-        decode(data[:len(data) * 2 // 3])
+        decode(data[: len(data) * 2 // 3])
 
 
 def test_sixteen_bit_colour_is_refused():
@@ -48,8 +61,9 @@ def test_sixteen_bit_colour_is_refused():
     head = struct.pack(">IIBBBBB", 16, 16, 16, 2, 0, 0, 0)
     rows = zlib.compress((b"\0" + bytes(16 * 6)) * 16)
     parts = [(b"IHDR", head), (b"IDAT", rows), (b"IEND", b"")]
-    chunks = [struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-              for kind, body in parts]
+    chunks = [
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in parts
+    ]
     data = b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
     for deep in (data, b"P6 16 16 65535\n" + bytes(16 * 16 * 6)):
         with pytest.raises(BadSample, match="8 bits"):
@@ -70,7 +84,7 @@ def test_transparency_and_turning_are_told():
 
 def test_the_centre_is_kept_and_resizing_is_antialiased():
     wide = np.zeros((32, 96, 3), np.uint8)
-    wide[:, 32:64] = 255                                    # a white square in the middle, black to both sides
+    wide[:, 32:64] = 255  # a white square in the middle, black to both sides
     fitted = fit(Image.fromarray(wide), (16, 16))
     assert fitted.changes == {"cropped", "resized"} and np.asarray(fitted.image).min() > 250
     stripes = np.zeros((64, 64, 3), np.uint8)
@@ -97,5 +111,6 @@ def test_what_is_stored_comes_back(make, encoding, exact):
     image = decode(make.picture(1, (16, 16))).image
     found = pixels(encode(image, encoding, 95), (16, 16))
     wanted = np.asarray(image).transpose(2, 0, 1)
-    assert found.shape == (3, 16, 16) and (np.array_equal(found, wanted) if exact else
-                                            np.abs(found.astype(int) - wanted).mean() < 8)
+    assert found.shape == (3, 16, 16) and (
+        np.array_equal(found, wanted) if exact else np.abs(found.astype(int) - wanted).mean() < 8
+    )

@@ -1,4 +1,5 @@
 """Pictures: the same bytes however they are made, and objects that look like their words."""
+
 import hashlib
 from dataclasses import replace
 from itertools import combinations
@@ -41,7 +42,7 @@ def test_the_same_scene_at_every_resolution(domain, limit):
     small, large = render(s, 32, domain).astype(float), render(s, 128, domain).astype(float)
     shrunk = large.reshape(64, 3, 32, 4, 32, 4).mean(axis=(3, 5))
     assert np.abs(small - shrunk).mean() < limit
-    assert np.abs(small - np.roll(shrunk, 1, axis=0)).mean() > 5 * limit    # another scene is far away
+    assert np.abs(small - np.roll(shrunk, 1, axis=0)).mean() > 5 * limit  # another scene is far away
 
 
 def test_colours_are_well_separated():
@@ -80,8 +81,10 @@ def test_every_word_of_an_attribute_looks_different(domain, name, words):
     one = scenes("train", np.arange(300), 1)
     one = one.take(np.flatnonzero((one.size[:, 0] == 0) & (one.place[:, 0] == 4) & (one.background == 0))[:1])
     assert len(one) == 1
-    drawn = [render(replace(one, **{name: np.where(one.place >= 0, n, -1)}), 32, domain).astype(float)[0]
-             for n in range(len(words))]
+    drawn = [
+        render(replace(one, **{name: np.where(one.place >= 0, n, -1)}), 32, domain).astype(float)[0]
+        for n in range(len(words))
+    ]
     for a, b in combinations(range(len(words)), 2):
         assert np.abs(drawn[a] - drawn[b]).max() > 40, (words[a], words[b])
 
@@ -103,7 +106,7 @@ def test_a_signed_distance_is_one(kind):
     u, w = np.meshgrid(line, line)
     d = DISTANCE[kind](u, w)
     assert d.dtype == np.float32
-    steep = np.hypot(*np.gradient(d.astype(float), 0.01))[1:-1, 1:-1]     # differences are one-sided at the border
+    steep = np.hypot(*np.gradient(d.astype(float), 0.01))[1:-1, 1:-1]  # differences are one-sided at the border
     assert steep.max() < 1.02
     assert (d <= 0).any() and np.hypot(u, w)[d <= 0].max() < REACH
 

@@ -1,4 +1,5 @@
 """Scenes: pure functions of their number, and splits that cannot meet."""
+
 from dataclasses import fields, replace
 from itertools import combinations
 
@@ -65,8 +66,14 @@ def test_objects_stand_in_distinct_places_and_absent_slots_are_empty():
 
 def test_every_word_is_drawn_about_equally_often():
     s = scenes("train", np.arange(20_000))
-    for name, words in (("shape", v.SHAPES), ("colour", v.COLOURS), ("texture", v.TEXTURES), ("size", v.SIZES),
-                        ("place", v.PLACES), ("background", v.BACKGROUNDS)):
+    for name, words in (
+        ("shape", v.SHAPES),
+        ("colour", v.COLOURS),
+        ("texture", v.TEXTURES),
+        ("size", v.SIZES),
+        ("place", v.PLACES),
+        ("background", v.BACKGROUNDS),
+    ):
         values = getattr(s, name)
         share = np.bincount(values[values >= 0], minlength=len(words)) / (values >= 0).sum()
         assert np.abs(share * len(words) - 1).max() < 0.06, name
@@ -76,9 +83,16 @@ def test_the_grid_says_what_the_description_says():
     s = scenes("validation", np.arange(100))
     grid = s.grid()
     for i in range(len(s)):
-        found = {v.PLACES[p]: (v.SHAPES[grid["shape"][i, p]], v.COLOURS[grid["colour"][i, p]],
-                               v.TEXTURES[grid["texture"][i, p]], v.SIZES[grid["size"][i, p]])
-                 for p in range(9) if grid["present"][i, p]}
+        found = {
+            v.PLACES[p]: (
+                v.SHAPES[grid["shape"][i, p]],
+                v.COLOURS[grid["colour"][i, p]],
+                v.TEXTURES[grid["texture"][i, p]],
+                v.SIZES[grid["size"][i, p]],
+            )
+            for p in range(9)
+            if grid["present"][i, p]
+        }
         told = {o["place"]: (o["shape"], o["colour"], o["texture"], o["size"]) for o in s.describe(i)["objects"]}
         assert found == told
     assert all((grid[name][grid["present"] == 0] == -1).all() for name in ("shape", "colour", "texture", "size"))
@@ -93,10 +107,16 @@ def test_jitter_leaves_sizes_and_places_readable():
     assert np.array_equal(nearest, s.place[here] % 3)
 
 
-@pytest.mark.parametrize("arguments, words", [
-    (("test", np.arange(2)), "one of train, validation"), (("train", np.arange(2), 4), "1 to 3"),
-    (("train", np.array([-1])), ">= 0"), (("train", np.array([0.5])), "integers"),
-    (("train", np.zeros((2, 2), int)), "1-d")])
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("test", np.arange(2)), "one of train, validation"),
+        (("train", np.arange(2), 4), "1 to 3"),
+        (("train", np.array([-1])), ">= 0"),
+        (("train", np.array([0.5])), "integers"),
+        (("train", np.zeros((2, 2), int)), "1-d"),
+    ],
+)
 def test_bad_input(arguments, words):
     with pytest.raises(ValueError, match=words):
         scenes(*arguments)

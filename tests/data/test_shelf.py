@@ -1,4 +1,5 @@
 """Remote shards: fetched whole, compared, limited in size; killed downloads leave nothing; missing packages are named."""
+
 import hashlib
 import json
 import os
@@ -50,8 +51,10 @@ def test_a_copy_is_fetched_once_and_again_when_the_file_changes(site, tmp_path):
     assert site.gets() == ["/a.tar"], "the second time only its tag was asked for"
     site.files["/a.tar"] = noise(1)
     assert read(held, f"{site.url}/a.tar") == noise(1) and len(site.gets()) == 2
-    assert all(name.endswith((hashlib.sha256(noise(0)).hexdigest(), hashlib.sha256(noise(1)).hexdigest()))
-               for name in copies(tmp_path))
+    assert all(
+        name.endswith((hashlib.sha256(noise(0)).hexdigest(), hashlib.sha256(noise(1)).hexdigest()))
+        for name in copies(tmp_path)
+    )
 
 
 def test_a_file_without_tag_or_time_is_fetched_each_time(site, tmp_path):
@@ -74,8 +77,16 @@ def test_a_flipped_bit_in_a_copy_is_found_and_it_is_fetched_again(site, tmp_path
     assert read(held, f"{site.url}/a.tar") == noise(0) and "a bit has changed" in said[0] and len(site.gets()) == 2
 
 
-@pytest.mark.parametrize("faults, words", [(["cut", "busy"], ""), (["cut"] * 3, "2,500 of 5,000 bytes came"),
-                                           (["busy"] * 3, "503"), (["no head"], ""), (["no length", "no length"], "")])
+@pytest.mark.parametrize(
+    "faults, words",
+    [
+        (["cut", "busy"], ""),
+        (["cut"] * 3, "2,500 of 5,000 bytes came"),
+        (["busy"] * 3, "503"),
+        (["no head"], ""),
+        (["no length", "no length"], ""),
+    ],
+)
 def test_what_is_not_whole_is_never_taken(site, tmp_path, faults, words):
     site.files["/a.tar"], said = noise(0), []
     site.faults = list(faults)
@@ -117,12 +128,12 @@ def test_a_known_hash_is_enough_and_nothing_else_is_accepted(site, tmp_path):
 def test_the_longest_unused_leaves_and_the_limit_holds(memory, tmp_path):
     for number in range(6):
         memory(f"/s/{number}.tar", noise(number))
-    held = Shelf(tmp_path, limit=16e-6)                      # three of five thousand bytes
+    held = Shelf(tmp_path, limit=16e-6)  # three of five thousand bytes
     for number in (0, 1, 2):
         read(held, f"memory://s/{number}.tar")
         for path in tmp_path.iterdir():
-            os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 10))        # time goes by
-    read(held, "memory://s/0.tar")                           # used again: 1 is the oldest now
+            os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 10))  # time goes by
+    read(held, "memory://s/0.tar")  # used again: 1 is the oldest now
     read(held, "memory://s/3.tar")
     kept = {path.name.split("-")[1] for path in tmp_path.iterdir()}
     assert kept == {hashlib.sha256(noise(number)).hexdigest() for number in (0, 2, 3)}
@@ -145,7 +156,7 @@ def test_a_folder_that_holds_a_persons_own_files_keeps_them(memory, tmp_path):
     folders = ["pictures", f"{'c' * 32}-{'d' * 64}", f"{'c' * 32}.writing"]
     for name in folders:
         (tmp_path / name).mkdir()
-    held = Shelf(tmp_path, limit=6e-6)                       # room for one copy; the others' files do not count
+    held = Shelf(tmp_path, limit=6e-6)  # room for one copy; the others' files do not count
     for number in (0, 1):
         assert read(held, f"memory://s/{number}.tar") == noise(number)
     copy = [name for name in copies(tmp_path) if name not in own + folders]
@@ -164,8 +175,10 @@ def test_an_open_copy_can_be_read_after_it_left(memory, tmp_path):
 
 def test_a_killed_download_leaves_nothing_that_lasts(site, tmp_path):
     site.files["/a.tar"], site.slow = noise(0, 4_000_000), 0.02
-    code = ("import sys; from pathlib import Path; from fulcrum.data.shelf import Shelf; "
-            "Shelf(Path(sys.argv[1])).open(sys.argv[2])")
+    code = (
+        "import sys; from pathlib import Path; from fulcrum.data.shelf import Shelf; "
+        "Shelf(Path(sys.argv[1])).open(sys.argv[2])"
+    )
     child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), f"{site.url}/a.tar"])
     for _ in range(500):
         if any(path.stat().st_size for path in tmp_path.glob("*.writing")):
@@ -199,21 +212,26 @@ def test_remote_shards_are_imported_as_local_ones_are(make, site, memory, tmp_pa
         site.files[f"/x/{name}"] = data
         memory(f"/bucket/x/{name}", data)
     local = read_about(make.imported(tmp_path, tmp_path / "local"))["content"]
-    urls = {"http": site.url + "/x/{00000..00002}.tar?signed=yes", "folder": "memory://bucket/x",
-            "pattern": "memory://bucket/x/*.tar", "file": tmp_path.as_uri()}
+    urls = {
+        "http": site.url + "/x/{00000..00002}.tar?signed=yes",
+        "folder": "memory://bucket/x",
+        "pattern": "memory://bucket/x/*.tar",
+        "file": tmp_path.as_uri(),
+    }
     for name, url in urls.items():
         reader = open_given(url, shelf=Shelf(tmp_path / "shelf"))
         run_import(reader, tmp_path / name, Options(size=16, hold_out=0.1), lambda text: None)
         assert read_about(tmp_path / name)["content"] == local, name
     assert len(site.gets()) == 3 and len(copies(tmp_path / "shelf")) == 6
     assert {given.name for given in open_given(urls["http"], shelf=Shelf(tmp_path / "shelf"))} == {
-        f"{number // 4:05d}.tar:{number:09d}" for number in range(12)}, "names hold no query"
+        f"{number // 4:05d}.tar:{number:09d}" for number in range(12)
+    }, "names hold no query"
 
 
 def test_a_broken_connection_is_no_broken_shard(make, site, tmp_path):
     """Quarantine is for bad samples: what cannot be fetched is not lost, it is fetched the next time."""
     data = make.tar(tmp_path / "a.tar", make.img2dataset(range(4))).read_bytes()
-    site.files = {"/a.tar": data, "/b.tar": data[:len(data) // 2]}
+    site.files = {"/a.tar": data, "/b.tar": data[: len(data) // 2]}
     site.faults = ["cut"] * 3
     options = Options(size=16, bad="quarantine", hold_out=0.0)
     for _ in range(2):
@@ -234,11 +252,13 @@ def test_a_fault_of_the_shelf_is_no_broken_shard(make, site, tmp_path, monkeypat
     url, folder = f"{site.url}/a.tar", tmp_path / "shelf"
     read(Shelf(folder), url)
     copy, opened = next(folder.iterdir()), type(folder).open
-    if place == "a copy cannot be opened":                   # rights do not stop every user: the refusal is made here
+    if place == "a copy cannot be opened":  # rights do not stop every user: the refusal is made here
+
         def refuse(path, *more, **named):
             if path == copy:
                 raise PermissionError(13, "Permission denied", str(path))
             return opened(path, *more, **named)
+
         monkeypatch.setattr(type(folder), "open", refuse)
     else:
         copy.unlink()
@@ -256,14 +276,20 @@ def test_a_fault_of_the_shelf_is_no_broken_shard(make, site, tmp_path, monkeypat
     assert json.loads((tmp_path / "store" / LEDGER).read_text())["quarantined"] == 0
 
 
-@pytest.mark.parametrize("url, words, hint", [
-    ("s3://bucket/x.tar", "s3:// needs a package", "pip install s3fs"),
-    ("s0me://x.tar", "cannot look at s0me", "fsspec knows"),
-    ("http://127.0.0.1/folder/", "cannot be asked what lies in", "{00000..00127}"),
-    ("http://[::1/x.tar", "begins with http:// cannot be read", "IPv6"), ("file://[::1/x.tar", "cannot be read", "IPv6"),
-    ("http://me:word@[::1/x.tar", "begins with http:// cannot be read", "IPv6"),
-    ("github://x/y.tar", "cannot look at github://x/y.tar", "fsspec knows"),
-    ("memory://nothing/", "no tar at", "folder of shards"), ("memory://x/{9..3}.tar", "names 0 files", "{00000..00127}")])
+@pytest.mark.parametrize(
+    "url, words, hint",
+    [
+        ("s3://bucket/x.tar", "s3:// needs a package", "pip install s3fs"),
+        ("s0me://x.tar", "cannot look at s0me", "fsspec knows"),
+        ("http://127.0.0.1/folder/", "cannot be asked what lies in", "{00000..00127}"),
+        ("http://[::1/x.tar", "begins with http:// cannot be read", "IPv6"),
+        ("file://[::1/x.tar", "cannot be read", "IPv6"),
+        ("http://me:word@[::1/x.tar", "begins with http:// cannot be read", "IPv6"),
+        ("github://x/y.tar", "cannot look at github://x/y.tar", "fsspec knows"),
+        ("memory://nothing/", "no tar at", "folder of shards"),
+        ("memory://x/{9..3}.tar", "names 0 files", "{00000..00127}"),
+    ],
+)
 def test_urls_that_cannot_be_read(url, words, hint, monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(BadInput, match=words) as error:

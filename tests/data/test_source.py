@@ -1,4 +1,5 @@
 """Source, chooser and loader: a batch is a pure function of its position."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -24,17 +25,26 @@ def test_reading_gives_pictures_scenes_and_ids():
 def test_the_fingerprint_follows_settings_and_generator_but_not_threads(monkeypatch):
     mark = SOURCE.fingerprint()
     assert mark == replace(SOURCE, threads=2).fingerprint()
-    others = [replace(SOURCE, **change) for change in (
-        {"split": "curated"}, {"domain": "synthetic"}, {"size": 32}, {"count": 51}, {"max_objects": 2})]
+    others = [
+        replace(SOURCE, **change)
+        for change in ({"split": "curated"}, {"domain": "synthetic"}, {"size": 32}, {"count": 51}, {"max_objects": 2})
+    ]
     assert len({mark, *(s.fingerprint() for s in others)}) == 6
     true_render = source_module.render
     monkeypatch.setattr(source_module, "render", lambda *a: true_render(*a) ^ np.uint8(1))
     assert SOURCE.fingerprint() != mark, "a changed renderer must not pass for the old one"
 
 
-@pytest.mark.parametrize("change, words", [
-    ({"split": "test"}, "train, validation"), ({"domain": "photo"}, "synthetic, real"), ({"size": 2}, "at least 8"),
-    ({"count": 0}, "at least 1"), ({"max_objects": 9}, "1 to 3")])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"split": "test"}, "train, validation"),
+        ({"domain": "photo"}, "synthetic, real"),
+        ({"size": 2}, "at least 8"),
+        ({"count": 0}, "at least 1"),
+        ({"max_objects": 9}, "1 to 3"),
+    ],
+)
 def test_bad_settings(change, words):
     with pytest.raises(ValueError, match=words):
         replace(SOURCE, **change)
@@ -58,9 +68,17 @@ def test_the_chooser_tells_each_sample_in_its_style():
     assert Chooser().prompts(s, ids) == told["long"]
 
 
-@pytest.mark.parametrize("styles, weights, words", [
-    (("loud",), (1.0,), "found loud"), ((), (), "found none"), (("long",), (1.0, 2.0), "one weight per style"),
-    (("long",), (-1.0,), ">= 0"), (("long",), (0.0,), "not all zero"), (("long",), (float("nan"),), "finite")])
+@pytest.mark.parametrize(
+    "styles, weights, words",
+    [
+        (("loud",), (1.0,), "found loud"),
+        ((), (), "found none"),
+        (("long",), (1.0, 2.0), "one weight per style"),
+        (("long",), (-1.0,), ">= 0"),
+        (("long",), (0.0,), "not all zero"),
+        (("long",), (float("nan"),), "finite"),
+    ],
+)
 def test_bad_choosers(styles, weights, words):
     with pytest.raises(ValueError, match=words):
         Chooser(styles, weights)

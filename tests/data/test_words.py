@@ -1,4 +1,5 @@
 """Captions: long ones say everything about the right object, short ones almost nothing, in a closed vocabulary."""
+
 import numpy as np
 import pytest
 

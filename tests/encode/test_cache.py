@@ -1,4 +1,5 @@
 """The caches: what comes back is what was encoded; damage, other inputs and two writers are handled."""
+
 import errno
 import json
 import multiprocessing
@@ -66,10 +67,10 @@ def test_texts_come_back_within_half_precision(tmp_path: Path, text: WorldText) 
     wanted, keep = text.encode(LONG.prompts(SOURCE.scenes(ids), ids))
     assert torch.equal(mask, keep)
     error = (emb - wanted).abs().max()
-    assert 0 < error < 4e-3                          # unit variance: fp16 keeps 11 bits of values up to 8
+    assert 0 < error < 4e-3  # unit variance: fp16 keeps 11 bits of values up to 8
     assert (emb - wanted).square().mean().sqrt() < 5e-4
     longer, kept = cache.rows(ids, cache.longest)
-    assert torch.equal(longer[:, :emb.shape[1]], emb) and kept.sum() == mask.sum() and (longer[~kept] == 0).all()
+    assert torch.equal(longer[:, : emb.shape[1]], emb) and kept.sum() == mask.sum() and (longer[~kept] == 0).all()
     with pytest.raises(ValueError, match="pass length >="):
         cache.rows(ids, 3)
 
@@ -171,7 +172,7 @@ def test_two_writers_do_the_work_once(tmp_path: Path) -> None:
 
 def test_the_encoder_gives_batches_by_position(tmp_path: Path, text: WorldText, codec: KLCodec) -> None:
     encoder = Encoder(SOURCE, LONG, 7, codec, text, Cache(tmp_path), teachers={"world": load_teacher()})
-    batch = encoder.at(290, 20)                                          # across the border of an epoch
+    batch = encoder.at(290, 20)  # across the border of an epoch
     assert batch.x0.shape == (20, 8, 8, 8) and batch.teacher["world"].shape == (20, 64, 128)
     assert batch.ids.tolist() == encoder.ids(290, 20).tolist()
     torch.testing.assert_close(encoder.at(295, 3).x0, batch.x0[5:8], atol=0, rtol=0)

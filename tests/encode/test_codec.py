@@ -1,4 +1,5 @@
 """The codec: shapes at any size, normalised latents, locality, and the quality that its card states."""
+
 import numpy as np
 import pytest
 import torch

@@ -56,15 +56,15 @@ def test_more_channels_keep_more_of_a_picture():
 def agreement(codec):
     """How well a linear map of a cell's latent points where the teacher does, on pictures it was not fitted to."""
     pixels, teacher = to_unit(pictures("real", 0, 192)), load_teacher()
-    cells = codec.encode(pixels).flatten(2).transpose(1, 2)                                  # (n, N, C)
+    cells = codec.encode(pixels).flatten(2).transpose(1, 2)  # (n, N, C)
     cells = torch.cat([cells, torch.ones_like(cells[..., :1])], -1)
-    wanted = teacher.tokens(pixels)                                                          # (n, N, E)
+    wanted = teacher.tokens(pixels)  # (n, N, E)
     seen = torch.linalg.lstsq(cells[:128].flatten(0, 1), wanted[:128].flatten(0, 1)).solution
     return float(F.cosine_similarity(cells[128:] @ seen, wanted[128:], dim=-1).mean())
 
 
 def test_the_aligned_latent_says_what_the_teacher_sees():
-    plain, aligned = agreement(load_codec()), agreement(load_codec("codec_aligned"))         # 0.65 and 0.79 were measured
+    plain, aligned = agreement(load_codec()), agreement(load_codec("codec_aligned"))  # 0.65 and 0.79 were measured
     assert aligned > plain + 0.1
 
 
@@ -80,12 +80,16 @@ def test_the_first_codec_is_described_as_it_always_was():
     assert tree(KL()) == {"kind": "kl_codec", "stride": 4, "channels": 8, "asset": "codec"}
 
 
-@pytest.mark.parametrize(("wrong", "said"), [
-    ({"asset": "codec_wide"}, "'codec_wide' has 16 channels, not 8; write kl_codec.asset=codec_wide, channels=16"),
-    ({"channels": 16}, "'codec' has 8 channels, not 16"),
-    ({"asset": "teacher"}, "is a Teacher, not a KL codec"),
-    ({"asset": "kodec"}, "no card for the part 'kodec'"),
-    ({"asset": "../codec"}, "not the name of a shipped codec")])
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"asset": "codec_wide"}, "'codec_wide' has 16 channels, not 8; write kl_codec.asset=codec_wide, channels=16"),
+        ({"channels": 16}, "'codec' has 8 channels, not 16"),
+        ({"asset": "teacher"}, "is a Teacher, not a KL codec"),
+        ({"asset": "kodec"}, "no card for the part 'kodec'"),
+        ({"asset": "../codec"}, "not the name of a shipped codec"),
+    ],
+)
 def test_a_codec_that_is_not_what_the_run_says_is_refused(wrong, said):
     for record in (KL, TunedKL):
         with pytest.raises(ValidationError, match=said):
@@ -117,8 +121,12 @@ def test_pixels_have_no_codec_to_change(lever, tiny):
 
 def test_losses_in_two_latent_spaces_refuse_comparison(tiny):
     runs = {"plain": tiny(), **{lever.name: lever.edit(tiny()) for lever in (WideCodec(), AlignedCodec(), EndToEndCodec())}}
-    cards = {name: ValidationLoss(n=2, loss=1.0, sd=0.1, latents=loss_of(run)["latents"], objective="v", pictures="p",
-                                  draws="d").measured().card for name, run in runs.items()}
+    cards = {
+        name: ValidationLoss(n=2, loss=1.0, sd=0.1, latents=loss_of(run)["latents"], objective="v", pictures="p", draws="d")
+        .measured()
+        .card
+        for name, run in runs.items()
+    }
     for name in runs:
         for other in runs:
             if name == other:

@@ -1,4 +1,5 @@
 """Judges and teacher: shapes, independence of batch, any size and range, and the accuracy on their cards."""
+
 import numpy as np
 import pytest
 import torch
@@ -23,7 +24,12 @@ def judge() -> AttributeJudge:
 def test_judge_shapes(judge: AttributeJudge) -> None:
     found = judge.judge(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
     assert {name: tuple(v.shape) for name, v in found.items()} == {
-        "present": (2, 9, 2), "shape": (2, 9, 7), "colour": (2, 9, 8), "texture": (2, 9, 4), "size": (2, 9, 3)}
+        "present": (2, 9, 2),
+        "shape": (2, 9, 7),
+        "colour": (2, 9, 8),
+        "texture": (2, 9, 4),
+        "size": (2, 9, 3),
+    }
 
 
 @pytest.mark.parametrize("domain", [0, 1], ids=["synthetic", "real"])

@@ -18,7 +18,7 @@ def job(made: list[int], count: int = COUNT, stop: int | None = None) -> Job:
         made.append(int(ids[0]) // CHUNK)
         if stop is not None and len(made) > stop:
             raise KeyboardInterrupt
-        return {"rows": np.stack([ids, ids ** 2], axis=1).astype(np.float32)}
+        return {"rows": np.stack([ids, ids**2], axis=1).astype(np.float32)}
 
     return Job("thing", {"a": 1}, count, "things", chunk, lambda: {"head": np.ones((1, 2), np.float32)})
 
@@ -36,7 +36,7 @@ def test_a_killed_encoding_goes_on_where_it_stood(tmp_path: Path) -> None:
     found = Cache(tmp_path).finished(job(made))
     assert made == [2, 3] and found["rows"].shape == (COUNT, 2)
     assert rows(found) == rows(Cache(tmp_path / "whole").finished(job([])))
-    assert [path.name for path in tmp_path.glob("thing*.parts")] == []        # they go when the entry is whole
+    assert [path.name for path in tmp_path.glob("thing*.parts")] == []  # they go when the entry is whole
 
 
 @pytest.mark.parametrize("of", [2, 3, 7])
@@ -46,10 +46,10 @@ def test_any_number_of_processes_gives_the_same_bytes(of: int, tmp_path: Path) -
         Cache(tmp_path / "shared").share(job(made), part, of)
     assert sorted(made) == [0, 1, 2, 3]
     found = Cache(tmp_path / "shared").finished(job(made))
-    assert len(made) == 4                                                     # nothing is made twice
+    assert len(made) == 4  # nothing is made twice
     assert rows(found) == rows(Cache(tmp_path / "alone").finished(job([])))
     Cache(tmp_path / "shared").share(job(made), 0, of)
-    assert len(made) == 4                                                     # whole already
+    assert len(made) == 4  # whole already
 
 
 def test_a_damaged_chunk_is_made_again(tmp_path: Path) -> None:
@@ -85,8 +85,11 @@ def test_progress_counts_what_is_done(tmp_path: Path) -> None:
 
 def test_arrays_of_a_chunk_come_back(tmp_path: Path) -> None:
     parts = Parts(tmp_path / "parts")
-    arrays = {"half": np.arange(6, dtype=np.float16).reshape(2, 3), "none": np.zeros((0, 3), np.float16),
-              "count": np.array([7], np.int32)}
+    arrays = {
+        "half": np.arange(6, dtype=np.float16).reshape(2, 3),
+        "none": np.zeros((0, 3), np.float16),
+        "count": np.array([7], np.int32),
+    }
     assert parts.get(0) is None and not parts.has(0)
     parts.put(0, arrays)
     found = parts.get(0)

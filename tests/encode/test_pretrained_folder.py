@@ -30,7 +30,7 @@ def vae(tmp_path):
 def test_sizes_come_from_the_config(vae):
     found = PretrainedCodec(path=str(vae))
     assert (found.stride, found.channels, found.network) == (8, 16, "AutoencoderKL")
-    whole = PretrainedCodec(path=str(vae.parent))                             # a pipeline's folder holds vae/
+    whole = PretrainedCodec(path=str(vae.parent))  # a pipeline's folder holds vae/
     assert whole.hashes() == found.hashes() and whole.identity() == found.identity()
 
 
@@ -42,12 +42,15 @@ def test_flux2_may_be_asked_for_folded(vae):
         PretrainedCodec(path=str(vae), stride=32)
 
 
-@pytest.mark.parametrize("change, said", [
-    ({"_class_name": "AutoencoderKLWan"}, "describes a AutoencoderKLWan, not a codec"),
-    ({"_class_name": None}, "describes a part of unknown class"),
-    ({"latent_channels": "16"}, "no proper latent_channels: found '16'"),
-    ({"block_out_channels": None}, "no proper block_out_channels"),
-])
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ({"_class_name": "AutoencoderKLWan"}, "describes a AutoencoderKLWan, not a codec"),
+        ({"_class_name": None}, "describes a part of unknown class"),
+        ({"latent_channels": "16"}, "no proper latent_channels: found '16'"),
+        ({"block_out_channels": None}, "no proper block_out_channels"),
+    ],
+)
 def test_a_config_that_is_no_codec_says_so(vae, change, said):
     (vae / "config.json").write_text(json.dumps({**KL, **change}))
     with pytest.raises(BadInput, match=said):
@@ -125,11 +128,11 @@ def test_a_large_file_is_hashed_once(vae, monkeypatch, tmp_path):
     real = place.hashlib.file_digest
     monkeypatch.setattr(place.hashlib, "file_digest", lambda *given: read.append(1) or real(*given))
     assert place.file_hash(file) == found and not read
-    assert place.file_hash(file, fresh=True) == found and read                # what is loaded is hashed anew
+    assert place.file_hash(file, fresh=True) == found and read  # what is loaded is hashed anew
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
-    os.utime(file, (old, old))                                                # changed under its own time
+    os.utime(file, (old, old))  # changed under its own time
     assert place.file_hash(file) == found
     with pytest.raises(RunFailed, match="has changed, but its size and time have not"):
         place.file_hash(file, fresh=True)
@@ -142,9 +145,11 @@ def test_a_large_file_is_hashed_once(vae, monkeypatch, tmp_path):
 
 def test_a_phrase_with_a_folder_brings_no_torch(vae):
     """Reading a phrase and its key stays quick."""
-    code = ("import sys; from fulcrum import phrase; from fulcrum.spec.edit import key;"
-            f"key(phrase('pocket', \"encode.codec=pretrained_codec(path='{vae}')\", 'data.size=32', 'model.patch=1'), 0);"
-            "sys.exit('torch' in sys.modules or 'diffusers' in sys.modules)")
+    code = (
+        "import sys; from fulcrum import phrase; from fulcrum.spec.edit import key;"
+        f"key(phrase('pocket', \"encode.codec=pretrained_codec(path='{vae}')\", 'data.size=32', 'model.patch=1'), 0);"
+        "sys.exit('torch' in sys.modules or 'diffusers' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
@@ -174,7 +179,7 @@ def test_only_hub_ids_ask_the_hub(vae, tmp_path, monkeypatch):
     assert PretrainedCodec(path="hub:some/model@v2").channels == 16
     assert asked == [("some/model", "v2", True), ("some/model", "v2", False)]
     asked.clear()
-    PretrainedCodec(path="hub:some/model", stride=8, channels=16)             # reading a whole description asks nobody
+    PretrainedCodec(path="hub:some/model", stride=8, channels=16)  # reading a whole description asks nobody
     assert asked == [("some/model", None, True)]
     for path in ("./some/model", "/some/model", "~/some/model", "http://some/model", "hub:model", "hub:../a/b", "some"):
         asked.clear()

@@ -1,4 +1,5 @@
 """Networks inside installed packages: read by pinned hash, without their code; the same code on random stand-ins."""
+
 import hashlib
 
 import pytest
@@ -86,8 +87,12 @@ def test_vgg_reads_the_packages_names_and_lpips_is_a_distance(tmp_path):
     network = VGG().eval()
     for head in network.heads:
         head.data.uniform_()
-    names = {**{f"stages.{n}.": f"net.slice{n + 1}." for n in range(5)}, "shift": "scaling_layer.shift",
-             "scale": "scaling_layer.scale", **{f"heads.{n}": f"lin{n}.model.1.weight" for n in range(5)}}
+    names = {
+        **{f"stages.{n}.": f"net.slice{n + 1}." for n in range(5)},
+        "shift": "scaling_layer.shift",
+        "scale": "scaling_layer.scale",
+        **{f"heads.{n}": f"lin{n}.model.1.weight" for n in range(5)},
+    }
     state = {}
     for name, value in network.state_dict().items():
         old = next(old for old in names if name.startswith(old))

@@ -1,4 +1,5 @@
 """The shipped pair score: tells planted wrong captions from true ones, and is computed once per source."""
+
 import json
 import shutil
 from pathlib import Path

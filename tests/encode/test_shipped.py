@@ -1,4 +1,5 @@
 """Shipped parts: cards match files, damage is refused, and the hash for run keys needs no torch."""
+
 import hashlib
 import json
 import shutil
@@ -66,11 +67,13 @@ def test_a_card_of_another_kind_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps({**told, "kind": "Teacher"}))
     with pytest.raises(AssetError, match="to be a KLCodec"):
         load_codec(folder=tmp_path)
-    assert asset_hash("codec", tmp_path) != asset_hash("codec")          # the key sees more than the weights
+    assert asset_hash("codec", tmp_path) != asset_hash("codec")  # the key sees more than the weights
 
 
 def test_the_hash_needs_no_torch() -> None:
-    code = ("import sys; from fulcrum.encode.shipped import asset_hash; print(asset_hash('codec')); "
-            "assert 'torch' not in sys.modules and 'numpy' not in sys.modules")
+    code = (
+        "import sys; from fulcrum.encode.shipped import asset_hash; print(asset_hash('codec')); "
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == asset_hash("codec")

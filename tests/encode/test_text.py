@@ -1,4 +1,5 @@
 """The text encoder: padding never matters, the empty prompt is one token, unknown words are said, quality holds."""
+
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,8 +19,7 @@ def text() -> WorldText:
     return load_text()
 
 
-PROMPTS = ["a red circle", "",
-           "There is a small striped blue star in the top left corner. The background is plain grey."]
+PROMPTS = ["a red circle", "", "There is a small striped blue star in the top left corner. The background is plain grey."]
 
 
 def test_shapes_and_mask(text: WorldText) -> None:
@@ -34,13 +34,16 @@ def test_batch_mates_and_padding_change_nothing(text: WorldText) -> None:
     together, _ = text.encode(PROMPTS, length=64)
     for row, prompt in enumerate(PROMPTS):
         alone, _ = text.encode([prompt])
-        torch.testing.assert_close(together[row, :alone.shape[1]], alone[0], atol=1e-5, rtol=0)
+        torch.testing.assert_close(together[row, : alone.shape[1]], alone[0], atol=1e-5, rtol=0)
 
 
 def test_the_vocabulary_is_the_worlds(text: WorldText) -> None:
     assert text.tokenizer.words == WORDS
-    told = [line for style in ("long", "medium", "short")
-            for line in captions(scenes("validation", np.arange(100)), style).texts]
+    told = [
+        line
+        for style in ("long", "medium", "short")
+        for line in captions(scenes("validation", np.arange(100)), style).texts
+    ]
     assert all(UNKNOWN not in text.tokenizer.ids(line) for line in told) and not text.tokenizer.unknown
 
 
@@ -50,7 +53,7 @@ def test_the_empty_prompt_is_one_token() -> None:
 
 def test_unknown_words_are_reported() -> None:
     tokenizer = Tokenizer(WORDS)
-    ids = tokenizer.ids("a red zebra, a zebra")             # warnings are errors here: people are told in words
+    ids = tokenizer.ids("a red zebra, a zebra")  # warnings are errors here: people are told in words
     assert ids.count(UNKNOWN) == 2 and tokenizer.unknown == {"zebra": 2}
     (told,) = misread(SimpleNamespace(tokenizer=tokenizer))
     assert told == "words the text encoder does not know, read as 'unknown': zebra"

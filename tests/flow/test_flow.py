@@ -53,7 +53,7 @@ def test_times_are_the_published_mixture():
     expected = 0.9 * 0.158655 + 0.1 * (0.268941 - EARLIEST) / (1 - EARLIEST)
     assert abs(float((t < 0.268941).float().mean()) - expected) < 1e-3
     shifted = LogitNormalTime(0.0, 3.0)(u)
-    assert abs(float(shifted.median()) - 0.75) < 1e-3       # S_3(0.5) = 0.75
+    assert abs(float(shifted.median()) - 0.75) < 1e-3  # S_3(0.5) = 0.75
 
 
 def test_a_perfect_prediction_has_the_targets_velocity_and_picture():
@@ -64,7 +64,7 @@ def test_a_perfect_prediction_has_the_targets_velocity_and_picture():
     assert torch.allclose(velocity.to_x(velocity.ideal(x0, eps, t), x_t, t), x0, atol=1e-5)
     assert torch.allclose(clean.to_x(clean.ideal(x0, eps, t), x_t, t), x0)
     assert torch.allclose(clean.to_v(x0, x_t, t)[1:], (eps - x0)[1:], atol=1e-4)
-    assert float(clean.to_v(x0, x_t, t)[0].abs().max()) < float((eps - x0)[0].abs().max())   # below the floor: clamped
+    assert float(clean.to_v(x0, x_t, t)[0].abs().max()) < float((eps - x0)[0].abs().max())  # below the floor: clamped
 
 
 def test_the_sampler_follows_a_straight_path_exactly():
@@ -78,6 +78,7 @@ def test_the_sampler_follows_a_straight_path_exactly():
 def test_guidance_extrapolates_from_the_empty_prompt():
     def denoise(x, t, prompt):
         return torch.full_like(x, 3.0 if prompt else 1.0)
+
     x = torch.zeros(1, 1, 2, 2)
     assert float(ClassifierFree(2.0)(denoise, x, torch.ones(1)).mean()) == 5.0
     assert float(ClassifierFree(1.0)(denoise, x, torch.ones(1)).mean()) == 3.0

@@ -35,18 +35,25 @@ def test_away_from_the_weak_one(guide) -> None:
 @pytest.fixture
 def painter(tiny):
     """Draws with loud random weights; the codec and the text encoder are the run's own."""
+
     def make(text):
         run = tiny(text)
         weights = build(run).backbone.state_dict()
         generator = torch.Generator().manual_seed(0)
         loud = {name: 0.2 * torch.randn(value.shape, generator=generator) for name, value in weights.items()}
         return Painter(run, loud, run.encode.codec.build(None), run.encode.text.build(None))
+
     return make
 
 
-@pytest.mark.parametrize("text", ["spark + tread + routed_guidance(scale=3.0)",
-                                  "spark + sprint + routed_guidance(scale=3.0)",
-                                  "spark + sprint + path_drop_guidance(scale=3.0)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "spark + tread + routed_guidance(scale=3.0)",
+        "spark + sprint + routed_guidance(scale=3.0)",
+        "spark + sprint + path_drop_guidance(scale=3.0)",
+    ],
+)
 def test_pictures_follow_the_hand_combined_velocities(text, painter) -> None:
     drawing, prompts, index = painter(text), ["a red circle", "a small blue square"], np.array([4, 7])
     found = drawing.latents(prompts, 0, index)
@@ -72,12 +79,14 @@ def test_pictures_follow_the_hand_combined_velocities(text, painter) -> None:
 
 def _noise(drawing, index):
     from fulcrum.flow import keyed
+
     codec, size = drawing.run.encode.codec, drawing.run.data.size
     return keyed.normal(0, "sample", index, (codec.channels, size // codec.stride, size // codec.stride))
 
 
-@pytest.mark.parametrize("setting, message", [("routed(scale=2.0)", "model.route drops none"),
-                                              ("path_drop(scale=2.0)", "no path around")])
+@pytest.mark.parametrize(
+    "setting, message", [("routed(scale=2.0)", "model.route drops none"), ("path_drop(scale=2.0)", "no path around")]
+)
 def test_a_guide_that_was_typed_in_asks_for_its_route_too(setting, message, tiny) -> None:
     run = tiny("spark", f"sample.guide={setting}")
     with pytest.raises(BadInput, match=message):

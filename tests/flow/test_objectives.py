@@ -36,8 +36,17 @@ from fulcrum.train.paint import Painter
 
 PREDICTS = [cls() for cls in FILLERS if issubclass(cls, seam.Predict)] + [Preconditioned(sigma_data=0.5)]
 TIMES = torch.tensor([0.0, 0.01, 0.05, 0.3, 0.5, 0.9, 1.0])
-MINE = ("x_prediction", "uniform_time", "shifted_time", "min_snr", "edm_precondition", "contrastive_flow", "pixels",
-        "bottleneck", "resolution_condition")
+MINE = (
+    "x_prediction",
+    "uniform_time",
+    "shifted_time",
+    "min_snr",
+    "edm_precondition",
+    "contrastive_flow",
+    "pixels",
+    "bottleneck",
+    "resolution_condition",
+)
 
 
 def built(filler, noise_scale=1.0):
@@ -61,9 +70,9 @@ def test_a_perfect_prediction_has_no_loss_and_is_the_picture(filler, scale):
     assert torch.allclose(predict.to_x(ideal, x_t, TIMES), x0, atol=1e-5)
     floor = getattr(filler, "floor", 0.0)
     above = floor <= TIMES
-    assert torch.allclose(target[above], (eps - x0)[above], atol=1e-4)       # regular at both ends: no nan, no pole
+    assert torch.allclose(target[above], (eps - x0)[above], atol=1e-4)  # regular at both ends: no nan, no pole
     wrong = predict.to_v(ideal + 0.1, x_t, TIMES)
-    assert float((wrong - target).abs().min()) > 1e-3                        # and an error is seen at every time
+    assert float((wrong - target).abs().min()) > 1e-3  # and an error is seen at every time
 
 
 @pytest.mark.parametrize("filler", PREDICTS, ids=str)
@@ -86,7 +95,7 @@ def test_preconditioning_is_edms(s, n):
     x0, eps = (value[: len(t)].double() for value in pair(n))
     x_t, raw = path.mix(x0, eps, t), torch.randn_like(x0)
     sigma, x = path.over(n * t / (1 - t), x0), x_t / path.over(1 - t, x0)
-    assert torch.allclose(x, x0 + sigma * (eps / n))                         # EDM's own path
+    assert torch.allclose(x, x0 + sigma * (eps / n))  # EDM's own path
     c_skip, c_out = s**2 / (sigma**2 + s**2), sigma * s / (sigma**2 + s**2).sqrt()
     c_in = 1 / (s**2 + sigma**2).sqrt()
     ours = PreconditionedPrediction(s, n)
@@ -115,7 +124,7 @@ def test_min_snr_by_hand():
     assert torch.allclose(weight, torch.tensor([0.0, 0.05, 0.45, 0.25, 0.01, 0.0]), atol=1e-6)
     t = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
     snr = ((1 - t) / t).square()
-    assert torch.allclose(MinSNR(gamma=3.0).build(None)(t), snr.clamp(max=3.0) * t.square())     # x0 errs t times as much
+    assert torch.allclose(MinSNR(gamma=3.0).build(None)(t), snr.clamp(max=3.0) * t.square())  # x0 errs t times as much
 
 
 def test_uniform_and_shifted_times():
@@ -129,18 +138,29 @@ def test_shifted_time_moves_the_sampler_too_and_keeps_the_uniform_share(tiny):
     assert run.flow.time == LogitNormal(uniform_share=0.3, shift=2.0) and run.sample.shift == 2.0
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("pocket_pixels_large + shifted_time(k=2.0)", "change nothing"),
-    ("pocket + uniform_time + shifted_time", "logit-normal|both write"),
-    ("pocket + shifted_time + uniform_time", "logit-normal|both write"),
-    ("pocket_pixels + pixels", "change nothing"),
-    ("pocket + bottleneck", "squeezes nothing"), ("pocket + bottleneck(width=32)", "squeezes nothing"),
-    ("pocket + x_prediction + edm_precondition", "both write"),
-    ("pocket_pixels + edm_precondition + x_prediction(floor=0.1)", "means something else|both write|leave one of them out"),
-    ("pocket_pixels + x_prediction(floor=0.1) + edm_precondition", "means something else|both write|leave one of them out"),
-    ("pocket + contrastive_flow(chunk=1)", "no other sample"), ("pocket + contrastive_flow(chunk=7)", "no multiple"),
-    ("pocket + contrastive_flow(weight=1.0)", "less than 1"),
-])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("pocket_pixels_large + shifted_time(k=2.0)", "change nothing"),
+        ("pocket + uniform_time + shifted_time", "logit-normal|both write"),
+        ("pocket + shifted_time + uniform_time", "logit-normal|both write"),
+        ("pocket_pixels + pixels", "change nothing"),
+        ("pocket + bottleneck", "squeezes nothing"),
+        ("pocket + bottleneck(width=32)", "squeezes nothing"),
+        ("pocket + x_prediction + edm_precondition", "both write"),
+        (
+            "pocket_pixels + edm_precondition + x_prediction(floor=0.1)",
+            "means something else|both write|leave one of them out",
+        ),
+        (
+            "pocket_pixels + x_prediction(floor=0.1) + edm_precondition",
+            "means something else|both write|leave one of them out",
+        ),
+        ("pocket + contrastive_flow(chunk=1)", "no other sample"),
+        ("pocket + contrastive_flow(chunk=7)", "no multiple"),
+        ("pocket + contrastive_flow(weight=1.0)", "less than 1"),
+    ],
+)
 def test_what_makes_no_sense_is_refused_when_the_phrase_is_read(text, says):
     with pytest.raises(BadInput, match=says):
         parse(text, CATALOG)
@@ -187,9 +207,18 @@ def test_a_resolution_model_is_told_the_size_it_sees(tiny):
     assert not torch.equal(plain, backbone(x_t, t, text, size=torch.tensor([[16.0, 8.0]]).expand(2, 2)).pred)
 
 
-@pytest.mark.parametrize("change", [
-    "flow.predict=x", "flow.predict=x(floor=0.1)", "flow.predict=preconditioned", "flow.weight=min_snr",
-    "flow.time=uniform", "flow.time=logit_normal(shift=3.0)", "flow.noise_scale=2.0"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "flow.predict=x",
+        "flow.predict=x(floor=0.1)",
+        "flow.predict=preconditioned",
+        "flow.weight=min_snr",
+        "flow.time=uniform",
+        "flow.time=logit_normal(shift=3.0)",
+        "flow.noise_scale=2.0",
+    ],
+)
 def test_losses_of_two_objectives_are_not_compared(change, tiny, cache):
     base = card(tiny(), cache)
     with pytest.raises(NotComparable):
@@ -216,11 +245,13 @@ def test_a_study_leaves_out_what_cannot_be_compared_and_says_so():
         card = {"metric": metric, "better": "lower", "estimator": "mean", "interval": "none", "n": 2, **facts}
         return {"metrics": {metric: {"value": 1.0 + len(arm.name), "card": card}}}
 
-    losses = {arm.name: {seed: cell(arm, "validation_loss", estimator=str(loss_of(arm.run))) for seed in (0, 1)}
-              for arm in arms}
+    losses = {
+        arm.name: {seed: cell(arm, "validation_loss", estimator=str(loss_of(arm.run))) for seed in (0, 1)} for arm in arms
+    }
     assert [found.effect.arm for found in findings(plan, arms, losses, "validation_loss")] == ["muon"]
-    drawn = {arm.name: {seed: cell(arm, "frechet", sampler=f"shift {arm.run.sample.shift}") for seed in (0, 1)}
-             for arm in arms}
+    drawn = {
+        arm.name: {seed: cell(arm, "frechet", sampler=f"shift {arm.run.sample.shift}") for seed in (0, 1)} for arm in arms
+    }
     assert len(findings(plan, arms, drawn, "frechet")) == 3
     said = " ".join(remarks(plan, arms, drawn))
     assert "validation loss of x_prediction, shifted_time is not compared" in said
@@ -230,7 +261,11 @@ def test_a_study_leaves_out_what_cannot_be_compared_and_says_so():
 def test_export_refuses_what_no_pipeline_of_diffusers_can_draw():
     run = pocket_pixels()
     assert pipeline_of(run) == "PRXPixelPipeline" and pipeline_of(put(run, "flow.predict", Velocity())) == "PRXPipeline"
-    for other in (put(run, "flow.predict", XPrediction(floor=0.1)), put(run, "flow.predict", Preconditioned()),
-                  parse("pocket + x_prediction", CATALOG).run, parse("pocket", CATALOG, ["flow.noise_scale=2.0"]).run):
+    for other in (
+        put(run, "flow.predict", XPrediction(floor=0.1)),
+        put(run, "flow.predict", Preconditioned()),
+        parse("pocket + x_prediction", CATALOG).run,
+        parse("pocket", CATALOG, ["flow.noise_scale=2.0"]).run,
+    ):
         with pytest.raises(BadInput, match="no pipeline of diffusers"):
             pipeline_of(other)

@@ -21,8 +21,11 @@ def backbone(**changes):
     return made
 
 
-@pytest.mark.parametrize("changes", [{}, {"channels": 3, "patch": 4, "bottleneck": 8}, {"resolution": True}],
-                         ids=["latents", "pixels", "resolution"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"channels": 3, "patch": 4, "bottleneck": 8}, {"resolution": True}],
+    ids=["latents", "pixels", "resolution"],
+)
 def test_an_exported_model_computes_the_same_in_diffusers_and_comes_back(changes, tmp_path):
     ours = backbone(**changes)
     theirs = PRX.from_pretrained(export(ours, tmp_path / "out"))

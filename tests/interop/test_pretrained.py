@@ -40,7 +40,7 @@ def test_a_codec_of_diffusers_trains_and_draws(name, part, tiny, tmp_path):
     assert (run.encode.codec.stride, run.encode.codec.channels) == LAYOUTS[name]
     result, said = trained(run, tmp_path)
     assert result["images"] == 24
-    assert any(run.encode.codec.network in line and "dB" in line for line in said)       # the self-check is told
+    assert any(run.encode.codec.network in line and "dB" in line for line in said)  # the self-check is told
 
 
 def test_latents_are_what_the_ecosystem_normalises_them_to(part):
@@ -48,10 +48,16 @@ def test_latents_are_what_the_ecosystem_normalises_them_to(part):
     from diffusers.pipelines.flux2.pipeline_flux2 import Flux2Pipeline
 
     from fulcrum.encode.pretrained.codec import load_codec
+
     pixels = torch.rand(2, 3, 32, 32) * 2 - 1
     with torch.no_grad():
-        raw = {name: diffusers.__dict__["AutoencoderKL" if name != "flux2" else "AutoencoderKLFlux2"]
-               .from_pretrained(part(name)).encode(pixels).latent_dist.mode() for name in ("kl", "channels", "flux2")}
+        raw = {
+            name: diffusers.__dict__["AutoencoderKL" if name != "flux2" else "AutoencoderKLFlux2"]
+            .from_pretrained(part(name))
+            .encode(pixels)
+            .latent_dist.mode()
+            for name in ("kl", "channels", "flux2")
+        }
     ours = {name: load_codec(str(part(name)), 2, 4) for name in raw}
     torch.testing.assert_close(ours["kl"].encode(pixels), (raw["kl"] - 0.11) * 0.36)
     mean, deviation = (torch.tensor(values).reshape(1, 4, 1, 1) for values in ((0.1, -0.2, 0.3, 0.0), (1.0, 2.0, 0.5, 1.5)))
@@ -73,8 +79,9 @@ def raw_of(codec, raw):
     return raw["kl"] if codec.network.config.shift_factor else raw["channels"]
 
 
-@pytest.mark.parametrize("name", ["t5gemma", "t5gemma_whole", "t5gemma_encoder", "t5", "clip_text", "qwen", "qwen_whole",
-                                  "bert"])
+@pytest.mark.parametrize(
+    "name", ["t5gemma", "t5gemma_whole", "t5gemma_encoder", "t5", "clip_text", "qwen", "qwen_whole", "bert"]
+)
 def test_a_text_encoder_of_transformers_trains_and_draws(name, part, tiny, tmp_path):
     run = tiny("spark", *SHORT, f"encode.text=pretrained_text(path='{part(name)}')")
     assert run.encode.text.width == 16
@@ -82,18 +89,19 @@ def test_a_text_encoder_of_transformers_trains_and_draws(name, part, tiny, tmp_p
     prompts = ["a red circle", "", "a large blue square at the top left"]
     emb, mask = text.encode(prompts)
     with torch.no_grad():
-        for row, prompt in enumerate(prompts):                 # alone and without padding
+        for row, prompt in enumerate(prompts):  # alone and without padding
             ids = text.tokenizer(prompt)["input_ids"]
             assert int(mask[row].sum()) == len(ids)
             if ids:
                 alone = text.network(input_ids=torch.tensor([ids])).last_hidden_state[0]
-                torch.testing.assert_close(emb[row, :len(ids)], alone, atol=2e-5, rtol=1e-4)
+                torch.testing.assert_close(emb[row, : len(ids)], alone, atol=2e-5, rtol=1e-4)
     assert not emb[~mask].any()
     trained(run, tmp_path)
 
 
 def test_the_encoder_half_of_t5gemma_is_the_whole_models(part):
     from fulcrum.encode.pretrained.text import load_text
+
     ours = load_text(str(part("t5gemma_whole")), 16, 64)
     theirs = transformers.T5GemmaModel.from_pretrained(part("t5gemma_whole")).eval()
     ids = torch.tensor([[2, 5, 7, 1]])
@@ -104,8 +112,11 @@ def test_the_encoder_half_of_t5gemma_is_the_whole_models(part):
 
 @pytest.mark.parametrize("name", ["dinov2", "dinov2_registers", "dinov3", "clip_vision", "clip"])
 def test_a_vision_teacher_of_transformers_teaches(name, part, tiny, tmp_path):
-    run = tiny("spark + repa(teacher=eye, layer=1)", *SHORT,
-               f"encode.teachers=[pretrained_teacher(name='eye', path='{part(name)}')]")
+    run = tiny(
+        "spark + repa(teacher=eye, layer=1)",
+        *SHORT,
+        f"encode.teachers=[pretrained_teacher(name='eye', path='{part(name)}')]",
+    )
     teacher = run.encode.teachers[0].build(None)
     pixels = torch.rand(2, 3, 32, 32) * 2 - 1
     tokens = teacher.tokens(pixels)
@@ -113,9 +124,9 @@ def test_a_vision_teacher_of_transformers_teaches(name, part, tiny, tmp_path):
     mean, deviation = teacher.mean, teacher.deviation
     with torch.no_grad():
         states = teacher.network(pixel_values=((pixels + 1) / 2 - mean) / deviation).last_hidden_state
-    torch.testing.assert_close(tokens, states[:, -16:])        # class and register tokens stand before the patches
+    torch.testing.assert_close(tokens, states[:, -16:])  # class and register tokens stand before the patches
     assert teacher.tokens(torch.rand(1, 3, 64, 64)).shape == (1, 64, 16)
-    long = torch.rand(1, 3, 64, 24)                          # pictures of other shapes: eight rows of three tokens
+    long = torch.rand(1, 3, 64, 24)  # pictures of other shapes: eight rows of three tokens
     seen = ((long + 1) / 2 - mean) / deviation
     with torch.no_grad():
         states = teacher.network(pixel_values=seen, **teacher.options).last_hidden_state
@@ -125,10 +136,12 @@ def test_a_vision_teacher_of_transformers_teaches(name, part, tiny, tmp_path):
 
 
 def test_a_teacher_with_patches_of_fourteen_reads_256_as_224(tmp_path):
-    config = transformers.Dinov2Config(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28,
-                                       patch_size=14)
+    config = transformers.Dinov2Config(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14
+    )
     transformers.Dinov2Model(config).save_pretrained(tmp_path / "dino")
     from fulcrum.encode.fillers import PretrainedTeacher
+
     record = PretrainedTeacher(name="eye", path=str(tmp_path / "dino"))
     assert record.patch == 16
     assert record.build(None).tokens(torch.zeros(1, 3, 256, 256)).shape == (1, 256, 16)
@@ -150,6 +163,7 @@ def test_missing_weights_are_not_made_up(part, tmp_path):
     from safetensors.torch import load_file, save_file
 
     from fulcrum.encode.pretrained.text import load_text
+
     cut = shutil.copytree(part("t5gemma"), tmp_path / "cut")
     weights = load_file(cut / "model.safetensors")
     weights.pop("encoder.norm.weight")
@@ -160,6 +174,7 @@ def test_missing_weights_are_not_made_up(part, tmp_path):
 
 def test_a_tokenizer_of_another_model_is_refused(part, tmp_path):
     from fulcrum.encode.pretrained.text import load_text
+
     other = shutil.copytree(part("t5"), tmp_path / "other")
     (other / "tokenizer.json").unlink()
     with pytest.raises(BadInput, match="no tokenizer beside the text encoder; looked in"):
@@ -186,7 +201,7 @@ def test_a_moved_folder_is_the_same_run_and_a_changed_byte_another(part, tiny, t
     said = []
     again = perform(Order(other, 0, "test", tmp_path / "out", System(), quiet=True), said.append)
     assert again["key"] == result["key"] and any("finished already" in line for line in said)
-    trained(other, tmp_path / "out")                           # its description now names the place where the files are
+    trained(other, tmp_path / "out")  # its description now names the place where the files are
     with pytest.raises(BadInput, match="no folder at .*first"):
         key(one, 0)
     weights = moved / "diffusion_pytorch_model.safetensors"
@@ -199,9 +214,10 @@ def test_a_moved_folder_is_the_same_run_and_a_changed_byte_another(part, tiny, t
 def test_long_prompts_are_cut_and_counted(part, tiny, tmp_path):
     run = tiny("spark", *SHORT, f"encode.text=pretrained_text(path='{part('t5')}', max_tokens=4)")
     from fulcrum.train.feed import Feed
-    Feed(run, 0, tmp_path).at(0)                             # who says nothing to people warns of nothing either
+
+    Feed(run, 0, tmp_path).at(0)  # who says nothing to people warns of nothing either
     said = []
-    assert Feed(run, 0, tmp_path, said.append).at(0)[0].text.emb.shape[1] == 4       # from the cache, told again
+    assert Feed(run, 0, tmp_path, said.append).at(0)[0].text.emb.shape[1] == 4  # from the cache, told again
     assert any(line.startswith("warning: 16 of 16 prompts are longer than 4 tokens") for line in said)
 
 
@@ -224,6 +240,7 @@ def test_a_hub_id_goes_the_same_way(part, tiny, tmp_path, monkeypatch):
 
 def test_prx_asks_for_its_two_folders(part, tmp_path):
     from fulcrum import phrase
+
     run = phrase("prx_256")
     with pytest.raises(BadInput, match=r"encode\.codec\.path=FOLDER(.|\n)*encode\.text\.path"):
         perform(Order(run, 0, "prx_256", tmp_path, System(), quiet=True), print)
@@ -237,6 +254,7 @@ def test_prx_asks_for_its_two_folders(part, tmp_path):
 def test_cached_latents_belong_to_their_network(part):
     from fulcrum.encode.cache import network_hash
     from fulcrum.encode.pretrained.codec import load_codec
+
     one, folded = load_codec(str(part("flux2")), 2, 4), load_codec(str(part("flux2")), 4, 16)
     assert network_hash(one) == network_hash(load_codec(str(part("flux2")), 2, 4))
     assert network_hash(one) != network_hash(folded)

@@ -40,9 +40,10 @@ def test_it_begins_as_the_folder_ends(folder, tiny, tmp_path):
     result = perform(Order(run, 0, "test", tmp_path / "out", System(), quiet=True), print)
     assert result["images"] == 16
     from fulcrum.train.folder import RunFolder
+
     weights, before = trained_weights(RunFolder(tmp_path / "out" / result["key"])), ours.state_dict()
     moved = max(float((weights[name] - before[name]).abs().max()) for name in before)
-    assert 0 < moved < 0.1                                     # two steps away from there, not from a fresh start
+    assert 0 < moved < 0.1  # two steps away from there, not from a fresh start
 
 
 def test_its_bytes_are_in_the_key_and_its_place_is_not(folder, tiny):
@@ -63,7 +64,7 @@ def test_what_does_not_fit_is_named_with_both_shapes(folder, tiny, tmp_path):
     run = tiny("spark", *SHORT, "model.width=64", f"start=diffusers(path='{folder}')")
     with pytest.raises(BadInput, match=r"'\S+' is of shape \(.*32.*\) in .*, of shape \(.*64.*\) in this model"):
         perform(Order(run, 0, "test", tmp_path / "out", System(), quiet=True), print)
-    assert not (tmp_path / "out").exists()                     # refused before anything was made
+    assert not (tmp_path / "out").exists()  # refused before anything was made
     with pytest.raises(BadInput, match=r"blocks.2.\S+ is missing in .*, of shape"):
         require_start(tiny("spark", *SHORT, "model.depth=3", f"start=diffusers(path='{folder}')"))
     with pytest.raises(BadInput, match="num_heads = 2, this model has 4: equal shapes|norm_added_k.* is of shape .16"):
@@ -84,10 +85,25 @@ def test_the_command_line_takes_a_folder(folder, tmp_path):
     from typer.testing import CliRunner
 
     from fulcrum.cli import app
+
     small = ("model.width=32", "model.heads=2", "budget.batch=8", "sample.steps=2")
     settings = [word for setting in (*small, *SHORT) for word in ("--set", setting)]
-    done = CliRunner().invoke(app, ["train", "spark", *settings, "--start", str(folder), "--out", str(tmp_path / "out"),
-                                    "--quiet", "--json", "--threads", "1"])
+    done = CliRunner().invoke(
+        app,
+        [
+            "train",
+            "spark",
+            *settings,
+            "--start",
+            str(folder),
+            "--out",
+            str(tmp_path / "out"),
+            "--quiet",
+            "--json",
+            "--threads",
+            "1",
+        ],
+    )
     assert done.exit_code == 0, done.output
     about = json.loads(next((tmp_path / "out").glob("*/about.json")).read_text())
     assert about["run"]["start"] == {"kind": "diffusers", "path": str(folder)}

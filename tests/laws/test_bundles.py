@@ -8,7 +8,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.phrase import parse
 from fulcrum.train.build import require_witness
 
-LONG = (*TINY, "budget.images=96")                           # an average needs more than ten steps
+LONG = (*TINY, "budget.images=96")  # an average needs more than ten steps
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def court(tmp_path_factory):
 @pytest.mark.parametrize("name", CATALOG.bundles)
 def test_a_bundle_trains_draws_and_every_part_is_on(name, court):
     phrase = parse(f"spark + {name}", CATALOG, LONG)
-    assert len(phrase.levers) > 1                            # what a study calls compound
+    assert len(phrase.levers) > 1  # what a study calls compound
     trained = court.trained(phrase.run)
     require_witness(phrase.levers, trained.built)
     baseline = court.baseline(Ground("latents", parse("spark", CATALOG, LONG).run))

@@ -12,8 +12,21 @@ from fulcrum.train.state import State
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["short_captions", "tread", "sprint", "resolution_ladder", "resolution_condition", "repa",
-                                  "pixels", "wide_codec", "end_to_end_codec", "muon"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "short_captions",
+        "tread",
+        "sprint",
+        "resolution_ladder",
+        "resolution_condition",
+        "repa",
+        "pixels",
+        "wide_codec",
+        "end_to_end_codec",
+        "muon",
+    ],
+)
 def test_compiled_training_equals_eager(name, tmp_path):
     case = Court(CATALOG, tmp_path).case(CATALOG.levers[name]())
     torch._dynamo.reset()

@@ -4,8 +4,16 @@ from fulcrum.audit.ground import ground_of, grounds
 from fulcrum.levers.catalog import CATALOG, FILLERS
 
 # Parts that read files the project does not ship; tests/interop and tests/train hold them to the same path.
-WITH_FILES = {"pretrained_codec", "pretrained_text", "pretrained_teacher", "trunk", "diffusers", "folder", "mix",
-              "named_captions"}
+WITH_FILES = {
+    "pretrained_codec",
+    "pretrained_text",
+    "pretrained_teacher",
+    "trunk",
+    "diffusers",
+    "folder",
+    "mix",
+    "named_captions",
+}
 
 
 def test_every_filler_is_before_the_court():

@@ -133,10 +133,14 @@ class Counter(nn.Module):
 
 
 def with_term(module, called="mutant"):
-    term = type("MutantTerm", (Term,), {"module": module, "name": called, "__module__": __name__,
-                                        "__annotations__": {"name": str}})
-    return type(f"With{module.__name__}", (WithTerm,), {"term": term, "slot": f"terms.{called}", "__module__": __name__,
-                                                        "touches": (f"terms.{called}",)})
+    term = type(
+        "MutantTerm", (Term,), {"module": module, "name": called, "__module__": __name__, "__annotations__": {"name": str}}
+    )
+    return type(
+        f"With{module.__name__}",
+        (WithTerm,),
+        {"term": term, "slot": f"terms.{called}", "__module__": __name__, "touches": (f"terms.{called}",)},
+    )
 
 
 class Meddler(nn.Module):
@@ -189,10 +193,22 @@ class OrderMatters(ShortCaptions):
 
 
 MUTANTS = [
-    (NoEffect, "edit"), (NoEffect, "witness"), (ReadByNobody, "witness"), (TwoSeams, "edit"), (SecretSeam, "edit"),
-    (BlindWitness, "witness"), (ClaimsLess, "witness"), (ClaimsMore, "witness"), (with_term(Noise), "resume"),
-    (with_term(OwnGenerator), "resume"), (with_term(Counter), "resume"), (Cheap, "cost"), (Stays, "leave"),
-    (OrderMatters, "commute"), (with_term(Meddler, "aaa"), "witness"), (InPlace, "edit"),
+    (NoEffect, "edit"),
+    (NoEffect, "witness"),
+    (ReadByNobody, "witness"),
+    (TwoSeams, "edit"),
+    (SecretSeam, "edit"),
+    (BlindWitness, "witness"),
+    (ClaimsLess, "witness"),
+    (ClaimsMore, "witness"),
+    (with_term(Noise), "resume"),
+    (with_term(OwnGenerator), "resume"),
+    (with_term(Counter), "resume"),
+    (Cheap, "cost"),
+    (Stays, "leave"),
+    (OrderMatters, "commute"),
+    (with_term(Meddler, "aaa"), "witness"),
+    (InPlace, "edit"),
 ]
 
 

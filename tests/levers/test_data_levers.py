@@ -1,4 +1,5 @@
 """The levers of captions and data: what a run reads with them, what they refuse, and that three steps can be taken."""
+
 import numpy as np
 import pytest
 
@@ -35,15 +36,28 @@ def trained(tiny, cache, text, *settings):
     return built
 
 
-@pytest.mark.parametrize("text, settings", [
-    ("spark + short_captions", ()), ("spark + short_captions(prompts=matched)", ()), ("spark + mixed_captions", ()),
-    ("spark + mixed_captions @ (0.5, 1)", ()), ("spark + real_data", (SYNTHETIC,)), ("spark + synthetic_then_real", ()),
-    ("spark + sft_stage(start=0.6, count=16)", ()), ("spark + resolution_ladder", ()), ("spark + caption_filter", ()),
-    ("spark + caption_filter", ("data.source.mislabelled=0.2",)),
-    ("spark + caption_filter + synthetic_then_real + sft_stage(start=0.6, count=16) + mixed_captions", ()),
-    ("spark + resolution_ladder + tread @ (0.5, 1)", ()), ("spark + resolution_ladder + tread", ()),
-    ("spark + real_data + synthetic_then_real", (SYNTHETIC,)), ("spark + resolution_ladder + repa", ()),
-    ("spark + resolution_ladder + pixels + shifted_time", ()), ("spark + caption_filter @ (0.5, 1)", ())])
+@pytest.mark.parametrize(
+    "text, settings",
+    [
+        ("spark + short_captions", ()),
+        ("spark + short_captions(prompts=matched)", ()),
+        ("spark + mixed_captions", ()),
+        ("spark + mixed_captions @ (0.5, 1)", ()),
+        ("spark + real_data", (SYNTHETIC,)),
+        ("spark + synthetic_then_real", ()),
+        ("spark + sft_stage(start=0.6, count=16)", ()),
+        ("spark + resolution_ladder", ()),
+        ("spark + caption_filter", ()),
+        ("spark + caption_filter", ("data.source.mislabelled=0.2",)),
+        ("spark + caption_filter + synthetic_then_real + sft_stage(start=0.6, count=16) + mixed_captions", ()),
+        ("spark + resolution_ladder + tread @ (0.5, 1)", ()),
+        ("spark + resolution_ladder + tread", ()),
+        ("spark + real_data + synthetic_then_real", (SYNTHETIC,)),
+        ("spark + resolution_ladder + repa", ()),
+        ("spark + resolution_ladder + pixels + shifted_time", ()),
+        ("spark + caption_filter @ (0.5, 1)", ()),
+    ],
+)
 def test_three_steps(text, settings, tiny, cache):
     trained(tiny, cache, text, *settings)
 
@@ -93,8 +107,7 @@ def test_the_counted_tokens_are_those_of_the_captions(most):
     found = scenes("train", np.arange(1_500), most)
     for style, counted in TOKENS[most].items():
         assert np.mean([len(tokenize(text)) for text in captions(found, style).texts]) == pytest.approx(counted, rel=0.03)
-    assert MixedStyles(long=1.0, medium=0.0, short=1.0).tokens(most) == \
-        (TOKENS[most]["long"] + TOKENS[most]["short"]) / 2
+    assert MixedStyles(long=1.0, medium=0.0, short=1.0).tokens(most) == (TOKENS[most]["long"] + TOKENS[most]["short"]) / 2
 
 
 # ---- sources
@@ -152,6 +165,7 @@ def test_the_filter_keeps_the_source_and_what_judges_is_unfiltered(tiny):
 
 def test_the_filters_witness_wants_fewer_planted_pairs(tiny, cache):
     """A filter that drops at random is no caption filter."""
+
     class Feeds:
         def __init__(self, source):
             self.source_at = lambda position: source
@@ -174,7 +188,9 @@ def test_the_filters_witness_wants_fewer_planted_pairs(tiny, cache):
 def test_the_ladder_climbs_in_size_and_shift(tiny, cache):
     run = tiny("spark + resolution_ladder + shifted_time")
     assert [(p.start, p.end, p.run.data.size, p.run.tokens, p.run.flow.time.k) for p in phases(run)] == [
-        (0, 24, 16, 4, 1.5), (24, 48, 32, 16, 3.0)]
+        (0, 24, 16, 4, 1.5),
+        (24, 48, 32, 16, 3.0),
+    ]
     feed = Feed(run, 0, cache)
     for position, side in ((0, 4), (40, 8)):
         batch, draw = feed.at(position)
@@ -199,12 +215,16 @@ def test_the_ladder_costs_the_average_of_its_stages(tiny):
     assert lever.cost(lever.edit(run)) == lever.cost(run), "asked before or after, it costs the same"
 
 
-@pytest.mark.parametrize("text, settings, words", [
-    ("spark + resolution_ladder(start_size=20)", (), "not a multiple of 8"),
-    ("spark + resolution_ladder(start_size=32)", (), "nothing to climb"),
-    ("spark + resolution_ladder(start_size=4)", ("encode.codec=pixels", "flow.predict=x"), "drawn at 8 or more"),
-    ("spark + resolution_ladder + uniform_time", (), "shift=kept"),
-    ("spark + uniform_time + resolution_ladder", (), "shift=kept")])
+@pytest.mark.parametrize(
+    "text, settings, words",
+    [
+        ("spark + resolution_ladder(start_size=20)", (), "not a multiple of 8"),
+        ("spark + resolution_ladder(start_size=32)", (), "nothing to climb"),
+        ("spark + resolution_ladder(start_size=4)", ("encode.codec=pixels", "flow.predict=x"), "drawn at 8 or more"),
+        ("spark + resolution_ladder + uniform_time", (), "shift=kept"),
+        ("spark + uniform_time + resolution_ladder", (), "shift=kept"),
+    ],
+)
 def test_the_ladder_refuses(text, settings, words, tiny):
     with pytest.raises(BadInput, match=words):
         tiny(text, *settings)

@@ -13,7 +13,7 @@ def numbers_kept(function, parameters):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        kept = function()                                    # noqa: F841 - alive, so that no memory is used twice
+        kept = function()  # noqa: F841 - alive, so that no memory is used twice
     own = {p.untyped_storage().data_ptr() for p in parameters}
     return sum(size for place, size in sizes.items() if place not in own)
 

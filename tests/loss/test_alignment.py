@@ -19,8 +19,9 @@ from fulcrum.spec.errors import BadInput
 
 ROWS, SIDE, WIDTH, TEACHER = 3, 4, 12, 20
 GRID = SIDE * SIDE
-KEEP = torch.stack([torch.randperm(GRID, generator=torch.Generator().manual_seed(row))[:7].sort().values
-                    for row in range(ROWS)])
+KEEP = torch.stack(
+    [torch.randperm(GRID, generator=torch.Generator().manual_seed(row))[:7].sort().values for row in range(ROWS)]
+)
 
 
 class Batch:
@@ -50,12 +51,15 @@ def y():
 
 def test_kept_tokens_meet_the_teachers_of_their_own_places(h, y):
     align = term(MLPProjector)
-    dense = 1 - F.cosine_similarity(align.projector(Tokens(h), GRID), y, dim=-1)             # (B, N)
+    dense = 1 - F.cosine_similarity(align.projector(Tokens(h), GRID), y, dim=-1)  # (B, N)
     assert torch.allclose(align(view(Tokens(h), y)), dense.mean(1))
     assert torch.allclose(align(view(Tokens(h).take(KEEP), y)), dense.gather(1, KEEP).mean(1), atol=1e-6)
-    elsewhere = torch.arange(7).expand(ROWS, 7)              # the same features said to stand elsewhere: another loss
-    assert not torch.allclose(align(view(Tokens(h.gather(1, KEEP[..., None].expand(-1, -1, WIDTH)), elsewhere), y)),
-                              dense.gather(1, KEEP).mean(1), atol=1e-3)
+    elsewhere = torch.arange(7).expand(ROWS, 7)  # the same features said to stand elsewhere: another loss
+    assert not torch.allclose(
+        align(view(Tokens(h.gather(1, KEEP[..., None].expand(-1, -1, WIDTH)), elsewhere), y)),
+        dense.gather(1, KEEP).mean(1),
+        atol=1e-3,
+    )
 
 
 def test_convolution_sees_kept_tokens_in_their_places_and_zero_elsewhere(h, y):
@@ -104,7 +108,7 @@ def test_teacher_tokens_are_resized_with_antialiasing():
     small = to_grid(tokens, 4)
     expected = F.interpolate(tokens.reshape(2, 8, 8, 5).permute(0, 3, 1, 2), size=(4, 4), mode="bilinear", antialias=True)
     assert torch.equal(small, expected.permute(0, 2, 3, 1).reshape(2, 16, 5))
-    assert torch.allclose(to_grid(torch.ones(1, 64, 2), 4), torch.ones(1, 16, 2))            # what is even stays even
+    assert torch.allclose(to_grid(torch.ones(1, 64, 2), 4), torch.ones(1, 16, 2))  # what is even stays even
     with pytest.raises(ValueError, match="at least 16 x 16"):
         to_grid(tokens, 16)
 
@@ -112,6 +116,7 @@ def test_teacher_tokens_are_resized_with_antialiasing():
 def test_caches_tell_grids_apart():
     from fulcrum.encode.cache import network_hash
     from fulcrum.encode.teacher import load_teacher
+
     teacher = load_teacher()
     assert len({network_hash(OnGrid(teacher, 4)), network_hash(OnGrid(teacher, 8)), network_hash(teacher)}) == 3
 
@@ -134,25 +139,29 @@ def test_until_alone_means_off_afterwards(tiny):
     assert get(run, "encode.teachers.world").patch == 4
 
 
-@pytest.mark.parametrize(("depth", "layer", "block"), [(16, None, 7), (4, None, 1), (3, None, 1), (1, None, 0),
-                                                       (4, -1, 3), (4, 0, 0)])
+@pytest.mark.parametrize(
+    ("depth", "layer", "block"), [(16, None, 7), (4, None, 1), (3, None, 1), (1, None, 0), (4, -1, 3), (4, 0, 0)]
+)
 def test_the_middle_block_is_the_eighth_of_sixteen(depth, layer, block):
     assert Alignment(layer=layer).tap(depth) == block
 
 
-@pytest.mark.parametrize(("text", "settings", "said"), [
-    ("spark + repa(layer=4)", (), "block 4, but the model has blocks 0 to 3"),
-    ("spark + repa(layer=-5)", (), "block -5, but the model has blocks 0 to 3"),
-    ("spark + irepa(layer=9)", (), "block 9"),
-    ("spark + repa(teacher=dino)", (), "no teacher is called 'dino'"),
-    ("spark + repa", ("encode.codec=pixels", "model.patch=2"), "8 x 8 tokens, too few for the model's 16 x 16"),
-    ("spark + repa", ("encode.codec=pixels", "model.patch=5", "data.size=30"), "multiples of 4 px, found 30"),
-    ("spark + irepa", ("data.size=8",), "one token"),
-    ("spark + repa(until=1.5)", (), "until"),
-    ("spark + repa(weight=0.0)", (), "weight"),
-    ("spark + repa + irepa", (), "both write terms.alignment"),
-    ("spark + repa(until=0.5) + repa", (), "named twice"),
-])
+@pytest.mark.parametrize(
+    ("text", "settings", "said"),
+    [
+        ("spark + repa(layer=4)", (), "block 4, but the model has blocks 0 to 3"),
+        ("spark + repa(layer=-5)", (), "block -5, but the model has blocks 0 to 3"),
+        ("spark + irepa(layer=9)", (), "block 9"),
+        ("spark + repa(teacher=dino)", (), "no teacher is called 'dino'"),
+        ("spark + repa", ("encode.codec=pixels", "model.patch=2"), "8 x 8 tokens, too few for the model's 16 x 16"),
+        ("spark + repa", ("encode.codec=pixels", "model.patch=5", "data.size=30"), "multiples of 4 px, found 30"),
+        ("spark + irepa", ("data.size=8",), "one token"),
+        ("spark + repa(until=1.5)", (), "until"),
+        ("spark + repa(weight=0.0)", (), "weight"),
+        ("spark + repa + irepa", (), "both write terms.alignment"),
+        ("spark + repa(until=0.5) + repa", (), "named twice"),
+    ],
+)
 def test_refused_when_the_phrase_is_read(tiny, text, settings, said):
     with pytest.raises(BadInput, match=said):
         tiny(text, *settings)
@@ -160,6 +169,7 @@ def test_refused_when_the_phrase_is_read(tiny, text, settings, said):
 
 def test_limited_to_a_stage(tiny):
     from fulcrum.spec.stage import phases
+
     first, last = phases(tiny("spark + repa @ (0, 0.5)"))
     assert [term.name for term in first.run.terms] == ["alignment", "flow_matching"] and first.run.encode.teachers
     assert [term.name for term in last.run.terms] == ["flow_matching"] and not last.run.encode.teachers

@@ -14,24 +14,31 @@ from fulcrum.train.feed import needs
 
 def view(coded, teacher=None, noise=None):
     batch = Batch(x0=torch.zeros(2, 1, 2, 2), text=None, teacher={"world": teacher}, ids=torch.arange(2))
-    draw = Draw(t=torch.zeros(2), eps=torch.zeros(2, 1, 2, 2), drop_text=torch.zeros(2, dtype=torch.bool), keep=None,
-                extra={"codec_reconstruction/noise": noise})
+    draw = Draw(
+        t=torch.zeros(2),
+        eps=torch.zeros(2, 1, 2, 2),
+        drop_text=torch.zeros(2, dtype=torch.bool),
+        keep=None,
+        extra={"codec_reconstruction/noise": noise},
+    )
     empty = torch.zeros(2, 1, 2, 2)
     return View(batch, draw, v=empty, target=empty, x=empty, taps={}, coded=coded)
 
 
 def coded(pixels=None, mean=None, log_variance=None, latent=None, decode=None):
     empty = torch.zeros(2, 1, 2, 2)
-    return Coded(*(empty if value is None else value for value in (pixels, mean, log_variance, latent)),
-                 decode or (lambda raw: raw))
+    return Coded(
+        *(empty if value is None else value for value in (pixels, mean, log_variance, latent)), decode or (lambda raw: raw)
+    )
 
 
 def test_reconstruction_by_hand():
     """decode = identity, pixels 0: the error is the sample itself."""
     mean, log_variance = torch.full((2, 1, 2, 2), 0.5), torch.full((2, 1, 2, 2), -2.0)
     noise = torch.tensor([1.0, -3.0]).view(2, 1, 1, 1).expand(2, 1, 2, 2)
-    found = ReconstructionTerm("codec_reconstruction/noise", 0.1, 0.3)(view(coded(mean=mean, log_variance=log_variance),
-                                                                            noise=noise))
+    found = ReconstructionTerm("codec_reconstruction/noise", 0.1, 0.3)(
+        view(coded(mean=mean, log_variance=log_variance), noise=noise)
+    )
     deviation = torch.tensor(-1.0).exp()
     error = 0.5 + deviation * torch.tensor([1.0, -3.0])
     kl = 0.5 * (0.25 + torch.tensor(-2.0).exp() - 1 + 2.0)
@@ -41,8 +48,11 @@ def test_reconstruction_by_hand():
 def test_alignment_is_zero_where_the_projection_points_the_teachers_way():
     term = LatentAlignmentTerm("world", cells=2, channels=1, teacher_width=3, hidden=4)
     latent = torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
-    said = term.out(torch.nn.functional.silu(term.middle(torch.nn.functional.silu(term.into(
-        latent.unfold(2, 2, 2).unfold(3, 2, 2).reshape(2, 4, 4))))))
+    said = term.out(
+        torch.nn.functional.silu(
+            term.middle(torch.nn.functional.silu(term.into(latent.unfold(2, 2, 2).unfold(3, 2, 2).reshape(2, 4, 4))))
+        )
+    )
     near = term(view(coded(latent=latent), teacher=5 * said.detach()))
     torch.testing.assert_close(near, torch.zeros(2), atol=1e-6, rtol=0)
     torch.testing.assert_close(term(view(coded(latent=latent), teacher=-said.detach())), torch.full((2,), 2.0))

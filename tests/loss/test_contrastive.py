@@ -30,7 +30,7 @@ def cut(whole, rows):
 def test_equals_a_naive_loop(weight):
     seen, weigh = view(11), weight.build(None)
     expected = torch.zeros(11)
-    for chunk in range(0, 8, 4):                             # rows 8, 9, 10 belong to no whole chunk
+    for chunk in range(0, 8, 4):  # rows 8, 9, 10 belong to no whole chunk
         for row in range(4):
             other = chunk + (row - 1) % 4
             apart = ((seen.v[chunk + row] - seen.target[other]) ** 2).mean()
@@ -43,7 +43,7 @@ def test_every_row_meets_another_row_of_its_chunk():
     rows = torch.arange(12.0).view(12, 1, 1, 1)
     seen = view(12)._replace(v=rows, target=rows)
     found = ContrastiveTerm(4, torch.ones_like)(seen)
-    assert set(found.tolist()) == {-1.0, -9.0}               # a neighbour, or once round the chunk of four
+    assert set(found.tolist()) == {-1.0, -9.0}  # a neighbour, or once round the chunk of four
 
 
 def test_cutting_a_batch_at_chunk_bounds_changes_nothing():
@@ -64,7 +64,7 @@ def test_its_minimum_is_the_stretched_velocity():
     seen = view(64)._replace(v=v, target=target)
     loss = (v - target).square().flatten(1).mean(1).sum() + weight * ContrastiveTerm(8, torch.ones_like)(seen).sum()
     (gradient,) = torch.autograd.grad(loss, v)
-    curvature = 2 * (1 - weight) / target[0].numel()         # the loss is quadratic: one Newton step is the minimum
+    curvature = 2 * (1 - weight) / target[0].numel()  # the loss is quadratic: one Newton step is the minimum
     others = target.unflatten(0, (-1, 8)).roll(1, dims=1).flatten(0, 1)
     assert torch.allclose(-gradient / curvature, (target - weight * others) / (1 - weight), atol=1e-5)
 
@@ -75,7 +75,7 @@ def test_accumulation_gives_the_same_weights(tiny, cache):
     for name, value in whole.items():
         assert torch.allclose(value, parts[name], atol=2e-5), name
     other = after(tiny("spark + contrastive_flow(chunk=8, weight=0.3)", "budget.images=16"), cache, System())
-    assert max(float((other[name] - value).abs().max()) for name, value in whole.items()) > 1e-4      # the chunk matters
+    assert max(float((other[name] - value).abs().max()) for name, value in whole.items()) > 1e-4  # the chunk matters
 
 
 def after(run, cache, system):
@@ -89,5 +89,5 @@ def test_a_microbatch_may_not_cut_a_chunk(tiny, cache):
     for rows in (4, 3):
         with pytest.raises(BadInput, match=f"compares chunks of 8 rows, but a backward pass has {rows}"):
             assemble(run, 0, System(microbatch=rows), Feed(run, 0, cache))
-    assemble(run, 0, System(microbatch=12), Feed(run, 0, cache))             # more than the batch: one pass holds it all
-    assemble(tiny(), 0, System(microbatch=3), Feed(tiny(), 0, cache))        # no term that compares: any size
+    assemble(run, 0, System(microbatch=12), Feed(run, 0, cache))  # more than the batch: one pass holds it all
+    assemble(tiny(), 0, System(microbatch=3), Feed(tiny(), 0, cache))  # no term that compares: any size

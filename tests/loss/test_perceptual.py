@@ -86,12 +86,15 @@ def test_stage_by_stage_by_hand(x0):
     assert torch.allclose(StageTerm(network, "cpu")(view(x0, x)), expected, rtol=1e-3)
 
 
-@pytest.mark.parametrize(("settings", "said"), [
-    ((), "8 channels, stride 4"),
-    (("encode.codec=pixels", "model.patch=8"), "predicts 'velocity'"),
-    (("flow.predict=x",), "8 channels, stride 4"),
-    (("encode.codec=pixels", "model.patch=5", "data.size=30", "flow.predict=x"), "multiples of 4 px, found 30"),
-])
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ((), "8 channels, stride 4"),
+        (("encode.codec=pixels", "model.patch=8"), "predicts 'velocity'"),
+        (("flow.predict=x",), "8 channels, stride 4"),
+        (("encode.codec=pixels", "model.patch=5", "data.size=30", "flow.predict=x"), "multiples of 4 px, found 30"),
+    ],
+)
 def test_refused_when_the_phrase_is_read(tiny, name, settings, said):
     with pytest.raises(BadInput, match=said):
         tiny(f"spark + {name}", *settings)
@@ -100,5 +103,6 @@ def test_refused_when_the_phrase_is_read(tiny, name, settings, said):
 def test_the_network_never_judges():
     """Training on the test would win by construction: the terms' network is no metric's."""
     from fulcrum.encode.shipped import asset_hash
+
     own = set(PerceptualFeatures().hashes().values()) | set(LPIPS().hashes().values())
     assert own == {asset_hash("teacher")} and not own & {asset_hash("judge"), asset_hash("features")}

@@ -14,9 +14,7 @@ def empty(rows: int) -> dict[str, np.ndarray]:
     return {"present": np.zeros((rows, 9), dtype=int), **truth}
 
 
-def put(
-    truth: dict[str, np.ndarray], row: int, place: int, *, shape: int, colour: int, texture: int, size: int
-) -> None:
+def put(truth: dict[str, np.ndarray], row: int, place: int, *, shape: int, colour: int, texture: int, size: int) -> None:
     values = {"present": 1, "shape": shape, "colour": colour, "texture": texture, "size": size}
     for name, value in values.items():
         truth[name][row, place] = value

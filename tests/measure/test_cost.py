@@ -28,8 +28,11 @@ def convolutions(network: torch.nn.Module, run) -> float:
             inputs = module.in_features
         total[0] += 2.0 * out.numel() * inputs
 
-    kept = [module.register_forward_hook(note) for module in network.modules()
-            if isinstance(module, torch.nn.Conv2d | torch.nn.Linear)]
+    kept = [
+        module.register_forward_hook(note)
+        for module in network.modules()
+        if isinstance(module, torch.nn.Conv2d | torch.nn.Linear)
+    ]
     with torch.no_grad():
         run()
     for one in kept:

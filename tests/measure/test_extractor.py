@@ -29,17 +29,33 @@ def inception():
 @pytest.fixture(scope="module")
 def clip_folder(tmp_path_factory):
     from transformers import CLIPConfig, CLIPModel, CLIPTokenizer
+
     folder = tmp_path_factory.mktemp("clip")
     torch.manual_seed(0)
     tower = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, projection_dim=24)
     letters = [chr(code) for code in range(97, 123)]
-    vocabulary = {word: place for place, word in enumerate([*letters, *(letter + "</w>" for letter in letters),
-                                                            "<|startoftext|>", "<|endoftext|>"])}
+    vocabulary = {
+        word: place
+        for place, word in enumerate(
+            [*letters, *(letter + "</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
+        )
+    }
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     (folder / "merges.txt").write_text("#version: 0.2\n")
-    CLIPModel(CLIPConfig(text_config=dict(tower, vocab_size=len(vocabulary), max_position_embeddings=16,
-                                          bos_token_id=52, eos_token_id=53, pad_token_id=53),
-                         vision_config=dict(tower, image_size=32, patch_size=8), projection_dim=24)).save_pretrained(folder)
+    CLIPModel(
+        CLIPConfig(
+            text_config=dict(
+                tower,
+                vocab_size=len(vocabulary),
+                max_position_embeddings=16,
+                bos_token_id=52,
+                eos_token_id=53,
+                pad_token_id=53,
+            ),
+            vision_config=dict(tower, image_size=32, patch_size=8),
+            projection_dim=24,
+        )
+    ).save_pretrained(folder)
     CLIPTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt")).save_pretrained(folder)
     return folder
 
@@ -47,10 +63,12 @@ def clip_folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def dino_folder(tmp_path_factory):
     from transformers import Dinov2Config, Dinov2Model
+
     folder = tmp_path_factory.mktemp("dino")
     torch.manual_seed(0)
-    Dinov2Model(Dinov2Config(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=28,
-                             patch_size=14)).save_pretrained(folder)
+    Dinov2Model(
+        Dinov2Config(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=28, patch_size=14)
+    ).save_pretrained(folder)
     return folder
 
 
@@ -63,11 +81,23 @@ def test_inception_has_the_published_shapes(inception) -> None:
         x = module(x)
         shapes[name] = tuple(x.shape[1:])
     assert shapes == {
-        "Conv2d_1a_3x3": (32, 149, 149), "Conv2d_2a_3x3": (32, 147, 147), "Conv2d_2b_3x3": (64, 147, 147),
-        "Conv2d_3b_1x1": (80, 73, 73), "Conv2d_4a_3x3": (192, 71, 71), "Mixed_5b": (256, 35, 35), "Mixed_5c": (288, 35, 35),
-        "Mixed_5d": (288, 35, 35), "Mixed_6a": (768, 17, 17), "Mixed_6b": (768, 17, 17), "Mixed_6c": (768, 17, 17),
-        "Mixed_6d": (768, 17, 17), "Mixed_6e": (768, 17, 17), "Mixed_7a": (1280, 8, 8), "Mixed_7b": (2048, 8, 8),
-        "Mixed_7c": (2048, 8, 8)}
+        "Conv2d_1a_3x3": (32, 149, 149),
+        "Conv2d_2a_3x3": (32, 147, 147),
+        "Conv2d_2b_3x3": (64, 147, 147),
+        "Conv2d_3b_1x1": (80, 73, 73),
+        "Conv2d_4a_3x3": (192, 71, 71),
+        "Mixed_5b": (256, 35, 35),
+        "Mixed_5c": (288, 35, 35),
+        "Mixed_5d": (288, 35, 35),
+        "Mixed_6a": (768, 17, 17),
+        "Mixed_6b": (768, 17, 17),
+        "Mixed_6c": (768, 17, 17),
+        "Mixed_6d": (768, 17, 17),
+        "Mixed_6e": (768, 17, 17),
+        "Mixed_7a": (1280, 8, 8),
+        "Mixed_7b": (2048, 8, 8),
+        "Mixed_7c": (2048, 8, 8),
+    }
     assert inception(torch.zeros(1, 3, 299, 299)).shape == (1, 2048)
 
 
@@ -77,13 +107,24 @@ def test_inception_has_the_known_state_dict(inception) -> None:
     state = inception.state_dict()
     assert sum(name.endswith(".conv.weight") for name in state) == 94
     assert {name.rsplit(".", 2)[-2] + "." + name.rsplit(".", 1)[-1] for name in state} == {
-        "conv.weight", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var", "bn.num_batches_tracked"}
-    known = {"Conv2d_4a_3x3.conv.weight": (192, 80, 3, 3), "Mixed_5b.branch5x5_2.conv.weight": (64, 48, 5, 5),
-             "Mixed_5d.branch_pool.conv.weight": (64, 288, 1, 1), "Mixed_6a.branch3x3.conv.weight": (384, 288, 3, 3),
-             "Mixed_6c.branch7x7dbl_4.conv.weight": (160, 160, 7, 1), "Mixed_6e.branch7x7_2.conv.weight": (192, 192, 1, 7),
-             "Mixed_7a.branch7x7x3_4.conv.weight": (192, 192, 3, 3),
-             "Mixed_7c.branch3x3dbl_3b.conv.weight": (384, 384, 3, 1),
-             "Mixed_7b.branch_pool.conv.weight": (192, 1280, 1, 1)}
+        "conv.weight",
+        "bn.weight",
+        "bn.bias",
+        "bn.running_mean",
+        "bn.running_var",
+        "bn.num_batches_tracked",
+    }
+    known = {
+        "Conv2d_4a_3x3.conv.weight": (192, 80, 3, 3),
+        "Mixed_5b.branch5x5_2.conv.weight": (64, 48, 5, 5),
+        "Mixed_5d.branch_pool.conv.weight": (64, 288, 1, 1),
+        "Mixed_6a.branch3x3.conv.weight": (384, 288, 3, 3),
+        "Mixed_6c.branch7x7dbl_4.conv.weight": (160, 160, 7, 1),
+        "Mixed_6e.branch7x7_2.conv.weight": (192, 192, 1, 7),
+        "Mixed_7a.branch7x7x3_4.conv.weight": (192, 192, 3, 3),
+        "Mixed_7c.branch3x3dbl_3b.conv.weight": (384, 384, 3, 1),
+        "Mixed_7b.branch_pool.conv.weight": (192, 1280, 1, 1),
+    }
     assert {name: tuple(state[name].shape) for name in known} == known
     assert all(module.eps == 0.001 for module in inception.modules() if isinstance(module, nn.BatchNorm2d))
 
@@ -91,6 +132,7 @@ def test_inception_has_the_known_state_dict(inception) -> None:
 def test_inception_pools_as_fid_does(inception) -> None:
     """Padding stays out of the means; only the last block takes the maximum."""
     from fulcrum.measure.inception import average
+
     assert torch.equal(average(torch.ones(1, 1, 4, 4)), torch.ones(1, 1, 4, 4))
     assert not inception.Mixed_7b.by_maximum and inception.Mixed_7c.by_maximum
 
@@ -139,13 +181,16 @@ def test_weights_that_are_no_inception(tmp_path) -> None:
 
 def test_clip_from_a_folder(clip_folder) -> None:
     from transformers import CLIPModel
+
     clip = load_extractor(f"clip={clip_folder}")
     assert clip.width == 24 and "32 px" in clip.resize and len(clip.hash) == 64
     images = pictures(3)
     rows = clip.rows(images)
     network = CLIPModel.from_pretrained(clip_folder).eval()
-    mean, std = (torch.tensor(part).reshape(1, 3, 1, 1) for part in
-                 ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)))
+    mean, std = (
+        torch.tensor(part).reshape(1, 3, 1, 1)
+        for part in ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+    )
     with torch.no_grad():
         seen = network(pixel_values=(antialiased(images, 32) - mean) / std, input_ids=torch.tensor([[52, 0, 53]] * 3))
     unit = torch.nn.functional.normalize(rows, dim=1)
@@ -157,12 +202,14 @@ def test_clip_from_a_folder(clip_folder) -> None:
 
 def test_clip_score_is_the_models_own_cosine(clip_folder) -> None:
     from transformers import CLIPModel, CLIPTokenizer
+
     clip, network = load_extractor(f"clip={clip_folder}"), CLIPModel.from_pretrained(clip_folder).eval()
     images, words = pictures(2), ["red dog", "cat"]
     tokens = CLIPTokenizer.from_pretrained(clip_folder)(words, padding=True, return_tensors="pt")
     with torch.no_grad():
-        out = network(input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"],
-                      pixel_values=torch.zeros(2, 3, 32, 32))
+        out = network(
+            input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"], pixel_values=torch.zeros(2, 3, 32, 32)
+        )
     rows = torch.nn.functional.normalize(clip.rows(images), dim=1)
     expected = 100 * (rows * out.text_embeds).sum(1).clamp_min(0)
     assert torch.allclose(clip.score(images, words), expected, atol=1e-3)
@@ -170,6 +217,7 @@ def test_clip_score_is_the_models_own_cosine(clip_folder) -> None:
 
 def test_dino_from_a_folder(dino_folder) -> None:
     from transformers import Dinov2Model
+
     dino = load_extractor(f"dino={dino_folder}")
     assert dino.width == 32 and "28 px" in dino.resize
     network = Dinov2Model.from_pretrained(dino_folder).eval()
@@ -183,6 +231,7 @@ def test_dino_from_a_folder(dino_folder) -> None:
 def test_resize_is_what_pillow_does() -> None:
     """A16: shrinking without antialiasing reads a few pixels and skips the rest."""
     from PIL import Image
+
     image = pictures(1, 96)
     there = Image.fromarray(image[0].permute(1, 2, 0).numpy()).resize((32, 32), Image.Resampling.BICUBIC)
     ours = (antialiased(image, 32)[0] * 255).round().permute(1, 2, 0).numpy()
@@ -200,10 +249,15 @@ def test_features_do_not_depend_on_neighbours(clip_folder) -> None:
 
 
 def test_refusals(clip_folder, dino_folder, tmp_path) -> None:
-    for text, says in (("inceptoin=x", "did you mean: inception"), ("clip", "needs its weights"),
-                       ("embedded=x", "not read"),
-                       (f"clip={dino_folder}", "expected 'clip'"), (f"dino={clip_folder}", "expected 'dinov2'"),
-                       (f"dino={tmp_path}", "config.json"), ("clip=no/such/place", "nor complete in the hub's cache")):
+    for text, says in (
+        ("inceptoin=x", "did you mean: inception"),
+        ("clip", "needs its weights"),
+        ("embedded=x", "not read"),
+        (f"clip={dino_folder}", "expected 'clip'"),
+        (f"dino={clip_folder}", "expected 'dinov2'"),
+        (f"dino={tmp_path}", "config.json"),
+        ("clip=no/such/place", "nor complete in the hub's cache"),
+    ):
         with pytest.raises(BadInput) as error:
             load_extractor(text)
         assert says in str(error.value), text

@@ -80,8 +80,9 @@ def test_subsets_by_gram_equal_subsets_by_moments() -> None:
 
 
 def test_a_line_is_extrapolated_exactly() -> None:
-    assert intercept([800, 700, 701, 400, 400], [5 + 10 / 800, 5 + 10 / 700, 5 + 10 / 701, 5 + 9 / 400, 5 + 11 / 400]) == \
-        pytest.approx(5.0)
+    assert intercept(
+        [800, 700, 701, 400, 400], [5 + 10 / 800, 5 + 10 / 700, 5 + 10 / 701, 5 + 9 / 400, 5 + 11 / 400]
+    ) == pytest.approx(5.0)
 
 
 def test_the_limit_covers_the_truth_where_the_distance_is_biased() -> None:
@@ -106,8 +107,10 @@ def test_value_and_limit_share_one_computation() -> None:
     pictures, reference = gathered(Frechet(), normal(1, 100)), gathered(Frechet(), normal(2, 100), True)
     limit = FrechetLimit().compute(pictures, reference)
     kept = pictures.made["distances"]
-    assert Frechet().compute(pictures, reference)[0] == distances(pictures, FrechetDistance(
-        Moments.of(normal(2, 100)).compute()), False).whole
+    assert (
+        Frechet().compute(pictures, reference)[0]
+        == distances(pictures, FrechetDistance(Moments.of(normal(2, 100)).compute()), False).whole
+    )
     assert pictures.made["distances"] is kept and limit[1] < limit[0] < limit[2]
     pictures.update(normal(3, 50), np.arange(100, 150))
     assert Frechet().compute(pictures, reference)[0] != kept[2].whole
@@ -138,6 +141,7 @@ def test_what_density_and_coverage_see() -> None:
 def test_fp32_is_enough_for_the_published_form() -> None:
     """sigma 10 puts every kernel value within 1 % of one: fp32 keeps the difference because it computes k - 1."""
     from fulcrum.measure.mmd import kernel_sums, published, self_sum, unit_norm
+
     x, y = unit_norm(normal(1, 600, 64, 0.5)), unit_norm(normal(2, 500, 64, 0.52))
     exact = published(kernel_sums(x, y, self_sum(y, 10.0), 10.0))
     pictures, reference = gathered(MMDPublished(), x.float()), gathered(MMDPublished(), y.float())

@@ -33,7 +33,7 @@ def test_a_share_ends_at_its_bounds() -> None:
     raw = Coverage().compute(*found)
     assert raw[2] > 1, "this case must need the cut"
     assert answered(Coverage(), "coverage", *found) == (*raw[:2], 1.0)
-    assert answered(Density(), "density", *found) == Density().compute(*found)       # may well be above 1
+    assert answered(Density(), "density", *found) == Density().compute(*found)  # may well be above 1
 
 
 def test_jackknife_is_as_wide_as_repeats() -> None:

@@ -79,8 +79,15 @@ def test_kid_equals_torchmetrics_in_the_mean_of_subsets() -> None:
     """The original averages random subsets: the same expectation, more noise. Ours lies within that noise."""
     x, y = rows(1, 400, 24).float(), rows(2, 400, 24, 1.3).float()
     generator = torch.Generator().manual_seed(5)
-    subsets = [float(kid.poly_mmd(x[torch.randperm(400, generator=generator)[:100]].double(),
-                                  y[torch.randperm(400, generator=generator)[:100]].double())) for _ in range(100)]
+    subsets = [
+        float(
+            kid.poly_mmd(
+                x[torch.randperm(400, generator=generator)[:100]].double(),
+                y[torch.randperm(400, generator=generator)[:100]].double(),
+            )
+        )
+        for _ in range(100)
+    ]
     pictures, reference = Rows(24), Rows(24)
     pictures.update(x, np.arange(400))
     reference.update(y, np.arange(400))

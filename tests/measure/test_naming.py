@@ -1,4 +1,5 @@
 """The map from pictures to names: found where there is one, chance where there is none, intervals over concepts."""
+
 import numpy as np
 import pytest
 import torch
@@ -17,6 +18,7 @@ def world():
         names = [f"name {n}" for n in range(first, last) for _ in range(copies)]
         rows = torch.stack([vectors[name] for name in names]) @ mix
         return Named(rows + noise * torch.randn(rows.shape, generator=random), names)
+
     return vectors, seen
 
 

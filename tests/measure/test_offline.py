@@ -36,8 +36,10 @@ def test_folder_shards_and_npz_give_the_same_numbers(tmp_path: Path) -> None:
     shard(tmp_path / "shards" / "1.tar", {name: files[name] for name in names[50:]})
     part = Counting().extractor()
     around = look(reference, tmp_path / "cache", True)
-    found = [compare(look(path, tmp_path / "cache"), around, [part], DISTANCES)
-             for path in (folder(tmp_path / "a", a), tmp_path / "shards", tmp_path / "a.npz", tmp_path / "a.npy")]
+    found = [
+        compare(look(path, tmp_path / "cache"), around, [part], DISTANCES)
+        for path in (folder(tmp_path / "a", a), tmp_path / "shards", tmp_path / "a.npz", tmp_path / "a.npy")
+    ]
     assert set(found[0]) == {f"colours.{metric.name}" for metric in DISTANCES}
     for other in found[1:]:
         assert {name: one.value for name, one in other.items()} == {name: one.value for name, one in found[0].items()}
@@ -91,9 +93,13 @@ def test_two_processes_give_the_same_features(tmp_path: Path) -> None:
         look = offline.Pass([load_extractor('embedded')], [Frechet()], Path(sys.argv[2]), False)
         look.look(PictureSet(Path(sys.argv[1])))
     """
-    running = [subprocess.Popen([sys.executable, "-c", code, str(path), str(tmp_path / "two"), str(chunk)],
-                                env={**os.environ, "OMP_NUM_THREADS": "1"})
-               for path, chunk in zip(halves, (7, 40), strict=True)]
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(path), str(tmp_path / "two"), str(chunk)],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        for path, chunk in zip(halves, (7, 40), strict=True)
+    ]
     part = load_extractor("embedded")
     alone = Pass([part], [Frechet()], tmp_path / "one", False).look(PictureSet(whole))
     assert [process.wait(timeout=120) for process in running] == [0, 0]
@@ -140,6 +146,7 @@ def test_any_size(tmp_path: Path) -> None:
 
 def test_clip_score_of_captioned_pictures(tmp_path: Path) -> None:
     """Captions lie beside the pictures, in folders and in shards; without all of them there is no score."""
+
     def score(images, captions):
         return torch.tensor([float(len(caption)) for caption in captions])
 
@@ -161,7 +168,7 @@ def test_clip_score_of_captioned_pictures(tmp_path: Path) -> None:
     assert "clip.clip_score" not in compare(look(path, tmp_path / "cache", part=part), reference, [part], DISTANCES)
 
 
-SLOW = '''
+SLOW = """
 import time
 from fulcrum.measure.own import OwnExtractor
 
@@ -172,7 +179,7 @@ class Slow(OwnExtractor):
         time.sleep(%s)
         import torch
         return torch.cat([images.float().mean((2, 3)), images.float().std((2, 3))], 1)
-'''
+"""
 
 
 def test_killed_and_started_again_gives_the_same_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,8 +197,9 @@ def test_killed_and_started_again_gives_the_same_json(tmp_path: Path, capsys: py
         assert end.value.code == 0
         return json.loads(capsys.readouterr().out.splitlines()[-1])
 
-    killed = subprocess.Popen([sys.executable, "-m", "fulcrum", *words("killed")], stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL)
+    killed = subprocess.Popen(
+        [sys.executable, "-m", "fulcrum", *words("killed")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
     kept = tmp_path / "killed" / "cache" / "features"
     deadline = time.monotonic() + 120
     while not list(kept.glob("*/*.safetensors")) and time.monotonic() < deadline:

@@ -9,7 +9,7 @@ from fulcrum.measure.card import MEASURE_VERSION
 from fulcrum.measure.own import load
 from fulcrum.spec.errors import BadInput
 
-METRIC = '''
+METRIC = """
 from fulcrum.measure.metric import RowDistance
 
 class MeanGap(RowDistance):
@@ -18,8 +18,8 @@ class MeanGap(RowDistance):
 
     def value(self, pictures, reference):
         return float((pictures.mean(0) - reference.mean(0)).norm())
-'''
-EXTRACTOR = '''
+"""
+EXTRACTOR = """
 from fulcrum.measure.own import OwnExtractor
 
 class Colours(OwnExtractor):
@@ -29,7 +29,7 @@ class Colours(OwnExtractor):
     def features(self, images):
         import torch
         return torch.cat([images.float().mean((2, 3)), images.float().std((2, 3))], 1)
-'''
+"""
 
 
 def write(path: Path, text: str) -> Path:
@@ -49,17 +49,20 @@ def test_metric_and_extractor(tmp_path: Path) -> None:
     assert changed.code != metric.code  # numbers of two versions refuse to be compared
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("x = 1", "neither a metric nor an extractor"),
-    ("raise ValueError('mine')", "ValueError: mine"),
-    (METRIC.replace('"mean_gap"', '"frechet"'), "is taken"),
-    (METRIC.replace('"collapsed"', '"colapsed"'), "did you mean: collapsed"),
-    (METRIC.replace('"stays"', '"remains"'), "write worse, better, stays, depends"),
-    (METRIC.replace("name, label, estimator", "name, label, other"), "needs `estimator`"),
-    (EXTRACTOR.replace('"colours", 6', '"clip", 6'), "exists already"),
-    (EXTRACTOR.replace('"scale.txt"', '"none.txt"'), "which are not there"),
-    (EXTRACTOR.replace("name, width, resize", "name, depth, resize"), "needs `width`"),
-])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = 1", "neither a metric nor an extractor"),
+        ("raise ValueError('mine')", "ValueError: mine"),
+        (METRIC.replace('"mean_gap"', '"frechet"'), "is taken"),
+        (METRIC.replace('"collapsed"', '"colapsed"'), "did you mean: collapsed"),
+        (METRIC.replace('"stays"', '"remains"'), "write worse, better, stays, depends"),
+        (METRIC.replace("name, label, estimator", "name, label, other"), "needs `estimator`"),
+        (EXTRACTOR.replace('"colours", 6', '"clip", 6'), "exists already"),
+        (EXTRACTOR.replace('"scale.txt"', '"none.txt"'), "which are not there"),
+        (EXTRACTOR.replace("name, width, resize", "name, depth, resize"), "needs `width`"),
+    ],
+)
 def test_a_file_that_cannot_be_used(text: str, says: str, tmp_path: Path) -> None:
     write(tmp_path / "scale.txt", "1")
     with pytest.raises(BadInput) as error:

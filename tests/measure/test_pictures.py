@@ -90,6 +90,7 @@ def test_sixteen_bit_colour_png() -> None:
 
 def test_decompression_bombs_are_refused_by_their_header() -> None:
     import struct
+
     small = bytearray(encoded(pictures(1)[0]))
     small[16:24] = struct.pack(">II", 60_000, 60_000)
     small[29:33] = struct.pack(">I", __import__("zlib").crc32(bytes(small[12:29])))
@@ -124,7 +125,8 @@ def test_arrays_that_are_refused(tmp_path: Path) -> None:
         np.savez(tmp_path / "x.npz", **({"images": array} if not isinstance(array, dict) else array))
         with pytest.raises(BadInput, match=message):
             Pass([Counting().extractor()], DISTANCES, tmp_path / "cache", False).look(
-                PictureSet(tmp_path / "x.npz", **more))
+                PictureSet(tmp_path / "x.npz", **more)
+            )
 
     says(np.array([{"a": 1}] * 3, dtype=object), "could run code")
     says(pictures(1)[:, :, :, 0], "shape")
@@ -135,8 +137,10 @@ def test_arrays_that_are_refused(tmp_path: Path) -> None:
     floats = pictures(1).astype(np.float64) / 127.5 - 1
     np.savez(tmp_path / "f.npz", images=floats)
     np.savez(tmp_path / "u.npz", images=pictures(1))
-    found = [Pass([Counting().extractor()], [KID()], tmp_path / "cache", False).look(PictureSet(path, span)).gathered
-             for path, span in ((tmp_path / "f.npz", (-1.0, 1.0)), (tmp_path / "u.npz", None))]
+    found = [
+        Pass([Counting().extractor()], [KID()], tmp_path / "cache", False).look(PictureSet(path, span)).gathered
+        for path, span in ((tmp_path / "f.npz", (-1.0, 1.0)), (tmp_path / "u.npz", None))
+    ]
     (one,), (two,) = (part["colours"].values() for part in found)
     assert torch.equal(one.rows, two.rows)
     (tmp_path / "x.npz").write_bytes(b"PK nonsense")

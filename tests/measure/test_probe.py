@@ -71,6 +71,7 @@ def test_the_table_is_plain_json(table: ProbeTable) -> None:
 
 def test_a_metric_that_lies_is_found_out() -> None:
     """A constant sees nothing; what it declares otherwise is a mismatch, what it leaves open is not."""
+
     class Constant(RowDistance):
         name = label = "constant"
         estimator = "one"
@@ -83,10 +84,16 @@ def test_a_metric_that_lies_is_found_out() -> None:
         return images.float().mean((2, 3))
 
     images = torch.randint(0, 256, (512, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    found = probe(images.split(100), images.flip(0).split(100), [Extractor("mean", "h", "none", "uint8", 3, features)],
-                  [Constant()], "noise")
+    found = probe(
+        images.split(100),
+        images.flip(0).split(100),
+        [Extractor("mean", "h", "none", "uint8", 3, features)],
+        [Constant()],
+        "noise",
+    )
     assert [(one.probe, one.metric, one.declared, one.found) for one in found.mismatches] == [
-        ("negated", "mean.constant", "worse", "stays")]
+        ("negated", "mean.constant", "worse", "stays")
+    ]
     assert "(!)" in "\n".join(found.lines())
     with pytest.raises(BadInput, match="at least 512 pictures"):
         probe([images[:100]], [images[:100]], [Extractor("mean", "h", "none", "uint8", 3, features)], [Constant()], "few")

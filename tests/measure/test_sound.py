@@ -10,7 +10,7 @@ import pytest
 from fulcrum.cli import main
 from tests.measure.drawn import encoded, folder, pictures
 
-METRIC = '''
+METRIC = """
 from fulcrum.measure.metric import Distance, RowDistance
 
 class Gap(RowDistance):
@@ -18,8 +18,8 @@ class Gap(RowDistance):
 
     def value(self, pictures, reference):
         %s
-'''
-WHOLE = '''
+"""
+WHOLE = """
 from fulcrum.measure.metric import Distance
 
 class Gap(Distance):
@@ -27,8 +27,8 @@ class Gap(Distance):
 
     def compute(self, pictures, reference):
         return %s
-'''
-EXTRACTOR = '''
+"""
+EXTRACTOR = """
 import torch
 from fulcrum.measure.own import OwnExtractor
 
@@ -37,7 +37,7 @@ class Colours(OwnExtractor):
 
     def features(self, images):
         %s
-'''
+"""
 MEANS = "return images.float().mean((2, 3))"
 
 
@@ -57,34 +57,37 @@ def said(capsys, place: Path, *words: object) -> tuple[int, dict]:
     return end.value.code, json.loads(found.out.strip().splitlines()[-1])
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("class Gap(:", "own.py, line 1"),
-    (METRIC % "raise ValueError('mine')", "ValueError: mine"),
-    (METRIC % "return {}['x']", "KeyError"),
-    (METRIC % "raise SystemExit(0)", "SystemExit"),
-    (METRIC % "return float('nan')", "not finite"),
-    (METRIC % "return float('inf')", "not finite"),
-    (METRIC % "return None", "not 'NoneType'"),
-    (METRIC % "return pictures", "one element"),
-    (METRIC % "pictures.zero_(); return 1.0", "changes the features"),
-    (METRIC.replace('"Gap", "mean"', "1, None") % "return 1.0", "needs `label`"),
-    (METRIC.replace("    def value", "    sees = 3\n    def value") % "return 1.0", "`sees`"),
-    (METRIC.replace("    def value", "    minimum = 'x'\n    def value") % "return 1.0", "`minimum`"),
-    (METRIC.replace("    def value", "    gathers = int\n    def value") % "return 1.0", "`gathers`"),
-    (WHOLE % "1.0", "not iterable"),
-    (WHOLE % "(1.0, 2.0)", "expected 3"),
-    (WHOLE % "(1.0, 2.0, 0.0)", "upside down"),
-    (EXTRACTOR % "raise ValueError('mine')", "0000.png: the extractor 'colours' failed on it: mine"),
-    (EXTRACTOR % "raise SystemExit(0)", "ended the process"),
-    (EXTRACTOR % "return None", "found NoneType"),
-    (EXTRACTOR % "return torch.zeros(len(images), 3)", "cannot be computed: half of the reference rows are identical"),
-    (EXTRACTOR % "return torch.ones(len(images), 3) * torch.nan", "NaN or infinity"),
-    (EXTRACTOR % "return torch.ones(len(images), 3) * 1j", "complex"),
-    (EXTRACTOR % "return images.float().flatten(1)[:, :5]", "says width 3 and gave 5"),
-    ((EXTRACTOR % MEANS).replace('"colours", 3', '"../x", 3'), "is called '../x'"),
-    ((EXTRACTOR % MEANS).replace('"colours", 3', '"colours", 0'), "width 0"),
-    ((EXTRACTOR % MEANS).replace("    def", '    weights = "abc"\n\n    def'), "`weights`"),
-])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("class Gap(:", "own.py, line 1"),
+        (METRIC % "raise ValueError('mine')", "ValueError: mine"),
+        (METRIC % "return {}['x']", "KeyError"),
+        (METRIC % "raise SystemExit(0)", "SystemExit"),
+        (METRIC % "return float('nan')", "not finite"),
+        (METRIC % "return float('inf')", "not finite"),
+        (METRIC % "return None", "not 'NoneType'"),
+        (METRIC % "return pictures", "one element"),
+        (METRIC % "pictures.zero_(); return 1.0", "changes the features"),
+        (METRIC.replace('"Gap", "mean"', "1, None") % "return 1.0", "needs `label`"),
+        (METRIC.replace("    def value", "    sees = 3\n    def value") % "return 1.0", "`sees`"),
+        (METRIC.replace("    def value", "    minimum = 'x'\n    def value") % "return 1.0", "`minimum`"),
+        (METRIC.replace("    def value", "    gathers = int\n    def value") % "return 1.0", "`gathers`"),
+        (WHOLE % "1.0", "not iterable"),
+        (WHOLE % "(1.0, 2.0)", "expected 3"),
+        (WHOLE % "(1.0, 2.0, 0.0)", "upside down"),
+        (EXTRACTOR % "raise ValueError('mine')", "0000.png: the extractor 'colours' failed on it: mine"),
+        (EXTRACTOR % "raise SystemExit(0)", "ended the process"),
+        (EXTRACTOR % "return None", "found NoneType"),
+        (EXTRACTOR % "return torch.zeros(len(images), 3)", "cannot be computed: half of the reference rows are identical"),
+        (EXTRACTOR % "return torch.ones(len(images), 3) * torch.nan", "NaN or infinity"),
+        (EXTRACTOR % "return torch.ones(len(images), 3) * 1j", "complex"),
+        (EXTRACTOR % "return images.float().flatten(1)[:, :5]", "says width 3 and gave 5"),
+        ((EXTRACTOR % MEANS).replace('"colours", 3', '"../x", 3'), "is called '../x'"),
+        ((EXTRACTOR % MEANS).replace('"colours", 3', '"colours", 0'), "width 0"),
+        ((EXTRACTOR % MEANS).replace("    def", '    weights = "abc"\n\n    def'), "`weights`"),
+    ],
+)
 def test_own_files(text: str, says: str, place: Path, tmp_path: Path, capsys) -> None:
     own = tmp_path / "own.py"
     own.write_text(text)
@@ -108,10 +111,12 @@ def test_a_range_is_that_of_floats_only(place: Path, tmp_path: Path, capsys) -> 
     assert code == 0
     for name, one in found["metrics"].items():
         assert one["value"] == bytes_["metrics"][name]["value"]
-    for words, says in (((place / "a", place / "b", "--range", "0,1"), "no set holds floating point"),
-                        ((tmp_path / "a.npz", place / "b"), "need a declared range"),
-                        ((tmp_path / "a.npz", place / "b", "--range", "1,0"), "not a range"),
-                        ((tmp_path / "a.npz", ""), "an empty name")):
+    for words, says in (
+        ((place / "a", place / "b", "--range", "0,1"), "no set holds floating point"),
+        ((tmp_path / "a.npz", place / "b"), "need a declared range"),
+        ((tmp_path / "a.npz", place / "b", "--range", "1,0"), "not a range"),
+        ((tmp_path / "a.npz", ""), "an empty name"),
+    ):
         code, found = said(capsys, place, *words)
         assert code == 2 and says in found["error"]
 
@@ -128,8 +133,12 @@ def test_damage_inside_a_compressed_array(place: Path, tmp_path: Path, capsys) -
 def test_what_is_no_file_and_names_that_are_no_text(place: Path, tmp_path: Path, capsys) -> None:
     """A pipe would make the command wait for ever; a name may hold anything but a slash."""
     path = folder(tmp_path / "a", pictures(1))
-    cases = {"pipe.png": "device or a pipe", "loop.png": "symbolic links", "zero.png": "device or a pipe",
-             "gone.png": "No such file"}
+    cases = {
+        "pipe.png": "device or a pipe",
+        "loop.png": "symbolic links",
+        "zero.png": "device or a pipe",
+        "gone.png": "No such file",
+    }
     for name, says in cases.items():
         odd = path / name
         if name == "pipe.png":

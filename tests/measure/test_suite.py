@@ -99,6 +99,7 @@ def test_a_copy_of_the_reference_scores_zero(suite: Suite, reference: Reference)
 
 def test_the_limit_takes_the_bias_in_n_away(suite: Suite) -> None:
     """Eight sets from a world of their own: the distance grows as N falls, its limit does not, on average."""
+
     def means(n: int) -> tuple[float, float]:
         found = [suite.measure(batches(pictures(seed, n), n, truth=False), SAMPLING, n) for seed in range(20, 28)]
         distance, limit = (np.mean([one[name].value for one in found]) for name in ("frechet", "frechet_limit"))
@@ -134,9 +135,7 @@ def test_probes(suite: Suite) -> None:
 
 def test_floats_with_their_range_equal_bytes(reference: Reference, suite: Suite) -> None:
     images = pictures(2)
-    floats = Suite(
-        features, judge, reference, extractor="net", judged_by="judge", resize="none", value_range=(-1.0, 1.0)
-    )
+    floats = Suite(features, judge, reference, extractor="net", judged_by="judge", resize="none", value_range=(-1.0, 1.0))
     as_float = floats.measure([Pictures(images.float() / 127.5 - 1.0, np.arange(N), truth_of(images))], SAMPLING, N)
     as_bytes = suite.measure([Pictures(images, np.arange(N), truth_of(images))], SAMPLING, N)
     assert values(as_float) == values(as_bytes)

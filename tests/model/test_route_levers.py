@@ -30,8 +30,15 @@ def trained(run, cache):
     return built, before
 
 
-@pytest.mark.parametrize("text", ["spark + sprint(path_drop=0.4, full_from=0.6)", "spark + sprint(full_from=0.7) + muon",
-                                  "spark + tread @ (0, 0.5)", "spark + sprint(full_from=none) @ (0, 0.5)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "spark + sprint(path_drop=0.4, full_from=0.6)",
+        "spark + sprint(full_from=0.7) + muon",
+        "spark + tread @ (0, 0.5)",
+        "spark + sprint(full_from=none) @ (0, 0.5)",
+    ],
+)
 def test_it_trains_and_draws(text, tiny, cache):
     run = tiny(text, "budget.images=24")
     built, before = trained(run, cache)
@@ -71,25 +78,38 @@ def test_one_route_for_all_phases_or_none(tiny):
         tiny("spark + tread + sprint")
 
 
-@pytest.mark.parametrize("text, message", [
-    ("spark + sprint(drop=1.0)", "less than 1"), ("spark + sprint(drop=0.0)", "greater than 0"),
-    ("spark + sprint(path_drop=1.0)", "less than 1"), ("spark + sprint(full_from=0.0)", "greater than 0"),
-    ("spark + sprint(start=1, end=4)", "blocks 1 to 4, but the model has blocks 0 to 3"),
-    ("spark + tread(start=-9)", "but the model has blocks 0 to 3"),
-    ("spark + sprint(start=3, end=1)", "blocks 3 to 1"),
-    ("spark + routed_guidance", "drops none"), ("spark + path_drop_guidance", "no path around"),
-    ("spark + tread + path_drop_guidance", "no path around"),
-    ("spark + sprint(path_drop=0.0) + path_drop_guidance", "never trained alone"),
-    ("spark + tread + routed_guidance(scale=1)", "guides nothing"),
-    ("spark + tread + routed_guidance(scale=0)", "greater than 0"),
-    ("spark + sprint + routed_guidance + path_drop_guidance", "both write sample.guide")])
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("spark + sprint(drop=1.0)", "less than 1"),
+        ("spark + sprint(drop=0.0)", "greater than 0"),
+        ("spark + sprint(path_drop=1.0)", "less than 1"),
+        ("spark + sprint(full_from=0.0)", "greater than 0"),
+        ("spark + sprint(start=1, end=4)", "blocks 1 to 4, but the model has blocks 0 to 3"),
+        ("spark + tread(start=-9)", "but the model has blocks 0 to 3"),
+        ("spark + sprint(start=3, end=1)", "blocks 3 to 1"),
+        ("spark + routed_guidance", "drops none"),
+        ("spark + path_drop_guidance", "no path around"),
+        ("spark + tread + path_drop_guidance", "no path around"),
+        ("spark + sprint(path_drop=0.0) + path_drop_guidance", "never trained alone"),
+        ("spark + tread + routed_guidance(scale=1)", "guides nothing"),
+        ("spark + tread + routed_guidance(scale=0)", "greater than 0"),
+        ("spark + sprint + routed_guidance + path_drop_guidance", "both write sample.guide"),
+    ],
+)
 def test_refused_when_the_phrase_is_read(text, message, tiny):
     with pytest.raises(BadInput, match=message):
         tiny(text)
 
 
-@pytest.mark.parametrize("text", ["spark + sprint + path_drop_guidance", "spark + sprint + routed_guidance",
-                                  "spark + tread + routed_guidance(scale=3.0)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "spark + sprint + path_drop_guidance",
+        "spark + sprint + routed_guidance",
+        "spark + tread + routed_guidance(scale=3.0)",
+    ],
+)
 def test_every_lever_sees_itself_and_no_other_run(text, tiny, cache):
     run = tiny(text)
     built = assemble(run, 0, System(), Feed(run, 0, cache))
@@ -109,7 +129,7 @@ def test_the_cost_is_that_of_the_average_step(tiny):
     assert training_flops(late.edit(run)) == pytest.approx((sparse + full) / 2)
     assert always.cost(run).flops == pytest.approx(sparse / dense)
     assert late.cost(late.edit(run)) == late.cost(run)
-    assert always.cost(run).memory < 1 < late.cost(run).memory      # the widest phase sets the peak
+    assert always.cost(run).memory < 1 < late.cost(run).memory  # the widest phase sets the peak
     for lever in (always, late):
         model = build(lever.edit(run)).backbone
         assert parameters(lever.edit(run)) == sum(parameter.numel() for parameter in model.parameters())
@@ -119,7 +139,7 @@ def test_the_cost_is_that_of_the_average_step(tiny):
 def test_masks_of_pictures_belong_to_the_picture(tiny, cache):
     run = tiny("spark + tread + routed_guidance")
     built = assemble(run, 0, System(), Feed(run, 0, cache))
-    with torch.no_grad():                                    # a fresh model is silent: give it something to say
+    with torch.no_grad():  # a fresh model is silent: give it something to say
         for parameter in built.step.backbone.parameters():
             parameter.normal_(std=0.2, generator=torch.Generator().manual_seed(parameter.numel()))
     painter, prompts = Painter.of(built), ["a red circle", "a blue square", "a green triangle"]

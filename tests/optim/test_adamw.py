@@ -75,8 +75,12 @@ def test_state_is_loaded_strictly_or_not_at_all() -> None:
     misshapen = good | {"count/b.weight": torch.zeros(2)}
     narrow = good | {"first/b.weight": good["first/b.weight"].bfloat16()}
     before = {name: tensor.clone() for name, tensor in rule.state().items()}
-    for bad, message in [(lacking, "1 entries missing"), (good | {"first/ghost": torch.zeros(1)}, "1 unknown"),
-                         (misshapen, "shape"), (narrow, "bfloat16")]:
+    for bad, message in [
+        (lacking, "1 entries missing"),
+        (good | {"first/ghost": torch.zeros(1)}, "1 unknown"),
+        (misshapen, "shape"),
+        (narrow, "bfloat16"),
+    ]:
         with pytest.raises(BadInput, match=message):
             rule.load(bad)
         assert all(torch.equal(before[name], tensor) for name, tensor in rule.state().items())
@@ -105,7 +109,7 @@ def test_the_start_is_stored_too_and_a_rate_of_zero_stalls_nothing() -> None:
 
 
 def test_rounding_is_to_nearest_even() -> None:
-    ulp = 2.0**-7                                              # between bf16 neighbours from one to two
+    ulp = 2.0**-7  # between bf16 neighbours from one to two
     held = {"w": Parameter(torch.tensor([1 + 0.5 * ulp, 1 + 1.5 * ulp, 1 + 0.6 * ulp]))}
     AdamW(held, storage=torch.bfloat16)
     assert held["w"].tolist() == [1.0, 1 + 2 * ulp, 1 + ulp]
@@ -115,7 +119,7 @@ def test_chunks_do_not_change_bf16_state(monkeypatch) -> None:
     one, many = AdamW(parameters(), state=torch.bfloat16), AdamW(parameters(), state=torch.bfloat16)
     run(one, range(3))
     monkeypatch.setattr(room, "CHUNK", 10)
-    assert len(list(many._chunks())) == 1                      # nobody has a gradient yet
+    assert len(list(many._chunks())) == 1  # nobody has a gradient yet
     run(many, range(3))
     assert all(torch.equal(p, many.parameters[name]) for name, p in one.parameters.items())
 

@@ -26,13 +26,16 @@ def test_a_frozen_parameter_is_in_no_group() -> None:
     assert sorted(name for members in dealt.values() for name in members) == ["kept.bias", "kept.weight"]
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda m, roles, rule: roles.pop("bias"), "'bias' .* has no role"),
-    (lambda m, roles, rule: roles.update(ghost="matrix"), "ghost.*does not have"),
-    (lambda m, roles, rule: roles.update(bias="wheel"), "role 'wheel'"),
-    (lambda m, roles, rule: roles.update(weight="vector"), "group 'muon' got no parameter"),
-    (lambda m, roles, rule: (m.register_parameter("again", m.weight), roles.update(again="matrix")), "same tensor"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m, roles, rule: roles.pop("bias"), "'bias' .* has no role"),
+        (lambda m, roles, rule: roles.update(ghost="matrix"), "ghost.*does not have"),
+        (lambda m, roles, rule: roles.update(bias="wheel"), "role 'wheel'"),
+        (lambda m, roles, rule: roles.update(weight="vector"), "group 'muon' got no parameter"),
+        (lambda m, roles, rule: (m.register_parameter("again", m.weight), roles.update(again="matrix")), "same tensor"),
+    ],
+)
 def test_what_is_not_placed_once_is_refused(change, message) -> None:
     module, roles = linear()
     rule = dict(RULE)

@@ -49,7 +49,7 @@ def test_through_the_gram_matrix_is_exact_when_ill_conditioned(monkeypatch) -> N
     """Products of Gram matrices lose accuracy, so X is formed anew after three: all five in one go must be worse."""
     g = torch.Generator().manual_seed(1)
     left, right = (torch.linalg.qr(torch.randn(n, 32, generator=g))[0] for n in (32, 112))
-    x = (left * torch.logspace(0, -4, 32)) @ right.T                       # (32, 112)
+    x = (left * torch.logspace(0, -4, 32)) @ right.T  # (32, 112)
     expected = by_singular_values(x)
 
     def error() -> float:
@@ -83,8 +83,7 @@ def test_equals_torch(compute: torch.dtype, tolerance: float) -> None:
     ours, theirs = parameters(), parameters()
     start = parameters()
     rule = Muon(ours, lr=2e-3, compute=compute)
-    peer = torch.optim.Muon(theirs.values(), lr=1e-3, weight_decay=0.0, momentum=0.95,
-                            adjust_lr_fn="match_rms_adamw")
+    peer = torch.optim.Muon(theirs.values(), lr=1e-3, weight_decay=0.0, momentum=0.95, adjust_lr_fn="match_rms_adamw")
     for step in range(4):
         give_gradients(ours, step)
         give_gradients(theirs, step)
@@ -117,7 +116,7 @@ def test_the_update_has_the_size_of_adamws() -> None:
     rule.step()
     for name, parameter in held.items():
         rms = (parameter - start[name]).square().mean().sqrt().item()
-        singular = math.sqrt(min(parameter.shape) / parameter.numel())     # RMS of a matrix with singular values one
+        singular = math.sqrt(min(parameter.shape) / parameter.numel())  # RMS of a matrix with singular values one
         assert rms == pytest.approx(1e-2 * 0.2 * math.sqrt(max(parameter.shape)) * singular, rel=0.2)
         assert rms == pytest.approx(1e-2 * 0.2, rel=0.2)
 

@@ -19,7 +19,7 @@ from fulcrum.spec.system import System
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 
-ULP = 2.0**-7                                                  # between bf16 neighbours from one to two
+ULP = 2.0**-7  # between bf16 neighbours from one to two
 MANY = 2**18
 
 
@@ -33,7 +33,7 @@ def rounded(values: torch.Tensor, at: int = 0, name: str = "w", seed: int = 0, f
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_mean_is_kept(share: float, sign: float) -> None:
     found = rounded(torch.full((MANY,), sign * (1 + share * ULP)))
-    exact = round(share * 65536) / 65536                       # what the lower half of the value says
+    exact = round(share * 65536) / 65536  # what the lower half of the value says
     assert set(found.tolist()) <= {sign, sign * (1 + ULP)}
     error = abs((found.double().abs() - 1).mean().item() / ULP - exact)
     assert error < 4.5 * (exact * (1 - exact) / MANY) ** 0.5
@@ -48,10 +48,12 @@ def test_one_element_is_unbiased_over_the_steps() -> None:
 
 def test_the_random_bits_are_even_and_independent() -> None:
     """Of neighbours, of two steps, of two names: each bit is fair, and no bit follows another's."""
+
     def bits(at: int = 0, name: str = "w") -> torch.Tensor:
-        drawn = torch.cat([random_bits(first, CHUNK, keys(0, at, name), torch.device("cpu"))
-                           for first in range(0, MANY, CHUNK)])
-        return ((drawn[:, None] >> torch.arange(16, dtype=torch.int32)) & 1).float() - 0.5      # (MANY, 16)
+        drawn = torch.cat(
+            [random_bits(first, CHUNK, keys(0, at, name), torch.device("cpu")) for first in range(0, MANY, CHUNK)]
+        )
+        return ((drawn[:, None] >> torch.arange(16, dtype=torch.int32)) & 1).float() - 0.5  # (MANY, 16)
 
     here, bound = bits(), 5 * 0.25 / MANY**0.5
     assert here.mean(0).abs().max() < 2 * bound
@@ -88,8 +90,11 @@ def test_only_contiguous_fp32_is_rounded_in_place() -> None:
 def test_small_updates_add_up_only_when_rounded_at_random(build) -> None:
     """200 steps of 2e-4 and less against neighbours 2^-7 apart: to nearest nothing moves, at random as far as in fp32."""
     moved, gradient = {}, torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
-    for how, options in {"fp32": {}, "nearest": {"storage": torch.bfloat16},
-                         "random": {"storage": torch.bfloat16, "rounding": 3}}.items():
+    for how, options in {
+        "fp32": {},
+        "nearest": {"storage": torch.bfloat16},
+        "random": {"storage": torch.bfloat16, "rounding": 3},
+    }.items():
         held = {"w": Parameter(torch.full((64, 64), 1.5))}
         rule = build(held, lr=2e-4, **options)
         for step in range(200):
@@ -108,8 +113,11 @@ def test_a_resumed_rule_rounds_on_as_if_nothing_had_happened() -> None:
             rule.step(at=step * 8)
 
     def fresh() -> AdamW:
-        return AdamW({"w": Parameter(torch.randn(8, 8, generator=torch.Generator().manual_seed(9)))},
-                     storage=torch.bfloat16, rounding=0)
+        return AdamW(
+            {"w": Parameter(torch.randn(8, 8, generator=torch.Generator().manual_seed(9)))},
+            storage=torch.bfloat16,
+            rounding=0,
+        )
 
     whole, first, second = fresh(), fresh(), fresh()
     steps(whole, range(6))
@@ -178,7 +186,7 @@ def test_muons_share_falls_with_tokens_per_batch() -> None:
     assert share[256 * 256] == pytest.approx(1 - 1 / UseMuon().cost(run).flops)
     assert list(share.values()) == sorted(share.values(), reverse=True)
     large = UseMuon().newton_schulz(phrase("prx_pixels_1024"), [262_144])[262_144]
-    assert f"{share[65_536]:.0%} of".replace("%", " %") in UseMuon.card.says        # the card's numbers are the formula's
+    assert f"{share[65_536]:.0%} of".replace("%", " %") in UseMuon.card.says  # the card's numbers are the formula's
     assert f"{large:.0%} with 262,144".replace("%", " %") in UseMuon.card.says
 
 

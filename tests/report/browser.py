@@ -1,4 +1,5 @@
 """One tab of a real Chromium, driven by the DevTools protocol over a pipe, for tests."""
+
 from __future__ import annotations
 
 import base64
@@ -12,11 +13,23 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe"]
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-pipe",
+]
 # Chromium speaks on file descriptors 3 and 4; a little Python puts our pipe there and becomes the browser.
-LAUNCH = "import fcntl, os, sys; a, b = (fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3]); " \
-         "os.dup2(a, 3); os.dup2(b, 4); os.execv(sys.argv[3], sys.argv[3:])"
+LAUNCH = (
+    "import fcntl, os, sys; a, b = (fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3]); "
+    "os.dup2(a, 3); os.dup2(b, 4); os.execv(sys.argv[3], sys.argv[3:])"
+)
 
 
 class Browser:
@@ -29,7 +42,10 @@ class Browser:
         launch = [sys.executable, "-c", LAUNCH, str(theirs_in), str(theirs_out)]
         self.process = subprocess.Popen(
             [*launch, CHROMIUM, *FLAGS, f"--user-data-dir={profile}"],
-            pass_fds=(theirs_in, theirs_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            pass_fds=(theirs_in, theirs_out),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(theirs_in)
         os.close(theirs_out)
         self.out, self.into = os.fdopen(ours_out, "wb", buffering=0), os.fdopen(ours_in, "rb", buffering=0)
@@ -72,8 +88,7 @@ class Browser:
         return answer["result"]
 
     def open(self, page: Path | str, width: int = 1200, scheme: str = "light") -> None:
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1,
-                  mobile=width < 600)
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.loaded, self.said, self.asked = False, [], []
         self.call("Page.navigate", url=page.as_uri() if isinstance(page, Path) else page)
@@ -101,13 +116,22 @@ class Browser:
 
     def press(self, key: str, code: int, text: str = "") -> None:
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code,
-                      **({"text": text} if text and kind == "keyDown" else {}))
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=code,
+                **({"text": text} if text and kind == "keyDown" else {}),
+            )
 
     def picture(self, path: Path) -> bytes:
         size = self.ask("[innerWidth, document.documentElement.scrollHeight]")
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=True,
-                         clip={"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1})["data"]
+        data = self.call(
+            "Page.captureScreenshot",
+            captureBeyondViewport=True,
+            clip={"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1},
+        )["data"]
         path.write_bytes(base64.b64decode(data))
         return path.read_bytes()
 

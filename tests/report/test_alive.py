@@ -1,4 +1,5 @@
 """A study that was killed: its page says so, and how to go on."""
+
 from __future__ import annotations
 
 import os
@@ -45,7 +46,7 @@ def study(folder: Path) -> Any:
 
 def test_a_study_killed_with_minus_9_is_told_as_stopped_with_the_way_on(folder: Path, study: Any) -> None:
     os.utime(folder / "report.html", (0, 0))
-    while (folder / "report.html").stat().st_mtime == 0:     # it touches its page
+    while (folder / "report.html").stat().st_mtime == 0:  # it touches its page
         time.sleep(0.01)
     before = (folder / "report.html").read_text()
     assert alive.settle(folder) is None and alive.notice(folder) == "" and (folder / "report.html").read_text() == before
@@ -59,7 +60,7 @@ def test_a_study_killed_with_minus_9_is_told_as_stopped_with_the_way_on(folder: 
     states = {cell.state for arm in result.arms for cell in arm.cells}
     assert "running" not in states and {"waiting", "done"} <= states
     assert "stopped before its end" in text and heard in text and "<script" not in text and "renews itself" not in text
-    assert alive.notice(folder) == ""                        # once: the page says it from now on
+    assert alive.notice(folder) == ""  # once: the page says it from now on
 
 
 def test_a_study_on_another_machine_is_judged_by_its_silence_only(folder: Path) -> None:
@@ -68,12 +69,17 @@ def test_a_study_on_another_machine_is_judged_by_its_silence_only(folder: Path) 
     then = time.time() - alive.SILENT - 1
     os.utime(folder / "report.html", (then, then))
     assert "it was stopped, or its machine sleeps" in alive.notice(folder)
-    assert page.read(folder / "report.json").state == "running"          # it may wake and go on
+    assert page.read(folder / "report.json").state == "running"  # it may wake and go on
 
 
-@pytest.mark.parametrize("harm", [lambda folder: (folder / "report.json").unlink(),
-                                  lambda folder: (folder / "report.json").write_text('{\n "state": "running",'),
-                                  lambda folder: (folder / alive.LOCK).unlink()])
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda folder: (folder / "report.json").unlink(),
+        lambda folder: (folder / "report.json").write_text('{\n "state": "running",'),
+        lambda folder: (folder / alive.LOCK).unlink(),
+    ],
+)
 def test_what_cannot_be_known_is_left_as_it_is(folder: Path, harm: Any) -> None:
     with alive.beating(folder):
         pass

@@ -1,4 +1,5 @@
 """Optional parts of a study: each is shown when it is there, ranked scale by scale, and refused when names do not agree."""
+
 from __future__ import annotations
 
 import csv
@@ -30,8 +31,10 @@ def scaled() -> StudyResult:
 
 def test_the_headline_says_who_helped_who_hurt_and_what_is_open(rich: StudyResult) -> None:
     (said,) = words.headlines(rich)
-    assert said.startswith("REPA (+0.040), Muon (+0.027) and Predict the image (+0.023) improved attribute accuracy. "
-                           "Short captions (−0.217) and TREAD (−0.053) made it worse.")
+    assert said.startswith(
+        "REPA (+0.040), Muon (+0.027) and Predict the image (+0.023) improved attribute accuracy. "
+        "Short captions (−0.217) and TREAD (−0.053) made it worse."
+    )
     assert said.endswith("Undecided: Min-SNR weights.") and "less than the 0.02 that would matter" in said
 
 
@@ -67,7 +70,7 @@ def test_a_wild_interval_does_not_squeeze_the_others() -> None:
     next(row for row in study["effects"] if row["arm"] == "ema").update(low=-50.0, high=50.0, verdict="inconclusive")
     result = StudyResult.model_validate(study)
     strips = {row.arm.name: ET.fromstring(row.strip) for row in board.board(result).groups[0].rows}
-    assert len([n for n in strips["ema"].iter("path") if "open-end" in n.attrib["class"]]) == 2      # arrows, cut off
+    assert len([n for n in strips["ema"].iter("path") if "open-end" in n.attrib["class"]]) == 2  # arrows, cut off
     dots = {name: float(next(root.iter("circle")).attrib["cx"]) for name, root in strips.items() if name != "baseline"}
     assert dots["repa"] - dots["short_captions"] > 50
 
@@ -85,8 +88,17 @@ def test_a_study_of_scales_ranks_each_by_itself(scaled: StudyResult) -> None:
 
 def test_every_optional_part_is_on_the_page_and_in_markdown(rich: StudyResult, scaled: StudyResult) -> None:
     text = page.render(rich).replace(page.NO_BREAK, " ")
-    for said in ("Muon × REPA", "worse together", "Time to target", "0.71× [0.64×, 0.79×]", "the best lies at the edge",
-                 "Can these metrics be trusted?", "sees it (!)", "0 of 6 seeds reach attribute accuracy", "contradicted"):
+    for said in (
+        "Muon × REPA",
+        "worse together",
+        "Time to target",
+        "0.71× [0.64×, 0.79×]",
+        "the best lies at the edge",
+        "Can these metrics be trusted?",
+        "sees it (!)",
+        "0 of 6 seeds reach attribute accuracy",
+        "contradicted",
+    ):
         assert said in text, said
     told = table.markdown(rich, beyond.tables(rich))
     for title in ("Interactions", "Time to target", "Learning rates", "What each metric sees"):
@@ -101,16 +113,19 @@ def test_a_plain_study_has_none_of_them() -> None:
     assert not re.search('id="(scales|interactions|sweeps)"', text) and "Can these metrics" not in text
 
 
-@pytest.mark.parametrize("spoil, message", [
-    (lambda s: s["interactions"][0].update(b="mouon"), "interactions.*found.*mouon"),
-    (lambda s: s["time_to_target"][0].update(arm="baseline"), "time_to_target.*found.*baseline"),
-    (lambda s: s["sweeps"][0].update(arm="nobody"), "sweeps.*found.*nobody"),
-    (lambda s: s["pareto"][0]["points"][0].update(arm="nobody"), "pareto.*found.*nobody"),
-    (lambda s: s["interactions"][0].update(metric="fid"), "interactions.*found.*fid"),
-    (lambda s: s["arms"][1].update(scale="huge"), "scale.*found.*huge"),
-    (lambda s: s["arms"][1].update(against="nobody"), "against.*found.*nobody"),
-    (lambda s: s["probes"]["cells"][0].update(found="maybe"), "worse"),
-])
+@pytest.mark.parametrize(
+    "spoil, message",
+    [
+        (lambda s: s["interactions"][0].update(b="mouon"), "interactions.*found.*mouon"),
+        (lambda s: s["time_to_target"][0].update(arm="baseline"), "time_to_target.*found.*baseline"),
+        (lambda s: s["sweeps"][0].update(arm="nobody"), "sweeps.*found.*nobody"),
+        (lambda s: s["pareto"][0]["points"][0].update(arm="nobody"), "pareto.*found.*nobody"),
+        (lambda s: s["interactions"][0].update(metric="fid"), "interactions.*found.*fid"),
+        (lambda s: s["arms"][1].update(scale="huge"), "scale.*found.*huge"),
+        (lambda s: s["arms"][1].update(against="nobody"), "against.*found.*nobody"),
+        (lambda s: s["probes"]["cells"][0].update(found="maybe"), "worse"),
+    ],
+)
 def test_names_of_optional_parts_must_agree(spoil: Any, message: str) -> None:
     study = RICH["rich_study"]()
     spoil(study)
@@ -129,4 +144,5 @@ def test_marks_in_a_crowd_keep_apart_and_in_order() -> None:
 def test_the_probe_table_is_what_the_measurement_room_dumps() -> None:
     from fulcrum.measure.probe import ProbeTable
     from fulcrum.report.extra import Probes
+
     assert set(ProbeTable.model_fields) == set(Probes.model_fields)

@@ -1,4 +1,5 @@
 """The page in a real browser: drawn, quiet, offline, usable by keyboard and on a phone, light and dark, live."""
+
 from __future__ import annotations
 
 import os
@@ -18,9 +19,11 @@ from fulcrum.report.schema import StudyResult
 HERE = Path(__file__).parent
 FAKE, RICH = (runpy.run_path(str(HERE / name)) for name in ("fake_study.py", "fake_rich.py"))
 DRIVER = runpy.run_path(str(HERE / "browser.py"))
-SHOTS = HERE.parents[1] / "build" / "screenshots"            # git ignores it
-pytestmark = [pytest.mark.skipif(DRIVER["CHROMIUM"] is None, reason="no Chromium here: apt-get install chromium"),
-              pytest.mark.timeout(120)]
+SHOTS = HERE.parents[1] / "build" / "screenshots"  # git ignores it
+pytestmark = [
+    pytest.mark.skipif(DRIVER["CHROMIUM"] is None, reason="no Chromium here: apt-get install chromium"),
+    pytest.mark.timeout(120),
+]
 OPEN_ALL = "document.querySelectorAll('details').forEach(d => d.open = true)"
 # Every visible text with its contrast against what lies under it, as WCAG counts it.
 CONTRASTS = """(() => {
@@ -79,31 +82,40 @@ def shots() -> Path:
 
 @pytest.mark.parametrize("name, pictures, figures", [("report", 60, 18), ("rich", 132, 39), ("scaled", 0, 44)])
 def test_it_opens_quietly_draws_everything_and_asks_for_nothing(
-        browser: Any, name: str, pictures: int, figures: int, request: pytest.FixtureRequest) -> None:
+    browser: Any, name: str, pictures: int, figures: int, request: pytest.FixtureRequest
+) -> None:
     path = request.getfixturevalue(name)
     browser.open(path)
     browser.ask(OPEN_ALL)
     assert browser.ask("[...document.images].length") == pictures
-    assert browser.ask("[...document.images].every(i => i.complete && i.naturalWidth === 32 && i.alt && "
-                       "i.getBoundingClientRect().width > 60 && getComputedStyle(i).imageRendering === 'pixelated')")
-    drawn = browser.ask("[...document.querySelectorAll('svg')].map(s => [s.getBoundingClientRect().width,"
-                        " s.querySelectorAll('path,rect,circle,line').length, s.querySelector('title').textContent])")
+    assert browser.ask(
+        "[...document.images].every(i => i.complete && i.naturalWidth === 32 && i.alt && "
+        "i.getBoundingClientRect().width > 60 && getComputedStyle(i).imageRendering === 'pixelated')"
+    )
+    drawn = browser.ask(
+        "[...document.querySelectorAll('svg')].map(s => [s.getBoundingClientRect().width,"
+        " s.querySelectorAll('path,rect,circle,line').length, s.querySelector('title').textContent])"
+    )
     assert len(drawn) == figures and all(width > 200 and shapes > 1 and title for width, shapes, title in drawn)
     assert browser.said == []
     assert [url for url in browser.asked if not url.startswith("data:")] == [path.as_uri()]
 
 
-@pytest.mark.parametrize("width, name", [(320, "rich"), (320, "scaled"), (390, "report"), (768, "rich"), (1200, "rich"),
-                                         (1000, "scaled")])
-def test_the_page_never_scrolls_sideways(browser: Any, shots: Path, width: int, name: str,
-                                         request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(
+    "width, name", [(320, "rich"), (320, "scaled"), (390, "report"), (768, "rich"), (1200, "rich"), (1000, "scaled")]
+)
+def test_the_page_never_scrolls_sideways(
+    browser: Any, shots: Path, width: int, name: str, request: pytest.FixtureRequest
+) -> None:
     browser.open(request.getfixturevalue(name), width)
     if width in (320, 1200):
         browser.picture(shots / f"{name}-{width}.png")
     browser.ask(OPEN_ALL)
     assert browser.ask("document.documentElement.scrollWidth") <= width
-    smallest = browser.ask("Math.min(...[...document.querySelectorAll('svg text')].map("
-                           "t => parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().a))")
+    smallest = browser.ask(
+        "Math.min(...[...document.querySelectorAll('svg text')].map("
+        "t => parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().a))"
+    )
     assert smallest >= 8.5, f"words of {smallest:.1f} px in a figure"
 
 
@@ -111,19 +123,26 @@ def test_the_ranking_begins_on_the_first_screen_of_a_phone_and_says_what_it_show
     browser.open(rich, 390)
     assert browser.ask("document.querySelector('.board tbody tr').getBoundingClientRect().bottom") < 844
     assert "equal images: mean [95 % interval]" in browser.ask("document.querySelector('.over').innerText")
-    smallest = browser.ask("Math.min(...[...document.querySelectorAll('.board tbody *')].filter(e => e.innerText).map("
-                           "e => parseFloat(getComputedStyle(e).fontSize)))")
+    smallest = browser.ask(
+        "Math.min(...[...document.querySelectorAll('.board tbody *')].filter(e => e.innerText).map("
+        "e => parseFloat(getComputedStyle(e).fontSize)))"
+    )
     assert smallest >= 12, f"words of {smallest:.1f} px in the ranking"
     browser.open(rich, 1280)
     assert browser.ask("document.querySelector('.board tbody tr').getBoundingClientRect().bottom") < 844
-    assert browser.ask("getComputedStyle(document.querySelector('.over')).display") == "none"    # there its columns say it
+    assert browser.ask("getComputedStyle(document.querySelector('.over')).display") == "none"  # there its columns say it
 
 
 def test_many_arms_with_long_names_fit_a_phone(browser: Any, tmp_path: Path) -> None:
     study = FAKE["fake_study"]()
     for k in range(8):
-        arm = {**study["arms"][2], "name": f"muon{k}", "label": f"Muon {k} " + "very_long_name_without_a_space" * 3,
-               "phrase": "spark+" + "x" * 200, "cost": {"time_ratio": 1.0 + 0.02 * k}}
+        arm = {
+            **study["arms"][2],
+            "name": f"muon{k}",
+            "label": f"Muon {k} " + "very_long_name_without_a_space" * 3,
+            "phrase": "spark+" + "x" * 200,
+            "cost": {"time_ratio": 1.0 + 0.02 * k},
+        }
         study["arms"].append(arm)
         study["effects"] += [{**row, "arm": arm["name"]} for row in study["effects"] if row["arm"] == "muon"]
     study["title"] = "w" * 120
@@ -156,8 +175,10 @@ def test_the_keyboard_reaches_and_opens_everything(browser: Any, rich: Path) -> 
     sections, summaries, outlined = set(), set(), True
     for _ in range(200):
         browser.press("Tab", 9)
-        at = browser.ask("(() => { const e = document.activeElement; return [e.tagName, (e.closest('section') || {}).id,"
-                         " e.parentElement.id, getComputedStyle(e).outlineStyle]; })()")
+        at = browser.ask(
+            "(() => { const e = document.activeElement; return [e.tagName, (e.closest('section') || {}).id,"
+            " e.parentElement.id, getComputedStyle(e).outlineStyle]; })()"
+        )
         if at[0] == "BODY":
             break
         sections.add(at[1])
@@ -209,9 +230,11 @@ def test_a_served_page_renews_itself_and_keeps_the_readers_place(browser: Any, t
         hurry = browser.hurry(25)
         try:
             browser.open(serve.address(server))
-            browser.ask("document.getElementById('d-keys').open = true; window.same = true;"
-                        "document.getElementById('d-cells-now').open = false;"
-                        "document.querySelector('#d-keys summary').focus(); scrollTo({top: 1500, behavior: 'instant'})")
+            browser.ask(
+                "document.getElementById('d-keys').open = true; window.same = true;"
+                "document.getElementById('d-cells-now').open = false;"
+                "document.querySelector('#d-keys summary').focus(); scrollTo({top: 1500, behavior: 'instant'})"
+            )
             study["progress"]["done"] = 9
             written(study, tmp_path)
             browser.wait("document.querySelector('progress').value === 9")
@@ -220,7 +243,7 @@ def test_a_served_page_renews_itself_and_keeps_the_readers_place(browser: Any, t
             assert abs(browser.ask("scrollY") - 1500) < 2
             assert browser.ask("document.activeElement.parentElement.id") == "d-keys"
             with beating(tmp_path):
-                pass                                         # it ran here, and runs no more
+                pass  # it ran here, and runs no more
             browser.wait("document.querySelector('header').dataset.state === 'stopped'")
             assert "last heard of" in browser.ask("document.querySelector('.progress').innerText")
             study.update(state="running")
@@ -245,14 +268,16 @@ def test_a_page_that_is_not_touched_any_more_says_so(browser: Any, tmp_path: Pat
     hurry = browser.hurry(10)
     try:
         browser.open(path)
-        assert browser.ask("[document.getElementById('silent').hidden, document.getElementById('state').textContent]") == \
-            [True, "running"]
+        assert browser.ask("[document.getElementById('silent').hidden, document.getElementById('state').textContent]") == [
+            True,
+            "running",
+        ]
         os.utime(path, (time.time() - 3 * 3600 - 600,) * 2)  # it was killed
         browser.wait("document.getElementById('silent') && !document.getElementById('silent').hidden")
         assert "for 3 h 10 min: it was stopped" in browser.ask("document.getElementById('silent').innerText")
         assert browser.ask("document.getElementById('state').textContent") == "not heard of" and browser.said == []
         browser.picture(shots / "silent.png")
-        os.utime(path)                                       # it was only asleep
+        os.utime(path)  # it was only asleep
         browser.wait("document.getElementById('silent') && document.getElementById('silent').hidden")
     finally:
         browser.unhurry(hurry)
@@ -269,8 +294,9 @@ def test_a_page_on_disk_renews_itself_and_keeps_the_readers_place(browser: Any, 
         study["progress"]["done"] = 10
         written(study, tmp_path)
         browser.wait("document.querySelector('progress') && document.querySelector('progress').value === 10")
-        browser.wait("document.readyState === 'complete' && document.getElementById('d-keys').open"
-                     " && Math.abs(scrollY - 1200) < 2")
+        browser.wait(
+            "document.readyState === 'complete' && document.getElementById('d-keys').open && Math.abs(scrollY - 1200) < 2"
+        )
     finally:
         browser.unhurry(hurry)
         browser.open("about:blank")

@@ -1,4 +1,5 @@
 """Figures are well-formed, accessible SVG, and put the data where it belongs."""
+
 from __future__ import annotations
 
 import runpy
@@ -20,8 +21,13 @@ NASTY = '<script>alert("&")</script>'
 def all_figures(result: StudyResult) -> list[Markup]:
     drawn: list[Markup | None] = [figure.losses(result)]
     for metric in result.metrics:
-        drawn += [figure.effects(result, metric), figure.curves(result, metric), figure.curves(result, metric, "flops"),
-                  figure.pareto(result, metric), figure.pareto(result, metric, "flops_ratio")]
+        drawn += [
+            figure.effects(result, metric),
+            figure.curves(result, metric),
+            figure.curves(result, metric, "flops"),
+            figure.pareto(result, metric),
+            figure.pareto(result, metric, "flops_ratio"),
+        ]
         drawn += [figure.pairs(result, arm, metric) for arm in result.arms[1:]]
     return [one for one in drawn if one is not None]
 
@@ -70,7 +76,7 @@ def test_a_worse_arm_lies_left_of_zero_when_higher_is_better(study: StudyResult)
     root = ET.fromstring(drawn)
     zero = float(next(node for node in root.iter("line") if node.attrib["class"] == "zero").attrib["x1"])
     dots = {node.attrib["class"].split()[1]: float(node.attrib["cx"]) for node in root.iter("circle")}
-    assert dots["arm-1"] < zero < dots["arm-2"]          # short captions, Muon
+    assert dots["arm-1"] < zero < dots["arm-2"]  # short captions, Muon
 
 
 @pytest.mark.parametrize("higher, expected", [(True, [(1, 3), (3, 5)]), (False, [(1, 3), (2, 2)])])

@@ -1,4 +1,5 @@
 """The page is self-contained and escapes everything; a study with missing pieces still renders."""
+
 from __future__ import annotations
 
 import base64
@@ -67,8 +68,8 @@ def render(study: dict[str, Any]) -> str:
 def test_the_page_is_whole_and_self_contained() -> None:
     text = render(FAKE["fake_study"]())
     checker = check(text)
-    assert checker.tags.count("img") == 6 * (4 + 1) * 2            # prompts x (arms and reference) x seeds
-    assert "http-equiv=\"refresh\"" not in text and "<progress" not in text
+    assert checker.tags.count("img") == 6 * (4 + 1) * 2  # prompts x (arms and reference) x seeds
+    assert 'http-equiv="refresh"' not in text and "<progress" not in text
     assert "Short captions are worse: attribute accuracy" in text
     assert len(text.encode()) < 3_000_000
     for part in ("answer", "pictures", "levers", "curves", "noise", "metrics", "remarks", "reproduce"):
@@ -91,8 +92,10 @@ def every_text(node: Any, change: Callable[[str], str]) -> Any:
     """The same tree with every free text changed; names that refer to each other stay."""
     fixed = {"name", "arm", "metric", "state", "better", "primary_metric", "images", "reference", "verdict"}
     if isinstance(node, dict):
-        return {key: value if key in fixed and not isinstance(value, dict) else every_text(value, change)
-                for key, value in node.items()}
+        return {
+            key: value if key in fixed and not isinstance(value, dict) else every_text(value, change)
+            for key, value in node.items()
+        }
     if isinstance(node, list):
         return [every_text(value, change) for value in node]
     return change(node) if isinstance(node, str) else node
@@ -180,8 +183,7 @@ def test_write_makes_four_files_that_agree(tmp_path: Path) -> None:
     result = StudyResult.model_validate(FAKE["fake_study"]())
     path = page.write(result, tmp_path / "new")
     assert path.name == "report.html" and path.read_text("utf-8") == page.render(result)
-    assert {file.name for file in path.parent.iterdir()} == {
-        "report.html", "report.json", "report.md", "effects.csv"}
+    assert {file.name for file in path.parent.iterdir()} == {"report.html", "report.json", "report.md", "effects.csv"}
     assert page.read(path.with_name("report.json")) == result
     json.loads(path.with_name("report.json").read_text("utf-8"), parse_constant=lambda name: pytest.fail(name))
     rows = list(csv.DictReader(io.StringIO(path.with_name("effects.csv").read_text("utf-8"))))
@@ -217,7 +219,7 @@ def test_csv_and_markdown_take_text_as_text() -> None:
     text = table.markdown(result)
     assert r"a\|b \<b\>\[x\](y)" in text and "``` `` tick ```" in text
     width = {len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("| ")}
-    assert width == {8, 5, 7, 9}                        # ranking, all metrics, noise, comparisons
+    assert width == {8, 5, 7, 9}  # ranking, all metrics, noise, comparisons
 
 
 def test_ranking_is_best_first_also_when_lower_is_better() -> None:
@@ -233,7 +235,7 @@ def test_a_page_is_quick_enough_to_be_live() -> None:
     page.render(result)
     start = time.perf_counter()
     page.render(result)
-    assert time.perf_counter() - start < 1.0            # about 0.05 s on a quiet core
+    assert time.perf_counter() - start < 1.0  # about 0.05 s on a quiet core
 
 
 def test_other_things_held_equal_are_told_beside_the_headline() -> None:
@@ -245,7 +247,7 @@ def test_other_things_held_equal_are_told_beside_the_headline() -> None:
 
 
 def luminance(colour: str) -> float:
-    parts = [int(colour[k:k + 2], 16) / 255 for k in (1, 3, 5)]
+    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 

@@ -1,4 +1,5 @@
 """The contract between study and report refuses what it does not know."""
+
 from __future__ import annotations
 
 import json
@@ -25,8 +26,22 @@ def test_the_fake_study_passes_through_json_unchanged(study: dict[str, Any]) -> 
     assert len(result.arms) == 4 and len(result.arms[1].finals("frechet")) == 6
 
 
-@pytest.mark.parametrize("place", [(), ("plan",), ("made",), ("metrics", 0), ("arms", 0), ("arms", 1, "cost"),
-                                   ("arms", 1, "cells", 0), ("effects", 0), ("noise", 0), ("grids",), ("progress",)])
+@pytest.mark.parametrize(
+    "place",
+    [
+        (),
+        ("plan",),
+        ("made",),
+        ("metrics", 0),
+        ("arms", 0),
+        ("arms", 1, "cost"),
+        ("arms", 1, "cells", 0),
+        ("effects", 0),
+        ("noise", 0),
+        ("grids",),
+        ("progress",),
+    ],
+)
 def test_an_unknown_field_is_an_error_wherever_it_stands(study: dict[str, Any], place: tuple[Any, ...]) -> None:
     node: Any = study
     for step in place:
@@ -42,26 +57,31 @@ def test_records_are_frozen(study: dict[str, Any]) -> None:
         result.title = "another"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("spoil, message", [
-    (lambda s: s["plan"].update(primary_metric="fid"), "primary_metric.*found.*fid"),
-    (lambda s: s["effects"][0].update(arm="mouon"), "found.*mouon"),
-    (lambda s: s["effects"][0].update(arm="baseline"), "found.*baseline"),
-    (lambda s: s["effects"][0].update(metric="frechte"), "found.*frechte"),
-    (lambda s: s["detectable"].update(fid=1.0), "detectable.*found.*fid"),
-    (lambda s: s["grids"]["arms"][0].update(arm="tred"), "grids.*found.*tred"),
-    (lambda s: s["arms"].append(s["arms"][1]), "more than once"),
-    (lambda s: s.update(arms=[]), "at least 1"),
-    (lambda s: s.update(state="paused"), "running"),
-    (lambda s: s["arms"][0]["cells"][0].update(state="lost"), "waiting"),
-])
+@pytest.mark.parametrize(
+    "spoil, message",
+    [
+        (lambda s: s["plan"].update(primary_metric="fid"), "primary_metric.*found.*fid"),
+        (lambda s: s["effects"][0].update(arm="mouon"), "found.*mouon"),
+        (lambda s: s["effects"][0].update(arm="baseline"), "found.*baseline"),
+        (lambda s: s["effects"][0].update(metric="frechte"), "found.*frechte"),
+        (lambda s: s["detectable"].update(fid=1.0), "detectable.*found.*fid"),
+        (lambda s: s["grids"]["arms"][0].update(arm="tred"), "grids.*found.*tred"),
+        (lambda s: s["arms"].append(s["arms"][1]), "more than once"),
+        (lambda s: s.update(arms=[]), "at least 1"),
+        (lambda s: s.update(state="paused"), "running"),
+        (lambda s: s["arms"][0]["cells"][0].update(state="lost"), "waiting"),
+    ],
+)
 def test_names_must_agree(study: dict[str, Any], spoil: Any, message: str) -> None:
     spoil(study)
     with pytest.raises(ValidationError, match=message):
         StudyResult.model_validate(study)
 
 
-@pytest.mark.parametrize("source", ["http://example.org/x.png", "data:image/svg+xml;base64,PHN2Zz4=",
-                                    'data:image/png;base64,AAAA" onerror="x', "x.png"])
+@pytest.mark.parametrize(
+    "source",
+    ["http://example.org/x.png", "data:image/svg+xml;base64,PHN2Zz4=", 'data:image/png;base64,AAAA" onerror="x', "x.png"],
+)
 def test_a_picture_is_inline_png_or_an_error(study: dict[str, Any], source: str) -> None:
     study["grids"]["reference"][0] = source
     with pytest.raises(ValidationError, match="pattern"):

@@ -1,4 +1,5 @@
 """The server answers on loopback only, from one folder only."""
+
 from __future__ import annotations
 
 import http.client
@@ -45,15 +46,28 @@ def test_it_binds_loopback(server: ThreadingHTTPServer) -> None:
     assert serve.address(server) == f"http://127.0.0.1:{server.server_address[1]}/"
 
 
-@pytest.mark.parametrize("path, body", [("/", "the page"), ("/report.html?x=1", "the page"),
-                                        ("/deep/a%20b.txt", "inside")])
+@pytest.mark.parametrize("path, body", [("/", "the page"), ("/report.html?x=1", "the page"), ("/deep/a%20b.txt", "inside")])
 def test_it_serves_what_is_inside(server: ThreadingHTTPServer, path: str, body: str) -> None:
     assert get(server, path) == (200, body)
 
 
-@pytest.mark.parametrize("path", ["/../secret.txt", "/%2e%2e/secret.txt", "/deep/../../secret.txt", "//etc/passwd",
-                                  "/..%2fsecret.txt", "/link.txt", "/.hidden", "/deep", "/deep/", "/nothing", "/a%00b",
-                                  "//[bad"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../secret.txt",
+        "/%2e%2e/secret.txt",
+        "/deep/../../secret.txt",
+        "//etc/passwd",
+        "/..%2fsecret.txt",
+        "/link.txt",
+        "/.hidden",
+        "/deep",
+        "/deep/",
+        "/nothing",
+        "/a%00b",
+        "//[bad",
+    ],
+)
 def test_nothing_else(server: ThreadingHTTPServer, path: str) -> None:
     status, body = get(server, path)
     assert status == 404 and "secret" not in body.replace("no such file", "")

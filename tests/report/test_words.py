@@ -1,4 +1,5 @@
 """Sentences and numbers: right sign, fitting digits, nothing hidden."""
+
 from __future__ import annotations
 
 import runpy
@@ -21,18 +22,25 @@ def study_with(**change: Any) -> StudyResult:
     return StudyResult.model_validate(study)
 
 
-@pytest.mark.parametrize("mean, low, high, said", [
-    (-0.21, -0.25, -0.17, "−0.21 [−0.25, −0.17]"),
-    (0.0, -0.001, 0.001, "0.0000 [−0.0010, +0.0010]"),
-    (1234.0, 1200.0, 1268.0, "+1,234 [+1,200, +1,268]"),
-    (0.5, None, None, "+0.5"), (None, None, None, "–"), (-0.0004, -0.4, 0.4, "0.0 [−0.4, +0.4]"),
-])
+@pytest.mark.parametrize(
+    "mean, low, high, said",
+    [
+        (-0.21, -0.25, -0.17, "−0.21 [−0.25, −0.17]"),
+        (0.0, -0.001, 0.001, "0.0000 [−0.0010, +0.0010]"),
+        (1234.0, 1200.0, 1268.0, "+1,234 [+1,200, +1,268]"),
+        (0.5, None, None, "+0.5"),
+        (None, None, None, "–"),
+        (-0.0004, -0.4, 0.4, "0.0 [−0.4, +0.4]"),
+    ],
+)
 def test_change(mean: float | None, low: float | None, high: float | None, said: str) -> None:
     assert number.change(mean, low, high) == said
 
 
-@pytest.mark.parametrize("value, said", [(0.02, "0.02"), (20.93, "20.9"), (0.000914, "0.000914"), (0.0, "0"),
-                                         (-3.0, "−3"), (100.0, "100"), (None, "–")])
+@pytest.mark.parametrize(
+    "value, said",
+    [(0.02, "0.02"), (20.93, "20.9"), (0.000914, "0.000914"), (0.0, "0"), (-3.0, "−3"), (100.0, "100"), (None, "–")],
+)
 def test_plain(value: float | None, said: str) -> None:
     assert number.plain(value) == said
 
@@ -42,8 +50,9 @@ def test_short(value: float, said: str) -> None:
     assert number.short(value) == said
 
 
-@pytest.mark.parametrize("seconds, said", [(8, "8 s"), (421, "7 min 1 s"), (1200, "20 min"), (7260, "2 h 1 min"),
-                                           (-3, "0 s")])
+@pytest.mark.parametrize(
+    "seconds, said", [(8, "8 s"), (421, "7 min 1 s"), (1200, "20 min"), (7260, "2 h 1 min"), (-3, "0 s")]
+)
 def test_duration(seconds: float, said: str) -> None:
     assert number.duration(seconds) == said
 
@@ -72,16 +81,33 @@ def test_too_few_seeds_are_told_beside_the_headline(seeds: int, said: str) -> No
 
 def test_a_target_that_is_not_reached_is_told_once_and_with_its_metric() -> None:
     study = FAKE["fake_study"]()
-    row = {"arm": study["arms"][1]["name"], "metric": study["plan"]["primary_metric"], "target": 0.5, "reached": 0, "n": 6,
-           "ratio": None, "low": None, "high": None}
+    row = {
+        "arm": study["arms"][1]["name"],
+        "metric": study["plan"]["primary_metric"],
+        "target": 0.5,
+        "reached": 0,
+        "n": 6,
+        "ratio": None,
+        "low": None,
+        "high": None,
+    }
     study["time_to_target"] = [{**row, "unit": unit} for unit in ("images", "time", "flops")]
     result = StudyResult.model_validate(study)
     assert words.targets(result, result.arms[1]) == [
-        "0 of 6 seeds reach attribute accuracy 0.5, where the baseline ends, counted in images, time or FLOPs."]
+        "0 of 6 seeds reach attribute accuracy 0.5, where the baseline ends, counted in images, time or FLOPs."
+    ]
 
 
-@pytest.mark.parametrize("label, expected", [("Muon", "is"), ("Short captions", "are"), ("Contrastive loss", "is"),
-                                             ("Muon + TREAD", "are"), ("Muon (fast steps)", "is")])
+@pytest.mark.parametrize(
+    "label, expected",
+    [
+        ("Muon", "is"),
+        ("Short captions", "are"),
+        ("Contrastive loss", "is"),
+        ("Muon + TREAD", "are"),
+        ("Muon (fast steps)", "is"),
+    ],
+)
 def test_verb(label: str, expected: str) -> None:
     assert words.verb(label) == expected
 
@@ -97,13 +123,27 @@ def claimed_study(**change: Any) -> StudyResult:
     """Muon, better on the primary metric, with one published claim about FID that our Fréchet distance does not show."""
     study = FAKE["fake_study"]()
     (muon,) = (arm for arm in study["arms"] if arm["name"] == "muon")
-    muon["claims"] = [{"metric": "fid", "change": -2.65, "scope": "256 px", "source": "a paper", "seen": "frechet",
-                       "verdict": "contradicted", **change}]
+    muon["claims"] = [
+        {
+            "metric": "fid",
+            "change": -2.65,
+            "scope": "256 px",
+            "source": "a paper",
+            "seen": "frechet",
+            "verdict": "contradicted",
+            **change,
+        }
+    ]
     for row in study["effects"]:
         if row["arm"] == "muon":
             worse = row["metric"] == "frechet"
-            row.update(mean=1.2, low=0.9, high=1.5, verdict="worse" if worse else "better",
-                       claim_verdict="contradicted" if worse else None)
+            row.update(
+                mean=1.2,
+                low=0.9,
+                high=1.5,
+                verdict="worse" if worse else "better",
+                claim_verdict="contradicted" if worse else None,
+            )
     return StudyResult.model_validate(study)
 
 
@@ -112,8 +152,10 @@ def test_a_claim_says_which_metric_it_is_about_and_what_was_seen_on_it() -> None
     (muon,) = (arm for arm in result.arms if arm.name == "muon")
     assert words.claim_of(result, muon) == "FID contradicted"
     said = words.seen_of(result, muon, muon.claims[0])
-    assert said == ("Our Fréchet distance stands for FID (lower is better): +1.20 [+0.90, +1.50], worse: not the direction "
-                    "that was claimed. The ranking asks another metric, attribute accuracy, on which Muon is better.")
+    assert said == (
+        "Our Fréchet distance stands for FID (lower is better): +1.20 [+0.90, +1.50], worse: not the direction "
+        "that was claimed. The ranking asks another metric, attribute accuracy, on which Muon is better."
+    )
 
 
 def test_a_claim_about_a_metric_that_we_do_not_have_says_so() -> None:
@@ -124,8 +166,9 @@ def test_a_claim_about_a_metric_that_we_do_not_have_says_so() -> None:
 
 def test_what_can_be_seen_is_each_arms_own() -> None:
     study = FAKE["fake_study"]()
-    for row, size in zip([row for row in study["effects"] if row["metric"] == "attribute_accuracy"], (0.103, 0.02, 0.05),
-                         strict=True):
+    for row, size in zip(
+        [row for row in study["effects"] if row["metric"] == "attribute_accuracy"], (0.103, 0.02, 0.05), strict=True
+    ):
         row["detectable"] = size
     result = StudyResult.model_validate(study)
     assert "0.020 to 0.10, depending on how much a lever scatters" in words.visible(result)

@@ -20,15 +20,18 @@ def test_put_into_a_named_term():
     assert get(run, "terms.flow_matching.weight") == 2.0
 
 
-@pytest.mark.parametrize(("path", "value", "says"), [
-    ("optim.learning", 1.0, "optim.lr|optim.warmup"),
-    ("model.width", 97, "cannot be divided"),
-    ("model.width", "wide", "integer"),
-    ("model.patch", 3, "not a multiple"),
-    ("budget.images", 0, "must be at least 1 and at most 1,000,000,000,000, found 0"),
-    ("flow.drop_text", 1.5, "must be at least 0 and at most 1, found 1.5"),
-    ("optim.rule", OneStyle(), "instance of Rule"),
-])
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("optim.learning", 1.0, "optim.lr|optim.warmup"),
+        ("model.width", 97, "cannot be divided"),
+        ("model.width", "wide", "integer"),
+        ("model.patch", 3, "not a multiple"),
+        ("budget.images", 0, "must be at least 1 and at most 1,000,000,000,000, found 0"),
+        ("flow.drop_text", 1.5, "must be at least 0 and at most 1, found 1.5"),
+        ("optim.rule", OneStyle(), "instance of Rule"),
+    ],
+)
 def test_an_impossible_edit_says_why(path, value, says):
     with pytest.raises(BadInput) as error:
         put(spark(), path, value)
@@ -37,13 +40,15 @@ def test_an_impossible_edit_says_why(path, value, says):
 
 def test_diff_names_a_replaced_filler_once():
     from fulcrum.optim.fillers import Muon
+
     changes = diff(spark(), put(spark(), "optim.rule", Muon()))
     assert [change.path for change in changes] == ["optim.rule"]
-    assert changes[0].before.startswith("adamw(") and changes[0].after == str(Muon())       # with its settings
+    assert changes[0].before.startswith("adamw(") and changes[0].after == str(Muon())  # with its settings
 
 
 def test_two_fillers_of_one_kind_are_told_apart():
     from fulcrum.model.fillers import Carry
+
     before, after = (put(spark(), "model.route", Carry(start=1, end=-1, drop=drop)) for drop in (0.5, 0.75))
     assert diff(spark(), before)[0].after != diff(spark(), after)[0].after
     assert [change.path for change in diff(before, after)] == ["model.route.drop"]
@@ -55,8 +60,14 @@ def test_diff_of_equal_runs_is_empty():
 
 def test_the_key_knows_seed_files_and_every_slot():
     run = spark()
-    keys = {key(run, 0), key(run, 1), key(run, 0, {"mine.py": "abc"}), key(put(run, "optim.clip", 0.5), 0),
-            key(put(run, "budget.images", 64), 0), key(put(run, "sample.steps", 3), 0)}
+    keys = {
+        key(run, 0),
+        key(run, 1),
+        key(run, 0, {"mine.py": "abc"}),
+        key(put(run, "optim.clip", 0.5), 0),
+        key(put(run, "budget.images", 64), 0),
+        key(put(run, "sample.steps", 3), 0),
+    }
     assert len(keys) == 6 and key(spark(), 0) == key(run, 0)
 
 

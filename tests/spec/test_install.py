@@ -47,6 +47,7 @@ def test_a_copy_among_the_installed_packages_is_asked_for_by_name(bare, monkeypa
 
 def test_every_hint_asks_here_and_names_a_group_that_there_is():
     import tomllib
+
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     code = {path: path.read_text() for path in (ROOT / "fulcrum").rglob("*.py") if path != Path(module.__file__)}
     assert not [path for path, text in code.items() if re.search(r"pip install|fulcrum-lab\[", text)]

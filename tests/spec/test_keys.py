@@ -13,9 +13,19 @@ from fulcrum import phrase
 from fulcrum.spec.edit import key
 
 TABLE = Path(__file__).with_name("golden_keys.json")
-PHRASES = ("spark", "pocket", "pocket_pixels", "pocket_pixels_large", "prx_256", "prx_pixels_1024", "spark + muon",
-           "spark + short_captions", "spark + bf16_storage", "pocket + tread(drop=0.5) + muon + ema",
-           "spark + synthetic_then_real + sft_stage")
+PHRASES = (
+    "spark",
+    "pocket",
+    "pocket_pixels",
+    "pocket_pixels_large",
+    "prx_256",
+    "prx_pixels_1024",
+    "spark + muon",
+    "spark + short_captions",
+    "spark + bf16_storage",
+    "pocket + tread(drop=0.5) + muon + ema",
+    "spark + synthetic_then_real + sft_stage",
+)
 
 
 @pytest.mark.parametrize("text", PHRASES)

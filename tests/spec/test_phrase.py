@@ -21,37 +21,43 @@ def test_order_of_levers_does_not_matter():
     assert one.run == other.run and key(one.run, 3) == key(other.run, 3)
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("sprak", "did you mean: spark"),
-    ("spark + tred", "did you mean: tread"),
-    ("spark + tread(drp=0.5)", "did you mean: drop"),
-    ("spark + tread(drop=1.5)", "less than 1"),
-    ("spark + tread(drop=half)", "valid number"),
-    ("spark + tread(0.5)", "by name"),
-    ("spark + tread(start=9)", "but the model has"),
-    ("spark + muon + muon", "named twice"),
-    ("spark + tread @ 0.5", "lever @ (start, end)"),
-    ("spark + ema @ (0, 0.5)", "cannot change during a run"),
-    ("spark + synthetic_then_real(until=0.95) + sft_stage", "two values at the same time"),
-    ("spark +", "cannot read the phrase"),
-    ("__import__('os').system('true')", "begins with a recipe"),
-    ("spark + muon.__class__", "expected the name of a lever"),
-    ("", "cannot read the phrase"),
-])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("sprak", "did you mean: spark"),
+        ("spark + tred", "did you mean: tread"),
+        ("spark + tread(drp=0.5)", "did you mean: drop"),
+        ("spark + tread(drop=1.5)", "less than 1"),
+        ("spark + tread(drop=half)", "valid number"),
+        ("spark + tread(0.5)", "by name"),
+        ("spark + tread(start=9)", "but the model has"),
+        ("spark + muon + muon", "named twice"),
+        ("spark + tread @ 0.5", "lever @ (start, end)"),
+        ("spark + ema @ (0, 0.5)", "cannot change during a run"),
+        ("spark + synthetic_then_real(until=0.95) + sft_stage", "two values at the same time"),
+        ("spark +", "cannot read the phrase"),
+        ("__import__('os').system('true')", "begins with a recipe"),
+        ("spark + muon.__class__", "expected the name of a lever"),
+        ("", "cannot read the phrase"),
+    ],
+)
 def test_what_cannot_be_read_says_what_to_do(text, says):
     with pytest.raises(BadInput) as error:
         parse(text, CATALOG)
     assert says in str(error.value), str(error.value)
 
 
-@pytest.mark.parametrize(("setting", "says"), [
-    ("optim.lrr=1", "did you mean: optim.lr"),
-    ("optim.lr", "path=value"),
-    ("optim.lr=fast", "valid number"),
-    ("optim=3", "a group of slots"),
-    ("flow.time=unifrom", "did you mean: uniform"),
-    ("precision.storage=fp8", "'fp32' or 'bf16'"),
-])
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("optim.lrr=1", "did you mean: optim.lr"),
+        ("optim.lr", "path=value"),
+        ("optim.lr=fast", "valid number"),
+        ("optim=3", "a group of slots"),
+        ("flow.time=unifrom", "did you mean: uniform"),
+        ("precision.storage=fp8", "'fp32' or 'bf16'"),
+    ],
+)
 def test_bad_settings(setting, says):
     with pytest.raises(BadInput) as error:
         parse("spark", CATALOG, [setting])
@@ -67,7 +73,8 @@ def test_a_lever_can_be_limited_to_a_stage():
 @pytest.mark.parametrize("name", CATALOG.recipes)
 def test_every_recipe_survives_a_round_trip_through_plain_data(name):
     import json
-    curated = "" if name == "emoji" else " + sft_stage"      # others' pictures have no curated set
+
+    curated = "" if name == "emoji" else " + sft_stage"  # others' pictures have no curated set
     run = parse(f"{name} + tread(start=1, end=2){curated}", CATALOG).run
     assert read(json.loads(json.dumps(run.plain())), CATALOG.fillers) == run
 
@@ -88,21 +95,36 @@ def test_prx_settings_are_the_published_ones():
     assert get(parse("prx_pixels_1024", CATALOG).run, "flow.time.shift") == 3.0
 
 
-@pytest.mark.parametrize(("phrase", "says"), [
-    ("spark + repa(weight=1e30)", "weight: must be greater than 0 and at most 1,000, found 1e+30"),
-    ("spark + contrastive_flow(weight=3)", "greater than 0 and less than 1, found 3"),
-    ("spark + muon(lr_ratio=1e9)", "at most 1,000, found"),
-    ("spark + repa(schedule=often)", "should be 'constant' or 'cosine', found 'often'"),
-])
+@pytest.mark.parametrize(
+    ("phrase", "says"),
+    [
+        ("spark + repa(weight=1e30)", "weight: must be greater than 0 and at most 1,000, found 1e+30"),
+        ("spark + contrastive_flow(weight=3)", "greater than 0 and less than 1, found 3"),
+        ("spark + muon(lr_ratio=1e9)", "at most 1,000, found"),
+        ("spark + repa(schedule=often)", "should be 'constant' or 'cosine', found 'often'"),
+    ],
+)
 def test_a_setting_out_of_range_is_told_with_its_range(phrase, says):
     with pytest.raises(BadInput) as told:
         parse(phrase, CATALOG)
     assert says in told.value.message
 
 
-@pytest.mark.parametrize("setting", ["optim.lr=1e30", "optim.clip=1e30", "flow.noise_scale=1e30", "model.theta=1e30",
-                                     "optim.rule.weight_decay=1e30", "terms.flow_matching.weight=1e30", "sample.shift=1e30",
-                                     "optim.rule.eps=1e30", "budget.batch=10000000000000", "model.heads=10000000000"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "optim.lr=1e30",
+        "optim.clip=1e30",
+        "flow.noise_scale=1e30",
+        "model.theta=1e30",
+        "optim.rule.weight_decay=1e30",
+        "terms.flow_matching.weight=1e30",
+        "sample.shift=1e30",
+        "optim.rule.eps=1e30",
+        "budget.batch=10000000000000",
+        "model.heads=10000000000",
+    ],
+)
 def test_nonsense_is_no_setting(setting):
     with pytest.raises(BadInput, match=r"must be .* and at most [\d,]+, found"):
         parse("spark", CATALOG, [setting])

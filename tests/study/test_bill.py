@@ -12,8 +12,18 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.study.bill import amount, bill, by_part, counted, of_arm, said
 from fulcrum.train.folder import RunFolder
 
-TINY = [word for setting in ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64",
-                             "sample.steps=2") for word in ("--set", setting)]
+TINY = [
+    word
+    for setting in (
+        "model.width=32",
+        "model.depth=4",
+        "model.heads=2",
+        "budget.batch=8",
+        "data.source.count=64",
+        "sample.steps=2",
+    )
+    for word in ("--set", setting)
+]
 
 
 def fulcrum(capsys, *words):

@@ -6,11 +6,14 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.study.plan import load
 
 
-@pytest.mark.parametrize(("line", "said"), [
-    ("seeds = [0, 18446744073709551616]", "at most"),        # 2^64: its draws would be those of seed 0
-    ("seeds = [-1, 0]", "at least 0"),
-    ("seeds = [0, 1]\nthreads = 100000", "at most 1,024"),
-])
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("seeds = [0, 18446744073709551616]", "at most"),  # 2^64: its draws would be those of seed 0
+        ("seeds = [-1, 0]", "at least 0"),
+        ("seeds = [0, 1]\nthreads = 100000", "at most 1,024"),
+    ],
+)
 def test_out_of_bounds(line: str, said: str, tmp_path) -> None:
     file = tmp_path / "plan.toml"
     file.write_text(f'title = "t"\nbaseline = "spark"\narms = ["muon"]\n{line}\n')

@@ -18,9 +18,11 @@ def studies(seed, n, arms, truth=0.0, shared=0.5, noise="normal"):
     """Differences (studies, n, arms): a baseline's noise is in all of them."""
     rng = np.random.default_rng([seed, n, arms])
     shape = (STUDIES, n, arms + 1)
-    drawn = {"normal": lambda: rng.standard_normal(shape),
-             "heavy": lambda: rng.standard_t(4, shape) / math.sqrt(2),
-             "skewed": lambda: rng.exponential(1.0, shape) - 1.0}[noise]()
+    drawn = {
+        "normal": lambda: rng.standard_normal(shape),
+        "heavy": lambda: rng.standard_t(4, shape) / math.sqrt(2),
+        "skewed": lambda: rng.exponential(1.0, shape) - 1.0,
+    }[noise]()
     common = math.sqrt(shared) * rng.standard_normal((STUDIES, n, 1))
     cells = common + math.sqrt(1 - shared) * drawn
     return cells[:, :, 1:] - cells[:, :, :1] + truth
@@ -66,7 +68,7 @@ def test_contrasts_cover_at_their_nominal_rate(design):
 def seen(differences, alpha=0.05):
     """Which effects get the verdict better or worse (studies, arms): corrected p, and an interval without zero."""
     signs, _ = sign_vectors(differences.shape[1])
-    p = np.concatenate([max_t(differences[k:k + 250], signs) for k in range(0, len(differences), 250)])
+    p = np.concatenate([max_t(differences[k : k + 250], signs) for k in range(0, len(differences), 250)])
     low, high = limits(differences)
     return (p <= alpha) & ((low > 0) | (high < 0))
 
@@ -93,7 +95,7 @@ def test_without_power_the_verdict_is_inconclusive():
     tie = (low >= -0.05) & (high <= 0.05)
     inconclusive = ~seen(differences) & ~tie
     assert float(inconclusive.mean()) >= 0.9
-    assert float(seen(studies(4, 5, 1, truth=9.0)).mean()) == 0.0            # five pairs reach nothing at 0.05
+    assert float(seen(studies(4, 5, 1, truth=9.0)).mean()) == 0.0  # five pairs reach nothing at 0.05
     assert float(seen(studies(4, 6, 1, truth=9.0)).mean()) >= 0.95
 
 
@@ -112,9 +114,15 @@ def curves(seed, kind, n=6, sd=0.01):
     """Differences (studies, n, points + 1) of a loss; the last point is the end of the budget."""
     rng = np.random.default_rng([seed, len(kind)])
     x = np.append(SHARES, 1.0)
-    mean = {"crossing": 0.10 - 0.14 * x, "late": 0.06 - 0.07 * x, "worse": 0.05 + 0.0 * x,
-            "diverging": 0.02 + 0.08 * x, "equal": 0.0 * x, "better": -0.03 + 0.0 * x,
-            "log crossing": -0.05 * np.log(x) - 0.02}[kind]
+    mean = {
+        "crossing": 0.10 - 0.14 * x,
+        "late": 0.06 - 0.07 * x,
+        "worse": 0.05 + 0.0 * x,
+        "diverging": 0.02 + 0.08 * x,
+        "equal": 0.0 * x,
+        "better": -0.03 + 0.0 * x,
+        "log crossing": -0.05 * np.log(x) - 0.02,
+    }[kind]
     own = sd * rng.standard_normal((2000, n, 1)) + sd / 2 * rng.standard_normal((2000, n, len(x)))
     return mean + own
 
@@ -127,7 +135,7 @@ def stopped(differences):
 
 @pytest.mark.parametrize("kind", ["crossing", "late", "log crossing"])
 def test_an_arm_whose_curve_crosses_is_not_stopped(kind):
-    assert curves(7, kind)[..., -1].mean() < 0               # it is better in the end
+    assert curves(7, kind)[..., -1].mean() < 0  # it is better in the end
     assert stopped(curves(7, kind)) <= 0.01
 
 
@@ -145,5 +153,5 @@ def test_the_guard_knows_which_side_is_worse_and_asks_for_enough():
     worse = np.full((6, 3), 0.05) + 0.001 * np.random.default_rng(0).standard_normal((6, 3))
     assert hopeless(SHARES[:3], worse, "lower") and not hopeless(SHARES[:3], worse, "higher")
     assert hopeless(SHARES[:3], -worse, "higher")
-    assert not hopeless(SHARES[:2], worse[:, :2], "lower")                   # two points are not three
+    assert not hopeless(SHARES[:2], worse[:, :2], "lower")  # two points are not three
     assert not hopeless(SHARES[:3], np.where(np.eye(6, 3) > 0, np.nan, worse), "lower")

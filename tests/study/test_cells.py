@@ -76,7 +76,7 @@ def test_a_cell_measured_before_lines_were_hashed_is_accepted_but_not_what_canno
     write_sealed(folder(out) / f"measured-{HOW}.json", old)
     curve = folder(out) / "curve.jsonl"
     kept = curve.read_text()
-    curve.write_text(kept + '{"images": 99, "sec')           # cut off by a kill
+    curve.write_text(kept + '{"images": 99, "sec')  # cut off by a kill
     assert judge(out).progress.done == 1
     for line in ("nonsense", "[3]", '{"images": 8}', '{"images": 8, "seconds": "1", "validation_loss": 1}', "{half}"):
         curve.write_text(f"{line}\n{kept}")
@@ -86,11 +86,11 @@ def test_a_cell_measured_before_lines_were_hashed_is_accepted_but_not_what_canno
 
 def test_a_cell_that_was_trained_again_to_the_same_weights_is_measured_again(out):
     before = measured(out)
-    (folder(out) / "result.json").unlink()                   # and goes on from the checkpoint before the last
+    (folder(out) / "result.json").unlink()  # and goes on from the checkpoint before the last
     shutil.rmtree(newest(folder(out)))
     assert finished(out, layout(out).cells[0], HOW) is None
     go_on(out)
-    assert judge(out).progress.done == 1                     # its seconds are others, and so are its lines
+    assert judge(out).progress.done == 1  # its seconds are others, and so are its lines
     assert measured(out)["metrics"] == before["metrics"] and measured(out)["lines"] != before["lines"]
 
 
@@ -98,12 +98,19 @@ def no_tail(lines):
     return [lines[0], json.dumps({name: value for name, value in json.loads(lines[1]).items() if name != "check"})]
 
 
-@pytest.mark.parametrize("harm", [
-    lambda lines: [lines[0].replace('"seconds": ', '"seconds": 1'), lines[1]], lambda lines: lines[1:],
-    lambda lines: [lines[1], lines[0]], no_tail], ids=["edited", "first_removed", "swapped", "check_removed"])
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda lines: [lines[0].replace('"seconds": ', '"seconds": 1'), lines[1]],
+        lambda lines: lines[1:],
+        lambda lines: [lines[1], lines[0]],
+        no_tail,
+    ],
+    ids=["edited", "first_removed", "swapped", "check_removed"],
+)
 def test_a_curve_edited_before_the_cell_was_measured_is_refused(out, harm):
     cell = folder(out)
-    (cell / f"measured-{HOW}.json").unlink()                 # killed between training and measuring
+    (cell / f"measured-{HOW}.json").unlink()  # killed between training and measuring
     path, kept = cell / "curve.jsonl", (cell / "curve.jsonl").read_text()
     path.write_text("\n".join(harm(kept.splitlines())) + "\n")
     for act in (judge, go_on):
@@ -119,18 +126,20 @@ def test_a_curve_edited_while_the_cell_was_stopped_is_refused_and_another_cells_
     cell = folder(out)
     for name in (f"measured-{HOW}.json", "result.json"):
         (cell / name).unlink()
-    shutil.rmtree(newest(cell))                              # it goes on from the checkpoint before the last
+    shutil.rmtree(newest(cell))  # it goes on from the checkpoint before the last
     path, kept = cell / "curve.jsonl", (cell / "curve.jsonl").read_text()
     lines = [json.loads(line) for line in kept.splitlines()]
     (out / "another").mkdir()
-    write_curve(out / "another", lines)                      # sound where it is
+    write_curve(out / "another", lines)  # sound where it is
     assert read_lines(out / "another" / "curve.jsonl", None)
     for text in (kept.replace('"validation_loss": ', '"validation_loss": 1'), (out / "another/curve.jsonl").read_text()):
         path.write_text(text)
         with pytest.raises(BadInput, match=r"line 1 of .*curve.jsonl was changed"):
             go_on(out)
-    path.write_text("".join(json.dumps({**line, "check": None}).replace(', "check": null', "") + "\n" for line in lines)
-                    + '{"images": 99, "sec')                 # of an earlier version, cut off by a kill
+    path.write_text(
+        "".join(json.dumps({**line, "check": None}).replace(', "check": null', "") + "\n" for line in lines)
+        + '{"images": 99, "sec'
+    )  # of an earlier version, cut off by a kill
     go_on(out)
     again = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["images"] for line in again] == [line["images"] for line in lines] and all(line["check"] for line in again)
@@ -164,12 +173,16 @@ def spoil(cell):
     weights.write_bytes(weights.read_bytes()[:-8])
 
 
-@pytest.mark.parametrize(("harm", "says", "hint"), [
-    (spoil, "is damaged", "fulcrum runs rm"),
-    (lambda cell: shutil.rmtree(newest(cell)), "does not hold the weights", "fulcrum runs rm"),
-    (lambda cell: shutil.rmtree(cell / "checkpoints"), "its checkpoints are gone", "fulcrum runs rm"),
-    (lambda cell: (shutil.rmtree(cell), cell.write_text("a file")), "is not the folder of a run", "move it away"),
-], ids=["damaged", "removed", "all_gone", "a_file"])
+@pytest.mark.parametrize(
+    ("harm", "says", "hint"),
+    [
+        (spoil, "is damaged", "fulcrum runs rm"),
+        (lambda cell: shutil.rmtree(newest(cell)), "does not hold the weights", "fulcrum runs rm"),
+        (lambda cell: shutil.rmtree(cell / "checkpoints"), "its checkpoints are gone", "fulcrum runs rm"),
+        (lambda cell: (shutil.rmtree(cell), cell.write_text("a file")), "is not the folder of a run", "move it away"),
+    ],
+    ids=["damaged", "removed", "all_gone", "a_file"],
+)
 def test_a_cell_that_cannot_be_measured_again_says_to_train_it_again(out, harm, says, hint):
     cell = folder(out)
     (cell / f"measured-{HOW}.json").unlink()

@@ -27,7 +27,7 @@ GOOD, BAD = {"key": "k", "ok": True}, {"key": "k", "ok": False, "error": "no luc
 def test_one_answer_from_those_of_all_processes():
     assert verdict([GOOD, GOOD]) == GOOD
     assert verdict([None, BAD]) == verdict([BAD, GOOD]) == verdict([GOOD, BAD]) == BAD
-    assert verdict([GOOD, None]) is None and verdict([None, None]) is None          # one was lost: run it again
+    assert verdict([GOOD, None]) is None and verdict([None, None]) is None  # one was lost: run it again
 
 
 def test_lanes_leave_room_for_a_cells_processes(tiny):
@@ -103,14 +103,22 @@ def test_processes_leave_when_their_worker_is_killed_and_save_when_it_is_asked(t
     cell = lay_out(asked, CATALOG, {}, tmp_path).cells[0]
     work = Work(tmp_path, System(processes=2), measuring(asked), ())
     for number in (signal.SIGKILL, signal.SIGTERM):
-        worker = subprocess.Popen([sys.executable, "-m", "fulcrum.study.worker", str(os.getpid())], stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE, text=True, start_new_session=True)
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "fulcrum.study.worker", str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         worker.stdin.write(f"{json.dumps(work.setup())}\n{json.dumps(work.asked(cell))}\n")
         worker.stdin.flush()
         pair = wait_for(lambda worker=worker: found if len(found := ranks(worker.pid)) == 2 else None)
         record, before = tmp_path / cell.key / "record.jsonl", time.time()
-        wait_for(lambda record=record, before=before: record.exists() and record.stat().st_mtime > before
-                 and record.read_text().count("\n") > 2)
+        wait_for(
+            lambda record=record, before=before: (
+                record.exists() and record.stat().st_mtime > before and record.read_text().count("\n") > 2
+            )
+        )
         worker.send_signal(number)
         worker.wait(60)
         wait_for(lambda pair=pair: not any(told(pid) for pid in pair), 60)

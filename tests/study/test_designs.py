@@ -33,19 +33,28 @@ def test_leave_one_out_takes_each_lever_from_the_stack():
         ("baseline", "spark + muon + bf16_storage + tread(drop=0.5)"),
         ("without muon", "spark + bf16_storage + tread(drop=0.5)"),
         ("without bf16_storage", "spark + muon + tread(drop=0.5)"),
-        ("without tread(drop=0.5)", "spark + muon + bf16_storage")]
+        ("without tread(drop=0.5)", "spark + muon + bf16_storage"),
+    ]
     arms = prove(plan(arms=(), design="leave_one_out", stack=("muon", "bf16_storage")), CATALOG)
     assert [[lever.name for lever in arm.removed] for arm in arms] == [[], ["muon"], ["bf16_storage"]]
     assert [[change.path for change in arm.changes] for arm in arms[1:]] == [["optim.rule"], ["precision.storage"]]
-    assert not any(arm.compound for arm in arms) and declared(arms[1], arms, "flops") < 1       # Muon's cost is gone
+    assert not any(arm.compound for arm in arms) and declared(arms[1], arms, "flops") < 1  # Muon's cost is gone
     said = " ".join(remarks(plan(arms=(), design="leave_one_out", stack=("muon", "bf16_storage")), arms, {}))
     assert "whole stack without one lever" in said
 
 
 def test_a_lever_that_others_need_cannot_be_left_out():
     with pytest.raises(BadInput, match="cannot be used here"):
-        prove(plan(arms=(), design="leave_one_out", stack=("sprint", "path_drop_guidance"), guidance="per_arm",
-                   settings=(*SMALL, "model.depth=5")), CATALOG)
+        prove(
+            plan(
+                arms=(),
+                design="leave_one_out",
+                stack=("sprint", "path_drop_guidance"),
+                guidance="per_arm",
+                settings=(*SMALL, "model.depth=5"),
+            ),
+            CATALOG,
+        )
 
 
 def test_interactions_make_their_arms_and_share_them():
@@ -57,10 +66,10 @@ def test_an_interaction_is_ab_minus_a_minus_b_plus_base():
     asked = plan(arms=(), interactions=(("muon", "tread"),), seeds=(0, 1, 2), smallest_effect=0.5)
     arms = prove(asked, CATALOG)
     values = {"baseline": (10, 12, 11), "muon": (11, 13, 13), "tread": (9, 12, 10), "muon + tread": (15, 17, 18)}
-    row, = interactions(asked, arms, cells_of(values, "attribute_accuracy"), "attribute_accuracy")
+    (row,) = interactions(asked, arms, cells_of(values, "attribute_accuracy"), "attribute_accuracy")
     assert (row["a"], row["b"], row["n"]) == ("muon", "tread", 3)
     assert row["mean"] == pytest.approx((5 + 4 + 6) / 3) and row["low"] < 5 < row["high"]
-    assert row["verdict"] == "inconclusive"                  # three pairs decide nothing
+    assert row["verdict"] == "inconclusive"  # three pairs decide nothing
     same = {**values, "muon + tread": (10, 13, 12)}
     assert interactions(asked, arms, cells_of(same, "attribute_accuracy"), "attribute_accuracy")[0]["verdict"] == "adds up"
 
@@ -70,20 +79,30 @@ def test_every_scale_has_its_own_baseline():
     arms = prove(asked, CATALOG)
     assert [arm.name for arm in arms] == ["baseline [narrow]", "muon [narrow]", "baseline [wide]", "muon [wide]"]
     assert [arm.against for arm in arms] == ["baseline [narrow]"] * 2 + ["baseline [wide]"] * 2
-    assert [change.path for change in arms[3].changes] == ["optim.rule"]                   # never the width
+    assert [change.path for change in arms[3].changes] == ["optim.rule"]  # never the width
     places = axis(asked, arms)
-    assert places["narrow"] == 0 and 1 < places["wide"] < 2.2                   # FLOPs grow with the square of the width
+    assert places["narrow"] == 0 and 1 < places["wide"] < 2.2  # FLOPs grow with the square of the width
     assert [one["tokens"] for one in scales(asked, arms)] == [16, 16]
 
 
 def test_a_trend_is_a_line_through_each_seed():
-    asked = from_plain({**plan().model_dump(), "arms": ["muon"], "seeds": [0, 1, 2, 3, 4, 5],
-                        "scales": [{**SCALES[0], "at": 0.0}, {**SCALES[1], "at": 2.0}]})
+    asked = from_plain(
+        {
+            **plan().model_dump(),
+            "arms": ["muon"],
+            "seeds": [0, 1, 2, 3, 4, 5],
+            "scales": [{**SCALES[0], "at": 0.0}, {**SCALES[1], "at": 2.0}],
+        }
+    )
     arms = prove(asked, CATALOG)
     noise = (0.001, -0.002, 0.003, 0.0, -0.001, 0.002)
-    values = {"baseline [narrow]": (0.5,) * 6, "muon [narrow]": tuple(0.55 + one for one in noise),
-              "baseline [wide]": (0.6,) * 6, "muon [wide]": tuple(0.8 + 2 * one for one in noise)}
-    row, = trends(asked, arms, cells_of(values, "attribute_accuracy"), "attribute_accuracy")
+    values = {
+        "baseline [narrow]": (0.5,) * 6,
+        "muon [narrow]": tuple(0.55 + one for one in noise),
+        "baseline [wide]": (0.6,) * 6,
+        "muon [wide]": tuple(0.8 + 2 * one for one in noise),
+    }
+    (row,) = trends(asked, arms, cells_of(values, "attribute_accuracy"), "attribute_accuracy")
     assert row["arm"] == "muon" and row["slope"] == pytest.approx((0.2 - 0.05) / 2, abs=0.002)
     assert row["low"] < row["slope"] < row["high"] and row["verdict"] == "grows"
     values["muon [wide]"] = tuple(0.65 + one for one in noise)
@@ -98,22 +117,25 @@ def test_scales_that_cost_the_same_need_a_place():
         axis(asked, prove(asked, CATALOG))
 
 
-@pytest.mark.parametrize(("changes", "says"), [
-    ({"arms": ()}, "at least 1 arm"),
-    ({"design": "leave_one_out"}, "stack of at least two"),
-    ({"design": "leave_one_out", "stack": ("muon", "tread")}, "makes its own arms"),
-    ({"stack": ("muon",)}, "belongs to design"),
-    ({"interactions": (("muon", "muon"),)}, "with itself"),
-    ({"interactions": (("muon", "tread"), ("tread", "muon"))}, "named twice"),
-    ({"trunk": "spark"}, "belong together"),
-    ({"evaluations": (0.5,)}, "end with 1.0"),
-    ({"evaluations": (0.5, 0.5, 1.0)}, "rising shares"),
-    ({"stop_early": {}, "evaluations": (0.5, 1.0)}, "name at least 4"),
-    ({"learning_rates": {"sweep": (0.5, 1.0), "seeds": (0,)}}, "flatters it"),
-    ({"learning_rates": {"sweep": (1.0, 1.0)}}, "named twice"),
-    ({"learning_rates": {"swep": (1.0, 2.0)}}, "did you mean: sweep"),
-    ({"scales": ({"name": "one", "settings": ("model.width=32",)},)}, "at least two scales"),
-])
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"arms": ()}, "at least 1 arm"),
+        ({"design": "leave_one_out"}, "stack of at least two"),
+        ({"design": "leave_one_out", "stack": ("muon", "tread")}, "makes its own arms"),
+        ({"stack": ("muon",)}, "belongs to design"),
+        ({"interactions": (("muon", "muon"),)}, "with itself"),
+        ({"interactions": (("muon", "tread"), ("tread", "muon"))}, "named twice"),
+        ({"trunk": "spark"}, "belong together"),
+        ({"evaluations": (0.5,)}, "end with 1.0"),
+        ({"evaluations": (0.5, 0.5, 1.0)}, "rising shares"),
+        ({"stop_early": {}, "evaluations": (0.5, 1.0)}, "name at least 4"),
+        ({"learning_rates": {"sweep": (0.5, 1.0), "seeds": (0,)}}, "flatters it"),
+        ({"learning_rates": {"sweep": (1.0, 1.0)}}, "named twice"),
+        ({"learning_rates": {"swep": (1.0, 2.0)}}, "did you mean: sweep"),
+        ({"scales": ({"name": "one", "settings": ("model.width=32",)},)}, "at least two scales"),
+    ],
+)
 def test_plans_that_make_no_sense_are_refused(changes, says):
     with pytest.raises((ValidationError, BadInput)) as error:
         from_plain({**plan().model_dump(), **changes})
@@ -123,8 +145,9 @@ def test_plans_that_make_no_sense_are_refused(changes, says):
 def test_a_plan_survives_its_file(tmp_path):
     (tmp_path / "plan.toml").write_text(
         'title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [0, 1]\nevaluations = [0.25, 0.5, 0.75, 1]\n'
-        'learning_rates = {sweep = [0.5, 1, 2], seeds = [7]}\nstop_early = {level = 0.95}\n'
-        'scales = [{name = "a", settings = ["model.width=48"]}, {name = "b", settings = ["model.width=96"]}]\n')
+        "learning_rates = {sweep = [0.5, 1, 2], seeds = [7]}\nstop_early = {level = 0.95}\n"
+        'scales = [{name = "a", settings = ["model.width=48"]}, {name = "b", settings = ["model.width=96"]}]\n'
+    )
     read = load(tmp_path / "plan.toml")
     assert from_plain(json.loads(json.dumps(read.model_dump()))) == read
     assert read.stop_early.successive == 3 and read.learning_rates.sweep == (0.5, 1.0, 2.0)
@@ -139,10 +162,17 @@ def test_guidance_is_shared_unless_the_plan_says_otherwise():
 
 
 def test_cells_of_a_trunk_and_of_a_sweep_are_known_in_their_turn(tmp_path):
-    asked = from_plain({**plan().model_dump(), "arms": ["muon"], "trunk": "spark", "trunk_images": 24,
-                        "learning_rates": {"sweep": [0.5, 1], "share": 0.5, "seeds": [9]}})
+    asked = from_plain(
+        {
+            **plan().model_dump(),
+            "arms": ["muon"],
+            "trunk": "spark",
+            "trunk_images": 24,
+            "learning_rates": {"sweep": [0.5, 1], "share": 0.5, "seeds": [9]},
+        }
+    )
     layout = lay_out(asked, CATALOG, {}, tmp_path)
-    assert [cell.kind for cell in layout.before] == ["trunk"] * 3 + ["rate"] * 4       # two seeds and the sweep's own
+    assert [cell.kind for cell in layout.before] == ["trunk"] * 3 + ["rate"] * 4  # two seeds and the sweep's own
     assert [cell.known for cell in layout.before] == [True] * 3 + [False] * 4 and not any(c.known for c in layout.cells)
     assert layout.before[0].run.budget.images == 24
     assert len({cell.key for cell in (*layout.before, *layout.cells)}) == 11
@@ -162,12 +192,14 @@ def test_a_slower_arm_may_win_at_equal_images_and_lose_at_equal_time():
     asked = plan(arms=("muon",), seeds=(0, 1))
     arms = prove(asked, CATALOG)
     found = cells_of({"baseline": (1.0, 1.0), "muon": (0.9, 0.9)}, "validation_loss")
-    curves = {"baseline": {s: [(0.25, 4.0), (0.5, 2.0), (1.0, 1.0)] for s in (0, 1)},
-              "muon": {s: [(0.25, 4.0), (0.5, 1.9), (1.0, 0.9)] for s in (0, 1)}}
+    curves = {
+        "baseline": {s: [(0.25, 4.0), (0.5, 2.0), (1.0, 1.0)] for s in (0, 1)},
+        "muon": {s: [(0.25, 4.0), (0.5, 1.9), (1.0, 0.9)] for s in (0, 1)},
+    }
     costs = {"baseline": Cost(1.0, 1.0, 1.0), "muon": Cost(1.1, 2.0, 1.0)}
     rows = {row["unit"]: row for row in at_equal_cost(asked, arms, found, curves, costs, "validation_loss")}
     assert findings(asked, arms, found, "validation_loss")[0].effect.mean == pytest.approx(-0.1)
-    assert rows["time"]["mean"] == pytest.approx(0.9)        # half the images in the same time: 1.9 against 1.0
+    assert rows["time"]["mean"] == pytest.approx(0.9)  # half the images in the same time: 1.9 against 1.0
     assert rows["time"]["note"] and rows["flops"]["mean"] == pytest.approx(0.9 + 1.0 * (1 - 1 / 1.1) / 0.5 - 1.0)
     due = {row["unit"]: row for row in targets(asked, arms, found, curves, costs, "validation_loss")}
     assert due["images"]["ratio"] == pytest.approx(0.95) and due["time"]["ratio"] == pytest.approx(1.9)
@@ -177,19 +209,29 @@ def test_a_slower_arm_may_win_at_equal_images_and_lose_at_equal_time():
 def test_a_target_that_is_not_reached_is_not_a_number():
     asked = plan(arms=("muon",), seeds=(0, 1))
     arms = prove(asked, CATALOG)
-    curves = {"baseline": dict.fromkeys((0, 1), [(0.5, 2.0), (1.0, 1.0)]),
-              "muon": dict.fromkeys((0, 1), [(0.5, 3.0), (1.0, 2.0)])}
+    curves = {
+        "baseline": dict.fromkeys((0, 1), [(0.5, 2.0), (1.0, 1.0)]),
+        "muon": dict.fromkeys((0, 1), [(0.5, 3.0), (1.0, 2.0)]),
+    }
     found = cells_of({"baseline": (1.0, 1.0), "muon": (2.0, 2.0)}, "validation_loss")
-    row, = targets(asked, arms, found, curves, None, "validation_loss")
+    (row,) = targets(asked, arms, found, curves, None, "validation_loss")
     assert (row["reached"], row["ratio"]) == (0, None)
 
 
 def test_the_front_holds_what_nothing_cheaper_equals():
     arms = prove(plan(arms=("muon", "tread", "ema(every=2)")), CATALOG)
-    means = {"baseline": (0.5, 0.4, 0.6), "muon": (0.6, 0.5, 0.7), "tread": (0.45, 0.4, 0.5),
-             "ema(every=2)": (0.5, 0.4, 0.6)}
-    costs = {"baseline": Cost(1, 1, 1), "muon": Cost(1.1, 1.2, 1), "tread": Cost(0.8, 0.9, 1),
-             "ema(every=2)": Cost(1, 1.1, 1)}
+    means = {
+        "baseline": (0.5, 0.4, 0.6),
+        "muon": (0.6, 0.5, 0.7),
+        "tread": (0.45, 0.4, 0.5),
+        "ema(every=2)": (0.5, 0.4, 0.6),
+    }
+    costs = {
+        "baseline": Cost(1, 1, 1),
+        "muon": Cost(1.1, 1.2, 1),
+        "tread": Cost(0.8, 0.9, 1),
+        "ema(every=2)": Cost(1, 1.1, 1),
+    }
     time, flops = fronts(arms, means, costs, "attribute_accuracy")
     assert {point["arm"] for point in time["points"] if point["front"]} == {"baseline", "muon", "tread"}
     assert {point["arm"] for point in flops["points"] if point["front"]} == {"baseline", "muon", "tread", "ema(every=2)"}
@@ -218,26 +260,33 @@ def test_a_stack_is_estimated_at_no_less_than_its_members_and_with_its_tries(tmp
         return estimate(asked, lay_out(asked, CATALOG, {}, tmp_path), tmp_path, timed=False).flops
 
     stack = {"arms": (), "design": "leave_one_out", "stack": ("muon", "repa", "ema(every=2)")}
-    members = {lever: flops(baseline=f"spark + {lever}", arms=("bf16_storage",)) for lever in stack["stack"]}   # as costly
+    members = {lever: flops(baseline=f"spark + {lever}", arms=("bf16_storage",)) for lever in stack["stack"]}  # as costly
     plain = flops(arms=("bf16_storage",))
     assert members["muon"] > plain < members["repa"]
     whole = flops(baseline="spark + muon + repa + ema(every=2)", arms=("bf16_storage",))
     assert whole >= max(members.values()) and whole - plain == pytest.approx(sum(members.values()) - 3 * plain)
-    parts = [whole, *(whole - members[lever] + plain for lever in stack["stack"])]                   # each of two arms
+    parts = [whole, *(whole - members[lever] + plain for lever in stack["stack"])]  # each of two arms
     assert flops(**stack) == pytest.approx(sum(parts) / 2)
     swept = {**stack, "learning_rates": {"sweep": (0.5, 1, 2), "share": 0.5, "seeds": (9,)}}
-    assert flops(**swept) == pytest.approx(sum(parts) / 2 * (1 + 3 * 0.5 / 2))                       # 2 seeds, 3 tries
-    begun = {**swept, "trunk": "spark", "trunk_images": 48}                                          # tries not yet known
+    assert flops(**swept) == pytest.approx(sum(parts) / 2 * (1 + 3 * 0.5 / 2))  # 2 seeds, 3 tries
+    begun = {**swept, "trunk": "spark", "trunk_images": 48}  # tries not yet known
     assert flops(**begun) == pytest.approx(flops(**swept) + 3 * plain / 4)
 
 
-@pytest.mark.parametrize(("line", "said", "hint"), [
-    ("seeds = [0]", "at least 2 seeds, and 6 reach significance", "examples/quick.toml"),
-    ("seeds = 3", "`seeds` is a list, found 3", r"seeds = \[3\]"),
-    ('seeds = [0, 1]\ntrack = "tensorboard"', "`track` is a list", "brackets"),
-    ("seeds = [0, 1]\nlearning_rates = {sweep = [1]}", "at least two multiples", "examples"),
-    ('seeds = [0, 1]\nprimary = "attribute_acuracy"', "no metric is called 'attribute_acuracy'; did you mean", "examples"),
-])
+@pytest.mark.parametrize(
+    ("line", "said", "hint"),
+    [
+        ("seeds = [0]", "at least 2 seeds, and 6 reach significance", "examples/quick.toml"),
+        ("seeds = 3", "`seeds` is a list, found 3", r"seeds = \[3\]"),
+        ('seeds = [0, 1]\ntrack = "tensorboard"', "`track` is a list", "brackets"),
+        ("seeds = [0, 1]\nlearning_rates = {sweep = [1]}", "at least two multiples", "examples"),
+        (
+            'seeds = [0, 1]\nprimary = "attribute_acuracy"',
+            "no metric is called 'attribute_acuracy'; did you mean",
+            "examples",
+        ),
+    ],
+)
 def test_a_plan_that_is_not_one_says_what_was_expected(tmp_path, line, said, hint):
     path = tmp_path / "plan.toml"
     path.write_text(f'title = "t"\nbaseline = "spark"\narms = ["muon"]\n{line}\n')

@@ -58,7 +58,7 @@ def said(asked, catalogue=CATALOG):
 
 def test_A4_a_seed_that_does_not_reach_the_data_order_is_refused(cache, monkeypatch):
     arms = prove(plan(arms=("bf16_storage",)), CATALOG)
-    fingerprint._independent(arms[0].run, (0, 1), cache)     # our own seeds do
+    fingerprint._independent(arms[0].run, (0, 1), cache)  # our own seeds do
     monkeypatch.setattr(fingerprint, "Feed", lambda run, seed, cache, say: Feed(run, 0, cache))
     with pytest.raises(BadInput, match="same order of the data and the same noise"):
         fingerprints(arms, (0, 1), cache)
@@ -66,7 +66,7 @@ def test_A4_a_seed_that_does_not_reach_the_data_order_is_refused(cache, monkeypa
 
 def test_A5_no_arm_can_write_where_another_has_written(tmp_path):
     layout = lay_out(plan(arms=("muon", "bf16_storage", "short_captions")), CATALOG, {}, tmp_path)
-    assert len({cell.key for cell in layout.cells}) == 8     # a folder each, whatever the plan inherits
+    assert len({cell.key for cell in layout.cells}) == 8  # a folder each, whatever the plan inherits
     base, muon = layout.cells[:2]
     short = put(base.run, "budget.images", 8)
     perform(Order(short, base.seed, base.phrase, tmp_path, System(), quiet=True), lambda text: None)
@@ -86,13 +86,14 @@ def test_A8_an_optimizer_that_also_moves_eps_is_labelled():
     asked = plan(arms=("loud_muon", "muon"))
     loud, own = prove(asked, OWN)[1:]
     assert loud.compound and "also moves optim.rule.eps" in said(asked, OWN)
-    assert not own.compound and not own.labels               # our own Muon keeps Adam's settings
-    assert not prove(plan(arms=("pixels",)), OWN)[1].compound    # stride and channels say what a codec is
+    assert not own.compound and not own.labels  # our own Muon keeps Adam's settings
+    assert not prove(plan(arms=("pixels",)), OWN)[1].compound  # stride and channels say what a codec is
 
 
 def test_A9_short_captions_judged_by_long_prompts_are_labelled():
-    assert "trained on captions(style=short) and judged by prompts of captions(style=long)" \
-        in said(plan(arms=("short_captions",)))
+    assert "trained on captions(style=short) and judged by prompts of captions(style=long)" in said(
+        plan(arms=("short_captions",))
+    )
     matched = said(plan(arms=("short_captions(prompts='matched')",)))
     assert "judged by prompts of" not in matched and "evaluated with other prompts" in matched
     assert prove(plan(arms=("short_captions + caption_filter",)), CATALOG)[1].compound
@@ -103,7 +104,7 @@ def test_A10_an_arm_whose_key_is_read_by_nobody_is_refused(cache):
         prove(plan(settings=(*SMALL, "precision.low_precision_weights=bf16")), CATALOG)
     with pytest.raises(BadInput, match="changes nothing"):
         prove(plan(settings=(*SMALL, "precision.storage=bf16"), arms=("bf16_storage",)), CATALOG)
-    arms = prove(plan(arms=("unread",)), OWN)                # the run differs, its training does not
+    arms = prove(plan(arms=("unread",)), OWN)  # the run differs, its training does not
     with pytest.raises(BadInput, match="after 3 steps its weights are the baseline's, bit for bit"):
         fingerprints(arms, (0, 1), cache)
 
@@ -111,7 +112,7 @@ def test_A10_an_arm_whose_key_is_read_by_nobody_is_refused(cache):
 def test_A11_an_arm_that_encodes_in_every_step_is_labelled():
     label = "encodes pictures in every step where the other side reads cached latents"
     assert label in said(plan(arms=("end_to_end_codec",)))
-    assert "encodes pictures" not in said(plan(arms=("muon", "repa")))           # text and latents are cached for all
+    assert "encodes pictures" not in said(plan(arms=("muon", "repa")))  # text and latents are cached for all
 
 
 def test_A12_routes_at_different_budgets_are_labelled():
@@ -127,14 +128,19 @@ def test_arms_are_told_apart_by_what_their_levers_affect(cache):
     asked = plan(arms=("muon", "ema", "tread @ (0.5, 1)", "short_captions"), images=96)
     found = {one.arm: one for one in fingerprints(prove(asked, CATALOG), (0, 1), cache)}
     assert {name: one.by for name, one in found.items()} == {
-        "muon": "weights", "ema": "averaged weights", "tread @ (0.5, 1)": "weights", "short_captions": "weights"}
+        "muon": "weights",
+        "ema": "averaged weights",
+        "tread @ (0.5, 1)": "weights",
+        "short_captions": "weights",
+    }
     assert all(one.baseline != one.found for one in found.values())
 
 
 def test_levers_that_only_draw_are_told_apart_by_what_they_draw(cache):
-    asked = plan(baseline="spark + sprint", arms=("path_drop_guidance",), guidance="per_arm",
-                 settings=(*SMALL, "model.depth=5"))
-    one, = fingerprints(prove(asked, CATALOG), (0, 1), cache)
+    asked = plan(
+        baseline="spark + sprint", arms=("path_drop_guidance",), guidance="per_arm", settings=(*SMALL, "model.depth=5")
+    )
+    (one,) = fingerprints(prove(asked, CATALOG), (0, 1), cache)
     assert one.by == "samples"
 
 

@@ -1,4 +1,5 @@
 """Judges that a plan names: their numbers with cards, on stand-in networks; the same names in plan, worker and page."""
+
 import json
 
 import numpy as np
@@ -38,11 +39,15 @@ def sources(tmp_path, monkeypatch):
         small = torch.nn.functional.avg_pool2d(images.float() / 255, 16 // 4)
         return torch.cat([small.flatten(1), small.mean((2, 3))], 1)[:, :WIDTH]
 
-    monkeypatch.setattr(judging, "load_extractor",
-                        lambda name: Extractor(name, f"hash of {name}", "none", "uint8", WIDTH, features))
+    monkeypatch.setattr(
+        judging, "load_extractor", lambda name: Extractor(name, f"hash of {name}", "none", "uint8", WIDTH, features)
+    )
     monkeypatch.setattr(judging, "_vgg", Near)
-    monkeypatch.setattr(Bench, "_vectors", lambda self, names: {
-        name: torch.randn(8, generator=torch.Generator().manual_seed(len(name))) for name in names})
+    monkeypatch.setattr(
+        Bench,
+        "_vectors",
+        lambda self, names: {name: torch.randn(8, generator=torch.Generator().manual_seed(len(name))) for name in names},
+    )
     return Sources(*(FolderSource(tmp_path / "to", split) for split in ("reference", "train", "validation")))
 
 

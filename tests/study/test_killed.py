@@ -12,18 +12,29 @@ import pytest
 
 from tests.study.small import SMALL, without_times
 
-PLAN = ('title = "Killed"\nbaseline = "spark"\narms = ["short_captions", "bf16_storage"]\nseeds = [0, 1]\nimages = 160\n'
-        f"settings = {json.dumps(SMALL)}\nsamples = 64\ncompile = false\nevaluations = [0.5, 1.0]\n")
+PLAN = (
+    'title = "Killed"\nbaseline = "spark"\narms = ["short_captions", "bf16_storage"]\nseeds = [0, 1]\nimages = 160\n'
+    f"settings = {json.dumps(SMALL)}\nsamples = 64\ncompile = false\nevaluations = [0.5, 1.0]\n"
+)
 
 
 def command(folder):
-    return [sys.executable, "-c", "from fulcrum.cli import main; main()", "study", "run", str(folder / "plan.toml"),
-            "--out", str(folder / "runs"), "--quiet"]
+    return [
+        sys.executable,
+        "-c",
+        "from fulcrum.cli import main; main()",
+        "study",
+        "run",
+        str(folder / "plan.toml"),
+        "--out",
+        str(folder / "runs"),
+        "--quiet",
+    ]
 
 
 @pytest.mark.slow
 def test_three_kills_at_random_change_nothing(tmp_path):
-    found, lasted = {}, 60.0                                 # the calm study says how long one lasts
+    found, lasted = {}, 60.0  # the calm study says how long one lasts
     for name, kills in (("calm", 0), ("killed", 3)):
         folder = tmp_path / name
         folder.mkdir()

@@ -51,18 +51,35 @@ def test_a_cell_that_keeps_losing_its_worker_fails(tmp_path):
     asked = plan()
     lost = type("Lost", (Lane,), {"ask": lambda self, cell: None})
     with pytest.raises(RunFailed, match="was lost 3 times"):
-        run_all(lay_out(asked, CATALOG, {}, tmp_path).cells, Work(tmp_path, System(), Measuring(64), ()), 2,
-                lambda board: None, lane=lost)
+        run_all(
+            lay_out(asked, CATALOG, {}, tmp_path).cells,
+            Work(tmp_path, System(), Measuring(64), ()),
+            2,
+            lambda board: None,
+            lane=lost,
+        )
     assert runner.ATTEMPTS == 3
 
 
-@pytest.mark.parametrize(("code", "says", "hint"), [
-    ("raise SystemExit('no licence\\n for you')", "it ended with code 1; it printed last: for you", "stands above"),
-    ("import ctypes; ctypes.string_at(0)", "SIGSEGV ended it; it printed last: Fatal Python error: Segmentation", "above"),
-    ("import os; os.write(2, b'half \\xff'); os._exit(7)", "it ended with code 7; it printed last: half \ufffd", "above"),
-    ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "3 times: SIGKILL ended it", "killed for memory"),
-    ("pass", "3 times: it ended with code 0", "killed for memory"),
-], ids=["exit", "crash", "half_a_line", "killed", "silent"])
+@pytest.mark.parametrize(
+    ("code", "says", "hint"),
+    [
+        ("raise SystemExit('no licence\\n for you')", "it ended with code 1; it printed last: for you", "stands above"),
+        (
+            "import ctypes; ctypes.string_at(0)",
+            "SIGSEGV ended it; it printed last: Fatal Python error: Segmentation",
+            "above",
+        ),
+        (
+            "import os; os.write(2, b'half \\xff'); os._exit(7)",
+            "it ended with code 7; it printed last: half \ufffd",
+            "above",
+        ),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "3 times: SIGKILL ended it", "killed for memory"),
+        ("pass", "3 times: it ended with code 0", "killed for memory"),
+    ],
+    ids=["exit", "crash", "half_a_line", "killed", "silent"],
+)
 def test_a_worker_that_dies_at_once_is_told_with_what_it_printed_last(tmp_path, capfd, code, says, hint):
     dying = type("Dying", (Lane,), {"program": ("-c", code)})
     cells = lay_out(plan(), CATALOG, {}, tmp_path).cells[:1]

@@ -9,7 +9,13 @@ from fulcrum.study.result import probes
 def test_the_table_is_found_beside_the_cells(tmp_path):
     assert probes(tmp_path) is None
     (tmp_path / "cache").mkdir()
-    table = {"n": 512, "pictures": "the embedded world", "extractors": [], "probes": {"negated": "colours turned over"},
-             "fair": [], "cells": []}
+    table = {
+        "n": 512,
+        "pictures": "the embedded world",
+        "extractors": [],
+        "probes": {"negated": "colours turned over"},
+        "fair": [],
+        "cells": [],
+    }
     (tmp_path / "cache" / "probes.json").write_text(json.dumps(table))
     assert Probes.model_validate(probes(tmp_path)).probes == {"negated": "colours turned over"}

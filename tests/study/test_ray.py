@@ -27,8 +27,10 @@ from fulcrum.study.study import Executor, run
 from tests.study.small import SMALL, descendants, plan, told, without_times
 
 ASKED = {"arms": ("bf16_storage",), "images": 160}
-PLAN = ('title = "Small"\nbaseline = "spark"\narms = ["bf16_storage"]\nseeds = [0, 1]\nimages = 160\n'
-        f"settings = {json.dumps(SMALL)}\nsamples = 64\ncompile = false\n")
+PLAN = (
+    'title = "Small"\nbaseline = "spark"\narms = ["bf16_storage"]\nseeds = [0, 1]\nimages = 160\n'
+    f"settings = {json.dumps(SMALL)}\nsamples = 64\ncompile = false\n"
+)
 
 
 def workers(of):
@@ -83,14 +85,21 @@ def two_nodes(env):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    place, ray = tempfile.mkdtemp(prefix="ray"), Path(sys.executable).with_name("ray")       # short: it holds sockets
+    place, ray = tempfile.mkdtemp(prefix="ray"), Path(sys.executable).with_name("ray")  # short: it holds sockets
     common = ["--num-cpus", "1", "--block", "--disable-usage-stats", "--object-store-memory", "100000000"]
     head = ["--head", "--port", address.partition(":")[2], "--include-dashboard", "false", "--temp-dir", place]
     nodes = []
     try:
         for words in (head, ["--address", address]):
-            nodes.append(subprocess.Popen([str(ray), "start", *words, *common], stdout=subprocess.DEVNULL,
-                                          stderr=subprocess.DEVNULL, start_new_session=True, env=env))
+            nodes.append(
+                subprocess.Popen(
+                    [str(ray), "start", *words, *common],
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                    env=env,
+                )
+            )
             wait_for(address, len(nodes), env)
         yield address, nodes[1]
     finally:
@@ -104,12 +113,14 @@ def two_nodes(env):
 
 def wait_for(address, nodes, env, seconds=120):
     """Until that many nodes of the cluster are alive."""
-    asked = (f"import ray; ray.init(address={address!r}, logging_level='error'); "
-             "print('alive', sum(node['Alive'] for node in ray.nodes()))")
+    asked = (
+        f"import ray; ray.init(address={address!r}, logging_level='error'); "
+        "print('alive', sum(node['Alive'] for node in ray.nodes()))"
+    )
     host, port = address.split(":")
     deadline, said = time.monotonic() + seconds, None
     while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):                   # Ray waits for minutes at a closed door: knock first
+        with contextlib.suppress(OSError):  # Ray waits for minutes at a closed door: knock first
             socket.create_connection((host, int(port)), timeout=1).close()
             said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=90, env=env)
             if f"alive {nodes}\n" in said.stdout:
@@ -125,12 +136,27 @@ def test_a_joined_cluster_that_loses_a_node_runs_its_cell_on_the_other(alone, tm
     env = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     with two_nodes(env) as (address, second):
         killer = Killer(tmp_path / "runs", 2, lambda: descendants(second.pid) if workers(second.pid) else ())
-        done = subprocess.run([sys.executable, "-m", "fulcrum", "study", "run", str(tmp_path / "plan.toml"), "--out",
-                               str(tmp_path / "runs"), "--executor", "ray"], env=env | {RAY_ADDRESS: address},
-                              capture_output=True, text=True, timeout=600)
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "fulcrum",
+                "study",
+                "run",
+                str(tmp_path / "plan.toml"),
+                "--out",
+                str(tmp_path / "runs"),
+                "--executor",
+                "ray",
+            ],
+            env=env | {RAY_ADDRESS: address},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
         assert done.returncode == 0, done.stderr
         assert killer.killed and "2 side by side on Ray" in done.stderr
-        wait_for(address, 1, env)                            # it is left as it was found: its head still answers
+        wait_for(address, 1, env)  # it is left as it was found: its head still answers
     assert report(tmp_path / "runs") == alone
 
 
@@ -144,10 +170,16 @@ def test_a_cell_of_two_processes_in_a_ray_worker_that_is_killed_goes_on(tmp_path
     killer = Killer(tmp_path, 1, lambda: workers(os.getpid())[:1])
     with cluster(system, 1) as (lanes, lane):
         import ray
+
         seen = []
-        board = run_all([cell], Work(tmp_path, system, measuring(asked), ()), lanes,
-                        lambda board: seen.append(ray.available_resources().get("CPU", 0)), lane=lane)
-    assert killer.killed and board.lost == 1 and min(seen) == 0              # two cores were reserved
+        board = run_all(
+            [cell],
+            Work(tmp_path, system, measuring(asked), ()),
+            lanes,
+            lambda board: seen.append(ray.available_resources().get("CPU", 0)),
+            lane=lane,
+        )
+    assert killer.killed and board.lost == 1 and min(seen) == 0  # two cores were reserved
     assert finished(tmp_path, cell, measuring(asked).how)
     saved = next(tmp_path.glob("*/checkpoints/0*160/state.json"))
     assert json.loads(saved.read_text())["system"]["processes"] == 2
@@ -162,8 +194,11 @@ def test_a_cluster_that_is_not_there_is_said(monkeypatch):
 
 
 def test_a_cells_processes_are_of_one_node():
-    nodes = [{"Alive": True, "Resources": {"CPU": 3.0, "GPU": 4.0}}, {"Alive": True, "Resources": {"CPU": 5.0}},
-             {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}]
+    nodes = [
+        {"Alive": True, "Resources": {"CPU": 3.0, "GPU": 4.0}},
+        {"Alive": True, "Resources": {"CPU": 5.0}},
+        {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}},
+    ]
     assert [_places(nodes, cores, 0) for cores in (1, 2, 4)] == [8, 3, 1] and _places(nodes, 1, 2) == 2
     with pytest.raises(BadInput, match="no node of the Ray cluster has the 6 cores"):
         _places(nodes, 6, 0)

@@ -70,8 +70,16 @@ def out(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_trunk_a_sweep_and_evaluation_points_in_one_study(out):
-    asked = from_plain({**plan().model_dump(), "arms": ["muon"], "trunk": "spark", "trunk_images": 16,
-                        "evaluations": [0.5, 1.0], "learning_rates": {"sweep": [0.1, 1], "share": 0.5, "seeds": [9]}})
+    asked = from_plain(
+        {
+            **plan().model_dump(),
+            "arms": ["muon"],
+            "trunk": "spark",
+            "trunk_images": 16,
+            "evaluations": [0.5, 1.0],
+            "learning_rates": {"sweep": [0.1, 1], "share": 0.5, "seeds": [9]},
+        }
+    )
     before = estimate(asked, lay_out(asked, CATALOG, {}, out), out, timed=False)
     assert (before.cells, before.finished, before.before) == (4, 0, 7) and "not known" in before.noise
     result, _ = run(asked, CATALOG, out, "x", lambda text: None)
@@ -87,7 +95,7 @@ def test_a_trunk_a_sweep_and_evaluation_points_in_one_study(out):
     timed = [row for row in result.effects if row.metric == "attribute_accuracy" and row.unit in ("time", "flops")]
     assert timed and any("swept" in remark for remark in result.remarks) and result.pareto and result.time_to_target
     after = estimate(asked, layout, out)
-    assert after.finished == 4 and after.seconds == 0 and after.detectable is None      # two pairs detect nothing
+    assert after.finished == 4 and after.seconds == 0 and after.detectable is None  # two pairs detect nothing
     assert "finished baselines" in after.noise
 
 
@@ -99,8 +107,15 @@ def test_leave_one_out_interactions_and_scales_end_with_a_page(out):
     assert all(row.claim_verdict is None for row in stack.effects)
     pairs, _ = run(plan(arms=(), interactions=(("muon", "bf16_storage"),)), CATALOG, out, "x", lambda text: None)
     assert [(row.a, row.b) for row in pairs.interactions if row.metric == "frechet"] == [("muon", "bf16_storage")]
-    both = from_plain({**plan(arms=("muon",)).model_dump(), "scales": [
-        {"name": "short", "settings": ["budget.images=24"]}, {"name": "long", "settings": ["budget.images=48"]}]})
+    both = from_plain(
+        {
+            **plan(arms=("muon",)).model_dump(),
+            "scales": [
+                {"name": "short", "settings": ["budget.images=24"]},
+                {"name": "long", "settings": ["budget.images=48"]},
+            ],
+        }
+    )
     grown, page = run(both, CATALOG, out, "x", lambda text: None)
     assert [row.arm for row in grown.trends if row.metric == "frechet"] == ["muon"]
     assert grown.trends[0].axis.startswith("log2")
@@ -109,9 +124,15 @@ def test_leave_one_out_interactions_and_scales_end_with_a_page(out):
 
 @pytest.mark.slow
 def test_a_hopeless_arm_is_stopped_and_counted_as_censored(out):
-    asked = from_plain({**plan(arms=("frozen", "bf16_storage"), seeds=(0, 1, 2), images=64).model_dump(),
-                        "primary": "validation_loss", "evaluations": [0.25, 0.5, 0.75, 1.0],
-                        "stop_early": {"successive": 2, "level": 0.9}, "settings": (*SMALL, "optim.warmup=0.0")})
+    asked = from_plain(
+        {
+            **plan(arms=("frozen", "bf16_storage"), seeds=(0, 1, 2), images=64).model_dump(),
+            "primary": "validation_loss",
+            "evaluations": [0.25, 0.5, 0.75, 1.0],
+            "stop_early": {"successive": 2, "level": 0.9},
+            "settings": (*SMALL, "optim.warmup=0.0"),
+        }
+    )
     told = []
     result, _ = run(asked, OWN, out, "x", told.append)
     frozen = next(arm for arm in result.arms if arm.name == "frozen")
@@ -119,9 +140,9 @@ def test_a_hopeless_arm_is_stopped_and_counted_as_censored(out):
     row = next(row for row in result.effects if row.arm == "frozen")
     assert row.verdict == "inconclusive" and "censored" in row.note and row.low > 0
     assert any("frozen is stopped at" in line for line in told) and any("censored" in remark for remark in result.remarks)
-    assert {cell.state for cell in result.arms[2].cells} == {"done"}            # the other arm went to its end
+    assert {cell.state for cell in result.arms[2].cells} == {"done"}  # the other arm went to its end
     again, _ = run(asked, OWN, out, "x", lambda text: None)
-    assert again.effects == result.effects                   # decided from the same points
+    assert again.effects == result.effects  # decided from the same points
 
 
 # ---- what can go wrong
@@ -150,16 +171,24 @@ def test_a_number_edited_by_hand_is_found(done, out):
         run(asked, CATALOG, out, "x", lambda text: None)
     path.write_text(kept)
     (out / cells[1].key / "result.json").write_text(
-        (out / cells[1].key / "result.json").read_text().replace(found["result"]["weights_sha256"], "0" * 64))
+        (out / cells[1].key / "result.json").read_text().replace(found["result"]["weights_sha256"], "0" * 64)
+    )
     with pytest.raises(BadInput, match="other weights"):
         finished(out, cells[1], measuring(asked).how)
     (out / cells[1].key / "result.json").write_text(json.dumps(found["result"]))
 
 
-@pytest.mark.parametrize(("harm", "says"), [
-    (lambda found: found["fingerprints"][0].update(found="0" * 16), "changed after it was written"),
-    (lambda found: (found["fingerprints"][0].update(arm="muon"), found.update(check=sealed.seal(found))), "proves muon"),
-], ids=["edited", "of_other_arms"])
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lambda found: found["fingerprints"][0].update(found="0" * 16), "changed after it was written"),
+        (
+            lambda found: (found["fingerprints"][0].update(arm="muon"), found.update(check=sealed.seal(found))),
+            "proves muon",
+        ),
+    ],
+    ids=["edited", "of_other_arms"],
+)
 def test_the_proof_of_a_finished_study_edited_by_hand_is_found_and_made_again(done, out, harm, says):
     asked, _ = done
     folder = freeze(asked, out)
@@ -178,6 +207,7 @@ def test_the_proof_of_a_finished_study_edited_by_hand_is_found_and_made_again(do
 def test_a_full_disk_is_said_and_nothing_finished_is_lost(done, out, monkeypatch, tmp_path):
     def full(path, value):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     monkeypatch.setattr(sealed, "write_json", full)
     with pytest.raises(RunFailed) as error:
         run(plan(arms=("bf16_storage",), samples=65), CATALOG, out, "x", lambda text: None)
@@ -239,4 +269,4 @@ def test_lanes_fit_cores_and_memory(tiny):
     runs = [tiny()]
     assert room(runs, threads=2, cores=8, memory=1e12).lanes == 4
     assert room(runs, threads=1, cores=8, memory=3.5 * PROCESS).lanes == 3
-    assert room(runs, threads=4, cores=2, memory=1e6).lanes == 1             # never none
+    assert room(runs, threads=4, cores=2, memory=1e6).lanes == 1  # never none

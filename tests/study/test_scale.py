@@ -14,8 +14,9 @@ from fulcrum.study.result import SHOWN, Progress, assemble_result
 from fulcrum.study.sealed import write_sealed
 from tests.study.small import plan
 
-PIXEL = ("data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6"
-         "kgAAAABJRU5ErkJggg==")
+PIXEL = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
 
 
 def processor():
@@ -31,23 +32,49 @@ def fill(out, layout, how, seed=0):
         folder = out / cell.key
         folder.mkdir(parents=True)
         level = 1.0 + 0.1 * rng.standard_normal()
-        metrics = {name: {"value": level + 0.01 * rng.standard_normal(), "low": 0.0, "high": 9.0,
-                          "card": {"metric": name, "better": "higher", "estimator": "as usual", "interval": "as usual",
-                                   "n": 512, "prompts": "abc"}} for name in SHOWN}
+        metrics = {
+            name: {
+                "value": level + 0.01 * rng.standard_normal(),
+                "low": 0.0,
+                "high": 9.0,
+                "card": {
+                    "metric": name,
+                    "better": "higher",
+                    "estimator": "as usual",
+                    "interval": "as usual",
+                    "n": 512,
+                    "prompts": "abc",
+                },
+            }
+            for name in SHOWN
+        }
         result = {"key": cell.key, "weights_sha256": cell.key, "images": 48, "seconds": 1.0}
         (folder / "result.json").write_text(json.dumps(result))
         (folder / "record.jsonl").write_text(record)
-        (folder / "curve.jsonl").write_text("".join(json.dumps(
-            {"images": 8 * k, "seconds": k, "validation_loss": level / k, "bins": []}) + "\n" for k in range(1, 7)))
+        (folder / "curve.jsonl").write_text(
+            "".join(
+                json.dumps({"images": 8 * k, "seconds": k, "validation_loss": level / k, "bins": []}) + "\n"
+                for k in range(1, 7)
+            )
+        )
         write_sealed(folder / f"pictures-{how}.json", {"prompts": ["a"], "pictures": [PIXEL]})
-        write_sealed(folder / f"measured-{how}.json", {
-            "arm": cell.arm, "seed": cell.seed, "key": cell.key, "result": result, "lines": hashes(folder),
-            "metrics": metrics, "seconds": {"training": 1.0, "evaluation": 1.0}})
+        write_sealed(
+            folder / f"measured-{how}.json",
+            {
+                "arm": cell.arm,
+                "seed": cell.seed,
+                "key": cell.key,
+                "result": result,
+                "lines": hashes(folder),
+                "metrics": metrics,
+                "seconds": {"training": 1.0, "evaluation": 1.0},
+            },
+        )
 
 
 @pytest.mark.slow
 def test_ten_thousand_cells_are_judged_in_ten_seconds(tmp_path, monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda handle: None)     # only of the files made here
+    monkeypatch.setattr("os.fsync", lambda handle: None)  # only of the files made here
     asked = plan(arms=tuple(f"muon(lr_ratio={0.01 * k:.2f})" for k in range(1, 100)), seeds=tuple(range(100)))
     begun = processor()
     layout = lay_out(asked, CATALOG, {}, tmp_path)

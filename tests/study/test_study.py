@@ -28,7 +28,7 @@ def test_a_study_ends_with_effects_pictures_and_a_page(studied):
     assert result.state == "finished" and page.is_file()
     primary = [row for row in result.effects if row.metric == "attribute_accuracy"]
     assert {row.arm for row in primary} == {"short_captions", "bf16_storage"} and all(row.n == 2 for row in primary)
-    assert all(row.verdict in ("inconclusive", "tie") for row in result.effects)      # two pairs decide nothing
+    assert all(row.verdict in ("inconclusive", "tie") for row in result.effects)  # two pairs decide nothing
     assert any("cannot reach significance" in remark for remark in result.remarks)
     assert len(result.grids.arms) == 3 and len(result.grids.arms[0].images) == 12
     assert {path.suffix for path in page.parent.iterdir()} >= {".html", ".json", ".csv", ".md"}
@@ -58,9 +58,19 @@ def test_costs_edited_by_hand_are_refused_and_the_finished_page_keeps_its_own(st
 def test_a_study_killed_with_minus_9_goes_on_to_the_same_effects(studied, tmp_path):
     (tmp_path / "plan.toml").write_text(
         'title = "Small"\nbaseline = "spark"\narms = ["short_captions", "bf16_storage"]\nseeds = [0, 1]\nimages = 48\n'
-        f"settings = {json.dumps(SMALL)}\nsamples = 64\ncompile = false\n")
-    command = [sys.executable, "-c", "from fulcrum.cli import main; main()", "study", "run", str(tmp_path / "plan.toml"),
-               "--out", str(tmp_path / "runs"), "--json"]
+        f"settings = {json.dumps(SMALL)}\nsamples = 64\ncompile = false\n"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        "from fulcrum.cli import main; main()",
+        "study",
+        "run",
+        str(tmp_path / "plan.toml"),
+        "--out",
+        str(tmp_path / "runs"),
+        "--json",
+    ]
     first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not list(tmp_path.glob("runs/*/checkpoints/0*")):
@@ -77,17 +87,31 @@ def test_a_study_killed_with_minus_9_goes_on_to_the_same_effects(studied, tmp_pa
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     assert {"report", "plan", "effects"} <= set(said)
-    assert {"arm", "metric", "unit", "n", "mean", "low", "high", "correlation", "p_adjusted", "verdict",
-            "claim_verdict"} <= set(said["effects"][0])
+    assert {
+        "arm",
+        "metric",
+        "unit",
+        "n",
+        "mean",
+        "low",
+        "high",
+        "correlation",
+        "p_adjusted",
+        "verdict",
+        "claim_verdict",
+    } <= set(said["effects"][0])
     untimed = [row for row in said["effects"] if row["unit"] != "time"]
     assert untimed == [row.model_dump() for row in studied[1].effects if row.unit != "time"]
 
 
-@pytest.mark.parametrize(("changes", "says"), [
-    ({"arms": ("tred",)}, "no lever is called"),
-    ({"arms": ("short_captions(prompts=kept)", "short_captions")}, "same run"),
-    ({"baseline": "spark + muon", "arms": ("muon",)}, "named twice"),
-])
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"arms": ("tred",)}, "no lever is called"),
+        ({"arms": ("short_captions(prompts=kept)", "short_captions")}, "same run"),
+        ({"baseline": "spark + muon", "arms": ("muon",)}, "named twice"),
+    ],
+)
 def test_arms_that_prove_nothing_are_refused(changes, says):
     with pytest.raises(BadInput) as error:
         prove(plan(**changes), CATALOG)
@@ -107,18 +131,26 @@ def test_an_arm_of_two_levers_is_labelled_compound():
 SOUND = 'title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 2]'
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("title = 3", "valid string"), ("nonsense", "not TOML"), ('titel = "x"', "did you mean: title"),
-    ('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1]', "at least 2"),
-    ('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 1]', "named twice"),
-    ('title = "x"\nbaseline = "spark"\narms = ["muon", "muon"]\nseeds = [1, 2]', "named twice"),
-    ('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 2]\nprimary = "fidd"', "no metric"),
-    (f'{SOUND}\nlearning_rates = "swept"', "`learning_rates` cannot be 'swept'\n  write: learning_rates = \"shared\" or {"),
-    (f"{SOUND}\nstop_early = true", "`stop_early` cannot be True\n  write: stop_early = { successive = 3"),
-    (f'{SOUND}\nscales = ["large"]', "a scale cannot be 'large'\n  write: scales = [{"),
-    (f'{SOUND}\ninteractions = ["muon"]', "interactions.0: should be a list, found 'muon'"),
-    (f'{SOUND}\ninteractions = [["muon", "ema"], ["ema", "muon"]]', "an interaction is named twice: ema and muon"),
-])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("title = 3", "valid string"),
+        ("nonsense", "not TOML"),
+        ('titel = "x"', "did you mean: title"),
+        ('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1]', "at least 2"),
+        ('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 1]', "named twice"),
+        ('title = "x"\nbaseline = "spark"\narms = ["muon", "muon"]\nseeds = [1, 2]', "named twice"),
+        ('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 2]\nprimary = "fidd"', "no metric"),
+        (
+            f'{SOUND}\nlearning_rates = "swept"',
+            "`learning_rates` cannot be 'swept'\n  write: learning_rates = \"shared\" or {",
+        ),
+        (f"{SOUND}\nstop_early = true", "`stop_early` cannot be True\n  write: stop_early = { successive = 3"),
+        (f'{SOUND}\nscales = ["large"]', "a scale cannot be 'large'\n  write: scales = [{"),
+        (f'{SOUND}\ninteractions = ["muon"]', "interactions.0: should be a list, found 'muon'"),
+        (f'{SOUND}\ninteractions = [["muon", "ema"], ["ema", "muon"]]', "an interaction is named twice: ema and muon"),
+    ],
+)
 def test_bad_plans(text, says, tmp_path):
     (tmp_path / "plan.toml").write_text(text)
     with pytest.raises(BadInput) as error:

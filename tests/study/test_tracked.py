@@ -20,6 +20,7 @@ from tests.train.test_track import WANDB
 
 def scalars(folder):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     found = EventAccumulator(str(folder))
     found.Reload()
     return {name: [(one.step, one.value) for one in found.Scalars(name)] for name in found.Tags()["scalars"]}
@@ -39,7 +40,7 @@ def here(monkeypatch):
 def test_trackers_are_outside_the_plan_that_is_frozen(tmp_path):
     watched = plan(track=("tensorboard",))
     assert watched.hash == plan().hash
-    assert freeze(watched, tmp_path) == freeze(plan(), tmp_path)                     # one folder, either first
+    assert freeze(watched, tmp_path) == freeze(plan(), tmp_path)  # one folder, either first
     other = freeze(plan(seeds=(0, 1, 2), track=("wandb",)), tmp_path)
     assert changed_since(plan(seeds=(0, 1, 2)), other).endswith("seeds changed; it has a page of its own")
 
@@ -108,7 +109,7 @@ def test_wandb_is_told_by_study_arm_and_seed_and_a_cell_that_is_only_measured_go
     measured = finished(out, cell, measuring(asked).how)["metrics"]
     last = {"images": 48} | {f"quality/{name}": value["value"] for name, value in measured.items()}
     assert found["lines"][-1] == last and "train/loss" in found["lines"][0]
-    (out / cell.key / f"measured-{measuring(asked).how}.json").unlink()              # killed before it was measured
+    (out / cell.key / f"measured-{measuring(asked).how}.json").unlink()  # killed before it was measured
     again = told()
     assert again["given"]["id"] == cell.key and again["lines"] == [last]
     sys.modules.pop("wandb", None)

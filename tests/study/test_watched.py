@@ -23,9 +23,13 @@ GO_ON = "fulcrum study run small.toml --out here"
 def record(folder, images, each=0.5, cut=""):
     """A record up to `images`, in steps of 8, the first of which took a minute longer; `cut` is a half-written line."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "record.jsonl").write_text("".join(
-        json.dumps({"images": seen, "loss": 1.0, "seconds": 60 + each * seen, "parts": {"flow": 0.1 + seen}}) + "\n"
-        for seen in range(8, images + 1, 8)) + cut)
+    (folder / "record.jsonl").write_text(
+        "".join(
+            json.dumps({"images": seen, "loss": 1.0, "seconds": 60 + each * seen, "parts": {"flow": 0.1 + seen}}) + "\n"
+            for seen in range(8, images + 1, 8)
+        )
+        + cut
+    )
 
 
 def test_an_unfinished_cell_is_as_far_as_its_record(tmp_path):
@@ -51,11 +55,13 @@ def test_time_left_comes_from_the_speed_of_the_last_lines_until_cells_have_ended
     assert [stand.images for stand in going] == [2400, 0] and going[0].whole == pytest.approx(0.5 * 4800)
     assert seconds_left(board, going, 2) == pytest.approx(2400 * (4 + 1 + 0.5) / 2)
     said = line(board, going, 2, 75.0)
-    assert said == (f"0 of 6 cells done after 1 min 15 s; running: {cells[0].arm}/0 50%, {cells[1].arm}/0 beginning; "
-                    "about 1 h 50 min left")
-    board.seconds.append(10.0)                               # a cell that ended counts with its measuring
+    assert said == (
+        f"0 of 6 cells done after 1 min 15 s; running: {cells[0].arm}/0 50%, {cells[1].arm}/0 beginning; "
+        "about 1 h 50 min left"
+    )
+    board.seconds.append(10.0)  # a cell that ended counts with its measuring
     assert seconds_left(board, going, 2) == pytest.approx(10 * (4 + 1 + 0.5) / 2)
-    assert seconds_left(board, going, 8) == pytest.approx(10 * (4 + 1 + 0.5) / 6)        # no more lanes than cells
+    assert seconds_left(board, going, 8) == pytest.approx(10 * (4 + 1 + 0.5) / 6)  # no more lanes than cells
     assert str(standing(board, tmp_path, until=0.25)[0]).endswith("measuring")
 
 
@@ -90,7 +96,7 @@ def test_a_stopped_study_says_so_and_how_to_go_on(tmp_path, monkeypatch):
     assert "waiting 83 %" in text
     assert any(one.startswith("encoding") for one in said), said
     assert len(said) == len(set(said)), "a note was said twice"
-    assert sum("0 of 6 cells done" in one for one in said) == 2, said    # at once, and some twenty seconds later
+    assert sum("0 of 6 cells done" in one for one in said) == 2, said  # at once, and some twenty seconds later
 
 
 def test_a_study_that_is_refused_does_not_seem_to_run(tmp_path, monkeypatch):

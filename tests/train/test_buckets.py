@@ -1,4 +1,5 @@
 """Training on pictures of several shapes: every batch whole and of one shape, with all that a step reads and draws."""
+
 import numpy as np
 import pytest
 import torch
@@ -51,7 +52,7 @@ def test_a_step_reads_and_draws_the_shape_of_its_batch(shaped, tiny, cache):
     for at in range(0, 48, 8):
         batch, draw = feed.at(at)
         rows, columns = batch.x0.shape[-2:]
-        tokens = rows * columns // feed.run.model.patch ** 2
+        tokens = rows * columns // feed.run.model.patch**2
         assert draw.eps.shape == batch.x0.shape and batch.x0.shape[0] == 8
         assert batch.teacher["world"].shape[:2] == (8, tokens)
         assert draw.keep.shape == (8, feed.run.model.route.kept(tokens)) and int(draw.keep.max()) < tokens
@@ -81,13 +82,15 @@ def test_teachers_tokens_stand_in_their_places(shaped, tiny, cache):
     batch, _ = feed.at(at)
     teacher = feed._teacher(feed.run, "world")
     image = torch.full((1, 3, 40, 24), -1.0)
-    image[:, :, 32:, 16:] = 1.0                              # the last token of five rows and three columns
+    image[:, :, 32:, 16:] = 1.0  # the last token of five rows and three columns
     odd = (teacher.tokens(image) - teacher.tokens(torch.full((1, 3, 40, 24), -1.0))).norm(dim=-1)[0]
     assert batch.teacher["world"].shape[1] == len(odd) == 15 and int(odd.argmax()) == 14
 
 
-@pytest.mark.parametrize("phrase", ["spark + tread + irepa", "spark + sprint + resolution_condition",
-                                    "spark + end_to_end_codec", "spark + pixels"])
+@pytest.mark.parametrize(
+    "phrase",
+    ["spark + tread + irepa", "spark + sprint + resolution_condition", "spark + end_to_end_codec", "spark + pixels"],
+)
 def test_levers_train_on_shapes(shaped, tiny, cache, phrase):
     run = shaped_run(tiny, shaped, phrase)
     built = assemble(run, 0, System(), Feed(run, 0, cache))
@@ -110,6 +113,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(shaped, tiny, tmp_path):
             count[0] += 1
             if count[0] == 3:
                 os.kill(os.getpid(), signal.SIGTERM)
+
         return [look]
 
     order = Order(run, 0, "spark", tmp_path / "parts", System(), quiet=True)

@@ -58,7 +58,7 @@ def test_the_batch_carries_pixels_and_the_terms_see_latents(run, cache):
     assert batch.x0.shape == (8, 3, 32, 32) and draw.extra["codec_reconstruction/noise"].shape == (8, 8, 8, 8)
     view = built.step.look(batch, draw)
     assert view.batch.x0.shape == (8, 8, 8, 8) and not view.batch.x0.requires_grad and view.coded.latent.requires_grad
-    torch.testing.assert_close(view.batch.x0, load_codec().encode(batch.x0), atol=1e-4, rtol=0)   # it begins as shipped
+    torch.testing.assert_close(view.batch.x0, load_codec().encode(batch.x0), atol=1e-4, rtol=0)  # it begins as shipped
 
 
 def test_the_diffusion_loss_does_not_reach_the_codec(run, cache):
@@ -79,7 +79,7 @@ def test_alignment_reaches_the_encoder_alone(run, cache):
 def test_codec_and_statistics_move(trained):
     shipped = load_codec().state_dict()
     moved = {name for name, value in trained.step.codec.state_dict().items() if not torch.equal(value, shipped[name])}
-    assert moved == set(shipped)                             # every kernel, every bias, shift and scale
+    assert moved == set(shipped)  # every kernel, every bias, shift and scale
 
 
 def test_a_step_changes_nothing_by_itself(run, cache):
@@ -97,9 +97,9 @@ def test_statistics_follow_the_latents(run, cache):
     codec, (batch, draw) = built.step.codec, built.feed.at(0)
     codec.keep = 0.5
     with torch.no_grad():
-        codec.encoder[-1].bias += 3.0                        # a latent that has gone astray
+        codec.encoder[-1].bias += 3.0  # a latent that has gone astray
         codec.encoder[-1].weight *= 2.0
-        moments = built.step(batch, draw).moments            # the weights stay: so does what they say
+        moments = built.step(batch, draw).moments  # the weights stay: so does what they say
         for _ in range(40):
             codec.settle(moments)
         latent = codec.encode(batch.x0)
@@ -139,6 +139,7 @@ def test_three_steps_and_three_are_six(run, tiny, tmp_path, cache, trained):
         def look(seen):
             if seen.state.images > 24:
                 raise Killed
+
         return [look]
 
     with pytest.raises(Killed):
@@ -155,9 +156,9 @@ def test_three_steps_and_three_are_six(run, tiny, tmp_path, cache, trained):
     assert torch.equal(drawn, expected)
 
     longer = put(run, "start", Trunk(run=result["key"], weights_sha256=result["weights_sha256"]))
-    begun = build(longer, 0, start=weights)                  # a run goes on with its own codec
+    begun = build(longer, 0, start=weights)  # a run goes on with its own codec
     assert torch.equal(begun.codec.shift, trained.step.codec.shift)
-    with pytest.raises(BadInput, match="do not fit"):        # and is not taken up by a run that has another
+    with pytest.raises(BadInput, match="do not fit"):  # and is not taken up by a run that has another
         build(tiny(), 0, start=weights)
 
 
@@ -194,7 +195,7 @@ def test_held_out_losses_of_two_codecs_refuse_comparison(run, tiny, cache, train
 def test_declared_flops_are_those_counted(run, tiny, cache):
     def cost(spec):
         built = built_run(spec, cache)
-        batch, draw = built.feed.at(0)                       # what is cached is read before anything is counted
+        batch, draw = built.feed.at(0)  # what is cached is read before anything is counted
         return counted(lambda: built.step(batch, draw).total.backward())
 
     declared = EndToEndCodec().cost(tiny())

@@ -10,13 +10,32 @@ import time
 
 import pytest
 
-SETTINGS = [word for setting in ("model.width=32", "model.heads=2", "budget.batch=16", "data.source.count=256")
-            for word in ("--set", setting)]
+SETTINGS = [
+    word
+    for setting in ("model.width=32", "model.heads=2", "budget.batch=16", "data.source.count=256")
+    for word in ("--set", setting)
+]
 
 
 def command(out, *more):
-    return [sys.executable, "-c", "from fulcrum.cli import main; main()", "train", "spark", "--images", "3200", "--out",
-            str(out), "--threads", "1", "--no-compile", "--json", "--quiet", *SETTINGS, *more]
+    return [
+        sys.executable,
+        "-c",
+        "from fulcrum.cli import main; main()",
+        "train",
+        "spark",
+        "--images",
+        "3200",
+        "--out",
+        str(out),
+        "--threads",
+        "1",
+        "--no-compile",
+        "--json",
+        "--quiet",
+        *SETTINGS,
+        *more,
+    ]
 
 
 @pytest.mark.slow
@@ -36,8 +55,9 @@ def test_kill_9_at_random_steps(tmp_path):
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
-    process = subprocess.Popen(command(tmp_path, "--images", "320000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               text=True)
+    process = subprocess.Popen(
+        command(tmp_path, "--images", "320000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     deadline = time.monotonic() + 120
     while not any(path.stat().st_size for path in tmp_path.glob("*/record.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -1,4 +1,5 @@
 """The user's own pictures from import to measures, with the embedded networks: encoded once, trained, drawn, judged."""
+
 import io
 import json
 import shutil
@@ -89,11 +90,26 @@ def test_what_is_trained_on_is_what_lies_there(own, tiny, cache):
 
 
 def test_captions_that_the_embedded_encoder_cannot_read(tiny, tmp_path, cache):
-    cases = (("{} zebra wardrobe quixotically", "does not know 75%.*zebra"), ("日本語", "no word it can read"),
-             ("red " * 70, "70 tokens, the most is 64"))
+    cases = (
+        ("{} zebra wardrobe quixotically", "does not know 75%.*zebra"),
+        ("日本語", "no word it can read"),
+        ("red " * 70, "70 tokens, the most is 64"),
+    )
     for number, (worded, words) in enumerate(cases):
-        assert command("data", "import", write(tmp_path / f"given{number}", 6, worded), tmp_path / f"store{number}",
-                       "--size", 32, "--hold-out", 0.2, "--quiet") == 0
+        assert (
+            command(
+                "data",
+                "import",
+                write(tmp_path / f"given{number}", 6, worded),
+                tmp_path / f"store{number}",
+                "--size",
+                32,
+                "--hold-out",
+                0.2,
+                "--quiet",
+            )
+            == 0
+        )
         with pytest.raises(BadInput, match=words) as error:
             Feed(folder_run(tiny, tmp_path / f"store{number}"), 0, cache).at(0, 4)
         assert "pretrained_text" in error.value.hint
@@ -110,8 +126,15 @@ def test_what_cannot_be_judged_is_refused_before_training(own, tiny, tmp_path):
     assert can_measure(run, "mmd") and not can_measure(run, "shape_accuracy") and can_measure(tiny(), "shape_accuracy")
     with pytest.raises(BadInput, match="only the embedded world knows"):
         require_measurable(run, "attribute_accuracy")
-    plan = Plan(title="own", baseline="spark", arms=("muon",), seeds=(0, 1), images=32, samples=64,
-                settings=(f"data.source=folder(path='{own}')",))
+    plan = Plan(
+        title="own",
+        baseline="spark",
+        arms=("muon",),
+        seeds=(0, 1),
+        images=32,
+        samples=64,
+        settings=(f"data.source=folder(path='{own}')",),
+    )
     with pytest.raises(BadInput, match="choose another primary|only the embedded"):
         run_study(plan, CATALOG, tmp_path, "", lambda text: None)
     assert not list(tmp_path.glob("*/about.json"))
@@ -121,13 +144,24 @@ def test_what_cannot_be_judged_is_refused_before_training(own, tiny, tmp_path):
     assert command("data", "import", tmp_path / "given", tmp_path / "none", "--size", 32, "--hold-out", 0, "--quiet") == 0
     order = Order(folder_run(tiny, tmp_path / "none"), 0, "spark", tmp_path / "runs", System())
     from fulcrum.study.preview import previews
+
     with pytest.raises(BadInput, match="no pictures of the split"):
         perform(order, lambda text: None, previews)
 
 
 def test_two_folders_are_mixed_in_training(own, tiny, tmp_path, cache):
-    assert command("data", "import", write(tmp_path / "given", 20, "a small {} circle at the top"), tmp_path / "other",
-                   "--size", 32, "--quiet") == 0
+    assert (
+        command(
+            "data",
+            "import",
+            write(tmp_path / "given", 20, "a small {} circle at the top"),
+            tmp_path / "other",
+            "--size",
+            32,
+            "--quiet",
+        )
+        == 0
+    )
     mix = f"data.source=mix(paths=('{own}', '{tmp_path / 'other'}'), weights=(3.0, 1.0))"
     run = put(tiny(), "data.source", parse("spark", CATALOG, [mix]).run.data.source)
     feed = Feed(run, 0, cache)

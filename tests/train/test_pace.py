@@ -14,7 +14,7 @@ from fulcrum.train.pace import Pace
 from fulcrum.train.session import Order, perform
 from fulcrum.train.state import State
 
-SLOW = 0.7                                                   # seconds
+SLOW = 0.7  # seconds
 
 
 def walked(run, steps, state=None):
@@ -30,22 +30,23 @@ def test_a_first_step_lasts_as_long_as_the_next_and_the_rest_of_it_was_preparati
     run = put(tiny(), "budget.images", 4 * tiny().budget.batch)
     seen, half = walked(run, [10.0, 2.0])
     assert seen == [(0.0, 10.0), (4.0, 8.0)]
-    seen, end = walked(run, [5.0, 1.0], half)                # resumed: it compiles again
+    seen, end = walked(run, [5.0, 1.0], half)  # resumed: it compiles again
     assert seen == [(4.0, 13.0), (6.0, 12.0)]
     assert end.images_per_second == run.budget.images / 6
-    assert walked(run, [1.0, 2.0])[0][-1] == (3.0, 0.0)      # nothing was prepared
-    assert walked(put(run, "budget.images", run.budget.batch), [10.0])[0] == [(10.0, 0.0)]    # no other step to tell
+    assert walked(run, [1.0, 2.0])[0][-1] == (3.0, 0.0)  # nothing was prepared
+    assert walked(put(run, "budget.images", run.budget.batch), [10.0])[0] == [(10.0, 0.0)]  # no other step to tell
 
 
 def test_the_progress_and_the_result_tell_one_speed(tiny, tmp_path, monkeypatch, capsys):
     prepare = Feed._prepare
 
     def slowly(self, phase):
-        time.sleep(SLOW)                                     # as if it encoded
+        time.sleep(SLOW)  # as if it encoded
         return prepare(self, phase)
 
     def looking(built, folder, state):
-        return [lambda look: time.sleep(0.05)]               # as previews do
+        return [lambda look: time.sleep(0.05)]  # as previews do
+
     monkeypatch.setattr(Feed, "_prepare", slowly)
     result = perform(Order(tiny(), 0, "spark", tmp_path, System()), lambda text: None, looking)
     last = capsys.readouterr().err.strip().splitlines()[-1]

@@ -72,8 +72,9 @@ def test_metrics_do_not_depend_on_the_batch(trained, cache, monkeypatch):
             yield from in_pieces([wanted[i] for i in piece], seed, np.asarray(piece))
 
     monkeypatch.setattr(painter, "pictures", pictures)
-    assert {name: found.value for name, found in measure(trained.run, painter, cache, 64).items()} == \
-        {name: found.value for name, found in one.items()}
+    assert {name: found.value for name, found in measure(trained.run, painter, cache, 64).items()} == {
+        name: found.value for name, found in one.items()
+    }
 
 
 def test_another_shape_is_drawn_and_an_impossible_one_refused(trained):

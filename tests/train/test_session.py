@@ -114,6 +114,7 @@ def test_a_run_that_still_encodes_stops_at_once(whole, tiny, tmp_path, monkeypat
         os.kill(os.getpid(), number)
         time.sleep(1)
         pytest.fail("it waited for its first step")
+
     monkeypatch.setattr(Feed, "at", at)
     with pytest.raises(Interrupted, match="before the first step"):
         perform(order(tiny(), tmp_path), quiet)
@@ -127,7 +128,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(whole, tiny, tmp_path, monk
 
     def full(tensors, path):
         calls.append(path)
-        if len(calls) > 6:                                   # the third checkpoint
+        if len(calls) > 6:  # the third checkpoint
             path.write_bytes(b"half a file")
             raise OSError(28, "No space left on device")
         real(tensors, path)
@@ -148,6 +149,7 @@ def test_a_step_that_is_not_finite_stops_before_the_optimizer_or_is_counted(whol
             if seen.state.images == 16:
                 with torch.no_grad():
                     built.feed.ready[0].encoder.latents.rows = lambda ids: torch.full((len(ids), 8, 8, 8), torch.nan)
+
         return [look]
 
     with pytest.raises(RunFailed, match="not finite"):
@@ -168,6 +170,7 @@ def test_accumulation_gives_the_same_run(whole, tiny, tmp_path):
 
 def test_a_run_extends_a_finished_one(whole, tiny, tmp_path):
     from fulcrum.train.fillers import Trunk
+
     shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
     start = Trunk(run=whole[1]["key"], weights_sha256=whole[1]["weights_sha256"])
     longer = put(tiny(), "start", start)

@@ -26,6 +26,7 @@ def steps(n):
     def stop():
         left[0] -= 1
         return left[0] < 0
+
     return stop
 
 
@@ -36,8 +37,9 @@ def test_rows_are_read_until_the_end_of_the_term_and_no_longer(tiny, cache, micr
     rows = RowCache.rows
     built.feed.at(0)
     tokens = built.feed.ready[0].teachers["world"]
-    monkeypatch.setattr(RowCache, "rows", lambda self, ids: (reads.append(len(ids)) if self is tokens else None,
-                                                            rows(self, ids))[1])
+    monkeypatch.setattr(
+        RowCache, "rows", lambda self, ids: (reads.append(len(ids)) if self is tokens else None, rows(self, ids))[1]
+    )
     train(built, State(), [lambda look: parts.append(sorted(look.losses.parts))], lambda: False)
     assert sum(reads) == 3 * 8
     assert parts == [["alignment", "flow_matching"]] * 3 + [["flow_matching"]] * 3
@@ -60,12 +62,13 @@ def test_tokens_come_on_the_models_grid_and_belong_to_the_pictures(tiny, cache):
     from fulcrum.encode.grid import to_grid
     from fulcrum.encode.pixels import to_unit
     from fulcrum.encode.teacher import load_teacher
+
     feed = Feed(tiny("spark + repa"), 0, cache)
     batch, _ = feed.at(8)
     pictures = feed.ready[0].encoder.source.read(batch.ids.numpy()).images
     expected = to_grid(load_teacher().tokens(to_unit(torch.from_numpy(pictures))), 4)
     assert batch.teacher["world"].shape == (8, 16, 128) and batch.teacher["world"].dtype == torch.float32
-    assert torch.allclose(batch.teacher["world"], expected, atol=5e-3)                       # stored in 16 bits
+    assert torch.allclose(batch.teacher["world"], expected, atol=5e-3)  # stored in 16 bits
 
 
 def test_the_rest_of_the_batch_is_the_baselines(tiny, cache):
@@ -77,6 +80,7 @@ def test_an_unknown_teacher_is_named(tiny, cache):
     from fulcrum.loss.fillers import Alignment
     from fulcrum.spec.edit import put
     from fulcrum.spec.errors import BadInput
+
     with pytest.raises(BadInput, match="teacher 'dino'"):
         Feed(put(tiny("spark + repa"), "terms.alignment", Alignment(teacher="dino")), 0, cache).at(0)
 
@@ -90,7 +94,7 @@ def test_trains_and_the_projector_learns(tiny, cache, text):
     assert len(seen) == 3 and all(0 < loss < 2 for loss in seen)
     assert all(not torch.equal(before[name], p) for name, p in built.step.terms["alignment"].named_parameters())
     if "tread" in text:
-        assert built.step.look(*built.feed.at(0)).taps[1].index.shape == (8, 8)              # the tapped block is routed
+        assert built.step.look(*built.feed.at(0)).taps[1].index.shape == (8, 8)  # the tapped block is routed
 
 
 def test_the_backbone_feels_the_teacher_up_to_the_tap_only(tiny, cache):
@@ -113,8 +117,12 @@ def test_a_run_through_the_end_of_alignment_resumes_bit_for_bit(tiny, tmp_path, 
 def test_what_is_saved(tiny):
     """The projector is training state and no part of the model; a frozen network is in neither."""
     plain = build(tiny("spark", *PIXELS))
-    for text, extra in (("repa", "terms.alignment.projector."), ("irepa", "terms.alignment.projector."),
-                        ("perceptual_features", None), ("lpips", None)):
+    for text, extra in (
+        ("repa", "terms.alignment.projector."),
+        ("irepa", "terms.alignment.projector."),
+        ("perceptual_features", None),
+        ("lpips", None),
+    ):
         step = build(tiny(f"spark + {text}", *PIXELS))
         added = set(step.state_dict()) - set(plain.state_dict())
         assert all(name.startswith(extra) for name in added) if extra else not added
@@ -146,6 +154,7 @@ def test_costs_are_small_and_end_with_the_term(tiny):
 
 def test_every_size_has_its_own_grid(tiny, cache):
     from fulcrum.spec.edit import during
+
     built = assembled(during(tiny("spark + irepa"), 0.0, 0.5, "data.size", 16), cache)
     assert [built.feed.at(position)[0].teacher["world"].shape[1] for position in (0, 24)] == [4, 16]
     assert train(built, State(), [], lambda: False).images == 48

@@ -15,7 +15,7 @@ from fulcrum.train.session import Order, perform
 from fulcrum.train.track import Place, require_trackers, together, tracking
 
 PLACE = Place("study-1 / a", "spark + muon(lr=1)", 3)
-WANDB = '''
+WANDB = """
 import json, os
 class Run:
     def __init__(self, **given): self.given, self.lines, self.metrics = given, [], []
@@ -29,7 +29,7 @@ class Run:
 def init(**given):
     if os.environ.get("FAKE_WANDB") == "no login": raise RuntimeError("api_key not configured")
     return Run(**given)
-'''
+"""
 
 
 class Writer:
@@ -96,11 +96,15 @@ def test_both_trackers_hear_what_the_record_says_and_change_nothing(packages, pl
     (writer,) = Writer.made
     assert writer.closed and writer.purge_step is None and result["key"] in writer.text
     assert writer.path == str(out / "tensorboard" / "study-1_a" / "spark_+_muon(lr=1)" / "seed-3")
-    assert [(value, step) for name, value, step in writer.points if name == "train/loss"] == \
-        [(line["loss"], line["images"]) for line in record]
+    assert [(value, step) for name, value, step in writer.points if name == "train/loss"] == [
+        (line["loss"], line["images"]) for line in record
+    ]
     told = json.loads((out / "wandb.json").read_text())
-    assert (told["given"]["group"], told["given"]["job_type"], told["given"]["name"]) == \
-        (PLACE.group, PLACE.arm, f"{PLACE.arm}/3")
+    assert (told["given"]["group"], told["given"]["job_type"], told["given"]["name"]) == (
+        PLACE.group,
+        PLACE.arm,
+        f"{PLACE.arm}/3",
+    )
     assert told["given"]["id"] == result["key"] and told["given"]["config"]["seed"] == 3
     assert [line["train/loss"] for line in told["lines"]] == [line["loss"] for line in record]
     assert {f"loss/{name}": value for name, value in record[-1]["parts"].items()}.items() <= told["lines"][-1].items()
@@ -111,6 +115,7 @@ def test_the_held_out_curve_is_told_once(packages, tiny, out):
         def look(seen):
             with (folder.path / "curve.jsonl").open("a") as stream:
                 stream.write(json.dumps({"images": seen.state.images, "validation_loss": 0.5}) + "\n")
+
         return [look]
 
     result = perform(order(tiny(), out), lambda text: None, together(curve, tracking(("tensorboard",), PLACE)))
@@ -150,6 +155,7 @@ def test_an_unknown_tracker_is_an_error():
 def test_the_real_tensorboard_reads_what_was_written(tiny, out):
     pytest.importorskip("tensorboard", reason="pip install 'fulcrum-lab[tensorboard]' to run this")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     perform(order(tiny(), out), lambda text: None, tracking(("tensorboard",), PLACE))
     found = EventAccumulator(str(next((out / "tensorboard").rglob("seed-3"))))
     found.Reload()

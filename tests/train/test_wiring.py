@@ -73,6 +73,7 @@ def test_every_lever_of_the_phrase_is_really_on(known, tiny, cache):
     from fulcrum.spec.phrase import parse
     from fulcrum.train.build import assemble
     from fulcrum.train.feed import Feed
+
     catalogue, _ = known
     run = tiny(PHRASE, catalogue=catalogue)
     built = assemble(run, 0, System(), Feed(run, 0, cache))

@@ -2,6 +2,7 @@
 
 Legend: B scenes, S image side, M objects, W side of the window that holds an object; image side = 1, y down.
 """
+
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
@@ -15,16 +16,16 @@ from fulcrum.data.world.scene import Scenes
 from fulcrum.data.world.shape import DISTANCE, REACH, RIM, TEXTURE, coverage
 
 DOMAINS = ("synthetic", "real")
-SMALLEST = 8                                    # below this a place is less than three pixels wide
-_CHUNK_PIXELS = 2**16                           # 64 images of 32 px: the canvas stays in the second-level cache
-SHADOW_REACH = 1.60                             # in radii
+SMALLEST = 8  # below this a place is less than three pixels wide
+_CHUNK_PIXELS = 2**16  # 64 images of 32 px: the canvas stays in the second-level cache
+SHADOW_REACH = 1.60  # in radii
 _F = np.float32
 
 _BACKGROUND = np.array(v.BACKGROUND_RGB, np.float32) / _F(255)
 _TONE = np.array(v.COLOUR_RGB, np.float32) / _F(255)
-_DARK = _TONE * _F(0.40)                        # second tone of stripes and checks
-_LIGHT = _F(1) - (_F(1) - _TONE) * _F(0.16)     # second tone of dots
-_SECOND = np.stack([_TONE, _DARK, _LIGHT, _DARK])                                   # (texture, colour, 3)
+_DARK = _TONE * _F(0.40)  # second tone of stripes and checks
+_LIGHT = _F(1) - (_F(1) - _TONE) * _F(0.16)  # second tone of dots
+_SECOND = np.stack([_TONE, _DARK, _LIGHT, _DARK])  # (texture, colour, 3)
 
 
 def render(scenes: Scenes, size: int, domain: str = "synthetic", threads: int = 1) -> NDArray[np.uint8]:
@@ -65,9 +66,9 @@ def _draw(scenes: Scenes, size: int, domain: str) -> NDArray[np.uint8]:
 
 def _paint_background(scenes: Scenes, size: int) -> Canvas:
     """A field in [0, 1] per scene, then the mix of its two colours: (B, 3, S, S)."""
-    across = (np.arange(size, dtype=np.float32) + _F(0.5)) / _F(size)               # (S,)
+    across = (np.arange(size, dtype=np.float32) + _F(0.5)) / _F(size)  # (S,)
     level, slope = scenes.background_jitter.T
-    first, second = (_BACKGROUND[scenes.background_colour[:, k]] for k in (0, 1))   # (B, 3)
+    first, second = (_BACKGROUND[scenes.background_colour[:, k]] for k in (0, 1))  # (B, 3)
     canvas = np.empty((len(scenes), 3, size, size), np.float32)
     for kind, name in enumerate(v.BACKGROUNDS):
         rows = np.flatnonzero(scenes.background == kind)
@@ -76,7 +77,7 @@ def _paint_background(scenes: Scenes, size: int) -> Canvas:
         if name == "plain":
             canvas[rows] = first[rows, :, None, None]
             continue
-        tilt = (slope[rows, None] - _F(0.5)) * (across - _F(0.5))                   # (M, S): varies along x
+        tilt = (slope[rows, None] - _F(0.5)) * (across - _F(0.5))  # (M, S): varies along x
         if name == "gradient":
             field = across[:, None] + (tilt * _F(0.4))[:, None, :]
         elif name == "horizon":
@@ -84,10 +85,10 @@ def _paint_background(scenes: Scenes, size: int) -> Canvas:
             field = (across[:, None] - height[:, None, :]) * _F(size) + _F(0.5)
         else:
             period = (_F(0.25) + _F(0.10) * slope[rows])[:, None]
-            turns = across / period + level[rows, None]                             # (M, S)
+            turns = across / period + level[rows, None]  # (M, S)
             edge = (_F(0.25) - np.abs(turns - np.floor(turns) - _F(0.5))) * period
             field = np.broadcast_to((edge * _F(size) + _F(0.5))[:, None, :], (len(rows), size, size))
-        share = np.clip(field, _F(0), _F(1))[:, None]                               # (M, 1, S, S)
+        share = np.clip(field, _F(0), _F(1))[:, None]  # (M, 1, S, S)
         base = first[rows, :, None, None]
         canvas[rows] = base + share * (second[rows, :, None, None] - base)
     return canvas
@@ -98,7 +99,7 @@ def _paint_objects(canvas: Canvas, scenes: Scenes, light: Canvas | None) -> None
     side = canvas.shape[-1]
     reach = REACH if light is None else SHADOW_REACH
     window = min(side, int(np.ceil(2 * reach * 1.04 * v.RADII[-1] * side)) + 2)
-    slots, rows = np.nonzero(scenes.shape.T >= 0)                                   # (M,) each, slot by slot
+    slots, rows = np.nonzero(scenes.shape.T >= 0)  # (M,) each, slot by slot
     shape, texture, colour = (a[rows, slots] for a in (scenes.shape, scenes.texture, scenes.colour))
     x, y, radius, angle = (a[rows, slots] for a in (scenes.x, scenes.y, scenes.radius, scenes.angle))
     left, top = (np.clip(np.floor(c * side).astype(np.int64) - window // 2, 0, side - window) for c in (x, y))
@@ -108,11 +109,11 @@ def _paint_objects(canvas: Canvas, scenes: Scenes, light: Canvas | None) -> None
     cosine = (_F(1) - square * (_F(0.5) - square * _F(1 / 24))) / radius
     sine = angle * (_F(1) - square * (_F(1 / 6) - square * _F(1 / 120))) / radius
     steps = np.arange(window, dtype=np.float32) + _F(0.5)
-    px = (left.astype(np.float32)[:, None] + steps) / _F(side) - x[:, None]         # (M, W)
+    px = (left.astype(np.float32)[:, None] + steps) / _F(side) - x[:, None]  # (M, W)
     py = (top.astype(np.float32)[:, None] + steps) / _F(side) - y[:, None]
-    u = (cosine[:, None] * px)[:, None, :] + (sine[:, None] * py)[:, :, None]       # (M, W, W), in radii
+    u = (cosine[:, None] * px)[:, None, :] + (sine[:, None] * py)[:, :, None]  # (M, W, W), in radii
     v_ = (cosine[:, None] * py)[:, :, None] - (sine[:, None] * px)[:, None, :]
-    pixel = (_F(1) / (radius * _F(side)))[:, None, None]                            # (M, 1, 1)
+    pixel = (_F(1) / (radius * _F(side)))[:, None, None]  # (M, 1, 1)
 
     distance, second = np.empty_like(u), np.zeros_like(u)
     for kind, measure in enumerate(DISTANCE):
@@ -121,25 +122,25 @@ def _paint_objects(canvas: Canvas, scenes: Scenes, light: Canvas | None) -> None
     for kind, pattern in enumerate(TEXTURE, start=1):
         some = np.flatnonzero(texture == kind)
         second[some] = pattern(u[some], v_[some], pixel[some])
-    second *= coverage(distance + _F(RIM), pixel)                                   # an unbroken outline
+    second *= coverage(distance + _F(RIM), pixel)  # an unbroken outline
     alpha = coverage(distance, pixel)
 
-    base = _TONE[colour][:, :, None, None]                                          # (M, 3, 1, 1)
+    base = _TONE[colour][:, :, None, None]  # (M, 3, 1, 1)
     paint = base + second[:, None] * (_SECOND[texture, colour][:, :, None, None] - base)  # (M, 3, W, W)
     shadow = None
     if light is not None:
-        toward = light[rows]                                                        # (M, 2)
+        toward = light[rows]  # (M, 2)
         facing = toward[:, :1, None] * u + toward[:, 1:, None] * v_
         paint *= (_F(1) + _F(0.9) * facing)[:, None]
-        fade = _F(SHADOW_REACH**2) - u * u - v_ * v_                                # gone before the window ends
-        shadow = np.minimum(_F(0.30) - distance - facing, fade * _F(0.5))           # longer away from the light
+        fade = _F(SHADOW_REACH**2) - u * u - v_ * v_  # gone before the window ends
+        shadow = np.minimum(_F(0.30) - distance - facing, fade * _F(0.5))  # longer away from the light
         shadow = np.clip(shadow, _F(0), _F(0.30))
 
     windows = np.lib.stride_tricks.sliding_window_view(canvas, (window, window), axis=(2, 3), writeable=True)
     for slot in range(v.MAX_OBJECTS):
         those = slice(*np.searchsorted(slots, (slot, slot + 1)))
         at = (rows[those], slice(None), top[those], left[those])
-        below = windows[at]                                                         # (M', 3, W, W)
+        below = windows[at]  # (M', 3, W, W)
         if shadow is not None:
             below *= (_F(1) - shadow[those])[:, None]
         windows[at] = below + alpha[those][:, None] * (paint[those] - below)

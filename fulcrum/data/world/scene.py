@@ -2,6 +2,7 @@
 
 Legend: B scenes, 3 object slots (-1 in an absent slot), 9 places.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
@@ -14,7 +15,7 @@ from fulcrum.data.keyed import Keys, key, uniform
 from fulcrum.data.world import vocabulary as v
 from fulcrum.data.world.domain import look
 
-TAKES = 8                       # photographs of a curated scene, of which the cleanest is kept
+TAKES = 8  # photographs of a curated scene, of which the cleanest is kept
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -31,21 +32,21 @@ class Scenes:
     """B scenes as a struct of arrays. The words behind the integers are in vocabulary.py."""
 
     split: str
-    index: Ints                 # (B,)   number of the scene within its split
-    key: Keys                   # (B,)   seeds wording, light, grain and clutter
-    count: Ints                 # (B,)   1..3 objects
-    shape: Ints                 # (B, 3)
-    colour: Ints                # (B, 3)
-    texture: Ints               # (B, 3)
-    size: Ints                  # (B, 3)
-    place: Ints                 # (B, 3) distinct within a scene
-    x: Floats                   # (B, 3) centre, image side = 1, y down
-    y: Floats                   # (B, 3)
-    radius: Floats              # (B, 3)
-    angle: Floats               # (B, 3) radians, small: an upright square never becomes a diamond
-    background: Ints            # (B,)   kind
-    background_colour: Ints     # (B, 2) second is -1 for a plain background
-    background_jitter: Floats   # (B, 2) in [0, 1]: level or phase, and slope
+    index: Ints  # (B,)   number of the scene within its split
+    key: Keys  # (B,)   seeds wording, light, grain and clutter
+    count: Ints  # (B,)   1..3 objects
+    shape: Ints  # (B, 3)
+    colour: Ints  # (B, 3)
+    texture: Ints  # (B, 3)
+    size: Ints  # (B, 3)
+    place: Ints  # (B, 3) distinct within a scene
+    x: Floats  # (B, 3) centre, image side = 1, y down
+    y: Floats  # (B, 3)
+    radius: Floats  # (B, 3)
+    angle: Floats  # (B, 3) radians, small: an upright square never becomes a diamond
+    background: Ints  # (B,)   kind
+    background_colour: Ints  # (B, 2) second is -1 for a plain background
+    background_jitter: Floats  # (B, 2) in [0, 1]: level or phase, and slope
 
     def __len__(self) -> int:
         return len(self.index)
@@ -64,24 +65,38 @@ class Scenes:
 
     def signature(self) -> Keys:
         """(B,) hash of all that words can say of a scene, whatever the order of its objects."""
-        return _signature(self.shape, self.colour, self.texture, self.size, self.place,
-                          self.background, self.background_colour)
+        return _signature(
+            self.shape, self.colour, self.texture, self.size, self.place, self.background, self.background_colour
+        )
 
     def describe(self, i: int) -> dict[str, Any]:
         """Scene i as plain data: everything the renderer knows except the look of the real domain."""
-        objects = [{
-            "shape": v.SHAPES[self.shape[i, k]], "colour": v.COLOURS[self.colour[i, k]],
-            "texture": v.TEXTURES[self.texture[i, k]], "size": v.SIZES[self.size[i, k]],
-            "place": v.PLACES[self.place[i, k]], "x": float(self.x[i, k]), "y": float(self.y[i, k]),
-            "radius": float(self.radius[i, k]), "angle": float(self.angle[i, k]),
-        } for k in range(int(self.count[i]))]
+        objects = [
+            {
+                "shape": v.SHAPES[self.shape[i, k]],
+                "colour": v.COLOURS[self.colour[i, k]],
+                "texture": v.TEXTURES[self.texture[i, k]],
+                "size": v.SIZES[self.size[i, k]],
+                "place": v.PLACES[self.place[i, k]],
+                "x": float(self.x[i, k]),
+                "y": float(self.y[i, k]),
+                "radius": float(self.radius[i, k]),
+                "angle": float(self.angle[i, k]),
+            }
+            for k in range(int(self.count[i]))
+        ]
         background = {
             "kind": v.BACKGROUNDS[self.background[i]],
             "colours": [v.BACKGROUND_COLOURS[c] for c in self.background_colour[i] if c >= 0],
             "jitter": [float(u) for u in self.background_jitter[i]],
         }
-        return {"world": v.WORLD_VERSION, "split": self.split, "index": int(self.index[i]),
-                "objects": objects, "background": background}
+        return {
+            "world": v.WORLD_VERSION,
+            "split": self.split,
+            "index": int(self.index[i]),
+            "objects": objects,
+            "background": background,
+        }
 
     def grid(self) -> dict[str, Ints]:
         """What each of the 9 places holds: name -> (B, 9); present is 0 or 1, attributes are -1 where empty."""
@@ -99,7 +114,7 @@ def _signature(shape: Ints, colour: Ints, texture: Ints, size: Ints, place: Ints
     code = place
     for part, words in ((shape, v.SHAPES), (colour, v.COLOURS), (texture, v.TEXTURES), (size, v.SIZES)):
         code = code * len(words) + part
-    code = np.sort(np.where(place >= 0, code, _EMPTY), axis=-1)                         # (B, 3), order-free
+    code = np.sort(np.where(place >= 0, code, _EMPTY), axis=-1)  # (B, 3), order-free
     return key("description", code[:, 0], code[:, 1], code[:, 2], kind, colours[:, 0], colours[:, 1] + 1)
 
 
@@ -114,26 +129,31 @@ def _distinct_places(u: NDArray[np.float64]) -> Ints:
     low, high = np.minimum(first, second), np.maximum(first, second)
     third = third + (third >= low)
     third = third + (third >= high)
-    return np.stack([first, second, third], axis=1)                                     # (B, 3)
+    return np.stack([first, second, third], axis=1)  # (B, 3)
 
 
 def _draw_description(keys: Keys, max_objects: int) -> dict[str, Ints]:
-    u = uniform(keys, 19)                                                               # (B, 19)
+    u = uniform(keys, 19)  # (B, 19)
     count = 1 + (u[:, 0] * max_objects).astype(np.int64)
     kind, first = _pick(u[:, 1], v.BACKGROUNDS), _pick(u[:, 2], v.BACKGROUND_COLOURS)
     second = (u[:, 3] * (len(v.BACKGROUND_COLOURS) - 1)).astype(np.int64)
-    second = np.where(kind == 0, -1, second + (second >= first))                        # another colour than the first
-    drawn = {"shape": _pick(u[:, 4:7], v.SHAPES), "colour": _pick(u[:, 7:10], v.COLOURS),
-             "texture": _pick(u[:, 10:13], v.TEXTURES), "size": _pick(u[:, 13:16], v.SIZES),
-             "place": _distinct_places(u[:, 16:19])}
-    absent = np.arange(v.MAX_OBJECTS) >= count[:, None]                                 # (B, 3)
+    second = np.where(kind == 0, -1, second + (second >= first))  # another colour than the first
+    drawn = {
+        "shape": _pick(u[:, 4:7], v.SHAPES),
+        "colour": _pick(u[:, 7:10], v.COLOURS),
+        "texture": _pick(u[:, 10:13], v.TEXTURES),
+        "size": _pick(u[:, 13:16], v.SIZES),
+        "place": _distinct_places(u[:, 16:19]),
+    }
+    absent = np.arange(v.MAX_OBJECTS) >= count[:, None]  # (B, 3)
     drawn = {name: np.where(absent, -1, value) for name, value in drawn.items()}
     return {**drawn, "count": count, "background": kind, "background_colour": np.stack([first, second], axis=1)}
 
 
 def _owner(drawn: dict[str, Ints]) -> Ints:
-    signature = _signature(*(drawn[n] for n in ("shape", "colour", "texture", "size", "place", "background",
-                                                "background_colour")))
+    signature = _signature(
+        *(drawn[n] for n in ("shape", "colour", "texture", "size", "place", "background", "background_colour"))
+    )
     owner: Ints = _BUCKET_OWNER[(signature & np.uint64(15)).astype(np.int64)]
     return owner
 
@@ -181,25 +201,26 @@ def _worthy(drawn: dict[str, Ints]) -> NDArray[np.bool_]:
     """(B,) what a curator keeps: one or two objects, none small, two of them well apart, no striped background."""
     small = ((drawn["size"] >= 0) & (drawn["size"] < 1)).any(axis=1)
     across, down = (np.abs(part[:, 0] - part[:, 1]) for part in (drawn["place"] % 3, drawn["place"] // 3))
-    apart = (drawn["count"] == 1) | (np.maximum(across, down) == 2)     # a place lies free between them
+    apart = (drawn["count"] == 1) | (np.maximum(across, down) == 2)  # a place lies free between them
     quiet = drawn["background"] != v.BACKGROUNDS.index("striped")
     return (drawn["count"] <= 2) & ~small & apart & quiet
 
 
 def _cleanest(base: Keys) -> Keys:
     """(B,) of several photographs of each scene the one with the least grain, blur, shade and dust."""
-    takes = key(base[:, None], "look", np.arange(TAKES))                                # (B, takes)
+    takes = key(base[:, None], "look", np.arange(TAKES))  # (B, takes)
     seen = look(takes.reshape(-1))
-    fault = (seen.grain / 0.05 + np.sqrt(seen.blur) / 0.009 + seen.vignette / 0.2
-             + seen.specks[:, :, 6].mean(axis=1) / 0.22).reshape(takes.shape)           # each about one on average
+    fault = (
+        seen.grain / 0.05 + np.sqrt(seen.blur) / 0.009 + seen.vignette / 0.2 + seen.specks[:, :, 6].mean(axis=1) / 0.22
+    ).reshape(takes.shape)  # each about one on average
     best: Keys = np.take_along_axis(takes, fault.argmin(axis=1)[:, None], axis=1)[:, 0]
     return best
 
 
 def _place_objects(base: Keys, chosen: dict[str, Ints]) -> dict[str, Floats]:
     """The continuous part: jitter small enough that place, size and shape stay readable."""
-    u = uniform(key(base, "jitter"), 14)                                                # (B, 14)
-    wiggle = (2 * u - 1)[:, :12].reshape(-1, 4, v.MAX_OBJECTS)                          # (B, 4, 3) in [-1, 1)
+    u = uniform(key(base, "jitter"), 14)  # (B, 14)
+    wiggle = (2 * u - 1)[:, :12].reshape(-1, 4, v.MAX_OBJECTS)  # (B, 4, 3) in [-1, 1)
     centres, place, present = np.array(v.CENTRES), chosen["place"], chosen["place"] >= 0
     values = {
         "x": centres[place % 3] + 0.025 * wiggle[:, 0],

@@ -4,6 +4,7 @@ Legend: M objects, W window side; u, v (M, W, W) in units of the object's radius
 pixel (M, 1, 1) is the side of a pixel in the same units. Only + - * / sqrt, abs, min, max and floor are used: those are
 exactly rounded everywhere, so that a picture's bytes do not depend on the machine, the batch or the thread.
 """
+
 from __future__ import annotations
 
 import math
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Plane = NDArray[np.floating[Any]]        # float32 throughout; numpy's stubs lose it in mixed expressions
+Plane = NDArray[np.floating[Any]]  # float32 throughout; numpy's stubs lose it in mixed expressions
 _F = np.float32
 
 
@@ -27,7 +28,7 @@ def _square(u: Plane, v: Plane) -> Plane:
 
 def _triangle(u: Plane, v: Plane) -> Plane:
     """Equilateral, point up: the inner circle touches three half-planes."""
-    low = v - _F(0.10)                                          # sits a little lower, to look centred
+    low = v - _F(0.10)  # sits a little lower, to look centred
     outside: Plane = np.maximum(low, np.abs(u) * _F(math.sqrt(0.75)) - low * _F(0.5)) - _F(0.62)
     return outside
 
@@ -50,12 +51,12 @@ def _cross(u: Plane, v: Plane) -> Plane:
 def _star(u: Plane, v: Plane) -> Plane:
     """Five points: fold the plane into one tenth of the star, where its outline is a single straight edge."""
     c, s = _F(math.cos(math.pi / 5)), _F(math.sin(math.pi / 5))
-    a, b = np.abs(u), -v                                        # one point up
+    a, b = np.abs(u), -v  # one point up
     fold = _F(2.0) * np.maximum(a * c - b * s, _F(0.0))
     a, b = a - fold * c, b + fold * s
     fold = _F(2.0) * np.maximum(-a * c - b * s, _F(0.0))
     a, b = np.abs(a + fold * c), b + fold * s
-    tip, waist = 1.25, 0.56                                     # radii of the points and of the notches between them
+    tip, waist = 1.25, 0.56  # radii of the points and of the notches between them
     along, down = waist * math.sin(math.pi / 5), tip - waist * math.cos(math.pi / 5)
     edge = math.hypot(along, down)
     outside: Plane = a * _F(down / edge) + (b - _F(tip)) * _F(along / edge)
@@ -63,10 +64,9 @@ def _star(u: Plane, v: Plane) -> Plane:
 
 
 # In the order of vocabulary.SHAPES; each is roughly as heavy to the eye as the circle of the same radius.
-DISTANCE: tuple[Callable[[Plane, Plane], Plane], ...] = (
-    _circle, _square, _triangle, _diamond, _ring, _cross, _star)
-REACH = 1.30                        # no shape extends further from its centre than this many radii
-RIM = 0.05                          # width of the outline that textures leave free, in radii
+DISTANCE: tuple[Callable[[Plane, Plane], Plane], ...] = (_circle, _square, _triangle, _diamond, _ring, _cross, _star)
+REACH = 1.30  # no shape extends further from its centre than this many radii
+RIM = 0.05  # width of the outline that textures leave free, in radii
 
 
 def _wave(u: Plane, period: float) -> Plane:
@@ -82,7 +82,7 @@ def _soft(distance: Plane, pixel: Plane) -> Plane:
 
 
 def _striped(u: Plane, v: Plane, pixel: Plane) -> Plane:
-    return _soft(-_wave(v, 0.80), pixel)                         # a light stripe in the middle
+    return _soft(-_wave(v, 0.80), pixel)  # a light stripe in the middle
 
 
 def _dotted(u: Plane, v: Plane, pixel: Plane) -> Plane:

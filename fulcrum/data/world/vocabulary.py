@@ -1,9 +1,10 @@
 """The closed world's nouns and adjectives, with the numbers that give each of them a look."""
+
 from __future__ import annotations
 
 import re
 
-WORLD_VERSION = 1               # part of every key: raise it when any scene, picture or caption changes
+WORLD_VERSION = 1  # part of every key: raise it when any scene, picture or caption changes
 MAX_OBJECTS = 3
 
 SHAPES = ("circle", "square", "triangle", "diamond", "ring", "cross", "star")
@@ -16,17 +17,29 @@ BACKGROUND_COLOURS = ("white", "cream", "sand", "grey", "sage", "mauve", "slate"
 
 # Saturated, and at least 75 (Euclidean, of 255) from each other and from every background colour.
 COLOUR_RGB = (
-    (222, 38, 42), (246, 134, 24), (250, 214, 40), (44, 164, 68),
-    (54, 202, 222), (40, 82, 214), (126, 50, 178), (246, 118, 190),
+    (222, 38, 42),
+    (246, 134, 24),
+    (250, 214, 40),
+    (44, 164, 68),
+    (54, 202, 222),
+    (40, 82, 214),
+    (126, 50, 178),
+    (246, 118, 190),
 )
 BACKGROUND_RGB = (
-    (246, 246, 244), (240, 230, 206), (208, 190, 158), (166, 167, 170),
-    (160, 176, 152), (178, 156, 170), (98, 112, 130), (54, 56, 64),
+    (246, 246, 244),
+    (240, 230, 206),
+    (208, 190, 158),
+    (166, 167, 170),
+    (160, 176, 152),
+    (178, 156, 170),
+    (98, 112, 130),
+    (54, 56, 64),
 )
 
 # Image side = 1, y points down. Each size is a third wider than the last: 2.8, 3.8 and 5.1 pixels of radius at 32 px.
 RADII = (0.088, 0.119, 0.160)
-CENTRES = (0.18, 0.50, 0.82)    # columns, and rows, of the 3 x 3 places
+CENTRES = (0.18, 0.50, 0.82)  # columns, and rows, of the 3 x 3 places
 
 _TOKEN = re.compile(r"[a-z]+|[.,;]")
 

@@ -1,4 +1,5 @@
 """Captions of scenes: long, medium and short, worded by the scene's key, each token knowing whom it speaks of."""
+
 from __future__ import annotations
 
 from typing import Any, NamedTuple
@@ -14,27 +15,31 @@ from fulcrum.data.world.vocabulary import tokenize
 __all__ = ["BACKGROUND", "MAX_TOKENS", "NOBODY", "STYLES", "WORDS", "Captions", "captions", "tokenize"]
 
 STYLES = ("long", "medium", "short")
-MAX_TOKENS = 48                         # no caption is longer; the text encoder's length
-NOBODY, BACKGROUND = -1, -2             # owners of tokens that speak of no object
+MAX_TOKENS = 48  # no caption is longer; the text encoder's length
+NOBODY, BACKGROUND = -1, -2  # owners of tokens that speak of no object
 
 # Other words for the vocabulary's; colours and shapes have one name each, so that short captions differ from long ones
 # only in what they leave out.
 _SIZES = (("small", "little"), ("medium", "medium"), ("large", "big"))
 _TEXTURES = (("plain", "solid"), ("striped", "striped"), ("dotted", "spotted"), ("checkered", "checkered"))
 _PLACES = tuple(
-    {"top": ("at the top", "near the top"), "bottom": ("at the bottom", "near the bottom"),
-     "left": ("on the left", "on the left side"), "right": ("on the right", "on the right side"),
-     "centre": ("in the centre", "in the middle")}.get(
-         place, (f"in the {place}", f"at the {place}", f"in the {place} corner"))
-    for place in v.PLACES)
+    {
+        "top": ("at the top", "near the top"),
+        "bottom": ("at the bottom", "near the bottom"),
+        "left": ("on the left", "on the left side"),
+        "right": ("on the right", "on the right side"),
+        "centre": ("in the centre", "in the middle"),
+    }.get(place, (f"in the {place}", f"at the {place}", f"in the {place} corner"))
+    for place in v.PLACES
+)
 _OPENINGS = ("", "there is", "a picture of", "a scene with", "we see")
 
-Spoken = list[tuple[str, int]]          # (words, owner) in reading order
+Spoken = list[tuple[str, int]]  # (words, owner) in reading order
 
 
 class Captions(NamedTuple):
     texts: list[str]
-    owners: list[NDArray[np.int64]]     # per token of a text: object slot, NOBODY or BACKGROUND
+    owners: list[NDArray[np.int64]]  # per token of a text: object slot, NOBODY or BACKGROUND
 
 
 def captions(scenes: Scenes, style: str, index: NDArray[np.integer[Any]] | None = None) -> Captions:
@@ -60,7 +65,8 @@ class _Speaker:
     def __init__(self, scenes: Scenes, i: int, dice: list[float]) -> None:
         self.count = int(scenes.count[i])
         self.shape, self.colour, self.texture, self.size, self.place = (
-            a[i].tolist() for a in (scenes.shape, scenes.colour, scenes.texture, scenes.size, scenes.place))
+            a[i].tolist() for a in (scenes.shape, scenes.colour, scenes.texture, scenes.size, scenes.place)
+        )
         self.kind = v.BACKGROUNDS[scenes.background[i]]
         self.ground = [v.BACKGROUND_COLOURS[c] if c >= 0 else "" for c in scenes.background_colour[i].tolist()]
         self._dice = dice
@@ -73,7 +79,7 @@ class _Speaker:
     def order(self) -> list[int]:
         """The objects in the order of telling."""
         self._next += self.count
-        rolls = self._dice[self._next - self.count:self._next]
+        rolls = self._dice[self._next - self.count : self._next]
         return sorted(range(self.count), key=rolls.__getitem__)
 
     def where(self, k: int, variants: int = 3) -> str:
@@ -100,23 +106,33 @@ class _Speaker:
         """... on a plain grey background"""
         first, second = self.ground
         joint = self.choose(("on", "against"))
-        phrase: str = joint + " " + {
-            "plain": f"a plain {first} background",
-            "gradient": f"a background that fades from {first} to {second}",
-            "horizon": f"a background of {first} above {second}",
-            "striped": f"a background with {first} and {second} stripes",
-        }[self.kind]
+        phrase: str = (
+            joint
+            + " "
+            + {
+                "plain": f"a plain {first} background",
+                "gradient": f"a background that fades from {first} to {second}",
+                "horizon": f"a background of {first} above {second}",
+                "striped": f"a background with {first} and {second} stripes",
+            }[self.kind]
+        )
         return phrase
 
     def background_sentence(self) -> str:
         first, second = self.ground
-        return str(self.choose({
-            "plain": (f"the background is plain {first}", f"behind is a plain {first} background"),
-            "gradient": (f"the background fades from {first} to {second}",
-                         f"behind , {first} fades into {second}"),
-            "horizon": (f"the background is {first} above {second}", f"behind is {first} above and {second} below"),
-            "striped": (f"the background has {first} and {second} stripes", f"behind are {first} and {second} stripes"),
-        }[self.kind]))
+        return str(
+            self.choose(
+                {
+                    "plain": (f"the background is plain {first}", f"behind is a plain {first} background"),
+                    "gradient": (f"the background fades from {first} to {second}", f"behind , {first} fades into {second}"),
+                    "horizon": (f"the background is {first} above {second}", f"behind is {first} above and {second} below"),
+                    "striped": (
+                        f"the background has {first} and {second} stripes",
+                        f"behind are {first} and {second} stripes",
+                    ),
+                }[self.kind]
+            )
+        )
 
 
 def _article(noun: str) -> str:
@@ -194,8 +210,10 @@ def _write(spoken: Spoken) -> tuple[str, NDArray[np.int64]]:
 
 def _all_words() -> tuple[str, ...]:
     """Every token a caption can contain: the vocabulary, its synonyms and the words of the sentence frames."""
-    frames = ("a an and is are has of with on in at near the there picture scene we see side corner centre middle"
-              " background against that fades from to into above below stripes behind plain . ,")
+    frames = (
+        "a an and is are has of with on in at near the there picture scene we see side corner centre middle"
+        " background against that fades from to into above below stripes behind plain . ,"
+    )
     spoken = [*v.SHAPES, *v.COLOURS, *v.BACKGROUND_COLOURS, *v.PLACES, frames, *_OPENINGS]
     spoken += [word for group in (*_SIZES, *_TEXTURES, *_PLACES) for word in group]
     return tuple(sorted({token for text in spoken for token in tokenize(text)}))

@@ -7,6 +7,7 @@ B batch, H W pixels, C h w latent channels and cells, c = 4 C channels of FLUX.2
                          given to the denoiser so (stride 16), or put back in their places (stride 8): the same numbers
     AutoencoderDC, Tiny  z = (latent - shift) scale
 """
+
 from __future__ import annotations
 
 from math import log10
@@ -25,10 +26,10 @@ from fulcrum.encode.pretrained.folder import config_of, content_hash, licence_of
 from fulcrum.encode.pretrained.load import read
 from fulcrum.spec.errors import BadInput
 
-PIXELS = 1 << 20                                             # of a pass: 16 pictures of 256 x 256
-SEEN = 4                                                     # embedded pictures of the self-check
-POOR = 18.0                                                  # dB: no trained autoencoder is that bad on flat shapes
-SCALES = (0.3, 3.0)                                          # latents of another deviation upset the flow's noise
+PIXELS = 1 << 20  # of a pass: 16 pictures of 256 x 256
+SEEN = 4  # embedded pictures of the self-check
+POOR = 18.0  # dB: no trained autoencoder is that bad on flat shapes
+SCALES = (0.3, 3.0)  # latents of another deviation upset the flow's noise
 
 
 class PretrainedCodec(nn.Module):
@@ -39,7 +40,7 @@ class PretrainedCodec(nn.Module):
         self.network, self.name, self.stride, self.channels = network, name, stride, channels
         self.config = {"network": name, "stride": stride, "channels": channels, **facts}
         shift, scale = _normalisation(network, name)
-        self.fold = 2 if name == "AutoencoderKLFlux2" else 1             # cells normalised together, along each side
+        self.fold = 2 if name == "AutoencoderKLFlux2" else 1  # cells normalised together, along each side
         self.paired = self.fold == 2 and stride != _own_stride(network)  # the denoiser sees them folded
         self.shift: Tensor
         self.scale: Tensor
@@ -53,13 +54,16 @@ class PretrainedCodec(nn.Module):
         """(B, 3, H, W) in [-1, 1] -> (B, channels, H / stride, W / stride)."""
         unit = max(self.stride, _own_stride(self.network) * self.fold)
         if pixels.ndim != 4 or pixels.shape[1] != 3 or any(side % unit for side in pixels.shape[-2:]):
-            raise BadInput(f"{self.name} reads pixels (B, 3, H, W) with sides that are multiples of {unit}, "
-                           f"found {tuple(pixels.shape)}", "change data.size")
+            raise BadInput(
+                f"{self.name} reads pixels (B, 3, H, W) with sides that are multiples of {unit}, "
+                f"found {tuple(pixels.shape)}",
+                "change data.size",
+            )
         rows = max(1, PIXELS // (pixels.shape[-1] * pixels.shape[-2]))
         return torch.cat([self._encode(part) for part in pixels.split(rows)]) if len(pixels) else self._none(pixels)
 
     def _encode(self, pixels: Tensor) -> Tensor:
-        out = self.network.encode(pixels.to(self.shift.device))          # type: ignore[operator]
+        out = self.network.encode(pixels.to(self.shift.device))  # type: ignore[operator]
         raw = out.latent_dist.mean if hasattr(out, "latent_dist") else out.latent if hasattr(out, "latent") else out.latents
         z = (F.pixel_unshuffle(raw, self.fold) - self.shift) * self.scale
         return (z if self.paired else F.pixel_shuffle(z, self.fold)).to(pixels.device).contiguous()
@@ -71,14 +75,14 @@ class PretrainedCodec(nn.Module):
         """(B, channels, h, w) -> (B, 3, H, W), not clipped."""
         if latents.ndim != 4 or latents.shape[1] != self.channels:
             raise ValueError(f"expected latents of shape (B, {self.channels}, h, w), found {tuple(latents.shape)}")
-        rows = max(1, PIXELS // (latents.shape[-1] * latents.shape[-2] * self.stride ** 2))
+        rows = max(1, PIXELS // (latents.shape[-1] * latents.shape[-2] * self.stride**2))
         return torch.cat([self._decode(part) for part in latents.split(rows)])
 
     def _decode(self, latents: Tensor) -> Tensor:
         z = latents.to(self.shift.device)
         raw = (z if self.paired else F.pixel_unshuffle(z, self.fold)) / self.scale + self.shift
-        out = self.network.decode(F.pixel_shuffle(raw, self.fold)).sample            # type: ignore[operator]
-        return out.to(latents.device).contiguous()                       # type: ignore[no-any-return]
+        out = self.network.decode(F.pixel_shuffle(raw, self.fold)).sample  # type: ignore[operator]
+        return out.to(latents.device).contiguous()  # type: ignore[no-any-return]
 
 
 def _own_stride(network: nn.Module) -> int:
@@ -104,8 +108,13 @@ def load_codec(path: str, stride: int, channels: int, network: str = "") -> Pret
     """The codec in a folder, checked against what the run says of it and against a few pictures."""
     folder = locate(path, CODEC_PARTS)
     name = fitting_codec(folder, stride, channels, network)["network"]
-    codec = PretrainedCodec(read("diffusers", name, folder), name, stride, channels,
-                            {"files": content_hash(folder, fresh=True)}).eval().requires_grad_(False)
+    codec = (
+        PretrainedCodec(
+            read("diffusers", name, folder), name, stride, channels, {"files": content_hash(folder, fresh=True)}
+        )
+        .eval()
+        .requires_grad_(False)
+    )
     codec.card = _card(codec, folder)
     codec.told = _told(codec.card)
     return codec
@@ -123,23 +132,38 @@ def _card(codec: PretrainedCodec, folder: Path) -> dict[str, Any]:
         raise BadInput(f"{folder} cannot read a picture of {side} pixels: {error}", "config and weights disagree") from None
     wanted = (SEEN, codec.channels, side // codec.stride, side // codec.stride)
     if latents.shape != wanted or again.shape != pixels.shape or not bool(latents.isfinite().all()):
-        raise BadInput(f"{folder}: pictures of {side} pixels gave latents {tuple(latents.shape)} and pictures "
-                       f"{tuple(again.shape)}; expected finite {wanted} and {tuple(pixels.shape)}",
-                       "the folder is not what its config says")
-    error = float((again.clamp(-1, 1) - pixels).square().mean()) / 4     # pixels in [0, 1]
+        raise BadInput(
+            f"{folder}: pictures of {side} pixels gave latents {tuple(latents.shape)} and pictures "
+            f"{tuple(again.shape)}; expected finite {wanted} and {tuple(pixels.shape)}",
+            "the folder is not what its config says",
+        )
+    error = float((again.clamp(-1, 1) - pixels).square().mean()) / 4  # pixels in [0, 1]
     config = config_of(folder)
-    return {"network": codec.name, "stride": codec.stride, "channels": codec.channels, "folded": codec.paired,
-            "shift": codec.shift.flatten().tolist()[:8], "scale": codec.scale.flatten().tolist()[:8],
-            "normalisation": "batch norm's statistics" if codec.fold == 2 else
-            "per channel" if config.get("latents_mean") is not None else "one shift and scale",
-            "preprocessing": "pixels in [-1, 1]", "licence": licence_of(folder),
-            "latents": "mean of the posterior" if "KL" in codec.name else "as encoded",
-            "deviation": round(float(latents.std()), 4), "psnr": round(-10 * log10(max(error, 1e-10)), 2)}
+    return {
+        "network": codec.name,
+        "stride": codec.stride,
+        "channels": codec.channels,
+        "folded": codec.paired,
+        "shift": codec.shift.flatten().tolist()[:8],
+        "scale": codec.scale.flatten().tolist()[:8],
+        "normalisation": "batch norm's statistics"
+        if codec.fold == 2
+        else "per channel"
+        if config.get("latents_mean") is not None
+        else "one shift and scale",
+        "preprocessing": "pixels in [-1, 1]",
+        "licence": licence_of(folder),
+        "latents": "mean of the posterior" if "KL" in codec.name else "as encoded",
+        "deviation": round(float(latents.std()), 4),
+        "psnr": round(-10 * log10(max(error, 1e-10)), 2),
+    }
 
 
 def _told(card: dict[str, Any]) -> list[str]:
-    said = [f"codec {card['network']}: stride {card['stride']}, {card['channels']} channels, latents' deviation "
-            f"{card['deviation']:.2f}, reconstruction {card['psnr']:.1f} dB on {SEEN} embedded pictures"]
+    said = [
+        f"codec {card['network']}: stride {card['stride']}, {card['channels']} channels, latents' deviation "
+        f"{card['deviation']:.2f}, reconstruction {card['psnr']:.1f} dB on {SEEN} embedded pictures"
+    ]
     if card["psnr"] < POOR:
         said.append(f"warning: under {POOR:.0f} dB: random or damaged weights, or pictures it was not made for")
     if not SCALES[0] < card["deviation"] < SCALES[1]:

@@ -1,4 +1,5 @@
 """What the denoiser must know of a pretrained part, read from its config.json alone. No torch."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from fulcrum.spec.errors import BadInput, nearest
 
 CODEC_PARTS, TEXT_PARTS, TEACHER_PARTS = ("vae",), ("text_encoder",), ("image_encoder",)
 CODECS = ("AutoencoderKL", "AutoencoderKLFlux2", "AutoencoderDC", "AutoencoderTiny")
-COARSE = {14: 16}                # pixels of the picture that a token covers by default: REPA reads 256 px as 16 x 14 px
+COARSE = {14: 16}  # pixels of the picture that a token covers by default: REPA reads 256 px as 16 x 14 px
 
 # architecture in config.json -> (class that reads it, where its own sizes stand in the config)
 TEXTS = {
@@ -18,16 +19,20 @@ TEXTS = {
     "T5GemmaEncoderModel": ("T5GemmaEncoderModel", "encoder"),
     "T5GemmaModel": ("T5GemmaEncoderModel", "encoder"),
     "T5GemmaForConditionalGeneration": ("T5GemmaEncoderModel", "encoder"),
-    "Qwen3VLTextModel": ("Qwen3VLTextModel", "text_config"), "Qwen3VLModel": ("Qwen3VLModel", "text_config"),
+    "Qwen3VLTextModel": ("Qwen3VLTextModel", "text_config"),
+    "Qwen3VLModel": ("Qwen3VLModel", "text_config"),
     "Qwen3VLForConditionalGeneration": ("Qwen3VLModel", "text_config"),
-    "T5EncoderModel": ("T5EncoderModel", ""), "T5Model": ("T5EncoderModel", ""),
+    "T5EncoderModel": ("T5EncoderModel", ""),
+    "T5Model": ("T5EncoderModel", ""),
     "T5ForConditionalGeneration": ("T5EncoderModel", ""),
-    "CLIPTextModel": ("CLIPTextModel", "text_config"), "CLIPTextModelWithProjection": ("CLIPTextModel", "text_config"),
+    "CLIPTextModel": ("CLIPTextModel", "text_config"),
+    "CLIPTextModelWithProjection": ("CLIPTextModel", "text_config"),
     "CLIPModel": ("CLIPTextModel", "text_config"),
     "BertModel": ("BertModel", ""),
 }
 TEACHERS = {
-    "Dinov2Model": ("Dinov2Model", ""), "Dinov2WithRegistersModel": ("Dinov2WithRegistersModel", ""),
+    "Dinov2Model": ("Dinov2Model", ""),
+    "Dinov2WithRegistersModel": ("Dinov2WithRegistersModel", ""),
     "DINOv3ViTModel": ("DINOv3ViTModel", ""),
     "CLIPVisionModel": ("CLIPVisionModel", "vision_config"),
     "CLIPVisionModelWithProjection": ("CLIPVisionModel", "vision_config"),
@@ -44,14 +49,14 @@ class CodecFacts(NamedTuple):
 class TextFacts(NamedTuple):
     network: str
     width: int
-    longest: int | None                                      # tokens that its positions allow; None = no bound
+    longest: int | None  # tokens that its positions allow; None = no bound
 
 
 class TeacherFacts(NamedTuple):
     network: str
     width: int
-    patch: int                                               # pixels of a token in what the network reads
-    prefix: int                                              # tokens before the patches: class and registers
+    patch: int  # pixels of a token in what the network reads
+    prefix: int  # tokens before the patches: class and registers
 
 
 def codec_facts(folder: Path) -> CodecFacts:
@@ -59,8 +64,10 @@ def codec_facts(folder: Path) -> CodecFacts:
     config = config_of(folder)
     network = config.get("_class_name")
     if network not in CODECS:
-        raise BadInput(f"{folder / CONFIG} describes a {network or 'part of unknown class'}, not a codec",
-                       "codecs that can be read: " + ", ".join(CODECS))
+        raise BadInput(
+            f"{folder / CONFIG} describes a {network or 'part of unknown class'}, not a codec",
+            "codecs that can be read: " + ", ".join(CODECS),
+        )
     levels = "encoder_block_out_channels" if network in ("AutoencoderDC", "AutoencoderTiny") else "block_out_channels"
     count = len(_need(config, levels, list, folder))
     return CodecFacts(network, 2 ** (count - 1), _need(config, "latent_channels", int, folder))
@@ -84,38 +91,47 @@ def text_facts(folder: Path) -> TextFacts:
 def teacher_facts(folder: Path) -> TeacherFacts:
     network, config = _architecture(folder, TEACHERS, "vision teacher")
     registers = config.get("num_register_tokens", 0) if network != "Dinov2Model" else 0
-    return TeacherFacts(network, _need(config, "hidden_size", int, folder), _need(config, "patch_size", int, folder),
-                        1 + registers)
+    return TeacherFacts(
+        network, _need(config, "hidden_size", int, folder), _need(config, "patch_size", int, folder), 1 + registers
+    )
 
 
 def fitting_codec(folder: Path, stride: int | None, channels: int | None, network: str = "") -> dict[str, Any]:
     """Stride, channels and class of the folder's codec; refused when it is not what the run says."""
     facts = codec_facts(folder)
     if network and network != facts.network:
-        raise BadInput(f"the run is made for {network}, but {folder} holds {facts.network}: another latent space",
-                       "give a folder of that class, or set the whole codec: encode.codec=pretrained_codec(path='...')")
+        raise BadInput(
+            f"the run is made for {network}, but {folder} holds {facts.network}: another latent space",
+            "give a folder of that class, or set the whole codec: encode.codec=pretrained_codec(path='...')",
+        )
     for own_stride, own_channels in layouts(facts):
         if stride in (None, own_stride) and channels in (None, own_channels):
             return {"stride": own_stride, "channels": own_channels, "network": facts.network}
     asked = " and ".join([*([f"stride {stride}"] if stride else []), *([f"{channels} channels"] if channels else [])])
     fits = " or ".join(f"stride {s} and {c} channels" for s, c in layouts(facts))
-    raise BadInput(f"the run has a codec of {asked}, but {folder} gives {fits}",
-                   "leave stride and channels out and they are read from the folder")
+    raise BadInput(
+        f"the run has a codec of {asked}, but {folder} gives {fits}",
+        "leave stride and channels out and they are read from the folder",
+    )
 
 
 def fitting_text(folder: Path, width: int | None) -> dict[str, Any]:
     facts = text_facts(folder)
     if width not in (None, facts.width):
-        raise BadInput(f"the run has a text encoder of width {width}, but {folder} holds {facts.network} of width "
-                       f"{facts.width}", "leave the width out and it is read from the folder")
+        raise BadInput(
+            f"the run has a text encoder of width {width}, but {folder} holds {facts.network} of width {facts.width}",
+            "leave the width out and it is read from the folder",
+        )
     return {"width": facts.width}
 
 
 def fitting_teacher(folder: Path, width: int | None, patch: int | None) -> dict[str, Any]:
     facts = teacher_facts(folder)
     if width not in (None, facts.width):
-        raise BadInput(f"the run has a teacher of width {width}, but {folder} holds {facts.network} of width {facts.width}",
-                       "leave the width out and it is read from the folder")
+        raise BadInput(
+            f"the run has a teacher of width {width}, but {folder} holds {facts.network} of width {facts.width}",
+            "leave the width out and it is read from the folder",
+        )
     return {"width": facts.width, "patch": patch or COARSE.get(facts.patch, facts.patch)}
 
 
@@ -125,7 +141,7 @@ def completed(given: Any, parts: tuple[str, ...], sizes: tuple[str, ...], fittin
     A run whose folder has been moved away can still be read; what it needs is asked for when it is built.
     """
     if not isinstance(given, dict) or not isinstance(given.get("path", ""), str):
-        return given                                         # pydantic says what is wrong with it
+        return given  # pydantic says what is wrong with it
     path, known = given.get("path", ""), {size: given.get(size) or None for size in sizes}
     whole = all(value for size, value in known.items() if size != "network")
     if not path:
@@ -140,8 +156,11 @@ def completed(given: Any, parts: tuple[str, ...], sizes: tuple[str, ...], fittin
         raise
     if not all(value is None or isinstance(value, str if size == "network" else int) for size, value in known.items()):
         return given
-    return {**given, "path": absolute(path), **fitting(folder, **{size: value or ("" if size == "network" else None)
-                                                                  for size, value in known.items()})}
+    return {
+        **given,
+        "path": absolute(path),
+        **fitting(folder, **{size: value or ("" if size == "network" else None) for size, value in known.items()}),
+    }
 
 
 def _architecture(folder: Path, known: dict[str, tuple[str, str]], what: str) -> tuple[str, dict[str, Any]]:

@@ -1,10 +1,11 @@
 """Where a pretrained part lies, and the hash of what lies there. No torch; nothing asks a hub unless `hub:` is written.
 
-    /data/vae                      a folder with config.json and safetensors, or a pipeline's folder that holds vae/
-    org/name                       the hub's local cache only
-    hub:org/name[/part][@revision] the hub's local cache, then the hub
-    pip:package                    an installed package that is known to carry a network: see registry.py
+/data/vae                      a folder with config.json and safetensors, or a pipeline's folder that holds vae/
+org/name                       the hub's local cache only
+hub:org/name[/part][@revision] the hub's local cache, then the hub
+pip:package                    an installed package that is known to carry a network: see registry.py
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -21,13 +22,22 @@ from fulcrum.spec.install import install_extra
 from fulcrum.spec.shown import shown
 
 CONFIG = "config.json"
-STEMS = ("diffusion_pytorch_model", "model")                 # how diffusers and transformers call their weights
+STEMS = ("diffusion_pytorch_model", "model")  # how diffusers and transformers call their weights
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-             "vocab.txt", "merges.txt", "spiece.model", "tokenizer.model")
+TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "spiece.model",
+    "tokenizer.model",
+)
 HUB = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(/(?P<part>\w[\w-]*))?(@(?P<revision>\w[\w.-]*))?")
-SMALL = 1 << 20                                              # bytes: hashed anew every time
-RACY = 2.0                                                   # seconds: a file this young may change within one mtime
+SMALL = 1 << 20  # bytes: hashed anew every time
+RACY = 2.0  # seconds: a file this young may change within one mtime
 
 
 class Place(NamedTuple):
@@ -50,6 +60,7 @@ def locate(path: str, parts: tuple[str, ...], online: bool = True) -> Path:
     """
     if path.startswith("pip:"):
         from fulcrum.encode.pretrained.registry import package_folder
+
         return _inside(package_folder(path), parts)
     own = Path(path).expanduser()
     if own.is_dir():
@@ -57,8 +68,10 @@ def locate(path: str, parts: tuple[str, ...], online: bool = True) -> Path:
     asks = online and path.startswith("hub:")
     named = HUB.fullmatch(path.removeprefix("hub:"))
     if named is None or path.startswith((".", "/", "~")):
-        raise BadInput(f"there is no folder at {own.absolute()}",
-                       "give a folder with config.json and safetensors, or hub:org/name to ask the hub")
+        raise BadInput(
+            f"there is no folder at {own.absolute()}",
+            "give a folder with config.json and safetensors, or hub:org/name to ask the hub",
+        )
     place = Place(named["repo"], named["part"], named["revision"])
     wanted = (place.part,) if place.part else parts
     try:
@@ -67,8 +80,11 @@ def locate(path: str, parts: tuple[str, ...], online: bool = True) -> Path:
         return found
     except BadInput as error:
         if not asks:
-            raise BadInput(f"{path} is neither a folder (looked at {own.absolute()}) nor complete in the hub's cache "
-                           f"({error.message})", "nothing asks a hub by itself: write hub:org/name to allow it") from None
+            raise BadInput(
+                f"{path} is neither a folder (looked at {own.absolute()}) nor complete in the hub's cache "
+                f"({error.message})",
+                "nothing asks a hub by itself: write hub:org/name to allow it",
+            ) from None
     print(f"asking the hub for {shown(place.repo)}", file=sys.stderr, flush=True)
     return _inside(_snapshot(place, wanted, online=True), wanted, place.part is None)
 
@@ -78,15 +94,34 @@ def _snapshot(place: Place, parts: tuple[str, ...], online: bool) -> Path:
         from huggingface_hub import constants, snapshot_download
     except ImportError:
         raise BadInput("hub ids need the package huggingface_hub", install_extra("diffusers")) from None
-    patterns = [*(f"{part}/*" for part in parts), "tokenizer*/*", *TOKENIZER, CONFIG, "model_index.json", "*.index.json",
-                "preprocessor_config.json", "README.md", "LICENSE*", *(f"{stem}*.safetensors" for stem in STEMS)]
+    patterns = [
+        *(f"{part}/*" for part in parts),
+        "tokenizer*/*",
+        *TOKENIZER,
+        CONFIG,
+        "model_index.json",
+        "*.index.json",
+        "preprocessor_config.json",
+        "README.md",
+        "LICENSE*",
+        *(f"{stem}*.safetensors" for stem in STEMS),
+    ]
     try:
-        return Path(snapshot_download(place.repo, revision=place.revision, allow_patterns=patterns,
-                                      ignore_patterns=list(PICKLES), local_files_only=not online))
-    except Exception as error:                               # the hub's library raises a dozen kinds
+        return Path(
+            snapshot_download(
+                place.repo,
+                revision=place.revision,
+                allow_patterns=patterns,
+                ignore_patterns=list(PICKLES),
+                local_files_only=not online,
+            )
+        )
+    except Exception as error:  # the hub's library raises a dozen kinds
         what = "the hub did not give" if online else "no copy of"
-        raise BadInput(f"{what} {place.repo} ({type(error).__name__}); looked in {constants.HF_HUB_CACHE}",
-                       "download it once where there is a network, or give a folder") from None
+        raise BadInput(
+            f"{what} {place.repo} ({type(error).__name__}); looked in {constants.HF_HUB_CACHE}",
+            "download it once where there is a network, or give a folder",
+        ) from None
 
 
 def _inside(folder: Path, parts: tuple[str, ...], itself: bool = True) -> Path:
@@ -94,8 +129,10 @@ def _inside(folder: Path, parts: tuple[str, ...], itself: bool = True) -> Path:
     for place in looked:
         if (place / CONFIG).is_file():
             return place
-    raise BadInput(f"no {CONFIG} there; looked at " + ", ".join(str(place / CONFIG) for place in looked),
-                   "expected what save_pretrained writes: config.json beside safetensors")
+    raise BadInput(
+        f"no {CONFIG} there; looked at " + ", ".join(str(place / CONFIG) for place in looked),
+        "expected what save_pretrained writes: config.json beside safetensors",
+    )
 
 
 def config_of(folder: Path) -> dict[str, Any]:
@@ -120,8 +157,10 @@ def weight_files(folder: Path) -> list[Path]:
             return [index, *_shards(index)]
     pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     if pickles:
-        raise BadInput(f"{folder} holds only pickled weights: {', '.join(pickles[:3])}",
-                       "a pickle can run code when it is read: convert it once where you trust it, with save_pretrained")
+        raise BadInput(
+            f"{folder} holds only pickled weights: {', '.join(pickles[:3])}",
+            "a pickle can run code when it is read: convert it once where you trust it, with save_pretrained",
+        )
     raise BadInput(f"no weights in {folder}: looked for {', '.join(looked)}", "expected what save_pretrained writes")
 
 
@@ -134,8 +173,9 @@ def _shards(index: Path) -> list[Path]:
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
             raise BadInput(f"{index} names {name!r}", "shards are safetensors beside their index")
         if not (index.parent / name).is_file():
-            raise BadInput(f"{index} names {name}, which is not there; looked at {index.parent / name}",
-                           "complete the download")
+            raise BadInput(
+                f"{index} names {name}, which is not there; looked at {index.parent / name}", "complete the download"
+            )
     return [index.parent / name for name in names]
 
 
@@ -143,17 +183,24 @@ def tokenizer_of(folder: Path) -> Path:
     """Where an encoder's tokenizer lies: in its folder, or beside it as pipelines keep it."""
     looked = [folder, folder.parent / folder.name.replace("text_encoder", "tokenizer")]
     for place in looked:
-        if any((place / name).is_file() for name in ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model",
-                                                     "tokenizer.model")):
+        if any(
+            (place / name).is_file()
+            for name in ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model")
+        ):
             return place
-    raise BadInput("no tokenizer beside the text encoder; looked in " + ", ".join(map(str, dict.fromkeys(looked))),
-                   "save it there: AutoTokenizer.from_pretrained(...).save_pretrained(folder)")
+    raise BadInput(
+        "no tokenizer beside the text encoder; looked in " + ", ".join(map(str, dict.fromkeys(looked))),
+        "save it there: AutoTokenizer.from_pretrained(...).save_pretrained(folder)",
+    )
 
 
 def content_hash(folder: Path, others: tuple[Path, ...] = (), fresh: bool = False) -> str:
     """Config and weights (and other files), whatever the folder is called and wherever it lies."""
-    files = [("config", folder / CONFIG), *((path.name, path) for path in weight_files(folder)),
-             *((f"beside:{path.name}", path) for path in others)]
+    files = [
+        ("config", folder / CONFIG),
+        *((path.name, path) for path in weight_files(folder)),
+        *((f"beside:{path.name}", path) for path in others),
+    ]
     return hashlib.sha256(json.dumps([[name, file_hash(path, fresh)] for name, path in sorted(files)]).encode()).hexdigest()
 
 
@@ -176,8 +223,10 @@ def file_hash(path: Path, fresh: bool = False) -> str:
     if stat.st_size >= SMALL and time.time() - stat.st_mtime > RACY:
         _write_note(note, known, found)
     if noted and noted != found:
-        raise RunFailed(f"{path} has changed, but its size and time have not: the run's key was made with its old hash",
-                        "start the same command again: the new hash is noted")
+        raise RunFailed(
+            f"{path} has changed, but its size and time have not: the run's key was made with its old hash",
+            "start the same command again: the new hash is noted",
+        )
     return found
 
 
@@ -186,7 +235,7 @@ def _noted(note: Path, known: list[Any]) -> str | None:
         told = json.loads(note.read_text())
         return str(told["sha256"]) if told["file"] == known else None
     except (OSError, ValueError, KeyError, TypeError):
-        return None                                          # never noted, or cut off
+        return None  # never noted, or cut off
 
 
 def _write_note(note: Path, known: list[Any], found: str) -> None:
@@ -196,7 +245,7 @@ def _write_note(note: Path, known: list[Any], found: str) -> None:
         aside.write_text(json.dumps({"file": known, "sha256": found}))
         aside.replace(note)
     except OSError:
-        pass                                                 # a home that cannot be written costs time, nothing else
+        pass  # a home that cannot be written costs time, nothing else
 
 
 def _notes() -> Path:

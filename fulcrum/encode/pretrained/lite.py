@@ -2,6 +2,7 @@
 
 B batch, S side, c channels
 """
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -14,8 +15,15 @@ from fulcrum.encode.pretrained.registry import installed
 from fulcrum.encode.pretrained.tensors import read_tensors
 
 # (expansion, channels, blocks, stride of the first, kernel), arXiv:1905.11946 table 1 with B0's widths
-STAGES = ((1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5), (6, 192, 4, 2, 5),
-          (6, 320, 1, 1, 3))
+STAGES = (
+    (1, 16, 1, 1, 3),
+    (6, 24, 2, 2, 3),
+    (6, 40, 2, 2, 5),
+    (6, 80, 3, 2, 3),
+    (6, 112, 3, 1, 5),
+    (6, 192, 4, 2, 5),
+    (6, 320, 1, 1, 3),
+)
 STEM, WIDTH, EPS = 32, 1280, 1e-3
 
 
@@ -70,7 +78,7 @@ class Lite0(nn.Module):
         h = F.relu6(self._bn0(self._conv_stem(x)))
         for block in self._blocks:
             h = block(h)
-        return F.relu6(self._bn1(self._conv_head(h))).mean((2, 3))       # (B, 1280)
+        return F.relu6(self._bn1(self._conv_head(h))).mean((2, 3))  # (B, 1280)
 
 
 def load_lite0(path: Path | None = None) -> Lite0:

@@ -1,4 +1,5 @@
 """Reads a pretrained class from its folder: local safetensors only, fp32, every weight accounted for, frozen."""
+
 from __future__ import annotations
 
 import importlib
@@ -22,19 +23,28 @@ def read(library: str, network: str, folder: Path, half: bool = False, **more: A
     `half`: the folder holds a larger model, of which this class reads its part; then weights may be left over.
     """
     cls = class_of(library, network)
-    weight_files(folder)                                     # pickles and missing files are named before anything is read
+    weight_files(folder)  # pickles and missing files are named before anything is read
     kind = "torch_dtype" if library == "diffusers" else "dtype"
     memory = {"low_cpu_mem_usage": False} if library == "diffusers" else {}
     with _quiet(library):
         try:
-            made, info = cls.from_pretrained(str(folder), local_files_only=True, use_safetensors=True,
-                                             output_loading_info=True, **{kind: torch.float32}, **memory, **more)
-        except Exception as error:                           # their loaders raise many kinds; the folder is what is wrong
-            raise BadInput(f"{folder} cannot be read as {network}: {type(error).__name__}: {str(error)[:400]}",
-                           "expected what save_pretrained writes") from error
+            made, info = cls.from_pretrained(
+                str(folder),
+                local_files_only=True,
+                use_safetensors=True,
+                output_loading_info=True,
+                **{kind: torch.float32},
+                **memory,
+                **more,
+            )
+        except Exception as error:  # their loaders raise many kinds; the folder is what is wrong
+            raise BadInput(
+                f"{folder} cannot be read as {network}: {type(error).__name__}: {str(error)[:400]}",
+                "expected what save_pretrained writes",
+            ) from error
     _accounted(network, folder, info, half)
     made = made.float().eval().requires_grad_(False)
-    return made                                              # type: ignore[no-any-return]
+    return made  # type: ignore[no-any-return]
 
 
 def class_of(library: str, network: str) -> Any:
@@ -53,8 +63,10 @@ def _accounted(network: str, folder: Path, info: dict[str, Any], half: bool) -> 
     for what in ("missing_keys", "mismatched_keys", *(() if half else ("unexpected_keys",))):
         if info.get(what):
             names = sorted(map(str, info[what]))
-            raise BadInput(f"the weights in {folder} do not fit {network}: {len(names)} {what.replace('_', ' ')}, "
-                           f"such as {names[0]}", "config.json and weights come from two models")
+            raise BadInput(
+                f"the weights in {folder} do not fit {network}: {len(names)} {what.replace('_', ' ')}, such as {names[0]}",
+                "config.json and weights come from two models",
+            )
 
 
 @contextmanager
@@ -73,4 +85,3 @@ def _quiet(library: str) -> Iterator[None]:
         log.setLevel(before)
         if bars is not None and shown:
             bars.enable_progress_bar()
-

@@ -4,6 +4,7 @@ B batch, S side of the pictures, N tokens (S / patch squared, row by row), E wid
 
 A token covers `patch` pixels of the picture: it is resized so that it does, such as 256 to 224 for patches of 14.
 """
+
 from __future__ import annotations
 
 import json
@@ -19,8 +20,8 @@ from fulcrum.encode.pretrained.folder import config_of, content_hash, licence_of
 from fulcrum.encode.pretrained.load import read
 from fulcrum.spec.errors import BadInput
 
-PIXELS = 1 << 21                                             # of a pass: 41 pictures of 224 x 224
-GRID = 4                                                     # tokens on a side of the self-check's pictures
+PIXELS = 1 << 21  # of a pass: 41 pictures of 224 x 224
+GRID = 4  # tokens on a side of the self-check's pictures
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 
@@ -28,8 +29,9 @@ CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711
 class PretrainedTeacher(nn.Module):
     """`tokens` of one of transformers' vision networks, frozen, in fp32."""
 
-    def __init__(self, network: nn.Module, facts: TeacherFacts, patch: int, colours: tuple[Any, Any],
-                 more: dict[str, Any]) -> None:
+    def __init__(
+        self, network: nn.Module, facts: TeacherFacts, patch: int, colours: tuple[Any, Any], more: dict[str, Any]
+    ) -> None:
         super().__init__()
         self.network, self.facts, self.patch, self.width = network, facts, patch, facts.width
         self.config = {"network": facts.network, "patch": patch, "colours": [list(part) for part in colours], **more}
@@ -47,8 +49,10 @@ class PretrainedTeacher(nn.Module):
         """(B, 3, H, W) in [-1, 1] -> (B, N, E)."""
         height, width = pixels.shape[-2:]
         if height % self.patch or width % self.patch:
-            raise ValueError(f"this teacher reads pictures with sides that are multiples of {self.patch}, found "
-                             f"{height} x {width}; resize the pictures, or give it another `patch`")
+            raise ValueError(
+                f"this teacher reads pictures with sides that are multiples of {self.patch}, found "
+                f"{height} x {width}; resize the pictures, or give it another `patch`"
+            )
         rows = max(1, PIXELS // (height * width // self.patch**2 * self.facts.patch**2))
         return torch.cat([self._tokens(part) for part in pixels.split(rows)])
 
@@ -57,7 +61,7 @@ class PretrainedTeacher(nn.Module):
         seen = to_size(pixels.to(self.mean.device), height, width)
         seen = ((seen + 1) / 2 - self.mean) / self.deviation
         states = self.network(pixel_values=seen, **self.options).last_hidden_state
-        return states[:, self.facts.prefix:].to(pixels.device)           # type: ignore[no-any-return]
+        return states[:, self.facts.prefix :].to(pixels.device)  # type: ignore[no-any-return]
 
 
 def load_teacher(path: str, width: int, patch: int) -> PretrainedTeacher:
@@ -70,8 +74,10 @@ def load_teacher(path: str, width: int, patch: int) -> PretrainedTeacher:
     teacher = PretrainedTeacher(network, facts, patch, _colours(folder, facts), {"files": content_hash(folder, fresh=True)})
     teacher.eval().requires_grad_(False)
     teacher.card = _card(teacher, folder)
-    teacher.told = [f"teacher {facts.network}: a token of width {width} per {patch} x {patch} pixels, "
-                    f"deviation {teacher.card['deviation']:.2f}"]
+    teacher.told = [
+        f"teacher {facts.network}: a token of width {width} per {patch} x {patch} pixels, "
+        f"deviation {teacher.card['deviation']:.2f}"
+    ]
     return teacher
 
 
@@ -92,10 +98,19 @@ def _card(teacher: PretrainedTeacher, folder: Path) -> dict[str, Any]:
     ramp[1] = ramp[1].flip(-1)
     seen = teacher.tokens(ramp)
     if seen.shape != (2, GRID**2, teacher.width) or not bool(seen.isfinite().all()) or torch.equal(seen[0], seen[1]):
-        raise BadInput(f"{folder}: two pictures gave tokens {tuple(seen.shape)}, expected finite and different ones of "
-                       f"shape {(2, GRID**2, teacher.width)}", "the folder is not what its config says")
-    return {"network": teacher.facts.network, "width": teacher.width, "patch": teacher.patch,
-            "own_patch": teacher.facts.patch, "licence": licence_of(folder),
-            "preprocessing": f"antialiased resize by {teacher.facts.patch}/{teacher.patch}, "
-                             f"colours {teacher.config['colours']}",
-            "normed": teacher.facts.network != "CLIPVisionModel", "deviation": round(float(seen.std()), 4)}
+        raise BadInput(
+            f"{folder}: two pictures gave tokens {tuple(seen.shape)}, expected finite and different ones of "
+            f"shape {(2, GRID**2, teacher.width)}",
+            "the folder is not what its config says",
+        )
+    return {
+        "network": teacher.facts.network,
+        "width": teacher.width,
+        "patch": teacher.patch,
+        "own_patch": teacher.facts.patch,
+        "licence": licence_of(folder),
+        "preprocessing": f"antialiased resize by {teacher.facts.patch}/{teacher.patch}, "
+        f"colours {teacher.config['colours']}",
+        "normed": teacher.facts.network != "CLIPVisionModel",
+        "deviation": round(float(seen.std()), 4),
+    }

@@ -2,6 +2,7 @@
 
 B prompts, L tokens of the longest, E width
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -24,20 +25,21 @@ from fulcrum.encode.pretrained.load import _quiet, read
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.install import install_extra
 
-ROWS = 32                                                    # prompts of a pass
-UNBOUNDED = 1_000_000                                        # tokenizers say "very large" when they have no limit
+ROWS = 32  # prompts of a pass
+UNBOUNDED = 1_000_000  # tokenizers say "very large" when they have no limit
 
 
 class PretrainedText(nn.Module):
     """`encode` of one of transformers' text encoders, frozen, in fp32. Longer prompts are cut, counted in `cut`."""
 
-    def __init__(self, network: nn.Module, tokenizer: Any, name: str, width: int, longest: int,
-                 facts: dict[str, Any]) -> None:
+    def __init__(
+        self, network: nn.Module, tokenizer: Any, name: str, width: int, longest: int, facts: dict[str, Any]
+    ) -> None:
         super().__init__()
         self.network, self.tokenizer, self.name = network, tokenizer, name
         self.width, self.longest = width, longest
         self.config = {"network": name, "width": width, "longest": longest, **facts}
-        self.cut = 0                                         # prompts that were longer than `longest`
+        self.cut = 0  # prompts that were longer than `longest`
         self.card: dict[str, Any] = {}
         self.told: list[str] = []
 
@@ -57,7 +59,7 @@ class PretrainedText(nn.Module):
         emb = torch.zeros(len(rows), wanted, self.width)
         mask = torch.zeros(len(rows), wanted, dtype=torch.bool)
         for first in range(0, len(rows), ROWS):
-            some = [first + i for i, row in enumerate(rows[first:first + ROWS]) if row]
+            some = [first + i for i, row in enumerate(rows[first : first + ROWS]) if row]
             if some:
                 self._pass([rows[i] for i in some], some, emb, mask)
         return emb, mask
@@ -65,7 +67,7 @@ class PretrainedText(nn.Module):
     def _pass(self, ids: list[list[int]], places: list[int], emb: Tensor, mask: Tensor) -> None:
         device = next(self.network.parameters()).device
         longest = max(map(len, ids))
-        keep = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in ids])        # (b, l)
+        keep = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in ids])  # (b, l)
         padded = torch.tensor([row + [self.tokenizer.pad_token_id] * (longest - len(row)) for row in ids])
         states = self.network(input_ids=padded.to(device), attention_mask=keep.to(device)).last_hidden_state
         kept = keep.bool()
@@ -78,11 +80,12 @@ class PretrainedText(nn.Module):
         over = [i for i, row in enumerate(whole) if len(row) > self.longest]
         if over:
             self.cut += len(over)
-            short = self.tokenizer([prompts[i] for i in over], truncation=True, max_length=self.longest, padding=False,
-                                   verbose=False)["input_ids"]
+            short = self.tokenizer(
+                [prompts[i] for i in over], truncation=True, max_length=self.longest, padding=False, verbose=False
+            )["input_ids"]
             for i, row in zip(over, short, strict=True):
                 whole[i] = row
-        return whole                                         # type: ignore[no-any-return]
+        return whole  # type: ignore[no-any-return]
 
 
 def load_text(path: str, width: int, max_tokens: int) -> PretrainedText:
@@ -100,13 +103,20 @@ def load_text(path: str, width: int, max_tokens: int) -> PretrainedText:
     elif facts.network == "T5GemmaEncoder":
         more = {"config": _encoder_config(folder)}
     network = read("transformers", facts.network, folder, half=named != facts.network, **more)
-    network = getattr(network, "language_model", network)    # Qwen3-VL's text half; what it sees is not asked for
-    text = PretrainedText(network, tokenizer, facts.network, width, longest,
-                          {"files": content_hash(folder, tokenizer_files(folder), fresh=True)}).eval()
+    network = getattr(network, "language_model", network)  # Qwen3-VL's text half; what it sees is not asked for
+    text = PretrainedText(
+        network,
+        tokenizer,
+        facts.network,
+        width,
+        longest,
+        {"files": content_hash(folder, tokenizer_files(folder), fresh=True)},
+    ).eval()
     text.card = _card(text, folder)
-    text.cut = 0                                             # a small limit cuts the self-check's prompts too
-    text.told = [f"text encoder {text.name}: width {width}, at most {longest} tokens, "
-                 f"deviation {text.card['deviation']:.2f}"]
+    text.cut = 0  # a small limit cuts the self-check's prompts too
+    text.told = [
+        f"text encoder {text.name}: width {width}, at most {longest} tokens, deviation {text.card['deviation']:.2f}"
+    ]
     return text
 
 
@@ -114,6 +124,7 @@ def _encoder_config(folder: Path) -> Any:
     """The encoder's own configuration: pipelines keep that of the whole T5Gemma beside the encoder half."""
     from transformers import T5GemmaConfig
     from transformers.models.t5gemma.configuration_t5gemma import T5GemmaModuleConfig
+
     if "encoder" in config_of(folder):
         return T5GemmaConfig.from_pretrained(str(folder), local_files_only=True).encoder
     return T5GemmaModuleConfig.from_pretrained(str(folder), local_files_only=True)
@@ -127,11 +138,13 @@ def _tokenizer(place: Path) -> Any:
     with _quiet("transformers"):
         try:
             made = AutoTokenizer.from_pretrained(str(place), local_files_only=True, trust_remote_code=False)
-        except Exception as error:                           # many kinds, down to a missing sentencepiece
-            raise BadInput(f"the tokenizer in {place} cannot be read: {type(error).__name__}: {str(error)[:300]}",
-                           "expected what a tokenizer's save_pretrained writes") from error
+        except Exception as error:  # many kinds, down to a missing sentencepiece
+            raise BadInput(
+                f"the tokenizer in {place} cannot be read: {type(error).__name__}: {str(error)[:300]}",
+                "expected what a tokenizer's save_pretrained writes",
+            ) from error
     if made.pad_token_id is None:
-        made.pad_token = made.eos_token or made.unk_token    # masked everywhere: any known token will do
+        made.pad_token = made.eos_token or made.unk_token  # masked everywhere: any known token will do
     if made.pad_token_id is None:
         raise BadInput(f"the tokenizer in {place} has neither padding nor an end token", "add a pad_token to it")
     return made
@@ -140,15 +153,26 @@ def _tokenizer(place: Path) -> Any:
 def _card(text: PretrainedText, folder: Path) -> dict[str, Any]:
     """The facts that travel with it, and the self-check: shape, finite, other words give other states."""
     emb, mask = text.encode(["a red circle", "a blue square and a green ring"])
-    vocabulary = int(text.network.get_input_embeddings().weight.shape[0])        # type: ignore[operator]
+    vocabulary = int(text.network.get_input_embeddings().weight.shape[0])  # type: ignore[operator]
     if len(text.tokenizer) > vocabulary:
-        raise BadInput(f"the tokenizer beside {folder} has {len(text.tokenizer)} words, the encoder {vocabulary}",
-                       "they belong to two models")
+        raise BadInput(
+            f"the tokenizer beside {folder} has {len(text.tokenizer)} words, the encoder {vocabulary}",
+            "they belong to two models",
+        )
     real, ends = emb[mask], emb[[0, 1], mask.sum(1) - 1]
     if emb.shape[-1] != text.width or not bool(real.isfinite().all()) or torch.equal(ends[0], ends[1]):
-        raise BadInput(f"{folder}: two prompts gave embeddings {tuple(emb.shape)}, expected finite and different ones of "
-                       f"width {text.width}",
-                       "the folder is not what its config says")
-    return {"network": text.name, "width": text.width, "longest": text.longest, "licence": licence_of(folder),
-            "preprocessing": "the folder's tokenizer; no cleaning of the text", "states": "last hidden states",
-            "deviation": round(float(real.std()), 4), "empty_tokens": int(text.encode([""])[1].sum())}
+        raise BadInput(
+            f"{folder}: two prompts gave embeddings {tuple(emb.shape)}, expected finite and different ones of "
+            f"width {text.width}",
+            "the folder is not what its config says",
+        )
+    return {
+        "network": text.name,
+        "width": text.width,
+        "longest": text.longest,
+        "licence": licence_of(folder),
+        "preprocessing": "the folder's tokenizer; no cleaning of the text",
+        "states": "last hidden states",
+        "deviation": round(float(real.std()), 4),
+        "empty_tokens": int(text.encode([""])[1].sum()),
+    }

@@ -2,6 +2,7 @@
 
 B batch, S side, c channels of a stage
 """
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -14,7 +15,7 @@ from fulcrum.encode.pretrained.registry import installed
 from fulcrum.encode.pretrained.tensors import read_tensors
 
 STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
-WIDTH = sum(stage[-1] for stage in STAGES)                   # 1,472
+WIDTH = sum(stage[-1] for stage in STAGES)  # 1,472
 EPS = 1e-10
 
 
@@ -85,7 +86,10 @@ def load_vgg(path: Path | None = None) -> VGG:
     """With the installed package's weights, or those of a file."""
     with torch.device("meta"):
         network = VGG()
-    renamed = {"scaling_layer.": "", **{f"net.slice{n + 1}.": f"stages.{n}." for n in range(len(STAGES))},
-               **{f"lin{n}.model.1.weight": f"heads.{n}" for n in range(len(STAGES))}}
+    renamed = {
+        "scaling_layer.": "",
+        **{f"net.slice{n + 1}.": f"stages.{n}." for n in range(len(STAGES))},
+        **{f"lin{n}.model.1.weight": f"heads.{n}" for n in range(len(STAGES))},
+    }
     read_tensors(network, path or installed("stlpips-pytorch"), renamed=renamed)
     return network
