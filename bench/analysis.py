@@ -22,10 +22,10 @@ import numpy as np
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.page import write
-from fulcrum.study.cost import Cost
-from fulcrum.study.layout import Layout, lay_out, measuring
-from fulcrum.study.plan import Plan
-from fulcrum.study.result import SHOWN, Progress, assemble_result, collect
+from fulcrum.study.arm_cost import Cost
+from fulcrum.study.judge.result import SHOWN, Progress, assemble_result, collect
+from fulcrum.study.plan.plan import Plan
+from fulcrum.study.run.layout import Layout, lay_out, measuring
 from fulcrum.study.sealed import seal
 
 SMALL = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64", "sample.steps=2")

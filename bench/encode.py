@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from fulcrum import phrase
+from fulcrum.encode.batch import Encoder
 from fulcrum.encode.cache import Cache
-from fulcrum.encode.encode import Encoder
+from fulcrum.encode.cached_rows import RowCache
 from fulcrum.encode.pixels import to_unit
-from fulcrum.encode.rows import RowCache
 from fulcrum.spec.system import System
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed

@@ -132,9 +132,9 @@ def train(place: Path, seeds: list[int], lanes: int) -> Trained:
     """Cells that are only trained, in new workers; all of one graph."""
     from fulcrum.levers.catalog import CATALOG
     from fulcrum.spec.system import System
-    from fulcrum.study.layout import lay_out, measuring
-    from fulcrum.study.plan import Plan
-    from fulcrum.study.runner import Work, run_all
+    from fulcrum.study.plan.plan import Plan
+    from fulcrum.study.run.layout import lay_out, measuring
+    from fulcrum.study.run.runner import Work, run_all
 
     plan = Plan(
         title="Engine",

@@ -31,20 +31,30 @@ from PIL import Image
 
 from fulcrum.data.buckets import open_pictures
 from fulcrum.data.caption import Chooser
-from fulcrum.data.folder import FolderSource
-from fulcrum.data.given import open_given
-from fulcrum.data.importing import Options
 from fulcrum.data.loader import Loader
-from fulcrum.data.sealing import run_import
+from fulcrum.data.readers.reader import open_given
 from fulcrum.data.source import WorldSource
-from fulcrum.data.store import ROW, SHARDS, TABLES, content_of, digest, file_sha, read_about, sealed, texts_hash
+from fulcrum.data.store.completion import run_import
+from fulcrum.data.store.folder_source import FolderSource
+from fulcrum.data.store.importing import Options
+from fulcrum.data.store.picture_store import (
+    ROW,
+    SHARDS,
+    TABLES,
+    content_of,
+    digest,
+    file_sha,
+    read_about,
+    sealed,
+    texts_hash,
+)
 
 COUNT, SIDE, BATCH, MILLION = 4096, 64, 64, 1_000_000
 RATIO, SECONDS, GROWTH = 0.9, 3.0, 16.0  # targets; megabytes that own memory may grow by
 EPOCHS = 5
 FIRST = (
     "import time; begun = time.perf_counter(); import sys; from fulcrum.data.caption import Chooser; "
-    "from fulcrum.data.folder import FolderSource; from fulcrum.data.loader import Loader; "
+    "from fulcrum.data.store.folder_source import FolderSource; from fulcrum.data.loader import Loader; "
     "Loader(FolderSource(sys.argv[1]), Chooser(), 0).at(0, 64); print(time.perf_counter() - begun)"
 )
 

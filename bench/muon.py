@@ -111,7 +111,7 @@ def predicted(recipe: str, tokens_per_batch: list[int]) -> dict[int, float]:
 def flop_share(tokens: int, batch: int) -> float:
     """What FLOPs predict at pocket shapes for `tokens` an image."""
     from fulcrum import phrase
-    from fulcrum.model.cost import newton_schulz_share
+    from fulcrum.cost.denoiser import newton_schulz_share
     from fulcrum.spec.edit import put
 
     run = put(phrase("pocket"), "data.size", 8 * int(tokens**0.5))  # codec stride 4, patch 2

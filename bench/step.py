@@ -41,7 +41,7 @@ def lengths() -> list[list[int]]:
 
     from fulcrum.data.world.scene import scenes
     from fulcrum.data.world.words import captions
-    from fulcrum.encode.text import tokenize
+    from fulcrum.encode.networks.world_text import tokenize
 
     texts = captions(scenes("train", np.arange(BATCH * BATCHES)), "long").texts
     counts = [len(tokenize(text)) for text in texts]
@@ -169,7 +169,7 @@ def status(field: str) -> int:
 
 
 def measure(tokens: int, rounds: int, threads: int, keep_heap: bool, names: list[str]) -> dict[str, Any]:
-    from fulcrum.model.flops import Sizes, training_flops
+    from fulcrum.cost.flops import Sizes, training_flops
 
     spawn = multiprocessing.get_context("spawn")
     pipes: dict[str, Connection] = {}

@@ -18,14 +18,14 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 from torch import Tensor
 
 from fulcrum.data.caption import Chooser
-from fulcrum.data.folder import FolderSource
+from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.card import Measured, Sampling
 from fulcrum.spec.plain import read
-from fulcrum.study.evaluate import SEED
-from fulcrum.study.judging import Bench, Sources
-from fulcrum.train.folder import RunFolder
-from fulcrum.train.paint import Painter
+from fulcrum.study.run.evaluate import SEED
+from fulcrum.study.run.plan_judges import Bench, Sources
+from fulcrum.train.painter import Painter
+from fulcrum.train.run_folder import RunFolder
 from fulcrum.train.session import trained_weights
 
 DATA, STYLE, RUNS = Path("emoji_64"), Path("emoji_64_style"), Path("runs")

@@ -1,1 +1,1 @@
-"""The shipped frozen parts, with a card each, and the one command that builds them."""
+"""The shipped frozen networks, weights and cards only; tools/assets fitted them."""

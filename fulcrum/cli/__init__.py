@@ -9,10 +9,15 @@ from typing import Annotated
 
 import typer
 
-from fulcrum.cli import auditing, doctor, encoding, levers, measuring, parts, runs, study, training
+from fulcrum.cli import assets as parts
+from fulcrum.cli import audit as auditing
+from fulcrum.cli import doctor, levers, runs, study
+from fulcrum.cli import encode as encoding
+from fulcrum.cli import measure as measuring
+from fulcrum.cli import train as training
 from fulcrum.cli.options import speaks
 from fulcrum.spec.errors import FulcrumError
-from fulcrum.spec.shown import shown_lines
+from fulcrum.spec.printable import shown_lines
 
 INTERRUPTED = 130  # as shells have it: 128 and the signal's number
 TRACEBACK = "FULCRUM_TRACEBACK"  # environment: set, it shows where an error came from

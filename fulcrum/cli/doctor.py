@@ -6,9 +6,9 @@ from typing import Any
 import typer
 
 from fulcrum.cli.options import Json, can_compile, emit
-from fulcrum.encode.shipped import NAMES
+from fulcrum.files.shipped import NAMES
 from fulcrum.spec.install import install_extra
-from fulcrum.spec.shown import shown
+from fulcrum.spec.printable import shown
 
 OPTIONAL = {
     "diffusers": ("diffusers", "transformers"),
@@ -63,7 +63,7 @@ def _there(module: str) -> bool:
 
 
 def _sound(name: str) -> str:
-    from fulcrum.encode.shipped import shipped
+    from fulcrum.files.shipped import shipped
 
     try:
         shipped(name)

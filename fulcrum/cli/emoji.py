@@ -22,10 +22,10 @@ def import_emoji(
     """DEST holds all styles but one, DEST_style that one; concepts are held out alike in both. A picture that comes twice
     under two names is kept once: it could stand on both sides."""
     from fulcrum.data.emoji import EmojiReader
-    from fulcrum.data.importing import Options
-    from fulcrum.data.ledger import told
-    from fulcrum.data.sealing import run_import
-    from fulcrum.data.store import ABOUT, read_about
+    from fulcrum.data.store.completion import run_import
+    from fulcrum.data.store.importing import Options
+    from fulcrum.data.store.ledger import told
+    from fulcrum.data.store.picture_store import ABOUT, read_about
 
     if others:
         raise BadInput(f"{others[0]} means nothing for emoji: their captions and groups are made by the import")

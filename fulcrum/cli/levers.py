@@ -65,7 +65,7 @@ def show(name: str, recipe: Base = RECIPE, levers: Files = None, as_json: Json =
         raise problems[0]
     else:
         raise BadInput(f"no lever is called '{name}'", nearest(name, [*known.levers, *known.bundles]))
-    from fulcrum.audit.pages import read_measured
+    from fulcrum.laws.pages import read_measured
 
     card["measured"] = [row for row in read_measured(MEASURED) if row["lever"] == name]
     parts = [f"a bundle of: {' + '.join(card['parts'])}"] if card["parts"] else []
@@ -94,7 +94,7 @@ def show(name: str, recipe: Base = RECIPE, levers: Files = None, as_json: Json =
 @app.command(epilog="Example: fulcrum levers pages docs/levers")
 def pages(folder: Path, as_json: Json = False) -> None:
     """Write one page for each lever into FOLDER: what it changes and costs, what was claimed and measured, conflicts."""
-    from fulcrum.audit.pages import write
+    from fulcrum.laws.pages import write
     from fulcrum.levers.catalog import CATALOG
 
     made = write(CATALOG, folder)
@@ -175,7 +175,7 @@ def _setting(field: Any) -> dict[str, Any]:
 
 def _place(known: Any, levers: tuple[Any, ...], recipe: str, run: Any) -> tuple[str, Any]:
     """The recipe, or, for what does not fit it, the first ground of the laws that it fits."""
-    from fulcrum.audit.ground import GROUNDS, fits, grounds
+    from fulcrum.laws.ground import GROUNDS, fits, grounds
 
     if fits(levers, run) is None:
         return recipe, run

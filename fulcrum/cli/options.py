@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.shown import shown_lines
+from fulcrum.spec.printable import shown_lines
 
 if TYPE_CHECKING:
     from fulcrum.spec.phrase import Catalogue, Phrase
     from fulcrum.spec.system import Device, System
-    from fulcrum.train.folder import RunFolder
+    from fulcrum.train.run_folder import RunFolder
 
 Seed = Annotated[
     int, typer.Option(min=0, max=9 * 10**18, help="Decides the weights' start, the order of the data and every draw.")

@@ -9,7 +9,7 @@ import typer
 
 from fulcrum.cli.options import KEY, OUT, Files, Json, Out, Price, catalogue, emit, find_run, say
 from fulcrum.spec.errors import BadInput, FulcrumError, RunFailed
-from fulcrum.spec.shown import shown
+from fulcrum.spec.printable import shown
 
 app = typer.Typer(no_args_is_help=True, help="The runs on disk: list, show, remove, tidy.")
 Name = Annotated[str, typer.Argument(help="A run: its folder, its key, or the beginning of its key.")]
@@ -55,8 +55,8 @@ def _cost(
 ) -> tuple[dict[str, Any], str]:
     """The run's bill as data and as words; without the user's files that it was trained with there is none."""
     from fulcrum.spec.plain import read
-    from fulcrum.study.bill import bill, said
-    from fulcrum.train.folder import RunFolder
+    from fulcrum.train.bill import bill, said
+    from fulcrum.train.run_folder import RunFolder
 
     try:
         found = bill(RunFolder(path), read(about["run"], catalogue(levers)[0].fillers), out / "cache", price)
@@ -75,7 +75,7 @@ def remove(
     as_json: Json = False,
 ) -> None:
     """Remove a run and all its checkpoints; also one whose files are damaged."""
-    from fulcrum.train.folder import RunFolder, claim
+    from fulcrum.train.run_folder import RunFolder, claim
 
     path = find_run(run, out)
     about = _about(path)
@@ -97,7 +97,7 @@ def gc(
     as_json: Json = False,
 ) -> None:
     """Tidy up: keep the last good checkpoint of finished runs, remove what killed processes left; not runs in use."""
-    from fulcrum.train.folder import RunFolder, claim
+    from fulcrum.train.run_folder import RunFolder, claim
 
     gone: list[Path] = []
     freed = 0
@@ -146,7 +146,7 @@ def _runs(out: Path) -> Iterator[Path]:
 
 def _about(path: Path) -> dict[str, Any] | None:
     """The run's description, or None when it is damaged."""
-    from fulcrum.train.folder import RunFolder
+    from fulcrum.train.run_folder import RunFolder
 
     try:
         about = RunFolder(path).about()
@@ -157,7 +157,7 @@ def _about(path: Path) -> dict[str, Any] | None:
 
 def _facts(path: Path) -> dict[str, Any]:
     from fulcrum.train import checkpoint
-    from fulcrum.train.folder import RunFolder, in_use
+    from fulcrum.train.run_folder import RunFolder, in_use
 
     about, saved = _about(path), checkpoint.listing(path / "checkpoints")
     try:

@@ -44,12 +44,12 @@ def plan_command(
     as_json: Json = False,
 ) -> None:
     """Print what a plan would run, arm by arm with the proven differences, what it costs and what it can see."""
-    from fulcrum.study.estimate import estimate
-    from fulcrum.study.lanes import room
-    from fulcrum.study.layout import lay_out
-    from fulcrum.study.outline import outline
-    from fulcrum.study.plan import load
-    from fulcrum.train.track import require_trackers
+    from fulcrum.study.plan.estimate import estimate
+    from fulcrum.study.plan.outline import outline
+    from fulcrum.study.plan.plan import load
+    from fulcrum.study.run.capacity import room
+    from fulcrum.study.run.layout import lay_out
+    from fulcrum.train.trackers import require_trackers
 
     read, (known, hashes) = load(plan), catalogue(levers)
     require_trackers(read.track)
@@ -123,7 +123,7 @@ def run_command(
     Ends with the path of the report, one HTML file that opens offline. The page is there, and growing, from the beginning
     on: watch it with fulcrum report --watch.
     """
-    from fulcrum.study.plan import load
+    from fulcrum.study.plan.plan import load
     from fulcrum.study.study import Executor, run
 
     if executor not in ("local", "ray"):
@@ -212,7 +212,7 @@ def report(
             f"there is no report {'in ' + str(study) if study else 'under ' + str(out)}",
             "make one with: fulcrum study run examples/quick.toml; it has a page a few seconds after its start",
         )
-    from fulcrum.report.alive import notice
+    from fulcrum.report.running import notice
 
     said = notice(page.parent)
     if said:

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from fulcrum.data.folder import FolderSource
-from fulcrum.data.mirror import place
 from fulcrum.data.mix import MixSource
-from fulcrum.data.picture import Size
-from fulcrum.data.store import PictureStore
+from fulcrum.data.readers.fit_picture import Size
+from fulcrum.data.store.folder_source import FolderSource
+from fulcrum.data.store.mirror import place
+from fulcrum.data.store.picture_store import PictureStore
 from fulcrum.spec.errors import BadInput
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.keyed import key, uniform
 from fulcrum.data.world.scene import Scenes
 from fulcrum.data.world.words import STYLES, captions
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.keyed import key, uniform
 
 
 @dataclass(frozen=True)

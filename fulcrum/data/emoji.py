@@ -22,7 +22,7 @@ from PIL import Image
 
 from fulcrum.data import emoji_words as words
 from fulcrum.data.emoji_packages import IconSet, Packages, open_packages, slug
-from fulcrum.data.given import Given
+from fulcrum.data.readers.reader import Given
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.install import install_extra
 

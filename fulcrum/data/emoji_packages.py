@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.data.archive import TARS, Broken, members
-from fulcrum.data.given_folder import read_bytes
+from fulcrum.data.readers.folder import read_bytes
+from fulcrum.data.readers.untrusted_archive import TARS, Broken, members
 from fulcrum.spec.errors import BadInput
 
 NAMES = "annotations/en/annotations.json"  # of cldr-annotations-full

@@ -72,7 +72,7 @@ class Filtered(World):
         return FilteredSource(inner, keep_best(scores, self.drop))
 
     def hashes(self) -> dict[str, str]:
-        from fulcrum.encode.shipped import asset_hash
+        from fulcrum.files.shipped import asset_hash
 
         return {**super().hashes(), f"asset:{self.asset}": asset_hash(self.asset)}
 
@@ -121,9 +121,9 @@ class SquareFolder(Folder):
     kind: ClassVar[str] = "square_folder"
 
     def build(self, ctx: Any) -> Any:
-        from fulcrum.data.folder import FolderSource
-        from fulcrum.data.mirror import place
-        from fulcrum.data.store import read_about
+        from fulcrum.data.store.folder_source import FolderSource
+        from fulcrum.data.store.mirror import place
+        from fulcrum.data.store.picture_store import read_about
 
         about = read_about(place(self.path))
         several = self.split == "train" and len(about["buckets"]) > 1
@@ -177,8 +177,8 @@ def _absolute(path: str) -> str:
 
 def _content(path: str) -> dict[str, str]:
     """The content hash of an imported folder, under a name that two folders do not share."""
-    from fulcrum.data.mirror import place
-    from fulcrum.data.store import read_about
+    from fulcrum.data.store.mirror import place
+    from fulcrum.data.store.picture_store import read_about
 
     content = str(read_about(place(path))["content"])
     return {f"data:{content[:16]}": content}

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.data.caption import Chooser
-from fulcrum.data.keyed import key
 from fulcrum.data.order import order_of
 from fulcrum.data.source import Ids, Samples
+from fulcrum.spec.keyed import key
 
 BLOCK = 1024  # positions that are shuffled among each other
 FEWEST = 16  # batches that are, where whole batches are dealt

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.keyed import key
+from fulcrum.spec.keyed import key
 
 
 @lru_cache(maxsize=128)  # orders at a time: validation's, and that of every source of a mix and every bucket

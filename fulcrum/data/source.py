@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.data.caption import Chooser
-from fulcrum.data.keyed import key, uniform
 from fulcrum.data.world.render import DOMAINS, SMALLEST, render
 from fulcrum.data.world.scene import SPLITS, Scenes, scenes
 from fulcrum.data.world.vocabulary import MAX_OBJECTS, WORLD_VERSION
 from fulcrum.data.world.words import STYLES, captions
+from fulcrum.spec.keyed import key, uniform
 
 Ids = NDArray[np.integer[Any]]
 _ELSEWHERE = 2**40  # scene numbers beyond any source: what a wrong caption speaks of is drawn nowhere

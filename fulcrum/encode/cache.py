@@ -23,13 +23,13 @@ from fulcrum.data.caption import Chooser
 from fulcrum.data.filter import FilteredSource
 from fulcrum.data.mix import one_shaped
 from fulcrum.data.source import Source
-from fulcrum.encode.codec import Codec, IdentityCodec
+from fulcrum.encode.cached_rows import Ids, RowCache, ShapedCache, TextCache
+from fulcrum.encode.networks.kl_codec import Codec, IdentityCodec
+from fulcrum.encode.networks.pair_score import load_scorer
 from fulcrum.encode.parts import Arrays
 from fulcrum.encode.pixels import to_unit
-from fulcrum.encode.readable import unread
-from fulcrum.encode.rows import Ids, RowCache, ShapedCache, TextCache
-from fulcrum.encode.score import load_scorer
 from fulcrum.encode.store import Store, Writer
+from fulcrum.encode.unknown_words import unread
 from fulcrum.spec.errors import BadInput, RunFailed
 
 Say = Callable[[str], None]

@@ -20,7 +20,7 @@ class KL(seam.Codec):
     @model_validator(mode="after")
     def _as_the_card_says(self) -> "KL":
         """A denoiser built for other channels than the codec has would fail much later."""
-        from fulcrum.encode.shipped import card
+        from fulcrum.files.shipped import card
 
         if not self.asset.isidentifier():
             raise ValueError(f"'{self.asset}' is not the name of a shipped codec")
@@ -38,12 +38,12 @@ class KL(seam.Codec):
         return self
 
     def build(self, ctx: Any) -> Any:
-        from fulcrum.encode.codec import load_codec
+        from fulcrum.encode.networks.kl_codec import load_codec
 
         return load_codec(self.asset)
 
     def hashes(self) -> dict[str, str]:
-        from fulcrum.encode.shipped import asset_hash
+        from fulcrum.files.shipped import asset_hash
 
         return {f"asset:{self.asset}": asset_hash(self.asset)}
 
@@ -58,7 +58,7 @@ class TunedKL(KL):
 
     def build(self, ctx: Any) -> Any:
         """The codec as a run begins with it: no gradient, no keyed start; `ctx` says how long the run is."""
-        from fulcrum.encode.codec import TunedCodec
+        from fulcrum.encode.networks.kl_codec import TunedCodec
 
         steps = 1.0 if ctx is None else ctx.run.budget.images / ctx.run.budget.batch
         return TunedCodec.begin(self.asset, keep=0.5 ** (1 / max(self.half_life * steps, 1.0)), rate=self.lr_ratio)
@@ -72,7 +72,7 @@ class Pixels(seam.Codec):
     channels: Literal[3] = 3
 
     def build(self, ctx: Any) -> Any:
-        from fulcrum.encode.codec import IdentityCodec
+        from fulcrum.encode.networks.kl_codec import IdentityCodec
 
         return IdentityCodec()
 
@@ -85,12 +85,12 @@ class WorldText(seam.TextEncoder):
     asset: str = "text"
 
     def build(self, ctx: Any) -> Any:
-        from fulcrum.encode.text import load_text
+        from fulcrum.encode.networks.world_text import load_text
 
         return load_text(self.asset)
 
     def hashes(self) -> dict[str, str]:
-        from fulcrum.encode.shipped import asset_hash
+        from fulcrum.files.shipped import asset_hash
 
         return {f"asset:{self.asset}": asset_hash(self.asset)}
 
@@ -215,12 +215,12 @@ class WorldTeacher(seam.Teacher):
     asset: str = "teacher"
 
     def build(self, ctx: Any) -> Any:
-        from fulcrum.encode.teacher import load_teacher
+        from fulcrum.encode.networks.world_teacher import load_teacher
 
         return load_teacher(self.asset)
 
     def hashes(self) -> dict[str, str]:
-        from fulcrum.encode.shipped import asset_hash
+        from fulcrum.files.shipped import asset_hash
 
         return {f"asset:{self.asset}": asset_hash(self.asset)}
 

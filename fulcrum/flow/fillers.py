@@ -109,7 +109,7 @@ class RoutedGuide(seam.Guide):
 
     def missing(self, run: RunSpec) -> str | None:
         """What this run's model lacks, in words."""
-        from fulcrum.model.fillers import route_of
+        from fulcrum.spec.route import route_of
 
         tokens = run.tokens
         if route_of(run).kept(tokens) < tokens:
@@ -131,7 +131,7 @@ class PathDropGuide(seam.Guide):
 
     def missing(self, run: RunSpec) -> str | None:
         """What this run's model lacks, in words."""
-        from fulcrum.model.fillers import route_of
+        from fulcrum.spec.route import route_of
 
         if not route_of(run).fuses:
             return "the model has no path around its middle blocks: model.route fuses nothing"

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fulcrum.data.keyed import bits, key
+from fulcrum.spec.keyed import bits, key
 
 
 def uniform(seed: int, purpose: str, index: np.ndarray, n: int = 1) -> Tensor:

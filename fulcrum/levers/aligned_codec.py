@@ -53,7 +53,7 @@ class AlignedCodec(Lever):
     def witness(self, built: Any) -> bool:
         """The codec that runs is the one whose card tells of an alignment."""
         from fulcrum.encode.cache import network_hash
-        from fulcrum.encode.shipped import card
+        from fulcrum.files.shipped import card
 
         codec = built.run.encode.codec
         if not isinstance(codec, KL) or "align" not in card(codec.asset)["built"]:

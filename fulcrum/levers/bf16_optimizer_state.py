@@ -2,8 +2,8 @@
 
 from typing import Any, ClassVar
 
+from fulcrum.cost.optimizer_memory import bytes_per_parameter
 from fulcrum.levers.base import Card, Cost, Lever
-from fulcrum.optim.memory import bytes_per_parameter
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec
 

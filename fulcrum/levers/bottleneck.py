@@ -2,8 +2,8 @@
 
 from typing import Any, ClassVar
 
-from fulcrum.levers import price
 from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.shared import price
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Width
 from fulcrum.spec.run import RunSpec

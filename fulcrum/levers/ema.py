@@ -2,8 +2,8 @@
 
 from typing import Any, ClassVar
 
+from fulcrum.cost.optimizer_memory import bytes_per_parameter
 from fulcrum.levers.base import Card, Cost, Lever
-from fulcrum.optim.memory import bytes_per_parameter
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Count, Fraction
 from fulcrum.spec.run import RunSpec
@@ -27,7 +27,8 @@ class UseEMA(Lever):
         return (
             None
             if self.every < steps
-            else f"it looks at the weights every {self.every} steps, but the run has only {steps}: it would draw as it began"
+            else f"it looks at the weights every {self.every} steps, but the run has only {steps}: "
+            "it would draw as it began"
         )
 
     def cost(self, run: RunSpec) -> Cost:

@@ -7,12 +7,12 @@ pixels ──► encoder ──► latent ──┬──► decoder ──► s
 
 from typing import Any, ClassVar
 
-from fulcrum.encode.cost import codec_parameters, tuning_flops
+from fulcrum.cost.codec import codec_parameters, tuning_flops
+from fulcrum.cost.denoiser import training_flops
+from fulcrum.cost.parameters import parameters
 from fulcrum.encode.fillers import KL, TunedKL, WorldTeacher
 from fulcrum.levers.base import Card, Cost, Lever
 from fulcrum.loss.fillers import CodecAlignment, CodecReconstruction
-from fulcrum.model.cost import training_flops
-from fulcrum.model.parameters import parameters
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Factor, Fraction

@@ -6,8 +6,8 @@ block 0 ──► … ──► middle block ──► … ──► out
 
 from typing import ClassVar, Literal
 
-from fulcrum.levers.aligning import Aligning
 from fulcrum.levers.base import Card
+from fulcrum.levers.shared.alignment_lever import Aligning
 
 
 class IRepa(Aligning):

@@ -4,9 +4,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import model_validator
 
+from fulcrum.cost.denoiser import training_flops
 from fulcrum.data.fillers import MixedStyles, told_tokens
 from fulcrum.levers.base import Card, Cost, Lever
-from fulcrum.model.cost import training_flops
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Within

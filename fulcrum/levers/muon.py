@@ -7,10 +7,10 @@ Newton-Schulz costs the same whatever the batch holds, so its share of a step fa
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from fulcrum.cost.denoiser import newton_schulz_share
+from fulcrum.cost.optimizer_memory import bytes_per_parameter
 from fulcrum.levers.base import Card, Claim, Cost, Lever
-from fulcrum.model.cost import newton_schulz_share
 from fulcrum.optim.fillers import AdamW, Muon
-from fulcrum.optim.memory import bytes_per_parameter
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Factor, Fraction
 from fulcrum.spec.run import RunSpec

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from fulcrum.levers.base import Card
-from fulcrum.levers.perceiving import Perceiving
+from fulcrum.levers.shared.perceptual_lever import Perceiving
 from fulcrum.loss.fillers import PerceptualFeatures
 from fulcrum.spec.record import Factor
 

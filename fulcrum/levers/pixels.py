@@ -3,8 +3,8 @@
 from typing import Any, ClassVar
 
 from fulcrum.encode.fillers import Pixels
-from fulcrum.levers import price
 from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.shared import price
 from fulcrum.spec.edit import put_all
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec

@@ -6,8 +6,8 @@ block 0 ──► … ──► middle block ──► … ──► out
 
 from typing import ClassVar
 
-from fulcrum.levers.aligning import Aligning
 from fulcrum.levers.base import Card, Claim
+from fulcrum.levers.shared.alignment_lever import Aligning
 
 SCOPE = "256 px latents, 1.2 B parameters, 100k steps"
 DINO3, DINO2 = f"{SCOPE}, DINOv3 teacher", f"{SCOPE}, DINOv2 teacher"

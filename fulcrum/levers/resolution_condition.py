@@ -5,8 +5,8 @@ sinusoids of height and width -> two linears -> added to the time's vector
 
 from typing import Any, ClassVar
 
-from fulcrum.levers import price
 from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.shared import price
 from fulcrum.model.fillers import NoCondition, Resolution
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec

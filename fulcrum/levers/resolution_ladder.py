@@ -5,10 +5,10 @@ k of the small stage = max(1, k · small / large): a small picture is destroyed 
 
 from typing import Any, ClassVar, Literal
 
+from fulcrum.cost.denoiser import training_flops
 from fulcrum.data.fillers import World
 from fulcrum.flow.fillers import LogitNormal
 from fulcrum.levers.base import Card, Cost, Lever
-from fulcrum.model.cost import training_flops
 from fulcrum.spec.edit import during, put
 from fulcrum.spec.record import Count, Fraction
 from fulcrum.spec.run import RunSpec

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from fulcrum.flow.fillers import RoutedGuide
 from fulcrum.levers.base import Card
-from fulcrum.levers.guiding import Guiding
+from fulcrum.levers.shared.guidance_lever import Guiding
 
 
 class RoutedGuidance(Guiding):

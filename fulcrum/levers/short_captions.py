@@ -2,9 +2,9 @@
 
 from typing import Any, ClassVar, Literal
 
+from fulcrum.cost.denoiser import training_flops
 from fulcrum.data.fillers import OneStyle, told_tokens
 from fulcrum.levers.base import Card, Claim, Cost, Lever
-from fulcrum.model.cost import training_flops
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec

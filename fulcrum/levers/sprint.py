@@ -8,8 +8,8 @@ With probability `path_drop` a sample gets mask tokens only; the last part of th
 
 from typing import Any, ClassVar
 
-from fulcrum.levers import price, routing
 from fulcrum.levers.base import Card, Claim, Cost, Lever
+from fulcrum.levers.shared import price, routing
 from fulcrum.model.fillers import DropAndFuse
 from fulcrum.spec.edit import during, put
 from fulcrum.spec.record import Fraction, Part, Until

@@ -6,8 +6,8 @@ tokens ──► block 0,1 ──┬── kept ──► blocks start … end �
 
 from typing import Any, ClassVar
 
-from fulcrum.levers import price, routing
 from fulcrum.levers.base import Card, Claim, Cost, Lever
+from fulcrum.levers.shared import price, routing
 from fulcrum.model.fillers import Carry
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Fraction

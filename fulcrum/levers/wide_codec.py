@@ -2,10 +2,10 @@
 
 from typing import Any, ClassVar
 
+from fulcrum.cost.denoiser import training_flops
+from fulcrum.cost.parameters import parameters
 from fulcrum.encode.fillers import KL
 from fulcrum.levers.base import Card, Claim, Cost, Lever
-from fulcrum.model.cost import training_flops
-from fulcrum.model.parameters import parameters
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec

@@ -3,7 +3,7 @@
 from math import cos, isqrt, pi
 from typing import Annotated, Any, ClassVar, Literal
 
-from fulcrum.model.flops import TRAINING
+from fulcrum.cost.flops import TRAINING
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Count, Factor, Fraction, Share, Until, Width, Within
@@ -148,12 +148,12 @@ class Perceptual(seam.Term):
     asset: str = "teacher"  # the alignment teacher; never a metric's network
 
     def hashes(self) -> dict[str, str]:
-        from fulcrum.encode.shipped import asset_hash
+        from fulcrum.files.shipped import asset_hash
 
         return {f"asset:{self.asset}": asset_hash(self.asset)}
 
     def network(self) -> Any:
-        from fulcrum.encode.teacher import load_teacher
+        from fulcrum.encode.networks.world_teacher import load_teacher
 
         return load_teacher(self.asset)
 
@@ -193,7 +193,7 @@ class Perceptual(seam.Term):
 
     def forward_flops(self, size: int) -> float:
         """Convolutions of the network on one picture, up to where the term reads it."""
-        from fulcrum.encode.shipped import card
+        from fulcrum.files.shipped import card
 
         config = card(self.asset)["config"]
         fine, coarse = config["fine"], config["coarse"]
@@ -210,7 +210,7 @@ class PerceptualFeatures(Perceptual):
     weight: Factor = 0.01
 
     def forward_flops(self, size: int) -> float:
-        from fulcrum.encode.shipped import card
+        from fulcrum.files.shipped import card
 
         config = card(self.asset)["config"]
         return super().forward_flops(size) + 2.0 * (size // PATCH) ** 2 * config["coarse"] * config["width"]

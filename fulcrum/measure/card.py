@@ -7,9 +7,10 @@ import math
 from collections.abc import Collection
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
-from fulcrum.measure.expect import SEES, Sees
+from fulcrum.measure.probe_expectations import SEES, Sees
+from fulcrum.spec.record import Frozen
 
 Better = Literal["lower", "higher"]
 
@@ -76,10 +77,6 @@ METRICS: dict[str, Metric] = {
 JUDGED: dict[str, tuple[str, ...]] = {
     judge: tuple(name for name in METRICS if name.startswith(f"{judge}.")) for judge in ("lite0", "vgg")
 }
-
-
-class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Sampling(Frozen):

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fulcrum.measure.card import METRICS, Better, Frozen
-from fulcrum.measure.expect import PROBES, Declared
-from fulcrum.measure.extractor import Extractor, full_name
-from fulcrum.measure.feature import BATCH
-from fulcrum.measure.metric import Distance, Interval
-from fulcrum.measure.mmd import unit_norm
-from fulcrum.measure.sound import answered
+from fulcrum.measure.card import METRICS, Better
+from fulcrum.measure.features.extractor import Extractor, full_name
+from fulcrum.measure.features.image_checks import BATCH
+from fulcrum.measure.metrics.base import Distance, Interval
+from fulcrum.measure.metrics.checked_answer import answered
+from fulcrum.measure.metrics.mmd import unit_norm
+from fulcrum.measure.probe_expectations import PROBES, Declared
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.record import Frozen
 
 Answer = Literal["worse", "better", "stays"]
 KEPT = 8  # of n pictures one in so many remains when diversity collapses
@@ -271,8 +272,8 @@ def _chosen(name: str, part: str, rows: Mapping[tuple[str, str], Tensor], chosen
 def _share_values(
     answers: Mapping[str, list[Any]], shares: Shares, chosen: Mapping[str, Tensor]
 ) -> dict[str, dict[str, Interval]]:
-    from fulcrum.measure.alignment import SHARES, score, share
-    from fulcrum.measure.interval import bootstrap_shares
+    from fulcrum.measure.metrics.attributes import SHARES, score, share
+    from fulcrum.measure.metrics.interval import bootstrap_shares
 
     found: dict[str, dict[str, Interval]] = {name: {} for name in SHARES}
     for probe_name in ("", *PROBES):
@@ -292,7 +293,7 @@ def _share_values(
 def embedded_world(n: int = 512) -> tuple[Iterator[Tensor], Iterator[Tensor], Shares]:
     """Pictures and reference from the embedded world, two parts of one split, with the judge and the truth of both."""
     from fulcrum.data.source import WorldSource
-    from fulcrum.encode.judge import load_judge
+    from fulcrum.encode.networks.judge import load_judge
 
     source = WorldSource(split="reference", domain="real", size=32, count=2 * n)
 

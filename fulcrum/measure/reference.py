@@ -17,10 +17,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fulcrum.measure.card import MEASURE_VERSION
-from fulcrum.measure.feature import FeatureFunction, feature_rows, to_uint8
-from fulcrum.measure.frechet import FrechetDistance
-from fulcrum.measure.mmd import PUBLISHED_SIGMA, median_bandwidth, self_sum, unit_norm
-from fulcrum.measure.moments import Gaussian, Moments
+from fulcrum.measure.features.image_checks import FeatureFunction, feature_rows, to_uint8
+from fulcrum.measure.features.moments import Gaussian, Moments
+from fulcrum.measure.metrics.frechet import FrechetDistance
+from fulcrum.measure.metrics.mmd import PUBLISHED_SIGMA, median_bandwidth, self_sum, unit_norm
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fulcrum.measure.alignment import SHARES, Counts, score, share
 from fulcrum.measure.card import METRICS, Measured, MetricCard, Sampling
-from fulcrum.measure.extrapolate import GROUPS as FEW_GROUPS
-from fulcrum.measure.extrapolate import LIMIT, distances
-from fulcrum.measure.feature import FeatureFunction, JudgeFunction, Range, describe_range, feature_rows, to_uint8
-from fulcrum.measure.gather import GroupedMoments
-from fulcrum.measure.interval import BOOTSTRAP, GROUPS, JACKKNIFE, bootstrap_shares, jackknife
-from fulcrum.measure.mmd import PUBLISHED_SIGMA, kernel_sums, published, unbiased, unit_norm
-from fulcrum.measure.moments import Moments
+from fulcrum.measure.features.gathered import GroupedMoments
+from fulcrum.measure.features.image_checks import (
+    FeatureFunction,
+    JudgeFunction,
+    Range,
+    describe_range,
+    feature_rows,
+    to_uint8,
+)
+from fulcrum.measure.features.moments import Moments
+from fulcrum.measure.metrics.attributes import SHARES, Counts, score, share
+from fulcrum.measure.metrics.frechet_subsets import GROUPS as FEW_GROUPS
+from fulcrum.measure.metrics.frechet_subsets import LIMIT, distances
+from fulcrum.measure.metrics.interval import BOOTSTRAP, GROUPS, JACKKNIFE, bootstrap_shares, jackknife
+from fulcrum.measure.metrics.mmd import PUBLISHED_SIGMA, kernel_sums, published, unbiased, unit_norm
 from fulcrum.measure.reference import Reference
 
 MINIMUM = 2 * GROUPS  # images: a jackknife group of one row would leave no pair inside it

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from fulcrum.cost.flops import Sizes
 from fulcrum.model.block import Block
 from fulcrum.model.embed import SINUSOIDS, TIME_FACTOR, Head, ResolutionIn, VectorIn, patchify, sinusoids, unpatchify
-from fulcrum.model.flops import Sizes
 from fulcrum.model.lanes import Lanes, run_passes
 from fulcrum.model.linear import Linear
 from fulcrum.model.roles import Role

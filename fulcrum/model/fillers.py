@@ -3,10 +3,7 @@
 from typing import Any, ClassVar
 
 from fulcrum.spec import seam
-from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Fraction, Part
-from fulcrum.spec.run import RunSpec
-from fulcrum.spec.stage import phases
 
 
 class Dense(seam.Route):
@@ -80,31 +77,6 @@ def _keep(tokens: int, kept: int) -> dict[str, Any]:
     from fulcrum.flow.draw import Subset
 
     return {"keep": Subset(tokens, kept)} if kept < tokens else {}
-
-
-def route_of(run: RunSpec) -> seam.Route:
-    """The one route that a run's model is built with: its own or a stage's; of equals that differ in what they drop,
-    the one that drops most. Phases without a route see every token and change nothing in the model."""
-    depth, tokens = run.model.depth, run.tokens
-    found = [run.model.route, *(phase.run.model.route for phase in phases(run))]
-    spanned = [route for route in found if has_span(route, depth)]
-    if len({(route.kind, route.bounds(depth)) for route in spanned}) > 1:
-        said = ", ".join(sorted({str(route) for route in spanned}))
-        raise BadInput(f"two routes in one run: {said}", "a run may switch one route on and off, or change what it drops")
-    return min(spanned, key=lambda route: route.kept(tokens), default=run.model.route)
-
-
-def has_span(route: seam.Route, depth: int) -> bool:
-    start, end = route.bounds(depth)
-    return start <= end
-
-
-def misfit(route: seam.Route, depth: int) -> str | None:
-    """Why a route cannot be built into a stack of `depth` blocks, or None."""
-    start, end = route.bounds(depth)
-    if 0 <= start <= end < depth:
-        return None
-    return f"it routes blocks {start} to {end}, but the model has blocks 0 to {depth - 1}"
 
 
 class NoCondition(seam.Condition):

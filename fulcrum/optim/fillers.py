@@ -65,7 +65,7 @@ class Muon(AdamW):
 
         placed = groups(ctx.parameters.items(), ctx.roles, {**dict.fromkeys(ROLES, "adamw"), "matrix": "muon"})
         if ctx.world.size > 1:
-            from fulcrum.dist.deal import Owners
+            from fulcrum.dist.matrix_owners import Owners
 
             deal: Any = Owners(ctx.world)
         else:

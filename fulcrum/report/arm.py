@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from fulcrum.report.extra import Reading, Record
+from fulcrum.report.design_records import Reading, Record
 
 CellState = Literal["waiting", "running", "done", "failed", "stopped"]
 

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from fulcrum.report import number, words
 from fulcrum.report.arm import Arm
-from fulcrum.report.look import colour, mark
+from fulcrum.report.arm_marks import colour, mark
 from fulcrum.report.schema import Effect, StudyResult
 from fulcrum.report.svg import Axis, Canvas
 

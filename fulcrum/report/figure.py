@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from fulcrum.report import number, words
 from fulcrum.report.arm import Arm, Cell
-from fulcrum.report.look import colour, mark
+from fulcrum.report.arm_marks import colour, mark
 from fulcrum.report.schema import Metric, StudyResult
 from fulcrum.report.svg import Axis, Canvas, frame
 from fulcrum.report.table import mean_sd

@@ -15,7 +15,9 @@ from typing import Literal, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fulcrum.report import beyond, board, figure, look, number, table, words
+from fulcrum.report import arm_marks as look
+from fulcrum.report import board, figure, number, table, words
+from fulcrum.report import design_figures as beyond
 from fulcrum.report.arm import Arm
 from fulcrum.report.schema import StudyResult
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fulcrum.report.arm import Arm
-from fulcrum.report.extra import Front, Interaction, Probes, Reading, Record, Scale, Sweep, Target, Trend
+from fulcrum.report.design_records import Front, Interaction, Probes, Reading, Record, Scale, Sweep, Target, Trend
 
 # A picture is part of the page, never a link: anything but an inline PNG would be a request to somewhere.
 Picture = Annotated[str, Field(pattern=r"^data:image/png;base64,[A-Za-z0-9+/]+={0,2}$")]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
-from fulcrum.report.alive import settle
+from fulcrum.report.running import settle
 from fulcrum.spec.errors import BadInput
 
 HOST = "127.0.0.1"

@@ -7,7 +7,7 @@ import re
 
 from fulcrum.report import number
 from fulcrum.report.arm import Arm, Claim
-from fulcrum.report.extra import Target
+from fulcrum.report.design_records import Target
 from fulcrum.report.schema import Effect, Metric, StudyResult
 
 EQUAL = {"images": "images", "steps": "steps", "time": "time", "seconds": "time", "flops": "FLOPs"}

@@ -10,6 +10,12 @@ from pydantic_core.core_schema import no_info_after_validator_function
 from fulcrum.spec.errors import BadInput
 
 
+class Frozen(BaseModel):
+    """A record of facts beside the run's description: nothing unknown, nothing infinite, nothing changed later."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
 @dataclass(frozen=True)
 class Within:
     """What a number must be, as an interval: "(0, 1]" is greater than 0 and at most 1. Its error names both ends."""

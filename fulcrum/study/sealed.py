@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fulcrum.spec.errors import BadInput, RunFailed
-from fulcrum.train.folder import read_json, write_json
+from fulcrum.train.run_folder import read_json, write_json
 
 HINT = "remove the file and run the study again: it is measured anew from the saved weights"
 

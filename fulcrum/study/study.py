@@ -14,35 +14,35 @@ from pydantic import ValidationError
 from fulcrum.dist.device import at_hand, require_device
 from fulcrum.dist.start import World
 from fulcrum.measure.card import METRICS
-from fulcrum.report.alive import beating
 from fulcrum.report.page import write
+from fulcrum.report.running import beating
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.system import System
-from fulcrum.study.bill import of_arm
-from fulcrum.study.cell import Cell, Tracked, finished
-from fulcrum.study.cost import Cost, costs
-from fulcrum.study.effect import paired_effect
-from fulcrum.study.evaluate import require_measurable
-from fulcrum.study.findings import EQUAL
-from fulcrum.study.judging import require_known
-from fulcrum.study.lanes import Room, room
-from fulcrum.study.layout import Layout, lay_out, measuring
-from fulcrum.study.on_ray import RAY_ADDRESS, cluster
-from fulcrum.study.pace import line, seconds_left, standing
-from fulcrum.study.plan import Plan, from_plain
-from fulcrum.study.points import at, read_points
-from fulcrum.study.proof import baseline_of
-from fulcrum.study.proving import prove, proven
-from fulcrum.study.result import Progress, Stopped, assemble_result, collect
-from fulcrum.study.runner import Board, Lane, Work, run_all
+from fulcrum.study.arm_cost import Cost, costs
+from fulcrum.study.judge.early_stop import hopeless
+from fulcrum.study.judge.effect import paired_effect
+from fulcrum.study.judge.findings import EQUAL
+from fulcrum.study.judge.result import Progress, Stopped, assemble_result, collect
+from fulcrum.study.plan.arm_proof import baseline_of
+from fulcrum.study.plan.plan import Plan, from_plain
+from fulcrum.study.plan.sealed_proof import prove, proven
+from fulcrum.study.run.capacity import Room, room
+from fulcrum.study.run.cell import Cell, Tracked, finished
+from fulcrum.study.run.clock import Clock
+from fulcrum.study.run.evaluate import require_measurable
+from fulcrum.study.run.evaluation_points import at, read_points
+from fulcrum.study.run.layout import Layout, lay_out, measuring
+from fulcrum.study.run.plan_judges import require_known
+from fulcrum.study.run.progress import line, seconds_left, standing
+from fulcrum.study.run.ray_cluster import RAY_ADDRESS, cluster
+from fulcrum.study.run.runner import Board, Lane, Work, run_all
 from fulcrum.study.sealed import read_sealed, write_sealed
-from fulcrum.study.stopping import hopeless
-from fulcrum.study.timing import Clock
-from fulcrum.train.folder import read_json, write_json
-from fulcrum.train.track import require_trackers
+from fulcrum.train.bill import of_arm
+from fulcrum.train.run_folder import read_json, write_json
+from fulcrum.train.trackers import require_trackers
 
 PAGE_EVERY = 5.0  # seconds between two versions of the live page, at least
 PAGE_SHARE = 0.005  # of the time may go into it: it computes beside the cells

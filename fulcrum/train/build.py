@@ -9,17 +9,17 @@ from torch import Tensor, nn
 
 from fulcrum.dist.start import ALONE, World
 from fulcrum.model.backbone import Backbone, compile_blocks, open_lanes, recompute_blocks
-from fulcrum.model.fillers import route_of
 from fulcrum.model.init import draw, initialise, starts
 from fulcrum.model.roles import roles
 from fulcrum.optim.schedule import Schedule
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.own import failed, home
+from fulcrum.spec.route import route_of
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import Phase, phases
 from fulcrum.spec.system import System
-from fulcrum.train.drawn import CODEC, fill
 from fulcrum.train.feed import Feed
+from fulcrum.train.sampling_weights import CODEC, fill
 from fulcrum.train.state import State
 from fulcrum.train.step import Step
 

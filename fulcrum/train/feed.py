@@ -9,11 +9,11 @@ import numpy as np
 
 from fulcrum.data.mix import one_shaped
 from fulcrum.dist.device import moved, settled
+from fulcrum.encode.batch import Batch, Encoder
 from fulcrum.encode.cache import Cache, Job
-from fulcrum.encode.codec import IdentityCodec
-from fulcrum.encode.encode import Batch, Encoder
-from fulcrum.encode.grid import OnGrid
-from fulcrum.encode.rows import RowCache, ShapedCache
+from fulcrum.encode.cached_rows import RowCache, ShapedCache
+from fulcrum.encode.networks.kl_codec import IdentityCodec
+from fulcrum.encode.networks.teacher_grid import OnGrid
 from fulcrum.flow.draw import Draw, Draws, Normal
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.run import RunSpec

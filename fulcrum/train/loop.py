@@ -12,8 +12,8 @@ from fulcrum.dist.shard import sum_gradients
 from fulcrum.loss.term import Losses
 from fulcrum.spec.errors import RunFailed
 from fulcrum.train.build import Built
-from fulcrum.train.pace import Pace
 from fulcrum.train.state import State
+from fulcrum.train.step_clock import Pace
 
 
 class Look(NamedTuple):

@@ -19,14 +19,14 @@ from fulcrum.spec.system import System
 from fulcrum.train import checkpoint
 from fulcrum.train.build import Built, assemble, require_witness
 from fulcrum.train.checkpoint import Checkpoint, weights_hash
-from fulcrum.train.drawn import drawn_parts, drawn_weights
 from fulcrum.train.feed import Feed
 from fulcrum.train.fillers import DiffusersStart, Trunk
-from fulcrum.train.folder import RunFolder, claim, open_folder, write_json
 from fulcrum.train.loop import Look, Observer, train
+from fulcrum.train.observers import Every, Progress, Recorder
+from fulcrum.train.run_folder import RunFolder, claim, open_folder, write_json
+from fulcrum.train.sampling_weights import drawn_parts, drawn_weights
 from fulcrum.train.start import diffusers_weights, require_start
 from fulcrum.train.state import State
-from fulcrum.train.watch import Every, Progress, Recorder
 
 SAVES = 10  # checkpoints per budget
 SAVE_SECONDS = 60.0  # and at least this often

@@ -6,7 +6,7 @@ from torch import Tensor
 from fulcrum.encode.pretrained.folder import locate
 from fulcrum.interop.diffusers import require_fit, tensors
 from fulcrum.model.backbone import Backbone
-from fulcrum.model.fillers import route_of
+from fulcrum.spec.route import route_of
 from fulcrum.spec.run import RunSpec
 from fulcrum.train.build import Context, shape_of
 from fulcrum.train.fillers import START_PARTS, DiffusersStart

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fulcrum.encode.encode import Batch
+from fulcrum.encode.batch import Batch
 from fulcrum.flow import path
 from fulcrum.flow.draw import Draw
 from fulcrum.loss.term import Coded, Losses, View, weigh

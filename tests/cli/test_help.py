@@ -23,7 +23,6 @@ LONG = {
     "study run",
     "report",
     "audit",
-    "assets build",
     "levers",
     "levers pages",
 }

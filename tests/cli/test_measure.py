@@ -10,8 +10,8 @@ from PIL import Image
 from fulcrum.cli import main
 
 OWN = """
-from fulcrum.measure.metric import RowDistance
-from fulcrum.measure.own import OwnExtractor
+from fulcrum.measure.metrics.base import RowDistance
+from fulcrum.measure.user_metrics import OwnExtractor
 
 class Colours(OwnExtractor):
     name, width, resize = "colours", 3, "none"

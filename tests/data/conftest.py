@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fulcrum.data import shelf
-from fulcrum.data.given import open_given
-from fulcrum.data.importing import Options
-from fulcrum.data.sealing import run_import
+from fulcrum.data.readers import shelf
+from fulcrum.data.readers.reader import open_given
+from fulcrum.data.store.completion import run_import
+from fulcrum.data.store.importing import Options
 
 COLOURS = {"red": (200, 30, 30), "blue": (30, 40, 200), "green": (40, 160, 60), "yellow": (220, 210, 40)}
 

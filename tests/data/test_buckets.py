@@ -8,13 +8,13 @@ import pytest
 
 from fulcrum.data.buckets import BucketSource, open_pictures
 from fulcrum.data.caption import Chooser
-from fulcrum.data.check import check
 from fulcrum.data.fillers import Folder, Mix
-from fulcrum.data.folder import FolderSource
 from fulcrum.data.loader import Loader
 from fulcrum.data.mix import MixSource, one_shaped
 from fulcrum.data.order import order_of
-from fulcrum.data.store import LEDGER, PictureStore
+from fulcrum.data.store.check import check
+from fulcrum.data.store.folder_source import FolderSource
+from fulcrum.data.store.picture_store import LEDGER, PictureStore
 from fulcrum.spec.errors import BadInput
 
 SHAPES = {(48, 32): 60, (32, 48): 25, (40, 40): 30, (33, 60): 3}  # of the given pictures, how many of each

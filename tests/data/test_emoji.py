@@ -14,7 +14,7 @@ from fulcrum.data.caption import Chooser
 from fulcrum.data.emoji import EmojiReader, draw, family, split_of
 from fulcrum.data.emoji_packages import IconSet, open_packages, slug
 from fulcrum.data.emoji_words import colour_names, long, measure, medium
-from fulcrum.data.folder import FolderSource
+from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.spec.errors import BadInput
 from tests.data.fake_emoji import Renderer, icon_set, names, write_packages
 

@@ -8,8 +8,8 @@ import pytest
 
 from fulcrum.data.caption import Chooser, NamedChooser, styles_told
 from fulcrum.data.fillers import Folder, NamedCaptions
-from fulcrum.data.folder import FolderSource
 from fulcrum.data.loader import Loader
+from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.spec.errors import BadInput
 
 

@@ -10,9 +10,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from fulcrum.data import archive
-from fulcrum.data.given import Fields, captions_of, open_given
-from fulcrum.data.store import PictureStore
+from fulcrum.data.readers import untrusted_archive as archive
+from fulcrum.data.readers.reader import Fields, captions_of, open_given
+from fulcrum.data.store.picture_store import PictureStore
 from fulcrum.spec.errors import BadInput
 
 

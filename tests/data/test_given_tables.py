@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from fulcrum.data import given_parquet
-from fulcrum.data.given import Fields, open_given
-from fulcrum.data.store import LEDGER, PictureStore
+from fulcrum.data.readers import parquet as given_parquet
+from fulcrum.data.readers.reader import Fields, open_given
+from fulcrum.data.store.picture_store import LEDGER, PictureStore
 from fulcrum.spec.errors import BadInput
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -12,13 +12,13 @@ import time
 import numpy as np
 import pytest
 
-from fulcrum.data.check import check
-from fulcrum.data.folder import FolderSource
-from fulcrum.data.given import Given, open_given
-from fulcrum.data.importing import Import, Options
-from fulcrum.data.ledger import faults, told
-from fulcrum.data.sealing import _splits, lines_of, run_import
-from fulcrum.data.store import ABOUT, CARD, LEDGER, Damaged, PictureStore, read_about, sealed
+from fulcrum.data.readers.reader import Given, open_given
+from fulcrum.data.store.check import check
+from fulcrum.data.store.completion import _splits, lines_of, run_import
+from fulcrum.data.store.folder_source import FolderSource
+from fulcrum.data.store.importing import Import, Options
+from fulcrum.data.store.ledger import faults, told
+from fulcrum.data.store.picture_store import ABOUT, CARD, LEDGER, Damaged, PictureStore, read_about, sealed
 from fulcrum.spec.errors import BadInput, RunFailed
 
 
@@ -111,7 +111,7 @@ def test_a_killed_import_goes_on_and_ends_the_same(make, tmp_path):
     folder = make.folder(tmp_path / "given", 60, (120, 100))
     code = (
         "import sys, time; from pathlib import Path; from fulcrum.data import importing\n"
-        "from fulcrum.data.given import open_given\nfrom fulcrum.data.sealing import run_import\n"
+        "from fulcrum.data.readers.reader import open_given\nfrom fulcrum.data.store.completion import run_import\n"
         "real = importing.make\n"
         "def slow(*a): time.sleep(0.02); return real(*a)\n"
         "importing.make = slow; importing.AHEAD = 2\n"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fulcrum.data.keyed import bits, key, uniform
+from fulcrum.spec.keyed import bits, key, uniform
 
 
 def test_known_answers_of_splitmix64():

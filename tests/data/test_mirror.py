@@ -6,12 +6,12 @@ import shutil
 import numpy as np
 import pytest
 
-from fulcrum.data import mirror
 from fulcrum.data.caption import Chooser
 from fulcrum.data.fillers import Folder
-from fulcrum.data.folder import FolderSource
 from fulcrum.data.loader import Loader
-from fulcrum.data.store import Damaged
+from fulcrum.data.store import mirror
+from fulcrum.data.store.folder_source import FolderSource
+from fulcrum.data.store.picture_store import Damaged
 from fulcrum.spec.errors import BadInput, RunFailed
 
 

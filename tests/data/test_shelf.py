@@ -14,12 +14,12 @@ import fsspec
 import numpy as np
 import pytest
 
-from fulcrum.data import remote, shelf
-from fulcrum.data.given import open_given
-from fulcrum.data.importing import Options
-from fulcrum.data.sealing import run_import
-from fulcrum.data.shelf import Shelf
-from fulcrum.data.store import LEDGER, read_about
+from fulcrum.data.readers import remote, shelf
+from fulcrum.data.readers.reader import open_given
+from fulcrum.data.readers.shelf import Shelf
+from fulcrum.data.store.completion import run_import
+from fulcrum.data.store.importing import Options
+from fulcrum.data.store.picture_store import LEDGER, read_about
 from fulcrum.spec.errors import BadInput, RunFailed
 
 
@@ -176,7 +176,7 @@ def test_an_open_copy_can_be_read_after_it_left(memory, tmp_path):
 def test_a_killed_download_leaves_nothing_that_lasts(site, tmp_path):
     site.files["/a.tar"], site.slow = noise(0, 4_000_000), 0.02
     code = (
-        "import sys; from pathlib import Path; from fulcrum.data.shelf import Shelf; "
+        "import sys; from pathlib import Path; from fulcrum.data.readers.shelf import Shelf; "
         "Shelf(Path(sys.argv[1])).open(sys.argv[2])"
     )
     child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), f"{site.url}/a.tar"])

@@ -17,23 +17,24 @@ import numpy as np
 import strange
 import torch
 
-from fulcrum.audit.ground import TINY, ground_of
+from fulcrum.laws.ground import TINY, ground_of
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import key
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
-from fulcrum.study import evaluate, preview
-from fulcrum.study.evaluate import Held, measure
-from fulcrum.study.preview import previews
+from fulcrum.study.run import evaluate
+from fulcrum.study.run import preview
+from fulcrum.study.run.evaluate import Held, measure
+from fulcrum.study.run.preview import previews
 from fulcrum.train import feed as feeding
 from fulcrum.train import session as sessions
 from fulcrum.train.build import assemble, require_witness
-from fulcrum.train.drawn import drawn_weights
+from fulcrum.train.sampling_weights import drawn_weights
 from fulcrum.train.feed import Feed
-from fulcrum.train.folder import RunFolder
+from fulcrum.train.run_folder import RunFolder
 from fulcrum.train.loop import after, train
-from fulcrum.train.paint import Painter
+from fulcrum.train.painter import Painter
 from fulcrum.train.session import Order, perform, trained_weights
 from fulcrum.train.state import State
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from fulcrum.dist.deal import Owners, deal, unpack
+from fulcrum.dist.matrix_owners import Owners, deal, unpack
 from fulcrum.dist.precision import Bf16Report, Dtypes, bf16_report, has_fast_bf16
 from fulcrum.dist.reduce import clip, mean, total, whole
 from fulcrum.dist.shard import prepare, sum_gradients

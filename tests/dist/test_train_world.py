@@ -15,7 +15,7 @@ import torch
 from fulcrum.cli import main
 from fulcrum.spec.edit import key
 from fulcrum.train import checkpoint
-from fulcrum.train.folder import RunFolder
+from fulcrum.train.run_folder import RunFolder
 from fulcrum.train.session import Interrupted, perform
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -25,7 +25,8 @@ from fulcrum.optim.storage import Store
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
-from fulcrum.study import evaluate, preview
+from fulcrum.study.run import evaluate
+from fulcrum.study.run import preview
 from fulcrum.train.session import Order, perform
 
 warnings.simplefilter("error")

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from fulcrum.dist.deal import Owners
+from fulcrum.dist.matrix_owners import Owners
 from fulcrum.dist.reduce import clip, mean, total, whole
 from fulcrum.dist.shard import prepare, sum_gradients
 from fulcrum.dist.start import World, start

@@ -14,13 +14,13 @@ import torch
 
 from fulcrum.data.caption import Chooser
 from fulcrum.data.source import WorldSource
+from fulcrum.encode.batch import Encoder
 from fulcrum.encode.cache import Cache, network_hash
-from fulcrum.encode.codec import IdentityCodec, KLCodec, load_codec
-from fulcrum.encode.encode import Encoder
+from fulcrum.encode.networks.kl_codec import IdentityCodec, KLCodec, load_codec
+from fulcrum.encode.networks.world_teacher import load_teacher
+from fulcrum.encode.networks.world_text import WorldText, load_text
 from fulcrum.encode.pixels import to_unit
 from fulcrum.encode.store import Damaged, Store, Writer
-from fulcrum.encode.teacher import load_teacher
-from fulcrum.encode.text import WorldText, load_text
 from fulcrum.spec.errors import RunFailed
 
 SOURCE = WorldSource("validation", "synthetic", 32, 300)

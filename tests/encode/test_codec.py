@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.assets.fit_codec import psnr
 from fulcrum.data.source import WorldSource
-from fulcrum.encode.codec import IdentityCodec, KLCodec, load_codec
+from fulcrum.encode.networks.kl_codec import IdentityCodec, KLCodec, load_codec
 from fulcrum.encode.pixels import to_bytes, to_side, to_unit
-from fulcrum.encode.shipped import card
+from fulcrum.files.shipped import card
+from tools.assets.fit_codec import psnr
 
 
 @pytest.fixture(scope="module")

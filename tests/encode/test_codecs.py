@@ -8,24 +8,24 @@ import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
 
-from fulcrum.assets.fit_codec import psnr
 from fulcrum.data.source import WorldSource
-from fulcrum.encode.codec import load_codec
 from fulcrum.encode.fillers import KL, Pixels, TunedKL
+from fulcrum.encode.networks.kl_codec import load_codec
+from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.encode.pixels import to_bytes, to_unit
-from fulcrum.encode.shipped import NAMES, card
-from fulcrum.encode.teacher import load_teacher
+from fulcrum.files.shipped import NAMES, card
 from fulcrum.levers.aligned_codec import AlignedCodec
 from fulcrum.levers.end_to_end_codec import EndToEndCodec
 from fulcrum.levers.wide_codec import WideCodec
 from fulcrum.measure.card import NotComparable, compatible
-from fulcrum.measure.validation import ValidationLoss
+from fulcrum.measure.metrics.validation_loss import ValidationLoss
 from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import tree
-from fulcrum.study.evaluate import loss_of
+from fulcrum.study.run.evaluate import loss_of
 from fulcrum.train.build import build
+from tools.assets.fit_codec import psnr
 
 # dB: what was measured on these pictures, less one.
 FLOOR = {"codec_wide": {"synthetic": 35.2, "real": 33.7}, "codec_aligned": {"synthetic": 28.1, "real": 27.4}}

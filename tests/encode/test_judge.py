@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.assets.fit_features import frechet, measure_features
-from fulcrum.assets.fit_judge import accuracy
-from fulcrum.assets.fit_teacher import measure_teacher
-from fulcrum.assets.pictures import blurred, pictures
 from fulcrum.data.source import WorldSource
-from fulcrum.encode.codec import load_codec
-from fulcrum.encode.judge import AttributeJudge, load_features, load_judge
+from fulcrum.encode.networks.judge import AttributeJudge, load_features, load_judge
+from fulcrum.encode.networks.kl_codec import load_codec
+from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.encode.pixels import to_bytes, to_unit
-from fulcrum.encode.shipped import asset_hash, card
-from fulcrum.encode.teacher import load_teacher
+from fulcrum.files.shipped import asset_hash, card
+from tools.assets.fit_features import frechet, measure_features
+from tools.assets.fit_judge import accuracy
+from tools.assets.fit_teacher import measure_teacher
+from tools.assets.pictures import blurred, pictures
 
 
 @pytest.fixture(scope="module")

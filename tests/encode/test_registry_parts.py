@@ -11,7 +11,7 @@ from fulcrum.encode.pretrained.folder import locate
 from fulcrum.encode.pretrained.lite import Lite0, load_lite0
 from fulcrum.encode.pretrained.registry import PACKAGES, Package, check, installed
 from fulcrum.encode.pretrained.vgg import STAGES, VGG, load_vgg
-from fulcrum.measure.extractor import load_extractor
+from fulcrum.measure.features.extractor import load_extractor
 from fulcrum.recipes.emoji import MINILM, emoji
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput

@@ -9,17 +9,17 @@ import pytest
 import torch
 
 import fulcrum.assets
-from fulcrum.assets.fit_score import auc
 from fulcrum.data.caption import Chooser
 from fulcrum.data.filter import FilteredSource, keep_best
 from fulcrum.data.source import WorldSource
+from fulcrum.encode.batch import Encoder
 from fulcrum.encode.cache import Cache
-from fulcrum.encode.codec import load_codec
-from fulcrum.encode.encode import Encoder
-from fulcrum.encode.score import Scorer, load_score, load_scorer
-from fulcrum.encode.shipped import AssetError, card
-from fulcrum.encode.teacher import load_teacher
-from fulcrum.encode.text import load_text
+from fulcrum.encode.networks.kl_codec import load_codec
+from fulcrum.encode.networks.pair_score import Scorer, load_score, load_scorer
+from fulcrum.encode.networks.world_teacher import load_teacher
+from fulcrum.encode.networks.world_text import load_text
+from fulcrum.files.shipped import AssetError, card
+from tools.assets.fit_score import auc
 
 SOURCE = WorldSource("validation", "real", 32, 250, mislabelled=0.2)
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import fulcrum.assets
-from fulcrum.encode.codec import load_codec
-from fulcrum.encode.shipped import NAMES, AssetError, asset_hash, card, shipped
+from fulcrum.encode.networks.kl_codec import load_codec
+from fulcrum.files.shipped import NAMES, AssetError, asset_hash, card, shipped
 
 FOLDER = Path(fulcrum.assets.__file__).parent
 
@@ -72,7 +72,7 @@ def test_a_card_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_the_hash_needs_no_torch() -> None:
     code = (
-        "import sys; from fulcrum.encode.shipped import asset_hash; print(asset_hash('codec')); "
+        "import sys; from fulcrum.files.shipped import asset_hash; print(asset_hash('codec')); "
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.assets.fit_text import measure_text
 from fulcrum.data.world.scene import scenes
 from fulcrum.data.world.words import WORDS, captions
-from fulcrum.encode.readable import misread
-from fulcrum.encode.shipped import card
-from fulcrum.encode.text import EMPTY, UNKNOWN, Tokenizer, WorldText, load_text
+from fulcrum.encode.networks.world_text import EMPTY, UNKNOWN, Tokenizer, WorldText, load_text
+from fulcrum.encode.unknown_words import misread
+from fulcrum.files.shipped import card
+from tools.assets.fit_text import measure_text
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from fulcrum.cost.parameters import parameters
 from fulcrum.encode.fillers import Pixels
 from fulcrum.flow import path
 from fulcrum.flow.fillers import FILLERS, LogitNormal, MinSNR, Preconditioned, UniformTime, Velocity, XPrediction
@@ -16,9 +17,8 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.loss.flow_matching import FlowMatchingTerm
 from fulcrum.loss.term import View
 from fulcrum.measure.card import NotComparable, compatible
-from fulcrum.measure.validation import ValidationLoss
-from fulcrum.model.count import counted
-from fulcrum.model.parameters import parameters
+from fulcrum.measure.metrics.validation_loss import ValidationLoss
+from fulcrum.model.counted_flops import counted
 from fulcrum.recipes.pocket import pocket_pixels
 from fulcrum.recipes.prx import prx_256, prx_pixels_1024
 from fulcrum.spec import seam
@@ -26,13 +26,13 @@ from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
-from fulcrum.study.evaluate import Held, loss_of
-from fulcrum.study.plan import Plan
-from fulcrum.study.proof import prove
-from fulcrum.study.result import findings, remarks
+from fulcrum.study.judge.result import findings, remarks
+from fulcrum.study.plan.arm_proof import prove
+from fulcrum.study.plan.plan import Plan
+from fulcrum.study.run.evaluate import Held, loss_of
 from fulcrum.train.build import assemble, build
 from fulcrum.train.feed import Feed
-from fulcrum.train.paint import Painter
+from fulcrum.train.painter import Painter
 
 PREDICTS = [cls() for cls in FILLERS if issubclass(cls, seam.Predict)] + [Preconditioned(sigma_data=0.5)]
 TIMES = torch.tensor([0.0, 0.01, 0.05, 0.3, 0.5, 0.9, 1.0])

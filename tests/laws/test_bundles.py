@@ -2,8 +2,8 @@
 
 import pytest
 
-from fulcrum.audit.ground import TINY, Ground
-from fulcrum.audit.laws import Court
+from fulcrum.laws.ground import TINY, Ground
+from fulcrum.laws.laws import Court
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.phrase import parse
 from fulcrum.train.build import require_witness

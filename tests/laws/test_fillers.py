@@ -1,6 +1,6 @@
 """Every filler of the catalogue stands in at least one run that the laws try: none is listed untested."""
 
-from fulcrum.audit.ground import ground_of, grounds
+from fulcrum.laws.ground import ground_of, grounds
 from fulcrum.levers.catalog import CATALOG, FILLERS
 
 # Parts that read files the project does not ship; tests/interop and tests/train hold them to the same path.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fulcrum.audit.laws import LAWS, Court
+from fulcrum.laws.laws import LAWS, Court
 from fulcrum.levers.catalog import CATALOG
 
 LOOKS_ITSELF = "ignore:The .grad attribute of a Tensor that is not a leaf"  # Dynamo looks; nobody else does

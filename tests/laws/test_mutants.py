@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fulcrum.audit.laws import LAWS, BrokenLaw, Court
+from fulcrum.laws.laws import LAWS, BrokenLaw, Court
 from fulcrum.levers.base import Card, Cost, Lever
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.ema import UseEMA

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fulcrum.audit.pages import pages, read_measured, write
+from fulcrum.laws.pages import pages, read_measured, write
 from fulcrum.levers.catalog import CATALOG
 
 FOLDER = Path(__file__).parents[2] / "docs" / "levers"

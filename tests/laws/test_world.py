@@ -2,7 +2,7 @@
 
 import pytest
 
-from fulcrum.audit.world import verdicts
+from fulcrum.laws.two_processes import verdicts
 from fulcrum.levers.catalog import CATALOG, with_files
 
 

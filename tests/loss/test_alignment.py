@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fulcrum.encode.grid import OnGrid, to_grid
+from fulcrum.encode.networks.teacher_grid import OnGrid, to_grid
 from fulcrum.loss.alignment import AlignmentTerm, ConvProjector, MLPProjector, spatially_normalised
 from fulcrum.loss.fillers import Alignment
 from fulcrum.loss.term import View
-from fulcrum.model.count import counted
+from fulcrum.model.counted_flops import counted
 from fulcrum.model.init import initialise
 from fulcrum.model.roles import roles
 from fulcrum.model.tokens import Tokens
@@ -115,7 +115,7 @@ def test_teacher_tokens_are_resized_with_antialiasing():
 
 def test_caches_tell_grids_apart():
     from fulcrum.encode.cache import network_hash
-    from fulcrum.encode.teacher import load_teacher
+    from fulcrum.encode.networks.world_teacher import load_teacher
 
     teacher = load_teacher()
     assert len({network_hash(OnGrid(teacher, 4)), network_hash(OnGrid(teacher, 8)), network_hash(teacher)}) == 3

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fulcrum.encode.codec import TunedCodec
-from fulcrum.encode.encode import Batch
+from fulcrum.encode.batch import Batch
+from fulcrum.encode.networks.kl_codec import TunedCodec
 from fulcrum.flow.draw import Draw, Draws, Normal
 from fulcrum.loss.codec import LatentAlignmentTerm, ReconstructionTerm
 from fulcrum.loss.fillers import CodecAlignment, CodecReconstruction

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from fulcrum.encode.teacher import load_teacher
+from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.loss.fillers import LPIPS, PerceptualFeatures
 from fulcrum.loss.perceptual import FeatureTerm, StageTerm, unit
 from fulcrum.loss.term import View
-from fulcrum.model.count import counted
+from fulcrum.model.counted_flops import counted
 from fulcrum.spec.errors import BadInput
 
 TERMS = {"perceptual_features": (FeatureTerm, PerceptualFeatures), "lpips": (StageTerm, LPIPS)}
@@ -102,7 +102,7 @@ def test_refused_when_the_phrase_is_read(tiny, name, settings, said):
 
 def test_the_network_never_judges():
     """Training on the test would win by construction: the terms' network is no metric's."""
-    from fulcrum.encode.shipped import asset_hash
+    from fulcrum.files.shipped import asset_hash
 
     own = set(PerceptualFeatures().hashes().values()) | set(LPIPS().hashes().values())
     assert own == {asset_hash("teacher")} and not own & {asset_hash("judge"), asset_hash("features")}

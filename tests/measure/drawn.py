@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from fulcrum.measure.distances import DISTANCES
-from fulcrum.measure.extractor import Extractor
-from fulcrum.measure.offline import Pass, Policy
-from fulcrum.measure.pictures import PictureSet
+from fulcrum.measure.features.extractor import Extractor
+from fulcrum.measure.folders import Pass, Policy
+from fulcrum.measure.metrics.distances import DISTANCES
+from fulcrum.measure.picture_sets import PictureSet
 
 N = 80
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.measure.alignment import ATTRIBUTES, score, share
+from fulcrum.measure.metrics.attributes import ATTRIBUTES, score, share
 
 CLASSES = {"present": 2, "shape": 7, "colour": 8, "texture": 4, "size": 3}
 

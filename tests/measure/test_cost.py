@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from fulcrum.encode.codec import load_codec
-from fulcrum.encode.judge import load_features
-from fulcrum.encode.teacher import load_teacher
-from fulcrum.encode.text import load_text
+from fulcrum.cost.denoiser import training_flops
+from fulcrum.encode.networks.judge import load_features
+from fulcrum.encode.networks.kl_codec import load_codec
+from fulcrum.encode.networks.world_teacher import load_teacher
+from fulcrum.encode.networks.world_text import load_text
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.measure.cost import BATCH, Parts, at, axes, count_parts, measured_peak, peak_memory
-from fulcrum.model.cost import training_flops
-from fulcrum.model.count import counted
+from fulcrum.model.counted_flops import counted
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
+from fulcrum.train.training_cost import BATCH, Parts, at, axes, count_parts, measured_peak, peak_memory
 
 PROMPTS = ["a large red circle at the top left.", "a star.", "a small blue ring.", "a green square at the top."] * 2
 

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from fulcrum.measure.extractor import Extractor, antialiased, load_extractor
-from fulcrum.measure.feature import BATCH
-from fulcrum.measure.inception import Inception, pixels_like_pytorch_fid, resize_like_tensorflow
+from fulcrum.measure.features.extractor import Extractor, antialiased, load_extractor
+from fulcrum.measure.features.image_checks import BATCH
+from fulcrum.measure.features.inception import Inception, pixels_like_pytorch_fid, resize_like_tensorflow
 from fulcrum.spec.errors import BadInput
 
 transformers = pytest.importorskip("transformers")
@@ -131,7 +131,7 @@ def test_inception_has_the_known_state_dict(inception) -> None:
 
 def test_inception_pools_as_fid_does(inception) -> None:
     """Padding stays out of the means; only the last block takes the maximum."""
-    from fulcrum.measure.inception import average
+    from fulcrum.measure.features.inception import average
 
     assert torch.equal(average(torch.ones(1, 1, 4, 4)), torch.ones(1, 1, 4, 4))
     assert not inception.Mixed_7b.by_maximum and inception.Mixed_7c.by_maximum

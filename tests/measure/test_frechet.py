@@ -5,8 +5,8 @@ import pytest
 import scipy.linalg
 import torch
 
-from fulcrum.measure.frechet import FrechetDistance, _congruent, frechet, root
-from fulcrum.measure.moments import Gaussian, Moments
+from fulcrum.measure.features.moments import Gaussian, Moments
+from fulcrum.measure.metrics.frechet import FrechetDistance, _congruent, frechet, root
 
 
 def rows(seed: int, n: int, d: int) -> torch.Tensor:

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.measure.distances import Coverage, Density
-from fulcrum.measure.frechet import FrechetDistance
-from fulcrum.measure.gather import Rows
-from fulcrum.measure.interval import GROUPS, bootstrap_shares, jackknife, within_shares
-from fulcrum.measure.mmd import kernel_sums, median_bandwidth, self_sum, unbiased
-from fulcrum.measure.moments import Moments
-from fulcrum.measure.sound import answered
+from fulcrum.measure.features.gathered import Rows
+from fulcrum.measure.features.moments import Moments
+from fulcrum.measure.metrics.checked_answer import answered
+from fulcrum.measure.metrics.distances import Coverage, Density
+from fulcrum.measure.metrics.frechet import FrechetDistance
+from fulcrum.measure.metrics.interval import GROUPS, bootstrap_shares, jackknife, within_shares
+from fulcrum.measure.metrics.mmd import kernel_sums, median_bandwidth, self_sum, unbiased
 
 WIDTH = 2 * 2.0395134464  # of a 95 % Student interval with 31 degrees, in standard errors
 

@@ -5,12 +5,12 @@ import pytest
 import scipy.linalg
 import torch
 
-from fulcrum.measure.distances import KID, Frechet
-from fulcrum.measure.frechet import frechet, frechet_of_rows
-from fulcrum.measure.gather import Rows
-from fulcrum.measure.kernel import Polynomial
-from fulcrum.measure.mmd import kernel_sums, self_sum, unbiased
-from fulcrum.measure.moments import Gaussian, Moments
+from fulcrum.measure.features.gathered import Rows
+from fulcrum.measure.features.moments import Gaussian, Moments
+from fulcrum.measure.metrics.distances import KID, Frechet
+from fulcrum.measure.metrics.frechet import frechet, frechet_of_rows
+from fulcrum.measure.metrics.kernel import Polynomial
+from fulcrum.measure.metrics.mmd import kernel_sums, self_sum, unbiased
 
 kid = pytest.importorskip("torchmetrics.image.kid")
 fid = pytest.importorskip("torchmetrics.image.fid")

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fulcrum.measure.mmd import (
+from fulcrum.measure.metrics.mmd import (
     PUBLISHED_SIGMA,
     kernel_sums,
     median_bandwidth,

@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from fulcrum.cli import main
-from fulcrum.measure import offline
+from fulcrum.measure import folders as offline
 from fulcrum.measure.card import compatible
-from fulcrum.measure.distances import DISTANCES, Frechet
-from fulcrum.measure.extractor import load_extractor
-from fulcrum.measure.offline import Pass, compare
-from fulcrum.measure.pictures import PictureSet
-from fulcrum.measure.store import FeatureStore
+from fulcrum.measure.features.extractor import load_extractor
+from fulcrum.measure.features.feature_store import FeatureStore
+from fulcrum.measure.folders import Pass, compare
+from fulcrum.measure.metrics.distances import DISTANCES, Frechet
+from fulcrum.measure.picture_sets import PictureSet
 from fulcrum.spec.errors import BadInput
 from tests.measure.drawn import Counting, N, encoded, folder, look, pictures, shard
 
@@ -85,10 +85,10 @@ def test_two_processes_give_the_same_features(tmp_path: Path) -> None:
     code = """if True:
         import sys
         from pathlib import Path
-        from fulcrum.measure import offline
-        from fulcrum.measure.distances import Frechet
-        from fulcrum.measure.extractor import load_extractor
-        from fulcrum.measure.pictures import PictureSet
+        from fulcrum.measure import folders as offline
+        from fulcrum.measure.metrics.distances import Frechet
+        from fulcrum.measure.features.extractor import load_extractor
+        from fulcrum.measure.picture_sets import PictureSet
         offline.CHUNK = int(sys.argv[3])
         look = offline.Pass([load_extractor('embedded')], [Frechet()], Path(sys.argv[2]), False)
         look.look(PictureSet(Path(sys.argv[1])))
@@ -170,7 +170,7 @@ def test_clip_score_of_captioned_pictures(tmp_path: Path) -> None:
 
 SLOW = """
 import time
-from fulcrum.measure.own import OwnExtractor
+from fulcrum.measure.user_metrics import OwnExtractor
 
 class Slow(OwnExtractor):
     name, width, resize = "slow", 6, "none"

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from fulcrum.measure.card import MEASURE_VERSION
-from fulcrum.measure.own import load
+from fulcrum.measure.user_metrics import load
 from fulcrum.spec.errors import BadInput
 
 METRIC = """
-from fulcrum.measure.metric import RowDistance
+from fulcrum.measure.metrics.base import RowDistance
 
 class MeanGap(RowDistance):
     name, label, estimator = "mean_gap", "Distance of means", "Euclidean distance of the mean features"
@@ -20,7 +20,7 @@ class MeanGap(RowDistance):
         return float((pictures.mean(0) - reference.mean(0)).norm())
 """
 EXTRACTOR = """
-from fulcrum.measure.own import OwnExtractor
+from fulcrum.measure.user_metrics import OwnExtractor
 
 class Colours(OwnExtractor):
     name, width, resize = "colours", 6, "none"

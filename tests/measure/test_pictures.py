@@ -11,10 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from fulcrum.measure.decode import BadPicture, decode, read_colour
-from fulcrum.measure.distances import DISTANCES, KID
-from fulcrum.measure.offline import Pass, compare
-from fulcrum.measure.pictures import PictureSet
+from fulcrum.measure.decoded_picture import BadPicture, decode, read_colour
+from fulcrum.measure.folders import Pass, compare
+from fulcrum.measure.metrics.distances import DISTANCES, KID
+from fulcrum.measure.picture_sets import PictureSet
 from fulcrum.spec.errors import BadInput
 from tests.measure.drawn import Counting, N, encoded, folder, look, pictures
 

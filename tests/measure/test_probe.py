@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.measure.alignment import SHARES
 from fulcrum.measure.card import METRICS
-from fulcrum.measure.distances import DISTANCES, MMD, Frechet, MMDPublished
-from fulcrum.measure.expect import PROBES, SEES
-from fulcrum.measure.extractor import Extractor, load_extractor
-from fulcrum.measure.metric import RowDistance
-from fulcrum.measure.mmd import unit_norm
+from fulcrum.measure.features.extractor import Extractor, load_extractor
+from fulcrum.measure.metrics.attributes import SHARES
+from fulcrum.measure.metrics.base import RowDistance
+from fulcrum.measure.metrics.distances import DISTANCES, MMD, Frechet, MMDPublished
+from fulcrum.measure.metrics.mmd import unit_norm
 from fulcrum.measure.probe import (
     CHOICES,
     KEPT,
@@ -30,6 +29,7 @@ from fulcrum.measure.probe import (
     swapped_channels,
     wrong_range,
 )
+from fulcrum.measure.probe_expectations import PROBES, SEES
 from fulcrum.spec.errors import BadInput
 
 

@@ -11,7 +11,7 @@ from fulcrum.cli import main
 from tests.measure.drawn import encoded, folder, pictures
 
 METRIC = """
-from fulcrum.measure.metric import Distance, RowDistance
+from fulcrum.measure.metrics.base import Distance, RowDistance
 
 class Gap(RowDistance):
     name, label, estimator = "gap", "Gap", "mean"
@@ -20,7 +20,7 @@ class Gap(RowDistance):
         %s
 """
 WHOLE = """
-from fulcrum.measure.metric import Distance
+from fulcrum.measure.metrics.base import Distance
 
 class Gap(Distance):
     name, label, estimator = "gap", "Gap", "mean"
@@ -30,7 +30,7 @@ class Gap(Distance):
 """
 EXTRACTOR = """
 import torch
-from fulcrum.measure.own import OwnExtractor
+from fulcrum.measure.user_metrics import OwnExtractor
 
 class Colours(OwnExtractor):
     name, width, resize = "colours", 3, "none"

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fulcrum.measure.alignment import SHARES
 from fulcrum.measure.card import Measured, NotComparable, Sampling, compatible
-from fulcrum.measure.distances import FrechetLimit
-from fulcrum.measure.feature import BadImages
+from fulcrum.measure.features.image_checks import BadImages
+from fulcrum.measure.metrics.attributes import SHARES
+from fulcrum.measure.metrics.distances import FrechetLimit
 from fulcrum.measure.reference import Reference, build_reference
 from fulcrum.measure.suite import MINIMUM, Gathered, Pictures, Suite
 

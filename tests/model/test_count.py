@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from fulcrum.cost.flops import forward_flops
 from fulcrum.model.backbone import Backbone
-from fulcrum.model.count import counted
-from fulcrum.model.flops import forward_flops
+from fulcrum.model.counted_flops import counted
 from fulcrum.model.route import CarryRoute
 from fulcrum.model.text import ALIGN
 

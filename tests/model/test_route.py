@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from fulcrum.cost.flops import activations, forward_flops
 from fulcrum.interop.diffusers import export
 from fulcrum.model import backbone as room
 from fulcrum.model.backbone import Backbone, recompute_blocks
-from fulcrum.model.count import counted
-from fulcrum.model.flops import activations, forward_flops
+from fulcrum.model.counted_flops import counted
 from fulcrum.model.roles import Role, roles
 from fulcrum.model.route import CarryRoute, DenseRoute, FuseRoute
 from fulcrum.model.tokens import Tokens

@@ -4,21 +4,22 @@ import numpy as np
 import pytest
 import torch
 
+from fulcrum.cost.denoiser import training_flops
+from fulcrum.cost.parameters import parameters
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.sprint import Sprint
-from fulcrum.model.cost import training_flops
-from fulcrum.model.fillers import Dense, route_of
-from fulcrum.model.parameters import parameters
+from fulcrum.model.fillers import Dense
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.plain import read
+from fulcrum.spec.route import route_of
 from fulcrum.spec.stage import phases
 from fulcrum.spec.system import System
 from fulcrum.train.build import assemble, build, require_witness
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import train
-from fulcrum.train.paint import Painter
+from fulcrum.train.painter import Painter
 from fulcrum.train.state import State
 
 

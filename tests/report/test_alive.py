@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from fulcrum.report import alive, page
+from fulcrum.report import page
+from fulcrum.report import running as alive
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import BadInput
 
@@ -22,7 +23,7 @@ FAKE = runpy.run_path(str(Path(__file__).parent / "fake_study.py"))
 STUDY = """
 import sys, time
 from pathlib import Path
-from fulcrum.report.alive import beating
+from fulcrum.report.running import beating
 with beating(Path(sys.argv[1]), 0.05):
     print("runs", flush=True)
     time.sleep(100)

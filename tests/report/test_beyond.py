@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fulcrum.report import beyond, board, figure, look, page, table, words
+from fulcrum.report import arm_marks as look
+from fulcrum.report import board, figure, page, table, words
+from fulcrum.report import design_figures as beyond
 from fulcrum.report.schema import StudyResult
 
 RICH = runpy.run_path(str(Path(__file__).with_name("fake_rich.py")))
@@ -143,6 +145,6 @@ def test_marks_in_a_crowd_keep_apart_and_in_order() -> None:
 
 def test_the_probe_table_is_what_the_measurement_room_dumps() -> None:
     from fulcrum.measure.probe import ProbeTable
-    from fulcrum.report.extra import Probes
+    from fulcrum.report.design_records import Probes
 
     assert set(ProbeTable.model_fields) == set(Probes.model_fields)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fulcrum.report import page, serve
-from fulcrum.report.alive import beating
+from fulcrum.report.running import beating
 from fulcrum.report.schema import StudyResult
 
 HERE = Path(__file__).parent

@@ -1,6 +1,6 @@
 """Text from files, made safe for a terminal."""
 
-from fulcrum.spec.shown import shown, shown_lines
+from fulcrum.spec.printable import shown, shown_lines
 
 
 def test_what_a_terminal_would_obey_is_escaped():

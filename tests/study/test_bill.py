@@ -5,12 +5,12 @@ import json
 import pytest
 
 from fulcrum.cli import main
-from fulcrum.model.cost import newton_schulz_share, training_flops
+from fulcrum.cost.denoiser import newton_schulz_share, training_flops
 from fulcrum.report.arm import Arm
 from fulcrum.report.words import parts as told_parts
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.bill import amount, bill, by_part, counted, of_arm, said
-from fulcrum.train.folder import RunFolder
+from fulcrum.train.bill import amount, bill, by_part, counted, of_arm, said
+from fulcrum.train.run_folder import RunFolder
 
 TINY = [
     word

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from fulcrum.study.effect import sign_vectors, student_interval
-from fulcrum.study.power import rule_power
-from fulcrum.study.rank import max_t
-from fulcrum.study.stopping import hopeless
+from fulcrum.study.judge.early_stop import hopeless
+from fulcrum.study.judge.effect import sign_vectors, student_interval
+from fulcrum.study.judge.rank import max_t
+from fulcrum.study.plan.power import rule_power
 
 STUDIES = 4000
 

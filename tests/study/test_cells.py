@@ -8,10 +8,10 @@ import pytest
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.system import System
-from fulcrum.study.cell import finished, run_cell
-from fulcrum.study.layout import lay_out, measuring
-from fulcrum.study.lines import read_lines, write_curve
-from fulcrum.study.result import assemble_result
+from fulcrum.study.judge.result import assemble_result
+from fulcrum.study.run.cell import finished, run_cell
+from fulcrum.study.run.curve_lines import read_lines, write_curve
+from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.sealed import write_sealed
 from tests.study.small import lighten, plan
 

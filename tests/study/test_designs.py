@@ -9,18 +9,18 @@ from pydantic import ValidationError
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.contrast import axis, interactions, scales, trends
-from fulcrum.study.cost import Cost, declared
-from fulcrum.study.design import wanted
-from fulcrum.study.equal import at_equal_cost, first_reached, fronts, targets, value_at
-from fulcrum.study.estimate import estimate
-from fulcrum.study.findings import findings, remarks
-from fulcrum.study.fingerprint import fitting
-from fulcrum.study.lanes import room
-from fulcrum.study.layout import lay_out
-from fulcrum.study.outline import outline
-from fulcrum.study.plan import Plan, from_plain, load
-from fulcrum.study.proof import prove
+from fulcrum.study.arm_cost import Cost, declared
+from fulcrum.study.judge.contrast import axis, interactions, scales, trends
+from fulcrum.study.judge.equal_cost import at_equal_cost, first_reached, fronts, targets, value_at
+from fulcrum.study.judge.findings import findings, remarks
+from fulcrum.study.plan.arm_proof import prove
+from fulcrum.study.plan.design import wanted
+from fulcrum.study.plan.estimate import estimate
+from fulcrum.study.plan.fingerprint import fitting
+from fulcrum.study.plan.outline import outline
+from fulcrum.study.plan.plan import Plan, from_plain, load
+from fulcrum.study.run.capacity import room
+from fulcrum.study.run.layout import lay_out
 from fulcrum.study.study import freeze
 from tests.study.small import SMALL, cells_of, plan
 

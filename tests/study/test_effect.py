@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from fulcrum.study.effect import flip_p, noise_floor, paired_effect, sign_vectors
+from fulcrum.study.judge.effect import flip_p, noise_floor, paired_effect, sign_vectors
 
 BASELINE = {0: 10.0, 1: 12.0, 2: 11.0, 3: 13.0}
 ARM = {0: 11.0, 1: 15.0, 2: 13.0, 3: 15.0}  # differences 1, 3, 2, 2

@@ -11,11 +11,11 @@ from fulcrum.optim.fillers import Muon
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
-from fulcrum.study import fingerprint
-from fulcrum.study.findings import remarks
-from fulcrum.study.fingerprint import fingerprints, fitting
-from fulcrum.study.layout import lay_out
-from fulcrum.study.proof import prove
+from fulcrum.study.judge.findings import remarks
+from fulcrum.study.plan import fingerprint
+from fulcrum.study.plan.arm_proof import prove
+from fulcrum.study.plan.fingerprint import fingerprints, fitting
+from fulcrum.study.run.layout import lay_out
 from fulcrum.train.feed import Feed
 from fulcrum.train.session import Order, perform
 from tests.study.small import SMALL, plan

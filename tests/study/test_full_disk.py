@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.train.folder import open_folder, write_json
+from fulcrum.train.run_folder import open_folder, write_json
 from tests.study.small import SMALL
 
 PLAN = (

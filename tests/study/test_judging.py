@@ -8,16 +8,16 @@ import torch
 
 from fulcrum.data import emoji
 from fulcrum.data.emoji import EmojiReader
-from fulcrum.data.folder import FolderSource
-from fulcrum.data.importing import Options
-from fulcrum.data.sealing import run_import
+from fulcrum.data.store.completion import run_import
+from fulcrum.data.store.folder_source import FolderSource
+from fulcrum.data.store.importing import Options
 from fulcrum.measure.card import JUDGED, METRICS, Sampling
-from fulcrum.measure.extractor import Extractor
+from fulcrum.measure.features.extractor import Extractor
 from fulcrum.spec.errors import BadInput
-from fulcrum.study import judging
-from fulcrum.study.cell import Measuring
-from fulcrum.study.judging import Bench, Sources, measures, require_known
-from fulcrum.study.plan import Plan, from_plain
+from fulcrum.study.plan.plan import Plan, from_plain
+from fulcrum.study.run import plan_judges as judging
+from fulcrum.study.run.cell import Measuring
+from fulcrum.study.run.plan_judges import Bench, Sources, measures, require_known
 from tests.data.fake_emoji import Renderer, write_packages
 
 WIDTH = 24

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fulcrum.study.power import (
+from fulcrum.study.plan.power import (
     rule_detectable,
     rule_pairs,
     rule_power,

@@ -2,8 +2,8 @@
 
 import json
 
-from fulcrum.report.extra import Probes
-from fulcrum.study.result import probes
+from fulcrum.report.design_records import Probes
+from fulcrum.study.judge.result import probes
 
 
 def test_the_table_is_found_beside_the_cells(tmp_path):

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from fulcrum.study.effect import Effect, paired_effect, sign_vectors
-from fulcrum.study.rank import Statistic, max_t, pairs_needed, rank
+from fulcrum.study.judge.effect import Effect, paired_effect, sign_vectors
+from fulcrum.study.judge.rank import Statistic, max_t, pairs_needed, rank
 
 
 def effect(name: str, differences: list[float], metric: str = "frechet") -> Effect:

@@ -19,10 +19,10 @@ import pytest
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
-from fulcrum.study.cell import finished
-from fulcrum.study.layout import lay_out, measuring
-from fulcrum.study.on_ray import RAY_ADDRESS, _places, cluster
-from fulcrum.study.runner import Work, run_all
+from fulcrum.study.run.cell import finished
+from fulcrum.study.run.layout import lay_out, measuring
+from fulcrum.study.run.ray_cluster import RAY_ADDRESS, _places, cluster
+from fulcrum.study.run.runner import Work, run_all
 from fulcrum.study.study import Executor, run
 from tests.study.small import SMALL, descendants, plan, told, without_times
 

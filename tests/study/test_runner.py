@@ -16,14 +16,14 @@ from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
 from fulcrum.study import sealed
-from fulcrum.study.cell import finished
-from fulcrum.study.estimate import estimate
-from fulcrum.study.lanes import PROCESS, room
-from fulcrum.study.layout import lay_out, measuring
-from fulcrum.study.plan import from_plain
-from fulcrum.study.runner import Lane, Work, run_all
+from fulcrum.study.plan.estimate import estimate
+from fulcrum.study.plan.plan import from_plain
+from fulcrum.study.run.capacity import PROCESS, room
+from fulcrum.study.run.cell import finished
+from fulcrum.study.run.layout import lay_out, measuring
+from fulcrum.study.run.runner import Lane, Work, run_all
+from fulcrum.study.run.worker import answer
 from fulcrum.study.study import changed_since, freeze, run
-from fulcrum.study.worker import answer
 from tests.study.small import SMALL, lighten, plan
 
 
@@ -37,7 +37,7 @@ class Here(Lane):
 def all_here(patch):
     lighten(patch)
     patch.setattr("fulcrum.study.study.Lane", Here)
-    patch.setattr("fulcrum.study.cost.ROUNDS", 1)
+    patch.setattr("fulcrum.study.arm_cost.ROUNDS", 1)
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.study.cost import Cost
-from fulcrum.study.layout import lay_out, measuring
-from fulcrum.study.lines import hashes
-from fulcrum.study.result import SHOWN, Progress, assemble_result
+from fulcrum.study.arm_cost import Cost
+from fulcrum.study.judge.result import SHOWN, Progress, assemble_result
+from fulcrum.study.run.curve_lines import hashes
+from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.sealed import write_sealed
 from tests.study.small import plan
 

@@ -8,10 +8,10 @@ import pytest
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
-from fulcrum.study.cell import Tracked, finished, run_cell
-from fulcrum.study.layout import lay_out, measuring
-from fulcrum.study.plan import load
-from fulcrum.study.runner import Lane, Work, run_all
+from fulcrum.study.plan.plan import load
+from fulcrum.study.run.cell import Tracked, finished, run_cell
+from fulcrum.study.run.layout import lay_out, measuring
+from fulcrum.study.run.runner import Lane, Work, run_all
 from fulcrum.study.study import changed_since, freeze, run
 from tests.study.small import plan
 from tests.study.test_runner import Here, lighten

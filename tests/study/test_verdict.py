@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fulcrum.study.effect import Effect, paired_effect
-from fulcrum.study.verdict import Claimed, ClaimVerdict, Verdict, claim_verdict, claimed_direction, judge, verdict
+from fulcrum.study.judge.effect import Effect, paired_effect
+from fulcrum.study.judge.verdict import Claimed, ClaimVerdict, Verdict, claim_verdict, claimed_direction, judge, verdict
 
 
 def effect(differences: list[float], name: str = "arm") -> Effect:

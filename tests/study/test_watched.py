@@ -11,10 +11,10 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.page import read, render
 from fulcrum.spec.errors import BadInput
 from fulcrum.study import study
-from fulcrum.study.layout import lay_out
-from fulcrum.study.pace import line, seconds_left, standing
-from fulcrum.study.result import Progress, assemble_result
-from fulcrum.study.runner import Board
+from fulcrum.study.judge.result import Progress, assemble_result
+from fulcrum.study.run.layout import lay_out
+from fulcrum.study.run.progress import line, seconds_left, standing
+from fulcrum.study.run.runner import Board
 from tests.study.small import plan
 
 GO_ON = "fulcrum study run small.toml --out here"

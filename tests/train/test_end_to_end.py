@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.encode.codec import load_codec
+from fulcrum.encode.networks.kl_codec import load_codec
 from fulcrum.interop.diffusers import pipeline_of
 from fulcrum.levers.end_to_end_codec import EndToEndCodec
-from fulcrum.model.count import counted
+from fulcrum.model.counted_flops import counted
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
-from fulcrum.study.evaluate import Held, loss_of
+from fulcrum.study.run.evaluate import Held, loss_of
 from fulcrum.train.build import assemble, build
 from fulcrum.train.checkpoint import weights_hash
-from fulcrum.train.drawn import drawn_weights
 from fulcrum.train.feed import Feed
 from fulcrum.train.fillers import EMA, Trunk
-from fulcrum.train.folder import RunFolder
 from fulcrum.train.loop import train
-from fulcrum.train.paint import Painter
+from fulcrum.train.painter import Painter
+from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.sampling_weights import drawn_weights
 from fulcrum.train.session import Order, perform, trained_weights
 from fulcrum.train.state import State
 
@@ -183,7 +183,7 @@ def test_an_average_is_of_the_denoiser_alone(run, cache):
 
 
 def test_held_out_losses_of_two_codecs_refuse_comparison(run, tiny, cache, trained, monkeypatch):
-    monkeypatch.setattr("fulcrum.study.evaluate.VALIDATION", 128)
+    monkeypatch.setattr("fulcrum.study.run.evaluate.VALIDATION", 128)
     weights = drawn_weights(trained.step, trained.average)
     held = Held(run, run.encode.codec.build(None), trained.feed.text(), cache)
     other = dict(weights) | {"codec.shift": weights["codec.shift"] + 0.1}

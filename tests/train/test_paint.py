@@ -8,11 +8,11 @@ import torch
 
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
-from fulcrum.study.evaluate import measure, prompts
+from fulcrum.study.run.evaluate import measure, prompts
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import after, train
-from fulcrum.train.paint import Painter
+from fulcrum.train.painter import Painter
 from fulcrum.train.state import State
 
 COUNT = 40

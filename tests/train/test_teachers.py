@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fulcrum.encode.rows import RowCache
+from fulcrum.encode.cached_rows import RowCache
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
@@ -59,9 +59,9 @@ def test_no_teacher_is_built_where_no_term_asks(tiny, cache, monkeypatch):
 
 
 def test_tokens_come_on_the_models_grid_and_belong_to_the_pictures(tiny, cache):
-    from fulcrum.encode.grid import to_grid
+    from fulcrum.encode.networks.teacher_grid import to_grid
+    from fulcrum.encode.networks.world_teacher import load_teacher
     from fulcrum.encode.pixels import to_unit
-    from fulcrum.encode.teacher import load_teacher
 
     feed = Feed(tiny("spark + repa"), 0, cache)
     batch, _ = feed.at(8)

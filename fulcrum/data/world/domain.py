@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.keyed import Keys, key, uniform
+from fulcrum.spec.keyed import Keys, key, uniform
 
 Canvas = NDArray[np.float32]
 _F = np.float32

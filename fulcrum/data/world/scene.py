@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.keyed import Keys, key, uniform
 from fulcrum.data.world import vocabulary as v
 from fulcrum.data.world.domain import look
+from fulcrum.spec.keyed import Keys, key, uniform
 
 TAKES = 8  # photographs of a curated scene, of which the cleanest is kept
 

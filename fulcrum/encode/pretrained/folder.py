@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.install import install_extra
-from fulcrum.spec.shown import shown
+from fulcrum.spec.printable import shown
 
 CONFIG = "config.json"
 STEMS = ("diffusion_pytorch_model", "model")  # how diffusers and transformers call their weights

@@ -1,0 +1,358 @@
+"""fulcrum measure: a trained run, two sets of pictures, or the metrics themselves."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fulcrum.cli.metric_table import about, plain, table
+from fulcrum.cli.options import (
+    OUT,
+    DeviceName,
+    Files,
+    Json,
+    Out,
+    Quiet,
+    Threads,
+    catalogue,
+    device_named,
+    emit,
+    find_run,
+    note_unfinished,
+    say,
+    thread_count,
+)
+from fulcrum.spec.errors import BadInput, FulcrumError, nearest
+from fulcrum.spec.printable import shown
+
+if TYPE_CHECKING:
+    from fulcrum.measure.features.extractor import Extractor
+    from fulcrum.measure.metrics.base import Distance
+    from fulcrum.spec.system import Device
+
+What = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RUN | PICTURES]",
+        help="A run (its folder, its key, or the beginning of its key), or pictures: a folder, tar shards, an .npz.",
+    ),
+]
+Against = Annotated[str | None, typer.Argument(metavar="[REFERENCE]", help="Pictures to hold them against.")]
+Features = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--features",
+        metavar="NAME[=WHERE]",
+        help="embedded (default), inception=FILE, clip=FOLDER, dino=FOLDER, lite0, vgg, or one of your own. Repeatable.",
+    ),
+]
+Own = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--metrics", metavar="FILE", help="A Python file with your own metrics or extractors: see docs/write-a-metric.md."
+    ),
+]
+Only = Annotated[list[str] | None, typer.Option("--only", metavar="METRIC", help="Only these metrics. Repeatable.")]
+
+
+class ProbeFailed(FulcrumError):
+    """A metric did not do what it declares."""
+
+
+def register(parent: typer.Typer) -> None:
+    parent.command(epilog="Example: fulcrum measure RUN --samples 1024")(measure)
+
+
+def measure(
+    what: What = None,
+    against: Against = None,
+    samples: Annotated[
+        int,
+        typer.Option(
+            min=64, max=1_000_000, help="Pictures to draw and measure (RUN), or to probe with (at least 512 with --probe)."
+        ),
+    ] = 512,
+    features: Features = None,
+    metrics: Own = None,
+    only: Only = None,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe", help="Put known faults through every metric; exit code 1 when one does not react as it declares."
+        ),
+    ] = False,
+    curve: Annotated[bool, typer.Option("--curve", help="Also each metric at N/8, N/4 and N/2.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad pictures out; they are named.")] = False,
+    any_size: Annotated[
+        bool, typer.Option("--any-size", help="Pictures of unlike sizes: each is resized on its own.")
+    ] = False,
+    background: Annotated[str | None, typer.Option(help="What shows through transparency: white, black, r,g,b.")] = None,
+    value_range: Annotated[
+        str | None, typer.Option("--range", metavar="LOW,HIGH", help="Of float pictures in npz: 0,1 or -1,1.")
+    ] = None,
+    out: Out = OUT,
+    levers: Files = None,
+    device: DeviceName = "cpu",
+    threads: Threads = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Measure a trained run, or any two sets of pictures; every number carries its card and its interval.
+
+    fulcrum measure RUN                  draws held-out prompts and measures the pictures (--features lite0: by it too)
+
+    fulcrum measure PICTURES REFERENCE   two folders, tar shards or npz; started again after a stop it goes on
+
+    fulcrum measure --probe              which metric sees which fault
+    """
+    if what is None and not probe:
+        raise BadInput("nothing to measure", "give a run, or pictures and a reference, or --probe")
+    if "" in (what, against):  # a shell's unset variable must not become this folder
+        raise BadInput("an empty name was given for what to measure", "is a variable of the shell not set?")
+    import torch
+
+    torch.set_num_threads(thread_count(threads))
+    where = device_named(device)
+    if what is not None and against is None:
+        if probe:
+            raise BadInput(
+                "--probe needs no pictures, or both pictures and a reference",
+                "write: fulcrum measure --probe, or fulcrum measure PICTURES REFERENCE --probe",
+            )
+        return _run(what, samples, out, levers, quiet, as_json, _judges(features, metrics, only), where)
+    from fulcrum.measure.decoded_picture import read_colour
+
+    known = _Chosen(features, metrics, only, where)
+    span, colour = _span(value_range), read_colour(background) if background else None
+    sets = _sets([Path(what), Path(against)], span, colour) if what and against else []
+    if probe:
+        return _probe(sets, known, samples, out, quiet, as_json, skip_bad)
+    _compare(sets, known, out / "cache" / "features", quiet, as_json, curve, skip_bad, any_size)
+
+
+def _sets(paths: list[Path], span: tuple[float, float] | None, colour: tuple[int, int, int] | None) -> list[Any]:
+    """The pictures at each path. A range is that of floats: bytes beside them have their own."""
+    from fulcrum.measure.array_pictures import holds_floats
+    from fulcrum.measure.picture_sets import PictureSet
+
+    floats = [holds_floats(path) for path in paths]
+    if span is not None and not any(floats):
+        raise BadInput("a range was declared, and no set holds floating point pictures", "leave --range out")
+    return [PictureSet(path, span if mine else None, colour) for path, mine in zip(paths, floats, strict=True)]
+
+
+class _Chosen:
+    """The extractors and metrics that were asked for."""
+
+    def __init__(self, features: list[str] | None, files: list[Path] | None, only: list[str] | None, device: str) -> None:
+        from fulcrum.measure.features.extractor import load_extractor
+        from fulcrum.measure.metrics.distances import DISTANCES
+        from fulcrum.measure.user_metrics import load
+
+        own = load(files or [])
+        wanted = features or list(own.extractors) or ["embedded"]
+        self.extractors: list[Extractor] = [
+            own.extractors[text] if text in own.extractors else load_extractor(text).on(device) for text in wanted
+        ]
+        names = [part.name for part in self.extractors]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise BadInput(f"the extractor '{twice[0]}' was given twice", "measure with one after the other")
+        every = {metric.name: metric for metric in (*DISTANCES, *own.metrics)}
+        for name in only or []:
+            if name not in every:
+                raise BadInput(f"no metric is called '{name}'", nearest(name, every))
+        self.metrics: list[Distance] = [metric for name, metric in every.items() if not only or name in only]
+
+
+def _compare(
+    sets: list[Any], known: _Chosen, cache: Path, quiet: bool, as_json: bool, curve: bool, skip_bad: bool, any_size: bool
+) -> None:
+    from fulcrum.measure.folders import LABELS, Pass, Policy, compare
+
+    seen = []
+    for place, pictures in enumerate(sets):
+        look = Pass(
+            known.extractors,
+            known.metrics,
+            cache,
+            reference=place == 1,
+            policy=Policy(skip_bad, any_size),
+            keep=curve and place == 0,
+        )
+        seen.append(look.look(pictures, None if quiet else _counter(str(pictures.path), len(pictures))))
+    found = compare(seen[0], seen[1], known.extractors, known.metrics, None if quiet else lambda name: _line(name))
+    if not quiet:
+        _line("")
+    curves = _curves(seen, known) if curve else {}
+    labels = {(f"{part}.{metric}"): text for (part, metric), text in LABELS.items()}
+    lines = [about("pictures", seen[0]), about("reference", seen[1]), *table(found, labels)]
+    for name, points in curves.items():
+        lines.append(f"  {name}: " + ", ".join(f"{point['value']:.4g} at {point['n']}" for point in points))
+    emit(
+        {
+            "pictures": seen[0].about(),
+            "reference": seen[1].about(),
+            "metrics": plain(found),
+            "extractors": [part.card() for part in known.extractors],
+            **({"curves": curves} if curve else {}),
+        },
+        as_json,
+        "\n".join(lines),
+    )
+
+
+def _curves(seen: list[Any], known: _Chosen) -> dict[str, list[dict[str, float]]]:
+    from fulcrum.measure.features.extractor import full_name
+    from fulcrum.measure.features.gathered import Rows
+    from fulcrum.measure.sample_size_curve import curve
+
+    return {
+        full_name(part, metric.name): [
+            point._asdict()
+            for point in curve(metric, seen[0].gathered[part.name][Rows], seen[1].gathered[part.name][metric.gathers])
+        ]
+        for part in known.extractors
+        for metric in known.metrics
+    }
+
+
+def _probe(sets: list[Any], known: _Chosen, samples: int, out: Path, quiet: bool, as_json: bool, skip_bad: bool) -> None:
+    from fulcrum.measure.probe import embedded_world, probe
+
+    if sets:
+        pictures, reference = (_batches(one, samples, skip_bad) for one in sets)
+        source, shares = f"{sets[0].path} against {sets[1].path}", None
+    else:
+        pictures, reference, shares = embedded_world(samples)
+        source = "the embedded world"
+    table = probe(pictures, reference, known.extractors, known.metrics, source, shares, None if quiet else _line)
+    if not quiet:
+        _line("")
+    kept = out / "cache" / "probes.json"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(table.model_dump_json(indent=1))
+    wrong = [
+        f"{cell.metric} declares '{cell.declared}' for {cell.probe}, found '{cell.found}' "
+        f"({cell.value:.4g} [{cell.low:.4g}, {cell.high:.4g}])"
+        for cell in table.mismatches
+    ]
+    result = {**json.loads(table.model_dump_json()), "as_declared": not wrong, "mismatches": wrong, "file": str(kept)}
+    if as_json and wrong:
+        print(json.dumps(result))
+        sys.exit(1)
+    emit(result, as_json, "\n".join(table.lines()))
+    if wrong:
+        raise ProbeFailed(
+            "a metric does not do what it declares: " + "; ".join(wrong),
+            "a wrong declaration, or a metric that is not what it says: mend one of them",
+        )
+
+
+def _batches(pictures: Any, samples: int, skip_bad: bool) -> Iterator[Any]:
+    """The first `samples` pictures in batches of one size."""
+    import torch
+
+    from fulcrum.measure.decoded_picture import BadPicture
+    from fulcrum.measure.features.image_checks import BATCH
+
+    waiting: dict[tuple[int, ...], list[Any]] = {}
+    taken = 0
+    for stored in pictures:
+        if taken == samples:
+            break
+        try:
+            pixels = torch.from_numpy(pictures.decode(stored).pixels)
+        except BadPicture as error:
+            if not skip_bad:
+                raise error.named(stored.name) from None
+            say(f"skipped {stored.name}: {error.why}")
+            continue
+        taken += 1
+        same = waiting.setdefault(tuple(pixels.shape), [])
+        same.append(pixels)
+        if len(same) == BATCH:
+            yield torch.stack(waiting.pop(tuple(pixels.shape)))
+    yield from (torch.stack(same) for same in waiting.values())
+
+
+def _judges(features: list[str] | None, own: list[Path] | None, only: list[str] | None) -> tuple[str, ...]:
+    """Networks that are asked of a run's pictures besides the embedded one."""
+    from fulcrum.measure.card import JUDGED
+
+    strange = [name for name in features or [] if name not in (*JUDGED, "embedded")]
+    if strange or own or only:
+        raise BadInput(
+            f"a run is measured by its own metrics and {', '.join(JUDGED)}, not by "
+            f"{strange[0] if strange else '--metrics or --only'}",
+            "draw pictures first: fulcrum sample; then fulcrum measure PICTURES REFERENCE",
+        )
+    return tuple(name for name in features or [] if name != "embedded")
+
+
+def _run(
+    run: str,
+    samples: int,
+    out: Path,
+    levers: list[Path] | None,
+    quiet: bool,
+    as_json: bool,
+    judges: tuple[str, ...],
+    device: "Device",
+) -> None:
+    from fulcrum.encode.unknown_words import misread
+    from fulcrum.spec.plain import read
+    from fulcrum.spec.system import System
+    from fulcrum.study.run.evaluate import Held
+    from fulcrum.study.run.evaluate import measure as evaluate
+    from fulcrum.train.painter import Painter
+    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.session import trained_weights
+
+    folder = RunFolder(find_run(run, out))
+    note_unfinished(folder)
+    spec = read(folder.about()["run"], catalogue(levers)[0].fillers)
+    weights = trained_weights(folder)
+    codec, text = spec.encode.codec.build(None), spec.encode.text.build(None)
+    where = System(device=device)
+    found = evaluate(
+        spec,
+        Painter(spec, weights, codec, text, where),
+        out / "cache",
+        samples,
+        None if quiet else _counter("drawn", samples),
+        judges,
+    )
+    found["validation_loss"] = Held(spec, codec, text, out / "cache", where).loss(weights).measured()
+    for line in misread(text):
+        say(line)
+    emit({"run": str(folder.path), "metrics": plain(found)}, as_json, "\n".join(table(found, {})))
+
+
+def _span(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        low, high = (float(part) for part in text.split(","))
+        if not -1e9 < low < high < 1e9:
+            raise ValueError
+    except ValueError:
+        raise BadInput(f"'{text}' is not a range", "write --range 0,1 or --range=-1,1") from None
+    return low, high
+
+
+def _counter(label: str, total: int) -> Callable[[int], None]:
+    def show(done: int) -> None:
+        end = "\n" if done >= total or not sys.stderr.isatty() else ""
+        print(f"\r{shown(label)}: {done:,} of {total:,} pictures", end=end, file=sys.stderr, flush=True)
+
+    return show
+
+
+def _line(text: str) -> None:
+    """What is being computed, on a screen only."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[2K{shown(text)}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,111 @@
+"""One picture, from bytes that nobody vouches for to RGB of a wanted size; what cannot be used is refused and says why."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from fulcrum.data.readers.untrusted_image import TURNED, Refused, on_colour, open_picture
+
+LEAST_SIDE = 8
+# What was done to a picture; the place of each is its bit in the store.
+CHANGES = ("cropped", "resized", "enlarged", TURNED, "alpha over white", "colours converted", "repeated")
+ENCODINGS = {"png": ".png", "jpeg": ".jpg", "raw": ".ppm"}
+
+Size = tuple[int, int]  # width, height
+
+
+class BadSample(Refused):
+    """A sample that cannot be used; whoever knows its name adds it."""
+
+    def __str__(self) -> str:
+        return f"{self.why}; {self.hint}" if self.hint else self.why
+
+
+class Decoded(NamedTuple):
+    image: Image.Image  # RGB
+    changes: frozenset[str]
+
+
+def decode(data: bytes) -> Decoded:
+    """RGB from a file's bytes."""
+    opened = open_picture(data, BadSample)
+    image, changes = opened.image, {TURNED} if opened.turned else set()
+    if min(image.size) < LEAST_SIDE:
+        raise BadSample(f"too small: {image.size[0]} x {image.size[1]} pixels, a side has at least {LEAST_SIDE}")
+    if opened.see_through:
+        image = image.convert("RGBA")
+        if image.getchannel("A").getextrema()[0] < 255:
+            changes.add("alpha over white")
+            image = on_colour(image, (255, 255, 255))
+    elif image.mode in ("CMYK", "YCbCr", "LAB", "HSV"):
+        changes.add("colours converted")
+    return Decoded(image.convert("RGB"), frozenset(changes))
+
+
+class Fitted(NamedTuple):
+    image: Image.Image
+    changes: frozenset[str]
+
+
+def fit(image: Image.Image, wanted: Size) -> Fitted:
+    """Centre-crop to the wanted shape, then resize with Lanczos (antialiased); untouched if it fits already."""
+    if image.size == wanted:
+        return Fitted(image, frozenset())
+    (width, height), (w, h) = image.size, wanted
+    scale = min(width / w, height / h)
+    taken = (min(width, round(w * scale)), min(height, round(h * scale)))
+    left, top = (width - taken[0]) // 2, (height - taken[1]) // 2
+    changes = {"cropped"} if taken != image.size else set()
+    if taken != wanted:
+        changes.add("resized" if taken[0] >= w and taken[1] >= h else "enlarged")
+    box = (left, top, left + taken[0], top + taken[1])
+    taken_out = image.crop(box) if "cropped" in changes else image  # first: resize(box=) looks beyond its box
+    return Fitted(taken_out.resize(wanted, Image.Resampling.LANCZOS), frozenset(changes))
+
+
+def buckets(size: int, step: int = 0) -> tuple[Size, ...]:
+    """Shapes of about size x size pixels, from 1:2 to 2:1, sides multiples of `step`: an eighth of `size`, at least 8."""
+    step = step or max(8, size // 8 // 8 * 8)
+    shapes = {(size, size)}
+    for width in range(step, 2 * size + 1, step):
+        height = size * size // width // step * step
+        if height and 0.5 <= width / height <= 2:
+            shapes |= {(width, height), (height, width)}
+    return tuple(sorted(shapes))
+
+
+def nearest(given: Size, shapes: Sequence[Size]) -> int:
+    """Number of the shape whose sides are closest in ratio; of equals the largest."""
+    ratio = math.log(given[0] / given[1])
+    return min(
+        range(len(shapes)), key=lambda n: (abs(math.log(shapes[n][0] / shapes[n][1]) - ratio), -shapes[n][0] * shapes[n][1])
+    )
+
+
+def encode(image: Image.Image, encoding: str, quality: int) -> bytes:
+    """The bytes that are stored."""
+    stream = io.BytesIO()
+    if encoding == "jpeg":
+        image.save(stream, "JPEG", quality=quality, subsampling=0 if quality >= 90 else 2)
+    else:
+        image.save(stream, "PNG", compress_level=6) if encoding == "png" else image.save(stream, "PPM")
+    return stream.getvalue()
+
+
+def pixels(data: bytes, size: Size, wanted: Size | None = None) -> NDArray[np.uint8]:
+    """(3, H, W) of bytes that we stored ourselves, whose checksum was just compared; resized to the wanted shape."""
+    image: Image.Image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "PPM"))
+    if image.size != size:
+        raise BadSample(f"{image.size[0]} x {image.size[1]} pixels where {size[0]} x {size[1]} were stored")
+    if image.mode != "RGB":
+        image = image.convert("RGB")
+    if wanted is not None and size != wanted:
+        image = image.resize(wanted, Image.Resampling.LANCZOS)
+    return np.asarray(image).transpose(2, 0, 1)

@@ -1,0 +1,186 @@
+"""Pictures in a folder: captioned by files beside them, or by one table (JSONL, CSV, Parquet)."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fulcrum.data.readers.reader import FILES, Fields, Given, described, require_columns, require_once, sidecar
+from fulcrum.data.readers.untrusted_image import MOST_BYTES, SUFFIXES
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.install import install_extra
+
+TABLES = tuple(f"{stem}{suffix}" for stem in ("metadata", "captions") for suffix in (".jsonl", ".csv", ".parquet"))
+SIDECARS = (".txt", ".json")
+
+
+def files_below(folder: Path) -> dict[str, str]:
+    """Name within the folder -> suffix, of every visible file, sorted; folders behind links are not entered."""
+    found = {}
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            if not name.startswith("."):
+                whole = (Path(place) / name).relative_to(folder).as_posix()
+                found[whole] = os.path.splitext(name)[1].lower()
+    return dict(sorted(found.items()))
+
+
+def read_bytes(folder: Path, name: str) -> bytes:
+    try:
+        if not (folder / name).is_file():
+            raise ValueError("not a file")  # a pipe would keep us waiting
+        if (folder / name).stat().st_size > MOST_BYTES:
+            raise ValueError(f"too large a file: {(folder / name).stat().st_size:,} bytes, the limit is {MOST_BYTES:,}")
+        return (folder / name).read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot be read ({error.strerror})") from None
+
+
+class FolderReader:
+    """name.jpg with name.txt or name.json."""
+
+    kind = "folder"
+
+    def __init__(self, folder: Path, fields: Fields) -> None:
+        self.folder, self.fields, self.done = folder, fields, 0
+        self.files = files_below(folder)
+        stems = {os.path.splitext(name)[0] for name, suffix in self.files.items() if suffix in SUFFIXES}
+        if not stems:
+            raise BadInput(f"{folder} holds no pictures", f"looked for {', '.join(SUFFIXES)}, and for .tar shards")
+        self.names = [
+            name
+            for name, suffix in self.files.items()
+            if suffix in SUFFIXES or (suffix in SIDECARS and os.path.splitext(name)[0] not in stems)
+        ]
+
+    def __iter__(self) -> Iterator[Given]:
+        for done, name in enumerate(self.names, 1):
+            self.done = done
+            yield self._sample(name)
+
+    def share(self) -> float:
+        return self.done / max(len(self.names), 1)
+
+    def _sample(self, name: str) -> Given:
+        stem, suffix = os.path.splitext(name)
+        if suffix.lower() in SIDECARS:
+            return Given(name, b"", {}, fault="a caption without its picture")
+        if not any(stem + end in self.files for end in SIDECARS):
+            return Given(name, b"", {}, fault=f"no caption: expected {os.path.basename(stem)}.txt or .json beside it")
+        try:
+            beside = {end: read_bytes(self.folder, stem + end) for end in SIDECARS if stem + end in self.files}
+            about = sidecar(beside.get(".txt"), beside.get(".json"))
+            return described(name, read_bytes(self.folder, name), about, self.fields)
+        except ValueError as error:
+            return Given(name, b"", {}, fault=str(error))
+
+
+class TableReader:
+    """Rows of a table, each naming a picture within the folder; pictures that no row names are left out and counted."""
+
+    kind = "folder with a table"
+
+    def __init__(self, folder: Path, table: Path, fields: Fields) -> None:
+        self.folder, self.table, self.fields, self.done = folder, table, fields, 0
+        if not table.is_file():
+            raise BadInput(f"there is no table at {table.absolute()}", "expected .jsonl, .csv or .parquet")
+        self.pictures = {name: "" for name, suffix in files_below(folder).items() if suffix in SUFFIXES}
+        if not self.pictures:
+            raise BadInput(f"{folder} holds no pictures", f"looked for {', '.join(SUFFIXES)}")
+        first = next((row for _, row in self._rows() if row is not None), None)  # a bad one is a bad sample only
+        if first is None:
+            raise BadInput(f"{table} holds no rows that can be read", "expected one per picture")
+        self.file = fields.file or next((name for name in FILES if name in first), "")
+        if self.file not in first:
+            raise BadInput(
+                f"{table} has no column '{self.file or ' or '.join(FILES)}'; found {', '.join(first)}",
+                "name it: --file COLUMN",
+            )
+        require_columns(str(table), first, fields)
+
+    @staticmethod
+    def inside(folder: Path) -> Path | None:
+        """The table that lies in a folder by its usual name."""
+        found = [folder / name for name in TABLES if (folder / name).is_file()]
+        if len(found) > 1:
+            raise BadInput(f"{folder} holds two tables: {found[0].name} and {found[1].name}", "choose: --table FILE")
+        return found[0] if found else None
+
+    def __iter__(self) -> Iterator[Given]:
+        named: set[str] = set()
+        self.done = 0
+        for number, row in self._rows():
+            sample = self._sample(number, row, named)
+            self.done = len(named)
+            yield sample
+        for name in self.pictures:
+            if name not in named:
+                yield Given(name, b"", {}, left="the table does not name it")
+
+    def share(self) -> float:
+        return self.done / max(len(self.pictures), 1)
+
+    def _sample(self, number: int, row: dict[str, Any] | None, named: set[str]) -> Given:
+        where = f"{self.table.name}, row {number}"
+        name = row.get(self.file) if row is not None else None
+        if row is None or not isinstance(name, str) or not name:
+            return Given(where, b"", {}, fault="cannot be read" if row is None else f"no file name under '{self.file}'")
+        if name.startswith(("/", "~")) or ".." in Path(name).parts:
+            return Given(where, b"", {}, fault=f"a name that leads out of the folder: {name!r}")
+        name = Path(name).as_posix()
+        if name not in self.pictures:
+            return Given(where, b"", {}, fault=f"names a picture that is not there: {name!r}")
+        if name in named:
+            return Given(where, b"", {}, fault=f"names a picture a second time: {name!r}")
+        named.add(name)
+        try:
+            return described(name, read_bytes(self.folder, name), row, self.fields)
+        except ValueError as error:
+            return Given(name, b"", {}, fault=str(error))
+
+    def _rows(self) -> Iterator[tuple[int, dict[str, Any] | None]]:
+        suffix = self.table.suffix.lower()
+        rows = {".jsonl": self._jsonl, ".csv": self._csv, ".parquet": self._parquet}.get(suffix)
+        if rows is None:
+            raise BadInput(f"{self.table} is no table that can be read", "expected .jsonl, .csv or .parquet")
+        return enumerate(rows(), 1)
+
+    def _jsonl(self) -> Iterator[dict[str, Any] | None]:
+        with self.table.open("rb") as stream:
+            for line in stream:
+                if not line.strip():
+                    continue
+                try:
+                    row = json.loads(line)
+                except (ValueError, RecursionError):
+                    row = None
+                yield row if isinstance(row, dict) else None
+
+    def _csv(self) -> Iterator[dict[str, Any] | None]:
+        try:
+            with self.table.open(newline="", encoding="utf-8-sig") as stream:  # spreadsheets begin theirs with a mark
+                reader = csv.DictReader(stream, strict=True)  # a quote that never closes eats the rest
+                require_once(str(self.table), reader.fieldnames or ())
+                for row in reader:
+                    whole = None not in row and None not in row.values()
+                    yield {str(name): value for name, value in row.items()} if whole else None
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise BadInput(f"{self.table} cannot be read: {error}", "expected CSV in UTF-8") from None
+
+    def _parquet(self) -> Iterator[dict[str, Any] | None]:
+        try:
+            from pyarrow import parquet
+        except ImportError:
+            raise BadInput(f"reading {self.table.name} needs the package pyarrow", install_extra("datasets")) from None
+        try:
+            opened = parquet.ParquetFile(self.table)
+            require_once(str(self.table), opened.schema_arrow.names)
+            for batch in opened.iter_batches(batch_size=1024):
+                yield from batch.to_pylist()
+        except (OSError, ValueError) as error:  # pyarrow's own errors derive from these
+            raise BadInput(f"{self.table} cannot be read: {error}", "is it whole?") from None

@@ -1,0 +1,201 @@
+"""What the user gives, as one stream of named samples: an image folder, tar shards, a table of captions, a saved dataset.
+
+Nothing is decoded here. Every sample comes with its captions by name, or with the reason why it cannot be used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from fulcrum.data.readers.shelf import Shelf
+from fulcrum.spec.errors import BadInput
+
+NAMES = ("long", "medium", "short")  # what levers know; a single caption is called long
+SINGLE = ("caption", "text", "txt")  # fields that hold the one caption
+FILES = ("file_name", "file", "image", "path", "filename")
+MOST_TEXT = 1 << 20  # bytes of a caption file
+SPLITS = {
+    "train": "train",
+    "validation": "validation",
+    "val": "validation",
+    "valid": "validation",
+    "test": "reference",
+    "reference": "reference",
+}
+
+Captions = dict[str, list[str]]
+
+
+class Given(NamedTuple):
+    name: str
+    data: bytes
+    captions: Captions
+    fault: str = ""  # why it cannot be used
+    left: str = ""  # why it is left out, though nothing is wrong with it
+    group: str = ""  # samples of one group stay on one side of a split
+    split: str = ""
+
+
+class Fields(NamedTuple):
+    """Which fields of a sample mean what; empty: found out by name."""
+
+    captions: tuple[tuple[str, str], ...] = ()  # (caption's name, field)
+    group: str = ""
+    file: str = ""  # of a table: the field that names the picture
+
+
+ANY = Fields()
+
+
+class Reader(Protocol):
+    """Samples in an order that is the same every time. `share` says how much of it was handed out."""
+
+    kind: str
+
+    def __iter__(self) -> Iterator[Given]: ...
+
+    def share(self) -> float: ...
+
+
+def described(name: str, data: bytes, about: Mapping[str, Any], fields: Fields) -> Given:
+    """A sample from its bytes and whatever is said about it."""
+    try:
+        captions = captions_of(about, fields)
+    except ValueError as error:
+        return Given(name, b"", {}, fault=str(error))
+    split, group = about.get("split"), about.get(fields.group or "group")
+    if fields.group and group is None:
+        return Given(name, b"", {}, fault=f"no field '{fields.group}' to group by")
+    if split is not None and str(split) not in SPLITS:
+        return Given(name, b"", {}, fault=f"its split is {str(split)[:40]!r}; known: {', '.join(SPLITS)}")
+    return Given(
+        name,
+        data,
+        captions,
+        group="" if group is None else str(group),
+        split=SPLITS[str(split)] if split is not None else "",
+    )
+
+
+def captions_of(about: Mapping[str, Any], fields: Fields) -> Captions:
+    """Captions by name; a list holds several of one kind."""
+    found: Captions = {}
+    if fields.captions:
+        for name, field in fields.captions:
+            if about.get(field) is None:
+                raise ValueError(f"no field '{field}' for the caption '{name}'; it has {', '.join(about) or 'nothing'}")
+            found[name] = _texts(about[field], field)
+        return found
+    if isinstance(about.get("captions"), Mapping):
+        found = {str(name): _texts(value, str(name)) for name, value in about["captions"].items()}
+    elif about.get("captions") is not None:
+        found = {"long": _texts(about["captions"], "captions")}
+    for name in NAMES:
+        if about.get(name) is not None:
+            found[name] = _texts(about[name], name)
+    if not found:
+        single = next((field for field in SINGLE if about.get(field) is not None), None)
+        if single is None:
+            raise ValueError("no caption")
+        found["long"] = _texts(about[single], single)
+    return found
+
+
+def _texts(value: Any, field: str) -> list[str]:
+    texts = value if isinstance(value, list | tuple) else [value]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"the caption '{field}' is not text")
+    texts = [" ".join(text.split()) for text in texts]
+    if any("\ud800" <= sign <= "\udfff" for text in texts for sign in text):
+        raise ValueError(f"the caption '{field}' is not Unicode: it holds half a pair")
+    if not all(texts):
+        raise ValueError(f"the caption '{field}' is empty")
+    return texts
+
+
+def sidecar(text: bytes | None, plain: bytes | None) -> dict[str, Any]:
+    """What a .json and a .txt beside a picture say about it; the .txt is the caption unless the .json names its own."""
+    about: dict[str, Any] = {}
+    for what, data in ((".json", plain), (".txt", text)):
+        if data is not None and len(data) > MOST_TEXT:
+            raise ValueError(f"its {what} has {len(data):,} bytes; the limit is {MOST_TEXT:,}")
+    if plain is not None:
+        try:
+            about = json.loads(plain)
+        except (ValueError, RecursionError):
+            raise ValueError("its .json cannot be read") from None
+        if not isinstance(about, dict):
+            raise ValueError("its .json holds no object")
+    if text is not None:
+        try:
+            about["txt"] = text.decode("utf-8-sig")  # a mark at the beginning is no part of a caption
+        except UnicodeDecodeError:
+            raise ValueError("its .txt is not UTF-8") from None
+        if not about["txt"].strip():
+            raise ValueError("its .txt is empty")
+        if "captions" not in about and not any(name in about for name in NAMES):
+            about["caption"] = about["txt"]  # img2dataset's json repeats it, perhaps as null
+    return about
+
+
+def parted(splits: Mapping[Any, str]) -> dict[Any, str]:
+    """The splits that files or folders are called after; none, where they do not part training from what is held out."""
+    return dict(splits) if {"train"} < set(splits.values()) - {""} else {}
+
+
+def require_columns(where: str, columns: Iterable[str], fields: Fields) -> None:
+    """Refuse at once what no row of a table could have."""
+    known = list(columns)
+    asked = [field for _, field in fields.captions] + ([fields.group] if fields.group else [])
+    missing = [name for name in asked if name not in known]
+    if not fields.captions and not any(name in known for name in (*NAMES, *SINGLE, "captions")):
+        missing.append("caption")
+    if missing:
+        raise BadInput(
+            f"{where} has no column '{missing[0]}'; found {', '.join(known)}",
+            "name them: --file COLUMN, --caption NAME=COLUMN, --group COLUMN",
+        )
+
+
+def require_once(where: str, columns: Iterable[str]) -> None:
+    """Refuse a table in which one of two columns would hide the other."""
+    twice = [name for name, times in Counter(columns).items() if times > 1]
+    if twice:
+        raise BadInput(f"{where} has more than one column called '{twice[0]}'", "which one counts? remove the other")
+
+
+def open_given(path: str, fields: Fields = ANY, table: str = "", shelf: Shelf | None = None) -> Reader:
+    """The reader that fits what lies at `path`; remote shards are copied to `shelf`, or to the usual one."""
+    from fulcrum.data.readers.folder import FolderReader, TableReader
+    from fulcrum.data.readers.parquet import ParquetReader, parquets_at
+    from fulcrum.data.readers.saved_dataset import SavedReader, is_saved
+    from fulcrum.data.readers.shards import ShardReader, shards_at
+
+    shards = shards_at(path)
+    if shards is not None:
+        if table:
+            raise BadInput("--table belongs to a folder of pictures; shards carry their captions inside", "leave it out")
+        return ShardReader(shards, fields, shelf)
+    folder = Path(path).expanduser()
+    if folder.is_file() and not parquets_at(folder):
+        raise BadInput(
+            f"{folder} is neither a tar nor a folder",
+            "give a folder of pictures or tar shards; a table of captions is given beside its folder: --table FILE",
+        )
+    if not folder.exists():
+        raise BadInput(f"there is nothing at {folder.absolute()}", "give a folder of pictures, or tar shards")
+    if is_saved(folder):
+        return SavedReader(folder, fields)
+    parquets = None if table else parquets_at(folder)
+    if parquets:
+        return ParquetReader(parquets, fields)
+    from fulcrum.data.store.picture_store import ABOUT
+
+    if (folder / ABOUT).is_file():
+        raise BadInput(f"{folder} was imported already", f"train on it: --set \"data.source=folder(path='{path}')\"")
+    found = Path(table) if table else TableReader.inside(folder)
+    return TableReader(folder, found, fields) if found else FolderReader(folder, fields)

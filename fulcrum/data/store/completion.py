@@ -1,0 +1,203 @@
+"""The end of an import: its parts become the tables, splits, ledger and card of a store, which then appears at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fulcrum.data.readers.fit_picture import CHANGES
+from fulcrum.data.readers.reader import Reader
+from fulcrum.data.store.importing import Import, Options, Say, alone, category
+from fulcrum.data.store.ledger import Ledger, faults
+from fulcrum.data.store.part import parts
+from fulcrum.data.store.picture_store import (
+    ABOUT,
+    CARD,
+    FORMAT,
+    LEDGER,
+    LINES,
+    ROW,
+    SHARDS,
+    SPLITS,
+    TABLES,
+    content_of,
+    digest,
+    file_sha,
+    read_about,
+    sealed,
+    texts_hash,
+)
+from fulcrum.spec.errors import BadInput, RunFailed
+
+COMMON = 20  # words that the card lists
+
+
+def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Import everything into the folder `to`; the same call again goes on. Returns what store.json says."""
+    options.checked()
+    if to.exists():
+        if (to / ABOUT).is_file():
+            raise BadInput(f"{to} holds an imported data set already", "nothing is overwritten: choose another folder")
+        raise BadInput(f"{to} exists", "choose a new folder: nothing is overwritten")
+    partial = to.with_name(to.name + ".partial")
+    with alone(partial):
+        Import(reader, partial, options, {"kind": reader.kind, **(about or {})}, say).run()
+        try:
+            seal(partial, options, {"kind": reader.kind, **(about or {})})
+            partial.rename(to)
+        except OSError as error:
+            raise RunFailed(f"cannot finish {to}: {error.strerror}", "make room and start the same command again") from None
+    for left in [*to.glob("part-*.jsonl"), *to.glob("*.writing"), to / "lock", to / "import.json"]:
+        left.unlink(missing_ok=True)
+    return read_about(to)
+
+
+def seal(partial: Path, options: Options, about: dict[str, Any]) -> None:
+    """Tables, ledger, card and store.json of a finished import."""
+    shapes = options.shapes()
+    ledger, named, words = Ledger(), Counter[str](), Counter[str]()
+    shards: list[dict[str, Any]] = []
+    keys, asked = list[int](), list[str]()  # of each kept sample: its group as a number, the split it asks for
+    writers = {name: (partial / name).open("wb") for name in TABLES}
+    ends = {"captions": 0, "names": 0}
+    with (partial / LINES).open("w") as lines:
+        for part in parts(partial):
+            if part.head["shard"] is not None:
+                shards.append(part.head["shard"])
+            for line in part.lines:
+                bucket = "{}x{}".format(*shapes[line.get("bucket", 0)])
+                changes = tuple(line.get("changes", ()))
+                ledger.book(line["outcome"], category(line["reason"]), changes, bucket, _cut(line, shapes))
+                if line["outcome"] != "kept" or "repeated" in changes:
+                    told = {name: line[name] for name in ("name", "outcome", "reason")}
+                    lines.write(json.dumps(told | ({"repeated": True} if "repeated" in changes else {})) + "\n")
+                if line["outcome"] == "kept":
+                    _append(writers, ends, line, len(shards) - 1)
+                    keys.append(_group(line))
+                    asked.append(line["split"])
+                    named.update(list(line["captions"]))
+                    for texts in line["captions"].values():
+                        words.update(word for text in texts for word in text.lower().split())
+    for stream in writers.values():
+        stream.close()
+    if not keys:
+        raise BadInput(
+            "nothing was kept: " + ", ".join(f"{count:,} {why}" for why, count in ledger.reasons.items()),
+            f"see {partial / LINES}; then remove {partial}",
+        )
+    for path in (partial / SHARDS).iterdir():  # left by an earlier go that was killed
+        if path.name not in {shard["name"] for shard in shards}:
+            path.unlink()
+    splits = _splits(np.array(keys, np.uint64), asked, options.hold_out)
+    rows = np.memmap(partial / "samples.bin", dtype=ROW, mode="r+")
+    rows["split"] = splits
+    rows.flush()
+    written = ledger.plain()
+    wrong = faults(written, len(rows))
+    if wrong:
+        raise RunFailed(wrong[0], "this should not happen: please report it")
+    (partial / LEDGER).write_text(json.dumps(written, indent=1))
+    tables = {name: {"bytes": (partial / name).stat().st_size, "sha256": file_sha(partial / name)} for name in TABLES}
+    body = {
+        "format": FORMAT,
+        "size": options.size,
+        "buckets": [list(one) for one in shapes],
+        "encoding": options.encoding,
+        "count": len(rows),
+        "captions": dict(sorted(named.items())),
+        "options": options._asdict(),
+        "splits": {name: int((splits == n).sum()) for n, name in enumerate(SPLITS)},
+        "content": content_of(rows, texts_hash(tables), shapes),
+        "tables": tables,
+        "shards": shards,
+        "ledger": digest(written),
+        **about,
+    }
+    card = _card(body, written, rows, words)
+    (partial / CARD).write_text(json.dumps(card, indent=1))
+    (partial / ABOUT).write_text(sealed({**body, "card": digest(card)}))
+
+
+def _append(writers: Mapping[str, IO[bytes]], ends: dict[str, int], line: dict[str, Any], shard: int) -> None:
+    row = np.zeros((), ROW)
+    row["offset"], row["shard"], row["length"], row["bucket"] = line["offset"], shard, line["length"], line["bucket"]
+    row["width"], row["height"] = line["size"]
+    row["changes"] = sum(1 << CHANGES.index(change) for change in line["changes"])
+    row["sha"] = np.frombuffer(bytes.fromhex(line["sha"]), np.uint8)
+    writers["samples.bin"].write(row.tobytes())
+    for name, end, text in (
+        ("captions", "caption_ends", json.dumps(line["captions"], sort_keys=True, ensure_ascii=False)),
+        ("names", "name_ends", line["name"]),
+    ):
+        data = text.encode("utf-8", errors="surrogateescape")
+        ends[name] += len(data)
+        writers[f"{name}.bin"].write(data)
+        writers[f"{end}.bin"].write(np.int64(ends[name]).astype("<i8").tobytes())
+
+
+def _group(line: dict[str, Any]) -> int:
+    """Samples with one number are never parted: a named group, or all copies of one picture."""
+    text = f"group {line['group']}" if line["group"] else f"picture {line['sha']}"
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", errors="surrogateescape"), digest_size=8).digest(), "little")
+
+
+def _splits(groups: NDArray[np.uint64], asked: list[str], hold_out: float) -> NDArray[np.uint8]:
+    """(n,) number of each sample's split: as the samples ask; where none asks, whole groups in the order of their hashes
+    until a share is full, so the split depends on what the pictures are and on nothing else."""
+    if any(asked):
+        return np.array([SPLITS.index(one or "train") for one in asked], np.uint8)
+    _, inverse, counts = np.unique(groups, return_inverse=True, return_counts=True)  # sorted: in the order of hashes
+    before = np.cumsum(counts) - counts  # samples in the groups before
+    wanted = max(1, round(hold_out * len(groups))) if hold_out else 0
+    second = int(np.searchsorted(before, wanted))  # the first group that the first share does not need
+    third = int(np.searchsorted(before, before[second] + wanted)) if second < len(before) else second
+    last = len(counts) - 1  # some group is left to train on
+    split = np.zeros(len(counts), np.uint8)
+    split[: min(second, last)] = 1
+    split[min(second, last) : min(third, last)] = 2
+    return split[inverse]
+
+
+def _cut(line: dict[str, Any], shapes: Any) -> float:
+    """Share of a picture's pixels that the crop took away."""
+    if line["outcome"] != "kept":
+        return 0.0
+    (width, height), (w, h) = line["size"], shapes[line["bucket"]]
+    scale = min(width / w, height / h)
+    return float(max(0.0, 1.0 - (w * scale) * (h * scale) / (width * height)))
+
+
+def _card(body: dict[str, Any], ledger: dict[str, Any], rows: NDArray[Any], words: Counter[str]) -> dict[str, Any]:
+    sides = np.minimum(rows["width"], rows["height"])
+    return {
+        "generator": "fulcrum data import",
+        "kind": body["kind"],
+        "content": body["content"],
+        "count": body["count"],
+        "size": body["size"],
+        "encoding": body["encoding"],
+        "splits": body["splits"],
+        "captions": body["captions"],
+        "given_shorter_side": {"least": int(sides.min()), "median": float(np.median(sides)), "most": int(sides.max())},
+        "distinct_pictures": int(len(np.unique(rows["sha"].view("V32")))),
+        "words": {"total": words.total(), "distinct": len(words), "common": dict(words.most_common(COMMON))},
+        "bytes": sum(shard["bytes"] for shard in body["shards"]),
+        "shards": len(body["shards"]),
+        "ledger": ledger,
+        **({"packages": body["packages"], "held_out_style": body["held_out_style"]} if "packages" in body else {}),
+        "licence": body.get("licence", "not known to the import: it is that of your pictures"),
+    }
+
+
+def lines_of(folder: Path) -> Iterator[dict[str, Any]]:
+    """The named entries of the ledger."""
+    with (folder / LINES).open() as stream:
+        for line in stream:
+            yield json.loads(line)

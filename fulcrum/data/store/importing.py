@@ -1,0 +1,241 @@
+"""An import: given samples are checked, decoded, fitted and written shard by shard; a killed one goes on where it stood.
+
+A finished shard is a part: its tar, and part-N.jsonl with what became of every sample that was read for it. What a resumed
+import skips it compares: a source that changed meanwhile is refused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from PIL.Image import Image
+
+from fulcrum.data.readers.fit_picture import ENCODINGS, BadSample, Size, buckets, decode, encode, fit, nearest
+from fulcrum.data.readers.reader import Given, Reader
+from fulcrum.data.store.part import Made, Writing, fact, parts, write_whole
+from fulcrum.data.store.picture_store import FORMAT, SHARDS
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.printable import shown
+from fulcrum.spec.system import cores
+
+Say = Callable[[str], None]
+AHEAD = 64  # samples decoded ahead of the writer
+
+
+class Options(NamedTuple):
+    """What decides the store, besides the samples."""
+
+    size: int = 64
+    buckets: bool = False
+    encoding: str = "png"
+    quality: int = 95  # of jpeg
+    bad: str = "stop"  # or quarantine
+    enlarge: bool = False  # smaller pictures are enlarged, else dropped
+    once: bool = False  # repeated pictures are dropped, else kept and counted
+    hold_out: float = 0.05  # share for each of validation and reference
+    shard: int = 4096  # pictures of a shard
+    bucket_step: int = 0  # sides of buckets are multiples of it; 0: an eighth of the size, at least 8
+
+    def shapes(self) -> tuple[Size, ...]:
+        return buckets(self.size, self.bucket_step) if self.buckets else ((self.size, self.size),)
+
+    def checked(self) -> Options:
+        if not 8 <= self.size <= 8192:
+            raise BadInput(f"--size {self.size} is not between 8 and 8192")
+        if self.encoding not in ENCODINGS:
+            raise BadInput(f"no encoding is called '{self.encoding}'", "known: " + ", ".join(ENCODINGS))
+        if self.bad not in ("stop", "quarantine"):
+            raise BadInput(f"--bad is stop or quarantine, found '{self.bad}'")
+        if not 0 <= self.hold_out < 0.5:
+            raise BadInput(f"--hold-out is a share for each of validation and reference, below 0.5; found {self.hold_out}")
+        if self.bucket_step and (not self.buckets or self.bucket_step < 0 or self.size % self.bucket_step):
+            raise BadInput(f"--bucket-step {self.bucket_step} belongs to --buckets and must divide --size {self.size}")
+        return self
+
+
+def make(given: Given, options: Options) -> Made:
+    """One sample through all checks; a pure function, run on many threads."""
+    if given.left:
+        return Made(given, "dropped", given.left)
+    if given.fault:
+        return Made(given, "quarantined", given.fault)
+    try:
+        opened = decode(given.data)
+    except BadSample as error:
+        return Made(given, "quarantined", str(error))
+    shapes, size = options.shapes(), opened.image.size
+    bucket = nearest(size, shapes)
+    fitted = fit(opened.image, shapes[bucket])
+    split = given.split or (_held_out(given, fitted.image, options.hold_out) if options.buckets else "")
+    if options.buckets and split != "train":  # what is judged by is square
+        bucket = shapes.index((options.size, options.size))
+        fitted = fit(opened.image, shapes[bucket])
+    if "enlarged" in fitted.changes and not options.enlarge:
+        wanted = "{} x {}".format(*shapes[bucket])
+        return Made(given, "dropped", f"smaller than wanted: {size[0]} x {size[1]}, wanted {wanted}", size=size)
+    same = not fitted.changes and not opened.changes and _is_stored(given, opened.image, options)
+    data = given.data if same else encode(fitted.image, options.encoding, options.quality)
+    return Made(given, "kept", "", data, size, bucket, tuple(sorted(opened.changes | fitted.changes)), split)
+
+
+def _held_out(given: Given, image: Image, share: float) -> str:
+    """The split of a sample, before the others are known: its group's, or its picture's, place among all hashes. A square
+    store fills its shares exactly instead, at the end; here pictures are cropped by it."""
+    mark = f"group {given.group}".encode("utf-8", errors="surrogateescape") if given.group else image.tobytes()
+    place = int.from_bytes(hashlib.blake2b(mark, digest_size=8).digest(), "little") / 2**64
+    return "validation" if place < share else "reference" if place < 2 * share else "train"
+
+
+def _is_stored(given: Given, image: Any, options: Options) -> bool:
+    """Bytes that are what the store would hold are kept as they came: a JPEG is not compressed twice."""
+    head = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG"}.get(options.encoding)
+    return head is not None and given.data.startswith(head) and image.mode == "RGB"
+
+
+def category(reason: str) -> str:
+    """A reason without the particulars of its sample, to count by."""
+    return reason.split(":")[0].split(" (")[0].split(";")[0].split("'")[0].strip()
+
+
+class Import:
+    """One go at an import into DEST.partial."""
+
+    def __init__(self, reader: Reader, partial: Path, options: Options, about: dict[str, Any], say: Say) -> None:
+        self.reader, self.partial, self.options, self.say = reader, partial, options, say
+        decides = {name: value for name, value in options._asdict().items() if name != "bad"}
+        self.about = {"format": FORMAT, "options": decides, **about}
+        self.seen: set[bytes] = set()  # of pictures kept, to find repeated ones
+        self.parts = 0
+        self.begun = self.told = time.monotonic()
+        self.skipped = 0.0  # share of the source that an earlier go had done
+        self.counts = {"kept": 0, "dropped": 0, "quarantined": 0}
+
+    def run(self) -> int:
+        """Read to the end; returns the number of parts."""
+        (self.partial / SHARDS).mkdir(parents=True, exist_ok=True)
+        self._same_order()
+        stream = self._skip(map(_printable, self.reader))
+        self.part = Writing(self.partial, self.parts)
+        try:
+            for made in self._made(stream):
+                self._write(self._once(made))
+                self._progress()
+            if self.part.lines:
+                self._finish()
+        finally:
+            self.part.close()
+        return self.parts
+
+    def _write(self, made: Made) -> None:
+        if made.outcome == "quarantined" and self.options.bad == "stop":
+            raise BadInput(
+                shown(f"{made.given.name}: {made.reason}"),
+                "mend it or take it out and start this command "
+                "again, or go on without such samples, counted and named in the ledger: --bad quarantine",
+            )
+        self.counts[made.outcome] += 1
+        self.part.add(made)
+        if self.part.kept >= self.options.shard:
+            self._finish()
+
+    def _same_order(self) -> None:
+        path = self.partial / "import.json"
+        if not path.exists():
+            write_whole(path, json.dumps(self.about, sort_keys=True).encode())
+        elif json.loads(path.read_text()) != json.loads(json.dumps(self.about)):
+            raise BadInput(
+                f"{self.partial} holds an unfinished import with other settings",
+                "start it with the same settings, or remove that folder",
+            )
+
+    def _skip(self, stream: Iterator[Given]) -> Iterator[Given]:
+        """Go past what an earlier go has finished, comparing it."""
+        for part in parts(self.partial):
+            found = hashlib.sha256()
+            for _ in part.lines:
+                given = next(stream, None)
+                if given is None:
+                    break
+                found.update(fact(given))
+            if found.hexdigest() != part.head["input"]:
+                raise BadInput(
+                    f"the source has changed since this import began (part {self.parts})",
+                    f"remove {self.partial} and import anew",
+                )
+            self.parts += 1
+            for line in part.lines:
+                self.counts[line["outcome"]] += 1
+                if line["outcome"] == "kept":
+                    self.seen.add(bytes.fromhex(line["sha"])[:12])
+        if self.parts:
+            self.skipped, self.begun = self.reader.share(), time.monotonic()
+            self.say(f"going on after {sum(self.counts.values()):,} samples")
+        return stream
+
+    def _made(self, stream: Iterator[Given]) -> Iterator[Made]:
+        """In the order of the source, decoded ahead on all cores."""
+        with ThreadPoolExecutor(cores()) as pool:
+            waiting: deque[Future[Made]] = deque()
+            try:
+                for given in stream:
+                    waiting.append(pool.submit(make, given, self.options))
+                    if len(waiting) >= AHEAD:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for one in waiting:
+                    one.cancel()
+
+    def _once(self, made: Made) -> Made:
+        if made.outcome != "kept":
+            return made
+        mark = hashlib.sha256(made.data).digest()[:12]
+        if mark not in self.seen:
+            self.seen.add(mark)
+            return made
+        if self.options.once:
+            return made._replace(outcome="dropped", reason="repeated: the same picture came before", data=b"")
+        return made._replace(changes=(*made.changes, "repeated"))
+
+    def _finish(self) -> None:
+        self.part.finish()
+        self.parts += 1
+        self.part = Writing(self.partial, self.parts)
+
+    def _progress(self) -> None:
+        now = time.monotonic()
+        if now - self.told < 2:
+            return
+        self.told = now
+        share, count = self.reader.share(), sum(self.counts.values())
+        done = share - self.skipped
+        left = f", about {(now - self.begun) * (1 - share) / done:.0f} s left" if done > 0 else ""
+        bad = f", {self.counts['quarantined']:,} quarantined" if self.counts["quarantined"] else ""
+        self.say(f"imported {count:,} samples ({share:.0%}){bad}{left}")
+
+
+def _printable(given: Given) -> Given:
+    """A file's name may hold bytes that are no text; its sample's name does not."""
+    return given._replace(name=given.name.encode("utf-8", errors="replace").decode())
+
+
+@contextmanager
+def alone(partial: Path) -> Iterator[None]:
+    """One import into a place at a time; the system frees it when the process dies."""
+    partial.mkdir(parents=True, exist_ok=True)
+    with (partial / "lock").open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(f"another process is importing into {partial}", "wait for it, or stop it") from None
+        yield

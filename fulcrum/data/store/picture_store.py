@@ -1,0 +1,206 @@
+"""The store that `fulcrum data import` writes: tar shards with an index, whole or absent, each picture with its checksum.
+
+    store.json     sizes, shards, checksums of every table, the content hash; sealed
+    shards/        ordinary WebDataset tars, named by number and content
+    samples.bin    one row per picture (ROW below); captions.bin and names.bin, packed, with the ends of their rows
+    ledger.json    what became of every sample that was given; ledger.jsonl names those that were not kept as they were
+    card.json      the data card
+
+The content hash covers pictures, captions, shapes and splits in their order, not where or in which shards they lie.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fulcrum.data.readers.fit_picture import BadSample, Size, pixels
+from fulcrum.data.store.mirror import fetched, is_copy
+from fulcrum.spec.errors import BadInput, RunFailed
+
+FORMAT = 1
+ABOUT, SHARDS, LEDGER, LINES, CARD = "store.json", "shards", "ledger.json", "ledger.jsonl", "card.json"
+SPLITS = ("train", "validation", "reference")
+ROW = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("shard", "<u4"),
+        ("length", "<u4"),
+        ("width", "<u4"),
+        ("height", "<u4"),
+        ("bucket", "<u2"),
+        ("split", "u1"),
+        ("changes", "u1"),
+        ("sha", "u1", (32,)),
+    ]
+)
+TABLES = ("samples.bin", "captions.bin", "caption_ends.bin", "names.bin", "name_ends.bin")
+OPEN, FAR = 64, 2  # shards held open at a time; of fetched ones few, for open ones keep their room
+_BLOCK = 1 << 22
+
+
+class Damaged(RunFailed):
+    """The store is not what was written."""
+
+
+def digest(facts: object) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def file_sha(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def texts_hash(tables: dict[str, Any]) -> str:
+    """Of all captions and where each ends."""
+    return digest([tables[name]["sha256"] for name in ("captions.bin", "caption_ends.bin")])
+
+
+def content_of(rows: NDArray[Any], captions_sha: str, buckets: Sequence[Sequence[int]]) -> str:
+    """What the pictures and their captions are."""
+    found = hashlib.sha256(json.dumps([FORMAT, captions_sha, [list(one) for one in buckets]]).encode())
+    for first in range(0, len(rows), 1 << 16):
+        part = rows[first : first + (1 << 16)]
+        for name in ("sha", "bucket", "split"):
+            found.update(np.ascontiguousarray(part[name]).tobytes())
+    return found.hexdigest()
+
+
+def sealed(body: dict[str, Any]) -> str:
+    return json.dumps({**body, "seal": digest(body)}, indent=1)
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """store.json, if it is as it was written."""
+    if not (folder / ABOUT).is_file():
+        partial = folder.with_name(folder.name + ".partial")
+        hint = (
+            "its import was not finished: start the same command again"
+            if partial.is_dir()
+            else "make one from your pictures: fulcrum data import PICTURES FOLDER (for emoji: examples/emoji/README.md)"
+        )
+        raise BadInput(f"{folder} is no imported data set: there is no {ABOUT}", hint)
+    try:
+        about: dict[str, Any] = json.loads((folder / ABOUT).read_text())
+        seal = about.pop("seal")
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise Damaged(f"{folder / ABOUT} cannot be read ({error})", "import the pictures again") from None
+    if seal != digest(about):
+        raise Damaged(f"{folder / ABOUT} was changed after it was written", "import the pictures again")
+    if any(Path(shard["name"]).name != shard["name"] for shard in about["shards"]):
+        raise Damaged(f"{folder / ABOUT} names a shard outside its folder", "do not use it: who made it?")
+    if about["format"] != FORMAT:
+        raise BadInput(f"{folder} has format {about['format']}, this version reads {FORMAT}", "import the pictures again")
+    return about
+
+
+class _Open:
+    """A shard that is read from many threads: no place in it is remembered; closed when nobody holds it."""
+
+    def __init__(self, shard: Path | IO[bytes]) -> None:
+        self.number = os.open(shard, os.O_RDONLY | os.O_CLOEXEC) if isinstance(shard, Path) else os.dup(shard.fileno())
+
+    def read(self, length: int, offset: int) -> bytes:
+        return os.pread(self.number, length, offset)
+
+    def __del__(self) -> None:
+        if hasattr(self, "number"):
+            os.close(self.number)
+
+
+class PictureStore:
+    """An opened store. Tables are compared with their checksums here, each picture when it is read."""
+
+    def __init__(self, folder: Path, verify: bool = True) -> None:
+        self.folder, self.about = Path(folder), read_about(Path(folder))
+        self.buckets: list[tuple[int, int]] = [(int(w), int(h)) for w, h in self.about["buckets"]]
+        for name in TABLES if verify else ():
+            self._verify(name)
+        self.rows = self._table("samples.bin", ROW)
+        self._caption_ends, self._name_ends = (
+            self._table(name, np.dtype("<i8")) for name in ("caption_ends.bin", "name_ends.bin")
+        )
+        self._captions, self._names = (self._table(f"{name}.bin", np.dtype("u1")) for name in ("captions", "names"))
+        self.remote = is_copy(self.folder)
+        self._shard = lru_cache(FAR if self.remote else OPEN)(self._open)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def _verify(self, name: str) -> None:
+        told = self.about["tables"][name]
+        path = self.folder / name
+        found = path.stat().st_size if path.is_file() else -1
+        if found != told["bytes"]:
+            raise Damaged(
+                f"{path} should hold {told['bytes']:,} bytes, found {found if found >= 0 else 'no file'}",
+                "copy it again, or import the pictures again",
+            )
+        if file_sha(path) != told["sha256"]:
+            raise Damaged(f"{path} does not have its checksum: a bit has changed", "import the pictures again")
+
+    def _table(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+        path = self.folder / name
+        try:
+            size = path.stat().st_size
+        except OSError:
+            raise Damaged(f"{path} is not there", "copy it again, or import the pictures again") from None
+        return np.memmap(path, dtype=dtype, mode="r").view(np.ndarray) if size else np.zeros(0, dtype)
+
+    def _open(self, number: int) -> Any:
+        path = self.folder / SHARDS / self.about["shards"][number]["name"]
+        try:
+            if self.remote:
+                with fetched(self.folder, self.about["shards"][number]) as stream:
+                    return _Open(stream)
+            return _Open(path)
+        except OSError as error:
+            raise Damaged(
+                f"the shard {path} cannot be opened: {error.strerror}",
+                f"copy it again: fulcrum data check {self.folder} names all that is missing",
+            ) from None
+
+    def name(self, row: int) -> str:
+        return bytes(self._packed(self._names, self._name_ends, row)).decode("utf-8", errors="replace")
+
+    def captions(self, row: int) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = json.loads(bytes(self._packed(self._captions, self._caption_ends, row)))
+        return found
+
+    @staticmethod
+    def _packed(values: NDArray[Any], ends: NDArray[Any], row: int) -> NDArray[Any]:
+        return values[int(ends[row - 1]) if row else 0 : int(ends[row])]
+
+    def data(self, row: int) -> bytes:
+        """The stored bytes of a picture; bytes that differ from what was written are never handed out."""
+        about = self.rows[row]
+        length = int(about["length"])
+        found: bytes = self._shard(int(about["shard"])).read(length, int(about["offset"]))
+        if len(found) != length or hashlib.sha256(found).digest() != about["sha"].tobytes():
+            shard = self.folder / SHARDS / self.about["shards"][int(about["shard"])]["name"]
+            what = "is cut off" if len(found) != length else "does not have its checksum: a bit has changed"
+            raise Damaged(
+                f"{self.name(row)} (sample {row}) in {shard} {what}",
+                f"fulcrum data check {self.folder} finds all damage; copy the shard again, or import anew",
+            )
+        return found
+
+    def picture(self, row: int, wanted: Size | None = None) -> NDArray[np.uint8]:
+        """(3, H, W), resized to the shape that is wanted."""
+        try:
+            return pixels(self.data(row), self.buckets[int(self.rows[row]["bucket"])], wanted)
+        except (BadSample, OSError) as error:
+            raise Damaged(f"{self.name(row)} (sample {row}) of {self.folder}: {error}", "import anew") from None
+
+    def split(self, name: str) -> NDArray[np.int64]:
+        """Rows of a split, ascending."""
+        return np.flatnonzero(self.rows["split"] == SPLITS.index(name)).astype(np.int64)

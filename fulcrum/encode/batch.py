@@ -1,0 +1,95 @@
+"""Batches from the caches: what one training step reads, as a pure function of the position.
+
+B batch, C h w latent, L tokens, E width, N teacher tokens
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fulcrum.data.caption import Chooser
+from fulcrum.data.order import order_of
+from fulcrum.data.source import Source
+from fulcrum.encode.cache import Cache
+from fulcrum.encode.networks.kl_codec import Codec
+
+
+class Text(NamedTuple):
+    """Encoded prompts, and the encoded empty prompt that stands in for dropped ones."""
+
+    emb: Tensor  # (B, L, E)
+    mask: Tensor  # (B, L) bool, true = keep
+    empty: Tensor  # (tokens of the empty prompt, E); the world's encoder gives one
+
+    def with_dropped(self, drop: Tensor) -> Text:
+        """Rows where `drop` (B,) is true become the empty prompt: its tokens, the rest masked."""
+        rows, length, _ = self.emb.shape
+        short = self.empty.shape[0]
+        if short > length:
+            raise ValueError(f"the empty prompt has {short} tokens, the batch is padded to {length}; pad to more")
+        empty = F.pad(self.empty.to(self.emb), (0, 0, 0, length - short))  # (L, E)
+        kept = torch.arange(length, device=self.mask.device) < short  # (L,)
+        return Text(
+            torch.where(drop[:, None, None], empty, self.emb), torch.where(drop[:, None], kept, self.mask), self.empty
+        )
+
+
+class Batch(NamedTuple):
+    """All that a step reads, apart from its random numbers."""
+
+    x0: Tensor  # (B, C, h, w)
+    text: Text
+    teacher: dict[str, Tensor]  # name -> (B, N, E')
+    ids: Tensor  # (B,) int64, numbers of the samples within their source
+
+
+class Encoder:
+    """A source through its frozen networks.  Building one encodes what the cache does not hold yet."""
+
+    def __init__(
+        self,
+        source: Source,
+        chooser: Chooser,
+        seed: int,
+        codec: Codec,
+        text: Any,
+        cache: Cache,
+        say: Callable[[str], None] | None = None,
+        teachers: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.source, self.chooser, self.seed = source, chooser, seed
+        self.texts = cache.texts(source, chooser, text, say)  # first: captions may be refused, and pictures take longer
+        self.latents = cache.latents(source, codec, say)
+        self.teachers = {name: cache.tokens(source, teacher, say) for name, teacher in (teachers or {}).items()}
+
+    def ids(self, position: int, rows: int) -> NDArray[np.int64]:
+        """Which samples stand at positions position ... position + rows - 1 of the global order."""
+        return order_of(self.source, self.seed, position, rows)
+
+    def at(self, position: int, rows: int) -> Batch:
+        """The batch at a position."""
+        return self.rows(self.ids(position, rows))
+
+    def rows(self, ids: NDArray[np.integer[Any]]) -> Batch:
+        """The batch of these samples.  Texts are padded to the longest of the whole source: static shapes, and no
+        row's arithmetic depends on its batch mates."""
+        emb, mask = self.texts.rows(ids, self.texts.longest)
+        teacher = {name: tokens.rows(ids) for name, tokens in self.teachers.items()}
+        return Batch(
+            self.latents.rows(ids),
+            Text(emb, mask, self.texts.empty),
+            teacher,
+            torch.from_numpy(np.asarray(ids, dtype=np.int64)),
+        )
+
+    def prompts_at(self, position: int, rows: int) -> list[str]:
+        """The captions of the batch at a position."""
+        ids = self.ids(position, rows)
+        return self.source.prompts(self.chooser, ids)

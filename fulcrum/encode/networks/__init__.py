@@ -1,0 +1,1 @@
+"""The frozen networks that travel with us: codec, text encoder, teacher, judges, pair score."""

@@ -1,0 +1,54 @@
+"""Can the embedded text encoder read these captions? It knows the words of its own world and few others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from fulcrum.data.world.words import tokenize
+from fulcrum.encode.networks.world_text import LONGEST, Tokenizer
+from fulcrum.spec.errors import BadInput
+
+LOOKED_AT = 2000  # captions, spread over the source
+MOST_UNKNOWN = 0.5  # of all words: beyond, a caption says next to nothing
+HINT = "use a text encoder of the ecosystem: --set \"encode.text=pretrained_text(path='FOLDER')\", see docs/pretrained.md"
+
+
+def unread(source: Any, chooser: Any, text: Any) -> str | None:
+    """A warning where some words are unknown, a refusal where most are or a caption cannot be read at all.
+
+    Only a user's own captions are looked at: the embedded world is worded in what its encoder knows.
+    """
+    tokenizer = getattr(text, "tokenizer", None)
+    if not isinstance(tokenizer, Tokenizer) or getattr(source, "has_scenes", True):
+        return None
+    ids = np.unique(np.linspace(0, len(source) - 1, LOOKED_AT).astype(np.int64))
+    words, unknown = 0, Counter[str]()
+    for number, prompt in zip(ids, source.prompts(chooser, ids), strict=True):
+        tokens = tokenize(prompt)
+        if not tokens or len(tokens) > LONGEST:
+            what = f"has {len(tokens)} tokens, the most is {LONGEST}" if tokens else "holds no word it can read"
+            raise BadInput(
+                f"the embedded text encoder cannot take the caption of sample {number}: {prompt[:60]!r} {what}", HINT
+            )
+        words += len(tokens)
+        unknown.update(token for token in tokens if token not in tokenizer.index)
+    share = unknown.total() / max(words, 1)
+    common = ", ".join(word for word, _ in unknown.most_common(8))
+    if share > MOST_UNKNOWN:
+        raise BadInput(f"the embedded text encoder does not know {share:.0%} of these captions' words: {common}", HINT)
+    return (
+        f"warning: {share:.1%} of the captions' words are not known to the embedded text encoder and all read alike, "
+        f"as 'unknown': {common}"
+        if unknown
+        else None
+    )
+
+
+def misread(text: Any) -> list[str]:
+    """What an encoder could not read of the prompts that it was given so far, in words. It counts; others speak."""
+    unknown, cut = getattr(getattr(text, "tokenizer", None), "unknown", {}), getattr(text, "cut", 0)
+    told = [f"words the text encoder does not know, read as 'unknown': {', '.join(sorted(unknown))}"] if unknown else []
+    return told + ([f"{cut:,} prompts are longer than {text.longest} tokens: the rest was cut"] if cut else [])

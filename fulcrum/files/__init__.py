@@ -1,0 +1,1 @@
+"""Bytes on disk: atomic writes, locks, hashes, sealed JSON, records; safety is written here, once."""

@@ -1,0 +1,148 @@
+"""The law of the world: one process equals two. One group of processes tries all levers, one after the other.
+
+    python -m fulcrum.laws.two_processes FOLDER      one rank; started twice by `verdicts`
+
+The parent computes every case alone and writes it down; the two ranks compute it together, and the first compares.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fulcrum.dist.reduce import clip, whole
+from fulcrum.dist.start import ALONE, World, start
+from fulcrum.laws.ground import ground_of
+from fulcrum.levers.catalog import with_files
+from fulcrum.spec.edit import put_all
+from fulcrum.spec.errors import RunFailed
+from fulcrum.spec.phrase import Catalogue
+from fulcrum.spec.run import RunSpec
+from fulcrum.spec.system import System
+from fulcrum.train.build import Built, assemble
+from fulcrum.train.feed import Feed
+from fulcrum.train.loop import gradients
+from fulcrum.train.state import State
+
+ROWS, STEPS = 16, 3
+GRADIENT_WITHIN = 1e-5  # relative to the norm of all gradients, fp32
+# Relative to the norm of the change after three steps. Adam divides by the gradient's own size, so that elements whose
+# gradient is nearly nothing move as far as the others, in a direction that the last bits decide.
+CHANGE_WITHIN = 5e-3
+# A weight that is rounded after each step may round the other way on a difference of the last bit: half a unit or more.
+ROUNDED_CHANGE_WITHIN = 0.1
+
+
+def verdicts(names: list[str], catalogue: Catalogue, folder: Path, files: tuple[Path, ...] = ()) -> dict[str, str]:
+    """Lever name -> what is broken, or an empty word."""
+    for name in names:
+        save_file(_trained(_case(name, catalogue), folder, ALONE), folder / f"{name}.safetensors")
+    (folder / "asked.json").write_text(json.dumps({"names": names, "files": [str(path) for path in files]}))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = []
+    for rank in range(2):
+        env = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "WORLD_SIZE": "2",
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        ranks.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "fulcrum.laws.two_processes", str(folder)],
+                env=env,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    said = [rank.communicate()[1] for rank in ranks]
+    if any(rank.returncode for rank in ranks):
+        raise RunFailed("the two processes of the world law failed", "\n".join(text[-1500:] for text in said))
+    found: dict[str, str] = json.loads((folder / "found.json").read_text())
+    return found
+
+
+def _case(name: str, catalogue: Catalogue) -> RunSpec:
+    lever = catalogue.levers[name]()
+    run: RunSpec = lever.edit(ground_of(lever, catalogue).run)
+    return put_all(run, [("budget.batch", ROWS), ("budget.images", 6 * ROWS)])
+
+
+def _trained(run: RunSpec, folder: Path, world: World) -> dict[str, Tensor]:
+    """Gradients of the first step and weights before the first and after the last, whole on every rank."""
+    built = assemble(run, 0, System(), Feed(run, 0, folder / "cache"), world=world)
+    found = {f"before/{name}": value for name, value in _weights(built).items()}
+    state = State()
+    for number in range(STEPS):
+        losses = gradients(built, state)
+        if number == 0:
+            found |= {
+                f"gradient/{name}": whole(parameter.grad).detach().clone()
+                for name, parameter in built.step.named_parameters()
+                if parameter.grad is not None
+            }
+        clip(built.step.parameters(), run.optim.clip)
+        built.optimizer.step(built.schedule(state.images, ROWS), at=state.images)
+        built.step.settle(losses)
+        built.optimizer.zero_grad()
+        state = state.advance(ROWS, 0.0, skipped=False)
+    return found | {f"after/{name}": value for name, value in _weights(built).items()}
+
+
+def _weights(built: Built) -> dict[str, Tensor]:
+    return {name: whole(parameter).detach().clone().contiguous() for name, parameter in built.step.named_parameters()}
+
+
+def _apart(one: dict[str, Tensor], two: dict[str, Tensor], prefix: str) -> float:
+    names = [name for name in one if name.startswith(prefix)]
+    if names != [name for name in two if name.startswith(prefix)]:
+        return float("inf")
+    return float(torch.stack([(one[name].double() - two[name].double()).norm() for name in names]).norm())
+
+
+def _compare(alone: dict[str, Tensor], together: dict[str, Tensor], run: RunSpec) -> str:
+    norms = [value.double().norm() for name, value in alone.items() if name.startswith("gradient/")]
+    size = float(torch.stack(norms).norm())
+    gradient = _apart(alone, together, "gradient/") / size
+    moved = {name.replace("after/", "before/"): value for name, value in alone.items() if name.startswith("after/")}
+    change = _apart(alone, together, "after/") / _apart(moved, alone, "before/")
+    within = CHANGE_WITHIN if run.precision.storage == run.precision.optimizer == "fp32" else ROUNDED_CHANGE_WITHIN
+    problems = []
+    if _apart(alone, together, "before/"):
+        problems.append("the weights begin differently")
+    if not gradient <= GRADIENT_WITHIN:
+        problems.append(f"gradients are {gradient:.1e} apart, allowed {GRADIENT_WITHIN:.0e}")
+    if not change <= within:
+        problems.append(f"changes of the weights are {change:.1e} apart, allowed {within:.0e}")
+    return "; ".join(problems)
+
+
+def _rank(folder: Path) -> None:
+    torch.set_num_threads(1)
+    asked: dict[str, Any] = json.loads((folder / "asked.json").read_text())
+    catalogue, _ = with_files(Path(path) for path in asked["files"])
+    found = {}
+    with start(timeout=120.0) as world:
+        for name in asked["names"]:
+            run = _case(name, catalogue)
+            together = _trained(run, folder, world)
+            alone = load_file(folder / f"{name}.safetensors")
+            found[name] = _compare(alone, {key: together[key] for key in alone if key in together}, run)
+    if world.first:
+        (folder / "found.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    _rank(Path(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""What several levers have in common."""

@@ -1,0 +1,58 @@
+"""What REPA and iREPA share: settings, the edit that brings term and teacher, needs and cost. They differ in the term."""
+
+from typing import Any, ClassVar, Literal
+
+from fulcrum.encode.fillers import WorldTeacher
+from fulcrum.levers.base import Cost, Lever
+from fulcrum.levers.shared import price
+from fulcrum.loss.fillers import Alignment
+from fulcrum.spec.edit import put
+from fulcrum.spec.record import Factor, Fraction
+from fulcrum.spec.run import RunSpec
+
+
+class Aligning(Lever):
+    """A lever that adds the term `alignment`; a subclass says which one, and sees it in what was built."""
+
+    teacher: str = "world"
+    layer: int | None = None  # negative counts from the end; none = the middle block
+    weight: Factor = 0.5
+    schedule: Literal["constant", "cosine"] = "constant"  # as it is, or falling to zero
+    until: Fraction | None = None  # share of the budget after which it is off; none = never
+
+    touches: ClassVar[tuple[str, ...]] = ("terms.alignment", "encode.teachers.world")
+    projector: ClassVar[Literal["mlp", "conv"]] = "mlp"
+    normalise: ClassVar[bool] = False  # the teacher's tokens, over space
+
+    def term(self) -> Alignment:
+        return Alignment(
+            weight=self.weight,
+            teacher=self.teacher,
+            layer=self.layer,
+            projector=self.projector,
+            normalise=self.normalise,
+            schedule=self.schedule,
+            until=self.until or 1.0,
+        )
+
+    def edit(self, run: RunSpec) -> RunSpec:
+        run = put(run, "terms.alignment", self.term())
+        known = any(teacher.name == self.teacher for teacher in run.encode.teachers)
+        return put(run, "encode.teachers.world", WorldTeacher()) if self.teacher == "world" and not known else run
+
+    def needs(self, run: RunSpec) -> str | None:
+        return self.term().problem(run)
+
+    def cost(self, run: RunSpec) -> Cost:
+        return price.of_term(self.term(), run, self.edit(run))
+
+    def witness(self, built: Any) -> bool:
+        """The built term has this projector and normalisation, and the teacher's tokens are on the model's grid."""
+        if "alignment" not in built.weights(0):
+            return False
+        batch, draw = built.feed.at(0)
+        term, tokens = built.step.terms["alignment"], batch.teacher[self.teacher].shape[1]
+        convolves = any(parameter.ndim == 4 for parameter in term.parameters())
+        return (term.normalise, convolves) == (self.normalise, self.projector == "conv") and tokens == draw.eps[
+            0, 0
+        ].numel() // built.run.model.patch**2

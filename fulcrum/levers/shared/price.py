@@ -1,0 +1,39 @@
+"""What a lever costs, from descriptions of runs alone: another denoiser, or a term beside it."""
+
+from typing import Protocol
+
+from fulcrum.cost.denoiser import step_memory, training_flops
+from fulcrum.cost.optimizer_memory import bytes_per_parameter
+from fulcrum.cost.parameters import parameters
+from fulcrum.levers.base import Cost
+from fulcrum.spec.run import RunSpec
+
+NUMBER = 4  # bytes of what the backward reads: fp32
+
+
+class Priced(Protocol):
+    """A term of the loss that knows what it costs in a run that has it."""
+
+    def flops(self, run: RunSpec) -> float: ...
+    def numbers(self, run: RunSpec) -> float: ...
+    def parameters(self, run: RunSpec) -> int: ...
+
+
+def of_denoiser(before: RunSpec, after: RunSpec) -> Cost:
+    """A step of one run over a step of another: FLOPs, memory at the peak, parameters."""
+    return Cost(
+        flops=training_flops(after) / training_flops(before),
+        memory=step_memory(after) / step_memory(before),
+        parameters=parameters(after) / parameters(before),
+    )
+
+
+def of_term(term: Priced, before: RunSpec, after: RunSpec) -> Cost:
+    """What a term adds to a step: its own FLOPs, its parameters with all that is kept for each, what its backward reads."""
+    learned = term.parameters(after)
+    more = learned * bytes_per_parameter(before) + NUMBER * before.budget.batch * term.numbers(after)
+    return Cost(
+        flops=1 + term.flops(after) / training_flops(before),
+        memory=1 + more / step_memory(before),
+        parameters=1 + learned / parameters(before),
+    )

@@ -1,0 +1,113 @@
+"""Features on disk, found again by the content of a picture and the hash of the extractor: a killed measurement goes on.
+
+n rows of a chunk, d feature width
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fulcrum.measure.decoded_picture import NOTES
+from fulcrum.spec.errors import BadInput, RunFailed
+
+CHUNK = 256  # pictures: at most so many are looked at again after a kill
+
+
+class Facts:
+    """What is remembered of a picture beside its features: its sides and what was done to it, as three numbers."""
+
+    @staticmethod
+    def pack(height: int, width: int, notes: Sequence[str]) -> tuple[int, int, int]:
+        return height, width, sum(1 << NOTES.index(note) for note in notes)
+
+    @staticmethod
+    def notes(bits: int) -> tuple[str, ...]:
+        return tuple(note for place, note in enumerate(NOTES) if bits >> place & 1)
+
+
+class FeatureStore:
+    """Chunks of rows in safetensors files, each written whole or not at all, each verified when it is opened."""
+
+    def __init__(self, folder: Path, extractor: str, width: int) -> None:
+        self.folder, self.width = folder / extractor[:32], width
+        self.where: dict[bytes, tuple[Path, int]] = {}
+        self.damaged: list[Path] = []
+        self._open: tuple[Path, Tensor, NDArray[np.int32]] | None = None
+        for path in sorted(self.folder.glob("*.safetensors")):
+            keys = self._read(path)
+            if keys is None:
+                self.damaged.append(path)
+                path.unlink()  # our own file, and wrong: its pictures are looked at again
+            else:
+                self.where |= {key: (path, place) for place, key in enumerate(keys)}
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self.where
+
+    def get(self, key: bytes) -> tuple[Tensor, tuple[int, int, int]]:
+        """Features (d,) and facts of a picture that is here."""
+        path, place = self.where[key]
+        if self._open is None or self._open[0] != path:
+            with safe_open(path, framework="pt") as file:
+                self._open = (path, file.get_tensor("features"), file.get_tensor("facts").numpy())
+        _, rows, facts = self._open
+        height, width, bits = facts[place].tolist()
+        return rows[place], (height, width, bits)
+
+    def put(self, keys: Sequence[bytes], rows: Tensor, facts: Sequence[tuple[int, int, int]]) -> None:
+        """Remember rows (n, d); they are safe on disk when this returns."""
+        if not keys:
+            return
+        tensors = {
+            "features": rows.to("cpu", torch.float32).contiguous(),
+            "keys": torch.from_numpy(np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, 32).copy()),
+            "facts": torch.tensor(list(facts), dtype=torch.int32),
+        }
+        path = self.folder / f"{hashlib.sha256(b''.join(keys)).hexdigest()[:32]}.safetensors"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(
+                f"features cannot be kept at {self.folder}: {error.strerror}", "choose another place with --out"
+            ) from None
+        draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
+        try:
+            save_file(tensors, draft, metadata={"checksum": _checksum(tensors)})
+            os.replace(draft, path)
+        except (OSError, SafetensorError) as error:
+            raise RunFailed(
+                f"features could not be written to {self.folder}: {error}",
+                "make room and start the same command again: what was written before is kept",
+            ) from None
+        finally:
+            draft.unlink(missing_ok=True)
+        self.where |= {key: (path, place) for place, key in enumerate(keys)}
+
+    def _read(self, path: Path) -> list[bytes] | None:
+        try:
+            with safe_open(path, framework="pt") as file:
+                told = (file.metadata() or {}).get("checksum")
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError):
+            return None
+        if set(tensors) != {"features", "keys", "facts"} or _checksum(tensors) != told:
+            return None
+        rows, keys = tensors["features"], tensors["keys"]
+        if rows.ndim != 2 or rows.shape[1] != self.width or keys.shape != (len(rows), 32):
+            return None
+        return [bytes(key) for key in keys.numpy()]
+
+
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    content = hashlib.sha256()
+    for name in sorted(tensors):
+        content.update(name.encode() + tensors[name].numpy().tobytes())
+    return content.hexdigest()

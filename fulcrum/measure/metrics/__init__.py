@@ -1,0 +1,1 @@
+"""The metrics themselves: distances over feature rows, shares of attributes, intervals."""

@@ -1,0 +1,194 @@
+"""Figures and tables of what a study may add: effects by scale, interactions, time to target, sweeps, probes."""
+
+from __future__ import annotations
+
+import statistics
+
+from markupsafe import Markup
+
+from fulcrum.report import number, words
+from fulcrum.report.arm import Arm
+from fulcrum.report.arm_marks import colour
+from fulcrum.report.schema import Effect, StudyResult
+from fulcrum.report.svg import Axis, Canvas, frame
+from fulcrum.report.table import Table
+
+SEES = {"worse": "sees it", "better": "likes it", "stays": "unmoved"}
+
+
+def trends(result: StudyResult) -> list[Markup]:
+    """One panel per decision: its effect with interval at every scale."""
+    places = {scale.name: scale.at for scale in result.scales if scale.at is not None}
+    found = []
+    for arm in result.compared:
+        row = result.effect(arm.name, result.primary.name)
+        if arm.scale in places and row is not None and row.mean is not None:
+            found.append((arm, places[arm.scale], row.mean, row))
+    if len({at for _, at, _, _ in found}) < 2:
+        return []
+    x = Axis.over([at for _, at, _, _ in found], 50, 396, pad=0.1)
+    return [
+        _trend(result, root, [one for one in found if one[0].root == root], x)
+        for root in dict.fromkeys(arm.root for arm, *_ in found)
+    ]
+
+
+def _trend(result: StudyResult, root: str, points: list[tuple[Arm, float, float, Effect]], x: Axis) -> Markup:
+    ends = [end for _, _, mean, row in points for end in (mean, row.low, row.high) if end is not None]
+    y = Axis.over([*ends, 0.0], 190, 24)  # each its own: effects of levers differ by orders of size
+    canvas, first = Canvas(420, 236), points[0][0]
+    look, label = colour(result, first), words.plain(first)
+    canvas.text(0, 12, label, "label")
+    canvas.text(410, 12, f"effect, {words.direction(result.primary)}", "name", "end")
+    frame(canvas, x, y, next((row.axis for row in result.trends), "scale"), x_ticks=0)
+    canvas.line(x.start, y(0), x.end, y(0), "zero")
+    said = []
+    if len(points) > 1:
+        canvas.path([(x(at), y(mean)) for _, at, mean, _ in points], f"thick {look}")
+    for arm, at, mean, row in points:
+        if row.low is not None and row.high is not None:
+            canvas.line(x(at), y(row.low), x(at), y(row.high), f"whisker {look}")
+        canvas.dot(x(at), y(mean), 4.5, f"dot {look}")
+        canvas.text(x(at), 207, arm.scale, "tick", "middle")
+        said.append(f"{arm.scale} {number.change(mean, row.low, row.high)}")
+    place = result.decisions.index(root)
+    return canvas.finish(f"trend-{place}", f"Effect of {label} by scale", "; ".join(said))
+
+
+def trend_table(result: StudyResult) -> Table:
+    names = {arm.root: words.plain(arm) for arm in result.compared}
+    rows = tuple(
+        (
+            names[row.arm],
+            result.metric(row.metric).label,
+            number.change(row.slope, row.low, row.high),
+            row.axis,
+            str(row.n),
+            row.verdict,
+        )
+        for row in result.trends
+    )
+    return Table(
+        "How each effect moves with scale",
+        ("lever", "metric", "change of the effect [interval]", "per unit of", "pairs", "verdict"),
+        rows,
+        (0, 1, 3, 5),
+    )
+
+
+def scale_table(result: StudyResult) -> Table:
+    rows = tuple(
+        (
+            scale.name,
+            ", ".join(scale.settings) or number.NONE,
+            number.short(scale.parameters) if scale.parameters else number.NONE,
+            str(scale.tokens) if scale.tokens else number.NONE,
+            number.short(scale.flops) if scale.flops else number.NONE,
+        )
+        for scale in result.scales
+    )
+    return Table("The scales", ("scale", "settings", "parameters", "tokens", "training FLOPs"), rows, (0, 1))
+
+
+def interaction_table(result: StudyResult) -> Table:
+    names = {arm.root: words.plain(arm) for arm in result.compared}
+    rows = []
+    for row in result.interactions:
+        alone = [result.effect(name, row.metric) for name in (row.a, row.b)]
+        both = result.effect(f"{row.a} + {row.b}", row.metric)
+        rows.append(
+            (
+                f"{names[row.a]} × {names[row.b]}",
+                result.metric(row.metric).label,
+                *(number.change(one.mean, None, None) if one else number.NONE for one in (*alone, both)),
+                number.change(row.mean, row.low, row.high),
+                str(row.n),
+                number.probability(row.p_adjusted),
+                row.verdict,
+            )
+        )
+    return Table(
+        "What two levers do together beyond the sum of each alone; zero means that their effects add up",
+        ("pair", "metric", "first alone", "second alone", "both", "beyond the sum [interval]", "pairs", "p", "verdict"),
+        tuple(rows),
+        (0, 1, 8),
+    )
+
+
+def target_table(result: StudyResult) -> Table:
+    names, rows = {arm.name: arm.label for arm in result.arms}, []
+    for row in result.time_to_target:
+        ratio = number.NONE if row.ratio is None else number.ratio(row.ratio)
+        if row.low is not None and row.high is not None:
+            ratio += f" [{number.ratio(row.low)}, {number.ratio(row.high)}]"
+        rows.append(
+            (
+                names[row.arm],
+                f"{result.metric(row.metric).label} {number.plain(row.target)}",
+                words.EQUAL.get(row.unit, row.unit),
+                ratio,
+                f"{row.reached} of {row.n}",
+            )
+        )
+    return Table(
+        "What an arm needs to get where the baseline ends, against what the baseline needs; below 1 is sooner",
+        ("arm", "target", "counted in", "needed [interval]", "seeds that got there"),
+        tuple(rows),
+        (0, 1, 2),
+    )
+
+
+def sweep_table(result: StudyResult) -> Table:
+    names, rows = {arm.name: arm.label for arm in result.arms}, []
+    rates = sorted({one.rate for row in result.sweeps for one in row.tries})
+    for row in result.sweeps:
+        values = []
+        for rate in rates:
+            found = [one.value for one in row.tries if one.rate == rate and one.value is not None]
+            text = number.plain(statistics.fmean(found), 4) if found else number.NONE
+            values.append(f"{text} (chosen)" if rate == row.chosen else text)
+        rows.append((names[row.arm], *values, f"{row.images:,}" if row.images else number.NONE, row.note or number.NONE))
+    metric = words.lowered(result.sweeps[0].metric.replace("_", " ")) if result.sweeps else ""
+    return Table(
+        f"The same search for every arm: mean {metric} at multiples of the recipe's learning rate",
+        ("arm", *(f"× {number.plain(rate)}" for rate in rates), "images spent", "note"),
+        tuple(rows),
+        (0, len(rates) + 2),
+    )
+
+
+def probe_table(result: StudyResult) -> Table | None:
+    """Rows are faults, columns metrics; '!' where a metric did not answer as its card declares."""
+    if result.probes is None:
+        return None
+    known = {metric.name: metric.label for metric in result.metrics}
+    cells = {(cell.probe, cell.metric): cell for cell in result.probes.cells}
+    metrics, rows = [fair.metric for fair in result.probes.fair], []
+    for probe, done in result.probes.probes.items():
+        row = [done]
+        for metric in metrics:
+            cell = cells.get((probe, metric))
+            odd = cell is not None and cell.declared not in (None, "depends", cell.found)
+            row.append(number.NONE if cell is None else SEES[cell.found] + (" (!)" if odd else ""))
+        rows.append(tuple(row))
+    heads = (known.get(name, name.replace("_", " ").capitalize()) for name in metrics)
+    return Table(
+        f"What each metric does when a known fault is put into {result.probes.n:,} pictures of {result.probes.pictures}",
+        ("fault", *heads),
+        tuple(rows),
+        tuple(range(len(metrics) + 1)),
+    )
+
+
+def tables(result: StudyResult) -> list[tuple[str, Table]]:
+    """All optional tables that have rows, with their titles: for Markdown."""
+    probes = probe_table(result)
+    found = [
+        ("Scales", scale_table(result)),
+        ("Trends", trend_table(result)),
+        ("Interactions", interaction_table(result)),
+        ("Time to target", target_table(result)),
+        ("Learning rates", sweep_table(result)),
+        *([("What each metric sees", probes)] if probes else []),
+    ]
+    return [(title, table) for title, table in found if table.rows]

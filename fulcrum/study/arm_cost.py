@@ -1,0 +1,78 @@
+"""What an arm costs: counted FLOPs, and time from interleaved steps in one process, never from cells side by side."""
+
+import time
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import torch
+
+from fulcrum.dist.device import wait_for
+from fulcrum.spec.system import Device, System
+from fulcrum.study.plan.arm_proof import Arm, baseline_of
+from fulcrum.train.build import assemble
+from fulcrum.train.feed import Feed
+from fulcrum.train.loop import after, train
+from fulcrum.train.state import State
+
+ROUNDS = 7
+STEPS = 3  # per round and arm
+
+
+class Cost(NamedTuple):
+    """An arm over its baseline."""
+
+    flops_ratio: float
+    time_ratio: float
+    parameters_ratio: float
+    memory_ratio: float = 1.0
+    step_seconds: float | None = None  # of one eager step on this machine, median
+    parts: Mapping[str, float] = {}  # FLOPs of one cell: denoiser, codec, text, evaluation ...
+
+
+def costs(arms: Sequence[Arm], cache: Path, threads: int, rounds: int = ROUNDS, device: Device = "cpu") -> dict[str, Cost]:
+    """The cost of every arm relative to its baseline; the arms of one scale take their steps in turns."""
+    found: dict[str, Cost] = {}
+    for scale in dict.fromkeys(arm.scale for arm in arms):
+        found |= _costs([arm for arm in arms if arm.scale == scale], cache, rounds, System(threads=threads, device=device))
+    return found
+
+
+def _costs(arms: Sequence[Arm], cache: Path, rounds: int, system: System) -> dict[str, Cost]:
+    """Eager steps, taken in turns so that a noisy machine hits all alike."""
+    torch.set_num_threads(system.threads)
+    built = {arm.name: assemble(arm.run, 0, system, Feed(arm.run, 0, cache, device=system.device)) for arm in arms}
+    states = {name: train(one, State(), [], after(1)) for name, one in built.items()}  # warm-up
+    taken: dict[str, list[float]] = {name: [] for name in built}
+    for _ in range(rounds):
+        for name, one in built.items():
+            if states[name].images + STEPS * one.run.budget.batch > one.run.budget.images:
+                states[name] = State()  # a short budget is gone through again: a step is a step
+            wait_for(system.device)
+            begun = time.perf_counter()
+            states[name] = train(one, states[name], [], after(STEPS))
+            wait_for(system.device)
+            taken[name].append(time.perf_counter() - begun)
+    base = arms[0].name
+    parameters = {name: sum(p.numel() for p in one.step.parameters()) for name, one in built.items()}
+    times = {name: median(a / b for a, b in zip(one, taken[base], strict=True)) for name, one in taken.items()}
+    return {
+        arm.name: Cost(
+            declared(arm, arms, "flops"),
+            times[arm.name],
+            parameters[arm.name] / parameters[base],
+            declared(arm, arms, "memory"),
+            median(taken[arm.name]) / STEPS,
+        )
+        for arm in arms
+    }
+
+
+def declared(arm: Arm, arms: Sequence[Arm], what: str) -> float:
+    """What the arm's levers say they cost, over the baseline."""
+    base = baseline_of(arm, arms)
+    return prod(float(getattr(lever.cost(base.run), what)) for lever in arm.added) / prod(
+        float(getattr(lever.cost(arm.run), what)) for lever in arm.removed
+    )

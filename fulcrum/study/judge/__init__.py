@@ -1,0 +1,1 @@
+"""From finished cells to verdicts: effects, ranking, contrasts, findings."""

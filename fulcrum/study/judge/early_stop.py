@@ -1,0 +1,45 @@
+"""When an arm may end early: the crossing guard. Curves cross: alignment helps early and hurts late, routing the reverse.
+
+An arm is stopped only when, over several successive evaluation points, the interval of its paired differences lies on the
+worse side of the baseline, *and* the differences, carried on as they move, do not come back by the end of the budget. A
+stopped arm is censored: it has no final value, and its verdict says so.
+
+n pairs, P points
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import stdtrit
+
+from fulcrum.measure.card import Better
+from fulcrum.study.judge.effect import Floats
+
+
+def hopeless(
+    shares: Sequence[float], differences: Floats, better: Better, *, successive: int = 3, level: float = 0.99
+) -> bool:
+    """May the arm be stopped at the last of `shares` of the budget?  differences (n, P): arm minus baseline."""
+    worse = np.asarray(differences if better == "lower" else -differences, dtype=np.float64)
+    n = len(worse)
+    if len(shares) < successive or n < 2 or not np.isfinite(worse).all():
+        return False
+    recent, places = worse[:, -successive:], np.asarray(shares[-successive:], dtype=np.float64)
+    reach = float(stdtrit(n - 1, 0.5 + level / 2)) / math.sqrt(n)
+    low = recent.mean(axis=0) - reach * recent.std(axis=0, ddof=1)
+    if not (low > 0.0).all():
+        return False
+    return all(_low_at_end(recent, axis, reach) > 0.0 for axis in (places, np.log(places)))
+
+
+def _low_at_end(recent: Floats, axis: Floats, reach: float) -> float:
+    """The optimistic end of the interval of the differences at the budget's end: each seed's line carried on.
+
+    Asked twice, with the budget and with its logarithm as the axis: the first carries a late turn further.
+    """
+    end = 1.0 if axis.max() > 0.0 else 0.0  # the whole budget, or its logarithm
+    centred = axis - axis.mean()
+    slope = (recent @ centred) / float(centred @ centred)  # (n,)
+    final = recent.mean(axis=1) + slope * (end - axis.mean())
+    return float(final.mean() - reach * final.std(ddof=1))

@@ -1,0 +1,165 @@
+"""Comparisons at equal cost from the same runs: curves read where both sides have spent the same; time to target; front.
+
+Time comes from interleaved steps (`cost`), never from cells that ran side by side.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fulcrum.measure.card import METRICS, Better
+from fulcrum.study.arm_cost import Cost
+from fulcrum.study.judge.effect import paired_effect, student_interval
+from fulcrum.study.judge.findings import Found, common_seeds, compared, smallest
+from fulcrum.study.judge.verdict import judge
+from fulcrum.study.plan.arm_proof import Arm, baseline_of
+from fulcrum.study.plan.plan import Plan
+
+Curve = Sequence[tuple[float, float]]  # (share of the budget, value), rising, to the end
+Curves = Mapping[str, Mapping[int, Curve]]  # arm -> seed -> curve of one metric
+UNITS = ("time", "flops")
+DECAYED = (
+    "read from a curve before its end, whose learning rate had not yet decayed: a run planned for that length "
+    "would end better"
+)
+
+
+def ratio(cost: Cost, unit: str) -> float:
+    return {"images": 1.0, "time": cost.time_ratio, "flops": cost.flops_ratio}[unit]
+
+
+def value_at(curve: Curve, share: float) -> float | None:
+    """A curve's value at a share of the budget, on the line between its points; None before the first."""
+    if not curve or share < curve[0][0] - 1e-9:
+        return None
+    shares, values = zip(*curve, strict=True)
+    return float(np.interp(share, shares, values))
+
+
+def first_reached(curve: Curve, target: float, better: Better) -> float | None:
+    """The share of the budget at which a curve first stands at the target, on the line between its points."""
+    sign = 1.0 if better == "lower" else -1.0
+    before: tuple[float, float] | None = None
+    for share, value in curve:
+        gap = sign * (value - target)
+        if gap <= 1e-12 * max(abs(target), 1.0):
+            if before is None or before[1] <= gap:
+                return share
+            return before[0] + (share - before[0]) * before[1] / (before[1] - min(gap, 0.0))
+        before = (share, gap)
+    return None
+
+
+def at_equal_cost(
+    plan: Plan, arms: Sequence[Arm], found: Found, curves: Curves, costs: Mapping[str, Cost], metric: str
+) -> list[dict[str, Any]]:
+    """Rows of effects at equal time and at equal FLOPs, where the curves reach far enough back."""
+    seeds, rows = common_seeds(plan, arms, found), []
+    for unit in UNITS if len(seeds) >= 2 else ():
+        effects, notes = [], {}
+        for arm in compared(arms, metric):
+            base = baseline_of(arm, arms)
+            times = ratio(costs[arm.name], unit) / ratio(costs[base.name], unit)
+            spent = min(1.0, times)  # of what the baseline spends on its budget
+            before, after = (
+                {seed: value_at(curves[name].get(seed, ()), share) for seed in seeds}
+                for name, share in ((base.name, spent), (arm.name, spent / times))
+            )
+            if None in before.values() or None in after.values():
+                continue
+            effects.append(
+                paired_effect(_numbers(before), _numbers(after), name=arm.name, metric=metric, unit=unit, seeds=seeds)
+            )
+            early = min(spent, spent / times) < 1.0 - 1e-9
+            notes[arm.name] = DECAYED if early and arm.run.optim.decay > 0 else ""
+        if effects:
+            judged = judge(
+                effects, better=METRICS[metric].better, smallest_effect=smallest(plan, metric, effects), alpha=plan.alpha
+            )
+            rows += [{**row.row(), "note": notes[row.effect.arm]} for row in judged]
+    return rows
+
+
+def _numbers(values: Mapping[int, float | None]) -> dict[int, float]:
+    return {seed: value for seed, value in values.items() if value is not None}
+
+
+def targets(
+    plan: Plan, arms: Sequence[Arm], found: Found, curves: Curves, costs: Mapping[str, Cost] | None, metric: str
+) -> list[dict[str, Any]]:
+    """What each arm needs to stand where its baseline ends, over what the baseline needs: below one is sooner."""
+    seeds, better, rows = common_seeds(plan, arms, found), METRICS[metric].better, []
+    for arm in compared(arms, metric) if len(seeds) >= 2 else ():
+        base = baseline_of(arm, arms)
+        ends = {seed: curves[base.name][seed][-1][1] for seed in seeds if len(curves[base.name].get(seed, ())) > 1}
+        if len(ends) < len(seeds) or any(len(curves[arm.name].get(seed, ())) < 2 for seed in seeds):
+            continue
+        need = [
+            tuple(first_reached(curves[name][seed], end, better) for name in (arm.name, base.name))
+            for seed, end in ends.items()
+        ]
+        times = [own / theirs if own is not None and theirs else math.inf for own, theirs in need]
+        for unit in ("images", *(UNITS if costs else ())):
+            factor = 1.0 if costs is None else ratio(costs[arm.name], unit) / ratio(costs[base.name], unit)
+            rows.append(
+                {
+                    "arm": arm.name,
+                    "metric": metric,
+                    "target": float(np.mean(list(ends.values()))),
+                    "unit": unit,
+                    "n": len(seeds),
+                    "reached": sum(map(math.isfinite, times)),
+                    **_typical(times, factor),
+                }
+            )
+    return rows
+
+
+def _typical(times: Sequence[float], factor: float) -> dict[str, float | None]:
+    """The geometric mean with its interval where every seed arrived; else the median, if that many did."""
+    if all(map(math.isfinite, times)):
+        logs = np.log(times)
+        low, high = student_interval(float(logs.mean()), float(logs.std(ddof=1)), len(logs))
+        return {"ratio": factor * math.exp(logs.mean()), "low": factor * math.exp(low), "high": factor * math.exp(high)}
+    middle = float(np.median(times))
+    return {"ratio": factor * middle if math.isfinite(middle) else None, "low": None, "high": None}
+
+
+def fronts(
+    arms: Sequence[Arm], means: Mapping[str, tuple[float, float, float]], costs: Mapping[str, Cost], metric: str
+) -> list[dict[str, Any]]:
+    """Quality (mean, low, high of each arm) against cost; on the front: what no cheaper arm equals. First scale only."""
+    sign, found = (1.0 if METRICS[metric].better == "lower" else -1.0), []
+    own = [arm.name for arm in arms if arm.scale == arms[0].scale and arm.name in means]
+    for kind in ("time_ratio", "flops_ratio"):
+        cost = {name: float(getattr(costs[name], kind)) for name in own}
+        beaten = {
+            name: any(
+                other != name
+                and cost[other] <= cost[name]
+                and sign * means[other][0] <= sign * means[name][0]
+                and (cost[other], sign * means[other][0]) != (cost[name], sign * means[name][0])
+                for other in own
+            )
+            for name in own
+        }
+        found.append(
+            {
+                "metric": metric,
+                "cost": kind,
+                "points": [
+                    {
+                        "arm": name,
+                        "cost": cost[name],
+                        "mean": means[name][0],
+                        "low": means[name][1],
+                        "high": means[name][2],
+                        "front": not beaten[name],
+                    }
+                    for name in own
+                ],
+            }
+        )
+    return found

@@ -1,0 +1,179 @@
+"""Proof that every arm differs from its baseline in what its levers declare, and in nothing else."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fulcrum.levers.base import Lever
+from fulcrum.spec import seam
+from fulcrum.spec.edit import Change, diff, get, inside
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.phrase import Catalogue, Phrase, parse
+from fulcrum.spec.record import Filler
+from fulcrum.spec.run import RunSpec
+from fulcrum.study.plan.design import BASELINE, Wanted, wanted
+from fulcrum.study.plan.plan import Plan
+
+TUNED = ("optim.lr",)  # what a sweep may change beside an arm's levers
+
+
+class Arm(NamedTuple):
+    """An arm of a study, resolved."""
+
+    name: str
+    phrase: Phrase
+    run: RunSpec
+    changes: list[Change]
+    compound: bool  # more than one decision: its effect belongs to them together
+    against: str = BASELINE  # name of its baseline; a baseline is held against itself
+    scale: str = ""
+    added: tuple[Any, ...] = ()  # levers that the baseline has not
+    removed: tuple[Any, ...] = ()  # levers that only the baseline has
+    labels: tuple[str, ...] = ()  # what a reader must know before believing its effect
+
+    @property
+    def levers(self) -> tuple[Lever, ...]:
+        return self.phrase.levers
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.name == self.against
+
+
+def prove(plan: Plan, catalogue: Catalogue) -> list[Arm]:
+    """Every arm of the plan with its proven difference, the baseline first."""
+    arms: list[Arm] = []
+    for asked in wanted(plan):
+        arm = _resolve(asked, _parsed(asked, catalogue), arms)
+        _check(arm, arms, plan)
+        arms.append(arm)
+    return arms
+
+
+def _parsed(asked: Wanted, catalogue: Catalogue) -> Phrase:
+    """The phrase, read; what is wrong with it is said with the arm that it belongs to."""
+    try:
+        return parse(asked.phrase, catalogue, asked.settings)
+    except BadInput as error:
+        if asked.name == asked.against:
+            raise BadInput(f"the baseline '{asked.phrase}': {error.message}", error.hint) from None
+        hint = "an arm adds to the baseline what the baseline has not" if "named twice" in error.message else error.hint
+        raise BadInput(f"the arm '{asked.name}', which is '{asked.phrase}': {error.message}", hint) from None
+
+
+def of_scale(arms: Sequence[Arm], scale: str) -> list[Arm]:
+    return [arm for arm in arms if arm.scale == scale]
+
+
+def baseline_of(arm: Arm, arms: Sequence[Arm]) -> Arm:
+    return next(one for one in arms if one.name == arm.against)
+
+
+def against(run: RunSpec, arm: Arm, base: RunSpec) -> Arm:
+    """The same arm with another run, as tuning gives it; its difference is told anew."""
+    return arm._replace(run=run, changes=diff(base, run))
+
+
+def _resolve(asked: Wanted, phrase: Phrase, before: Sequence[Arm]) -> Arm:
+    base = next((arm for arm in before if arm.name == asked.against), None)
+    if base is None:
+        return Arm(asked.name, phrase, phrase.run, [], False, asked.against, asked.scale)
+    own, theirs = (_named(one) for one in (phrase, base.phrase))
+    added = tuple(lever for text, lever in own.items() if text not in theirs)
+    removed = tuple(lever for text, lever in theirs.items() if text not in own)
+    changes = diff(base.run, phrase.run)
+    carried = _not_carried(base.run, phrase.run, changes)
+    return Arm(
+        asked.name,
+        phrase,
+        phrase.run,
+        changes,
+        len(added) + len(removed) > 1 or bool(carried),
+        asked.against,
+        asked.scale,
+        added,
+        removed,
+        tuple(carried + _labels(base.run, phrase.run)),
+    )
+
+
+def _named(phrase: Phrase) -> dict[str, Any]:
+    return {str(lever): lever for lever in phrase.levers}
+
+
+def _not_carried(base: RunSpec, run: RunSpec, changes: Sequence[Change]) -> list[str]:
+    """A filler of another kind that gives a setting of the old one another value: two decisions in one."""
+    return [
+        f"also moves {path}.{name} from {before} to {after}"
+        for path, _, _ in changes
+        for name, before, after in _unlike(_filler(base, path), _filler(run, path))
+    ]
+
+
+def _filler(run: RunSpec, path: str) -> Filler | None:
+    try:
+        found = get(run, path)
+    except BadInput:  # one side may have nothing there
+        return None
+    return found if isinstance(found, Filler) else None
+
+
+def _unlike(one: Filler | None, other: Filler | None) -> list[tuple[str, Any, Any]]:
+    """Settings that two fillers of different kinds share by name, with different values; what every filler of the seam has
+    (a codec's stride) says which filler it is, and is no setting of its own."""
+    if one is None or other is None or one.kind == other.kind:
+        return []
+    base = next(cls for cls in type(one).__mro__ if cls.__module__ == seam.__name__)
+    own = set(getattr(base, "model_fields", ())) | {"name"}
+    shared = (type(one).model_fields.keys() & type(other).model_fields.keys()) - own
+    return [
+        (name, getattr(one, name), getattr(other, name))
+        for name in sorted(shared)
+        if getattr(one, name) != getattr(other, name)
+    ]
+
+
+def _labels(base: RunSpec, run: RunSpec) -> list[str]:
+    found = []
+    if run.data.caption != base.data.caption and run.sample.prompts == base.sample.prompts != run.data.caption:
+        found.append(f"is trained on {run.data.caption} and judged by prompts of {run.sample.prompts}")
+    if run.encode.codec.trained != base.encode.codec.trained:
+        found.append("encodes pictures in every step where the other side reads cached latents: its time says so")
+    return found
+
+
+def unequal(arms: Sequence[Arm]) -> list[str]:
+    """Arms that fill one seam with unlike settings of the same name: between them two things differ."""
+    found = []
+    for number, one in enumerate(arms):
+        for other in arms[number + 1 :]:
+            if one.scale != other.scale or one.is_baseline or other.is_baseline:
+                continue
+            for path in {change.path for change in one.changes} & {change.path for change in other.changes}:
+                found += [
+                    f"{one.name} and {other.name} differ in {path} and in its '{name}' ({mine} and {yours}): compare "
+                    "each with the baseline, not with the other."
+                    for name, mine, yours in _unlike(_filler(one.run, path), _filler(other.run, path))
+                ]
+    return found
+
+
+def _check(arm: Arm, before: Sequence[Arm], plan: Plan) -> None:
+    if not arm.is_baseline:
+        if not arm.changes:
+            raise BadInput(f"the arm '{arm.name}' is the baseline: it changes nothing", "leave it out of the plan")
+        declared = tuple(slot for lever in (*arm.added, *arm.removed) for slot in lever.touches)
+        stray = [change.path for change in arm.changes if not inside(change.path, declared)]
+        if stray:  # each lever alone was checked when the phrase was read
+            raise BadInput(
+                f"the arm '{arm.name}' changes {', '.join(stray)}, which its levers do not declare",
+                "an effect must belong to its levers: do they change more together than each alone?",
+            )
+        guided = [change.path for change in arm.changes if inside(change.path, ("sample.guide",))]
+        if guided and plan.guidance == "shared":
+            raise BadInput(
+                f"the arm '{arm.name}' changes {', '.join(guided)}, and the plan's guidance is shared",
+                'if guidance is what you study, write guidance = "per_arm": the report will label it',
+            )
+    same = [other.name for other in before if other.run == arm.run]
+    if same:
+        raise BadInput(f"the arms '{same[0]}' and '{arm.name}' are the same run", "leave one of them out")

@@ -1,0 +1,64 @@
+"""The design of a study: which arms a plan asks for, and what each is held against."""
+
+from typing import NamedTuple
+
+from fulcrum.study.plan.plan import Plan
+
+BASELINE = "baseline"
+
+
+class Wanted(NamedTuple):
+    """An arm as the plan asks for it, not yet resolved."""
+
+    name: str
+    phrase: str
+    against: str  # name of its baseline; of a baseline its own
+    scale: str = ""
+    settings: tuple[str, ...] = ()
+
+
+def wanted(plan: Plan) -> list[Wanted]:
+    """All arms; every baseline stands before its arms, the first of all is the study's."""
+    found = []
+    for scale in plan.scales or (None,):
+        label = scale.name if scale else ""
+        settings = (
+            *plan.settings,
+            *([f"budget.images={plan.images}"] if plan.images is not None else []),
+            *(scale.settings if scale else ()),
+        )
+        base = at_scale(BASELINE, label)
+        found += [Wanted(at_scale(name, label), phrase, base, label, settings) for name, phrase in _phrases(plan).items()]
+    return found
+
+
+def trunks(plan: Plan) -> dict[str, Wanted]:
+    """Scale -> the run that its arms branch from."""
+    if plan.trunk is None:
+        return {}
+    found = {}
+    for scale in plan.scales or (None,):
+        label = scale.name if scale else ""
+        settings = (*plan.settings, *(scale.settings if scale else ()), f"budget.images={plan.trunk_images}")
+        found[label] = Wanted(at_scale("trunk", label), plan.trunk, "", label, settings)
+    return found
+
+
+def at_scale(name: str, scale: str) -> str:
+    return f"{name} [{scale}]" if scale else name
+
+
+def interaction_arms(pair: tuple[str, str]) -> tuple[str, str, str]:
+    """Names of a, b, and both."""
+    return pair[0], pair[1], f"{pair[0]} + {pair[1]}"
+
+
+def _phrases(plan: Plan) -> dict[str, str]:
+    """Arm -> phrase at one scale, the baseline first."""
+    if plan.design == "leave_one_out":
+        found = {BASELINE: " + ".join([plan.baseline, *plan.stack])}
+        for left_out in plan.stack:
+            found[f"without {left_out}"] = " + ".join([plan.baseline, *(one for one in plan.stack if one != left_out)])
+        return found
+    arms = [*plan.arms, *(name for pair in plan.interactions for name in interaction_arms(pair))]
+    return {BASELINE: plan.baseline, **{arm: f"{plan.baseline} + {arm}" for arm in dict.fromkeys(arms)}}

@@ -1,0 +1,127 @@
+"""What a plan will cost and what it can see, before it runs: cells, FLOPs, time from a few steps, detectable effects."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fulcrum.dist.device import at_hand
+from fulcrum.spec.system import Device
+from fulcrum.study.arm_cost import Cost, costs
+from fulcrum.study.judge.effect import noise_floor
+from fulcrum.study.judge.findings import value_of
+from fulcrum.study.plan.arm_proof import Arm
+from fulcrum.study.plan.plan import Plan
+from fulcrum.study.plan.power import rule_detectable
+from fulcrum.study.run.cell import Cell, finished
+from fulcrum.study.run.evaluate import prompts
+from fulcrum.study.run.layout import Layout, measuring
+from fulcrum.train.training_cost import count_training
+
+DRAWN = 16  # pictures drawn to time the drawing
+
+
+class Estimate(NamedTuple):
+    cells: int
+    finished: int
+    before: int  # trunks and tries of rates
+    images: int  # of all trainings that are left, the tries counted
+    flops: float  # of all trainings, the tries counted
+    seconds: float | None  # of one lane for all that is left; None: not asked
+    by: str  # what the seconds come from
+    detectable: float | None  # on the primary metric
+    noise: str  # where that comes from, in words
+    scatters: float | None  # the same in units of the scatter of paired differences
+
+
+def estimate(plan: Plan, layout: Layout, out: Path, timed: bool = True) -> Estimate:
+    how = measuring(plan).how
+    found = {cell.key: finished(out, cell, how) for cell in (*layout.cells, *layout.before)}
+    left = [cell for cell in (*layout.before, *layout.cells) if found[cell.key] is None]
+    flops = sum(count_training(cell.run).training() * cell.run.budget.images for cell in (*layout.before, *layout.cells))
+    seconds, by = _seconds(plan, layout, left, found, out) if timed else (None, "not timed")
+    done = [found[cell.key] for cell in layout.cells if found[cell.key]]
+    visible, noise = _detectable(plan, layout, found)
+    return Estimate(
+        len(layout.cells),
+        len(done),
+        len(layout.before),
+        sum(cell.run.budget.images for cell in left),
+        flops,
+        seconds,
+        by,
+        visible,
+        noise,
+        _in_scatters(plan, layout),
+    )
+
+
+def _seconds(plan: Plan, layout: Layout, left: Sequence[Cell], found: Mapping[str, Any], out: Path) -> tuple[float, str]:
+    """From finished cells of the same arm where there are any, else from a few eager steps and pictures here."""
+    known: dict[str, list[float]] = {}
+    for cell in layout.cells:
+        if found[cell.key]:
+            known.setdefault(cell.arm, []).append(sum(found[cell.key]["seconds"].values()))
+    new = [arm for arm in layout.arms if arm.name not in known]
+    needed = {arm.against for arm in new}
+    timed = [arm for arm in layout.arms if arm in new or arm.name in needed] if new or layout.before else []
+    device = at_hand(plan.device)
+    steps = costs(timed, out / "cache", plan.threads, rounds=2, device=device) if timed else {}
+    picture = _picture_seconds(timed[0], out, device) if timed and left else 0.0
+    total = 0.0
+    for cell in left:
+        if cell.kind == "arm" and cell.arm in known:
+            total += sum(known[cell.arm]) / len(known[cell.arm])
+        else:
+            total += _cell_seconds(cell, plan, layout, steps, picture)
+    parts = [f"{len(known)} arms with finished cells"] * bool(known) + [
+        f"a few eager steps of {len(new)} arms" + " on the CPU: no GPU is here" * (device != plan.device)
+    ] * bool(new)
+    return total, " and ".join(parts) or "nothing is left to run"
+
+
+def _cell_seconds(cell: Cell, plan: Plan, layout: Layout, steps: Mapping[str, Cost], picture: float) -> float:
+    cost = steps.get(cell.arm) or next(iter(steps.values()), None)
+    step = (cost.step_seconds or 0.0) if cost else 0.0
+    drawn = plan.samples * len(plan.evaluations) if cell.kind == "arm" else 0
+    return step * cell.run.budget.images / cell.run.budget.batch + drawn * picture
+
+
+def _picture_seconds(arm: Arm, out: Path, device: Device) -> float:
+    import numpy as np
+
+    from fulcrum.spec.system import System
+    from fulcrum.study.run.evaluate import SEED
+    from fulcrum.train.build import assemble
+    from fulcrum.train.feed import Feed
+    from fulcrum.train.painter import Painter
+
+    painter = Painter.of(assemble(arm.run, 0, System(device=device), Feed(arm.run, 0, out / "cache", device=device)))
+    texts = prompts(arm.run, DRAWN).texts
+    begun = time.perf_counter()
+    for _ in painter.pictures(texts, SEED, np.arange(DRAWN)):
+        pass
+    return (time.perf_counter() - begun) / DRAWN
+
+
+def _detectable(plan: Plan, layout: Layout, found: Mapping[str, Any]) -> tuple[float | None, str]:
+    """The smallest true effect on the primary metric that gets its verdict in four studies of five."""
+    base = layout.arms[0].name
+    values = {
+        cell.seed: value_of(found[cell.key], plan.primary) for cell in layout.cells if cell.arm == base and found[cell.key]
+    }
+    if len(values) < 2:
+        return None, "how far repeated baselines scatter is not known before two are finished"
+    floor = noise_floor(values, plan.primary)
+    if floor.sd == 0:
+        return None, "the finished baselines do not differ at all: their scatter says nothing"
+    spread, units = floor.sd * 2**0.5, _in_scatters(plan, layout)  # of a difference, if pairing gives nothing
+    return (
+        None if units is None else units * spread,
+        f"from {len(values)} finished baselines that scatter by {floor.sd:.4g}, without any help from pairing",
+    )
+
+
+def _in_scatters(plan: Plan, layout: Layout) -> float | None:
+    compared = sum(not arm.is_baseline for arm in layout.arms)
+    return rule_detectable(1.0, len(plan.seeds), arms=compared, alpha=plan.alpha)

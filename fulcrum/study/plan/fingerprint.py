@@ -1,0 +1,129 @@
+"""Fingerprints: three real steps show that an arm trains (or draws) differently from its baseline, and seeds from seeds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fulcrum.model.backbone import Backbone
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.route import route_of
+from fulcrum.spec.run import RunSpec
+from fulcrum.spec.stage import phases
+from fulcrum.spec.system import System
+from fulcrum.study.plan.arm_proof import Arm, baseline_of
+from fulcrum.train.build import Built, Context, assemble, require_witness, shape_of
+from fulcrum.train.checkpoint import weights_hash
+from fulcrum.train.feed import Feed
+from fulcrum.train.loop import train
+from fulcrum.train.painter import Painter
+from fulcrum.train.sampling_weights import drawn_weights
+from fulcrum.train.state import State
+
+STEPS = 3
+Say = Callable[[str], None]
+PROMPTS = ("a large red circle on the left", "a small blue square")
+
+
+class Print(NamedTuple):
+    """How an arm was seen to differ."""
+
+    arm: str
+    by: str  # weights, averaged weights, samples
+    baseline: str  # hashes
+    found: str
+
+
+def fingerprints(arms: Sequence[Arm], seeds: Sequence[int], cache: Path, say: Say | None = None) -> list[Print]:
+    """Train every arm for three steps in each of its phases; refuse an arm that is its baseline in fact.
+
+    What later phases read is encoded here: `say` is told how far that is.
+    """
+    _independent(arms[0].run, seeds, cache, say)
+    taken: dict[tuple[str, tuple[int, ...]], Built] = {}
+    found = []
+    for arm in (one for one in arms if not one.is_baseline):
+        base = baseline_of(arm, arms)
+        places = tuple(sorted({phase.start for one in (base.run, arm.run) for phase in phases(one)}))
+        built = _stepped(arm.run, places, cache, say)
+        require_witness(arm.levers, built)
+        by = _by(arm)
+        if (base.name, places) not in taken:
+            taken = {(base.name, places): _stepped(base.run, places, cache, say)}
+        before, after = _hash(taken[base.name, places], by), _hash(built, by)
+        if before == after:
+            raise BadInput(
+                f"the arm '{arm.name}' changes {', '.join(change.path for change in arm.changes)}, but after "
+                f"{STEPS} steps its {by} are the baseline's, bit for bit",
+                "what it sets is read by nobody here: an ablation of nothing; leave it out or correct the lever",
+            )
+        found.append(Print(arm.name, by, before[:16], after[:16]))
+    return found
+
+
+def fitting(arms: Sequence[Arm], trunk_runs: Mapping[str, RunSpec]) -> None:
+    """Refuse an arm whose model cannot take the trunk's weights, before the trunk is trained."""
+    shapes: dict[str, dict[str, Any]] = {scale: _shapes(run) for scale, run in trunk_runs.items()}
+    for arm in (one for one in arms if one.scale in shapes):
+        own, stem = _shapes(arm.run), shapes[arm.scale]
+        wrong = sorted(name for name in own.keys() | stem.keys() if own.get(name) != stem.get(name))
+        if wrong:
+            raise BadInput(
+                f"the arm '{arm.name}' cannot begin from the trunk: {len(wrong)} tensors differ, such as '{wrong[0]}'",
+                "a lever that changes the model's shape is tested without `trunk`",
+            )
+
+
+def _shapes(run: RunSpec) -> dict[str, Any]:
+    with torch.device("meta"):
+        backbone = Backbone(
+            channels=run.encode.codec.channels, **shape_of(run), route=route_of(run).build(Context(run, 0, System()))
+        )
+    return {name: tuple(value.shape) for name, value in backbone.state_dict().items()}
+
+
+def _independent(run: RunSpec, seeds: Sequence[int], cache: Path, say: Say | None = None) -> None:
+    """Two seeds must see other pictures in another order with other noises, or repeats repeat nothing."""
+    (one, mine), (other, yours) = (Feed(run, seed, cache, say).at(0) for seed in seeds[:2])
+    same = [
+        what
+        for what, equal in (
+            ("order of the data", torch.equal(one.ids, other.ids)),
+            ("noise", torch.equal(mine.eps, yours.eps)),
+            ("times", torch.equal(mine.t, yours.t)),
+        )
+        if equal
+    ]
+    if same:
+        raise BadInput(
+            f"the seeds {seeds[0]} and {seeds[1]} give the same {' and the same '.join(same)}",
+            "repeats would not be independent: the source or the time filler must use the seed it is given",
+        )
+
+
+def _stepped(run: RunSpec, places: Sequence[int], cache: Path, say: Say | None) -> Built:
+    built = assemble(run, 0, System(), Feed(run, 0, cache, say))
+    for place in places:
+        left = iter(range(STEPS))
+        train(built, State(images=place), [], lambda steps=left: next(steps, None) is None)  # type: ignore[misc]
+    return built
+
+
+def _by(arm: Arm) -> str:
+    """What must differ: the strongest thing that any of its levers says it affects."""
+    said = {
+        what
+        for lever in (*arm.added, *arm.removed)
+        for what in getattr(getattr(lever, "lever", lever), "affects", ("weights",))
+    }
+    return next((what for what in ("weights", "averaged weights", "samples") if what in said), "weights")
+
+
+def _hash(built: Built, by: str) -> str:
+    if by == "weights":
+        return weights_hash(dict(built.step.state_dict()))
+    if by == "averaged weights":
+        return weights_hash(drawn_weights(built.step, built.average))
+    return weights_hash({"latents": Painter.of(built).latents(PROMPTS, 0, np.arange(len(PROMPTS)))})

@@ -1,0 +1,138 @@
+"""A plan in words, for a terminal: what will run, how the arms differ, what it costs, what it can see."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from fulcrum.measure.card import METRICS
+from fulcrum.spec.edit import Change
+from fulcrum.spec.printable import shown
+from fulcrum.study.judge.rank import pairs_needed
+from fulcrum.study.plan.arm_proof import Arm
+from fulcrum.study.plan.estimate import Estimate
+from fulcrum.study.plan.plan import Plan, Sweep
+from fulcrum.study.run.capacity import Room
+from fulcrum.study.run.layout import Layout
+from fulcrum.train.observers import clock
+
+KINDS = {"trunk": ("trunk", "trunks"), "rate": ("try of a learning rate", "tries of learning rates")}
+
+
+def outline(plan: Plan, layout: Layout, found: Estimate, space: Room) -> str:
+    return "\n".join(
+        [
+            f"{shown(plan.title)} (plan {plan.hash})",
+            *_what(plan, layout, found),
+            "",
+            "arms",
+            *_arms(plan, layout),
+            "",
+            "cost",
+            *_cost(found, space),
+            "",
+            "what it can see",
+            *_sight(plan, layout, found),
+        ]
+    )
+
+
+def _what(plan: Plan, layout: Layout, found: Estimate) -> Iterator[str]:
+    scales, run = len(plan.scales) or 1, layout.arms[0].run
+    arms = f"{len(layout.arms) // scales} arms" + (f" at {scales} scales" if scales > 1 else "")
+    yield (
+        f"{arms} x {len(plan.seeds)} paired seeds = {found.cells} cells of {run.budget.images:,} images; "
+        f"{found.finished or 'none'} {'is' if found.finished == 1 else 'are'} finished"
+    )
+    for kind, times in Counter(cell.kind for cell in layout.before).items():
+        images = next(cell.run.budget.images for cell in layout.before if cell.kind == kind)
+        if isinstance(plan.learning_rates, Sweep) and kind == "rate":
+            images = round(plan.learning_rates.share * run.budget.images)
+        yield f"before them {times} {KINDS[kind][times > 1]} of about {images:,} images"
+    if plan.trunk is not None:
+        yield f"every arm begins from its seed's trunk, '{plan.trunk}': the effects are those of a late change"
+    if plan.design == "leave_one_out":
+        yield "every arm lacks one lever of the baseline's stack: a lever that helps makes its arm worse"
+    shares = ", ".join(f"{share:.0%}" for share in plan.evaluations)
+    yield (
+        f"judged on {plan.primary} ({METRICS[plan.primary].better} is better) of {plan.samples:,} pictures"
+        + (f", drawn at {shares} of the budget" if len(plan.evaluations) > 1 else "")
+        + f"; a difference that stays below {plan.smallest_effect:g} counts as a tie"
+    )
+    yield "learning rates: " + (
+        "the recipe's for every arm; nothing is tuned" if plan.rate_policy == "shared" else plan.rate_policy
+    )
+
+
+def _arms(plan: Plan, layout: Layout) -> Iterator[str]:
+    """Every arm with its proven difference; at further scales only what is not as at the first."""
+    if plan.scales:
+        yield "  each at " + ", ".join(f"{scale.name} ({', '.join(scale.settings)})" for scale in plan.scales)
+    told: dict[str, list[Change]] = {}
+    for arm in layout.arms:
+        name = arm.name.removesuffix(f" [{arm.scale}]")
+        if told.get(name) == arm.changes:
+            continue
+        yield from _arm(arm, name if name not in told else arm.name)
+        told.setdefault(name, arm.changes)
+
+
+def _arm(arm: Arm, name: str) -> Iterator[str]:
+    yield f"  {name}: {arm.phrase}" + ("  (compound: more than one decision)" if arm.compound else "")
+    yield from (f"      {change.path}: {_told(change)}" for change in arm.changes)
+    yield from (f"      note: {label}" for label in arm.labels)
+
+
+def _told(change: Change) -> str:
+    """'adamw -> muon(momentum=0.95)': of two fillers only the settings that are not the same."""
+    before, after = (_parts(side) for side in (change.before, change.after))
+    if before is None or after is None:
+        return " -> ".join("nothing" if side is None else str(side) for side in (change.before, change.after))
+    shared = {setting for setting in before[1] if setting in after[1]}
+    sides = []
+    for kind, settings in (before, after):
+        own = [setting for setting in settings if setting not in shared]
+        sides.append(f"{kind}({', '.join(own)})" if own else kind)
+    return " -> ".join(sides) + (", the rest alike" if shared else "")
+
+
+def _parts(value: object) -> tuple[str, list[str]] | None:
+    """Kind and settings of a filler's text; None where it is no plain one."""
+    found = re.fullmatch(r"(\w+)\(([^()\[\]]+)\)", value) if isinstance(value, str) else None
+    return (found[1], found[2].split(", ")) if found else None
+
+
+def _cost(found: Estimate, space: Room) -> Iterator[str]:
+    yield f"  {found.flops:.3g} FLOPs of training in all; {found.images:,} images are left to train on"
+    if found.seconds is not None:
+        yield f"  about {clock(found.seconds / space.lanes)} left, {space}; reckoned from {found.by}"
+
+
+def _sight(plan: Plan, layout: Layout, found: Estimate) -> Iterator[str]:
+    pairs, least = len(plan.seeds), pairs_needed(plan.alpha)
+    if pairs < least:
+        yield (
+            f"  note: {pairs} pairs cannot reach significance at {plan.alpha:g}; {least} can. The report will show "
+            "intervals, and its verdicts will be tie or inconclusive"
+        )
+        return
+    if found.scatters is None:
+        yield f"  with {pairs} pairs no difference gets a verdict in four studies of five: name more seeds"
+        return
+    if found.detectable is None:
+        yield f"  {found.noise}"
+        yield (
+            f"  with {pairs} pairs, a true difference of {found.scatters:.2g} times the scatter of the paired "
+            "differences gets its verdict in four studies of five;"
+        )
+        yield (
+            f"  {plan.smallest_effect:g} on {plan.primary} is seen if they scatter by no more than "
+            f"{plan.smallest_effect / found.scatters:.2g}"
+        )
+        return
+    yield f"  a true difference of {found.detectable:.2g} on {plan.primary} gets its verdict in four studies of five;"
+    yield f"  {found.noise}, which makes it smaller"
+    if found.detectable > plan.smallest_effect:
+        yield (
+            f"  that is more than the {plan.smallest_effect:g} of interest: what lies between may end as inconclusive; "
+            "more seeds or pictures see more"
+        )

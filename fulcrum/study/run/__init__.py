@@ -1,0 +1,1 @@
+"""Cells: trained and measured in workers, side by side, on Ray or under torchrun."""

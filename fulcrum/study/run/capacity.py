@@ -1,0 +1,68 @@
+"""How many cells run side by side: as many as there are cores and memory for. No torch in here."""
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from fulcrum.cost.denoiser import step_memory
+from fulcrum.spec.run import RunSpec
+from fulcrum.spec.system import cores as machine_cores
+
+PROCESS = 900e6  # bytes: interpreter, torch, compiled code, judge and features
+SLACK = 1.5  # over the formula of a step: allocator, previews, drawing
+
+
+class Room(NamedTuple):
+    """What the machine has, and what a cell needs of it."""
+
+    lanes: int
+    cores: int
+    memory: float  # bytes that are free
+    needed: float  # by the largest cell
+
+    def __str__(self) -> str:
+        return (
+            f"{self.lanes} side by side ({self.cores} cores; a cell needs about {self.needed / 1e9:.1f} of "
+            f"{self.memory / 1e9:.1f} GB free)"
+        )
+
+
+def room(
+    runs: Iterable[RunSpec],
+    threads: int,
+    processes: int = 1,
+    cores: int | None = None,
+    memory: float | None = None,
+    gpus: int | None = None,
+) -> Room:
+    """min(cores / threads, memory / need), at least one: a cell that does not fit fails by itself, and says so.
+
+    `gpus` of a plan that asks for them: a process has one of its own, and cells side by side share none.
+
+    Many processes of a cell share the step's memory; the worker that waits for them counts as one more process.
+    """
+    cores = cores or machine_cores()
+    memory = memory or free_memory()
+    needed = (PROCESS if processes == 1 else (processes + 1) * PROCESS) + SLACK * max(step_memory(run) for run in runs)
+    most = min(cores // (threads * processes), int(memory / needed), *([] if gpus is None else [gpus // processes]))
+    return Room(max(1, most), cores, memory, needed)
+
+
+def gpus_of(lane: int, processes: int, gpus: Sequence[str]) -> list[str]:
+    """The GPUs of the lane with this number: as many as a cell has processes. More lanes than that begin again."""
+    first = lane % max(len(gpus) // processes, 1) * processes
+    return list(gpus[first : first + processes])
+
+
+def free_memory() -> float:
+    """Bytes that this process may still take: of the machine, or of its control group if that has less."""
+    free = [float("inf")]
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
+        free.append(float(line.split()[1]) * 1024)
+    with contextlib.suppress(OSError, ValueError):  # "max" is no number: no limit
+        group = Path("/sys/fs/cgroup")
+        limit, used = float((group / "memory.max").read_text()), float((group / "memory.current").read_text())
+        free.append(max(limit - used, 0.0))
+    return min(free)

@@ -1,0 +1,233 @@
+"""Evaluation of a run: held-out prompts drawn and measured, and the loss at fixed times and noises.
+
+B pictures.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fulcrum.dist.device import moved, settled
+from fulcrum.encode.batch import Encoder
+from fulcrum.encode.cache import Cache
+from fulcrum.encode.networks.judge import load_features, load_judge
+from fulcrum.files.shipped import asset_hash
+from fulcrum.flow.draw import Draws
+from fulcrum.flow.fillers import CFG, UniformTime
+from fulcrum.measure.card import Measured, Sampling
+from fulcrum.measure.metrics.attributes import SHARES
+from fulcrum.measure.metrics.validation_loss import TimeBin, ValidationLoss
+from fulcrum.measure.reference import load_or_build
+from fulcrum.measure.suite import Pictures, Suite
+from fulcrum.spec.edit import canonical, digest, put
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.record import tree
+from fulcrum.spec.run import RunSpec
+from fulcrum.spec.stage import phases
+from fulcrum.spec.system import System
+from fulcrum.study.run.plan_judges import Bench, Sources, measures
+from fulcrum.train.build import Context, build
+from fulcrum.train.checkpoint import weights_hash
+from fulcrum.train.feed import stored
+from fulcrum.train.painter import BATCH, Painter
+from fulcrum.train.sampling_weights import codec_part, fill
+
+REFERENCE = 4096  # real pictures that generated ones are held against
+VALIDATION = 512  # held-out pictures of the validation loss
+FEWEST = 64  # reference pictures that a distance needs
+BINS = 4  # of time
+SEED = 20_260  # of all evaluation draws: the same for every run
+
+
+class Prompts(NamedTuple):
+    """Held-out captions: what to draw, and what must then be seen, where the source knows it."""
+
+    texts: list[str]
+    scenes: Any  # None: the user's own pictures
+
+    @property
+    def hash(self) -> str:
+        return digest(self.texts)[:16]
+
+
+def _source(run: RunSpec, split: str, count: int) -> Any:
+    """Another split of the run's own world, real and truly captioned, whatever the run trains on."""
+    return run.data.source.held_out(split, count).build(Context(run, 0, System()))
+
+
+def prompts(run: RunSpec, count: int) -> Prompts:
+    """Captions of the reference pictures, in the style that the run is evaluated with; where there are fewer, they come
+    again, each time with another noise."""
+    source = _source(run, "reference", max(count, REFERENCE))
+    index = np.arange(count) % len(source)
+    scenes = source.scenes(index) if _knows_scenes(source) else None
+    return Prompts(source.prompts(run.sample.prompts.build(None), index), scenes)
+
+
+def _knows_scenes(source: Any) -> bool:
+    return bool(getattr(source, "has_scenes", True))
+
+
+def can_measure(run: RunSpec, metric: str) -> bool:
+    """Does this run's source tell what the metric asks?"""
+    if "." in metric:
+        return measures(_source(run, "reference", REFERENCE), metric)
+    return metric not in SHARES or _knows_scenes(run.data.source)
+
+
+def require_measurable(run: RunSpec, primary: str | None = None) -> None:
+    """Refuse before training what could not be judged afterwards: too few held-out pictures, a metric that needs scenes."""
+    source = _source(run, "reference", REFERENCE)
+    _ = _source(run, "validation", VALIDATION)
+    if len(source) < FEWEST:
+        raise BadInput(
+            f"{len(source)} reference pictures are held out; distances need at least {FEWEST}",
+            "import the pictures again with a larger --hold-out",
+        )
+    if primary is not None and not can_measure(run, primary):
+        asks = (
+            "for pictures' names: captions called short"
+            if "." in primary
+            else "what is seen where, which only the embedded world knows"
+        )
+        raise BadInput(f"'{primary}' asks {asks}", "choose another primary metric: mmd, frechet, validation_loss")
+
+
+def suite(run: RunSpec, cache: Path, device: str = "cpu") -> Suite:
+    """The metrics against the real reference pictures at the run's size; the reference is computed once and kept."""
+    source = _source(run, "reference", REFERENCE)
+    features, judge = settled(load_features(), device), settled(load_judge(), device)
+
+    count = min(REFERENCE, len(source))
+    require_measurable(run)
+
+    def batches() -> Iterator[Tensor]:
+        for first in range(0, count, 512):
+            yield torch.from_numpy(source.read(np.arange(first, min(first + 512, count))).images)
+
+    extractor = asset_hash("features")
+    reference = load_or_build(
+        cache / "reference", batches(), features.features, source=source.fingerprint(), extractor=extractor, count=count
+    )
+    return Suite(
+        features.features,
+        judge.judge,
+        reference,
+        extractor=extractor,
+        judged_by=asset_hash("judge"),
+        resize="antialiased to 32 px",
+    )
+
+
+def bench(run: RunSpec, judges: Sequence[str], cache: Path, device: str = "cpu") -> Bench:
+    """The real networks that are asked besides."""
+    sources = Sources(
+        *(
+            _source(run, split, most)
+            for split, most in (("reference", REFERENCE), ("train", 4 * REFERENCE), ("validation", REFERENCE))
+        )
+    )
+    return Bench(judges, sources, cache, device)
+
+
+def measure(
+    run: RunSpec,
+    painter: Painter,
+    cache: Path,
+    count: int,
+    progress: Callable[[int], None] | None = None,
+    judges: Sequence[str] = (),
+) -> dict[str, Measured]:
+    """Draw `count` held-out prompts and measure them, on the painter's device."""
+    beside = bench(run, judges, cache, painter.device) if judges else None
+    wanted = prompts(run, count)
+    guide = run.sample.guide
+    sampling = Sampling(
+        sampler=f"euler, shift {run.sample.shift:g}",
+        steps=run.sample.steps,
+        guidance=guide.scale if isinstance(guide, CFG) else str(guide),
+        prompts=wanted.hash,
+        noise=f"keyed by (seed {SEED}, image index)",
+    )
+
+    def batches() -> Iterator[Pictures]:
+        first = 0
+        for images in painter.pictures(wanted.texts, SEED):
+            index = np.arange(first, first + len(images))
+            if beside is not None:
+                beside.look(images, index)
+            yield Pictures(images, index, None if wanted.scenes is None else wanted.scenes.take(index).grid())
+            first += len(images)
+            if progress:
+                progress(first)
+
+    found = suite(run, cache, painter.device).measure(batches(), sampling, count)
+    return found | beside.compute(sampling, count) if beside is not None else found
+
+
+def loss_of(run: RunSpec) -> dict[str, str]:
+    """What a run's held-out loss is a loss of. Runs that differ in here have no losses to compare: the loss looks at all
+    times alike, so a run that was trained on other times or weights is judged by what it was not asked for."""
+    times = sorted({canonical(phase.run.flow.time) for phase in phases(run)})
+    flow = run.flow
+    objective = {"predict": flow.predict, "weight": flow.weight, "time": times, "noise_scale": flow.noise_scale}
+    codec = run.encode.codec
+    return {
+        "latents": digest([tree(codec, identity=True), codec.hashes()])[:16],
+        "objective": canonical(objective),
+        "prompts": canonical(run.sample.prompts),
+    }
+
+
+class Held:
+    """The loss on held-out pictures, each with its own fixed time and noise; looks at weights, never changes them."""
+
+    def __init__(self, run: RunSpec, codec: Any, text: Any, cache: Path, system: System | None = None) -> None:
+        self.run = put(run, "data.stages", ())
+        source, chooser = _source(run, "validation", VALIDATION), run.sample.prompts.build(None)
+        encoder = Encoder(source, chooser, SEED, stored(run, codec), text, Cache(cache), None)
+        side = run.data.size // run.encode.codec.stride
+        draws = Draws(
+            seed=SEED,
+            time=UniformTime().build(None),
+            shape=(run.encode.codec.channels, side, side),
+            drop_text=0.0,
+            noise_scale=run.flow.noise_scale,
+        )
+        system = system or System()
+        self.parts = [
+            moved((encoder.at(first, BATCH), draws.at(first, BATCH)), system.device)
+            for first in range(0, VALIDATION, BATCH)
+        ]
+        self.step = build(self.run, 0, system)  # an eager copy: the trained one is left alone
+        about = loss_of(run)
+        self.about = {
+            "latents": about["latents"],
+            "objective": about["objective"],
+            "pictures": source.fingerprint()[:16] + "/" + about["prompts"],
+            "draws": f"seed {SEED}",
+        }
+
+    @torch.no_grad()
+    def loss(self, weights: Mapping[str, Tensor]) -> ValidationLoss:
+        fill(self.step, weights)
+        tuned = codec_part(weights)  # a codec that was trained with the run is like no other
+        latents = {"latents": f"{self.about['latents']}/{weights_hash(tuned)[:16]}"} if tuned else {}
+        found, times = [], []
+        for batch, draw in self.parts:
+            view = self.step.look(batch, draw)
+            found.append((view.v - view.target).square().flatten(1).mean(1))
+            times.append(draw.t)
+        losses, t = torch.cat(found).cpu().double(), torch.cat(times).cpu()
+        edges = torch.linspace(0, 1, BINS + 1).tolist()
+        bins = []
+        for low, high in zip(edges, edges[1:], strict=False):
+            inside = (t >= low) & ((t < high) | (high == 1.0))
+            bins.append(TimeBin(low=low, high=high, n=int(inside.sum()), loss=float(losses[inside].mean())))
+        return ValidationLoss(
+            n=len(losses), loss=float(losses.mean()), sd=float(losses.std()), bins=tuple(bins), **(self.about | latents)
+        )

@@ -1,0 +1,98 @@
+"""Evaluation points: pictures drawn and measured while a cell trains, and a pause at one of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fulcrum.spec.run import RunSpec
+from fulcrum.study.run.evaluate import Held, measure
+from fulcrum.study.sealed import read_sealed, write_sealed
+from fulcrum.train.build import Built
+from fulcrum.train.loop import Look, Observer
+from fulcrum.train.painter import Painter
+from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.sampling_weights import drawn_weights
+from fulcrum.train.session import Order, Saver
+
+Tell = Callable[[Mapping[str, Any], int], None]  # hears what was measured, and after how many images
+
+
+class Paused(Exception):
+    """The cell stands at its point, saved, and goes on when asked."""
+
+
+def at(run: RunSpec, share: float) -> int:
+    """Images of a share of the budget, in whole batches."""
+    batch = run.budget.batch
+    return min(max(round(share * run.budget.images / batch), 1) * batch, run.budget.images)
+
+
+def point_path(folder: Path, how: str, images: int) -> Path:
+    return folder / f"point-{images:012d}-{how}.json"
+
+
+def read_points(folder: Path, run: RunSpec, how: str, shares: Sequence[float]) -> dict[int, dict[str, Any]]:
+    """Images -> metrics, of the points before the end that are there."""
+    found = {}
+    for images in sorted({at(run, share) for share in shares if share < 1}):
+        path = point_path(folder, how, images)
+        if path.exists():
+            found[images] = read_sealed(path)["metrics"]
+    return found
+
+
+class Points:
+    """Measures at each share of the budget before its end; the end is measured from the saved weights."""
+
+    def __init__(
+        self,
+        built: Built,
+        folder: RunFolder,
+        samples: int,
+        how: str,
+        shares: Sequence[float],
+        judges: Sequence[str] = (),
+        tell: Tell = lambda metrics, images: None,
+    ) -> None:
+        self.folder, self.samples, self.how, self.judges, self.tell = folder.path, samples, how, judges, tell
+        self.due = {at(built.run, share) for share in shares if share < 1}
+
+    def __call__(self, look: Look) -> None:
+        images = look.state.images
+        path = point_path(self.folder, self.how, images)
+        if images not in self.due or images >= look.built.run.budget.images:
+            return
+        if not path.exists():  # a resumed cell passes points that it measured before
+            self._measure(look, path)
+        if look.built.world.first:
+            self.tell(read_sealed(path)["metrics"], images)
+
+    def _measure(self, look: Look, path: Path) -> None:
+        run, feed, weights = look.built.run, look.built.feed, drawn_weights(look.built.step, look.built.average)
+        bare = look.built.system.bare()
+        if not look.built.world.first:  # the first has their weights now, and measures
+            return
+        metrics: Mapping[str, Any] = measure(
+            run, Painter(run, weights, feed.codec(), feed.text(), bare), feed.root, self.samples, judges=self.judges
+        )
+        held = Held(run, feed.codec(), feed.text(), feed.root, bare).loss(weights).measured()
+        write_sealed(
+            path,
+            {
+                "images": look.state.images,
+                "metrics": {name: value.model_dump() for name, value in metrics.items()}
+                | {"validation_loss": held.model_dump()},
+            },
+        )
+
+
+def pause(order: Order, folder: RunFolder, share: float) -> Observer:
+    """An observer that saves the run and leaves at a share of its budget."""
+    stop = at(order.run, share)
+
+    def look_out(look: Look) -> None:
+        if stop <= look.state.images < order.run.budget.images:
+            Saver(order, folder).keep(look.built, look.state)
+            raise Paused
+
+    return look_out

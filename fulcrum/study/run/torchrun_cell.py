@@ -1,0 +1,112 @@
+"""A cell on many processes of one machine: torchrun starts them, they train it together, the first of them measures it.
+
+The worker that asked waits and holds their standard input open. When it goes away, by whatever death, they read the end of
+it and leave: a cell that is run again elsewhere must not find its old processes at work.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ORDER = "order.json"
+WAITING = 24 * 3600.0  # seconds: the others wait while the first draws and measures
+
+
+def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Run one cell on as many processes as the system says; None when they were stopped, or one of them was lost."""
+    count = setup["system"]["processes"]
+    with tempfile.TemporaryDirectory(prefix="fulcrum-cell-") as place:
+        (Path(place) / ORDER).write_text(json.dumps({"asked": asked, "setup": setup}))
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                "--local-addr",
+                "127.0.0.1",
+                "--nproc-per-node",
+                str(count),
+                "-m",
+                "fulcrum.study.run.torchrun_cell",
+                place,
+            ],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            with _passing_on(process):
+                process.wait()
+        finally:
+            if process.poll() is None:
+                process.kill()
+            if process.stdin is not None:
+                process.stdin.close()  # whoever is left reads the end and leaves
+            process.wait()
+        return verdict([_read(Path(place) / f"{rank}.json") for rank in range(count)])
+
+
+def verdict(said: Sequence[dict[str, Any] | None]) -> dict[str, Any] | None:
+    """One answer from those of all processes. A process that was lost, saved and left, or missed another says nothing."""
+    failed = next((one for one in said if one is not None and not one["ok"]), None)
+    return failed or (said[0] if all(one is not None for one in said) else None)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] | None = json.loads(path.read_text())
+        return found
+    except (OSError, ValueError):
+        return None
+
+
+@contextlib.contextmanager
+def _passing_on(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Who asks this worker to stop asks all of them: torchrun hands SIGTERM on, and they save the cell."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: process.terminate()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def leave_at_end_of_input() -> None:
+    while os.read(0, 1):  # not sys.stdin: its lock would be held when Python ends
+        pass
+    os._exit(1)
+
+
+def main() -> None:
+    threading.Thread(target=leave_at_end_of_input, daemon=True).start()
+    from fulcrum.dist.start import start
+    from fulcrum.levers.catalog import with_files
+    from fulcrum.spec.errors import FulcrumError
+    from fulcrum.study.run.worker import answer
+
+    place = Path(sys.argv[1])
+    order = json.loads((place / ORDER).read_text())
+    catalogue, _ = with_files(Path(path) for path in order["setup"]["files"])
+    said: dict[str, Any] | None = None
+    with contextlib.suppress(FulcrumError), start(order["setup"]["system"]["device"], WAITING) as world:
+        said = answer(order["asked"], order["setup"], catalogue, world)
+    aside = place / f".{os.environ['RANK']}"
+    aside.write_text(json.dumps(said))
+    aside.replace(place / f"{os.environ['RANK']}.json")
+    if said is None or not said["ok"]:
+        sys.exit(1)  # torchrun ends the others: they may wait for this one
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""A worker process: reads cells as JSON lines, runs them one after another, answers with a JSON line each.
+
+One process runs many cells, so that imports and compiled code are paid for once.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fulcrum.dist.start import ALONE, World, is_loss
+from fulcrum.levers.catalog import CATALOG, with_files
+from fulcrum.spec.errors import FulcrumError
+from fulcrum.spec.own import told
+from fulcrum.spec.phrase import Catalogue
+from fulcrum.spec.plain import read
+from fulcrum.spec.system import System
+from fulcrum.study.run.cell import Cell, Measuring, Tracked, run_cell
+from fulcrum.study.run.torchrun_cell import answer_together
+from fulcrum.train.session import Interrupted
+
+
+def leave_with(parent: int) -> None:
+    """End when the study that started this worker is gone: its cell is resumed by the next study, not by an orphan.
+
+    The study says its number: by the time this runs it may be gone already.
+    """
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def answer(
+    asked: Mapping[str, Any], setup: Mapping[str, Any], catalogue: Catalogue, world: World = ALONE
+) -> dict[str, Any] | None:
+    """Run one cell and say how it went; None when the study is ending and the cell was saved on the way, or when another
+    process of the cell was lost. A cell of many processes is handed to as many, each of which comes here."""
+    if setup["system"]["processes"] > world.size:
+        return answer_together(asked, setup)
+    cell = Cell(
+        asked["arm"],
+        asked["seed"],
+        read(asked["run"], catalogue.fillers),
+        asked["phrase"],
+        asked["key"],
+        asked["user_files"],
+        asked["kind"],
+        asked["rate"],
+    )
+    measuring = Measuring(setup["samples"], tuple(setup["evaluations"]), tuple(setup.get("judges", ())))
+    try:
+        run_cell(
+            cell,
+            Path(setup["out"]),
+            System(**setup["system"]),
+            measuring,
+            lambda text: None,
+            asked["until"],
+            Tracked(tuple(setup.get("track", ())), setup.get("group", "")),
+            world,
+        )
+        return {"key": cell.key, "ok": True}
+    except Interrupted:  # SIGTERM: the cell is saved, and the study is ending
+        return None
+    except FulcrumError as error:
+        if is_loss(error.__cause__):
+            return None
+        return failure(cell.key, error)
+    except OSError as error:  # a full disk says so itself; nothing finished is touched
+        return {
+            "key": cell.key,
+            "ok": False,
+            "error": f"{error.strerror or error}",
+            "hint": "make room and start the same command again: what is finished is kept",
+        }
+    except Exception as error:  # a bug in a cell must not take the study with it
+        if is_loss(error):
+            return None
+        return {"key": cell.key, "ok": False, "error": told(error), "hint": traceback.format_exc()}
+
+
+def failure(key: str, error: FulcrumError) -> dict[str, Any]:
+    return {"key": key, "ok": False, "error": error.message, "hint": error.hint}
+
+
+def main() -> None:
+    threading.Thread(target=leave_with, args=(int(sys.argv[1]),), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study decides when to stop; it sends SIGTERM
+    answers = os.fdopen(os.dup(1), "w")  # libraries may print: keep the line to the study clean
+    os.dup2(2, 1)
+    setup = json.loads(sys.stdin.readline())
+    catalogue, refused = CATALOG, None
+    try:
+        catalogue, _ = with_files(Path(path) for path in setup["files"])
+    except FulcrumError as error:  # the study could read them, this process cannot
+        refused = error
+    for line in sys.stdin:
+        asked = json.loads(line)
+        said = failure(asked["key"], refused) if refused else answer(asked, setup, catalogue)
+        if said is None:
+            return
+        answers.write(json.dumps(said) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

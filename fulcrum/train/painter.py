@@ -1,0 +1,120 @@
+"""Pictures from weights: prompts and keyed noises through the denoiser, the sampler and the codec.
+
+B pictures, C channels, h, w latent rows and columns, H, W pixels.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fulcrum.dist.device import moved, settled
+from fulcrum.flow import keyed
+from fulcrum.flow.guide import Path
+from fulcrum.flow.sample import euler
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.route import route_of
+from fulcrum.spec.run import RunSpec
+from fulcrum.spec.system import System
+from fulcrum.train.build import Context, build
+from fulcrum.train.sampling_weights import drawn_weights, fill
+
+# How sums are split, and so their last bits, follows the shapes: on a CPU every batch is padded to one shape.
+BATCH = 32  # pictures at a time
+LENGTH = 64  # text tokens, or a multiple of it
+
+
+class Painter:
+    """Draws with given weights, through the codec among them if it was trained. Each picture has its own noise, keyed by
+    (seed, its index)."""
+
+    def __init__(
+        self,
+        run: RunSpec,
+        weights: Mapping[str, Tensor],
+        codec: Any,
+        text: Any,
+        system: System | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        """`size` is (H, W) of the pictures, else squares of the run's own."""
+        self.system = (system or System()).model_copy(update={"recompute": False, "compile": False})
+        self.device = self.system.device
+        self.run, self.text = run, settled(text, self.device)
+        self.cells = cells(run, size or (run.data.size, run.data.size))
+        step = build(run, 0, self.system)
+        fill(step, weights)
+        self.codec = settled(codec, self.device) if step.codec is None else step.codec.eval().requires_grad_(False)
+        self.backbone, self.predict = step.backbone.eval().requires_grad_(False), step.predict
+        self.guide = run.sample.guide.build(Context(run, 0, self.system))
+
+    @classmethod
+    def of(cls, built: Any) -> "Painter":
+        """A painter with the weights that a built run draws with now."""
+        return cls(built.run, drawn_weights(built.step, built.average), built.feed.codec(), built.feed.text(), built.system)
+
+    @torch.no_grad()
+    def latents(self, prompts: Sequence[str], seed: int, index: np.ndarray) -> Tensor:
+        """(B, C, h, w) for B prompts; `index` (B,) chooses the noises."""
+        noise = keyed.normal(seed, "sample", index, (self.run.encode.codec.channels, *self.cells))
+        noise = moved(noise * self.run.flow.noise_scale, self.device)
+        emb, mask = self.encoded(prompts)
+        empty, seen = moved(self.text.encode([""]), self.device)
+        read = {
+            True: self.backbone.read_text((emb, mask)),
+            False: self.backbone.read_text((empty.expand(len(prompts), -1, -1), seen.expand(len(prompts), -1))),
+        }
+
+        keep = self.keep(seed, index)
+
+        def denoise(x_t: Tensor, t: Tensor, prompt: bool, path: Path = "full") -> Tensor:
+            pred = self.backbone(
+                self.predict.inputs(x_t, t), t, read[prompt], keep=keep if path == "routed" else None, short=path == "short"
+            ).pred
+            v: Tensor = self.predict.to_v(pred, x_t, t)
+            return v
+
+        return euler(lambda x, t: self.guide(denoise, x, t), noise, self.run.sample.steps, self.run.sample.shift)
+
+    def encoded(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """emb (B, L, E) and mask (B, L), each prompt read alone and padded: its length is not its longest neighbour's."""
+        alone = [moved(self.text.encode([prompt]), self.device) for prompt in prompts]
+        length = -(-max(mask.shape[1] for _, mask in alone) // LENGTH) * LENGTH
+        return (
+            torch.cat([F.pad(emb, (0, 0, 0, length - emb.shape[1])) for emb, _ in alone]),
+            torch.cat([F.pad(mask, (0, length - mask.shape[1])) for _, mask in alone]),
+        )
+
+    def keep(self, seed: int, index: np.ndarray) -> Tensor | None:
+        """(B, K) tokens of each picture that a routed pass keeps in the span, the same at every step: a picture's own,
+        whatever else is in its batch. None where the run's route keeps all."""
+        tokens = self.cells[0] * self.cells[1] // self.run.model.patch**2
+        kept = route_of(self.run).kept(tokens)
+        return moved(keyed.subset(seed, "sample keep", index, tokens, kept), self.device) if kept < tokens else None
+
+    def pictures(self, prompts: Sequence[str], seed: int, index: np.ndarray | None = None) -> Iterator[Tensor]:
+        """uint8 pictures (B, 3, H, W) on the CPU, a batch at a time."""
+        index = np.arange(len(prompts)) if index is None else index
+        for first in range(0, len(prompts), BATCH):
+            wanted, chosen = list(prompts[first : first + BATCH]), index[first : first + BATCH]
+            count = len(wanted)
+            more = BATCH - count if self.system.device == "cpu" else 0
+            with torch.no_grad():
+                chosen = np.concatenate([chosen, chosen[-1:].repeat(more)])
+                pixels = self.codec.decode(self.latents(wanted + wanted[-1:] * more, seed, chosen))[:count]
+            yield ((pixels.clamp(-1, 1) + 1) * 127.5).round().to("cpu", torch.uint8)
+
+
+def cells(run: RunSpec, size: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of the latents of pictures of (H, W) pixels."""
+    stride = run.encode.codec.stride
+    token = stride * run.model.patch
+    if any(side % token or side < token for side in size):
+        raise BadInput(
+            f"a picture of {size[1]}x{size[0]} cannot be cut into tokens of {token} pixels",
+            f"choose multiples of {token} for width and height",
+        )
+    return size[0] // stride, size[1] // stride

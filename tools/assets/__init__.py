@@ -1,0 +1,1 @@
+"""Fits every shipped network: python -m tools.assets."""
