@@ -18,18 +18,21 @@ def require_device(device: str, processes: int = 1) -> None:
     """Refuse a device that this machine does not have, or has fewer of than processes, before anything is spent."""
     if device == "cuda" and not torch.cuda.is_available():
         build = "was built without CUDA" if torch.version.cuda is None else f"was built for CUDA {torch.version.cuda}"
-        raise BadInput("the device is 'cuda', but torch finds no GPU",
-                       f"set --device cpu (in a plan: device = \"cpu\"), or install a CUDA build of torch: "
-                       f"{torch.__version__} {build}")
+        raise BadInput(
+            "the device is 'cuda', but torch finds no GPU",
+            f'set --device cpu (in a plan: device = "cpu"), or install a CUDA build of torch: {torch.__version__} {build}',
+        )
     if device == "cuda" and torch.cuda.device_count() < processes:
-        raise BadInput(f"{processes} processes need a GPU each, and torch finds {torch.cuda.device_count()}",
-                       "start at most that many: torchrun --nproc-per-node, or `processes` in a plan")
+        raise BadInput(
+            f"{processes} processes need a GPU each, and torch finds {torch.cuda.device_count()}",
+            "start at most that many: torchrun --nproc-per-node, or `processes` in a plan",
+        )
 
 
 def moved(value: Any, device: str | torch.device) -> Any:
     """Tensors, and the tuples, records and dicts that hold them, on the device; whatever is there already is not copied."""
     if isinstance(value, Tensor):
-        if value.is_cpu and torch.device(device).type == "cuda":     # pinned, so that the host need not wait for the copy
+        if value.is_cpu and torch.device(device).type == "cuda":  # pinned, so that the host need not wait for the copy
             return value.pin_memory().to(device, non_blocking=True)
         return value.to(device)
     if isinstance(value, dict):

@@ -26,8 +26,7 @@ class Owners:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def __call__(self, parts: Mapping[str, Tensor], parameters: Mapping[str, Parameter], work: Whole
-                 ) -> dict[str, Tensor]:
+    def __call__(self, parts: Mapping[str, Tensor], parameters: Mapping[str, Parameter], work: Whole) -> dict[str, Tensor]:
         """This rank's parts of the matrices -> this rank's parts of `work` on the whole matrices."""
         if self.world.size == 1 or not parts:
             return work(parts)
@@ -36,15 +35,20 @@ class Owners:
         shapes = {name: (parameters[name].shape[0], parameters[name].shape[1]) for name in parts}
         owned = deal(shapes, self.world.size)
         mine, ranks = owned[self.world.rank], range(self.world.size)
-        like = next(iter(parts.values()))                      # a rank that owns nothing must still know the dtype
+        like = next(iter(parts.values()))  # a rank that owns nothing must still know the dtype
 
-        arrived = exchange([[parts[name] for name in owned[rank]] for rank in ranks],
-                           [[self._part(shapes[name], rank) for name in mine] for rank in ranks], like)
+        arrived = exchange(
+            [[parts[name] for name in owned[rank]] for rank in ranks],
+            [[self._part(shapes[name], rank) for name in mine] for rank in ranks],
+            like,
+        )
         results = work({name: torch.cat(pieces) for name, *pieces in zip(mine, *arrived, strict=True)})
         cut = [torch.split(results[name], [self._part(shapes[name], rank)[0] for rank in ranks]) for name in mine]
-        returned = exchange([[pieces[rank] for pieces in cut] for rank in ranks],
-                            [[self._part(shapes[name], self.world.rank) for name in owned[rank]] for rank in ranks],
-                            like)
+        returned = exchange(
+            [[pieces[rank] for pieces in cut] for rank in ranks],
+            [[self._part(shapes[name], self.world.rank) for name in owned[rank]] for rank in ranks],
+            like,
+        )
         back = {name: part for rank in ranks for name, part in zip(owned[rank], returned[rank], strict=True)}
         return {name: back[name] for name in parts}
 
@@ -59,8 +63,7 @@ def deal(shapes: Mapping[str, tuple[int, int]], size: int) -> list[list[str]]:
     return [order[rank::size] for rank in range(size)]
 
 
-def exchange(outgoing: list[list[Tensor]], incoming: list[list[tuple[int, int]]], like: Tensor
-             ) -> list[list[Tensor]]:
+def exchange(outgoing: list[list[Tensor]], incoming: list[list[tuple[int, int]]], like: Tensor) -> list[list[Tensor]]:
     """Send the r-th list to rank r; get from each rank the tensors of the shapes announced. One all-to-all."""
     sent = [sum(tensor.numel() for tensor in tensors) for tensors in outgoing]
     got = [sum(rows * columns for rows, columns in shapes) for shapes in incoming]
@@ -74,7 +77,7 @@ def unpack(flat: Tensor, shapes: list[tuple[int, int]]) -> list[Tensor]:
     """One flat tensor -> matrices of these shapes, one after the other."""
     matrices, start = [], 0
     for rows, columns in shapes:
-        matrices.append(flat[start:start + rows * columns].view(rows, columns))
+        matrices.append(flat[start : start + rows * columns].view(rows, columns))
         start += rows * columns
     return matrices
 
@@ -83,5 +86,7 @@ def require_row_shard(name: str, parameter: Tensor) -> None:
     placements = list(getattr(parameter, "placements", []))
     if len(placements) != 1 or not placements[0].is_shard(dim=0):
         found = placements or "a plain tensor"
-        raise ValueError(f"matrix {name!r} must be sharded by rows (FSDP2's default) to be dealt to owners, found "
-                         f"{found}; prepare the model with fulcrum.dist.shard.prepare before the optimizer is built")
+        raise ValueError(
+            f"matrix {name!r} must be sharded by rows (FSDP2's default) to be dealt to owners, found "
+            f"{found}; prepare the model with fulcrum.dist.shard.prepare before the optimizer is built"
+        )

@@ -59,7 +59,9 @@ class Dtypes(NamedTuple):
         from torch.distributed.fsdp import MixedPrecisionPolicy  # 1.2 s to import; one process does without
 
         return MixedPrecisionPolicy(
-            param_dtype=None, reduce_dtype=self.reduce, cast_forward_inputs=False,
+            param_dtype=None,
+            reduce_dtype=self.reduce,
+            cast_forward_inputs=False,
         )
 
 
@@ -67,7 +69,7 @@ class Bf16Report(NamedTuple):
     """GEMM speed measured here, interleaved."""
 
     device: str
-    size: int                  # of the square matrices
+    size: int  # of the square matrices
     fp32_gflops: float
     bf16_gflops: float
 
@@ -78,7 +80,7 @@ class Bf16Report(NamedTuple):
 
     @property
     def fast(self) -> bool:
-        return self.ratio > 1.2        # less is not worth the precision
+        return self.ratio > 1.2  # less is not worth the precision
 
 
 @cache

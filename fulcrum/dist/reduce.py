@@ -91,7 +91,7 @@ def gathered(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
     if world.size == 1:
         return dict(tensors)
     found = {}
-    for name, tensor in tensors.items():                       # one at a time: only the first rank keeps them
+    for name, tensor in tensors.items():  # one at a time: only the first rank keeps them
         full = whole(tensor)
         if world.first:
             found[name] = full.cpu()

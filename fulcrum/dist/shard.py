@@ -35,13 +35,16 @@ def prepare(
     """
     real = [name for name, p in root.named_parameters() if not p.is_meta]
     if real:
-        raise ValueError(f"parameter {real[0]!r} already has memory; build the model under torch.device('meta'), "
-                         "so that no process ever holds all of it")
+        raise ValueError(
+            f"parameter {real[0]!r} already has memory; build the model under torch.device('meta'), "
+            "so that no process ever holds all of it"
+        )
     buffers = {name: buffer.clone() for name, buffer in root.named_buffers()}
     empty = [name for name, buffer in buffers.items() if buffer.is_meta]
     if empty:
-        raise ValueError(f"buffer {empty[0]!r} is on the meta device and nothing would fill it; "
-                         "create it with an explicit device='cpu'")
+        raise ValueError(
+            f"buffer {empty[0]!r} is on the meta device and nothing would fill it; create it with an explicit device='cpu'"
+        )
     if recompute is not None:
         recompute()
     if compile is not None:
@@ -66,8 +69,10 @@ def initialise(root: nn.Module, init: Init) -> None:
     for name, parameter in root.named_parameters():
         value = init(name, parameter.shape)
         if value.shape != parameter.shape:
-            raise ValueError(f"init gave {tuple(value.shape)} for parameter {name!r}, expected "
-                             f"{tuple(parameter.shape)}; it must return the full tensor")
+            raise ValueError(
+                f"init gave {tuple(value.shape)} for parameter {name!r}, expected "
+                f"{tuple(parameter.shape)}; it must return the full tensor"
+            )
         place(parameter, value)
 
 
@@ -89,8 +94,10 @@ def forget(module: nn.Module) -> None:
 
 def cut(values: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Full tensors, known to every rank, sharded as their namesakes are; what has no sharded namesake stays as it is."""
-    return {name: _cut(value, like[name]) if name in like and is_sharded(like[name]) else value
-            for name, value in values.items()}
+    return {
+        name: _cut(value, like[name]) if name in like and is_sharded(like[name]) else value
+        for name, value in values.items()
+    }
 
 
 def _cut(value: Tensor, like: Tensor) -> Tensor:
@@ -103,5 +110,5 @@ def _cut(value: Tensor, like: Tensor) -> Tensor:
 def sum_gradients(root: nn.Module, on: bool) -> None:
     """Gradient accumulation: turn the sum over ranks off for all backward passes of a step but the last."""
     switch: Callable[[bool], None] | None = getattr(root, "set_requires_gradient_sync", None)
-    if switch is not None:             # only what fully_shard has wrapped has one
+    if switch is not None:  # only what fully_shard has wrapped has one
         switch(on)

@@ -26,7 +26,7 @@ class World:
     rank: int = 0
     size: int = 1
     device: torch.device = torch.device("cpu")
-    timeout: float = 600.0                                   # seconds that a rank waits for the others
+    timeout: float = 600.0  # seconds that a rank waits for the others
     _gloo: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -37,8 +37,10 @@ class World:
     def rows(self, total: int) -> slice:
         """This rank's rows of a global batch; equal shares, so that the mean of means is the global mean."""
         if total % self.size:
-            raise BadInput(f"a batch of {total} rows cannot be dealt evenly to {self.size} processes",
-                           f"choose a multiple of {self.size}, or another number of processes")
+            raise BadInput(
+                f"a batch of {total} rows cannot be dealt evenly to {self.size} processes",
+                f"choose a multiple of {self.size}, or another number of processes",
+            )
         share = total // self.size
         return slice(self.rank * share, (self.rank + 1) * share)
 
@@ -56,9 +58,10 @@ class World:
         try:
             dist.monitored_barrier(self._gloo, timeout=timedelta(seconds=self.timeout), wait_all_ranks=True)
         except RuntimeError as error:
-            raise RunFailed(f"rank {self.rank} of {self.size} waited {time.monotonic() - begun:.0f} s at {what!r} in vain: "
-                            f"{error}", "look at the log of the rank that did not come; it failed or hangs elsewhere"
-                            ) from error
+            raise RunFailed(
+                f"rank {self.rank} of {self.size} waited {time.monotonic() - begun:.0f} s at {what!r} in vain: {error}",
+                "look at the log of the rank that did not come; it failed or hangs elsewhere",
+            ) from error
 
     @contextmanager
     def first_goes_ahead(self, what: str) -> Iterator[None]:
@@ -78,7 +81,7 @@ class World:
         return bool(flag)
 
 
-ALONE = World()                                              # the only process there is
+ALONE = World()  # the only process there is
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
@@ -95,8 +98,10 @@ def processes(env: Mapping[str, str]) -> int:
     """How many processes the environment tells of."""
     told = env.get("WORLD_SIZE", "1")
     if not told.isdigit() or int(told) < 1:
-        raise BadInput(f"WORLD_SIZE is {told!r}, expected a number of processes",
-                       "start many processes with torchrun, which sets it, or unset it")
+        raise BadInput(
+            f"WORLD_SIZE is {told!r}, expected a number of processes",
+            "start many processes with torchrun, which sets it, or unset it",
+        )
     return int(told)
 
 
@@ -111,8 +116,10 @@ def start(device: str = "cpu", timeout: float = 600.0, env: Mapping[str, str] | 
         return
     missing = [name for name in TORCHRUN if name not in given]
     if missing:
-        raise BadInput(f"WORLD_SIZE is {size}, but {', '.join(missing)} is not set",
-                       "start many processes with torchrun, which sets all of them, or unset WORLD_SIZE")
+        raise BadInput(
+            f"WORLD_SIZE is {size}, but {', '.join(missing)} is not set",
+            "start many processes with torchrun, which sets all of them, or unset WORLD_SIZE",
+        )
     rank, here = int(given["RANK"]), torch.device(device)
     if device == "cuda":
         here = torch.device("cuda", int(given["LOCAL_RANK"]))
@@ -120,12 +127,17 @@ def start(device: str = "cpu", timeout: float = 600.0, env: Mapping[str, str] | 
         torch.cuda.set_device(here)
     try:
         dist.init_process_group(
-            "nccl" if device == "cuda" else "gloo", rank=rank, world_size=size, timeout=timedelta(seconds=timeout),
+            "nccl" if device == "cuda" else "gloo",
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=timeout),
             init_method=f"tcp://{given['MASTER_ADDR']}:{given['MASTER_PORT']}",
         )
-    except (RuntimeError, ValueError) as error:              # DistStoreError, DistNetworkError are RuntimeErrors
-        raise RunFailed(f"rank {rank} of {size} could not join within {timeout:g} s: {error}",
-                        f"all ranks must reach {given['MASTER_ADDR']}:{given['MASTER_PORT']}") from error
+    except (RuntimeError, ValueError) as error:  # DistStoreError, DistNetworkError are RuntimeErrors
+        raise RunFailed(
+            f"rank {rank} of {size} could not join within {timeout:g} s: {error}",
+            f"all ranks must reach {given['MASTER_ADDR']}:{given['MASTER_PORT']}",
+        ) from error
     try:
         # Only gloo can tell which rank is missing at a barrier, so NCCL worlds get a gloo group beside it.
         gloo = dist.new_group(backend="gloo") if device == "cuda" else None
@@ -133,7 +145,9 @@ def start(device: str = "cpu", timeout: float = 600.0, env: Mapping[str, str] | 
     except RuntimeError as error:
         if not is_loss(error):
             raise
-        raise RunFailed(f"rank {rank} of {size} lost another process of the run",
-                        f"that one has ended or hangs: see its own message ({str(error).splitlines()[0][:120]})") from error
+        raise RunFailed(
+            f"rank {rank} of {size} lost another process of the run",
+            f"that one has ended or hangs: see its own message ({str(error).splitlines()[0][:120]})",
+        ) from error
     finally:
         dist.destroy_process_group()

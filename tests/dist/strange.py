@@ -16,7 +16,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 NAME = "strange"
 aten = torch.ops.aten
-CROSSING = {aten._to_copy.default, aten.copy_.default}       # what brings a tensor from one device to another
+CROSSING = {aten._to_copy.default, aten.copy_.default}  # what brings a tensor from one device to another
 
 
 class Mixed(RuntimeError):
@@ -31,8 +31,14 @@ class Far(Tensor):
     @staticmethod
     def __new__(cls, near: Tensor) -> "Far":
         return Tensor._make_wrapper_subclass(  # type: ignore[attr-defined,no-any-return]
-            cls, near.size(), strides=near.stride(), storage_offset=near.storage_offset(), dtype=near.dtype,
-            layout=near.layout, device=torch.device(NAME, 0))
+            cls,
+            near.size(),
+            strides=near.stride(),
+            storage_offset=near.storage_offset(),
+            dtype=near.dtype,
+            layout=near.layout,
+            device=torch.device(NAME, 0),
+        )
 
     def __init__(self, near: Tensor) -> None:
         self.near = near
@@ -97,5 +103,5 @@ class Strange(TorchDispatchMode):
 
 def register() -> None:
     torch.__future__.set_swap_module_params_on_conversion(True)
-    torch._C._set_only_lift_cpu_tensors(True)                # torch.tensor(..., device=) makes it here and brings it over
+    torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=) makes it here and brings it over
     _setup_privateuseone_for_python_backend(NAME)

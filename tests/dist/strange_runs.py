@@ -47,14 +47,14 @@ def known(**said: Any) -> System:
     return System().model_copy(update=said)
 
 
-sessions.System = known                                         # what a checkpoint says of its system
+sessions.System = known  # what a checkpoint says of its system
 FAR = known(device=strange.NAME)
 PROMPTS = ["a large red circle on the left", "a small blue square"]
 POCKET = "pocket + muon + repa + tread + ema(every=2)"
 SMALL = (*TINY, "data.source.count=64")
 SESSION = parse("spark + ema(every=2) + muon", CATALOG, [*TINY, "budget.images=24"]).run
 OUT = Path(sys.argv[2])
-evaluate.REFERENCE, evaluate.VALIDATION = 128, 64               # pictures: what is tried is where they are, not how good
+evaluate.REFERENCE, evaluate.VALIDATION = 128, 64  # pictures: what is tried is where they are, not how good
 preview.LOOKS, preview.SHOWN = 1, 2
 
 
@@ -67,8 +67,13 @@ def trained(run: RunSpec, system: System) -> dict[str, Any]:
     painter = Painter(run, weights, built.feed.codec(), built.feed.text(), system.bare())
     pictures = torch.cat(list(painter.pictures(PROMPTS, 0, np.arange(2))))
     held = Held(run, built.feed.codec(), built.feed.text(), OUT / "cache", system.bare()).loss(weights)
-    return {"begun": begun, "weights": {name: value.cpu() for name, value in weights.items()}, "where": places(built),
-            "pictures": pictures, "loss": held.loss}
+    return {
+        "begun": begun,
+        "weights": {name: value.cpu() for name, value in weights.items()},
+        "where": places(built),
+        "pictures": pictures,
+        "loss": held.loss,
+    }
 
 
 def places(built: Any) -> list[str]:
@@ -91,8 +96,12 @@ def compared(run: RunSpec) -> dict[str, Any]:
     way = sum(float((near["weights"][name].double() - one.double()).square().sum()) for name, one in near["begun"].items())
     off = sum(float((far["weights"][name].double() - one.double()).square().sum()) for name, one in near["weights"].items())
     same = (near["pictures"].int() - far["pictures"].int()).abs().max()
-    return {"where": far["where"], "apart": (off / max(way, 1e-30)) ** 0.5, "pictures": int(same),
-            "loss": abs(far["loss"] - near["loss"]) / near["loss"]}
+    return {
+        "where": far["where"],
+        "apart": (off / max(way, 1e-30)) ** 0.5,
+        "pictures": int(same),
+        "loss": abs(far["loss"] - near["loss"]) / near["loss"],
+    }
 
 
 def told(make: Any, *args: Any) -> Any:
@@ -143,11 +152,20 @@ def forgotten(run: RunSpec) -> str:
 
 def runs() -> dict[str, Any]:
     spark, pocket = (parse(text, CATALOG, SMALL).run for text in ("spark", POCKET))
-    found = {"spark": told(compared, spark), "pocket": told(compared, pocket), "near": session(OUT / "near", System()),
-             "near measured": measured(OUT / "near", System())}
+    found = {
+        "spark": told(compared, spark),
+        "pocket": told(compared, pocket),
+        "near": session(OUT / "near", System()),
+        "near measured": measured(OUT / "near", System()),
+    }
     with strange.Strange():
-        return {**found, "forgotten": forgotten(spark), "far": told(session, OUT / "far", FAR),
-                "resumed": told(session, OUT / "resumed", FAR, 16), "far measured": told(measured, OUT / "far", FAR)}
+        return {
+            **found,
+            "forgotten": forgotten(spark),
+            "far": told(session, OUT / "far", FAR),
+            "resumed": told(session, OUT / "resumed", FAR, 16),
+            "far measured": told(measured, OUT / "far", FAR),
+        }
 
 
 def levers() -> dict[str, Any]:

@@ -63,11 +63,17 @@ def test_prepare_keeps_the_order_and_fills_every_parameter() -> None:
         order.append(name)
         return torch.full(shape, float(len(order)))
 
-    prepare(small, small.blocks, World(), init, recompute=lambda: order.append("recompute"),
-            compile=lambda: order.append("compile"))
+    prepare(
+        small,
+        small.blocks,
+        World(),
+        init,
+        recompute=lambda: order.append("recompute"),
+        compile=lambda: order.append("compile"),
+    )
     assert order == ["recompute", "compile", "blocks.0.weight", "blocks.0.bias", "blocks.1.weight", "blocks.1.bias"]
     assert small.blocks[1].bias.tolist() == [6, 6, 6] and small.table.tolist() == [0, 1, 2]
-    sum_gradients(small, False)                               # alone there is nothing to turn off
+    sum_gradients(small, False)  # alone there is nothing to turn off
 
 
 def test_prepare_refuses_what_it_cannot_fill() -> None:
@@ -136,7 +142,7 @@ def test_dtypes_of_words() -> None:
     dtypes = Dtypes.of(words)
     assert dtypes == (torch.bfloat16, torch.bfloat16, torch.float32, torch.float32)
     policy = dtypes.policy()
-    assert policy.param_dtype is None and policy.reduce_dtype == torch.float32    # norm scales stay as one process has them
+    assert policy.param_dtype is None and policy.reduce_dtype == torch.float32  # norm scales stay as one process has them
     assert policy.cast_forward_inputs is False
     words.reduce = "bf61"
     with pytest.raises(BadInput, match="did you mean: bf16"):

@@ -20,14 +20,20 @@ from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 
 SCRIPT = Path(__file__).with_name("strange_runs.py")
-NEAR = 1e-5                     # of the way from the start; 2e-7 was seen: off the CPU padding of texts stays in
+NEAR = 1e-5  # of the way from the start; 2e-7 was seen: off the CPU padding of texts stays in
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 
 
 def found(what, out):
     """What the script says. A process of its own: the device is registered once and before the first backward pass."""
-    ended = subprocess.run([sys.executable, str(SCRIPT), what, str(out)], capture_output=True, text=True, timeout=280,
-                           env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
+    ended = subprocess.run(
+        [sys.executable, str(SCRIPT), what, str(out)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
     assert ended.returncode == 0, ended.stderr[-2000:]
     return json.loads(ended.stdout.splitlines()[-1])
 
@@ -43,7 +49,7 @@ def test_a_run_on_another_device_is_the_run_of_the_cpu(recipe, runs):
     assert "error" not in runs[recipe], runs[recipe]
     assert runs[recipe]["where"] == ["strange"]
     assert runs[recipe]["apart"] < NEAR and runs[recipe]["loss"] < NEAR
-    assert runs[recipe]["pictures"] <= 1                     # of 255
+    assert runs[recipe]["pictures"] <= 1  # of 255
 
 
 def test_a_forgotten_move_is_refused(runs):
@@ -68,7 +74,7 @@ def test_every_lever_is_on_and_steps_there(tmp_path):
 def test_moved_keeps_the_form_and_copies_nothing_that_is_there():
     one = torch.ones(2)
     assert moved(one, "cpu") is one
-    assert moved("a word", "meta") == "a word"               # what is no tensor is left alone
+    assert moved("a word", "meta") == "a word"  # what is no tensor is left alone
     kept = moved({"a": (one, None)}, "meta")
     assert kept["a"][0].is_meta and kept["a"][1] is None
     assert settled(torch.nn.Linear(1, 1), "meta").weight.is_meta
@@ -80,8 +86,9 @@ def test_a_feed_of_another_device_is_refused(tiny, cache):
 
 
 @without_gpu
-@pytest.mark.parametrize("words", [["train", "spark"], ["sample", "0123", "a red circle"], ["encode", "spark"],
-                                   ["measure", "0123"]])
+@pytest.mark.parametrize(
+    "words", [["train", "spark"], ["sample", "0123", "a red circle"], ["encode", "spark"], ["measure", "0123"]]
+)
 def test_cuda_without_a_gpu_is_refused_before_anything_is_made(words, capsys, tmp_path):
     with pytest.raises(SystemExit) as ended:
         main([*words, "--device", "cuda", "--out", str(tmp_path / "out"), "--json"])
@@ -120,5 +127,5 @@ def test_lanes_share_no_gpu(tiny):
 
 def test_a_plans_device_is_part_of_it_and_the_cpu_was_always_there():
     plan = Plan(title="t", baseline="spark", arms=("muon",), seeds=(0, 1))
-    assert "device" not in plan.frozen                       # plans of before keep their hash
+    assert "device" not in plan.frozen  # plans of before keep their hash
     assert plan.model_copy(update={"device": "cuda"}).hash != plan.hash

@@ -23,7 +23,7 @@ from train_world import CODEC, FEW, IMAGES, MUON, order  # noqa: E402
 
 SCRIPT = Path(__file__).with_name("train_world.py")
 ADAMW = "spark + ema(every=2)"
-NEAR = {ADAMW: 5e-5, MUON: 1e-3, CODEC: 1e-4}     # of the way from the start: see `apart`; 4e-6, 9e-6, 7e-6 were seen
+NEAR = {ADAMW: 5e-5, MUON: 1e-3, CODEC: 1e-4}  # of the way from the start: see `apart`; 4e-6, 9e-6, 7e-6 were seen
 LENGTH = {ADAMW: IMAGES, MUON: FEW, CODEC: 24}
 
 
@@ -43,8 +43,10 @@ def free_ports(count):
 
 def stop_alone(wanted, at):
     """A single process, asked to stop after some images."""
+
     def observers(built, folder, state):
         return [lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen.state.images == at else None]
+
     with pytest.raises(Interrupted):
         perform(wanted, quiet, observers)
 
@@ -59,8 +61,16 @@ def world(tmp_path_factory):
         shutil.copytree(out / "alone" / "cache", out / name / "cache")
     env = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     ports = free_ports(12)
-    running = [subprocess.Popen([sys.executable, str(SCRIPT), str(out), *ports], text=True, stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, env=env | {"RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
+    running = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(out), *ports],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=env | {"RANK": rank, "LOCAL_RANK": rank},
+        )
+        for rank in "01"
+    ]
     try:
         said = [process.communicate(timeout=200)[0] for process in running]
     finally:
@@ -91,6 +101,7 @@ def apart(found, expected, start):
 def beginning():
     """Where the runs start: the codec's run has all the names."""
     from fulcrum.train.build import build
+
     return build(order(CODEC, Path()).run).state_dict()
 
 
@@ -101,8 +112,9 @@ def test_two_processes_train_what_one_does(world, beginning, name, text):
     found, expected = parts(out / "pair", text), parts(out / "alone", text)
     assert apart(found["model"], expected["model"], beginning) < NEAR[text]
     for name in ("model", "optimizer", "average"):
-        assert {n: (v.shape, v.dtype) for n, v in found[name].items()} == \
-            {n: (v.shape, v.dtype) for n, v in expected[name].items()}
+        assert {n: (v.shape, v.dtype) for n, v in found[name].items()} == {
+            n: (v.shape, v.dtype) for n, v in expected[name].items()
+        }
     for name, value in expected["average"].items():
         torch.testing.assert_close(found["average"][name], value, rtol=1e-3, atol=1e-4)
 
@@ -146,7 +158,7 @@ def test_a_run_begun_by_one_process_is_finished_by_two(world, beginning):
 
 def test_a_run_begun_by_two_stops_together_and_is_finished_by_one(world, beginning):
     out, first, second, _ = world
-    for seen in (first, second):                               # only rank 1 got the signal
+    for seen in (first, second):  # only rank 1 got the signal
         assert seen["stopped"]["error"] == "Interrupted" and "stopped at 24 of 40 images" in seen["stopped"]["message"]
     said = []
     result = perform(asked(MUON, out / "begun_together"), said.append)

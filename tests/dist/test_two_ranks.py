@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 SCRIPT = Path(__file__).with_name("two_ranks.py")
-MUON_TOLERANCE = 1e-4      # of the change: Newton-Schulz amplifies the 1e-7 of another order of sums a hundredfold
+MUON_TOLERANCE = 1e-4  # of the change: Newton-Schulz amplifies the 1e-7 of another order of sums a hundredfold
 
 
 class Seen(NamedTuple):
@@ -23,8 +23,11 @@ class Seen(NamedTuple):
     facts: dict
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        found = {name.removeprefix(prefix + "/"): tensor for name, tensor in self.tensors.items()
-                 if name.startswith(prefix + "/")}
+        found = {
+            name.removeprefix(prefix + "/"): tensor
+            for name, tensor in self.tensors.items()
+            if name.startswith(prefix + "/")
+        }
         assert found, f"nothing was recorded under {prefix}"
         return found
 
@@ -40,8 +43,12 @@ def worlds(tmp_path_factory) -> tuple[Seen, Seen, Seen]:
     quiet |= {"OMP_NUM_THREADS": "1"}
     pair = quiet | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     settings = [quiet, pair | {"RANK": "0", "LOCAL_RANK": "0"}, pair | {"RANK": "1", "LOCAL_RANK": "1"}]
-    running = [subprocess.Popen([sys.executable, str(SCRIPT), str(out)], env=env, stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, text=True) for env in settings]
+    running = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(out)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for env in settings
+    ]
     try:
         said = [process.communicate(timeout=180)[0] for process in running]
     finally:
@@ -49,8 +56,10 @@ def worlds(tmp_path_factory) -> tuple[Seen, Seen, Seen]:
             process.kill()
     for process, text in zip(running, said, strict=True):
         assert process.returncode == 0, text
-    return tuple(Seen(load_file(out / f"{name}.safetensors"), json.loads((out / f"{name}.json").read_text()))
-                 for name in ("1_0", "2_0", "2_1"))
+    return tuple(
+        Seen(load_file(out / f"{name}.safetensors"), json.loads((out / f"{name}.json").read_text()))
+        for name in ("1_0", "2_0", "2_1")
+    )
 
 
 def apart(a: Tensor, b: Tensor, size: Tensor) -> float:

@@ -1,6 +1,6 @@
 """One rank of a world of two, run as a script by test_train_world.py: real commands and sessions, one after the other.
 
-    python train_world.py OUT PORT PORT ...     with RANK, LOCAL_RANK and WORLD_SIZE in the environment
+python train_world.py OUT PORT PORT ...     with RANK, LOCAL_RANK and WORLD_SIZE in the environment
 """
 
 from __future__ import annotations
@@ -33,11 +33,18 @@ warnings.simplefilter("error")
 warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")
 warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
 
-TINY = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64",
-        "data.source.max_objects=2", "sample.steps=2")
-IMAGES, FEW = 80, 40                                           # ten steps, and five
+TINY = (
+    "model.width=32",
+    "model.depth=4",
+    "model.heads=2",
+    "budget.batch=8",
+    "data.source.count=64",
+    "data.source.max_objects=2",
+    "sample.steps=2",
+)
+IMAGES, FEW = 80, 40  # ten steps, and five
 MUON = "spark + muon + ema(every=2)"
-CODEC = "spark + end_to_end_codec"                             # a term with weights, and weights that all ranks hold
+CODEC = "spark + end_to_end_codec"  # a term with weights, and weights that all ranks hold
 RANK = int(os.environ.get("RANK", "0"))
 
 
@@ -69,6 +76,7 @@ def session(asked: Order, at: int | None = None, act=None, passes: int = 1) -> d
         def look(seen):
             if seen.state.images == at and RANK == 1:
                 act(seen)
+
         return [look]
 
     try:
@@ -94,6 +102,7 @@ def fail(seen) -> None:
 def rounding() -> dict:
     """Shards of an odd number of rows, rounded at random, are the shards of the whole rounded at random."""
     from torch.distributed.tensor import Shard, distribute_tensor
+
     whole = torch.randn(61, 7, generator=torch.Generator().manual_seed(0))
     store = Store(torch.bfloat16, seed=3)
     with start(timeout=60.0) as world:
@@ -122,7 +131,7 @@ def scenarios(out: Path):
 def run(out: Path, ports: list[str]) -> dict:
     found: dict = {"seconds": {}}
     for (name, act), port in zip(scenarios(out), ports, strict=True):
-        os.environ["MASTER_PORT"] = port                       # a world of its own for each
+        os.environ["MASTER_PORT"] = port  # a world of its own for each
         begun = time.process_time()
         found[name] = act()
         found["seconds"][name] = round(time.process_time() - begun, 2)
@@ -131,6 +140,6 @@ def run(out: Path, ports: list[str]) -> dict:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    preview.LOOKS, evaluate.VALIDATION, evaluate.REFERENCE = 1, 64, 64     # the same acts, fewer pictures
+    preview.LOOKS, evaluate.VALIDATION, evaluate.REFERENCE = 1, 64, 64  # the same acts, fewer pictures
     place = Path(sys.argv[1])
     (place / f"{RANK}.json").write_text(json.dumps(run(place, sys.argv[2:])))

@@ -1,6 +1,6 @@
 """One rank of a world of two, run as a script by test_two_ranks.py: trains, and writes what it saw.
 
-    python two_ranks.py OUT_DIR     with torchrun's variables in the environment; alone without them
+python two_ranks.py OUT_DIR     with torchrun's variables in the environment; alone without them
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fulcrum.spec.errors import RunFailed
 
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf")  # Dynamo looks itself
-graphs: list[int] = []      # sizes of what Dynamo handed to the compiler
+graphs: list[int] = []  # sizes of what Dynamo handed to the compiler
 ROWS, RULE = 8, {"matrix": "muon", "embed": "adamw", "head": "adamw", "vector": "adamw"}
 
 
@@ -44,7 +44,7 @@ class Toy(nn.Module):
 
     def forward(self, x: Tensor, t: Tensor, text: Tensor, mask: Tensor, target: Tensor) -> Tensor:
         out = self.backbone(x, t, (text, mask))
-        return (out.pred - target).square().flatten(1).mean(1)     # (B,)
+        return (out.pred - target).square().flatten(1).mean(1)  # (B,)
 
 
 def initial(name: str, shape: torch.Size) -> Tensor:
@@ -56,8 +56,13 @@ def initial(name: str, shape: torch.Size) -> Tensor:
 def data(step: int) -> list[Tensor]:
     g = torch.Generator().manual_seed(step)
     mask = torch.arange(5)[None] < torch.randint(1, 6, (ROWS, 1), generator=g)
-    return [torch.randn(ROWS, 15, 3, 3, generator=g), torch.rand(ROWS, generator=g),
-            torch.randn(ROWS, 5, 6, generator=g), mask, torch.randn(ROWS, 15, 3, 3, generator=g)]
+    return [
+        torch.randn(ROWS, 15, 3, 3, generator=g),
+        torch.rand(ROWS, generator=g),
+        torch.randn(ROWS, 5, 6, generator=g),
+        mask,
+        torch.randn(ROWS, 15, 3, 3, generator=g),
+    ]
 
 
 def build(world: World, **options) -> Toy:
@@ -68,8 +73,10 @@ def build(world: World, **options) -> Toy:
         graphs.append(len(graph.graph.nodes))
         return graph.forward
 
-    given = {"recompute": lambda: recompute_blocks(toy.backbone),
-             "compile": lambda: compile_blocks(toy.backbone, backend=traced)}
+    given = {
+        "recompute": lambda: recompute_blocks(toy.backbone),
+        "compile": lambda: compile_blocks(toy.backbone, backend=traced),
+    }
     prepare(toy, toy.backbone.blocks, world, initial, **{key: given[key] for key in options if options[key]})
     return toy
 
@@ -136,8 +143,12 @@ def train(world: World, seen: dict[str, Tensor], facts: dict) -> None:
 
 def variants(world: World, seen: dict[str, Tensor], facts: dict) -> None:
     """The gradients of step one again: accumulated, recomputed, compiled."""
-    for name, options, micro in [("accumulated", {}, 2), ("recomputed", {"recompute": True}, 1),
-                                 ("compiled", {"compile": True}, 1), ("both", {"compile": True, "recompute": True}, 1)]:
+    for name, options, micro in [
+        ("accumulated", {}, 2),
+        ("recomputed", {"recompute": True}, 1),
+        ("compiled", {"compile": True}, 1),
+        ("both", {"compile": True, "recompute": True}, 1),
+    ]:
         toy = build(world, **options)
         backward(toy, world, 0, micro)
         seen |= collect(name, gradients(toy))
