@@ -118,9 +118,9 @@ def train(
         shlex.join([*launcher, *sys.argv[1:]]),
         read.levers,
     )
-    with join(order.system.device) as world:
-        result = perform(order, say if world.first else _unheard, watchers, world)
-    if not world.first:
+    with join(order.system.device) as ranks:
+        result = perform(order, say if ranks.first else _unheard, watchers, ranks)
+    if not ranks.first:
         return
     result["cost"], told_cost = _cost(RunFolder(Path(result["run"])), run, out / "cache", price)
     emit(

@@ -12,48 +12,48 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Parameter
 
-from fulcrum.dist.start import World
+from fulcrum.dist.start import Ranks
 
 Whole = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 
 
 class Owners:
-    """Deals matrices round-robin, so that a world works on each matrix once; two all-to-alls a call.
+    """Deals matrices round-robin, so that the ranks together work on each matrix once; two all-to-alls a call.
 
     Matrices are dealt shape by shape: every rank gets its share of the large ones, and equal shapes to batch.
     """
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
 
     def __call__(self, parts: Mapping[str, Tensor], parameters: Mapping[str, Parameter], work: Whole) -> dict[str, Tensor]:
         """This rank's parts of the matrices -> this rank's parts of `work` on the whole matrices."""
-        if self.world.size == 1 or not parts:
+        if self.ranks.size == 1 or not parts:
             return work(parts)
         for name in parts:
             require_row_shard(name, parameters[name])
         shapes = {name: (parameters[name].shape[0], parameters[name].shape[1]) for name in parts}
-        owned = deal(shapes, self.world.size)
-        mine, ranks = owned[self.world.rank], range(self.world.size)
+        owned = deal(shapes, self.ranks.size)
+        mine, everyone = owned[self.ranks.rank], range(self.ranks.size)
         like = next(iter(parts.values()))  # a rank that owns nothing must still know the dtype
 
         arrived = exchange(
-            [[parts[name] for name in owned[rank]] for rank in ranks],
-            [[self._part(shapes[name], rank) for name in mine] for rank in ranks],
+            [[parts[name] for name in owned[rank]] for rank in everyone],
+            [[self._part(shapes[name], rank) for name in mine] for rank in everyone],
             like,
         )
         results = work({name: torch.cat(pieces) for name, *pieces in zip(mine, *arrived, strict=True)})
-        cut = [torch.split(results[name], [self._part(shapes[name], rank)[0] for rank in ranks]) for name in mine]
+        cut = [torch.split(results[name], [self._part(shapes[name], rank)[0] for rank in everyone]) for name in mine]
         returned = exchange(
-            [[pieces[rank] for pieces in cut] for rank in ranks],
-            [[self._part(shapes[name], self.world.rank) for name in owned[rank]] for rank in ranks],
+            [[pieces[rank] for pieces in cut] for rank in everyone],
+            [[self._part(shapes[name], self.ranks.rank) for name in owned[rank]] for rank in everyone],
             like,
         )
-        back = {name: part for rank in ranks for name, part in zip(owned[rank], returned[rank], strict=True)}
+        back = {name: part for rank in everyone for name, part in zip(owned[rank], returned[rank], strict=True)}
         return {name: back[name] for name in parts}
 
     def _part(self, shape: tuple[int, int], rank: int) -> tuple[int, int]:
-        share = -(-shape[0] // self.world.size)
+        share = -(-shape[0] // self.ranks.size)
         return max(0, min(share, shape[0] - rank * share)), shape[1]
 
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Parameter
 
-from fulcrum.dist.start import World, is_sharded
+from fulcrum.dist.start import Ranks, is_sharded
 
 
 @torch.no_grad()
@@ -43,57 +43,57 @@ def _square(tensors: list[Tensor], device: torch.device) -> Tensor:
 
 
 @torch.no_grad()
-def total(values: Tensor, world: World) -> Tensor:
+def total(values: Tensor, ranks: Ranks) -> Tensor:
     """Sum over ranks, on every rank."""
-    if world.size == 1:
+    if ranks.size == 1:
         return values
-    summed = values.detach().to(world.device, copy=True)
+    summed = values.detach().to(ranks.device, copy=True)
     dist.all_reduce(summed)
     return summed
 
 
 @torch.no_grad()
-def mean(values: Tensor, world: World) -> Tensor:
+def mean(values: Tensor, ranks: Ranks) -> Tensor:
     """Mean over ranks, on every rank; of losses over equal shares of a batch it is the global mean."""
-    return total(values, world) / world.size
+    return total(values, ranks) / ranks.size
 
 
 @torch.no_grad()
-def means(values: Sequence[Tensor], world: World) -> list[Tensor]:
+def means(values: Sequence[Tensor], ranks: Ranks) -> list[Tensor]:
     """The mean over ranks of each tensor, in one exchange."""
-    if world.size == 1:
+    if ranks.size == 1:
         return list(values)
-    flat = mean(torch.cat([value.detach().double().reshape(-1) for value in values]), world)
+    flat = mean(torch.cat([value.detach().double().reshape(-1) for value in values]), ranks)
     parts = torch.split(flat, [value.numel() for value in values])
     return [part.view(value.shape).to(value.dtype) for part, value in zip(parts, values, strict=True)]
 
 
 @torch.no_grad()
-def average_gradients(parameters: Iterable[Parameter], world: World) -> None:
+def average_gradients(parameters: Iterable[Parameter], ranks: Ranks) -> None:
     """Average what FSDP2 does not: gradients of parameters that every rank holds whole."""
-    if world.size == 1:
+    if ranks.size == 1:
         return
     held = [p.grad for p in parameters if p.grad is not None and not is_sharded(p)]
-    for gradient, averaged in zip(held, means(held, world) if held else [], strict=True):
+    for gradient, averaged in zip(held, means(held, ranks) if held else [], strict=True):
         gradient.copy_(averaged)
 
 
 @torch.no_grad()
-def all_finite(parameters: Iterable[Parameter], world: World) -> bool:
+def all_finite(parameters: Iterable[Parameter], ranks: Ranks) -> bool:
     """Whether every weight of every rank is a number."""
     here = (p.to_local() if is_sharded(p) else p for p in parameters)  # type: ignore[attr-defined]
-    return not world.any(any(not bool(p.isfinite().all()) for p in here))
+    return not ranks.any(any(not bool(p.isfinite().all()) for p in here))
 
 
 @torch.no_grad()
-def gathered(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
+def gathered(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
     """Whole tensors for the first rank to write, nothing for the others; all ranks must call it together."""
-    if world.size == 1:
+    if ranks.size == 1:
         return dict(tensors)
     found = {}
     for name, tensor in tensors.items():  # one at a time: only the first rank keeps them
         full = whole(tensor)
-        if world.first:
+        if ranks.first:
             found[name] = full.cpu()
     return found
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fulcrum.dist.precision import Dtypes
-from fulcrum.dist.start import World, is_sharded
+from fulcrum.dist.start import Ranks, is_sharded
 
 Init = Callable[[str, torch.Size], Tensor]
 """(parameter name, full shape) -> its full initial value."""
@@ -23,7 +23,7 @@ Init = Callable[[str, torch.Size], Tensor]
 def prepare(
     root: nn.Module,
     blocks: Iterable[nn.Module],
-    world: World,
+    ranks: Ranks,
     init: Init,
     dtypes: Dtypes | None = None,
     recompute: Callable[[], None] | None = None,
@@ -49,15 +49,15 @@ def prepare(
         recompute()
     if compile is not None:
         compile()
-    if world.size > 1:
+    if ranks.size > 1:
         from torch.distributed.fsdp import fully_shard  # 1.2 s to import; one process does without
 
-        mesh, policy = world.mesh(), (dtypes or Dtypes()).policy()
+        mesh, policy = ranks.mesh(), (dtypes or Dtypes()).policy()
         for block in blocks:
             fully_shard(block, mesh=mesh, mp_policy=policy)
         # The root too lets go of its weights after a forward: one without a backward (a witness) must leave no trace.
         fully_shard(root, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
-    root.to_empty(device=world.device)
+    root.to_empty(device=ranks.device)
     for name, buffer in root.named_buffers():
         buffer.copy_(buffers[name])
     initialise(root, init)

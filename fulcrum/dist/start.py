@@ -20,8 +20,8 @@ TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
-class World:
-    """One process among `size`; a single process needs no process group at all."""
+class Ranks:
+    """The processes of a run as one of them sees them: which it is, and how many there are. One alone needs no process group."""
 
     rank: int = 0
     size: int = 1
@@ -47,7 +47,7 @@ class World:
     def mesh(self) -> DeviceMesh:
         """All ranks in one line: the mesh that FSDP2 shards over."""
         if self.size == 1:
-            raise ValueError("a single process has no mesh; shard only when world.size > 1")
+            raise ValueError("a single process has no mesh; shard only when ranks.size > 1")
         return init_device_mesh(self.device.type, (self.size,), mesh_dim_names=("shard",))
 
     def barrier(self, what: str) -> None:
@@ -81,7 +81,7 @@ class World:
         return bool(flag)
 
 
-ALONE = World()  # the only process there is
+ALONE = Ranks()  # the only process there is
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
@@ -106,13 +106,13 @@ def processes(env: Mapping[str, str]) -> int:
 
 
 @contextmanager
-def start(device: str = "cpu", timeout: float = 600.0, env: Mapping[str, str] | None = None) -> Iterator[World]:
-    """Join the world that torchrun describes in the environment, or be alone; leave it cleanly at the end."""
+def start(device: str = "cpu", timeout: float = 600.0, env: Mapping[str, str] | None = None) -> Iterator[Ranks]:
+    """Join the processes that torchrun describes in the environment, or be alone; leave them cleanly at the end."""
     given = {name: value for name in TORCHRUN if (value := (os.environ if env is None else env).get(name)) is not None}
     size = processes(given)
     require_device(device)
     if size == 1:
-        yield World(device=torch.device(device, 0) if device == "cuda" else torch.device(device), timeout=timeout)
+        yield Ranks(device=torch.device(device, 0) if device == "cuda" else torch.device(device), timeout=timeout)
         return
     missing = [name for name in TORCHRUN if name not in given]
     if missing:
@@ -141,7 +141,7 @@ def start(device: str = "cpu", timeout: float = 600.0, env: Mapping[str, str] | 
     try:
         # Only gloo can tell which rank is missing at a barrier, so NCCL worlds get a gloo group beside it.
         gloo = dist.new_group(backend="gloo") if device == "cuda" else None
-        yield World(rank, size, here, timeout, gloo)
+        yield Ranks(rank, size, here, timeout, gloo)
     except RuntimeError as error:
         if not is_loss(error):
             raise

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fulcrum.dist.reduce import clip, whole
-from fulcrum.dist.start import ALONE, World, start
+from fulcrum.dist.start import ALONE, Ranks, start
 from fulcrum.laws.ground import ground_of
 from fulcrum.levers.catalog import with_files
 from fulcrum.spec.edit import put_all
@@ -48,7 +48,7 @@ def verdicts(names: list[str], catalogue: Catalogue, folder: Path, files: tuple[
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    ranks = []
+    children = []
     for rank in range(2):
         env = {
             **os.environ,
@@ -59,7 +59,7 @@ def verdicts(names: list[str], catalogue: Catalogue, folder: Path, files: tuple[
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
         }
-        ranks.append(
+        children.append(
             subprocess.Popen(
                 [sys.executable, "-m", "fulcrum.laws.two_processes", str(folder)],
                 env=env,
@@ -67,11 +67,11 @@ def verdicts(names: list[str], catalogue: Catalogue, folder: Path, files: tuple[
                 text=True,
             )
         )
-    said = [rank.communicate()[1] for rank in ranks]
-    if any(rank.returncode for rank in ranks):
-        raise RunFailed("the two processes of the world law failed", "\n".join(text[-1500:] for text in said))
-    found: dict[str, str] = json.loads((folder / "found.json").read_text())
-    return found
+    errors = [child.communicate()[1] for child in children]
+    if any(child.returncode for child in children):
+        raise RunFailed("the two processes of the world law failed", "\n".join(text[-1500:] for text in errors))
+    broken: dict[str, str] = json.loads((folder / "broken.json").read_text())
+    return broken
 
 
 def _case(name: str, catalogue: Catalogue) -> RunSpec:
@@ -80,15 +80,15 @@ def _case(name: str, catalogue: Catalogue) -> RunSpec:
     return put_all(run, [("budget.batch", ROWS), ("budget.images", 6 * ROWS)])
 
 
-def _trained(run: RunSpec, folder: Path, world: World) -> dict[str, Tensor]:
+def _trained(run: RunSpec, folder: Path, ranks: Ranks) -> dict[str, Tensor]:
     """Gradients of the first step and weights before the first and after the last, whole on every rank."""
-    built = assemble(run, 0, System(), Feed(run, 0, folder / "cache"), world=world)
-    found = {f"before/{name}": value for name, value in _weights(built).items()}
+    built = assemble(run, 0, System(), Feed(run, 0, folder / "cache"), ranks=ranks)
+    tensors = {f"before/{name}": value for name, value in _weights(built).items()}
     state = State()
     for number in range(STEPS):
         losses = gradients(built, state)
         if number == 0:
-            found |= {
+            tensors |= {
                 f"gradient/{name}": whole(parameter.grad).detach().clone()
                 for name, parameter in built.step.named_parameters()
                 if parameter.grad is not None
@@ -98,7 +98,7 @@ def _trained(run: RunSpec, folder: Path, world: World) -> dict[str, Tensor]:
         built.step.settle(losses)
         built.optimizer.zero_grad()
         state = state.advance(ROWS, 0.0, skipped=False)
-    return found | {f"after/{name}": value for name, value in _weights(built).items()}
+    return tensors | {f"after/{name}": value for name, value in _weights(built).items()}
 
 
 def _weights(built: Built) -> dict[str, Tensor]:
@@ -133,15 +133,15 @@ def _rank(folder: Path) -> None:
     torch.set_num_threads(1)
     asked: dict[str, Any] = json.loads((folder / "asked.json").read_text())
     catalogue, _ = with_files(Path(path) for path in asked["files"])
-    found = {}
-    with start(timeout=120.0) as world:
+    broken = {}
+    with start(timeout=120.0) as ranks:
         for name in asked["names"]:
             run = _case(name, catalogue)
-            together = _trained(run, folder, world)
+            together = _trained(run, folder, ranks)
             alone = load_file(folder / f"{name}.safetensors")
-            found[name] = _compare(alone, {key: together[key] for key in alone if key in together}, run)
-    if world.first:
-        (folder / "found.json").write_text(json.dumps(found))
+            broken[name] = _compare(alone, {key: together[key] for key in alone if key in together}, run)
+    if ranks.first:
+        (folder / "broken.json").write_text(json.dumps(broken))
 
 
 if __name__ == "__main__":

@@ -64,10 +64,10 @@ class Muon(AdamW):
         from fulcrum.optim.rule import Joint
 
         placed = groups(ctx.parameters.items(), ctx.roles, {**dict.fromkeys(ROLES, "adamw"), "matrix": "muon"})
-        if ctx.world.size > 1:
+        if ctx.ranks.size > 1:
             from fulcrum.dist.matrix_owners import Owners
 
-            deal: Any = Owners(ctx.world)
+            deal: Any = Owners(ctx.ranks)
         else:
             deal = undealt
         matrices = Update(

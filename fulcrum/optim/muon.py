@@ -33,7 +33,7 @@ def undealt(parts: Mapping[str, Tensor], parameters: Mapping[str, Parameter], wo
         if part.shape != parameters[name].shape:
             raise ValueError(
                 f"matrix {name!r} {tuple(parameters[name].shape)} is sharded, this rank holds "
-                f"{tuple(part.shape)}; give Muon deal=fulcrum.dist.matrix_owners.Owners(world)"
+                f"{tuple(part.shape)}; give Muon deal=fulcrum.dist.matrix_owners.Owners(ranks)"
             )
     return work(parts)
 

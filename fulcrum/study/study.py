@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from fulcrum.dist.device import at_hand, require_device
-from fulcrum.dist.start import World
+from fulcrum.dist.start import Ranks
 from fulcrum.measure.card import METRICS
 from fulcrum.report.page import write
 from fulcrum.report.running import beating
@@ -119,7 +119,7 @@ def run(
     layout = lay_out(plan, catalogue, user_files, out)
     for arm in layout.arms:
         require_measurable(arm.run, plan.primary)
-        _ = World(size=plan.processes).rows(arm.run.budget.batch)  # refused before anything runs
+        _ = Ranks(size=plan.processes).rows(arm.run.budget.batch)  # refused before anything runs
     require_known(plan.judges)
     require_trackers(plan.track)
     if executor.kind != "ray":  # a cluster's GPUs are counted when it is joined

@@ -45,7 +45,7 @@ def sessions(built: Built, folder: RunFolder, state: State) -> list[Observer]:
     """
 
     def end(look: Look) -> None:
-        if built.world.first and look.state.images >= built.run.budget.images:
+        if built.ranks.first and look.state.images >= built.run.budget.images:
             write_json(folder.path / "cost.json", Session.now()._asdict())
 
     return [end]

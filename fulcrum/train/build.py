@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fulcrum.dist.start import ALONE, World
+from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.model.backbone import Backbone, compile_blocks, open_lanes, recompute_blocks
 from fulcrum.model.init import draw, initialise, starts
 from fulcrum.model.roles import roles
@@ -35,7 +35,7 @@ class Context(NamedTuple):
     system: System
     parameters: Mapping[str, nn.Parameter] = {}
     roles: Mapping[str, str] = {}
-    world: World = ALONE
+    ranks: Ranks = ALONE
     rates: Mapping[str, float] = {}  # parameter -> multiple of optim.lr, where it is not 1
 
     def dtype(self, slot: str) -> torch.dtype:
@@ -54,7 +54,7 @@ class Built(NamedTuple):
     optimizer: Any
     schedule: Schedule
     average: Any
-    world: World = ALONE
+    ranks: Ranks = ALONE
 
     def weights(self, images: int) -> dict[str, float]:
         """Which terms are on at this point, and how much each counts."""
@@ -69,12 +69,12 @@ def build(
     seed: int = 0,
     system: System | None = None,
     start: Mapping[str, Tensor] | None = None,
-    world: World = ALONE,
+    ranks: Ranks = ALONE,
 ) -> Step:
     """The Step of a run: `losses = step(batch, draw)`. Weights come from (seed, parameter name), or from `start`."""
     system = system or System()
-    ctx = Context(run, seed, system, world=world)
-    with torch.device("meta") if world.size > 1 else nullcontext():  # no rank of many ever holds the whole
+    ctx = Context(run, seed, system, ranks=ranks)
+    with torch.device("meta") if ranks.size > 1 else nullcontext():  # no rank of many ever holds the whole
         backbone = Backbone(
             channels=run.encode.codec.channels, **shape_of(run), route=_route(run, ctx), compute=ctx.dtype("compute")
         )
@@ -84,7 +84,7 @@ def build(
         {term.name: _term(term, ctx) for term in _terms(run)},
         {term.name: term.weight for term in run.terms},
     )
-    if world.size > 1:
+    if ranks.size > 1:
         _shard(step, ctx)
     else:
         initialise(step, seed)
@@ -93,7 +93,7 @@ def build(
     if start is not None:
         fill(step, start, codec_too=False)
     step.to(system.device)
-    if world.size > 1:
+    if ranks.size > 1:
         return step
     if system.device == "cpu":
         open_lanes(backbone, system.threads)
@@ -114,7 +114,7 @@ def _shard(step: Step, ctx: Context) -> None:
     prepare(
         step,
         backbone.blocks,
-        ctx.world,
+        ctx.ranks,
         lambda name, shape: draw(name, shape, how[name], ctx.seed),
         Dtypes.of(ctx.run.precision),
         recompute=(lambda: recompute_blocks(backbone)) if system.recompute else None,
@@ -123,23 +123,23 @@ def _shard(step: Step, ctx: Context) -> None:
 
 
 def assemble(
-    run: RunSpec, seed: int, system: System, feed: Feed, start: Mapping[str, Tensor] | None = None, world: World = ALONE
+    run: RunSpec, seed: int, system: System, feed: Feed, start: Mapping[str, Tensor] | None = None, ranks: Ranks = ALONE
 ) -> Built:
     """Everything that training needs: the step, its data and draws, its optimizer, schedule and average."""
-    _require_whole_chunks(run, system, world)
+    _require_whole_chunks(run, system, ranks)
     if feed.device != system.device:
         raise ValueError(
             f"the feed hands batches over on '{feed.device}', the step computes on '{system.device}': give both one device"
         )
-    step = build(run, seed, system, start, world)
+    step = build(run, seed, system, start, ranks)
     named = dict(step.named_parameters())
     slower = {} if step.codec is None else {name: step.codec.rate for name in named if name.startswith(CODEC)}
-    ctx = Context(run, seed, system, named, roles(step), world, slower)
+    ctx = Context(run, seed, system, named, roles(step), ranks, slower)
     optimizer = run.optim.rule.build(ctx)
     average = run.average.build(ctx)
     average.start(step.backbone)
     schedule = Schedule(run.budget.images, run.optim.warmup, run.optim.decay).checked()
-    return Built(run, seed, system, phases(run), step, feed, optimizer, schedule, average, world)
+    return Built(run, seed, system, phases(run), step, feed, optimizer, schedule, average, ranks)
 
 
 def require_witness(levers: Iterable[Any], built: Built) -> None:
@@ -198,9 +198,9 @@ def _terms(run: RunSpec) -> list[Any]:
     return [found[name] for name in sorted(found)]
 
 
-def _require_whole_chunks(run: RunSpec, system: System, world: World) -> None:
+def _require_whole_chunks(run: RunSpec, system: System, ranks: Ranks) -> None:
     """A term that compares samples does so inside chunks of its own size: a backward pass must hold whole ones."""
-    own = run.budget.batch // world.size
+    own = run.budget.batch // ranks.size
     one_pass = min(system.microbatch or own, own)
     for term in _terms(run):
         chunk = getattr(term, "chunk", 1)

@@ -41,7 +41,7 @@ def train(built: Built, state: State, observers: Iterable[Observer], stop: Calla
         if finite:
             optimizer.step(rate, watch=built.watches(state), at=state.images)
             if optimizer.stalled is not None:
-                optimizer.stalled = total(optimizer.stalled, built.world)
+                optimizer.stalled = total(optimizer.stalled, built.ranks)
             step.settle(losses)
             built.average.update(step.backbone)
         optimizer.zero_grad()
@@ -64,7 +64,7 @@ def after(steps: int) -> Callable[[], bool]:
 
 def gradients(built: Built, state: State) -> Losses:
     """Forward and backward over this process's rows in one or more parts; parts and processes add up to the same mean."""
-    mine = built.world.rows(built.run.budget.batch)
+    mine = built.ranks.rows(built.run.budget.batch)
     count = mine.stop - mine.start
     rows = built.system.microbatch or count
     summed: Losses | None = None
@@ -81,14 +81,14 @@ def gradients(built: Built, state: State) -> Losses:
         )
         summed = part if summed is None else summed.plus(part)
     assert summed is not None
-    average_gradients(built.step.parameters(), built.world)
+    average_gradients(built.step.parameters(), built.ranks)
     return _agreed(summed, built)
 
 
 def _agreed(losses: Losses, built: Built) -> Losses:
     """The losses of the whole batch, the same on every process."""
     moments = [] if losses.moments is None else [losses.moments]
-    whole, *rest = means([losses.total, *losses.parts.values(), *moments], built.world)
+    whole, *rest = means([losses.total, *losses.parts.values(), *moments], built.ranks)
     parts = dict(zip(losses.parts, rest, strict=False))
     return Losses(whole, parts, rest[-1] if moments else None)
 
@@ -97,7 +97,7 @@ def _finite(built: Built, losses: Losses, norm: Tensor, state: State) -> bool:
     """Before the optimizer, not after: a bad step must not reach the weights."""
     if bool(torch.isfinite(losses.total)) and bool(torch.isfinite(norm)):
         return True
-    if not all_finite(built.step.parameters(), built.world):
+    if not all_finite(built.step.parameters(), built.ranks):
         raise RunFailed(
             f"the weights are not finite at {state.images} images: an earlier update was too large",
             "lower optim.lr, remove the run with 'fulcrum runs rm' and train it again",

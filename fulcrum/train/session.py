@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fulcrum.dist.reduce import gathered
 from fulcrum.dist.shard import cut
-from fulcrum.dist.start import ALONE, World
+from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.run import RunSpec
@@ -57,21 +57,21 @@ def perform(
     order: Order,
     say: Callable[[str], None],
     observers: Callable[[Built, RunFolder, State], list[Observer]] | None = None,
-    world: World = ALONE,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Any]:
     """Train a run to its end and return its result; a finished one is returned as it is.
 
     Many processes perform together: the first one writes, prints and holds the folder.
     """
-    world.rows(order.run.budget.batch)  # a batch that cannot be shared is refused before anything
-    order = order._replace(system=order.system.model_copy(update={"processes": world.size}))
+    ranks.rows(order.run.budget.batch)  # a batch that cannot be shared is refused before anything
+    order = order._replace(system=order.system.model_copy(update={"processes": ranks.size}))
     feed = Feed(order.run, order.seed, order.out / "cache", say, order.system.device)
     feed.cache.quiet = order.quiet
     _ = feed.codec(), feed.text()  # a part that cannot be had is said before anything is made
     require_start(order.run)
-    with world.first_goes_ahead("opening the run's folder"):
+    with ranks.first_goes_ahead("opening the run's folder"):
         folder = open_folder(order.out, order.run, order.seed, order.phrase, order.user_files)
-    with claim(folder) if world.first else nullcontext():
+    with claim(folder) if ranks.first else nullcontext():
         finished = folder.result()
         if finished is not None:
             say(f"{folder.path} is finished already; nothing was run")
@@ -79,7 +79,7 @@ def perform(
         if not order.quiet:
             first = "; blocks are compiled first, half a minute when they are new" if order.system.compile else ""
             say(f"{order.label}: {order.run.budget.images:,} images; the run is {folder.path}{first}")
-        built = assemble(order.run, order.seed, order.system, feed, _start(order), world)
+        built = assemble(order.run, order.seed, order.system, feed, _start(order), ranks)
         require_witness(order.levers, built)
         state = resume(built, folder, say)
         state = _train(order, built, folder, state, observers)
@@ -96,26 +96,26 @@ def _train(
 ) -> State:
     asked: list[float] = []
     stepped: deque[bool] = deque(maxlen=1)
-    world, agreed = built.world, False
+    ranks, agreed = built.ranks, False
     go_on = f"go on with: {order.command}" if order.command else "start the same command again to go on"
 
     def ask(number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if not stepped and world.size == 1:  # it still encodes or compiles: there is nothing to save
+        if not stepped and ranks.size == 1:  # it still encodes or compiles: there is nothing to save
             raise Interrupted("stopped before the first step: what was saved before is as it was", go_on)
-        if asked and (world.size == 1 or now - asked[0] > ECHO):  # asked twice: do not even finish the step
+        if asked and (ranks.size == 1 or now - asked[0] > ECHO):  # asked twice: do not even finish the step
             raise KeyboardInterrupt
         asked.append(now)
 
     def stop() -> bool:
         nonlocal agreed
-        agreed = world.any(bool(asked))
+        agreed = ranks.any(bool(asked))
         return agreed
 
     saver = Saver(order, folder)
     stretch = max(order.run.budget.images // SAVES, order.run.budget.batch)
     writing: list[Observer] = (
-        [Recorder(folder.record, state.images), Progress(order.label, state.images, order.quiet)] if world.first else []
+        [Recorder(folder.record, state.images), Progress(order.label, state.images, order.quiet)] if ranks.first else []
     )
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)} if _main_thread() else {}
     try:
@@ -149,7 +149,7 @@ class Saver:
         self.order, self.folder, self.last = order, folder, time.monotonic()
 
     def __call__(self, look: Look) -> None:
-        if look.built.world.any(time.monotonic() - self.last > SAVE_SECONDS):
+        if look.built.ranks.any(time.monotonic() - self.last > SAVE_SECONDS):
             self.save(look)
 
     def save(self, look: Look) -> None:
@@ -159,15 +159,15 @@ class Saver:
     def keep(self, built: Built, state: State) -> None:
         parts = {"model": built.step.state_dict(), "optimizer": built.optimizer.state(), "average": built.average.state()}
         about = {"key": self.folder.path.name, "state": state._asdict(), "system": built.system.model_dump()}
-        parts = {name: gathered(tensors, built.world) for name, tensors in parts.items()}
-        if built.world.first:
+        parts = {name: gathered(tensors, built.ranks) for name, tensors in parts.items()}
+        if built.ranks.first:
             checkpoint.save(self.folder.checkpoints, state.images, Checkpoint(parts, about))
         self.last = time.monotonic()
 
 
 def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State:
     """Put the newest good checkpoint into the built run; a new run begins at zero."""
-    with built.world.first_goes_ahead("reading the checkpoint"):  # it sets damaged ones aside
+    with built.ranks.first_goes_ahead("reading the checkpoint"):  # it sets damaged ones aside
         found = checkpoint.newest(folder.checkpoints, say)
     if found is None:
         return State()
@@ -210,7 +210,7 @@ def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dic
         "preparing_seconds": round(max(state.preparing, 0.0), 3),
         "images_per_second": round(state.images_per_second or 0.0, 2),
     }
-    if built.world.first:
+    if built.ranks.first:
         write_json(folder.path / "result.json", result)
     return result
 

@@ -70,7 +70,7 @@ class Trackers:
 
     def watch(self, built: Built, folder: RunFolder, state: State) -> list[Observer]:
         """What `perform` takes as observers."""
-        self.first = built.world.first
+        self.first = built.ranks.first
         self._begin(folder, state)
         return [*self.open]
 

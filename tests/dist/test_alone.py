@@ -11,16 +11,16 @@ from fulcrum.dist.matrix_owners import Owners, deal, unpack
 from fulcrum.dist.precision import Bf16Report, Dtypes, bf16_report, has_fast_bf16
 from fulcrum.dist.reduce import clip, mean, total, whole
 from fulcrum.dist.shard import prepare, sum_gradients
-from fulcrum.dist.start import World, start
+from fulcrum.dist.start import Ranks, start
 from fulcrum.spec.errors import BadInput, RunFailed
 
 
 def test_without_torchrun_a_process_is_alone() -> None:
-    with start(env={}) as world:
-        assert (world.rank, world.size, world.first) == (0, 1, True)
-        assert world.rows(6) == slice(0, 6)
-        world.barrier("nothing")
-        assert total(torch.ones(2), world).tolist() == [1, 1] and mean(torch.ones(()), world) == 1
+    with start(env={}) as ranks:
+        assert (ranks.rank, ranks.size, ranks.first) == (0, 1, True)
+        assert ranks.rows(6) == slice(0, 6)
+        ranks.barrier("nothing")
+        assert total(torch.ones(2), ranks).tolist() == [1, 1] and mean(torch.ones(()), ranks) == 1
     assert not torch.distributed.is_initialized()
 
 
@@ -42,9 +42,9 @@ def test_a_missing_gpu_is_refused() -> None:
 
 
 def test_rows_are_dealt_evenly_or_not_at_all() -> None:
-    assert [World(rank, 3).rows(6) for rank in range(3)] == [slice(0, 2), slice(2, 4), slice(4, 6)]
+    assert [Ranks(rank, 3).rows(6) for rank in range(3)] == [slice(0, 2), slice(2, 4), slice(4, 6)]
     with pytest.raises(BadInput, match="8 rows .* 3 processes"):
-        World(0, 3).rows(8)
+        Ranks(0, 3).rows(8)
 
 
 class Small(nn.Module):
@@ -66,7 +66,7 @@ def test_prepare_keeps_the_order_and_fills_every_parameter() -> None:
     prepare(
         small,
         small.blocks,
-        World(),
+        Ranks(),
         init,
         recompute=lambda: order.append("recompute"),
         compile=lambda: order.append("compile"),
@@ -81,13 +81,13 @@ def test_prepare_refuses_what_it_cannot_fill() -> None:
         return torch.zeros(shape)
 
     with pytest.raises(ValueError, match="already has memory"):
-        prepare(Small(), [], World(), zeros)
+        prepare(Small(), [], Ranks(), zeros)
     with torch.device("meta"):
         lost, good = Small(table_device=None), Small()
     with pytest.raises(ValueError, match="buffer 'table' is on the meta device"):
-        prepare(lost, [], World(), zeros)
+        prepare(lost, [], Ranks(), zeros)
     with pytest.raises(ValueError, match=r"init gave \(1,\) for parameter 'blocks.0.weight'"):
-        prepare(good, [], World(), lambda name, shape: torch.zeros(1))
+        prepare(good, [], Ranks(), lambda name, shape: torch.zeros(1))
 
 
 def test_clip_equals_torch() -> None:
@@ -134,7 +134,7 @@ def test_unpack_is_the_inverse_of_packing() -> None:
 
 def test_owners_refuse_what_is_not_sharded() -> None:
     with pytest.raises(ValueError, match="'w' must be sharded by rows.*plain tensor"):
-        Owners(World(0, 2))({"w": torch.zeros(1, 2)}, {"w": Parameter(torch.zeros(2, 2))}, dict)
+        Owners(Ranks(0, 2))({"w": torch.zeros(1, 2)}, {"w": Parameter(torch.zeros(2, 2))}, dict)
 
 
 def test_dtypes_of_words() -> None:

@@ -1,4 +1,4 @@
-"""One rank of a world of two, run as a script by test_train_world.py: real commands and sessions, one after the other.
+"""One rank of two, run as a script by test_train_world.py: real commands and sessions, one after the other.
 
 python train_world.py OUT PORT PORT ...     with RANK, LOCAL_RANK and WORLD_SIZE in the environment
 """
@@ -80,8 +80,8 @@ def session(asked: Order, at: int | None = None, act=None, passes: int = 1) -> d
         return [look]
 
     try:
-        with start(timeout=60.0) as world:
-            return {"result": perform(asked, said.append, observers, world), "said": said}
+        with start(timeout=60.0) as ranks:
+            return {"result": perform(asked, said.append, observers, ranks), "said": said}
     except FulcrumError as error:
         return {"error": type(error).__name__, "message": str(error), "said": said}
 
@@ -105,15 +105,15 @@ def rounding() -> dict:
 
     whole = torch.randn(61, 7, generator=torch.Generator().manual_seed(0))
     store = Store(torch.bfloat16, seed=3)
-    with start(timeout=60.0) as world:
-        parts = distribute_tensor(whole.clone(), world.mesh(), [Shard(0)], src_data_rank=None)
+    with start(timeout=60.0) as ranks:
+        parts = distribute_tensor(whole.clone(), ranks.mesh(), [Shard(0)], src_data_rank=None)
         store.keep({"w": whole}, at=8)
         store.keep({"w": parts}, at=8)
         return {"same": torch.equal(parts.full_tensor(), whole), "local": parts.to_local().shape[0]}
 
 
 def scenarios(out: Path):
-    """(name, what to do), in an order that ends with the one that breaks the world."""
+    """(name, what to do), in an order that ends with the one that breaks the group."""
     yield "adamw", lambda: command("spark + ema(every=2)", out / "pair")
     yield "again", lambda: command("spark + ema(every=2)", out / "pair")
     yield "muon", lambda: session(order(MUON, out / "pair"))
@@ -131,7 +131,7 @@ def scenarios(out: Path):
 def run(out: Path, ports: list[str]) -> dict:
     found: dict = {"seconds": {}}
     for (name, act), port in zip(scenarios(out), ports, strict=True):
-        os.environ["MASTER_PORT"] = port  # a world of its own for each
+        os.environ["MASTER_PORT"] = port  # a group of its own for each
         begun = time.process_time()
         found[name] = act()
         found["seconds"][name] = round(time.process_time() - begun, 2)

@@ -1,4 +1,4 @@
-"""One rank of a world of two, run as a script by test_two_ranks.py: trains, and writes what it saw.
+"""One rank of two, run as a script by test_two_ranks.py: trains, and writes what it saw.
 
 python two_ranks.py OUT_DIR     with torchrun's variables in the environment; alone without them
 """
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fulcrum.dist.matrix_owners import Owners
 from fulcrum.dist.reduce import clip, mean, total, whole
 from fulcrum.dist.shard import prepare, sum_gradients
-from fulcrum.dist.start import World, start
+from fulcrum.dist.start import Ranks, start
 from fulcrum.model.backbone import Backbone, compile_blocks, recompute_blocks
 from fulcrum.model.roles import roles
 from fulcrum.optim import muon as muon_room
@@ -65,7 +65,7 @@ def data(step: int) -> list[Tensor]:
     ]
 
 
-def build(world: World, **options) -> Toy:
+def build(ranks: Ranks, **options) -> Toy:
     with torch.device("meta"):
         toy = Toy()
 
@@ -77,20 +77,20 @@ def build(world: World, **options) -> Toy:
         "recompute": lambda: recompute_blocks(toy.backbone),
         "compile": lambda: compile_blocks(toy.backbone, backend=traced),
     }
-    prepare(toy, toy.backbone.blocks, world, initial, **{key: given[key] for key in options if options[key]})
+    prepare(toy, toy.backbone.blocks, ranks, initial, **{key: given[key] for key in options if options[key]})
     return toy
 
 
-def backward(toy: Toy, world: World, step: int, micro: int = 1) -> Tensor:
+def backward(toy: Toy, ranks: Ranks, step: int, micro: int = 1) -> Tensor:
     """Mean loss of the global batch; its gradient in the parameters."""
-    mine = [part[world.rows(ROWS)] for part in data(step)]
+    mine = [part[ranks.rows(ROWS)] for part in data(step)]
     losses = []
     for i, chunk in enumerate(zip(*(part.chunk(micro) for part in mine), strict=True)):
         sum_gradients(toy, i == micro - 1)
         loss = toy(*chunk).mean() / micro
         loss.backward()
         losses.append(loss.detach())
-    return mean(torch.stack(losses).sum(), world)
+    return mean(torch.stack(losses).sum(), ranks)
 
 
 def collect(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -101,9 +101,9 @@ def gradients(toy: Toy) -> dict[str, Tensor]:
     return {name: p.grad for name, p in toy.named_parameters()}
 
 
-def train(world: World, seen: dict[str, Tensor], facts: dict) -> None:
+def train(ranks: Ranks, seen: dict[str, Tensor], facts: dict) -> None:
     """Step one's gradients, then three updates of Muon and AdamW; a reload of the full state into the shards."""
-    toy = build(world)
+    toy = build(ranks)
     calls: list[list[str]] = []
 
     def counted(matrices, dtype, steps):
@@ -112,11 +112,11 @@ def train(world: World, seen: dict[str, Tensor], facts: dict) -> None:
 
     muon_room.orthogonalise = counted
     dealt = groups(toy.named_parameters(), roles(toy), RULE)
-    deal = Owners(world) if world.size > 1 else undealt
+    deal = Owners(ranks) if ranks.size > 1 else undealt
     rule = Joint([Muon(dealt["muon"], lr=1e-2, deal=deal), AdamW(dealt["adamw"], lr=1e-2)])
     seen |= collect("start", dict(toy.named_parameters()))
     for step in range(3):
-        loss = backward(toy, world, step)
+        loss = backward(toy, ranks, step)
         if step == 0:
             facts["loss"] = loss.item()
             seen |= collect("gradient", gradients(toy))
@@ -129,19 +129,19 @@ def train(world: World, seen: dict[str, Tensor], facts: dict) -> None:
             seen |= collect("weight1", dict(toy.named_parameters()))
         rule.zero_grad()
     seen |= collect("weight3", dict(toy.named_parameters()))
-    facts["stalled"] = total(rule.stalled, world).tolist()
+    facts["stalled"] = total(rule.stalled, ranks).tolist()
     facts["calls"], facts["matrices"] = calls, list(dealt["muon"])
     saved = collect("state", rule.state())
     seen |= saved
     full = {name.removeprefix("state/"): tensor for name, tensor in saved.items()}
     rule.load({name: tensor + 1 for name, tensor in full.items()})
     facts["reloaded"] = all(torch.equal(whole(tensor), full[name] + 1) for name, tensor in rule.state().items())
-    if world.size > 1:
+    if ranks.size > 1:
         facts["local_elements"] = sum(p.to_local().numel() for p in toy.parameters())
         facts["all_elements"] = sum(p.numel() for p in toy.parameters())
 
 
-def variants(world: World, seen: dict[str, Tensor], facts: dict) -> None:
+def variants(ranks: Ranks, seen: dict[str, Tensor], facts: dict) -> None:
     """The gradients of step one again: accumulated, recomputed, compiled."""
     for name, options, micro in [
         ("accumulated", {}, 2),
@@ -149,18 +149,18 @@ def variants(world: World, seen: dict[str, Tensor], facts: dict) -> None:
         ("compiled", {"compile": True}, 1),
         ("both", {"compile": True, "recompute": True}, 1),
     ]:
-        toy = build(world, **options)
-        backward(toy, world, 0, micro)
+        toy = build(ranks, **options)
+        backward(toy, ranks, 0, micro)
         seen |= collect(name, gradients(toy))
         facts[f"graphs/{name}"] = len(graphs)
         graphs.clear()
 
 
-def lonely_barrier(world: World, facts: dict) -> None:
+def lonely_barrier(ranks: Ranks, facts: dict) -> None:
     """Rank 1 does not come: the others must say who is missing, and where."""
-    impatient = World(world.rank, world.size, world.device, timeout=1.0)
-    world.barrier("before the lonely one")
-    if world.first:
+    impatient = Ranks(ranks.rank, ranks.size, ranks.device, timeout=1.0)
+    ranks.barrier("before the lonely one")
+    if ranks.first:
         try:
             impatient.barrier("saving the checkpoint")
         except RunFailed as error:
@@ -171,12 +171,12 @@ def main(out: Path) -> None:
     torch.set_num_threads(1)
     seen: dict[str, Tensor] = {}
     facts: dict = {}
-    with start(timeout=60.0) as world:
-        facts |= {"rank": world.rank, "size": world.size}
-        train(world, seen, facts)
-        variants(world, seen, facts)
-        if world.size > 1:
-            lonely_barrier(world, facts)
+    with start(timeout=60.0) as ranks:
+        facts |= {"rank": ranks.rank, "size": ranks.size}
+        train(ranks, seen, facts)
+        variants(ranks, seen, facts)
+        if ranks.size > 1:
+            lonely_barrier(ranks, facts)
     facts["left"] = not torch.distributed.is_initialized()
     name = f"{facts['size']}_{facts['rank']}"
     save_file({key: tensor.contiguous() for key, tensor in seen.items()}, out / f"{name}.safetensors")

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from fulcrum.dist.start import ALONE, World
+from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.files.shipped import asset_hash
 from fulcrum.measure.card import MEASURE_VERSION
 from fulcrum.spec.edit import digest
@@ -144,14 +144,14 @@ def run_cell(
     say: Callable[[str], None],
     until: float | None = None,
     tracked: Tracked = NOWHERE,
-    world: World = ALONE,
+    ranks: Ranks = ALONE,
 ) -> None:
     """Train the cell (or take it as it stands), draw, measure, write down. `until` a share of the budget: go no further.
 
     Many processes train it together; the first of them measures.
     """
     with tracked.of(cell) as trackers:
-        _run(cell, out, system, measuring, say, until, trackers, world)
+        _run(cell, out, system, measuring, say, until, trackers, ranks)
 
 
 def _run(
@@ -162,7 +162,7 @@ def _run(
     say: Callable[[str], None],
     until: float | None,
     trackers: Trackers,
-    world: World,
+    ranks: Ranks,
 ) -> None:
     torch.set_num_threads(system.threads)
     begun, clock = time.perf_counter(), Clock()
@@ -170,7 +170,7 @@ def _run(
         cell.run, cell.seed, cell.phrase, out, system, cell.user_files, quiet=True, label=f"{cell.arm}/{cell.seed}"
     )
     if cell.kind == "rate":
-        return _try_rate(cell, order, measuring.how, say, trackers, world)
+        return _try_rate(cell, order, measuring.how, say, trackers, ranks)
 
     def observers(built: Built, folder: RunFolder, state: State) -> list[Observer]:
         told = [clock.steps(state), *trackers.watch(built, folder, state)]
@@ -190,15 +190,15 @@ def _run(
         return [*told, *(clock.timed("drawing", one) for one in drawn), *([pause(order, folder, until)] if until else [])]
 
     try:
-        result = perform(order, say, observers, world)
+        result = perform(order, say, observers, ranks)
     except Paused:
         return
-    if cell.kind == "arm" and world.first:
+    if cell.kind == "arm" and ranks.first:
         with clock.counting("drawing"):
             _measure(cell, out, measuring, result, begun, system.bare())
         found = read_sealed(out / cell.key / f"measured-{measuring.how}.json")["metrics"]
         trackers.tell(RunFolder(out / cell.key), quality(found), cell.run.budget.images)
-    if world.first:
+    if ranks.first:
         clock.write(out / cell.key)
 
 
@@ -238,13 +238,13 @@ def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any]
     )
 
 
-def _try_rate(cell: Cell, order: Order, how: str, say: Callable[[str], None], trackers: Trackers, world: World) -> None:
+def _try_rate(cell: Cell, order: Order, how: str, say: Callable[[str], None], trackers: Trackers, ranks: Ranks) -> None:
     """The held-out loss after a short training. A rate that is too high has no loss: that is a finding, not a failure."""
     folder = RunFolder(order.out / cell.key)
     begun, loss = time.perf_counter(), math.inf
     try:
-        perform(order, say, trackers.watch, world)
-        if not world.first:
+        perform(order, say, trackers.watch, ranks)
+        if not ranks.first:
             return
         weights = trained_weights(folder)
         codec, text = cell.run.encode.codec.build(None), cell.run.encode.text.build(None)
@@ -252,7 +252,7 @@ def _try_rate(cell: Cell, order: Order, how: str, say: Callable[[str], None], tr
     except RunFailed as error:
         if "not finite" not in error.message:
             raise
-        if not world.first:
+        if not ranks.first:
             return
     write_sealed(
         folder.path / f"rate-{how}.json",

@@ -64,13 +64,13 @@ class Points:
             return
         if not path.exists():  # a resumed cell passes points that it measured before
             self._measure(look, path)
-        if look.built.world.first:
+        if look.built.ranks.first:
             self.tell(read_sealed(path)["metrics"], images)
 
     def _measure(self, look: Look, path: Path) -> None:
         run, feed, weights = look.built.run, look.built.feed, drawn_weights(look.built.step, look.built.average)
         bare = look.built.system.bare()
-        if not look.built.world.first:  # the first has their weights now, and measures
+        if not look.built.ranks.first:  # the first has their weights now, and measures
             return
         metrics: Mapping[str, Any] = measure(
             run, Painter(run, weights, feed.codec(), feed.text(), bare), feed.root, self.samples, judges=self.judges

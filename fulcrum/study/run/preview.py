@@ -53,6 +53,6 @@ def _hand_over(look: Look) -> None:
 
 def previews(built: Built, folder: RunFolder, state: State) -> list[Observer]:
     stretch = max(built.run.budget.images // LOOKS, built.run.budget.batch)
-    if not built.world.first:  # the first process draws; the others hand it their weights
+    if not built.ranks.first:  # the first process draws; the others hand it their weights
         return [Every(stretch, _hand_over, state.images, at_end=True)]
     return [Every(stretch, Preview(built, folder, state), state.images, at_end=True)]

@@ -99,8 +99,8 @@ def main() -> None:
     order = json.loads((place / ORDER).read_text())
     catalogue, _ = with_files(Path(path) for path in order["setup"]["files"])
     said: dict[str, Any] | None = None
-    with contextlib.suppress(FulcrumError), start(order["setup"]["system"]["device"], WAITING) as world:
-        said = answer(order["asked"], order["setup"], catalogue, world)
+    with contextlib.suppress(FulcrumError), start(order["setup"]["system"]["device"], WAITING) as ranks:
+        said = answer(order["asked"], order["setup"], catalogue, ranks)
     aside = place / f".{os.environ['RANK']}"
     aside.write_text(json.dumps(said))
     aside.replace(place / f"{os.environ['RANK']}.json")

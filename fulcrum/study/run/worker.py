@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fulcrum.dist.start import ALONE, World, is_loss
+from fulcrum.dist.start import ALONE, Ranks, is_loss
 from fulcrum.levers.catalog import CATALOG, with_files
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.own import told
@@ -37,11 +37,11 @@ def leave_with(parent: int) -> None:
 
 
 def answer(
-    asked: Mapping[str, Any], setup: Mapping[str, Any], catalogue: Catalogue, world: World = ALONE
+    asked: Mapping[str, Any], setup: Mapping[str, Any], catalogue: Catalogue, ranks: Ranks = ALONE
 ) -> dict[str, Any] | None:
     """Run one cell and say how it went; None when the study is ending and the cell was saved on the way, or when another
     process of the cell was lost. A cell of many processes is handed to as many, each of which comes here."""
-    if setup["system"]["processes"] > world.size:
+    if setup["system"]["processes"] > ranks.size:
         return answer_together(asked, setup)
     cell = Cell(
         asked["arm"],
@@ -63,7 +63,7 @@ def answer(
             lambda text: None,
             asked["until"],
             Tracked(tuple(setup.get("track", ())), setup.get("group", "")),
-            world,
+            ranks,
         )
         return {"key": cell.key, "ok": True}
     except Interrupted:  # SIGTERM: the cell is saved, and the study is ending
