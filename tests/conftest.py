@@ -1,8 +1,34 @@
-"""What tests share: the smallest run that has every part, and a cache that lives as long as the session."""
+"""What tests share: a process like any other, the smallest run that has every part, and a cache for the session.
+
+A test must not depend on the shell that started it. Signals, threads, the terminal and the variables that the package reads
+are set here, before torch is imported; processes that tests start inherit them.
+"""
 
 import os
+import random
+import signal
+import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+    signal.signal(number, handler)  # a job in the background of a script inherits an ignored Ctrl-C, and hands it on
+signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+OF_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+OF_A_TERMINAL = (
+    "COLUMNS",
+    "LINES",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "TTY_COMPATIBLE",
+    "GITHUB_ACTIONS",
+)
+OF_FULCRUM = ("FULCRUM_SHELF", "FULCRUM_SHELF_GB", "FULCRUM_TRACEBACK", "RAY_ADDRESS")
+for name in (*OF_TORCHRUN, *OF_A_TERMINAL, *OF_FULCRUM):
+    os.environ.pop(name, None)
+CACHE_HOME = tempfile.TemporaryDirectory(prefix="fulcrum-tests-")  # nothing of the user's is read or written
+os.environ["XDG_CACHE_HOME"] = CACHE_HOME.name
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
@@ -22,6 +48,22 @@ TINY = (
     "data.source.max_objects=2",
     "sample.steps=2",
 )
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """Random inputs are the same in every run of a test, in any order; also those of a fixture that outlives the test."""
+    seed_everything()
+    yield
+    seed_everything()
+
+
+def seed_everything():
+    torch.manual_seed(0)
+    random.seed(0)
+
+
+seed_everything()
 
 
 @pytest.fixture(scope="session")

@@ -42,7 +42,7 @@ def test_latents_come_back(tmp_path: Path, codec: KLCodec) -> None:
     ids = np.array([299, 0, 17, 17])
     found = Cache(tmp_path).latents(SOURCE, codec, said.append).rows(ids)
     wanted = codec.encode(to_unit(torch.from_numpy(SOURCE.read(ids).images)))
-    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
+    assert (found - wanted).abs().max() < 5e-6 * wanted.abs().max()
     assert said and said[-1].startswith("encoding latents: 300/300")
 
 

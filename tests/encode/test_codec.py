@@ -58,7 +58,8 @@ def test_reconstruction_keeps_the_promise_of_the_card(codec: KLCodec, domain: st
 
 def test_a_row_does_not_depend_on_its_batch(codec: KLCodec) -> None:
     pixels = to_unit(pictures("real", 32, 5))
-    torch.testing.assert_close(codec.encode(pixels)[3:4], codec.encode(pixels[3:4]), atol=1e-5, rtol=0)
+    alone = codec.encode(pixels[3:4])
+    assert (codec.encode(pixels)[3:4] - alone).abs().max() < 5e-6 * alone.abs().max()
 
 
 def test_a_cell_depends_on_its_neighbourhood_only(codec: KLCodec) -> None:

@@ -88,7 +88,7 @@ def test_no_graph_is_kept_without_gradients(model: Backbone) -> None:
     open_lanes(model, 2)
     with torch.no_grad():
         out = model(*given())
-    assert out.pred.grad_fn is None and (out.pred - expected).abs().max() < 1e-5
+    assert out.pred.grad_fn is None and (out.pred - expected).abs().max() < 1e-5 * expected.abs().max()
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # the compiler looks at it itself

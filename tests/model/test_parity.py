@@ -65,7 +65,7 @@ def test_equals_diffusers(case: str, masked: bool, direction: str) -> None:
         expected = peer(x_t, t, emb, attention_mask=mask).sample
         found = ours(x_t, t, (emb, mask)).pred
     assert expected.abs().max() > 0.1  # the comparison means something
-    assert (found - expected).abs().max() <= 1e-5
+    assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()  # 2e-6 was seen, with each set of instructions
 
 
 def test_gradients_equal_diffusers() -> None:
