@@ -1,0 +1,152 @@
+"""Files and folders that appear whole or not at all: written aside in the same folder, flushed, renamed.
+
+What is being written is called .NAME.PID-TOKEN.writing and is held by a lock: so `sweep` knows what a killed process left.
+"""
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fulcrum.files.damaged import remove
+from fulcrum.files.paths import open_regular
+
+_ASIDE = re.compile(r"\..+\.\d+-[0-9a-f]{8}\.writing", re.DOTALL)
+_LONGEST = 200  # bytes of a name that its aside repeats: a file system takes 255
+FRESH = 60.0  # seconds in which something aside is never swept: its writer may not have locked it yet
+
+
+def write_atomic(path: Path, data: bytes | str, *, flush: bool = True) -> None:
+    """Write a whole file. A link that stands there is replaced, not followed; text is UTF-8, line ends as they are.
+
+    `flush=False` where a power cut may cost the file and it is written often.
+    """
+    with atomic_file(path, flush=flush) as stream:
+        stream.write(data.encode() if isinstance(data, str) else data)
+
+
+def write_json(path: Path, value: Any, *, flush: bool = True) -> None:
+    """Write one JSON value, its keys sorted."""
+    write_atomic(path, json.dumps(value, indent=1, sort_keys=True), flush=flush)
+
+
+@contextmanager
+def atomic_file(path: Path, *, flush: bool = True) -> Iterator[BinaryIO]:
+    """A binary file to write to; it becomes `path` when the block ends, and goes if the block fails."""
+    with atomic_path(path, flush=flush) as aside, open(open_regular(aside, os.O_WRONLY), "wb") as stream:
+        yield stream
+
+
+@contextmanager
+def atomic_path(path: Path, *, flush: bool = True) -> Iterator[Path]:
+    """As `atomic_file`, for a library that wants a path: an empty file that it may write to."""
+    aside = _aside(path)
+    handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)  # less what the umask takes
+    try:
+        _hold(handle)
+        yield aside
+        if flush:
+            _flush(aside)
+        os.replace(aside, path)
+        if flush:
+            _flush(path.parent)
+    except BaseException:  # a full disk must not be filled with what is half written
+        aside.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def folder_atomic(final: Path, *, flush: bool = True, replace: bool = False) -> Iterator[Path]:
+    """An empty folder to fill; it becomes `final` when the block ends, and goes if the block fails.
+
+    What stands at `final` is an OSError, or with `replace` makes way (between two renames there is none for a moment).
+    """
+    final.parent.mkdir(parents=True, exist_ok=True)
+    aside, former = _aside(final), _aside(final)
+    aside.mkdir()
+    handle = os.open(aside, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        _hold(handle)
+        yield aside
+        if flush:
+            _flush_tree(aside)
+        if replace and os.path.lexists(final):
+            os.rename(final, former)
+        os.rename(aside, final)
+        if flush:
+            _flush(final.parent)
+        with suppress(OSError):  # the new folder is in place: `sweep` may have more luck with the old one
+            remove(former)
+    except BaseException:
+        with suppress(OSError):  # what went wrong first is what a person must see
+            remove(aside)
+        if os.path.lexists(former) and not os.path.lexists(final):
+            os.rename(former, final)
+        raise
+    finally:
+        os.close(handle)
+
+
+def sweep(folder: Path) -> list[Path]:
+    """Remove what killed writers left in a folder, and say what; what is being written now stays."""
+    gone = []
+    for path in folder.iterdir():
+        if _ASIDE.fullmatch(path.name) and _abandoned(path):
+            remove(path)
+            gone.append(path)
+    return gone
+
+
+def is_aside(path: Path) -> bool:
+    """Is this something in the making, or left by a killed process? Listings pass over it."""
+    return _ASIDE.fullmatch(path.name) is not None
+
+
+def _aside(path: Path) -> Path:
+    name = os.fsdecode(os.fsencode(path.name)[:_LONGEST])
+    return path.with_name(f".{name}.{os.getpid()}-{secrets.token_hex(4)}.writing")
+
+
+def _hold(handle: int) -> None:
+    with suppress(OSError):  # a file system without locks: there `sweep` removes nothing
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _abandoned(path: Path) -> bool:
+    try:
+        if path.is_symlink() or time.time() - path.stat().st_mtime < FRESH:
+            return False
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _flush_tree(folder: Path) -> None:
+    for place, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            if not os.path.islink(os.path.join(place, name)):
+                _flush(Path(place, name))
+        _flush(Path(place))

@@ -1,0 +1,55 @@
+"""A person's own Python file: compiled and run from the very bytes that were hashed, never through `__pycache__`.
+
+What its code says when it fails is told by `fulcrum.spec.own`, which knows such a module by its name.
+"""
+
+import importlib.util
+import linecache
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from fulcrum.files.hashes import sha256_bytes
+from fulcrum.files.paths import read_regular
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.own import GUIDE, PREFIX, failed
+
+
+class UserFile(NamedTuple):
+    module: ModuleType
+    sha256: str  # of the file: it belongs into keys and cards
+
+    def classes(self) -> list[type]:
+        """What the file itself defines, imports left out."""
+        name = self.module.__name__
+        return [value for value in vars(self.module).values() if isinstance(value, type) and value.__module__ == name]
+
+
+def load(path: Path, guide: str) -> UserFile:
+    """Run a person's file as a module; `guide` is the page that says how such a file is written."""
+    if not path.is_file() or path.suffix != ".py":
+        raise BadInput(f"there is no Python file at {path}", f"how to write one: {guide}")
+    try:
+        source = read_regular(path)
+    except OSError as error:
+        raise failed(error, f"{path} cannot be used", guide) from error
+    content = sha256_bytes(source)
+    module = ModuleType(f"{PREFIX}{path.stem}_{content[:12]}")
+    module.__file__ = str(path)
+    setattr(module, GUIDE, guide)
+    sys.modules[module.__name__] = module
+    try:
+        code = compile(source, str(path), "exec", dont_inherit=True)
+        _remember_source(path, source)
+        exec(code, module.__dict__)
+    except (Exception, SystemExit) as error:  # their own code may raise anything
+        del sys.modules[module.__name__]
+        raise failed(error, f"{path} cannot be used", guide) from error
+    return UserFile(module, content)
+
+
+def _remember_source(path: Path, source: bytes) -> None:
+    """Tracebacks show the lines that run, also of a file edited meanwhile: an entry without a time is never renewed."""
+    lines = importlib.util.decode_source(source).splitlines(keepends=True)
+    linecache.cache[str(path)] = (len(source), None, lines, str(path))
