@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Share
+from fulcrum.spec.record import Fraction, Share
 
 Style = Literal["long", "medium", "short"]
 
@@ -56,7 +56,7 @@ class Filtered(World):
     """The world without the pairs whose picture and caption fit least; `count` is before the filter."""
 
     kind: ClassVar[str] = "filtered_world"
-    drop: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1  # share of the samples that goes
+    drop: Fraction = 0.1  # share of the pairs that goes, worst first
     asset: str = "score"  # the shipped part that scores a pair
 
     def build(self, ctx: Any) -> Any:

@@ -1,10 +1,10 @@
 """Records of the flow's fillers; their torch code is imported when they are built."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Factor, Fraction, Guidance, Share
+from fulcrum.spec.record import Factor, Fraction, Guidance, Share, Within
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 
@@ -60,7 +60,7 @@ class Preconditioned(seam.Predict):
     """EDM: what the network sees and what it gives have unit variance at every time."""
 
     kind: ClassVar[str] = "preconditioned"
-    sigma_data: Factor = 1.0  # spread of the data: latents 1, pixels 0.4 to 0.5
+    sigma_data: Annotated[float, Within("(0, 100]")] = 1.0  # spread of the data: latents 1, pixels 0.4 to 0.5
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.flow.predict import PreconditionedPrediction

@@ -1,11 +1,12 @@
 """What a lever is: settings, a pure edit of a run, and a card with its claims, cost and witness."""
 
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 from pydantic import Field
 
+from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Record
+from fulcrum.spec.record import Filler, Record
 from fulcrum.spec.run import RunSpec
 
 GUIDE = "see docs/write-a-lever.md"
@@ -62,6 +63,44 @@ class Lever(Record):
 
     def __str__(self) -> str:
         return said(self)
+
+
+class Swap(Lever):
+    """A lever that puts another filler into a seam: the filler's settings are its own, declared there and nowhere else.
+
+    A field that a subclass declares itself is its own too: another range or default, or one more setting.
+    """
+
+    slot: ClassVar[str]
+    filler: ClassVar[type[Filler]]
+    settings: ClassVar[tuple[str, ...]]  # of the filler, those that it offers; if not said: all but a term's name
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        """Before pydantic reads the class: annotations and defaults of the offered settings, and what it touches."""
+        super().__init_subclass__(**given)
+        if "slot" in vars(cls) and "touches" not in vars(cls):
+            cls.touches = (cls.slot,)
+        if "filler" in vars(cls):
+            fields, own = cls.filler.model_fields, cls.__annotations__
+            if not hasattr(cls, "settings"):
+                cls.settings = tuple(name for name in fields if name != "name")
+            new = [name for name in cls.settings if name not in cls.model_fields]  # a base may have declared some
+            hints = get_type_hints(cls.filler, include_extras=True) | own
+            cls.__annotations__ = {name: hints[name] for name in new} | own
+            for name in new:
+                if name not in own:
+                    setattr(cls, name, fields[name].default)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # a setting of the filler
+
+    def made(self, **others: Any) -> Any:
+        """The filler, with these settings and what else it is given."""
+        return self.filler(**others, **{name: getattr(self, name) for name in self.settings})
+
+    def edit(self, run: RunSpec) -> RunSpec:
+        return put(run, self.slot, self.made())
 
 
 class Bundle(Record):

@@ -1,6 +1,6 @@
 """BF16 optimizer state: moments and momentum are remembered in bf16, updates and weights stay fp32."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from fulcrum.cost.optimizer_memory import bytes_per_parameter
 from fulcrum.levers.base import Card, Cost, Lever
@@ -9,9 +9,9 @@ from fulcrum.spec.run import RunSpec
 
 
 class BF16OptimizerState(Lever):
-    name: ClassVar[str] = "bf16_optimizer_state"
-    touches: ClassVar[tuple[str, ...]] = ("precision.optimizer",)
-    card: ClassVar[Card] = Card(
+    name = "bf16_optimizer_state"
+    touches = ("precision.optimizer",)
+    card = Card(
         says="the optimizer remembers in half the bytes: with two moments 12 instead of 16 bytes a parameter; the update "
         "itself is computed in fp32",
         warns="bf16 keeps 8 bits: a moment that should fade by less than 1/256 in a step (beta above 0.996) does not fade",

@@ -1,27 +1,26 @@
 """BF16 storage: weights are kept in bf16, so small updates round to nothing."""
 
-from typing import Any, ClassVar
+from typing import Any
 
-from fulcrum.levers.base import Card, Claim, Cost, Lever
+from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.shared.published import claim
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec
 
 
 class BF16Storage(Lever):
-    name: ClassVar[str] = "bf16_storage"
-    touches: ClassVar[tuple[str, ...]] = ("precision.storage",)
-    card: ClassVar[Card] = Card(
+    name = "bf16_storage"
+    touches = ("precision.storage",)
+    card = Card(
         says="weights stored with 8 bits of precision; an update below 1/256 of a weight is lost",
         claims=(
-            Claim(
-                metric="fid",
-                change=+3.67,
-                scope="256 px latents, 1.2 B parameters, 100k steps",
-                source="PRX Part 2",
+            claim(
+                "fid",
+                +3.67,
                 note="the published arm's key was read by nobody in the released code: if that is what ran, "
                 "3.67 is the size of seed noise",
             ),
-            Claim(metric="cmmd", change=+0.20, scope="256 px latents, 1.2 B parameters, 100k steps", source="PRX Part 2"),
+            claim("cmmd", +0.20),
         ),
     )
 

@@ -1,6 +1,6 @@
 """Bottleneck: patches enter through two linears with a narrow waist instead of one.  arXiv:2511.13720"""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from fulcrum.levers.base import Card, Cost, Lever
 from fulcrum.levers.shared import price
@@ -12,9 +12,9 @@ from fulcrum.spec.run import RunSpec
 class Bottleneck(Lever):
     width: Width | None = None  # of the waist; none = half of the model's
 
-    name: ClassVar[str] = "bottleneck"
-    touches: ClassVar[tuple[str, ...]] = ("model.bottleneck",)
-    card: ClassVar[Card] = Card(
+    name = "bottleneck"
+    touches = ("model.bottleneck",)
+    card = Card(
         says="wide patches are squeezed before they reach the stream; pays for pixels, where most of a patch is redundant"
     )
 
@@ -31,8 +31,7 @@ class Bottleneck(Lever):
         )
 
     def cost(self, run: RunSpec) -> Cost:
-        before, after = put(run, "model.bottleneck", None), self.edit(run)
-        return price.of_denoiser(before, after)
+        return price.of_denoiser(put(run, "model.bottleneck", None), self.edit(run))
 
     def witness(self, built: Any) -> bool:
         shapes = [tuple(weight.shape) for name, weight in built.step.backbone.img_in.named_parameters() if "weight" in name]

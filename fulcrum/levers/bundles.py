@@ -1,7 +1,5 @@
 """Bundles: several levers under one name. They say so: an arm that uses one is a compound, its effect belongs to all."""
 
-from typing import ClassVar
-
 from fulcrum.levers.aligned_codec import AlignedCodec
 from fulcrum.levers.base import Bundle, Card, Lever
 from fulcrum.levers.bottleneck import Bottleneck
@@ -20,8 +18,8 @@ from fulcrum.spec.record import Fraction
 
 
 class JiT(Bundle):
-    name: ClassVar[str] = "jit"
-    card: ClassVar[Card] = Card(says="no codec: pixels, a clean-picture prediction and a narrow way in, as JiT has it")
+    name = "jit"
+    card = Card(says="no codec: pixels, a clean-picture prediction and a narrow way in, as JiT has it")
 
     def parts(self) -> tuple[Lever, ...]:
         return (UsePixels(), PredictX(), Bottleneck())
@@ -30,8 +28,8 @@ class JiT(Bundle):
 class Speedrun(Bundle):
     until: Fraction = 0.9  # share of the images at the smaller size, with alignment
 
-    name: ClassVar[str] = "speedrun"
-    card: ClassVar[Card] = Card(
+    name = "speedrun"
+    card = Card(
         says="the stack of the published 24-hour run: pixels, x-prediction and bottleneck; half the size first, with "
         "alignment; half of the tokens routed; perceptual terms; Muon; EMA"
     )
@@ -52,8 +50,8 @@ class Speedrun(Bundle):
 
 
 class PRXRecipe(Bundle):
-    name: ClassVar[str] = "prx_recipe"
-    card: ClassVar[Card] = Card(
+    name = "prx_recipe"
+    card = Card(
         says="what the published ablations recommend together on a latent baseline: an aligned tokenizer, alignment for "
         "the first half, Muon, an average of the weights, synthetic pictures before real ones, a curated end",
         warns="never measured as a whole in public; long captions and fp32 storage are the baseline's already",

@@ -1,21 +1,19 @@
 """Caption filter: the pairs whose picture and caption fit least are left out before training."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from fulcrum.data.fillers import Filtered, World
-from fulcrum.levers.base import Card, Lever
+from fulcrum.levers.base import Card, Swap
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Fraction
 from fulcrum.spec.run import RunSpec
 
 
-class CaptionFilter(Lever):
-    drop: Fraction = 0.1  # share of the pairs that goes, worst first
-
-    name: ClassVar[str] = "caption_filter"
-    touches: ClassVar[tuple[str, ...]] = ("data.source",)
-    card: ClassVar[Card] = Card(
+class CaptionFilter(Swap):
+    name = "caption_filter"
+    slot, filler = "data.source", Filtered
+    settings = ("drop",)
+    card = Card(
         says="fewer, better pairs by an image-text score, as DataComp does with CLIP (named by the articles, no number); "
         "pays where captions are wrong: plant some with --set data.source.mislabelled=0.2",
         warns="where every caption is true it only drops the pairs that the scorer finds hard; repeats come sooner",
@@ -27,8 +25,7 @@ class CaptionFilter(Lever):
             raise BadInput("'caption_filter' would change nothing: the data is filtered already", "set data.source.drop")
         if not isinstance(source, World):
             return run  # `needs` says what is missing
-        kept = {name: getattr(source, name) for name in World.model_fields}
-        return put(run, "data.source", Filtered(**kept, drop=self.drop))
+        return put(run, self.slot, self.made(**{name: getattr(source, name) for name in World.model_fields}))
 
     def needs(self, run: RunSpec) -> str | None:
         source = run.data.source
@@ -44,5 +41,5 @@ class CaptionFilter(Lever):
         inner = getattr(source, "inner", None)
         if inner is None or len(source) >= len(inner):
             return False
-        before, after = (float(some.planted(np.arange(len(some))).mean()) for some in (inner, source))
+        before, after = (float(pairs.planted(np.arange(len(pairs))).mean()) for pairs in (inner, source))
         return after < before or before in (0.0, 1.0)  # nothing planted, or nothing else

@@ -3,37 +3,28 @@
 loss = mean (v_b - u_b)^2 - weight mean (v_b - u_pi(b))^2, pi one round inside each chunk of the batch
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
-from fulcrum.levers.base import Card, Claim, Lever
+from fulcrum.levers.base import Card, Swap
+from fulcrum.levers.shared.published import claim
 from fulcrum.loss.fillers import Contrastive
-from fulcrum.spec.edit import put
-from fulcrum.spec.record import Count, Fraction
 from fulcrum.spec.run import RunSpec
 
-SCOPE = "256 px latents, 1.2 B parameters, 100k steps"
 
-
-class ContrastiveFlow(Lever):
-    weight: Fraction = 0.05  # lambda
-    chunk: Count = 8  # rows that are compared; a part of the run, not of the machine
-
-    name: ClassVar[str] = "contrastive_flow"
-    touches: ClassVar[tuple[str, ...]] = ("terms.contrastive",)
-    card: ClassVar[Card] = Card(
+class ContrastiveFlow(Swap):
+    name = "contrastive_flow"
+    slot, filler = "terms.contrastive", Contrastive
+    card = Card(
         says="velocities of different samples are told apart",
         claims=(
-            Claim(metric="fid", change=+1.83, scope=SCOPE, source="PRX Part 2"),
-            Claim(metric="cmmd", change=-0.01, scope=SCOPE, source="PRX Part 2"),
-            Claim(metric="dino_mmd", change=-0.03, scope=SCOPE, source="PRX Part 2"),
+            claim("fid", +1.83),
+            claim("cmmd", -0.01),
+            claim("dino_mmd", -0.03),
         ),
         train_only=True,
         warns="on average it asks for (u - weight * mean u) / (1 - weight): the velocity is stretched, and the "
         "validation loss is higher by design",
     )
-
-    def edit(self, run: RunSpec) -> RunSpec:
-        return put(run, "terms.contrastive", Contrastive(weight=self.weight, chunk=self.chunk))
 
     def needs(self, run: RunSpec) -> str | None:
         if self.chunk == 1:

@@ -4,27 +4,20 @@ x_t ── x c_in ──► network ──► F ── x c_out ──┬──�
   └───────────────── x c_skip ───────────────┘        c_in, c_skip, c_out of sigma = t / (1 - t)
 """
 
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 from fulcrum.flow.fillers import Preconditioned
-from fulcrum.levers.base import Card, Lever
-from fulcrum.spec.edit import put
-from fulcrum.spec.record import Within
+from fulcrum.levers.base import Card, Swap
 from fulcrum.spec.run import RunSpec
 
 
-class EDMPrecondition(Lever):
-    sigma_data: Annotated[float, Within("(0, 100]")] = 1.0  # spread of what the denoiser sees; pixels: 0.4 to 0.5
-
-    name: ClassVar[str] = "edm_precondition"
-    touches: ClassVar[tuple[str, ...]] = ("flow.predict",)
-    card: ClassVar[Card] = Card(
+class EDMPrecondition(Swap):
+    name = "edm_precondition"
+    slot, filler = "flow.predict", Preconditioned
+    card = Card(
         says="inputs and targets of unit variance at every time; the loss stays on the velocity",
         warns="sigma_data 1 is right for normalised latents; in pixels set it to their spread, about 0.45",
     )
-
-    def edit(self, run: RunSpec) -> RunSpec:
-        return put(run, "flow.predict", Preconditioned(sigma_data=self.sigma_data))
 
     def needs(self, run: RunSpec) -> str | None:
         predict = run.flow.predict

@@ -5,7 +5,7 @@ pixels ──► encoder ──► latent ──┬──► decoder ──► s
                                 └──× (no gradient) ──► running mean and variance ──► denoiser ──► flow matching
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 from fulcrum.cost.codec import codec_parameters, tuning_flops
 from fulcrum.cost.denoiser import training_flops
@@ -25,14 +25,14 @@ class EndToEndCodec(Lever):
     half_life: Fraction = 0.02  # of the latents' running statistics, share of the budget
     lr_ratio: Factor = 0.03  # of the codec's learning rate to the run's; see the card
 
-    name: ClassVar[str] = "end_to_end_codec"
-    touches: ClassVar[tuple[str, ...]] = (
+    name = "end_to_end_codec"
+    touches = (
         "encode.codec",
         "encode.teachers",
         "terms.codec_reconstruction",
         "terms.codec_alignment",
     )
-    card: ClassVar[Card] = Card(
+    card = Card(
         says="the codec goes on learning with the denoiser, by reconstruction and alignment, never by the diffusion loss",
         warns="a codec's forward and backward in every step, and no latent can be cached; an average of the weights is of "
         "the denoiser alone, the codec draws with its last; the gradient is clipped over both together; validation "

@@ -4,17 +4,15 @@ block 0 ──► … ──► middle block ──► … ──► out
                       └──► 3 x 3 convolution ──► 1 - cosine with (y - mean over tokens) / std over tokens
 """
 
-from typing import ClassVar, Literal
-
 from fulcrum.levers.base import Card
 from fulcrum.levers.shared.alignment_lever import Aligning
 
 
 class IRepa(Aligning):
-    name: ClassVar[str] = "irepa"
-    projector: ClassVar[Literal["mlp", "conv"]] = "conv"
-    normalise: ClassVar[bool] = True
-    card: ClassVar[Card] = Card(
+    name = "irepa"
+    projector = "conv"
+    normalise = True
+    card = Card(
         says="alignment to the teacher's spatial layout rather than to what its tokens share (published without numbers: "
         "helped with DINOv2, degraded with DINOv3)",
         train_only=True,

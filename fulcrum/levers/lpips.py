@@ -1,20 +1,14 @@
 """LPIPS-like: the predicted and the true picture compared stage by stage inside a frozen network.  arXiv:1801.03924"""
 
-from typing import ClassVar
-
 from fulcrum.levers.base import Card
 from fulcrum.levers.shared.perceptual_lever import Perceiving
 from fulcrum.loss.fillers import LPIPS
-from fulcrum.spec.record import Factor
 
 
 class UseLPIPS(Perceiving):
-    weight: Factor = 0.1
-
-    name: ClassVar[str] = "lpips"
-    kind: ClassVar[type[LPIPS]] = LPIPS
-    touches: ClassVar[tuple[str, ...]] = ("terms.lpips",)
-    card: ClassVar[Card] = Card(
+    name = "lpips"
+    slot, filler = "terms.lpips", LPIPS
+    card = Card(
         says="squared differences of unit-normalised features, early stages included: texture and edges count (used in PRX "
         "Part 3 with weight 0.1, never ablated alone)",
         train_only=True,

@@ -3,28 +3,20 @@
 weight of (v - u)^2 at t = min((1 - t)^2, gamma t^2), from min(SNR, gamma) on the error of x0, SNR = (1 - t)^2 / t^2
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 from fulcrum.flow.fillers import MinSNR
-from fulcrum.levers.base import Card, Lever
-from fulcrum.spec.edit import put
-from fulcrum.spec.record import Factor
-from fulcrum.spec.run import RunSpec
+from fulcrum.levers.base import Card, Swap
 
 
-class UseMinSNR(Lever):
-    gamma: Factor = 5.0
-
-    name: ClassVar[str] = "min_snr"
-    touches: ClassVar[tuple[str, ...]] = ("flow.weight",)
-    card: ClassVar[Card] = Card(
+class UseMinSNR(Swap):
+    name = "min_snr"
+    slot, filler = "flow.weight", MinSNR
+    card = Card(
         says="times count by their signal-to-noise ratio, capped: both ends of the path lose weight",
         train_only=True,
         warns="pure noise (t = 1) counts nothing; the loss is on another scale than the baseline's",
     )
-
-    def edit(self, run: RunSpec) -> RunSpec:
-        return put(run, "flow.weight", MinSNR(gamma=self.gamma))
 
     def witness(self, built: Any) -> bool:
         t = built.feed.at(0)[1].t.cpu()

@@ -1,12 +1,12 @@
 """Mixed captions: each picture is told at one length, chosen by weight; prompts of any length are then no surprise."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import model_validator
 
-from fulcrum.cost.denoiser import training_flops
-from fulcrum.data.fillers import MixedStyles, told_tokens
+from fulcrum.data.fillers import MixedStyles
 from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.shared import price
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Within
@@ -20,9 +20,9 @@ class MixedCaptions(Lever):
     medium: Weight = 0.25
     short: Weight = 0.25
 
-    name: ClassVar[str] = "mixed_captions"
-    touches: ClassVar[tuple[str, ...]] = ("data.caption",)
-    card: ClassVar[Card] = Card(
+    name = "mixed_captions"
+    touches = ("data.caption",)
+    card = Card(
         says="captions of several lengths in one run; published only in words: long captions first, then mixed lengths, "
         "which is written mixed_captions @ (0.5, 1)",
         warns="the prompts that pictures are judged by stay the run's own",
@@ -49,9 +49,7 @@ class MixedCaptions(Lever):
         return None if run.data.caption == self._mix() else f"the run is captioned in another way: {run.data.caption}"
 
     def cost(self, run: RunSpec) -> Cost:
-        """Fewer words are read. Where nobody has counted a source's words, none are assumed."""
-        before, after = (told_tokens(run.data.source, caption) for caption in (run.data.caption, self._mix()))
-        return Cost(flops=training_flops(run, after) / training_flops(run, before)) if before and after else Cost()
+        return price.of_captions(run, self._mix())
 
     def witness(self, built: Any) -> bool:
         from fulcrum.data.caption import styles_told

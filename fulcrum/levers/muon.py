@@ -5,49 +5,38 @@ Newton-Schulz costs the same whatever the batch holds, so its share of a step fa
 """
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 from fulcrum.cost.denoiser import newton_schulz_share
 from fulcrum.cost.optimizer_memory import bytes_per_parameter
-from fulcrum.levers.base import Card, Claim, Cost, Lever
+from fulcrum.levers.base import Card, Cost, Swap
+from fulcrum.levers.shared.published import claim
 from fulcrum.optim.fillers import AdamW, Muon
 from fulcrum.spec.edit import put
-from fulcrum.spec.record import Factor, Fraction
 from fulcrum.spec.run import RunSpec
 
 
-class UseMuon(Lever):
-    momentum: Fraction = 0.95
-    lr_ratio: Factor = 1.0  # of the matrices' rate to the run's
-
-    name: ClassVar[str] = "muon"
-    touches: ClassVar[tuple[str, ...]] = ("optim.rule",)
-    card: ClassVar[Card] = Card(
+class UseMuon(Swap):
+    name = "muon"
+    slot, filler = "optim.rule", Muon
+    settings = ("momentum", "lr_ratio")
+    card = Card(
         says="every direction of a matrix learns at the same speed, the modulation matrices' too; Adam's settings stay as "
         "they were. Newton-Schulz costs a fixed amount a step: at 1.2 B parameters 14 % of its FLOPs with 65,536 "
         "tokens a batch (256 px), 4 % with 262,144 (1024 px)",
         claims=(
-            Claim(
-                metric="fid",
-                change=-2.65,
-                scope="256 px latents, 1.2 B parameters, 100k steps",
-                source="PRX Part 2",
-                note="the published arm also moved Adam's eps from 1e-15 to 1e-8",
-            ),
-            Claim(metric="cmmd", change=-0.05, scope="256 px latents, 1.2 B parameters, 100k steps", source="PRX Part 2"),
+            claim("fid", -2.65, note="the published arm also moved Adam's eps from 1e-15 to 1e-8"),
+            claim("cmmd", -0.05),
         ),
         warns="an optimizer verdict is only as fair as the learning rates: see the plan's learning-rate policy",
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
-        rule = run.optim.rule
-        kept = {name: getattr(rule, name) for name in AdamW.model_fields} if isinstance(rule, AdamW) else {}
-        return put(run, "optim.rule", Muon(**kept, momentum=self.momentum, lr_ratio=self.lr_ratio))
+        return put(run, self.slot, self.made(**_adam(run)))
 
     def cost(self, run: RunSpec) -> Cost:
-        rule = run.optim.rule
-        plain = AdamW(**{name: getattr(rule, name) for name in AdamW.model_fields}) if isinstance(rule, AdamW) else AdamW()
-        memory = bytes_per_parameter(self.edit(run)) / bytes_per_parameter(put(run, "optim.rule", plain))
+        plain = put(run, self.slot, AdamW(**_adam(run)))
+        memory = bytes_per_parameter(self.edit(run)) / bytes_per_parameter(plain)
         return Cost(flops=1 + newton_schulz_share(run), memory=memory)
 
     def newton_schulz(self, run: RunSpec, tokens_per_batch: Iterable[int]) -> dict[int, float]:
@@ -57,3 +46,9 @@ class UseMuon(Lever):
 
     def witness(self, built: Any) -> bool:
         return any(name.startswith("momentum/") for name in built.optimizer.state())
+
+
+def _adam(run: RunSpec) -> dict[str, Any]:
+    """Adam's settings in a run, whatever else its rule has."""
+    rule = run.optim.rule
+    return {name: getattr(rule, name) for name in AdamW.model_fields} if isinstance(rule, AdamW) else {}

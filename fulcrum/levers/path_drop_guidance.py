@@ -3,18 +3,16 @@
 v = v_short(empty) + w (v_full(prompt) - v_short(empty)),  the short path skips the routed blocks.  arXiv:2510.21986
 """
 
-from typing import ClassVar
-
 from fulcrum.flow.fillers import PathDropGuide
 from fulcrum.levers.base import Card
 from fulcrum.levers.shared.guidance_lever import Guiding
 
 
 class PathDropGuidance(Guiding):
-    name: ClassVar[str] = "path_drop_guidance"
-    guide: ClassVar[type[PathDropGuide]] = PathDropGuide
-    path: ClassVar[str] = "short"
-    card: ClassVar[Card] = Card(
+    name = "path_drop_guidance"
+    filler = PathDropGuide
+    path = "short"
+    card = Card(
         says="draws with a weak pass that skips the routed blocks: guidance for little more than the price of no guidance",
         warns="the short path learns from the few samples whose path was dropped: a short run teaches it little",
     )

@@ -1,6 +1,6 @@
 """Pixels: no codec; the denoiser sees the picture itself, in patches as wide as before."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from fulcrum.encode.fillers import Pixels
 from fulcrum.levers.base import Card, Cost, Lever
@@ -11,9 +11,9 @@ from fulcrum.spec.run import RunSpec
 
 
 class UsePixels(Lever):
-    name: ClassVar[str] = "pixels"
-    touches: ClassVar[tuple[str, ...]] = ("encode.codec", "model.patch")
-    card: ClassVar[Card] = Card(
+    name = "pixels"
+    touches = ("encode.codec", "model.patch")
+    card = Card(
         says="no codec between the picture and the denoiser; patches grow by its stride, so the tokens stay as many",
         warns="velocity cannot be learned well where a patch is wider than the network; "
         "validation losses are not comparable with those of latents",
@@ -32,8 +32,7 @@ class UsePixels(Lever):
         """The denoiser's wider patches; a frozen codec costs a step nothing, its latents come from the cache."""
         if isinstance(run.encode.codec, Pixels):
             return Cost()
-        after = self.edit(run)
-        return price.of_denoiser(run, after)
+        return price.of_denoiser(run, self.edit(run))
 
     def witness(self, built: Any) -> bool:
         batch = built.feed.at(0)[0]

@@ -1,9 +1,10 @@
 """Real data: photographs of the scenes instead of clean drawings."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from fulcrum.data.fillers import World
-from fulcrum.levers.base import Card, Claim, Lever
+from fulcrum.levers.base import Card, Lever
+from fulcrum.levers.shared.published import claim
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
@@ -12,20 +13,14 @@ SCOPE = "1 M real instead of 1 M synthetic images, 256 px latents, 1.2 B paramet
 
 
 class RealData(Lever):
-    name: ClassVar[str] = "real_data"
-    touches: ClassVar[tuple[str, ...]] = ("data.source.domain",)
-    card: ClassVar[Card] = Card(
+    name = "real_data"
+    touches = ("data.source.domain",)
+    card = Card(
         says="the run's own scenes as photographs: light, grain, blur and dust instead of clean colours",
         claims=(
-            Claim(
-                metric="fid",
-                change=-1.6,
-                scope=SCOPE,
-                source="PRX Part 2",
-                note="18.20 to 16.6: the better FID came with the worse CMMD and DINO-MMD",
-            ),
-            Claim(metric="cmmd", change=+0.09, scope=SCOPE, source="PRX Part 2"),
-            Claim(metric="dino_mmd", change=+0.07, scope=SCOPE, source="PRX Part 2"),
+            claim("fid", -1.6, SCOPE, note="18.20 to 16.6: the better FID came with the worse CMMD and DINO-MMD"),
+            claim("cmmd", +0.09, SCOPE),
+            claim("dino_mmd", +0.07, SCOPE),
         ),
         warns="the recipes are real by default: its baseline is made with --set data.source.domain=synthetic",
     )

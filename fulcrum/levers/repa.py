@@ -4,24 +4,22 @@ block 0 ──► … ──► middle block ──► … ──► out
                       └──► 3-layer MLP ──► 1 - cosine with the teacher's token at the same place
 """
 
-from typing import ClassVar
-
-from fulcrum.levers.base import Card, Claim
+from fulcrum.levers.base import Card
 from fulcrum.levers.shared.alignment_lever import Aligning
+from fulcrum.levers.shared.published import LATENTS, claim
 
-SCOPE = "256 px latents, 1.2 B parameters, 100k steps"
-DINO3, DINO2 = f"{SCOPE}, DINOv3 teacher", f"{SCOPE}, DINOv2 teacher"
+DINO3, DINO2 = f"{LATENTS}, DINOv3 teacher", f"{LATENTS}, DINOv2 teacher"
 
 
 class Repa(Aligning):
-    name: ClassVar[str] = "repa"
-    card: ClassVar[Card] = Card(
+    name = "repa"
+    card = Card(
         says="a middle layer is drawn towards a frozen teacher's features; pays early, is best switched off later (until=)",
         claims=(
-            Claim(metric="fid", change=-3.56, scope=DINO3, source="PRX Part 2"),
-            Claim(metric="cmmd", change=-0.06, scope=DINO3, source="PRX Part 2"),
-            Claim(metric="fid", change=-1.60, scope=DINO2, source="PRX Part 2"),
-            Claim(metric="cmmd", change=-0.02, scope=DINO2, source="PRX Part 2"),
+            claim("fid", -3.56, DINO3),
+            claim("cmmd", -0.06, DINO3),
+            claim("fid", -1.60, DINO2),
+            claim("cmmd", -0.02, DINO2),
         ),
         train_only=True,
         warns="the published teachers saw far more than the training set; the embedded one saw scenes of the same world, "

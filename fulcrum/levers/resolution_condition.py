@@ -3,28 +3,22 @@
 sinusoids of height and width -> two linears -> added to the time's vector
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
-from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.base import Card, Cost, Swap
 from fulcrum.levers.shared import price
 from fulcrum.model.fillers import NoCondition, Resolution
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec
 
 
-class ResolutionCondition(Lever):
-    name: ClassVar[str] = "resolution_condition"
-    touches: ClassVar[tuple[str, ...]] = ("model.condition",)
-    card: ClassVar[Card] = Card(
-        says="height and width enter the time vector; can only pay in a run that sees several sizes"
-    )
-
-    def edit(self, run: RunSpec) -> RunSpec:
-        return put(run, "model.condition", Resolution())
+class ResolutionCondition(Swap):
+    name = "resolution_condition"
+    slot, filler = "model.condition", Resolution
+    card = Card(says="height and width enter the time vector; can only pay in a run that sees several sizes")
 
     def cost(self, run: RunSpec) -> Cost:
-        before, after = put(run, "model.condition", NoCondition()), self.edit(run)
-        return price.of_denoiser(before, after)
+        return price.of_denoiser(put(run, self.slot, NoCondition()), self.edit(run))
 
     def witness(self, built: Any) -> bool:
         import torch

@@ -3,7 +3,7 @@
 k of the small stage = max(1, k · small / large): a small picture is destroyed by less noise
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from fulcrum.cost.denoiser import training_flops
 from fulcrum.data.fillers import World
@@ -21,9 +21,9 @@ class ResolutionLadder(Lever):
     until: Fraction = 0.5  # share of the budget on small pictures
     shift: Literal["scaled", "kept"] = "scaled"  # of the times, in the first stage
 
-    name: ClassVar[str] = "resolution_ladder"
-    touches: ClassVar[tuple[str, ...]] = ("data.stages",)
-    card: ClassVar[Card] = Card(
+    name = "resolution_ladder"
+    touches = ("data.stages",)
+    card = Card(
         says="small pictures first, the run's own size afterwards: more images for the same FLOPs; pays where most of the "
         "tokens are saved (published: 512 px, then 1024 px; no number was given)",
         train_only=True,

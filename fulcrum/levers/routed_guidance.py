@@ -3,18 +3,16 @@
 v = v_routed + w (v_full - v_routed),  both with the prompt, one mask for all steps.  arXiv:2501.04765
 """
 
-from typing import ClassVar
-
 from fulcrum.flow.fillers import RoutedGuide
 from fulcrum.levers.base import Card
 from fulcrum.levers.shared.guidance_lever import Guiding
 
 
 class RoutedGuidance(Guiding):
-    name: ClassVar[str] = "routed_guidance"
-    guide: ClassVar[type[RoutedGuide]] = RoutedGuide
-    path: ClassVar[str] = "routed"
-    card: ClassVar[Card] = Card(
+    name = "routed_guidance"
+    filler = RoutedGuide
+    path = "routed"
+    card = Card(
         says="draws with the routed model as the weak one instead of the empty prompt; training is untouched",
         warns="the prompt itself is no longer amplified: this replaces classifier-free guidance, it does not add to it",
     )

@@ -1,6 +1,6 @@
 """SFT stage: the last part of the budget on a small curated set."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from fulcrum.data.fillers import World
 from fulcrum.levers.base import Card, Lever
@@ -13,9 +13,9 @@ class SFTStage(Lever):
     start: Fraction = 0.9  # share of the budget after which the curated set is used
     count: Count = 512  # curated pictures
 
-    name: ClassVar[str] = "sft_stage"
-    touches: ClassVar[tuple[str, ...]] = ("data.stages",)
-    card: ClassVar[Card] = Card(
+    name = "sft_stage"
+    touches = ("data.stages",)
+    card = Card(
         says="a short last stage on few curated pictures: one or two objects, none small, well apart, no stripes behind, "
         "the cleanest of eight photographs (published: 3,350 pairs for 20k steps; no number was given)",
         warns="curated pictures are narrower than the reference: distances to it may grow while single pictures get better",

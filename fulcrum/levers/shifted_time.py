@@ -3,7 +3,7 @@
 S_k(t) = k t / (1 + (k - 1) t), on the logit-normal part of the times and on the sampler's grid
 """
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from fulcrum.flow.fillers import LogitNormal
 from fulcrum.levers.base import Card, Lever
@@ -16,9 +16,9 @@ from fulcrum.spec.run import RunSpec
 class ShiftedTime(Lever):
     k: Annotated[float, Within("(0, 100]")] = 3.0  # the published value for pixels at 1024; above 1 = more noise
 
-    name: ClassVar[str] = "shifted_time"
-    touches: ClassVar[tuple[str, ...]] = ("flow.time.shift", "sample.shift")
-    card: ClassVar[Card] = Card(
+    name = "shifted_time"
+    touches = ("flow.time.shift", "sample.shift")
+    card = Card(
         says="more of the budget and of the sampling steps at high noise, where the composition is decided",
         warns="the sampler's grid moves with the times: its pictures are drawn with another sampler than the baseline's",
     )

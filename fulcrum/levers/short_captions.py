@@ -1,35 +1,29 @@
 """Short captions: one clause instead of everything that can be seen."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from fulcrum.cost.denoiser import training_flops
-from fulcrum.data.fillers import OneStyle, told_tokens
-from fulcrum.levers.base import Card, Claim, Cost, Lever
+from fulcrum.data.fillers import OneStyle
+from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.shared import price
+from fulcrum.levers.shared.published import claim
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 
-SCOPE = "256 px latents, 1.2 B parameters, 100k steps"
 SHORT = OneStyle(style="short")
 
 
 class ShortCaptions(Lever):
     prompts: Literal["kept", "matched"] = "kept"  # judged by the run's own prompts, or by short ones too
 
-    name: ClassVar[str] = "short_captions"
-    touches: ClassVar[tuple[str, ...]] = ("data.caption", "sample.prompts")
-    card: ClassVar[Card] = Card(
+    name = "short_captions"
+    touches = ("data.caption", "sample.prompts")
+    card = Card(
         says="training captions of one clause; most of a picture is left unsaid",
         claims=(
-            Claim(
-                metric="fid",
-                change=+18.64,
-                scope=SCOPE,
-                source="PRX Part 2",
-                note="the published arm also changed the captioner and was judged on long prompts",
-            ),
-            Claim(metric="cmmd", change=+0.57, scope=SCOPE, source="PRX Part 2"),
-            Claim(metric="dino_mmd", change=+0.75, scope=SCOPE, source="PRX Part 2"),
+            claim("fid", +18.64, note="the published arm also changed the captioner and was judged on long prompts"),
+            claim("cmmd", +0.57),
+            claim("dino_mmd", +0.75),
         ),
         warns="prompts=kept (the published form) also asks for what was never said in training; prompts=matched judges by "
         "short prompts, which ask for less, and is not comparable with the baseline on attributes",
@@ -52,9 +46,7 @@ class ShortCaptions(Lever):
         )
 
     def cost(self, run: RunSpec) -> Cost:
-        """Fewer words are read. Where nobody has counted a source's words, none are assumed."""
-        before, after = (told_tokens(run.data.source, caption) for caption in (run.data.caption, SHORT))
-        return Cost(flops=training_flops(run, after) / training_flops(run, before)) if before and after else Cost()
+        return price.of_captions(run, SHORT)
 
     def witness(self, built: Any) -> bool:
         from fulcrum.data.caption import styles_told

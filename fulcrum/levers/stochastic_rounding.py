@@ -1,6 +1,6 @@
 """Stochastic rounding: an update too small for the stored precision is made whole now and then, in the mean exactly."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from fulcrum.levers.base import Card, Cost, Lever
 from fulcrum.spec.edit import put
@@ -8,9 +8,9 @@ from fulcrum.spec.run import RunSpec
 
 
 class StochasticRounding(Lever):
-    name: ClassVar[str] = "stochastic_rounding"
-    touches: ClassVar[tuple[str, ...]] = ("precision.rounding",)
-    card: ClassVar[Card] = Card(
+    name = "stochastic_rounding"
+    touches = ("precision.rounding",)
+    card = Card(
         says="stored weights round up or down at random, in proportion to the distance: the mean of an update is kept, at "
         "the price of noise; the cure of weights stored in bf16",
         warns="the record's `stalled` counts weights that did not move in a step: under this rounding they are not lost",

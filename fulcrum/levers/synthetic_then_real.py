@@ -1,6 +1,6 @@
 """Synthetic, then real: clean pictures teach composition first, real ones texture afterwards."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from fulcrum.data.fillers import World
 from fulcrum.levers.base import Card, Lever
@@ -12,9 +12,9 @@ from fulcrum.spec.run import RunSpec
 class SyntheticThenReal(Lever):
     until: Fraction = 0.5  # share of the budget on synthetic pictures
 
-    name: ClassVar[str] = "synthetic_then_real"
-    touches: ClassVar[tuple[str, ...]] = ("data.stages",)
-    card: ClassVar[Card] = Card(
+    name = "synthetic_then_real"
+    touches = ("data.stages",)
+    card = Card(
         says="the first part of the budget on the clean domain of the same scenes (published in words: synthetic, real, "
         "then a curated set; the one number, for all real against all synthetic, stands on the card of that decision)"
     )

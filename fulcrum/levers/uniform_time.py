@@ -1,22 +1,15 @@
 """Uniform time: every time is trained equally often, instead of mostly the middle."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from fulcrum.flow.fillers import UniformTime
-from fulcrum.levers.base import Card, Lever
-from fulcrum.spec.edit import put
-from fulcrum.spec.run import RunSpec
+from fulcrum.levers.base import Card, Swap
 
 
-class UseUniformTime(Lever):
-    name: ClassVar[str] = "uniform_time"
-    touches: ClassVar[tuple[str, ...]] = ("flow.time",)
-    card: ClassVar[Card] = Card(
-        says="times spread evenly: both ends get more of the budget, the middle less", train_only=True
-    )
-
-    def edit(self, run: RunSpec) -> RunSpec:
-        return put(run, "flow.time", UniformTime())
+class UseUniformTime(Swap):
+    name = "uniform_time"
+    slot, filler = "flow.time", UniformTime
+    card = Card(says="times spread evenly: both ends get more of the budget, the middle less", train_only=True)
 
     def witness(self, built: Any) -> bool:
         import numpy as np

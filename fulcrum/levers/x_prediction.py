@@ -3,40 +3,26 @@
 v = (x_t - x) / max(t, floor): the loss is still on v, the sampler divides in the same way
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 from fulcrum.flow.fillers import XPrediction
-from fulcrum.levers.base import Card, Claim, Lever
-from fulcrum.spec.edit import put
-from fulcrum.spec.record import Fraction
+from fulcrum.levers.base import Card, Swap
+from fulcrum.levers.shared.published import claim
 from fulcrum.spec.run import RunSpec
 
-SCOPE = "256 px latents, 1.2 B parameters, 100k steps"
 
-
-class PredictX(Lever):
-    floor: Fraction = 0.05  # t below this counts as this, or the loss explodes at t = 0
-
-    name: ClassVar[str] = "x_prediction"
-    touches: ClassVar[tuple[str, ...]] = ("flow.predict",)
-    card: ClassVar[Card] = Card(
+class PredictX(Swap):
+    name = "x_prediction"
+    slot, filler = "flow.predict", XPrediction
+    card = Card(
         says="the network predicts the clean picture; needed where a patch is wider than the network, a choice elsewhere",
         claims=(
-            Claim(
-                metric="fid",
-                change=-1.40,
-                scope=SCOPE,
-                source="PRX Part 2",
-                note="CMMD and DINO-MMD were worse in the same run",
-            ),
-            Claim(metric="cmmd", change=+0.13, scope=SCOPE, source="PRX Part 2"),
-            Claim(metric="dino_mmd", change=+0.10, scope=SCOPE, source="PRX Part 2"),
+            claim("fid", -1.40, note="CMMD and DINO-MMD were worse in the same run"),
+            claim("cmmd", +0.13),
+            claim("dino_mmd", +0.10),
         ),
         warns="another objective: validation losses are not comparable with the baseline's",
     )
-
-    def edit(self, run: RunSpec) -> RunSpec:
-        return put(run, "flow.predict", XPrediction(floor=self.floor))
 
     def needs(self, run: RunSpec) -> str | None:
         predict = run.flow.predict

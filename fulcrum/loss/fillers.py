@@ -31,7 +31,7 @@ class Contrastive(seam.Term):
     kind: ClassVar[str] = "contrastive"
     name: str = "contrastive"
     weight: Fraction = 0.05  # lambda; the term itself is negative
-    chunk: Count = 8  # rows that are compared with each other
+    chunk: Count = 8  # rows that are compared with each other; a part of the run, not of the machine
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.loss.contrastive import ContrastiveTerm

@@ -21,9 +21,9 @@ class Carry(seam.Route):
     """TREAD: a random share of the tokens takes a shortcut around the blocks start … end."""
 
     kind: ClassVar[str] = "carry"
-    start: int  # first routed block
-    end: int  # last routed block, inclusive; negative counts from the end
-    drop: Fraction  # share of tokens that takes the shortcut
+    start: int = 1  # first routed block
+    end: int = -2  # last routed block, inclusive; negative counts from the end
+    drop: Fraction = 0.5  # share of tokens that takes the shortcut
 
     def kept(self, tokens: int) -> int:
         return max(1, round(tokens * (1 - self.drop)))
@@ -45,8 +45,8 @@ class DropAndFuse(seam.Route):
 
     kind: ClassVar[str] = "drop_and_fuse"
     fuses: ClassVar[bool] = True
-    start: int  # first routed block
-    end: int  # last routed block, inclusive; negative counts from the end
+    start: int = 1  # first routed block
+    end: int = -2  # last routed block, inclusive; negative counts from the end
     drop: Part  # share of tokens that the span does not see
     path_drop: Part = 0.0  # share of samples for which the whole span counts for nothing
 

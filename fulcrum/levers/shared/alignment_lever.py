@@ -3,40 +3,31 @@
 from typing import Any, ClassVar, Literal
 
 from fulcrum.encode.fillers import WorldTeacher
-from fulcrum.levers.base import Cost, Lever
+from fulcrum.levers.base import Cost, Swap
 from fulcrum.levers.shared import price
 from fulcrum.loss.fillers import Alignment
 from fulcrum.spec.edit import put
-from fulcrum.spec.record import Factor, Fraction
+from fulcrum.spec.record import Fraction
 from fulcrum.spec.run import RunSpec
 
 
-class Aligning(Lever):
+class Aligning(Swap):
     """A lever that adds the term `alignment`; a subclass says which one, and sees it in what was built."""
 
-    teacher: str = "world"
-    layer: int | None = None  # negative counts from the end; none = the middle block
-    weight: Factor = 0.5
-    schedule: Literal["constant", "cosine"] = "constant"  # as it is, or falling to zero
     until: Fraction | None = None  # share of the budget after which it is off; none = never
 
-    touches: ClassVar[tuple[str, ...]] = ("terms.alignment", "encode.teachers.world")
+    slot, filler = "terms.alignment", Alignment
+    settings = ("teacher", "layer", "weight", "schedule")
+    touches = ("terms.alignment", "encode.teachers.world")
     projector: ClassVar[Literal["mlp", "conv"]] = "mlp"
     normalise: ClassVar[bool] = False  # the teacher's tokens, over space
 
     def term(self) -> Alignment:
-        return Alignment(
-            weight=self.weight,
-            teacher=self.teacher,
-            layer=self.layer,
-            projector=self.projector,
-            normalise=self.normalise,
-            schedule=self.schedule,
-            until=self.until or 1.0,
-        )
+        made: Alignment = self.made(projector=self.projector, normalise=self.normalise, until=self.until or 1.0)
+        return made
 
     def edit(self, run: RunSpec) -> RunSpec:
-        run = put(run, "terms.alignment", self.term())
+        run = put(run, self.slot, self.term())
         known = any(teacher.name == self.teacher for teacher in run.encode.teachers)
         return put(run, "encode.teachers.world", WorldTeacher()) if self.teacher == "world" and not known else run
 
@@ -53,6 +44,5 @@ class Aligning(Lever):
         batch, draw = built.feed.at(0)
         term, tokens = built.step.terms["alignment"], batch.teacher[self.teacher].shape[1]
         convolves = any(parameter.ndim == 4 for parameter in term.parameters())
-        return (term.normalise, convolves) == (self.normalise, self.projector == "conv") and tokens == draw.eps[
-            0, 0
-        ].numel() // built.run.model.patch**2
+        asked = (term.normalise, convolves) == (self.normalise, self.projector == "conv")
+        return asked and bool(tokens == draw.eps[0, 0].numel() // built.run.model.patch**2)

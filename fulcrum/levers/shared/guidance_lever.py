@@ -2,30 +2,28 @@
 
 from typing import Any, ClassVar
 
-from fulcrum.flow.fillers import PathDropGuide, RoutedGuide
-from fulcrum.levers.base import Lever
+from fulcrum.levers.base import Swap
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Guidance
 from fulcrum.spec.run import RunSpec
 
 
-class Guiding(Lever):
+class Guiding(Swap):
     """A lever that replaces the guide; a subclass says by which, and what path of the denoiser that one asks for."""
 
     scale: Guidance | None = None  # w; none: that of the run's own guide
 
-    touches: ClassVar[tuple[str, ...]] = ("sample.guide",)
-    affects: ClassVar[tuple[str, ...]] = ("samples",)
-    guide: ClassVar[type[RoutedGuide] | type[PathDropGuide]]
+    slot, settings = "sample.guide", ("scale",)
+    affects = ("samples",)
     path: ClassVar[str]
 
     def edit(self, run: RunSpec) -> RunSpec:
         scale = self.scale if self.scale is not None else getattr(run.sample.guide, "scale", 1.0)
-        return put(run, "sample.guide", self.guide(scale=scale))
+        return put(run, self.slot, self.filler(scale=scale))
 
     def needs(self, run: RunSpec) -> str | None:
-        guide = run.sample.guide
-        if not isinstance(guide, self.guide):
+        guide: Any = run.sample.guide
+        if not isinstance(guide, self.filler):
             return "another guide is in its place"
         return guide.missing(run) or ("a scale of 1 guides nothing: give one" if guide.scale == 1 else None)
 

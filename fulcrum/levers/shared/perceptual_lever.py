@@ -1,33 +1,23 @@
 """What the levers with a perceptual term share: a frozen network looks at the predicted and at the true picture."""
 
-from typing import Any, ClassVar
+from typing import Any
 
-from fulcrum.levers.base import Cost, Lever
+from fulcrum.levers.base import Cost, Swap
 from fulcrum.levers.shared import price
-from fulcrum.loss.fillers import LPIPS, Perceptual, PerceptualFeatures
-from fulcrum.spec.edit import put
-from fulcrum.spec.record import Factor
 from fulcrum.spec.run import RunSpec
 
 
-class Perceiving(Lever):
+class Perceiving(Swap):
     """A lever that adds a perceptual term of its own name; a subclass says which."""
 
-    weight: Factor
-
-    kind: ClassVar[type[LPIPS] | type[PerceptualFeatures]]
-
-    def term(self) -> Perceptual:
-        return self.kind(weight=self.weight)
-
-    def edit(self, run: RunSpec) -> RunSpec:
-        return put(run, f"terms.{self.name}", self.term())
+    settings = ("weight",)
 
     def needs(self, run: RunSpec) -> str | None:
-        return self.term().problem(run)
+        problem: str | None = self.made().problem(run)
+        return problem
 
     def cost(self, run: RunSpec) -> Cost:
-        return price.of_term(self.term(), run, self.edit(run))
+        return price.of_term(self.made(), run, self.edit(run))
 
     def witness(self, built: Any) -> bool:
         """The built term sees a difference between prediction and truth."""

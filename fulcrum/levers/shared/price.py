@@ -1,12 +1,14 @@
-"""What a lever costs, from descriptions of runs alone: another denoiser, or a term beside it."""
+"""What a lever costs, from descriptions of runs alone: another denoiser, a term beside it, other captions."""
 
 from typing import Protocol
 
 from fulcrum.cost.denoiser import step_memory, training_flops
 from fulcrum.cost.optimizer_memory import bytes_per_parameter
 from fulcrum.cost.parameters import parameters
+from fulcrum.data.fillers import told_tokens
 from fulcrum.levers.base import Cost
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.seam import Caption
 
 NUMBER = 4  # bytes of what the backward reads: fp32
 
@@ -26,6 +28,12 @@ def of_denoiser(before: RunSpec, after: RunSpec) -> Cost:
         memory=step_memory(after) / step_memory(before),
         parameters=parameters(after) / parameters(before),
     )
+
+
+def of_captions(run: RunSpec, caption: Caption) -> Cost:
+    """Fewer words are read. Where nobody has counted a source's words, none are assumed."""
+    before, after = (told_tokens(run.data.source, each) for each in (run.data.caption, caption))
+    return Cost(flops=training_flops(run, after) / training_flops(run, before)) if before and after else Cost()
 
 
 def of_term(term: Priced, before: RunSpec, after: RunSpec) -> Cost:

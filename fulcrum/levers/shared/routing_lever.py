@@ -1,0 +1,37 @@
+"""What the levers that route tokens share: when a route cannot work in a run, what it saves, and a witness."""
+
+from typing import Any
+
+from fulcrum.levers.base import Cost, Swap
+from fulcrum.levers.shared import price
+from fulcrum.model.fillers import Dense
+from fulcrum.spec.edit import put_all
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.route import misfit, route_of
+from fulcrum.spec.run import RunSpec
+
+
+class Routing(Swap):
+    """A lever that puts a route with a setting `drop` into the model; a subclass says which."""
+
+    slot = "model.route"
+
+    def needs(self, run: RunSpec) -> str | None:
+        try:
+            route = route_of(run)
+            if route.kept(run.tokens) == run.tokens:
+                return f"of {run.tokens} tokens a share of {self.drop:g} is none: nothing would be dropped"
+            return misfit(route, run.model.depth)
+        except BadInput as error:
+            return error.message
+
+    def cost(self, run: RunSpec) -> Cost:
+        """Against the run with every token in every block, at all times."""
+        others = tuple(stage for stage in run.data.stages if not stage.path.startswith("model.route"))
+        dense = put_all(run, [("data.stages", others), ("model.route", Dense())])
+        return price.of_denoiser(dense, self.edit(dense))
+
+    def witness(self, built: Any) -> bool:
+        """The first step keeps a part of the tokens."""
+        keep = built.feed.at(0)[1].keep
+        return keep is not None and keep.shape[1] < built.run.tokens
