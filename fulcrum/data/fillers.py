@@ -19,7 +19,7 @@ TOKENS: dict[int, dict[str, float]] = {
 }
 
 
-class World(seam.Source):
+class World(seam.SourceFiller):
     """The embedded world: captioned scenes, made on the spot, the same everywhere."""
 
     kind: ClassVar[str] = "world"
@@ -77,7 +77,7 @@ class Filtered(World):
         return {**super().hashes(), f"asset:{self.asset}": asset_hash(self.asset)}
 
 
-class Folder(seam.Source):
+class Folder(seam.SourceFiller):
     """The user's pictures: a folder that `fulcrum data import` wrote. The key holds what is in it, not where it lies."""
 
     kind: ClassVar[str] = "folder"
@@ -132,7 +132,7 @@ class SquareFolder(Folder):
         )
 
 
-class Mix(seam.Source):
+class Mix(seam.SourceFiller):
     """Several imported folders, mixed by weight: a source of weight 2 is seen twice as often as one of weight 1, whatever
     their sizes. Judged by the held-out pictures of the first. Where one holds several shapes, whole batches are dealt."""
 
@@ -184,7 +184,7 @@ def _content(path: str) -> dict[str, str]:
     return {f"data:{content[:16]}": content}
 
 
-class OneStyle(seam.Caption):
+class OneStyle(seam.CaptionFiller):
     """Every sample gets the caption of one length."""
 
     kind: ClassVar[str] = "captions"
@@ -199,7 +199,7 @@ class OneStyle(seam.Caption):
         return Chooser((self.style,), (1.0,))
 
 
-class MixedStyles(seam.Caption):
+class MixedStyles(seam.CaptionFiller):
     """Each sample gets one length, chosen by weight."""
 
     kind: ClassVar[str] = "mixed_captions"
@@ -231,7 +231,7 @@ class MixedStyles(seam.Caption):
         return Chooser(("long", "medium", "short"), (self.long, self.medium, self.short))
 
 
-class NamedCaptions(seam.Caption):
+class NamedCaptions(seam.CaptionFiller):
     """Captions of the user's own pictures by name, each sample one, chosen by weight."""
 
     kind: ClassVar[str] = "named_captions"
@@ -252,7 +252,7 @@ class NamedCaptions(seam.Caption):
         return NamedChooser(self.names, self.weights or (1.0,) * len(self.names))
 
 
-def told_tokens(source: seam.Source, caption: seam.Caption) -> float | None:
+def told_tokens(source: seam.SourceFiller, caption: seam.CaptionFiller) -> float | None:
     """How many tokens these captions have on average; None where nobody has counted."""
     if isinstance(source, World) and isinstance(caption, OneStyle | MixedStyles):
         return caption.tokens(source.max_objects)

@@ -9,7 +9,7 @@ from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.record import Count, Factor, Fraction, Width
 
 
-class KL(seam.Codec):
+class KL(seam.CodecFiller):
     """An embedded KL codec: 32 pixels to 8 x 8 latents of `channels` channels."""
 
     kind: ClassVar[str] = "kl_codec"
@@ -64,7 +64,7 @@ class TunedKL(KL):
         return TunedCodec.begin(self.asset, keep=0.5 ** (1 / max(self.half_life * steps, 1.0)), rate=self.lr_ratio)
 
 
-class Pixels(seam.Codec):
+class Pixels(seam.CodecFiller):
     """No codec: the denoiser sees pixels in [-1, 1]."""
 
     kind: ClassVar[str] = "pixels"
@@ -77,7 +77,7 @@ class Pixels(seam.Codec):
         return IdentityCodec()
 
 
-class WorldText(seam.TextEncoder):
+class WorldText(seam.TextFiller):
     """The embedded text encoder."""
 
     kind: ClassVar[str] = "world_text"
@@ -95,7 +95,7 @@ class WorldText(seam.TextEncoder):
         return {f"asset:{self.asset}": asset_hash(self.asset)}
 
 
-class PretrainedCodec(seam.Codec):
+class PretrainedCodec(seam.CodecFiller):
     """An autoencoder of diffusers, from a folder or a hub id; without a path only described. The key holds the hash of
     its files, not where they lie."""
 
@@ -131,7 +131,7 @@ class PretrainedCodec(seam.Codec):
         return sizes if self.path else {**sizes, "name": self.name}
 
 
-class PretrainedText(seam.TextEncoder):
+class PretrainedText(seam.TextFiller):
     """A text encoder of transformers with its tokenizer, from a folder or a hub id; without a path only described."""
 
     kind: ClassVar[str] = "pretrained_text"
@@ -167,7 +167,7 @@ class PretrainedText(seam.TextEncoder):
         return {"width": self.width, **({"max_tokens": self.max_tokens} if self.path else {"name": self.name})}
 
 
-class PretrainedTeacher(seam.Teacher):
+class PretrainedTeacher(seam.TeacherFiller):
     """A vision network of transformers, from a folder or a hub id: DINOv2, DINOv3, CLIP."""
 
     kind: ClassVar[str] = "pretrained_teacher"
@@ -205,7 +205,7 @@ def _give(slot: str) -> str:
     )
 
 
-class WorldTeacher(seam.Teacher):
+class WorldTeacher(seam.TeacherFiller):
     """The embedded vision teacher: one token per 4 x 4 pixels."""
 
     kind: ClassVar[str] = "world_teacher"

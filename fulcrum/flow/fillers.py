@@ -9,7 +9,7 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 
 
-class LogitNormal(seam.Time):
+class LogitNormal(seam.TimeFiller):
     """Most times from sigmoid(N(0,1)), shifted; a share uniform, so that both ends are seen."""
 
     kind: ClassVar[str] = "logit_normal"
@@ -28,7 +28,7 @@ class LogitNormal(seam.Time):
         return LogitNormalTime(self.uniform_share, self.k)
 
 
-class UniformTime(seam.Time):
+class UniformTime(seam.TimeFiller):
     kind: ClassVar[str] = "uniform"
 
     def build(self, ctx: Any) -> Any:
@@ -37,7 +37,7 @@ class UniformTime(seam.Time):
         return LogitNormalTime(uniform_share=1.0, k=1.0)
 
 
-class Velocity(seam.Predict):
+class Velocity(seam.PredictFiller):
     kind: ClassVar[str] = "velocity"
 
     def build(self, ctx: Any) -> Any:
@@ -46,7 +46,7 @@ class Velocity(seam.Predict):
         return VelocityPrediction()
 
 
-class XPrediction(seam.Predict):
+class XPrediction(seam.PredictFiller):
     kind: ClassVar[str] = "x"
     floor: Fraction = 0.05  # t below this counts as this, or the loss explodes at t = 0
 
@@ -56,7 +56,7 @@ class XPrediction(seam.Predict):
         return CleanPrediction(self.floor)
 
 
-class Preconditioned(seam.Predict):
+class Preconditioned(seam.PredictFiller):
     """EDM: what the network sees and what it gives have unit variance at every time."""
 
     kind: ClassVar[str] = "preconditioned"
@@ -68,7 +68,7 @@ class Preconditioned(seam.Predict):
         return PreconditionedPrediction(self.sigma_data, ctx.run.flow.noise_scale)
 
 
-class EvenWeight(seam.Weight):
+class EvenWeight(seam.WeightFiller):
     kind: ClassVar[str] = "even"
 
     def build(self, ctx: Any) -> Any:
@@ -77,7 +77,7 @@ class EvenWeight(seam.Weight):
         return even
 
 
-class MinSNR(seam.Weight):
+class MinSNR(seam.WeightFiller):
     """The signal-to-noise ratio, capped: easy times near the data count no more than gamma."""
 
     kind: ClassVar[str] = "min_snr"
@@ -89,7 +89,7 @@ class MinSNR(seam.Weight):
         return MinSNRWeight(self.gamma)
 
 
-class CFG(seam.Guide):
+class CFG(seam.GuideFiller):
     """Classifier-free guidance: away from the empty prompt."""
 
     kind: ClassVar[str] = "cfg"
@@ -101,7 +101,7 @@ class CFG(seam.Guide):
         return ClassifierFree(self.scale)
 
 
-class RoutedGuide(seam.Guide):
+class RoutedGuide(seam.GuideFiller):
     """Away from the same prompt with the tokens routed as in training."""
 
     kind: ClassVar[str] = "routed"
@@ -123,7 +123,7 @@ class RoutedGuide(seam.Guide):
         return RoutedVersusFull(self.scale)
 
 
-class PathDropGuide(seam.Guide):
+class PathDropGuide(seam.GuideFiller):
     """Away from the empty prompt through the short path, which leaves the routed span out."""
 
     kind: ClassVar[str] = "path_drop"

@@ -11,14 +11,14 @@ from fulcrum.cost.denoiser import newton_schulz_share
 from fulcrum.cost.optimizer_memory import bytes_per_parameter
 from fulcrum.levers.base import Card, Cost, Swap
 from fulcrum.levers.shared.published import claim
-from fulcrum.optim.fillers import AdamW, Muon
+from fulcrum.optim.fillers import AdamWRule, MuonRule
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec
 
 
 class UseMuon(Swap):
     name = "muon"
-    slot, filler = "optim.rule", Muon
+    slot, filler = "optim.rule", MuonRule
     settings = ("momentum", "lr_ratio")
     card = Card(
         says="every direction of a matrix learns at the same speed, the modulation matrices' too; Adam's settings stay as "
@@ -35,7 +35,7 @@ class UseMuon(Swap):
         return put(run, self.slot, self.made(**_adam(run)))
 
     def cost(self, run: RunSpec) -> Cost:
-        plain = put(run, self.slot, AdamW(**_adam(run)))
+        plain = put(run, self.slot, AdamWRule(**_adam(run)))
         memory = bytes_per_parameter(self.edit(run)) / bytes_per_parameter(plain)
         return Cost(flops=1 + newton_schulz_share(run), memory=memory)
 
@@ -51,4 +51,4 @@ class UseMuon(Swap):
 def _adam(run: RunSpec) -> dict[str, Any]:
     """Adam's settings in a run, whatever else its rule has."""
     rule = run.optim.rule
-    return {name: getattr(rule, name) for name in AdamW.model_fields} if isinstance(rule, AdamW) else {}
+    return {name: getattr(rule, name) for name in AdamWRule.model_fields} if isinstance(rule, AdamWRule) else {}

@@ -14,7 +14,7 @@ PATCH = 4  # px per token of the embedded teacher, as in encode.teacher
 SAVED = 102  # numbers per pixel that its backward reads, as counted
 
 
-class FlowMatching(seam.Term):
+class FlowMatching(seam.TermFiller):
     kind: ClassVar[str] = "flow_matching"
     name: str = "flow_matching"
     weight: Annotated[float, Within("[0, 1000]")] = 1.0  # zero: off, for a stage
@@ -25,7 +25,7 @@ class FlowMatching(seam.Term):
         return FlowMatchingTerm(ctx.run.flow.weight.build(ctx))
 
 
-class Contrastive(seam.Term):
+class Contrastive(seam.TermFiller):
     """Away from the velocities of other samples; compared inside chunks of fixed size."""
 
     kind: ClassVar[str] = "contrastive"
@@ -39,7 +39,7 @@ class Contrastive(seam.Term):
         return ContrastiveTerm(self.chunk, ctx.run.flow.weight.build(ctx))
 
 
-class Alignment(seam.Term):
+class Alignment(seam.TermFiller):
     """1 - cosine between a projected layer and a frozen teacher's tokens on the same grid, mean over tokens."""
 
     kind: ClassVar[str] = "alignment"
@@ -67,7 +67,7 @@ class Alignment(seam.Term):
         layer = (depth - 1) // 2 if self.layer is None else self.layer
         return layer + depth if layer < 0 else layer
 
-    def found(self, run: RunSpec) -> seam.Teacher | None:
+    def found(self, run: RunSpec) -> seam.TeacherFiller | None:
         return next((teacher for teacher in run.encode.teachers if teacher.name == self.teacher), None)
 
     def problem(self, run: RunSpec) -> str | None:
@@ -141,7 +141,7 @@ class Alignment(seam.Term):
         return AlignmentTerm(self.tap(ctx.run.model.depth), self.teacher, projector, self.normalise)
 
 
-class Perceptual(seam.Term):
+class Perceptual(seam.TermFiller):
     """What the two perceptual terms share: a frozen network that looks at pictures."""
 
     weight: Factor
@@ -234,7 +234,7 @@ class LPIPS(Perceptual):
         return StageTerm(self.network(), ctx.system.device)
 
 
-class CodecReconstruction(seam.Term):
+class CodecReconstruction(seam.TermFiller):
     """Squared and absolute error of decoded samples, and a light KL: what the embedded codec was trained by, without its
     weight on objects."""
 
@@ -255,7 +255,7 @@ class CodecReconstruction(seam.Term):
         return ReconstructionTerm(f"{self.name}/noise", self.absolute, self.kl)
 
 
-class CodecAlignment(seam.Term):
+class CodecAlignment(seam.TermFiller):
     """1 - cosine between a projection of the latent and a frozen teacher's tokens, mean over the model's tokens."""
 
     kind: ClassVar[str] = "codec_alignment"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fulcrum.model.linear import Linear, Scale
+from fulcrum.model.linear import Gain, Linear
 from fulcrum.model.roles import Role
 from fulcrum.model.rope import rotate
 
@@ -32,7 +32,7 @@ class Attention(nn.Module):
         self.heads, self.compute = heads, compute
         self.img_qkv_proj = Linear(width, 3 * width, Role.matrix, bias=False, compute=compute)
         self.txt_kv_proj = Linear(width, 2 * width, Role.matrix, bias=False, compute=compute)
-        self.norm_q, self.norm_k, self.norm_added_k = (Scale(width // heads) for _ in range(3))
+        self.norm_q, self.norm_k, self.norm_added_k = (Gain(width // heads) for _ in range(3))
         self.to_out = nn.ModuleList((Linear(width, width, Role.matrix, bias=False, compute=compute),))
 
     def read(self, text: Tensor) -> Tensor:

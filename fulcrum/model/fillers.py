@@ -6,7 +6,7 @@ from fulcrum.spec import seam
 from fulcrum.spec.record import Fraction, Part
 
 
-class Dense(seam.Route):
+class Dense(seam.RouteFiller):
     """Every block sees every token."""
 
     kind: ClassVar[str] = "dense"
@@ -17,7 +17,7 @@ class Dense(seam.Route):
         return DenseRoute()
 
 
-class Carry(seam.Route):
+class Carry(seam.RouteFiller):
     """TREAD: a random share of the tokens takes a shortcut around the blocks start … end."""
 
     kind: ClassVar[str] = "carry"
@@ -40,7 +40,7 @@ class Carry(seam.Route):
         return CarryRoute(*self.bounds(ctx.run.model.depth))
 
 
-class DropAndFuse(seam.Route):
+class DropAndFuse(seam.RouteFiller):
     """SPRINT: the blocks start … end see few tokens; what leaves them is joined with what entered by a learned linear."""
 
     kind: ClassVar[str] = "drop_and_fuse"
@@ -79,7 +79,7 @@ def _keep(tokens: int, kept: int) -> dict[str, Any]:
     return {"keep": Subset(tokens, kept)} if kept < tokens else {}
 
 
-class NoCondition(seam.Condition):
+class NoCondition(seam.ConditionFiller):
     """The time vector carries the time only."""
 
     kind: ClassVar[str] = "no_condition"
@@ -88,7 +88,7 @@ class NoCondition(seam.Condition):
         return False
 
 
-class Resolution(seam.Condition):
+class Resolution(seam.ConditionFiller):
     """Height and width enter the time vector."""
 
     kind: ClassVar[str] = "resolution"

@@ -30,7 +30,7 @@ class Linear(nn.Linear):
         return F.linear(x.to(self.compute), self.weight.to(self.compute), bias)
 
 
-class Scale(nn.Module):
+class Gain(nn.Module):
     """The learned gain of a norm, (D,), under the name `weight`; the norm itself is arithmetic of the caller."""
 
     parameter_roles = {"weight": Role.vector}

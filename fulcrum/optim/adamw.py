@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from torch.optim.adamw import adamw
 
 from fulcrum.optim.state import gradient, load_strictly, local
-from fulcrum.optim.storage import Store, count_stalled, require_storable
+from fulcrum.optim.storage import StoredWeights, count_stalled, require_storable
 
 CHUNK = 2**18  # elements whose bf16 state is widened to fp32 at a time: bounds the temporary memory, and stays in the cache
 
@@ -36,7 +36,7 @@ class AdamW:
         require_storable(state, "precision.optimizer")
         self.parameters = dict(parameters)
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
-        self.store, self.state_dtype = Store(storage, rounding), state
+        self.store, self.state_dtype = StoredWeights(storage, rounding), state
         self.stalled: Tensor | None = None
         self.first = {name: torch.zeros_like(p, dtype=state, requires_grad=False) for name, p in parameters.items()}
         self.second = {name: torch.zeros_like(p, dtype=state, requires_grad=False) for name, p in parameters.items()}

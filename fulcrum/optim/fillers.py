@@ -13,7 +13,7 @@ def rounding_seed(ctx: Any) -> int | None:
     return ctx.seed if ctx.run.precision.rounding == "stochastic" else None
 
 
-class AdamW(seam.Rule):
+class AdamWRule(seam.RuleFiller):
     kind: ClassVar[str] = "adamw"
     beta1: Fraction = 0.9
     beta2: Fraction = 0.95
@@ -28,12 +28,12 @@ class AdamW(seam.Rule):
 
     def adam(self, ctx: Any, parameters: Any) -> Any:
         """One rule, or one for each learning rate: `ctx.rates` names the parameters that do not take the run's own."""
-        from fulcrum.optim.adamw import AdamW as Update
+        from fulcrum.optim.adamw import AdamW
         from fulcrum.optim.rule import Joint
 
         rates = {name: ctx.rates.get(name, 1.0) for name in parameters}
         rules = [
-            Update(
+            AdamW(
                 {name: p for name, p in parameters.items() if rates[name] == rate},
                 lr=ctx.run.optim.lr * rate,
                 betas=(self.beta1, self.beta2),
@@ -48,7 +48,7 @@ class AdamW(seam.Rule):
         return rules[0] if len(rules) == 1 else Joint(rules)
 
 
-class Muon(AdamW):
+class MuonRule(AdamWRule):
     """Matrices by orthogonalised momentum, everything else exactly as under AdamW."""
 
     kind: ClassVar[str] = "muon"
@@ -59,8 +59,7 @@ class Muon(AdamW):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.optim.groups import groups
-        from fulcrum.optim.muon import Muon as Update
-        from fulcrum.optim.muon import undealt
+        from fulcrum.optim.muon import Muon, undealt
         from fulcrum.optim.rule import Joint
 
         placed = groups(ctx.parameters.items(), ctx.roles, {**dict.fromkeys(ROLES, "adamw"), "matrix": "muon"})
@@ -70,7 +69,7 @@ class Muon(AdamW):
             deal: Any = Owners(ctx.ranks)
         else:
             deal = undealt
-        matrices = Update(
+        matrices = Muon(
             placed["muon"],
             lr=ctx.run.optim.lr * self.lr_ratio,
             momentum=self.momentum,
@@ -85,4 +84,4 @@ class Muon(AdamW):
         return Joint([matrices, self.adam(ctx, placed["adamw"])])
 
 
-FILLERS = (AdamW, Muon)
+FILLERS = (AdamWRule, MuonRule)

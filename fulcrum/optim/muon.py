@@ -17,7 +17,7 @@ from torch.nn import Parameter
 
 from fulcrum.optim.orthogonal import STEPS, orthogonalise
 from fulcrum.optim.state import gradient, load_strictly, local
-from fulcrum.optim.storage import Store, count_stalled, require_storable
+from fulcrum.optim.storage import StoredWeights, count_stalled, require_storable
 
 Whole = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 """Works on whole matrices by name."""
@@ -63,7 +63,7 @@ class Muon:
                 )
         self.parameters = dict(parameters)
         self.lr, self.mu, self.weight_decay = lr, momentum, weight_decay
-        self.steps, self.compute, self.store, self.deal = steps, compute, Store(storage, rounding), deal
+        self.steps, self.compute, self.store, self.deal = steps, compute, StoredWeights(storage, rounding), deal
         self.stalled: Tensor | None = None
         self.momentum = {name: torch.zeros_like(p, dtype=state, requires_grad=False) for name, p in parameters.items()}
         self.store.start(self.parameters)

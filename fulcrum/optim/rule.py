@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from fulcrum.optim.state import require_same_names
-from fulcrum.optim.storage import Store
+from fulcrum.optim.storage import StoredWeights
 
 
 class Rule(Protocol):
     """One update rule over the parameters it was built with."""
 
-    store: Store
+    store: StoredWeights
     """How it keeps the weights."""
     stalled: Tensor | None
     """(2,) of the last watched step, this rank's elements: [update rounded to nothing, update was not zero]."""

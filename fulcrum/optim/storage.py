@@ -26,7 +26,7 @@ def require_storable(dtype: torch.dtype, what: str) -> None:
         raise ValueError(f"{what} is {dtype}; expected torch.float32 or torch.bfloat16")
 
 
-class Store(NamedTuple):
+class StoredWeights(NamedTuple):
     """How weights are kept: the precision, and how an update is rounded to it."""
 
     dtype: torch.dtype = torch.float32

@@ -13,7 +13,7 @@ from fulcrum.encode.fillers import Pixels, PretrainedText
 from fulcrum.flow.fillers import CFG, EvenWeight, LogitNormal, XPrediction
 from fulcrum.loss.fillers import FlowMatching
 from fulcrum.model.fillers import Dense, NoCondition
-from fulcrum.optim.fillers import AdamW
+from fulcrum.optim.fillers import AdamWRule
 from fulcrum.spec.run import Budget, Data, Encode, Flow, Model, Optim, RunSpec, Sample
 from fulcrum.train.fillers import Fresh, NoAverage
 
@@ -27,7 +27,7 @@ def emoji() -> RunSpec:
         flow=Flow(time=LogitNormal(shift=3.0), predict=XPrediction(), weight=EvenWeight()),
         model=Model(width=128, depth=4, heads=4, patch=8, route=Dense(), condition=NoCondition()),
         terms=(FlowMatching(),),
-        optim=Optim(rule=AdamW(), lr=1.5e-3, clip=1.0, warmup=0.03, decay=0.5),
+        optim=Optim(rule=AdamWRule(), lr=1.5e-3, clip=1.0, warmup=0.03, decay=0.5),
         average=NoAverage(),
         start=Fresh(),
         sample=Sample(steps=16, guide=CFG(scale=2.0), prompts=OneStyle(style="long"), shift=3.0),

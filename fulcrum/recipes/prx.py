@@ -10,7 +10,7 @@ from fulcrum.encode.fillers import Pixels, PretrainedCodec, PretrainedText
 from fulcrum.flow.fillers import CFG, EvenWeight, LogitNormal, Velocity, XPrediction
 from fulcrum.loss.fillers import FlowMatching
 from fulcrum.model.fillers import Dense, NoCondition
-from fulcrum.optim.fillers import AdamW
+from fulcrum.optim.fillers import AdamWRule
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import Budget, Data, Encode, Flow, Model, Optim, Precision, RunSpec, Sample
 from fulcrum.train.fillers import Fresh, NoAverage
@@ -26,7 +26,7 @@ def prx_256() -> RunSpec:
         flow=Flow(time=LogitNormal(), predict=Velocity(), weight=EvenWeight()),
         model=Model(width=1792, depth=16, heads=28, patch=2, route=Dense(), condition=NoCondition()),
         terms=(FlowMatching(),),
-        optim=Optim(rule=AdamW(), lr=1e-4, clip=0.2, warmup=0.01, decay=0.0),
+        optim=Optim(rule=AdamWRule(), lr=1e-4, clip=0.2, warmup=0.01, decay=0.0),
         precision=Precision(compute="bf16"),
         average=NoAverage(),
         start=Fresh(),

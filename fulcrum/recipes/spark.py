@@ -11,7 +11,7 @@ from fulcrum.encode.fillers import KL, WorldText
 from fulcrum.flow.fillers import CFG, EvenWeight, LogitNormal, Velocity
 from fulcrum.loss.fillers import FlowMatching
 from fulcrum.model.fillers import Dense, NoCondition
-from fulcrum.optim.fillers import AdamW
+from fulcrum.optim.fillers import AdamWRule
 from fulcrum.spec.run import Budget, Data, Encode, Flow, Model, Optim, RunSpec, Sample
 from fulcrum.train.fillers import Fresh, NoAverage
 
@@ -23,7 +23,7 @@ def spark() -> RunSpec:
         flow=Flow(time=LogitNormal(), predict=Velocity(), weight=EvenWeight()),
         model=Model(width=96, depth=3, heads=3, patch=2, route=Dense(), condition=NoCondition()),
         terms=(FlowMatching(),),
-        optim=Optim(rule=AdamW(), lr=3e-3, clip=1.0, warmup=0.05, decay=0.5),
+        optim=Optim(rule=AdamWRule(), lr=3e-3, clip=1.0, warmup=0.05, decay=0.5),
         average=NoAverage(),
         start=Fresh(),
         sample=Sample(steps=12, guide=CFG(scale=2.0), prompts=OneStyle(style="long")),

@@ -42,7 +42,7 @@ def slots(record: Record, prefix: str = "") -> list[str]:
             found += slots(value, path + ".")
         elif isinstance(value, tuple):
             for item in value:
-                if isinstance(item, seam.Term | seam.Teacher):
+                if isinstance(item, seam.TermFiller | seam.TeacherFiller):
                     found += [f"{path}.{item.name}", *slots(item, f"{path}.{item.name}.")]
     return found
 

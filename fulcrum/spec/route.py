@@ -6,7 +6,7 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 
 
-def route_of(run: RunSpec) -> seam.Route:
+def route_of(run: RunSpec) -> seam.RouteFiller:
     """The one route that a run's model is built with: its own or a stage's; of equals that differ in what they drop,
     the one that drops most. Phases without a route see every token and change nothing in the model."""
     depth, tokens = run.model.depth, run.tokens
@@ -18,12 +18,12 @@ def route_of(run: RunSpec) -> seam.Route:
     return min(spanned, key=lambda route: route.kept(tokens), default=run.model.route)
 
 
-def has_span(route: seam.Route, depth: int) -> bool:
+def has_span(route: seam.RouteFiller, depth: int) -> bool:
     start, end = route.bounds(depth)
     return start <= end
 
 
-def misfit(route: seam.Route, depth: int) -> str | None:
+def misfit(route: seam.RouteFiller, depth: int) -> str | None:
     """Why a route cannot be built into a stack of `depth` blocks, or None."""
     start, end = route.bounds(depth)
     if 0 <= start <= end < depth:

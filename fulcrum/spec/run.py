@@ -30,8 +30,8 @@ class During(Record):
 
 
 class Data(Record):
-    source: SerializeAsAny[seam.Source]
-    caption: SerializeAsAny[seam.Caption]
+    source: SerializeAsAny[seam.SourceFiller]
+    caption: SerializeAsAny[seam.CaptionFiller]
     size: Annotated[int, Within("[1, 8192]")]  # pixels on a side
     stages: tuple[During, ...] = ()  # a set: kept in one order, so stage levers commute
 
@@ -56,15 +56,15 @@ def _nested(one: str, other: str) -> bool:
 
 
 class Encode(Record):
-    codec: SerializeAsAny[seam.Codec]
-    text: SerializeAsAny[seam.TextEncoder]
-    teachers: tuple[SerializeAsAny[seam.Teacher], ...] = ()
+    codec: SerializeAsAny[seam.CodecFiller]
+    text: SerializeAsAny[seam.TextFiller]
+    teachers: tuple[SerializeAsAny[seam.TeacherFiller], ...] = ()
 
 
 class Flow(Record):
-    time: SerializeAsAny[seam.Time]
-    predict: SerializeAsAny[seam.Predict]
-    weight: SerializeAsAny[seam.Weight]
+    time: SerializeAsAny[seam.TimeFiller]
+    predict: SerializeAsAny[seam.PredictFiller]
+    weight: SerializeAsAny[seam.WeightFiller]
     drop_text: Share = 0.1  # share of captions replaced by the empty prompt
     noise_scale: Factor = 1.0  # multiplies eps in training and sampling
 
@@ -77,12 +77,12 @@ class Model(Record):
     mlp_ratio: Annotated[float, Within("[0.25, 64]")] = 3.5
     bottleneck: Width | None = None  # two linears instead of one for wide patches
     theta: Positive = 10_000.0
-    route: SerializeAsAny[seam.Route]
-    condition: SerializeAsAny[seam.Condition]
+    route: SerializeAsAny[seam.RouteFiller]
+    condition: SerializeAsAny[seam.ConditionFiller]
 
 
 class Optim(Record):
-    rule: SerializeAsAny[seam.Rule]
+    rule: SerializeAsAny[seam.RuleFiller]
     lr: Annotated[float, Within("(0, 1]")]
     clip: Positive = 1.0  # largest norm of the gradient
     warmup: Share = 0.01  # share of the budget
@@ -100,8 +100,8 @@ class Precision(Record):
 
 class Sample(Record):
     steps: Annotated[int, Within("[1, 10000]")]
-    guide: SerializeAsAny[seam.Guide]
-    prompts: SerializeAsAny[seam.Caption]  # the captions that pictures are drawn from and judged by
+    guide: SerializeAsAny[seam.GuideFiller]
+    prompts: SerializeAsAny[seam.CaptionFiller]  # the captions that pictures are drawn from and judged by
     shift: Factor = 1.0  # of the sampling grid
 
 
@@ -110,7 +110,7 @@ class Budget(Record):
     batch: Count
 
 
-Named = Annotated[tuple[SerializeAsAny[seam.Term], ...], Field(min_length=1)]
+Named = Annotated[tuple[SerializeAsAny[seam.TermFiller], ...], Field(min_length=1)]
 
 
 class RunSpec(Record):
@@ -121,14 +121,14 @@ class RunSpec(Record):
     terms: Named
     optim: Optim
     precision: Precision = Precision()
-    average: SerializeAsAny[seam.Average]
-    start: SerializeAsAny[seam.Start]
+    average: SerializeAsAny[seam.AverageFiller]
+    start: SerializeAsAny[seam.StartFiller]
     sample: Sample
     budget: Budget
 
     @field_validator("terms")
     @classmethod
-    def _by_name(cls, terms: tuple[seam.Term, ...]) -> tuple[seam.Term, ...]:
+    def _by_name(cls, terms: tuple[seam.TermFiller, ...]) -> tuple[seam.TermFiller, ...]:
         names = [term.name for term in terms]
         if len(set(names)) < len(names):
             raise ValueError(f"every term of the loss needs its own name, found {names}")

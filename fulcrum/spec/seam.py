@@ -6,19 +6,19 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Filler, Width
 
 
-class Source(Filler):
+class SourceFiller(Filler):
     """data.source: where samples come from."""
 
-    def held_out(self, split: str, count: int) -> "Source":
+    def held_out(self, split: str, count: int) -> "SourceFiller":
         """Pictures to judge by that no run trains on: truly captioned, whatever this source does to its own."""
         raise BadInput(f"{type(self).__name__} has no held-out pictures", "define held_out(split, count)")
 
 
-class Caption(Filler):
+class CaptionFiller(Filler):
     """data.caption: which text a sample gets."""
 
 
-class Codec(Filler):
+class CodecFiller(Filler):
     """encode.codec: pixels to what the denoiser sees, and back."""
 
     trained: ClassVar[bool] = False  # part of the step, which then reads pixels
@@ -26,13 +26,13 @@ class Codec(Filler):
     channels: Width
 
 
-class TextEncoder(Filler):
+class TextFiller(Filler):
     """encode.text: prompts to token embeddings with a mask."""
 
     width: Width
 
 
-class Teacher(Filler):
+class TeacherFiller(Filler):
     """encode.teachers: frozen vision features by name."""
 
     name: str
@@ -40,19 +40,19 @@ class Teacher(Filler):
     width: Width
 
 
-class Time(Filler):
+class TimeFiller(Filler):
     """flow.time: a uniform number to the time of a sample."""
 
 
-class Predict(Filler):
+class PredictFiller(Filler):
     """flow.predict: what the network's output means."""
 
 
-class Weight(Filler):
+class WeightFiller(Filler):
     """flow.weight: how much a time counts in the loss."""
 
 
-class Route(Filler):
+class RouteFiller(Filler):
     """model.route: which tokens a span of blocks sees. What is not overridden is a model without a span."""
 
     fuses: ClassVar[bool] = False  # a path leads around the span: it may be left out
@@ -70,11 +70,11 @@ class Route(Filler):
         return {}
 
 
-class Condition(Filler):
+class ConditionFiller(Filler):
     """model.condition: what is added to the time vector."""
 
 
-class Term(Filler):
+class TermFiller(Filler):
     """terms: one addend of the loss, known by its name."""
 
     name: str
@@ -89,17 +89,17 @@ class Term(Filler):
         return ()
 
 
-class Rule(Filler):
+class RuleFiller(Filler):
     """optim.rule: how gradients become updates."""
 
 
-class Average(Filler):
+class AverageFiller(Filler):
     """average: which average of the weights is drawn and measured with."""
 
 
-class Start(Filler):
+class StartFiller(Filler):
     """start: the weights a run begins from."""
 
 
-class Guide(Filler):
+class GuideFiller(Filler):
     """sample.guide: how the prompt steers sampling."""

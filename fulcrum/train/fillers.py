@@ -8,7 +8,7 @@ from fulcrum.spec import seam
 from fulcrum.spec.record import Count, Fraction
 
 
-class NoAverage(seam.Average):
+class NoAverage(seam.AverageFiller):
     kind: ClassVar[str] = "last_weights"
 
     def build(self, ctx: Any) -> Any:
@@ -17,7 +17,7 @@ class NoAverage(seam.Average):
         return LastWeights()
 
 
-class EMA(seam.Average):
+class EMA(seam.AverageFiller):
     """Exponential moving average; its half-life is a share of the budget, so that it means the same at every length."""
 
     kind: ClassVar[str] = "ema"
@@ -31,7 +31,7 @@ class EMA(seam.Average):
         return MovingAverage(decay=0.5 ** (self.every / max(self.half_life * steps, self.every)), every=self.every)
 
 
-class Fresh(seam.Start):
+class Fresh(seam.StartFiller):
     """Named initialisation: every parameter from (seed, its name)."""
 
     kind: ClassVar[str] = "fresh"
@@ -40,7 +40,7 @@ class Fresh(seam.Start):
         return None
 
 
-class Trunk(seam.Start):
+class Trunk(seam.StartFiller):
     """The weights of an earlier run, known by their hash; the run's budget counts from there."""
 
     kind: ClassVar[str] = "trunk"
@@ -51,7 +51,7 @@ class Trunk(seam.Start):
         return self
 
 
-class DiffusersStart(seam.Start):
+class DiffusersStart(seam.StartFiller):
     """The weights of a PRX transformer in diffusers' format, for fine-tuning; the key holds the hash of its files."""
 
     kind: ClassVar[str] = "diffusers"

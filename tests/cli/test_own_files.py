@@ -23,7 +23,7 @@ from fulcrum.levers.base import Card, Claim, Lever
 from fulcrum.spec import seam
 from fulcrum.spec.edit import put
 
-class Smooth(seam.Term):
+class Smooth(seam.TermFiller):
     kind: ClassVar[str] = "smooth"
     name: str = "smooth"
     weight: float = 0.1

@@ -21,7 +21,7 @@ from fulcrum.cli import main
 from fulcrum.dist.start import start
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.model import backbone
-from fulcrum.optim.storage import Store
+from fulcrum.optim.storage import StoredWeights
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
@@ -104,7 +104,7 @@ def rounding() -> dict:
     from torch.distributed.tensor import Shard, distribute_tensor
 
     whole = torch.randn(61, 7, generator=torch.Generator().manual_seed(0))
-    store = Store(torch.bfloat16, seed=3)
+    store = StoredWeights(torch.bfloat16, seed=3)
     with start(timeout=60.0) as ranks:
         parts = distribute_tensor(whole.clone(), ranks.mesh(), [Shard(0)], src_data_rank=None)
         store.keep({"w": whole}, at=8)

@@ -34,7 +34,7 @@ from fulcrum.train.build import assemble, build
 from fulcrum.train.feed import Feed
 from fulcrum.train.painter import Painter
 
-PREDICTS = [cls() for cls in FILLERS if issubclass(cls, seam.Predict)] + [Preconditioned(sigma_data=0.5)]
+PREDICTS = [cls() for cls in FILLERS if issubclass(cls, seam.PredictFiller)] + [Preconditioned(sigma_data=0.5)]
 TIMES = torch.tensor([0.0, 0.01, 0.05, 0.3, 0.5, 0.9, 1.0])
 MINE = (
     "x_prediction",

@@ -19,7 +19,7 @@ from fulcrum.spec.phrase import Catalogue
 from fulcrum.train.average import MovingAverage
 
 
-class Term(seam.Term):
+class Term(seam.TermFiller):
     """A user's term around a module."""
 
     kind: ClassVar[str] = "mutant"

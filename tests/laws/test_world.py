@@ -25,7 +25,7 @@ from fulcrum.spec import seam
 from fulcrum.spec.edit import put
 
 
-class Centred(seam.Term):
+class Centred(seam.TermFiller):
     kind: ClassVar[str] = "centred"
     name: str = "centred"
     weight: float = 0.5

@@ -11,12 +11,12 @@ from fulcrum.levers.base import Card, Swap
 from fulcrum.levers.catalog import CATALOG, LEVERS
 from fulcrum.spec.edit import get
 from fulcrum.spec.record import Within
-from fulcrum.spec.seam import Weight
+from fulcrum.spec.seam import WeightFiller
 
 SWAPS = [lever for lever in LEVERS if issubclass(lever, Swap)]
 
 
-class Bump(Weight):
+class Bump(WeightFiller):
     kind = "bump"
     height: Annotated[float, Within("(0, 3]")] = 2.0
     width: float = 0.25

@@ -13,7 +13,7 @@ from fulcrum.optim.adamw import AdamW
 from fulcrum.optim.muon import Muon
 from fulcrum.optim.rounding import CHUNK, keys, random_bits, round_at_random
 from fulcrum.optim.rule import Joint
-from fulcrum.optim.storage import Store
+from fulcrum.optim.storage import StoredWeights
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
 from fulcrum.train.build import assemble
@@ -193,5 +193,5 @@ def test_muons_share_falls_with_tokens_per_batch() -> None:
 def test_a_store_in_fp32_touches_nothing() -> None:
     probe = torch.randn(10)
     before = probe.clone()
-    Store(seed=1).keep({"w": probe}, at=0)
+    StoredWeights(seed=1).keep({"w": probe}, at=0)
     assert torch.equal(probe, before)

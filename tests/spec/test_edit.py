@@ -39,11 +39,11 @@ def test_an_impossible_edit_says_why(path, value, says):
 
 
 def test_diff_names_a_replaced_filler_once():
-    from fulcrum.optim.fillers import Muon
+    from fulcrum.optim.fillers import MuonRule
 
-    changes = diff(spark(), put(spark(), "optim.rule", Muon()))
+    changes = diff(spark(), put(spark(), "optim.rule", MuonRule()))
     assert [change.path for change in changes] == ["optim.rule"]
-    assert changes[0].before.startswith("adamw(") and changes[0].after == str(Muon())  # with its settings
+    assert changes[0].before.startswith("adamw(") and changes[0].after == str(MuonRule())  # with its settings
 
 
 def test_two_fillers_of_one_kind_are_told_apart():

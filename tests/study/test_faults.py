@@ -7,7 +7,7 @@ import pytest
 
 from fulcrum.levers.base import Card, Lever
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.optim.fillers import Muon
+from fulcrum.optim.fillers import MuonRule
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
@@ -29,7 +29,7 @@ class LoudMuon(Lever):
     card: ClassVar[Card] = Card(says="Muon, and another eps")
 
     def edit(self, run):
-        return put(run, "optim.rule", Muon(eps=1e-8))
+        return put(run, "optim.rule", MuonRule(eps=1e-8))
 
     def witness(self, built):
         return True

@@ -8,7 +8,7 @@ from fulcrum.cost.parameters import parameters
 from fulcrum.data.fillers import told_tokens
 from fulcrum.levers.base import Cost
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.seam import Caption
+from fulcrum.spec.seam import CaptionFiller
 
 NUMBER = 4  # bytes of what the backward reads: fp32
 
@@ -30,7 +30,7 @@ def of_denoiser(before: RunSpec, after: RunSpec) -> Cost:
     )
 
 
-def of_captions(run: RunSpec, caption: Caption) -> Cost:
+def of_captions(run: RunSpec, caption: CaptionFiller) -> Cost:
     """Fewer words are read. Where nobody has counted a source's words, none are assumed."""
     before, after = (told_tokens(run.data.source, each) for each in (run.data.caption, caption))
     return Cost(flops=training_flops(run, after) / training_flops(run, before)) if before and after else Cost()
