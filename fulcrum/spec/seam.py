@@ -98,7 +98,10 @@ class AverageFiller(Filler):
 
 
 class StartFiller(Filler):
-    """start: the weights a run begins from."""
+    """start: the weights a run begins from, by the denoiser's names; None: every parameter begins by its key."""
+
+    def require_fit(self, run: Any) -> None:
+        """Refuse weights that do not fit this run, before anything is made."""
 
 
 class GuideFiller(Filler):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -37,6 +38,7 @@ class Context(NamedTuple):
     roles: Mapping[str, str] = {}
     ranks: Ranks = ALONE
     rates: Mapping[str, float] = {}  # parameter -> multiple of optim.lr, where it is not 1
+    runs: Path | None = None  # the folder of all runs, for a start from one of them
 
     def dtype(self, slot: str) -> torch.dtype:
         return DTYPES[getattr(self.run.precision, slot)]

@@ -6,6 +6,7 @@ from pydantic import field_validator
 
 from fulcrum.spec import seam
 from fulcrum.spec.record import Count, Fraction
+from fulcrum.spec.run import RunSpec
 
 
 class NoAverage(seam.AverageFiller):
@@ -48,7 +49,9 @@ class Trunk(seam.StartFiller):
     weights_sha256: str
 
     def build(self, ctx: Any) -> Any:
-        return self
+        from fulcrum.train.start import trunk_weights
+
+        return trunk_weights(ctx.runs / self.run, self.weights_sha256)
 
 
 class DiffusersStart(seam.StartFiller):
@@ -64,8 +67,15 @@ class DiffusersStart(seam.StartFiller):
 
         return absolute(path)
 
+    def require_fit(self, run: RunSpec) -> None:
+        from fulcrum.train.start import require_diffusers_fit
+
+        require_diffusers_fit(self.path, run)
+
     def build(self, ctx: Any) -> Any:
-        return self
+        from fulcrum.train.start import diffusers_weights
+
+        return diffusers_weights(self.path)
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.encode.pretrained.folder import content_hash, locate

@@ -17,15 +17,14 @@ from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train import checkpoint
-from fulcrum.train.build import Built, assemble, require_witness
+from fulcrum.train.build import Built, Context, assemble, require_witness
 from fulcrum.train.checkpoint import Checkpoint, weights_hash
 from fulcrum.train.feed import Feed
-from fulcrum.train.fillers import DiffusersStart, Trunk
+from fulcrum.train.fillers import Trunk
 from fulcrum.train.loop import Look, Observer, train
 from fulcrum.train.observers import Every, Progress, Recorder
 from fulcrum.train.run_folder import RunFolder, claim, open_folder, write_json
 from fulcrum.train.sampling_weights import drawn_parts, drawn_weights
-from fulcrum.train.start import diffusers_weights, require_start
 from fulcrum.train.state import State
 
 SAVES = 10  # checkpoints per budget
@@ -68,7 +67,7 @@ def perform(
     feed = Feed(order.run, order.seed, order.out / "cache", say, order.system.device)
     feed.cache.quiet = order.quiet
     _ = feed.codec(), feed.text()  # a part that cannot be had is said before anything is made
-    require_start(order.run)
+    order.run.start.require_fit(order.run)
     with ranks.first_goes_ahead("opening the run's folder"):
         folder = open_folder(order.out, order.run, order.seed, order.phrase, order.user_files)
     with claim(folder) if ranks.first else nullcontext():
@@ -79,7 +78,8 @@ def perform(
         if not order.quiet:
             first = "; blocks are compiled first, half a minute when they are new" if order.system.compile else ""
             say(f"{order.label}: {order.run.budget.images:,} images; the run is {folder.path}{first}")
-        built = assemble(order.run, order.seed, order.system, feed, _start(order), ranks)
+        start = order.run.start.build(Context(order.run, order.seed, order.system, ranks=ranks, runs=order.out))
+        built = assemble(order.run, order.seed, order.system, feed, start, ranks)
         require_witness(order.levers, built)
         state = resume(built, folder, say)
         state = _train(order, built, folder, state, observers)
@@ -213,24 +213,6 @@ def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dic
     if built.ranks.first:
         write_json(folder.path / "result.json", result)
     return result
-
-
-def _start(order: Order) -> dict[str, Any] | None:
-    """The weights that a run starts from; of a trunk, checked against the hash in its description."""
-    start = order.run.start
-    if isinstance(start, DiffusersStart):
-        return diffusers_weights(start)
-    if not isinstance(start, Trunk):
-        return None
-    weights = trained_weights(RunFolder(order.out / start.run))
-    found = weights_hash(weights)
-    if found != start.weights_sha256:
-        raise BadInput(
-            f"the run {start.run} holds other weights ({found[:12]}) than this run starts from "
-            f"({start.weights_sha256[:12]})",
-            "train the trunk again, or start from what it holds now",
-        )
-    return weights
 
 
 def trained_weights(folder: RunFolder) -> dict[str, Any]:

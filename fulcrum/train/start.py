@@ -1,4 +1,6 @@
-"""The weights that a run begins from when they come from diffusers: refused before anything is made, read when needed."""
+"""The weights that a run begins from when they are not fresh: those of an earlier run, or of a folder of diffusers."""
+
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -6,22 +8,37 @@ from torch import Tensor
 from fulcrum.encode.pretrained.folder import locate
 from fulcrum.interop.diffusers import require_fit, tensors
 from fulcrum.model.backbone import Backbone
+from fulcrum.spec.errors import BadInput
 from fulcrum.spec.route import route_of
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.system import System
 from fulcrum.train.build import Context, shape_of
-from fulcrum.train.fillers import START_PARTS, DiffusersStart
+from fulcrum.train.checkpoint import weights_hash
+from fulcrum.train.fillers import START_PARTS
+from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.session import trained_weights
 
 
-def require_start(run: RunSpec) -> None:
-    """Refuse starting weights that do not fit, from the files' headers alone."""
-    if not isinstance(run.start, DiffusersStart):
-        return
+def trunk_weights(folder: Path, weights_sha256: str) -> dict[str, Tensor]:
+    """What an earlier run ended with, checked against the hash that the new run's description holds."""
+    weights = trained_weights(RunFolder(folder))
+    held = weights_hash(weights)
+    if held != weights_sha256:
+        raise BadInput(
+            f"the run {folder.name} holds other weights ({held[:12]}) than this run starts from ({weights_sha256[:12]})",
+            "train the trunk again, or start from what it holds now",
+        )
+    return weights
+
+
+def require_diffusers_fit(path: str, run: RunSpec) -> None:
+    """Refuse a folder whose weights do not fit the run's denoiser, from the files' headers alone."""
     with torch.device("meta"):
-        route = route_of(run).build(Context(run, 0, None))  # type: ignore[arg-type]
+        route = route_of(run).build(Context(run, 0, System()))
         backbone = Backbone(channels=run.encode.codec.channels, **shape_of(run), route=route)
-    require_fit(locate(run.start.path, START_PARTS), backbone)
+    require_fit(locate(path, START_PARTS), backbone)
 
 
-def diffusers_weights(start: DiffusersStart) -> dict[str, Tensor]:
+def diffusers_weights(path: str) -> dict[str, Tensor]:
     """In fp32, as every denoiser begins here; storing in another type is the run's decision."""
-    return {name: value.float() for name, value in tensors(locate(start.path, START_PARTS)).items()}
+    return {name: value.float() for name, value in tensors(locate(path, START_PARTS)).items()}

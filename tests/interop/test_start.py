@@ -9,12 +9,15 @@ from fulcrum.interop.diffusers import export
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
-from fulcrum.train.build import build
+from fulcrum.train.build import Context, build
 from fulcrum.train.session import Order, perform, trained_weights
-from fulcrum.train.start import diffusers_weights, require_start
 
 PRX = pytest.importorskip("diffusers").PRXTransformer2DModel
 SHORT = ("data.source.count=16", "budget.images=16", "model.depth=2")
+
+
+def require_fit(run):
+    run.start.require_fit(run)
 
 
 @pytest.fixture
@@ -32,8 +35,8 @@ def folder(tmp_path, tiny):
 
 def test_it_begins_as_the_folder_ends(folder, tiny, tmp_path):
     run = tiny("spark", *SHORT, f"start=diffusers(path='{folder}')")
-    require_start(run)
-    ours, theirs = build(run, start=diffusers_weights(run.start)).backbone, PRX.from_pretrained(folder)
+    run.start.require_fit(run)
+    ours, theirs = build(run, start=run.start.build(Context(run, 0, System()))).backbone, PRX.from_pretrained(folder)
     x_t, t, text = torch.randn(2, 8, 8, 8), torch.rand(2), torch.randn(2, 5, 96)
     with torch.no_grad():
         expected = theirs(x_t, t, text).sample
@@ -67,19 +70,19 @@ def test_what_does_not_fit_is_named_with_both_shapes(folder, tiny, tmp_path):
         perform(Order(run, 0, "test", tmp_path / "out", System(), quiet=True), print)
     assert not (tmp_path / "out").exists()  # refused before anything was made
     with pytest.raises(BadInput, match=r"blocks.2.\S+ is missing in .*, of shape"):
-        require_start(tiny("spark", *SHORT, "model.depth=3", f"start=diffusers(path='{folder}')"))
+        require_fit(tiny("spark", *SHORT, "model.depth=3", f"start=diffusers(path='{folder}')"))
     with pytest.raises(BadInput, match="num_heads = 2, this model has 4: equal shapes|norm_added_k.* is of shape .16"):
-        require_start(tiny("spark", *SHORT, "model.heads=4", f"start=diffusers(path='{folder}')"))
+        require_fit(tiny("spark", *SHORT, "model.heads=4", f"start=diffusers(path='{folder}')"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "theta": 500}))
     with pytest.raises(BadInput, match="theta = 500, this model has 10000"):
-        require_start(tiny("spark", *SHORT, f"start=diffusers(path='{folder}')"))
+        require_fit(tiny("spark", *SHORT, f"start=diffusers(path='{folder}')"))
 
 
 def test_a_missing_shard_is_named(folder, tiny):
     sorted(folder.glob("*.safetensors"))[1].unlink()
     with pytest.raises(BadInput, match="names .*safetensors, which is not there; looked at"):
-        require_start(tiny("spark", *SHORT, f"start=diffusers(path='{folder}')"))
+        require_fit(tiny("spark", *SHORT, f"start=diffusers(path='{folder}')"))
 
 
 def test_the_command_line_takes_a_folder(folder, tmp_path):
