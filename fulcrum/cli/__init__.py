@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _said(error: Exception) -> tuple[str, str, int]:
     """What an error says to a person: message, hint, exit code."""
-    from fulcrum.spec.own import failed, place  # only now: --help is to be fast
+    from fulcrum.spec.user_errors import failed, place  # only now: --help is to be fast
 
     if isinstance(error, typer.Abort):
         return "stopped", "", 1

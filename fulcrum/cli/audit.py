@@ -50,7 +50,7 @@ def _try(known: Any, chosen: list[str], files: list[Path]) -> list[dict[str, Any
 
     from fulcrum.laws.laws import LAWS, BrokenLaw, Court
     from fulcrum.laws.two_processes import verdicts
-    from fulcrum.spec.own import told
+    from fulcrum.spec.user_errors import described
 
     torch.set_num_threads(1)
     found = []
@@ -66,14 +66,14 @@ def _try(known: Any, chosen: list[str], files: list[Path]) -> list[dict[str, Any
                 except BrokenLaw as error:
                     problem = str(error)
                 except Exception as error:  # the user's own code may raise anything: it is a finding
-                    problem = f"'{name}' failed: {told(error)}"
+                    problem = f"'{name}' failed: {described(error)}"
                 found.append(_said(name, law, (hold.__doc__ or "").split("\n")[0], problem))
         folder_of_two = Path(folder) / "world"
         folder_of_two.mkdir()
         try:
             together = verdicts(chosen, known, folder_of_two, tuple(files))
         except Exception as error:
-            together = dict.fromkeys(chosen, f"two processes failed: {told(error)}\n{getattr(error, 'hint', '')}")
+            together = dict.fromkeys(chosen, f"two processes failed: {described(error)}\n{getattr(error, 'hint', '')}")
         found += [_said(name, "world", "One process equals two.", problem) for name, problem in together.items()]
     return found
 

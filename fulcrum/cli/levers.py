@@ -135,7 +135,7 @@ def _facts(cls: Any, where: str, run: Any, levers: tuple[Any, ...]) -> dict[str,
     from fulcrum.levers.base import Cost
     from fulcrum.spec.combine import ask, edited_by
     from fulcrum.spec.edit import diff
-    from fulcrum.spec.own import home
+    from fulcrum.spec.user_errors import home
 
     settings = {name: _setting(field) for name, field in cls.model_fields.items()}
     edited, cost = run, {"flops": 1.0, "memory": 1.0, "parameters": 1.0}

@@ -1,6 +1,6 @@
 """A person's own Python file: compiled and run from the very bytes that were hashed, never through `__pycache__`.
 
-What its code says when it fails is told by `fulcrum.spec.own`, which knows such a module by its name.
+What its code says when it fails is told by `fulcrum.spec.user_errors`, which knows such a module by its name.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fulcrum.files.hashes import sha256_bytes
 from fulcrum.files.paths import read_regular
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.own import GUIDE, PREFIX, failed
+from fulcrum.spec.user_errors import GUIDE, PREFIX, failed
 
 
 class UserFile(NamedTuple):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fulcrum.data import fillers as data
 from fulcrum.encode import fillers as encode
+from fulcrum.files.user_code import UserFile, load
 from fulcrum.flow import fillers as flow
 from fulcrum.levers.aligned_codec import AlignedCodec
 from fulcrum.levers.base import Card, Lever
@@ -48,7 +49,6 @@ from fulcrum.recipes.pocket import pocket, pocket_pixels, pocket_pixels_large
 from fulcrum.recipes.prx import prx_256, prx_pixels_1024
 from fulcrum.recipes.spark import spark
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.own import OwnFile, load
 from fulcrum.spec.phrase import Catalogue, Phrase
 from fulcrum.spec.record import Filler
 from fulcrum.train import fillers as train
@@ -155,7 +155,7 @@ def with_sound_files(paths: Iterable[Path]) -> tuple[Catalogue, dict[str, str], 
     return known, hashes, problems
 
 
-def _with(known: Catalogue, own: OwnFile, path: Path) -> Catalogue:
+def _with(known: Catalogue, own: UserFile, path: Path) -> Catalogue:
     classes, levers = own.classes(), dict(known.levers)
     mine = [value for value in classes if issubclass(value, Lever)]
     if not mine:

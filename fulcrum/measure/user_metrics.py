@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple, get_args
 
 from torch import Tensor
 
+from fulcrum.files.user_code import load as read_own
 from fulcrum.measure.card import MEASURE_VERSION
 from fulcrum.measure.features.extractor import LOADERS, Extractor, digest_of
 from fulcrum.measure.features.image_checks import FeatureFunction
@@ -20,8 +21,7 @@ from fulcrum.measure.metrics.base import Distance
 from fulcrum.measure.metrics.distances import DISTANCES
 from fulcrum.measure.probe_expectations import PROBES, Declared
 from fulcrum.spec.errors import BadInput, nearest
-from fulcrum.spec.own import failed
-from fulcrum.spec.own import load as read_own
+from fulcrum.spec.user_errors import failed
 
 GUIDE = "docs/write-a-metric.md"
 NAME = re.compile(r"[A-Za-z0-9_-]+")

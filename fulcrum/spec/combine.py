@@ -6,10 +6,10 @@ from pydantic import ValidationError
 
 from fulcrum.spec.edit import Change, diff, digest, during, explain, get, inside
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.own import failed, home
 from fulcrum.spec.record import Filler
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases, require_sound
+from fulcrum.spec.user_errors import failed, home
 
 
 class Edit(Protocol):

@@ -14,11 +14,11 @@ from fulcrum.model.init import draw, initialise, starts
 from fulcrum.model.roles import roles
 from fulcrum.optim.schedule import Schedule
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.own import failed, home
 from fulcrum.spec.route import route_of
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import Phase, phases
 from fulcrum.spec.system import System
+from fulcrum.spec.user_errors import failed, home
 from fulcrum.train.feed import Feed
 from fulcrum.train.sampling_weights import CODEC, fill
 from fulcrum.train.state import State

@@ -17,10 +17,10 @@ from typing import Any
 from fulcrum.dist.start import ALONE, Ranks, is_loss
 from fulcrum.levers.catalog import CATALOG, with_files
 from fulcrum.spec.errors import FulcrumError
-from fulcrum.spec.own import told
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.plain import read
 from fulcrum.spec.system import System
+from fulcrum.spec.user_errors import described
 from fulcrum.study.run.cell import Cell, Measuring, Tracked, run_cell
 from fulcrum.study.run.torchrun_cell import answer_together
 from fulcrum.train.session import Interrupted
@@ -82,7 +82,7 @@ def answer(
     except Exception as error:  # a bug in a cell must not take the study with it
         if is_loss(error):
             return None
-        return {"key": cell.key, "ok": False, "error": told(error), "hint": traceback.format_exc()}
+        return {"key": cell.key, "ok": False, "error": described(error), "hint": traceback.format_exc()}
 
 
 def failure(key: str, error: FulcrumError) -> dict[str, Any]:
