@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
 import subprocess
@@ -21,7 +22,10 @@ import sys
 import tempfile
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +35,9 @@ from PIL import Image
 
 from fulcrum.data.buckets import open_pictures
 from fulcrum.data.caption import Chooser
-from fulcrum.data.loader import Loader
+from fulcrum.data.order import order_of
 from fulcrum.data.readers.reader import open_given
-from fulcrum.data.source import WorldSource
+from fulcrum.data.source import Source, WorldSource
 from fulcrum.data.store.completion import run_import
 from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.data.store.importing import Options
@@ -54,9 +58,51 @@ RATIO, SECONDS, GROWTH = 0.9, 3.0, 16.0  # targets; megabytes that own memory ma
 EPOCHS = 5
 FIRST = (
     "import time; begun = time.perf_counter(); import sys; from fulcrum.data.caption import Chooser; "
-    "from fulcrum.data.store.folder_source import FolderSource; from fulcrum.data.loader import Loader; "
-    "Loader(FolderSource(sys.argv[1]), Chooser(), 0).at(0, 64); print(time.perf_counter() - begun)"
+    "from fulcrum.data.store.folder_source import FolderSource; from fulcrum.data.order import order_of; "
+    "source = FolderSource(sys.argv[1]); ids = order_of(source, 0, 0, 64); source.read(ids); "
+    "source.prompts(Chooser(), ids); print(time.perf_counter() - begun)"
 )
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Captioned pictures of a source in its global order, seed 0."""
+
+    source: Source
+    chooser: Chooser
+
+    def at(self, position: int, rows: int) -> tuple[Any, list[str]]:
+        ids = order_of(self.source, 0, position, rows)
+        return self.source.read(ids).images, self.source.prompts(self.chooser, ids)
+
+    def stream(self, rows: int, processes: int) -> Iterator[tuple[Any, list[str]]]:
+        """Without end, made ahead: on a thread, or by `processes`."""
+        pool: Executor = (
+            ThreadPoolExecutor(1)
+            if not processes
+            else ProcessPoolExecutor(processes, multiprocessing.get_context("forkserver"), _begin, (self,))
+        )
+        make, position = (self.at if not processes else _make), 0
+        waiting: deque[Future[tuple[Any, list[str]]]] = deque()
+        try:
+            while True:
+                while len(waiting) < max(4, 2 * processes):
+                    waiting.append(pool.submit(make, position, rows))
+                    position += rows
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+_mine: list[Batches] = []  # of a process that makes batches for another
+
+
+def _begin(batches: Batches) -> None:
+    _mine[:] = [batches]
+
+
+def _make(position: int, rows: int) -> tuple[Any, list[str]]:
+    return _mine[0].at(position, rows)
 
 
 def write_store(folder: Path) -> Path:
@@ -95,12 +141,11 @@ def write_shapes(folder: Path) -> Path:
 
 
 def ours(store: Path, processes: int) -> tuple[float, float]:
-    loader = Loader(open_pictures(str(store), "train", SIDE, None, BATCH, 8), Chooser(), 0)
-    stream = loader.stream(0, BATCH, processes)
+    stream = Batches(open_pictures(str(store), "train", SIDE, None, BATCH, 8), Chooser()).stream(BATCH, processes)
     next(stream)  # processes that start are not counted, nor are webdataset's
     begun, seen = clock(), 0
     while seen < COUNT - BATCH:
-        seen += len(next(stream).images)
+        seen += len(next(stream)[0])
     rates = per_second(seen, begun)
     stream.close()
     return rates
@@ -182,15 +227,15 @@ def walk(folder: Path, say: Callable[[str], None]) -> list[dict[str, float]]:
     """Through a whole epoch; memory at each tenth."""
     begun = time.perf_counter()
     source = FolderSource(folder)
-    loader, found = Loader(source, Chooser(), 0), []
+    batches, found = Batches(source, Chooser()), []
     rows = 512
-    loader.at(0, BATCH)
+    batches.at(0, BATCH)
     say(f"first batch of a million samples: {time.perf_counter() - begun:.2f} s, checksums of the index included")
     begun = time.perf_counter()
     for number, position in enumerate(range(0, len(source), rows)):
-        ids = loader.ids(position, rows)
+        ids = order_of(source, 0, position, rows)
         if number % 4 == 0:
-            source.prompts(loader.chooser, ids)
+            source.prompts(batches.chooser, ids)
         if number % 64 == 0:
             source.read(ids)
         if number % (len(source) // rows // 10) == 0:
@@ -198,7 +243,7 @@ def walk(folder: Path, say: Callable[[str], None]) -> list[dict[str, float]]:
     say(f"walked through {len(source):,} samples in {time.perf_counter() - begun:.0f} s")
     for epoch in range(1, EPOCHS):
         for position in range(epoch * len(source), (epoch + 1) * len(source), 16 * rows):
-            loader.ids(position, rows)
+            order_of(source, 0, position, rows)
         found.append({"samples": (epoch + 1) * len(source), **memory()})
     return found
 

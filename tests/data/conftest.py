@@ -3,9 +3,11 @@
 import hashlib
 import io
 import json
+import multiprocessing
 import tarfile
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
@@ -101,6 +103,13 @@ def make():
         img2dataset=as_img2dataset,
         imported=imported,
     )
+
+
+@pytest.fixture(scope="session")
+def elsewhere():
+    """Call something in another process, which opens sources itself."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as pool:
+        yield lambda call, *given: pool.submit(call, *given).result()
 
 
 class Site:

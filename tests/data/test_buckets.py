@@ -9,7 +9,6 @@ import pytest
 from fulcrum.data.buckets import BucketSource, open_pictures
 from fulcrum.data.caption import Chooser
 from fulcrum.data.fillers import Folder, Mix
-from fulcrum.data.loader import Loader
 from fulcrum.data.mix import MixSource, one_shaped
 from fulcrum.data.order import order_of
 from fulcrum.data.store.check import check
@@ -55,12 +54,12 @@ def owner(buckets, ids):
 def test_every_batch_is_whole_and_of_one_shape(shaped):
     buckets = source(shaped)
     assert {one.shape: len(one) for one in buckets.sources} == {(40, 24): 60, (24, 40): 28, (32, 32): 30}
-    loader, seen = Loader(buckets, Chooser(), 5), set()
+    seen = set()
     for position in range(0, 160, 8):
-        batch = loader.at(position, 8)
+        batch = buckets.read(order_of(buckets, 5, position, 8))
         (number,) = set(owner(buckets, batch.ids))
         width, height = buckets.sources[number].shape
-        assert batch.images.shape == (8, 3, height, width) and len(batch.prompts) == 8
+        assert batch.images.shape == (8, 3, height, width) and len(buckets.prompts(Chooser(), batch.ids)) == 8
         one = buckets.sources[number].read(batch.ids - buckets.starts[number]).images
         assert np.array_equal(batch.images, one)
         seen.add(number)
@@ -107,13 +106,12 @@ def test_a_shape_too_rare_for_a_batch_is_repeated_and_named(shaped):
     assert said == [buckets.told()]
 
 
-def test_batches_are_the_same_for_any_number_of_processes(shaped):
-    loader = Loader(source(shaped), Chooser(), seed=3)
-    stream = loader.stream(24, 8, 2)
-    for position, one in zip(range(24, 72, 8), stream, strict=False):
-        wanted = loader.at(position, 8)
-        assert np.array_equal(one.images, wanted.images) and one.prompts == wanted.prompts
-    stream.close()
+def test_another_process_reads_the_same(shaped, elsewhere):
+    buckets = source(shaped)
+    for position in range(24, 72, 8):
+        ids = order_of(buckets, 3, position, 8)
+        assert np.array_equal(elsewhere(buckets.read, ids).images, buckets.read(ids).images)
+        assert elsewhere(buckets.prompts, Chooser(), ids) == buckets.prompts(Chooser(), ids)
 
 
 def test_what_is_held_out_is_square_and_the_ledger_says_so(make, given, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from fulcrum.data.caption import Chooser, NamedChooser, styles_told
 from fulcrum.data.fillers import Folder, NamedCaptions
-from fulcrum.data.loader import Loader
+from fulcrum.data.order import order_of
 from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.spec.errors import BadInput
 
@@ -98,23 +98,19 @@ def test_names_that_cannot_be_chosen_from(change):
         NamedCaptions(**change)
 
 
-def test_batches_are_the_same_for_any_number_of_processes(store):
-    loader = Loader(FolderSource(store), Chooser(), seed=3)
-    wanted = [loader.at(position, 12) for position in range(24, 96, 12)]
-    for processes in (0, 2):
-        stream = loader.stream(24, 12, processes)
-        for batch, one in zip(wanted, stream, strict=False):
-            assert np.array_equal(batch.images, one.images) and batch.prompts == one.prompts
-            assert batch.position == one.position
-            assert len(one.images) == 12, "never a shrunken batch"
-        stream.close()
+def test_another_process_reads_the_same(store, elsewhere):
+    source = FolderSource(store)
+    for position in range(24, 96, 12):
+        ids = order_of(source, 3, position, 12)
+        assert len(ids) == 12, "never a shrunken batch"
+        assert np.array_equal(elsewhere(source.read, ids).images, source.read(ids).images)
+        assert elsewhere(source.prompts, Chooser(), ids) == source.prompts(Chooser(), ids)
 
 
-def test_a_damaged_picture_stops_the_stream(store, tmp_path):
+def test_a_damaged_picture_stops_the_reading(store, tmp_path):
     copy = shutil.copytree(store, tmp_path / "copy")
     shard = sorted((copy / "shards").iterdir())[1]
     shard.write_bytes(shard.read_bytes()[:3000])
-    stream = Loader(FolderSource(copy), Chooser(), 0).stream(0, 8)
+    source = FolderSource(copy)
     with pytest.raises(Exception, match="is cut off"):
-        for _ in range(5):
-            next(stream)
+        source.read(order_of(source, 0, 0, 40))

@@ -110,7 +110,7 @@ def test_a_picture_that_fits_keeps_its_bytes(make, tmp_path):
 def test_a_killed_import_goes_on_and_ends_the_same(make, tmp_path):
     folder = make.folder(tmp_path / "given", 60, (120, 100))
     code = (
-        "import sys, time; from pathlib import Path; from fulcrum.data import importing\n"
+        "import sys, time; from pathlib import Path; from fulcrum.data.store import importing\n"
         "from fulcrum.data.readers.reader import open_given\nfrom fulcrum.data.store.completion import run_import\n"
         "real = importing.make\n"
         "def slow(*a): time.sleep(0.02); return real(*a)\n"

@@ -8,7 +8,6 @@ import pytest
 
 from fulcrum.data.caption import Chooser
 from fulcrum.data.fillers import Folder
-from fulcrum.data.loader import Loader
 from fulcrum.data.store import mirror
 from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.data.store.picture_store import Damaged
@@ -45,12 +44,10 @@ def test_the_same_samples_and_the_same_key(far, store, site):
     assert len(FolderSource(far, "validation")) == 4
 
 
-def test_other_processes_read_it_too(far, store):
-    stream = Loader(FolderSource(far), Chooser(), 3).stream(0, 8, 1)
-    wanted = Loader(FolderSource(store), Chooser(), 3)
-    for position in (0, 8, 16):
-        assert np.array_equal(next(stream).images, wanted.at(position, 8).images)
-    stream.close()
+def test_other_processes_read_it_too(far, store, elsewhere):
+    for first in (0, 8, 16):
+        ids = np.arange(first, first + 8)
+        assert np.array_equal(elsewhere(FolderSource(far).read, ids).images, FolderSource(store).read(ids).images)
 
 
 def test_the_limit_holds_while_every_picture_is_read(far, store, site, tmp_path, monkeypatch):

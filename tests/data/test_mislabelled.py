@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from fulcrum.data.caption import Chooser
-from fulcrum.data.loader import Loader
 from fulcrum.data.source import WorldSource
 
 TRUE = WorldSource("train", "real", 16, 4_000, 1)
@@ -32,12 +31,7 @@ def test_a_wrong_caption_describes_another_scene_and_the_picture_stays():
     assert [one != other for one, other in zip(right, wrong, strict=True)] == planted.tolist()
     some = np.flatnonzero(planted)[:3]
     assert np.array_equal(WRONG.read(some).images, TRUE.read(some).images)
-    assert wrong[some[1]] == WRONG.prompts(LONG, some[1:2])[0] == Loader(WRONG, LONG, 0).source.prompts(LONG, some)[1]
-
-
-def test_the_loader_reads_the_wrong_caption_too():
-    batch = Loader(WRONG, LONG, seed=1).at(0, 64)
-    assert batch.prompts == WRONG.prompts(LONG, batch.ids) != TRUE.prompts(LONG, batch.ids)
+    assert wrong[some[1]] == WRONG.prompts(LONG, some[1:2])[0] == WRONG.prompts(LONG, some)[1]
 
 
 def test_at_zero_nothing_changes():

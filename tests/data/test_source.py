@@ -1,4 +1,4 @@
-"""Source, chooser and loader: a batch is a pure function of its position."""
+"""Source and chooser: a batch is a pure function of its position."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 
 from fulcrum.data import source as source_module
 from fulcrum.data.caption import Chooser
-from fulcrum.data.loader import Loader
+from fulcrum.data.order import order_of
 from fulcrum.data.source import WorldSource
 from fulcrum.data.world.words import captions
 
@@ -84,12 +84,11 @@ def test_bad_choosers(styles, weights, words):
         Chooser(styles, weights)
 
 
-def test_two_loaders_of_half_the_rows_read_what_one_reads():
+def test_two_halves_of_a_batch_are_the_batch():
     """The position alone decides: exact resume, any number of processes, any accumulation."""
-    loader = Loader(SOURCE, Chooser(("long", "short"), (1, 1)), seed=3)
-    whole, halves = loader.at(40, 20), [Loader(SOURCE, loader.chooser, 3).at(p, 10) for p in (40, 50)]
-    assert whole.position == 40 and np.array_equal(whole.ids, loader.ids(40, 20))
-    assert np.array_equal(whole.images, np.concatenate([h.images for h in halves]))
-    assert whole.prompts == halves[0].prompts + halves[1].prompts
-    assert np.array_equal(whole.images, SOURCE.read(whole.ids).images)
-    assert not np.array_equal(whole.ids, Loader(SOURCE, loader.chooser, 4).at(40, 20).ids)
+    chooser = Chooser(("long", "short"), (1, 1))
+    whole, halves = order_of(SOURCE, 3, 40, 20), [order_of(SOURCE, 3, position, 10) for position in (40, 50)]
+    images = [SOURCE.read(ids).images for ids in (whole, *halves)]
+    assert np.array_equal(images[0], np.concatenate(images[1:]))
+    assert SOURCE.prompts(chooser, whole) == [text for ids in halves for text in SOURCE.prompts(chooser, ids)]
+    assert not np.array_equal(whole, order_of(SOURCE, 4, 40, 20))
