@@ -162,10 +162,10 @@ def card_of(path: Path) -> dict[str, Any]:
 
 
 def _shelf(folder: Path | None, limit: float | None, tell: Any) -> Any:
-    from fulcrum.data.readers.shelf import Shelf, usual
+    from fulcrum.files.remote_cache import RemoteCache, user_cache
 
-    own = usual(tell)
-    return Shelf(folder or own.folder, own.limit / 1e9 if limit is None else limit, tell)
+    own = user_cache(tell)
+    return RemoteCache(folder or own.folder, own.limit / 1e9 if limit is None else limit, tell)
 
 
 def _pair(text: str) -> tuple[str, str]:

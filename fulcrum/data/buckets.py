@@ -17,8 +17,8 @@ import numpy as np
 from fulcrum.data.mix import MixSource
 from fulcrum.data.readers.fit_picture import Size
 from fulcrum.data.store.folder_source import FolderSource
-from fulcrum.data.store.mirror import place
 from fulcrum.data.store.picture_store import PictureStore
+from fulcrum.data.store.remote_store import local_folder
 from fulcrum.spec.errors import BadInput
 
 
@@ -34,7 +34,7 @@ class BucketSource(MixSource):
         batch: int,
         store: PictureStore | None = None,
     ) -> None:
-        store = store or PictureStore(place(path))
+        store = store or PictureStore(local_folder(path))
         self.given = (path, split, size, count, batch)
         shapes = shapes_of(store, split, count)
         parts = [FolderSource(path, split, size, count, shape=shape, store=store) for shape in shapes]
@@ -62,7 +62,7 @@ def shapes_of(store: PictureStore, split: str, count: int | None = None) -> list
 
 def open_pictures(path: str, split: str, size: int, count: int | None, batch: int, unit: int) -> Any:
     """The pictures of a split at the run's size: of one shape where they are square, else dealt by shape."""
-    store = PictureStore(place(path))
+    store = PictureStore(local_folder(path))
     square = (store.about["size"],) * 2
     if split != "train" or set(shapes_of(store, split, count)) <= {square}:
         return FolderSource(path, split, size, count, store=store)

@@ -122,10 +122,10 @@ class SquareFolder(Folder):
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.data.store.folder_source import FolderSource
-        from fulcrum.data.store.mirror import place
         from fulcrum.data.store.picture_store import read_about
+        from fulcrum.data.store.remote_store import local_folder
 
-        about = read_about(place(self.path))
+        about = read_about(local_folder(self.path))
         several = self.split == "train" and len(about["buckets"]) > 1
         return FolderSource(
             self.path, self.split, ctx.run.data.size, self.count, shape=(about["size"],) * 2 if several else None
@@ -177,10 +177,10 @@ def _absolute(path: str) -> str:
 
 def _content(path: str) -> dict[str, str]:
     """The content hash of an imported folder, under a name that two folders do not share."""
-    from fulcrum.data.store.mirror import place
     from fulcrum.data.store.picture_store import read_about
+    from fulcrum.data.store.remote_store import local_folder
 
-    content = str(read_about(place(path))["content"])
+    content = str(read_about(local_folder(path))["content"])
     return {f"data:{content[:16]}": content}
 
 

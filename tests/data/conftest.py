@@ -1,24 +1,20 @@
-"""Pictures that tests make: folders, shards and imported stores; and a web server to fetch them from."""
+"""Pictures that tests make: folders, shards and imported stores."""
 
-import hashlib
 import io
 import json
 import multiprocessing
 import tarfile
-import threading
-import time
 from concurrent.futures import ProcessPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from fulcrum.data.readers import shelf
 from fulcrum.data.readers.reader import open_given
 from fulcrum.data.store.completion import run_import
 from fulcrum.data.store.importing import Options
+from tests.web_site import site  # noqa: F401
 
 COLOURS = {"red": (200, 30, 30), "blue": (30, 40, 200), "green": (40, 160, 60), "yellow": (220, 210, 40)}
 
@@ -110,60 +106,3 @@ def elsewhere():
     """Call something in another process, which opens sources itself."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as pool:
         yield lambda call, *given: pool.submit(call, *given).result()
-
-
-class Site:
-    """A web server on this machine: path -> bytes, with faults on request."""
-
-    def __init__(self):
-        self.files, self.asked, self.faults, self.slow = {}, [], [], 0.0
-        site = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_HEAD(self):
-                self.answer(send=False)
-
-            def do_GET(self):
-                self.answer(send=True)
-
-            def answer(self, send):
-                path = self.path.split("?")[0]
-                site.asked.append((self.command, path))
-                data = site.files.get(path)
-                if data is None or (self.command == "HEAD" and "no head" in site.faults):
-                    return self.send_error(404 if data is None else 405)
-                passing = send and site.faults and not {"no head", "no tag"} & set(site.faults)
-                fault = site.faults.pop(0) if passing else ""
-                if fault == "busy":
-                    return self.send_error(503)
-                self.send_response(200)
-                if "no length" not in (fault, *site.faults):
-                    self.send_header("Content-Length", str(len(data)))
-                if "no tag" not in site.faults:
-                    self.send_header("ETag", hashlib.md5(data).hexdigest())
-                self.end_headers()
-                if send:
-                    sent = data[: len(data) // 2] if fault == "cut" else data
-                    for first in range(0, len(sent), 1 << 16):
-                        time.sleep(site.slow)
-                        self.wfile.write(sent[first : first + (1 << 16)])
-
-            def log_message(self, *words):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
-
-    def gets(self):
-        return [path for command, path in self.asked if command == "GET"]
-
-
-@pytest.fixture
-def site(monkeypatch):
-    monkeypatch.setattr(shelf, "PAUSE", 0.01)
-    made = Site()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()

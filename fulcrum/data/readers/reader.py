@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from fulcrum.data.readers.shelf import Shelf
+from fulcrum.files.remote_cache import RemoteCache
 from fulcrum.spec.errors import BadInput
 
 NAMES = ("long", "medium", "short")  # what levers know; a single caption is called long
@@ -168,8 +168,8 @@ def require_once(where: str, columns: Iterable[str]) -> None:
         raise BadInput(f"{where} has more than one column called '{twice[0]}'", "which one counts? remove the other")
 
 
-def open_given(path: str, fields: Fields = ANY, table: str = "", shelf: Shelf | None = None) -> Reader:
-    """The reader that fits what lies at `path`; remote shards are copied to `shelf`, or to the usual one."""
+def open_given(path: str, fields: Fields = ANY, table: str = "", cache: RemoteCache | None = None) -> Reader:
+    """The reader that fits what lies at `path`; remote shards are copied to `cache`, or to the user's."""
     from fulcrum.data.readers.folder import FolderReader, TableReader
     from fulcrum.data.readers.parquet import ParquetReader, parquets_at
     from fulcrum.data.readers.saved_dataset import SavedReader, is_saved
@@ -179,7 +179,7 @@ def open_given(path: str, fields: Fields = ANY, table: str = "", shelf: Shelf | 
     if shards is not None:
         if table:
             raise BadInput("--table belongs to a folder of pictures; shards carry their captions inside", "leave it out")
-        return ShardReader(shards, fields, shelf)
+        return ShardReader(shards, fields, cache)
     folder = Path(path).expanduser()
     if folder.is_file() and not parquets_at(folder):
         raise BadInput(

@@ -10,17 +10,17 @@ from typing import IO, Any
 from urllib.request import url2pathname
 
 from fulcrum.data.readers.reader import Fields, Given, described, sidecar
-from fulcrum.data.readers.remote import file_name, is_remote, listed, named, require_backend, shown, split
-from fulcrum.data.readers.shelf import Shelf, usual
 from fulcrum.data.readers.untrusted_archive import TARS, Broken, Member, members, require_sound
 from fulcrum.data.readers.untrusted_image import SUFFIXES
+from fulcrum.files.remote import file_name, file_system, is_remote, list_files, numbered_urls, split_url, without_secrets
+from fulcrum.files.remote_cache import RemoteCache, user_cache
 from fulcrum.spec.errors import BadInput
 
 
 def shards_at(path: str) -> list[str] | None:
     """The tar files that a path names, sorted: one file, a folder of them, a pattern, or URLs; None: no shards."""
     if path.startswith("file://"):
-        path = url2pathname(split(path).path)
+        path = url2pathname(split_url(path).path)
     if is_remote(path):
         return _remote(path)
     here = Path(path).expanduser()
@@ -36,14 +36,14 @@ def shards_at(path: str) -> list[str] | None:
 
 
 def _remote(path: str) -> list[str]:
-    require_backend(path)
-    found = []
-    for url in named(path):
+    file_system(path)
+    shards = []
+    for url in numbered_urls(path):
         whole = file_name(url).lower().endswith(TARS) and "*" not in url
-        found += [url] if whole else listed(url, TARS)
-    if not found:
-        raise BadInput(f"no tar at {shown(path)}", "give the URL of a folder of shards, or of one shard")
-    return found
+        shards += [url] if whole else list_files(url, TARS)
+    if not shards:
+        raise BadInput(f"no tar at {without_secrets(path)}", "give the URL of a folder of shards, or of one shard")
+    return shards
 
 
 class ShardReader:
@@ -51,8 +51,8 @@ class ShardReader:
 
     kind = "tar shards"
 
-    def __init__(self, shards: list[str], fields: Fields, shelf: Shelf | None = None) -> None:
-        self.shards, self.fields, self.shelf = shards, fields, shelf
+    def __init__(self, shards: list[str], fields: Fields, cache: RemoteCache | None = None) -> None:
+        self.shards, self.fields, self.cache = shards, fields, cache
         self.sizes = [os.path.getsize(shard) if not is_remote(shard) else 0 for shard in shards]
         self.before = 0
         self.stream: Any = None
@@ -83,8 +83,8 @@ class ShardReader:
         unknown length. What cannot be fetched stops the import whatever the policy for bad samples is."""
         if not is_remote(shard):
             return open(shard, "rb")
-        self.shelf = self.shelf or usual()
-        return self.shelf.open(shard)
+        self.cache = self.cache or user_cache()
+        return self.cache.open(shard)
 
     def _samples(self, shard: str, stream: IO[bytes], packed: int) -> Iterator[Given]:
         key, parts, seen = "", list[Member](), set[str]()

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from fulcrum.data.caption import Chooser
 from fulcrum.data.readers.fit_picture import Size
 from fulcrum.data.source import Ids, Samples
-from fulcrum.data.store.mirror import place
 from fulcrum.data.store.picture_store import SPLITS, PictureStore
+from fulcrum.data.store.remote_store import local_folder
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.keyed import key, uniform
 
@@ -39,7 +39,7 @@ class FolderSource:
         shape: Size | None = None,
         store: PictureStore | None = None,
     ) -> None:
-        self.store = store or PictureStore(place(path))
+        self.store = store or PictureStore(local_folder(path))
         about = self.store.about
         self.path, self.split_name, self.size, self.threads = path, split, size or about["size"], threads
         if self.size > about["size"]:
@@ -68,7 +68,7 @@ class FolderSource:
     def _numbers(self, split: str, count: int | None) -> NDArray[np.int64]:
         numbers = self.store.split(split)[:count]
         buckets, square = self.store.rows["bucket"][numbers], (self.store.about["size"],) * 2
-        wanted = buckets == self.store.buckets.index(self.stored or square)
+        wanted: NDArray[np.bool_] = buckets == self.store.buckets.index(self.stored or square)
         if self.stored is None and not wanted.all():
             raise BadInput(
                 f"{self.path} holds pictures of several shapes among those of the split '{split}'; they are wanted square",

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.data.readers.fit_picture import BadSample, Size, pixels
-from fulcrum.data.store.mirror import fetched, is_copy
+from fulcrum.data.store.remote_store import is_copy, open_shard
 from fulcrum.spec.errors import BadInput, RunFailed
 
 FORMAT = 1
@@ -160,7 +160,7 @@ class PictureStore:
         path = self.folder / SHARDS / self.about["shards"][number]["name"]
         try:
             if self.remote:
-                with fetched(self.folder, self.about["shards"][number]) as stream:
+                with open_shard(self.folder, self.about["shards"][number]) as stream:
                     return _Open(stream)
             return _Open(path)
         except OSError as error:

@@ -203,7 +203,8 @@ def _worthy(drawn: dict[str, Ints]) -> NDArray[np.bool_]:
     across, down = (np.abs(part[:, 0] - part[:, 1]) for part in (drawn["place"] % 3, drawn["place"] // 3))
     apart = (drawn["count"] == 1) | (np.maximum(across, down) == 2)  # a place lies free between them
     quiet = drawn["background"] != v.BACKGROUNDS.index("striped")
-    return (drawn["count"] <= 2) & ~small & apart & quiet
+    worthy: NDArray[np.bool_] = (drawn["count"] <= 2) & ~small & apart & quiet
+    return worthy
 
 
 def _cleanest(base: Keys) -> Keys:

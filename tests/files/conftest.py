@@ -1,0 +1,3 @@
+"""The web server of the tests of remote files."""
+
+from tests.web_site import site  # noqa: F401

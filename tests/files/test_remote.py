@@ -1,0 +1,54 @@
+"""URLs: which files a pattern names, what a server states, and that nothing told of a URL shows its secrets."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from fulcrum.files.http_files import facts_of
+from fulcrum.files.remote import numbered_urls, reason_of, without_secrets
+from fulcrum.files.remote_cache import RemoteCache
+from fulcrum.spec.errors import RunFailed
+
+
+@pytest.mark.parametrize("length, wanted", [("12", 12), ("²", None), ("-1", None), ("9" * 5000, None), (None, None)])
+def test_a_length_that_is_no_number_is_none(length, wanted):
+    assert facts_of("x", SimpleNamespace(headers={"Content-Length": length}))["size"] == wanted
+
+
+def test_patterns_name_files():
+    assert numbered_urls("a/{08..11}.tar") == [f"a/{n}.tar" for n in ("08", "09", "10", "11")]
+    assert numbered_urls("{0..1}/{0..1}") == ["0/0", "0/1", "1/0", "1/1"] and numbered_urls("x.tar") == ["x.tar"]
+
+
+SIGNED = "https://me:word@host/a/b.tar?X-Sig=" + "s3cret" * 60 + "&part=1%2F2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"cannot read {SIGNED}",
+        f"{'x' * 150} {SIGNED}",  # the query would be cut in the middle, and what is left not be found
+        f"moved to ftp://you:key@there/c.tar?token={'s3cret' * 60}",
+        f"the signature {'s3cret' * 60} has expired",
+        "part=1/2 is wrong, and so is 'me:word'",
+        "https://host/b.tar#s3cret and HTTP://host?s3cret",
+    ],
+)
+def test_no_secret_is_told_however_the_text_is_cut(text):
+    told = reason_of(SIGNED, OSError(text))
+    assert not any(secret in told for secret in ("s3cret", "s3cre", "word", "key@", "token", "1/2")) and len(told) < 250
+    assert without_secrets(SIGNED) == "https://host/a/b.tar"
+
+
+@pytest.mark.parametrize("target", ["ftp://127.0.0.1/x.tar", "file:///etc/passwd", "gopher:x", "//[bad/x"])
+def test_redirects_lead_to_http_only_and_show_no_query(site, tmp_path, target):
+    site.moved["/a.tar"] = f"{target}?token=s3cret with a space"
+    with pytest.raises(RunFailed, match="cannot fetch") as error:
+        RemoteCache(tmp_path).open(f"{site.url}/a.tar")
+    assert "s3cret" not in str(error.value) and "space" not in str(error.value)
+
+
+def test_a_redirect_to_http_is_followed(site, tmp_path):
+    site.files["/b.tar"], site.moved["/a.tar"] = b"here", f"{site.url}/b.tar?token=s3cret"
+    with RemoteCache(tmp_path).open(f"{site.url}/a.tar") as stream:
+        assert stream.read() == b"here"
