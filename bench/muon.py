@@ -90,13 +90,14 @@ def step_seconds(tokens: int, batch: int, rounds: int) -> float:
     """Median seconds of one forward and backward of pocket's denoiser, without the optimizer."""
     from fulcrum.model.backbone import Backbone
     from fulcrum.model.init import initialise
+    from fulcrum.model.passes import Passes
 
     side = int(tokens**0.5)
     model = Backbone(channels=16, patch=1, width=WIDTH, depth=DEPTH, heads=4, text_width=128, mlp_ratio=RATIO)
     initialise(model, seed=0)
     x, t, text = torch.randn(batch, 16, side, side), torch.rand(batch), torch.randn(batch, 32, 128)
     mask = torch.ones(batch, 32, dtype=torch.bool)
-    spent = interleave({"step": lambda: model(x, t, (text, mask)).pred.square().mean().backward()}, rounds)["step"]
+    spent = interleave({"step": lambda: Passes(model)(x, t, (text, mask)).pred.square().mean().backward()}, rounds)["step"]
     return statistics.median(spent)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def products(model: Any, predict: Callable[..., Any], batch: tuple[Any, ...]) -> tuple[float, float]:
+def products(model: Any, batch: tuple[Any, ...]) -> tuple[float, float]:
     """Seconds of all matrix products of one step, each timed alone on its own shapes, and the best rate seen.
 
     The shapes are caught by running one step uncompiled. Attention's products are timed as torch.bmm: two forward, five
@@ -16,6 +16,8 @@ def products(model: Any, predict: Callable[..., Any], batch: tuple[Any, ...]) ->
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
+
+    from fulcrum.model.passes import Passes
 
     found: dict[tuple[Any, ...], int] = {}
     attention: dict[tuple[int, ...], int] = {}
@@ -33,17 +35,15 @@ def products(model: Any, predict: Callable[..., Any], batch: tuple[Any, ...]) ->
             return func(*args, **(kwargs or {}))
 
     blocks = [block for block in model.blocks]
-    compiled, lanes = [block._compiled_call_impl for block in blocks], model.lanes
+    compiled = [block._compiled_call_impl for block in blocks]
     for block in blocks:
         block._compiled_call_impl = None
-    model.lanes = 1  # a watch sees its own thread only
     x_t, t, emb, mask, target = batch
     with Watch():
-        (predict(x_t, t, emb, mask) - target).square().mean().backward()
+        (Passes(model)(x_t, t, (emb, mask)).pred - target).square().mean().backward()  # a watch sees its own thread only
     model.zero_grad()
     for block, call in zip(blocks, compiled, strict=True):
         block._compiled_call_impl = call
-    model.lanes = lanes
 
     seconds, best = 0.0, 0.0
     for (shape, stride, other, other_stride), count in found.items():

@@ -75,15 +75,18 @@ def batches(name: str, tokens: int) -> list[tuple[Any, ...]]:
 def contestant(name: str, tokens: int, threads: int, pipe: Connection) -> None:
     import torch
 
+    from fulcrum.model.passes import Passes
+
     torch.set_num_threads(threads)
     model, data, taken = model_of(name), batches(name, tokens), 0
+    denoise = Passes(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), eps=1e-15, weight_decay=0, fused=True)
 
     def step() -> None:
         nonlocal taken
         x_t, t, emb, keep, target = data[taken % BATCHES]
         taken += 1
-        (model(x_t, t, (emb, None), keep=keep).pred - target).square().mean().backward()
+        (denoise(x_t, t, (emb, None), keep=keep).pred - target).square().mean().backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()

@@ -67,17 +67,18 @@ def build(name: str) -> tuple[Any, Callable[..., Any]]:
     import torch
 
     if name.startswith(OURS):
-        from fulcrum.model import backbone as room
+        from fulcrum.model import passes as room
+        from fulcrum.model.backbone import Backbone
+        from fulcrum.model.run_block import compile_blocks
 
         if name != OURS:  # "ours 1024": the same with another number of tokens in a pass
             room.CACHED_TOKENS = int(name.removeprefix(OURS))
-        ours = room.Backbone(CHANNELS, PATCH, WIDTH, DEPTH, HEADS, TEXT)
-        room.open_lanes(ours, torch.get_num_threads())
-        room.compile_blocks(ours)
-        model: Any = ours
+        model: Any = Backbone(CHANNELS, PATCH, WIDTH, DEPTH, HEADS, TEXT)
+        denoise = room.Passes(model, torch.get_num_threads())
+        compile_blocks(model, denoise.lanes)
 
         def predict(x_t: Any, t: Any, emb: Any, mask: Any) -> Any:
-            return ours(x_t, t, (emb, mask)).pred
+            return denoise(x_t, t, (emb, mask)).pred
     else:
         from diffusers import PRXTransformer2DModel
 
@@ -139,7 +140,7 @@ def contestant(name: str, tokens: int, threads: int, keep_heap: bool, pipe: Conn
         elif order == "products":
             from products import products
 
-            pipe.send(products(model, predict, data[0]))
+            pipe.send(products(model, data[0]))
 
 
 def keep_freed_memory() -> None:

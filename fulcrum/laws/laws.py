@@ -14,8 +14,8 @@ import torch
 
 from fulcrum.interop.diffusers import export, load
 from fulcrum.laws.ground import Ground, fits, ground_of, grounds, usable
-from fulcrum.model.backbone import compile_blocks
 from fulcrum.model.counted_flops import counted
+from fulcrum.model.run_block import compile_blocks
 from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import diff, digest, inside
 from fulcrum.spec.errors import BadInput

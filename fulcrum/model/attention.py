@@ -3,6 +3,8 @@
 B batch, N image tokens, L text tokens, M text tokens in any arrangement, H heads, d head width, D = H d
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -27,6 +29,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 class Attention(nn.Module):
     """Image tokens ask; text and image tokens answer. Text has no position and is not updated."""
 
+    __call__: Callable[..., Tensor]
+
     def __init__(self, width: int, heads: int, compute: torch.dtype):
         super().__init__()
         self.heads, self.compute = heads, compute
@@ -37,15 +41,16 @@ class Attention(nn.Module):
 
     def read(self, text: Tensor) -> Tensor:
         """text (M, D) -> keys and values (M, 2, H, d)."""
-        k, v = self.txt_kv_proj(text).unflatten(-1, (2, self.heads, -1)).unbind(-3)
+        k, v = torch.unflatten(self.txt_kv_proj(text), -1, (2, self.heads, -1)).unbind(-3)
         return torch.stack((rms_norm(k, self.norm_added_k.weight).to(self.compute), v), dim=-3)
 
     def forward(self, x: Tensor, table: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
         """x (B, N, D), table (1 or B, N, d), text (B, L, 2, H, d) as read, bias (B, 1, 1, L) -> (B, N, D)."""
-        q, k, v = self.img_qkv_proj(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)  # (B, N, H, d)
+        q, k, v = torch.unflatten(self.img_qkv_proj(x), -1, (3, self.heads, -1)).unbind(-3)  # (B, N, H, d)
         q = rotate(rms_norm(q, self.norm_q.weight), table).to(self.compute)
         k = rotate(rms_norm(k, self.norm_k.weight), table).to(self.compute)
         k, v = torch.cat((text[:, :, 0], k), dim=1), torch.cat((text[:, :, 1], v), dim=1)  # (B, L+N, H, d)
         if bias is not None:
             bias = F.pad(bias, (0, x.shape[1])).to(self.compute)  # every image token may be read
-        return self.to_out[0](attend(q, k, v, bias).flatten(-2))
+        out: Tensor = self.to_out[0](attend(q, k, v, bias).flatten(-2))
+        return out

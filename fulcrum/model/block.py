@@ -4,6 +4,7 @@ B batch, N tokens, L text tokens, M real text tokens of the batch, H heads, D wi
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,8 @@ class Modulation(nn.Module):
     Its weight is a `matrix`: a 2-D weight inside a block, with dense inputs and outputs; the published Muon
     orthogonalises it with the others.
     """
+
+    __call__: Callable[..., tuple[Tensor, ...]]
 
     def __init__(self, width: int, compute: torch.dtype):
         super().__init__()

@@ -4,6 +4,7 @@ B batch, C channels, h w image size, p patch, N tokens, D width
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +52,8 @@ def layer_norm(h: Tensor) -> Tensor:
 class VectorIn(nn.Module):
     """Sinusoids -> vector of the stream's width, by two linears around a SiLU."""
 
+    __call__: Callable[..., Tensor]
+
     def __init__(self, width: int, compute: torch.dtype):
         super().__init__()
         self.in_layer = Linear(SINUSOIDS, width, Role.embed, compute=compute)
@@ -63,6 +66,8 @@ class VectorIn(nn.Module):
 class ResolutionIn(nn.Module):
     """Height and width, 128 sinusoids each -> vector that is added to the time's."""
 
+    __call__: Callable[..., Tensor]
+
     def __init__(self, width: int, compute: torch.dtype):
         super().__init__()
         self.mlp = VectorIn(width, compute)
@@ -74,6 +79,8 @@ class ResolutionIn(nn.Module):
 
 class Head(nn.Module):
     """The last layer: LayerNorm, shift and scale from the condition, linear to patches."""
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, width: int, features: int, compute: torch.dtype):
         super().__init__()

@@ -9,35 +9,35 @@ import torch
 from torch import Tensor, nn
 
 
-class Start(NamedTuple):
+class InitialValue(NamedTuple):
     """Uniform between two bounds; equal bounds are a constant."""
 
     low: float
     high: float
 
 
-ZERO, ONE = Start(0.0, 0.0), Start(1.0, 1.0)
+ZERO, ONE = InitialValue(0.0, 0.0), InitialValue(1.0, 1.0)
 
 
-def fan_in(inputs: int) -> Start:
+def fan_in(inputs: int) -> InitialValue:
     """Uniform within 1/sqrt(inputs): torch's own rule for linears, weights and biases, which PRX keeps."""
     bound = 1 / math.sqrt(inputs)
-    return Start(-bound, bound)
+    return InitialValue(-bound, bound)
 
 
-def starts(module: nn.Module) -> dict[str, Start]:
+def starts(module: nn.Module) -> dict[str, InitialValue]:
     """How every parameter begins, as the modules declare it in `parameter_starts`; raises where one does not."""
-    found: dict[str, Start] = {}
+    values: dict[str, InitialValue] = {}
     for prefix, part in module.named_modules():
-        declared: Mapping[str, Start] = getattr(part, "parameter_starts", {})
-        found |= {f"{prefix}.{name}" if prefix else name: start for name, start in declared.items()}
+        declared: Mapping[str, InitialValue] = getattr(part, "parameter_starts", {})
+        values |= {f"{prefix}.{name}" if prefix else name: start for name, start in declared.items()}
     names = [name for name, _ in module.named_parameters()]
-    if lost := [name for name in names if name not in found]:
+    if lost := [name for name in names if name not in values]:
         raise ValueError(f"no start for {', '.join(lost)}: name each in `parameter_starts` of the module that makes it")
-    return {name: found[name] for name in names}
+    return {name: values[name] for name in names}
 
 
-def draw(name: str, shape: torch.Size, start: Start, seed: int) -> Tensor:
+def draw(name: str, shape: torch.Size, start: InitialValue, seed: int) -> Tensor:
     """The whole parameter `name` of seed `seed`, fp32 on the CPU; no other parameter has a say in it."""
     if start.low == start.high:
         return torch.full(shape, start.low, dtype=torch.float32)
@@ -47,21 +47,10 @@ def draw(name: str, shape: torch.Size, start: Start, seed: int) -> Tensor:
 
 
 @torch.no_grad()
-def initialise(module: nn.Module, seed: int, prefix: str = "") -> None:
-    """Fill every parameter in place, one at a time; of a sharded one only the local slice is kept.
-
-    `prefix` goes before the names in the key, so that a part and the whole that holds it can be made to agree.
-    """
+def initialise(module: nn.Module, seed: int) -> None:
+    """Fill every parameter in place, one at a time; sharded ones are `fulcrum.dist.shard`'s."""
     how = starts(module)
     for name, parameter in module.named_parameters():
         if parameter.is_meta:
             raise ValueError(f"parameter '{name}' is on the meta device: call `to_empty(device=...)` before initialise")
-        full = draw(prefix + name, parameter.shape, how[name], seed)
-        parameter.copy_(local_part(full, parameter) if hasattr(parameter, "placements") else full)
-
-
-def local_part(full: Tensor, like: Tensor) -> Tensor:
-    """`full` sharded as the DTensor `like` is; no source rank: every rank has drawn the same and cuts out its own."""
-    from torch.distributed.tensor import distribute_tensor  # 0.7 s to import, and only sharded models need it
-
-    return distribute_tensor(full.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+        parameter.copy_(draw(name, parameter.shape, how[name], seed))

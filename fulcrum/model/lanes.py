@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 Pass = Callable[[Tensor], list[Tensor]]  # x of the pass -> its outputs that may have gradients
 
 
 class Lanes(NamedTuple):
-    count: int
+    number: int
     abreast: bool = True  # false: one after the other, for code that is being compiled, which must not happen twice at once
 
 
@@ -26,28 +26,29 @@ def run_passes(passes: Sequence[Pass], xs: Sequence[Tensor], weights: Sequence[T
     """The outputs of every pass, with gradients for `xs` and `weights` where they want them and the caller is recording."""
     if not torch.is_grad_enabled():
         return _forth(passes, xs, lanes)
-    flat = _Passes.apply(passes, len(xs), lanes, *xs, *weights)
+    apply: Callable[..., tuple[Tensor, ...]] = _Passes.apply
+    flat = apply(passes, len(xs), lanes, *xs, *weights)
     each = len(flat) // len(passes)
     return [list(flat[i * each : (i + 1) * each]) for i in range(len(passes))]
 
 
 def _forth(passes: Sequence[Pass], xs: Sequence[Tensor], lanes: Lanes) -> list[list[Tensor]]:
-    outs = side_by_side(lambda lane: [passes[i](xs[i]) for i in range(lane, len(xs), lanes.count)], lanes)
-    return [outs[i % lanes.count][i // lanes.count] for i in range(len(xs))]
+    outs = side_by_side(lambda lane: [passes[i](xs[i]) for i in range(lane, len(xs), lanes.number)], lanes)
+    return [outs[i % lanes.number][i // lanes.number] for i in range(len(xs))]
 
 
-def side_by_side(work: Callable[[int], Found], lanes: Lanes) -> list[Found]:
+def side_by_side(work: Callable[[int], Result], lanes: Lanes) -> list[Result]:
     """work(0) ... work(count - 1), each in a thread of its own whose operators use one core."""
     recording, threads = torch.is_grad_enabled(), torch.get_num_threads()
 
-    def alone(lane: int) -> Found:
+    def alone(lane: int) -> Result:
         torch.set_num_threads(1)  # of the process, and of this thread's own OpenMP team: both are needed
         with torch.set_grad_enabled(recording):  # a thread begins with a setting of its own
             return work(lane)
 
     try:
-        threads_of_lanes = _pool(lanes.count if lanes.abreast else 1)
-        return list(threads_of_lanes.map(alone, range(lanes.count)))
+        threads_of_lanes = _pool(lanes.number if lanes.abreast else 1)
+        return list(threads_of_lanes.map(alone, range(lanes.number)))
     finally:
         torch.set_num_threads(threads)
 
@@ -66,7 +67,6 @@ class _Passes(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, passes: Sequence[Pass], count: int, lanes: Lanes, *leaves: Tensor) -> tuple[Tensor, ...]:
         xs = [x.detach().requires_grad_(x.requires_grad) for x in leaves[:count]]
-
         with torch.enable_grad():
             ctx.outs = _forth(passes, xs, lanes)
         ctx.lanes, ctx.xs = lanes, xs
@@ -75,24 +75,24 @@ class _Passes(torch.autograd.Function):
         return tuple(tensor.detach() for out in ctx.outs for tensor in out)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         outs, xs, weights, each = ctx.outs, ctx.xs, ctx.weights, len(ctx.outs[0])
         of_x: list[Tensor | None] = [None] * len(xs)
 
         def back(lane: int) -> list[Tensor | None]:
             total: list[Tensor | None] = [None] * len(weights)
-            for i in range(lane, len(xs), ctx.lanes.count):
+            for i in range(lane, len(xs), ctx.lanes.number):
                 leaves = [xs[i], *weights] if xs[i].requires_grad else weights
-                found = list(torch.autograd.grad(outs[i], leaves, grads[i * each : (i + 1) * each], allow_unused=True))
-                of_x[i] = found.pop(0) if xs[i].requires_grad else None
-                total = added(total, found)
+                gradients = list(torch.autograd.grad(outs[i], leaves, grads[i * each : (i + 1) * each], allow_unused=True))
+                of_x[i] = gradients.pop(0) if xs[i].requires_grad else None
+                total = added(total, gradients)
             return total
 
         total: list[Tensor | None] = [None] * len(weights)
         for part in side_by_side(back, ctx.lanes):
             total = added(total, part)
-        found = iter(total)
-        return (None, None, None, *of_x, *(next(found) if wanted else None for wanted in ctx.wanted))
+        left = iter(total)
+        return (None, None, None, *of_x, *(next(left) if wanted else None for wanted in ctx.wanted))
 
 
 def added(total: list[Tensor | None], part: Sequence[Tensor | None]) -> list[Tensor | None]:

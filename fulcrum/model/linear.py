@@ -1,15 +1,19 @@
 """A linear layer that stores fp32, computes in the dtype it is told, and declares its parameters' roles and starts."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fulcrum.model.init import ONE, Start, fan_in
+from fulcrum.model.init import ONE, InitialValue, fan_in
 from fulcrum.model.roles import Role
 
 
 class Linear(nn.Linear):
     """The cast stands here and nowhere else: what is between two linears is fp32 arithmetic."""
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,
@@ -17,7 +21,7 @@ class Linear(nn.Linear):
         outputs: int,
         role: Role,
         bias: bool = True,
-        start: Start | None = None,
+        start: InitialValue | None = None,
         compute: torch.dtype = torch.float32,
     ):
         super().__init__(inputs, outputs, bias=bias, dtype=torch.float32)

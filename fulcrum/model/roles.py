@@ -21,17 +21,17 @@ def roles(module: nn.Module) -> dict[str, Role]:
 
     A module declares with an attribute `parameter_roles`: {its own parameter's name, dotted if in a child: role}.
     """
-    found: dict[str, Role] = {}
+    known: dict[str, Role] = {}
     for prefix, part in module.named_modules():
         declared: Mapping[str, Role] = getattr(part, "parameter_roles", {})
         for name, role in declared.items():
             full = f"{prefix}.{name}" if prefix else name
-            if full in found:
-                raise ValueError(f"parameter '{full}' has two roles, {found[full]} and {role}: declare it once")
-            found[full] = Role(role)
+            if full in known:
+                raise ValueError(f"parameter '{full}' has two roles, {known[full]} and {role}: declare it once")
+            known[full] = Role(role)
     names = {name for name, _ in module.named_parameters()}
-    if lost := sorted(names - found.keys()):
+    if lost := sorted(names - known.keys()):
         raise ValueError(f"no role for {', '.join(lost)}: name each in `parameter_roles` of the module that makes it")
-    if ghost := sorted(found.keys() - names):
+    if ghost := sorted(known.keys() - names):
         raise ValueError(f"a role for what is no parameter: {', '.join(ghost)}; correct `parameter_roles`")
-    return {name: found[name] for name, _ in module.named_parameters()}
+    return {name: known[name] for name, _ in module.named_parameters()}

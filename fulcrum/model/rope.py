@@ -27,5 +27,5 @@ def rotary_table(rows: int, cols: int, axes: tuple[int, int], theta: float, devi
 def rotate(x: Tensor, table: Tensor) -> Tensor:
     """Turn the pairs (x[2i], x[2i+1]) of x (B, N, H, d) by the angles of table (1 or B, N, d)."""
     cos, sin = table[:, :, None].chunk(2, dim=-1)  # (., N, 1, d/2)
-    even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)  # (B, N, H, d/2)
+    even, odd = torch.unflatten(x, -1, (-1, 2)).unbind(-1)  # (B, N, H, d/2)
     return torch.stack((cos * even - sin * odd, sin * even + cos * odd), dim=-1).flatten(-2)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+Text = tuple[Tensor, Tensor | None]  # emb (B, L, E), mask (B, L) true = keep
 ALIGN = 8  # the number of keys is rounded up to this: CPU attention was 5-10 % faster over 48+64 keys than over 45+64
 
 
@@ -19,9 +20,10 @@ class Packed(NamedTuple):
 
 
 class ReadText(NamedTuple):
-    """What every block needs of a text; it does not change between the steps of a sampler."""
+    """What every block needs of a text. Keys and values do not change between the steps of a sampler."""
 
-    kv: tuple[Tensor, ...]  # per block (B, L, 2, H, d)
+    rows: tuple[Tensor, ...]  # per block: packed (M, D), or keys and values (B, L, 2, H, d)
+    place: Tensor | None  # (M,) of the packed rows
     bias: Tensor | None  # (B, 1, 1, L)
 
 
@@ -45,9 +47,10 @@ def pack(emb: Tensor, mask: Tensor | None) -> Packed:
 def unpack(rows: Tensor, place: Tensor | None, batch: int, bias: Tensor | None) -> Tensor:
     """rows (M, ...) -> (B, L, ...), zeros where no row is placed."""
     if place is None or bias is None:
-        return rows.unflatten(0, (batch, -1))
+        return torch.unflatten(rows, 0, (batch, -1))
     length = bias.shape[-1]
-    return rows.new_zeros(batch * length, *rows.shape[1:]).index_copy(0, place, rows).unflatten(0, (batch, length))
+    placed = rows.new_zeros(batch * length, *rows.shape[1:]).index_copy(0, place, rows)
+    return torch.unflatten(placed, 0, (batch, length))
 
 
 def key_bias(mask: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ class Tokens(NamedTuple):
     """Features and the place of each on the grid; no index means that the whole grid is here, in order."""
 
     h: Tensor  # (B, N, D)
-    index: Tensor | None = None  # (B, N) int64
+    index: Tensor | None = None  # type: ignore[assignment]  # (B, N) int64; hides tuple.index, which nobody calls
 
     def take(self, keep: Tensor) -> "Tokens":
         """The tokens at `keep`, positions in this sequence; their index still speaks of the grid."""

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from fulcrum.dist.start import ALONE, Ranks
-from fulcrum.model.backbone import Backbone, compile_blocks, open_lanes, recompute_blocks
+from fulcrum.model.backbone import Backbone
 from fulcrum.model.init import draw, initialise, starts
 from fulcrum.model.roles import roles
+from fulcrum.model.run_block import compile_blocks, recompute_blocks
 from fulcrum.optim.schedule import Schedule
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.route import route_of
@@ -78,13 +79,17 @@ def build(
     ctx = Context(run, seed, system, ranks=ranks)
     with torch.device("meta") if ranks.size > 1 else nullcontext():  # no rank of many ever holds the whole
         backbone = Backbone(
-            channels=run.encode.codec.channels, **shape_of(run), route=_route(run, ctx), compute=ctx.dtype("compute")
+            channels=run.encode.codec.channels,
+            **shape_of(run),
+            route=route_of(run).build(ctx),
+            compute=ctx.dtype("compute"),
         )
     step = Step(
         backbone,
         run.flow.predict.build(ctx),
         {term.name: _term(term, ctx) for term in _terms(run)},
         {term.name: term.weight for term in run.terms},
+        lanes=system.threads if system.device == "cpu" and ranks.size == 1 else 1,
     )
     if ranks.size > 1:
         _shard(step, ctx)
@@ -97,12 +102,10 @@ def build(
     step.to(system.device)
     if ranks.size > 1:
         return step
-    if system.device == "cpu":
-        open_lanes(backbone, system.threads)
     if system.recompute:
         recompute_blocks(backbone)
     if system.compile:
-        compile_blocks(backbone)
+        compile_blocks(backbone, step.denoise.lanes)
     return step
 
 
@@ -176,12 +179,6 @@ def shape_of(run: RunSpec) -> dict[str, Any]:
         "bottleneck": model.bottleneck,
         "resolution": model.condition.kind == "resolution",
     }
-
-
-def _route(run: RunSpec, ctx: Context) -> nn.Module:
-    """The one route that is used in any phase; phases that drop nothing simply draw no `keep`."""
-    built: nn.Module = route_of(run).build(ctx)
-    return built
 
 
 def _term(term: Any, ctx: Context) -> nn.Module:

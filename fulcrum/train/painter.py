@@ -48,7 +48,8 @@ class Painter:
         step = build(run, 0, self.system)
         fill(step, weights)
         self.codec = settled(codec, self.device) if step.codec is None else step.codec.eval().requires_grad_(False)
-        self.backbone, self.predict = step.backbone.eval().requires_grad_(False), step.predict
+        step.backbone.eval().requires_grad_(False)
+        self.denoise, self.predict = step.denoise, step.predict
         self.guide = run.sample.guide.build(Context(run, 0, self.system))
 
     @classmethod
@@ -64,14 +65,14 @@ class Painter:
         emb, mask = self.encoded(prompts)
         empty, seen = moved(self.text.encode([""]), self.device)
         read = {
-            True: self.backbone.read_text((emb, mask)),
-            False: self.backbone.read_text((empty.expand(len(prompts), -1, -1), seen.expand(len(prompts), -1))),
+            True: self.denoise.backbone.read_text((emb, mask)),
+            False: self.denoise.backbone.read_text((empty.expand(len(prompts), -1, -1), seen.expand(len(prompts), -1))),
         }
 
         keep = self.keep(seed, index)
 
         def denoise(x_t: Tensor, t: Tensor, prompt: bool, path: Path = "full") -> Tensor:
-            pred = self.backbone(
+            pred = self.denoise(
                 self.predict.inputs(x_t, t), t, read[prompt], keep=keep if path == "routed" else None, short=path == "short"
             ).pred
             v: Tensor = self.predict.to_v(pred, x_t, t)

@@ -1,6 +1,6 @@
 """One step: a pure function of a batch and a draw. The root that gets sharded; everything differentiable is in here."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -9,17 +9,27 @@ from fulcrum.encode.batch import Batch
 from fulcrum.flow import path
 from fulcrum.flow.draw import Draw
 from fulcrum.loss.term import Coded, Losses, View, weigh
+from fulcrum.model.backbone import Backbone
+from fulcrum.model.passes import Passes
 from fulcrum.spec.errors import BadInput
 
 
 class Step(nn.Module):
     """losses = step(batch, draw). `weights` says which terms are on and how much they count; None = the run's own."""
 
+    __call__: Callable[..., Losses]
+
     def __init__(
-        self, backbone: nn.Module, predict: Any, terms: Mapping[str, nn.Module], weights: Mapping[str, float]
+        self,
+        backbone: Backbone,
+        predict: Any,
+        terms: Mapping[str, nn.Module],
+        weights: Mapping[str, float],
+        lanes: int = 1,  # threads that take passes of a batch side by side
     ) -> None:
         super().__init__()
         self.backbone, self.predict = backbone, predict
+        self.denoise = Passes(backbone, lanes)
         self.terms, self.weights = nn.ModuleDict(terms), dict(weights)
         self.codec: Any = None  # joins after the keyed start, if it is trained: see build
         self.taps = tuple(sorted({layer for term in terms.values() for layer in getattr(term, "taps", ())}))
@@ -49,7 +59,7 @@ class Step(nn.Module):
         x_t = path.mix(batch.x0, draw.eps, draw.t)
         text = batch.text.with_dropped(draw.drop_text)
         seen = self.predict.inputs(x_t, draw.t)
-        out = self.backbone(seen, draw.t, (text.emb, text.mask), keep=draw.keep, taps=self.taps, drop_path=draw.drop_path)
+        out = self.denoise(seen, draw.t, (text.emb, text.mask), keep=draw.keep, taps=self.taps, drop_path=draw.drop_path)
         v, x = self.predict.to_v(out.pred, x_t, draw.t), self.predict.to_x(out.pred, x_t, draw.t)
         target = self.predict.to_v(self.predict.ideal(batch.x0, draw.eps, draw.t), x_t, draw.t)
         return View(batch, draw, v=v, target=target, x=x, taps=out.taps, coded=coded)

@@ -20,7 +20,7 @@ import torch
 from fulcrum.cli import main
 from fulcrum.dist.start import start
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.model import backbone
+from fulcrum.model import passes as room
 from fulcrum.optim.storage import StoredWeights
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import parse
@@ -69,7 +69,7 @@ def command(text: str, out: Path, *settings: str) -> dict:
 
 def session(asked: Order, at: int | None = None, act=None, passes: int = 1) -> dict:
     """A session in which rank 1 does something after `at` images; its four rows go through the blocks in `passes`."""
-    backbone.CACHED_TOKENS = 16 * 4 // passes
+    room.CACHED_TOKENS = 16 * 4 // passes
     said: list[str] = []
 
     def observers(built, folder, state):

@@ -18,7 +18,8 @@ from fulcrum.dist.matrix_owners import Owners
 from fulcrum.dist.reduce import clip, mean, total, whole
 from fulcrum.dist.shard import prepare, sum_gradients
 from fulcrum.dist.start import Ranks, start
-from fulcrum.model.backbone import Backbone, compile_blocks, recompute_blocks
+from fulcrum.model.backbone import Backbone
+from fulcrum.model.run_block import compile_blocks, recompute_blocks
 from fulcrum.model.roles import roles
 from fulcrum.optim import muon as muon_room
 from fulcrum.optim.adamw import AdamW

@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from fulcrum.model import backbone as room
-from fulcrum.model.backbone import Backbone, compile_blocks, recompute_blocks, rows_per_pass
+from fulcrum.model import passes as room
+from fulcrum.model.backbone import Backbone
 from fulcrum.model.block import gelu
+from fulcrum.model.passes import Passes, rows_per_pass
 from fulcrum.model.route import CarryRoute
+from fulcrum.model.run_block import compile_blocks, recompute_blocks
 
 SIZES = dict(channels=4, patch=2, width=16, depth=3, heads=2, text_width=8)
 LOOKS_ITSELF = "ignore:The .grad attribute of a Tensor that is not a leaf"  # Dynamo looks; nobody else does
@@ -34,7 +36,7 @@ def inputs(batch: int = 4, lengths: tuple[int, ...] = (5, 2, 1, 3), seed: int = 
 
 def gradients(model: Backbone, *given: object, **more: object) -> dict[str, torch.Tensor]:
     model.zero_grad()
-    model(*given, **more).pred.square().mean().backward()
+    Passes(model)(*given, **more).pred.square().mean().backward()
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
 
@@ -75,7 +77,7 @@ def test_passes_add_up_to_the_batch(model: Backbone, monkeypatch: pytest.MonkeyP
     keep = torch.arange(0, 16, 2).expand(4, 8)
     whole, expected = model(x_t, t, text, keep=keep, taps=(0, 1)), gradients(model, x_t, t, text, keep=keep)
     monkeypatch.setattr(room, "CACHED_TOKENS", 32)
-    passed = model(x_t, t, text, keep=keep, taps=(0, 1))
+    passed = Passes(model)(x_t, t, text, keep=keep, taps=(0, 1))
     assert (passed.pred - whole.pred).abs().max() < 1e-5 * whole.pred.abs().max()
     for layer in (0, 1):
         stream = whole.taps[layer].h
@@ -83,7 +85,7 @@ def test_passes_add_up_to_the_batch(model: Backbone, monkeypatch: pytest.MonkeyP
     assert passed.taps[0].index is None and torch.equal(passed.taps[1].index, keep)
     for name, grad in gradients(model, x_t, t, text, keep=keep).items():
         assert (grad - expected[name]).abs().max() <= 1e-5 * expected[name].abs().max() + 1e-7, name
-    read = model(x_t, t, model.read_text(text), keep=keep)
+    read = Passes(model)(x_t, t, model.read_text(text), keep=keep)
     assert (read.pred - whole.pred).abs().max() < 1e-5 * whole.pred.abs().max()
 
 

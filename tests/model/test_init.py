@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fulcrum.model.backbone import Backbone
-from fulcrum.model.init import ONE, Start, draw, fan_in, initialise, starts
+from fulcrum.model.init import ONE, InitialValue, draw, fan_in, initialise, starts
 
 SIZES = dict(channels=3, patch=2, width=16, depth=2, heads=2, text_width=8)
 
@@ -64,14 +64,6 @@ def test_meta_comes_to_life_with_the_same_values() -> None:
     assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
 
 
-def test_a_prefix_makes_a_part_agree_with_the_whole() -> None:
-    whole = nn.ModuleDict({"backbone": Backbone(**SIZES)})
-    initialise(whole, 3)
-    part = Backbone(**SIZES)
-    initialise(part, 3, prefix="backbone.")
-    assert torch.equal(part.txt_in.weight, whole["backbone"].txt_in.weight)
-
-
 def test_undeclared_parameters_are_an_error() -> None:
     model = Backbone(**SIZES)
     model.extra = nn.Linear(2, 2)
@@ -83,4 +75,4 @@ def test_draw_fills_its_bounds() -> None:
     value = draw("w", torch.Size((4000,)), fan_in(4), seed=0)
     assert value.min() < -0.49 and value.max() < 0.5 < value.max() + 0.01
     assert (draw("w", torch.Size((3,)), ONE, 0) == 1).all()
-    assert Start(2.0, 2.0).low == 2.0
+    assert InitialValue(2.0, 2.0).low == 2.0

@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fulcrum.model import backbone as room
-from fulcrum.model.backbone import Backbone, Out, compile_blocks, open_lanes, recompute_blocks, rows_per_pass
+from fulcrum.model import passes as room
+from fulcrum.model.backbone import Backbone, Out
 from fulcrum.model.lanes import Lanes, run_passes, side_by_side
+from fulcrum.model.passes import Passes, rows_per_pass
 from fulcrum.model.route import CarryRoute
+from fulcrum.model.run_block import compile_blocks, recompute_blocks
 
 
 @pytest.fixture
@@ -29,26 +31,26 @@ def given(grad: bool = False, rows: int = 8) -> tuple[Tensor, Tensor, tuple[Tens
     return torch.randn(rows, 4, 8, 8, requires_grad=grad), torch.rand(rows), (torch.randn(rows, 6, 24), mask)
 
 
-def numbers(model: Backbone, rows: int = 8) -> list[Tensor]:
+def numbers(denoise: Passes, rows: int = 8) -> list[Tensor]:
     """Outputs, taps, and the gradients of everything, for a loss that uses all of them."""
     x_t, t, text = given(grad=True, rows=rows)
     keep = torch.arange(0, 16, 2).expand(rows, 8)
-    out: Out = model(x_t, t, text, keep=keep, taps=(0, 1))
+    out: Out = denoise(x_t, t, text, keep=keep, taps=(0, 1))
     loss = out.pred.square().mean() + sum(tokens.h.square().mean() for tokens in out.taps.values())
     assert out.taps[0].index is None and torch.equal(out.taps[1].index, keep)
-    grads = torch.autograd.grad(loss, (x_t, *model.parameters()), allow_unused=True)
+    grads = torch.autograd.grad(loss, (x_t, *denoise.backbone.parameters()), allow_unused=True)
     return [out.pred, out.taps[0].h, out.taps[1].h, *(grad for grad in grads if grad is not None)]
 
 
 @pytest.mark.parametrize(("lanes", "rows"), [(2, 8), (3, 8), (2, 6), (4, 8)])
 def test_lanes_change_nothing_but_the_last_bits(model: Backbone, lanes: int, rows: int) -> None:
-    expected = numbers(model, rows)
-    open_lanes(model, lanes)
-    found = numbers(model, rows)
+    expected = numbers(Passes(model), rows)
+    side_by_side = Passes(model, lanes)
+    found = numbers(side_by_side, rows)
     assert len(found) == len(expected) > 20
     for a, b in zip(found, expected, strict=True):
         assert (a - b).abs().max() <= 1e-5 * b.abs().max() + 1e-8
-    for a, b in zip(numbers(model, rows), found, strict=True):
+    for a, b in zip(numbers(side_by_side, rows), found, strict=True):
         assert torch.equal(a, b), "another call gave other bits"
 
 
@@ -85,20 +87,19 @@ def test_frozen_weights_and_unused_ones_get_no_gradient() -> None:
 
 def test_no_graph_is_kept_without_gradients(model: Backbone) -> None:
     expected = model(*given()).pred.detach()
-    open_lanes(model, 2)
     with torch.no_grad():
-        out = model(*given())
+        out = Passes(model, 2)(*given())
     assert out.pred.grad_fn is None and (out.pred - expected).abs().max() < 1e-5 * expected.abs().max()
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # the compiler looks at it itself
 def test_recomputed_and_compiled_blocks_run_in_lanes(model: Backbone) -> None:
-    expected = numbers(model)
-    open_lanes(model, 2)
+    expected = numbers(Passes(model))
+    denoise = Passes(model, 2)
     recompute_blocks(model)
     compile_blocks(model, backend="eager")
     for _ in range(2):  # compiled one after the other, then abreast
-        for a, b in zip(numbers(model), expected, strict=True):
+        for a, b in zip(numbers(denoise), expected, strict=True):
             assert (a - b).abs().max() <= 1e-5 * b.abs().max() + 1e-8
     torch._dynamo.reset()
 
