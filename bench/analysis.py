@@ -22,9 +22,9 @@ import numpy as np
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.page import write
-from fulcrum.study.arm_cost import Cost
-from fulcrum.study.judge.result import SHOWN, Progress, assemble_result, collect
+from fulcrum.study.judge.result import SHOWN, StudyState, assemble_result, collect
 from fulcrum.study.plan.plan import Plan
+from fulcrum.study.run.arm_cost import TimedCost
 from fulcrum.study.run.layout import Layout, lay_out, measuring
 from fulcrum.study.sealed import seal
 
@@ -105,8 +105,11 @@ def analyse(asked: Plan, out: Path) -> dict[str, float]:
     layout = timed("layout", lambda: lay_out(asked, CATALOG, {}, out), spent)
     kept: dict[str, Any] = {}
     timed("reading", lambda: collect(layout.cells, out, measuring(asked).how, kept), spent)
-    costs = {arm.name: Cost(1.0, 1.02 if arm.changes else 1.0, 1.0) for arm in layout.arms}
-    result = timed("analysis", lambda: assemble_result(asked, layout, out, "bench", Progress(costs=costs), kept), spent)
+    costs = {
+        arm.name: TimedCost(flops_ratio=1.0, time_ratio=1.02 if arm.changes else 1.0, parameters_ratio=1.0)
+        for arm in layout.arms
+    }
+    result = timed("analysis", lambda: assemble_result(asked, layout, out, "bench", StudyState(costs=costs), kept), spent)
     timed("page", lambda: write(result, out / "study-bench"), spent)
     return spent
 

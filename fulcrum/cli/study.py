@@ -124,7 +124,7 @@ def run_command(
     on: watch it with fulcrum report --watch.
     """
     from fulcrum.study.plan.plan import load
-    from fulcrum.study.study import Executor, run
+    from fulcrum.study.study_run import Executor, run
 
     if executor not in ("local", "ray"):
         raise BadInput(f"no executor is called '{executor}'", "known: local, ray")

@@ -1,14 +1,12 @@
 """How an arm is recognised in every figure: a hue, a dash where hues repeat, and its place in the ranking as a mark."""
 
-from __future__ import annotations
-
-from fulcrum.report.arm import Arm
+from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.schema import StudyResult
 
 COLOURS = 7  # hues of the style sheet beside the baseline's grey
 
 
-def colour(result: StudyResult, arm: Arm) -> str:
+def colour(result: StudyResult, arm: ArmResult) -> str:
     """The style-sheet classes of an arm: grey for a baseline, then hues in the order of the plan; one decision keeps its
     hue at every scale."""
     if result.is_base(arm):
@@ -17,6 +15,6 @@ def colour(result: StudyResult, arm: Arm) -> str:
     return f"arm-{1 + place % COLOURS}" + (" again" if place >= COLOURS else "")
 
 
-def mark(result: StudyResult, arm: Arm) -> str:
+def mark(result: StudyResult, arm: ArmResult) -> str:
     """The number beside an arm in the ranking of its scale, and in figures; a baseline is B."""
     return result.marks[arm.name]

@@ -1,7 +1,5 @@
 """The report's four kinds of figures as inline SVG: effects, curves, seed pairs, cost against quality."""
 
-from __future__ import annotations
-
 import statistics
 from collections import defaultdict
 from typing import Literal
@@ -9,9 +7,9 @@ from typing import Literal
 from markupsafe import Markup
 
 from fulcrum.report import number, words
-from fulcrum.report.arm import Arm, Cell
 from fulcrum.report.arm_marks import colour, mark
-from fulcrum.report.schema import Metric, StudyResult
+from fulcrum.report.arm_result import ArmResult, CellResult
+from fulcrum.report.schema import ShownMetric, StudyResult
 from fulcrum.report.svg import Axis, Canvas, frame
 from fulcrum.report.table import mean_sd
 
@@ -25,7 +23,7 @@ NAMED = 6  # points of a plot that still have room for their names
 LOSS_BINS = 80  # a training loss is averaged in bins: single steps are noise
 
 
-def effects(result: StudyResult, metric: Metric) -> Markup | None:
+def effects(result: StudyResult, metric: ShownMetric) -> Markup | None:
     """Bars from zero with their intervals, best first; the shaded band is what the plan calls too small to matter."""
     rows = [(arm, result.effect(arm.name, metric.name)) for arm in result.ranked]
     found = [(arm, row, row.mean) for arm, row in rows if row is not None and row.mean is not None]
@@ -80,7 +78,9 @@ def effects(result: StudyResult, metric: Metric) -> Markup | None:
     )
 
 
-def curves(result: StudyResult, metric: Metric, axis: Literal["images", "seconds", "flops"] = "images") -> Markup | None:
+def curves(
+    result: StudyResult, metric: ShownMetric, axis: Literal["images", "seconds", "flops"] = "images"
+) -> Markup | None:
     """A thin line per seed, a thick one for their mean, against images seen, time or FLOPs."""
     if metric.name not in result.with_curves:
         return None
@@ -94,7 +94,7 @@ def curves(result: StudyResult, metric: Metric, axis: Literal["images", "seconds
     )
 
 
-def panels(result: StudyResult, metric: Metric) -> list[Markup]:
+def panels(result: StudyResult, metric: ShownMetric) -> list[Markup]:
     """Over images seen: each arm beside its baseline, to the same scale, best first."""
     lines, ident = _lines(result, metric, "images"), f"curves-{_place(result, metric)}-images"
     axes = _axes(lines)
@@ -124,7 +124,7 @@ def losses(result: StudyResult) -> Markup | None:
     return _curves(result, lines, "losses", "Training loss over images seen", AXES["images"], None)
 
 
-def _lines(result: StudyResult, metric: Metric, axis: str) -> Lines:
+def _lines(result: StudyResult, metric: ShownMetric, axis: str) -> Lines:
     return {arm.name: [_points(cell, metric.name, axis) for cell in arm.cells] for arm in result.arms}
 
 
@@ -139,12 +139,12 @@ def _axes(lines: Lines) -> tuple[Axis, Axis] | None:
     )
 
 
-def _points(cell: Cell, metric: str, axis: str) -> list[tuple[int, float, float]]:
+def _points(cell: CellResult, metric: str, axis: str) -> list[tuple[int, float, float]]:
     found = ((point.images, getattr(point, axis), point.values.get(metric)) for point in cell.curve)
     return [(images, float(x), y) for images, x, y in found if x is not None and y is not None]
 
 
-def _binned(cell: Cell, last: int) -> list[tuple[int, float, float]]:
+def _binned(cell: CellResult, last: int) -> list[tuple[int, float, float]]:
     bins: defaultdict[int, list[float]] = defaultdict(list)
     for point in cell.loss:
         if point.loss is not None:
@@ -158,8 +158,8 @@ def _curves(
     ident: str,
     title: str,
     x_name: str,
-    metric: Metric | None,
-    only: Arm | None = None,
+    metric: ShownMetric | None,
+    only: ArmResult | None = None,
     axes: tuple[Axis, Axis] | None = None,
 ) -> Markup | None:
     shown, axes = result.arms if only is None else (result.base_of(only), only), axes or _axes(lines)
@@ -206,7 +206,7 @@ def _mean(seeds: list[list[tuple[int, float, float]]]) -> Line:
     ]
 
 
-def pairs(result: StudyResult, arm: Arm, metric: Metric) -> Markup | None:
+def pairs(result: StudyResult, arm: ArmResult, metric: ShownMetric) -> Markup | None:
     """Every seed as a line from the baseline's value to the arm's: do all seeds agree on the direction?"""
     before, after = result.base_of(arm).finals(metric.name), arm.finals(metric.name)
     both = sorted(before.keys() & after.keys())
@@ -245,7 +245,7 @@ def pairs(result: StudyResult, arm: Arm, metric: Metric) -> Markup | None:
 
 def pareto(
     result: StudyResult,
-    metric: Metric,
+    metric: ShownMetric,
     ratio: Literal["time_ratio", "flops_ratio"] = "time_ratio",
 ) -> Markup | None:
     """Quality against cost; the line joins the arms that no other arm beats on both."""
@@ -342,5 +342,5 @@ def _clip(label: str, most: int) -> str:
     return label if len(label) <= most else label[: most - 1] + "…"
 
 
-def _place(result: StudyResult, metric: Metric) -> int:
+def _place(result: StudyResult, metric: ShownMetric) -> int:
     return result.metrics.index(metric)

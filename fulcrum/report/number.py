@@ -1,7 +1,5 @@
 """Numbers as people read them: as many digits as the uncertainty deserves, a true minus sign."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The study's page: one self-contained HTML file, with its JSON, CSV and Markdown beside it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os
@@ -16,9 +14,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fulcrum.report import arm_marks as look
-from fulcrum.report import board, figure, number, table, words
-from fulcrum.report import design_figures as beyond
-from fulcrum.report.arm import Arm
+from fulcrum.report import design_tables, figure, number, ranking, table, words
+from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.schema import StudyResult
 
 AXES: tuple[Literal["images", "seconds", "flops"], ...] = ("images", "seconds", "flops")
@@ -29,7 +26,7 @@ CROWD = 4  # levers whose curves can share one picture
 class Column(NamedTuple):
     """One arm's pictures in a sheet."""
 
-    arm: Arm
+    arm: ArmResult
     images: tuple[str, ...]
 
 
@@ -46,12 +43,12 @@ def render(result: StudyResult) -> str:
             result=result,
             script=Markup(script),
             script_hash=_hash(script),
-            probes=beyond.probe_table(result),
+            probes=design_tables.probe_table(result),
             style=Markup(resources.files("fulcrum.report").joinpath("style.css").read_text("utf-8")),
             others=others,
             decisions=len(result.decisions),
-            board=board.board(result),
-            trends=beyond.trends(result),
+            ranking=ranking.ranking(result),
+            trends=design_tables.trends(result),
             cells={(arm.name, cell.seed): cell for arm in result.arms for cell in arm.cells},
             held=_held_equal(result),
             fronts=_drawn(
@@ -72,7 +69,7 @@ def write(result: StudyResult, folder: Path | str) -> Path:
     for name, text in (
         ("report.json", result.model_dump_json(indent=1) + "\n"),
         ("effects.csv", table.csv_text(result)),
-        ("report.md", table.markdown(result, beyond.tables(result))),
+        ("report.md", table.markdown(result, design_tables.tables(result))),
         ("report.html", page),
     ):  # the page last: it speaks of the others
         _replace(folder / name, text)
@@ -95,7 +92,9 @@ def _environment() -> Environment:
     )
     environment.filters["glue"] = _glue
     environment.filters["gapless"] = lambda text: text.replace(" ", NO_BREAK).replace(f"{NO_BREAK}[", " [")
-    environment.globals.update(words=words, number=number, table=table, figure=figure, look=look, beyond=beyond)
+    environment.globals.update(
+        words=words, number=number, table=table, figure=figure, look=look, design_tables=design_tables
+    )
     return environment
 
 

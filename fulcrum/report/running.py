@@ -1,7 +1,5 @@
 """Is a page's study running? While it is, it holds a lock and touches the page; both end with it, even by kill -9."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import errno

@@ -1,21 +1,20 @@
 """What a study hands to the report: frozen records, the one contract between `study` and `report`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fulcrum.report.arm import Arm
-from fulcrum.report.design_records import Front, Interaction, Probes, Reading, Record, Scale, Sweep, Target, Trend
+from fulcrum.report.arm_result import ArmResult
+from fulcrum.report.finding import Effect, Front, Interaction, Noise, Probes, RateSearch, Reading, ScaleFacts, Target, Trend
+from fulcrum.spec.record import Frozen
 
 # A picture is part of the page, never a link: anything but an inline PNG would be a request to somewhere.
 Picture = Annotated[str, Field(pattern=r"^data:image/png;base64,[A-Za-z0-9+/]+={0,2}$")]
 
 
-class Plan(Record):
+class PlanFacts(Frozen):
     hash: str
     baseline: str
     primary_metric: str
@@ -29,7 +28,7 @@ class Plan(Record):
     sample_count: int
 
 
-class Made(Record):
+class Provenance(Frozen):
     version: str
     date: str
     command: str
@@ -37,7 +36,7 @@ class Made(Record):
     seconds: Reading = None
 
 
-class Metric(Record):
+class ShownMetric(Frozen):
     name: str
     label: str
     unit: str
@@ -46,70 +45,44 @@ class Metric(Record):
     card: dict[str, Any]
 
 
-class Effect(Record):
-    """The paired difference arm minus baseline, in the metric's own sign; `unit` says what was held equal."""
-
-    arm: str
-    metric: str
-    unit: str
-    n: int
-    mean: Reading
-    low: Reading
-    high: Reading
-    correlation: Reading
-    p_adjusted: Reading
-    verdict: str
-    claim_verdict: str | None
-    note: str = ""  # such as: stopped early, counted as censored
-    detectable: Reading = None  # a true difference of this size would be seen in four studies of five
-
-
-class Noise(Record):
-    metric: str
-    mean: Reading
-    sd: Reading
-    cv: Reading
-    n: int
-
-
-class GridArm(Record):
+class GridArm(Frozen):
     arm: str
     seed: int
     images: tuple[Picture, ...]
 
 
-class Grids(Record):
+class Grids(Frozen):
     prompts: tuple[str, ...]
     arms: tuple[GridArm, ...]
     reference: tuple[Picture, ...] | None = None
 
 
-class Progress(Record):
+class CellCounts(Frozen):
     done: int
     total: int
     seconds_left: Reading = None
 
 
-class StudyResult(Record):
+class StudyResult(Frozen):
     title: str
     state: Literal["running", "stopped", "finished"]
-    plan: Plan
-    made: Made
-    metrics: tuple[Metric, ...]
-    arms: Annotated[tuple[Arm, ...], Field(min_length=1)]  # the first is the baseline
+    plan: PlanFacts
+    made: Provenance
+    metrics: tuple[ShownMetric, ...]
+    arms: Annotated[tuple[ArmResult, ...], Field(min_length=1)]  # the first is the baseline
     effects: tuple[Effect, ...] = ()
     noise: tuple[Noise, ...] = ()
     detectable: dict[str, Reading] = {}
     grids: Grids | None = None
     remarks: tuple[str, ...] = ()
     interactions: tuple[Interaction, ...] = ()
-    scales: tuple[Scale, ...] = ()
+    scales: tuple[ScaleFacts, ...] = ()
     trends: tuple[Trend, ...] = ()
     time_to_target: tuple[Target, ...] = ()
-    sweeps: tuple[Sweep, ...] = ()
+    sweeps: tuple[RateSearch, ...] = ()
     pareto: tuple[Front, ...] = ()  # empty: the page draws its own from means and costs
     probes: Probes | None = None
-    progress: Progress
+    progress: CellCounts
 
     @model_validator(mode="after")
     def _names_agree(self) -> Self:
@@ -145,11 +118,11 @@ class StudyResult(Record):
         return self
 
     @property
-    def baseline(self) -> Arm:
+    def baseline(self) -> ArmResult:
         return self.arms[0]
 
     @cached_property
-    def compared(self) -> tuple[Arm, ...]:
+    def compared(self) -> tuple[ArmResult, ...]:
         """All arms but the baselines; every scale has a baseline of its own."""
         bases = {arm.against for arm in self.arms if arm.against} | {self.arms[0].name}
         return tuple(arm for arm in self.arms if arm.name not in bases)
@@ -167,22 +140,22 @@ class StudyResult(Record):
     def _bases(self) -> frozenset[str]:
         return frozenset(self._places) - {arm.name for arm in self.compared}
 
-    def place_of(self, arm: Arm) -> int:
+    def place_of(self, arm: ArmResult) -> int:
         """Where an arm stands in the plan; the first is the baseline."""
         return self._places[arm.name]
 
-    def is_base(self, arm: Arm) -> bool:
+    def is_base(self, arm: ArmResult) -> bool:
         return arm.name in self._bases
 
-    def base_of(self, arm: Arm) -> Arm:
+    def base_of(self, arm: ArmResult) -> ArmResult:
         """What an arm is compared with; a baseline is its own."""
         return self.arms[self._places[arm.against or self.arms[0].name]]
 
     @property
-    def primary(self) -> Metric:
+    def primary(self) -> ShownMetric:
         return self.metric(self.plan.primary_metric)
 
-    def metric(self, name: str) -> Metric:
+    def metric(self, name: str) -> ShownMetric:
         return next(metric for metric in self.metrics if metric.name == name)
 
     @cached_property
@@ -197,7 +170,7 @@ class StudyResult(Record):
             found.setdefault(row.arm, {}).setdefault(row.metric, []).append(row)
         return found
 
-    def effects_of(self, arm: Arm) -> list[Effect]:
+    def effects_of(self, arm: ArmResult) -> list[Effect]:
         """Every comparison that was made for an arm, metric by metric."""
         return [row for rows in self._effects.get(arm.name, {}).values() for row in rows]
 
@@ -207,14 +180,14 @@ class StudyResult(Record):
         return next((row for row in rows if row.unit in ("images", "steps")), rows[0] if rows else None)
 
     @cached_property
-    def ranked(self) -> tuple[Arm, ...]:
+    def ranked(self) -> tuple[ArmResult, ...]:
         """All arms, best first on the primary metric, the baseline at zero; arms without an answer come last.
 
         A study of several scales ranks each by itself, one after the other.
         """
         sign, scales = 1.0 if self.primary.better == "higher" else -1.0, [scale.name for scale in self.scales]
 
-        def place(arm: Arm) -> tuple[int, bool, float]:
+        def place(arm: ArmResult) -> tuple[int, bool, float]:
             scale = scales.index(arm.scale) if arm.scale else len(scales)
             if self.is_base(arm):
                 return scale, False, 0.0
@@ -224,7 +197,7 @@ class StudyResult(Record):
         return tuple(sorted(self.arms, key=place))
 
     @cached_property
-    def best_first(self) -> tuple[Arm, ...]:
+    def best_first(self) -> tuple[ArmResult, ...]:
         """What is compared, as it is ranked."""
         return tuple(arm for arm in self.ranked if not self.is_base(arm))
 

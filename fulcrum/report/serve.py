@@ -1,7 +1,5 @@
 """A tiny server for one folder on loopback, so that a browser can watch a study; nothing outside is reachable."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer

@@ -1,7 +1,5 @@
 """A small canvas for inline SVG, and the axes that figures share; colours come from the page's style sheet."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -67,7 +65,7 @@ class Axis:
     log: bool = False
 
     @classmethod
-    def over(cls, values: Iterable[float], start: float, end: float, *, pad: float = 0.06, may_log: bool = False) -> Axis:
+    def over(cls, values: Iterable[float], start: float, end: float, *, pad: float = 0.06, may_log: bool = False) -> "Axis":
         found = list(values) or [0.0, 1.0]
         low, high = min(found), max(found)
         log = may_log and low > 0 and high / low > 20

@@ -1,7 +1,5 @@
 """The report's tables as rows of text, and their Markdown and CSV forms."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math
@@ -11,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fulcrum.report import number, words
-from fulcrum.report.arm import Arm
-from fulcrum.report.schema import Effect, StudyResult
+from fulcrum.report.arm_result import ArmResult
+from fulcrum.report.finding import Effect
+from fulcrum.report.schema import StudyResult
 
 COSTS = tuple(words.COSTS)
 
@@ -25,7 +24,7 @@ class Table:
     text_columns: tuple[int, ...] = (0,)  # the others hold numbers and stand to the right
 
 
-def mean_sd(arm: Arm, metric: str) -> tuple[float | None, float | None]:
+def mean_sd(arm: ArmResult, metric: str) -> tuple[float | None, float | None]:
     values = list(arm.finals(metric).values())
     if not values:
         return None, None
@@ -72,7 +71,7 @@ def readings(result: StudyResult) -> Table:
     return Table("Mean ± standard deviation over the finished seeds", ("arm", *heads), rows)
 
 
-def comparisons(result: StudyResult, arm: Arm) -> Table:
+def comparisons(result: StudyResult, arm: ArmResult) -> Table:
     """Every comparison that was made for one arm."""
     rows = []
     for effect in result.effects_of(arm):

@@ -1,14 +1,12 @@
 """Plain sentences: what a study found about an arm, how sure it is, what it cost."""
 
-from __future__ import annotations
-
 import math
 import re
 
 from fulcrum.report import number
-from fulcrum.report.arm import Arm, Claim
-from fulcrum.report.design_records import Target
-from fulcrum.report.schema import Effect, Metric, StudyResult
+from fulcrum.report.arm_result import ArmResult, ClaimResult
+from fulcrum.report.finding import Effect, Target
+from fulcrum.report.schema import ShownMetric, StudyResult
 
 EQUAL = {"images": "images", "steps": "steps", "time": "time", "seconds": "time", "flops": "FLOPs"}
 # A comparison's tone decides its colour; a word that we do not know stays neutral.
@@ -57,7 +55,7 @@ def verb(label: str) -> str:
     return "are" if " + " in name or " and " in name or re.search(r"[^s]s$", name) else "is"
 
 
-def verdict_of(result: StudyResult, arm: Arm) -> str:
+def verdict_of(result: StudyResult, arm: ArmResult) -> str:
     effect = result.effect(arm.name, result.primary.name)
     if effect is not None:
         return effect.verdict
@@ -66,7 +64,7 @@ def verdict_of(result: StudyResult, arm: Arm) -> str:
     return "waiting" if result.state != "finished" else "no answer"
 
 
-def answer(result: StudyResult, arm: Arm) -> str:
+def answer(result: StudyResult, arm: ArmResult) -> str:
     """One sentence per arm, on the plan's primary metric."""
     metric, effect, are = result.primary, result.effect(arm.name, result.primary.name), verb(arm.label)
     if effect is None:
@@ -111,7 +109,7 @@ def headline(result: StudyResult, scale: str = "") -> str:
     return " ".join(said)
 
 
-def _sized(result: StudyResult, arm: Arm) -> str:
+def _sized(result: StudyResult, arm: ArmResult) -> str:
     """'Muon (+0.027)' where an arm made a difference, else its name."""
     effect = result.effect(arm.name, result.primary.name)
     if effect is None or effect.mean is None or effect.verdict not in ("better", "worse"):
@@ -127,7 +125,7 @@ def headlines(result: StudyResult) -> list[str]:
     return [f"At scale {name}: {said}" for name, said in found if said]
 
 
-def plain(arm: Arm) -> str:
+def plain(arm: ArmResult) -> str:
     """An arm's label without its scale, for places that tell the scale by themselves."""
     return arm.label.removesuffix(f" [{arm.scale}]")
 
@@ -138,7 +136,7 @@ def listed(names: list[str], last: str = "and") -> str:
     return kept[0] if len(kept) == 1 else f"{', '.join(kept[:-1])} {last} {kept[-1]}"
 
 
-def claim_of(result: StudyResult, arm: Arm) -> str:
+def claim_of(result: StudyResult, arm: ArmResult) -> str:
     """How the published claims about an arm fared, each with the metric it is about: 'FID contradicted'. The clearest
     answer stands first; empty where nothing was claimed."""
     order = ("contradicted", "replicated", "underpowered", "out of scope")
@@ -157,12 +155,12 @@ def published(metric: str) -> str:
     return metric.upper() if metric in ("fid", "cmmd", "kid") else metric
 
 
-def claimed(claim: Claim) -> str:
+def claimed(claim: ClaimResult) -> str:
     """'FID −2.65'"""
     return f"{published(claim.metric)} {number.change(claim.change, None, None)}"
 
 
-def seen_of(result: StudyResult, arm: Arm, claim: Claim) -> str:
+def seen_of(result: StudyResult, arm: ArmResult, claim: ClaimResult) -> str:
     """What this study saw of a claim, on which of its metrics, and how that agrees with the primary one."""
     if not claim.seen:
         return f"No metric of this study stands for {published(claim.metric)}." if result.effects else ""
@@ -196,7 +194,7 @@ def _why(result: StudyResult, effect: Effect) -> str:
     return ""
 
 
-def _no_answer(result: StudyResult, arm: Arm) -> str:
+def _no_answer(result: StudyResult, arm: ArmResult) -> str:
     total, done, failed = len(arm.cells), arm.count("done"), arm.count("failed")
     if total and failed == total:
         return f"{arm.label} failed: none of {total} seeds finished, so there is nothing to compare."
@@ -262,7 +260,7 @@ def _rough(size: float) -> str:
     return number.plain(size, number.decimals(size))
 
 
-def elsewhere(result: StudyResult, arm: Arm) -> list[str]:
+def elsewhere(result: StudyResult, arm: ArmResult) -> list[str]:
     """The same comparison with something else held equal: a slower arm may win on images and lose on time."""
     headline, name = result.effect(arm.name, result.primary.name), result.primary.name
     return [
@@ -273,7 +271,7 @@ def elsewhere(result: StudyResult, arm: Arm) -> list[str]:
     ]
 
 
-def targets(result: StudyResult, arm: Arm) -> list[str]:
+def targets(result: StudyResult, arm: ArmResult) -> list[str]:
     """How soon an arm gets where the baseline ends; what is not reached is told once for images, time and FLOPs."""
     said, missed = list[str](), dict[tuple[str, int, int], list[str]]()
     for row in result.time_to_target:
@@ -298,13 +296,13 @@ def _reached(row: Target, goal: str, unit: str) -> str:
     )
 
 
-def cost(arm: Arm) -> str:
+def cost(arm: ArmResult) -> str:
     """'1.08× time per image, 1.00× FLOPs'; empty when nothing was measured."""
     found = [(getattr(arm.cost, field), name) for field, name in COSTS.items()]
     return ", ".join(f"{number.ratio(value)} {name}" for value, name in found if value is not None)
 
 
-def parts(arm: Arm) -> str:
+def parts(arm: ArmResult) -> str:
     """'One seed spends 1.2e+15 FLOPs: denoiser 93 %, codec 5 %, evaluation 2 %.'; empty when nothing was counted."""
     whole = sum(arm.cost.parts.values())
     if not whole:
@@ -313,10 +311,10 @@ def parts(arm: Arm) -> str:
     return f"One seed spends {whole:.3g} FLOPs: " + ", ".join(f"{name} {value / whole:.1%}" for name, value in shares) + "."
 
 
-def direction(metric: Metric) -> str:
+def direction(metric: ShownMetric) -> str:
     return f"{metric.better} is better"
 
 
-def failures(arm: Arm) -> str:
+def failures(arm: ArmResult) -> str:
     failed = arm.count("failed")
     return f"{failed} of {len(arm.cells)} seeds failed" if failed else ""

@@ -26,8 +26,8 @@ from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
-from fulcrum.study.judge.result import findings, remarks
-from fulcrum.study.plan.arm_proof import prove
+from fulcrum.study.judge.findings import findings, remarks
+from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.evaluate import Held, loss_of
 from fulcrum.train.build import assemble, build
@@ -248,12 +248,12 @@ def test_a_study_leaves_out_what_cannot_be_compared_and_says_so():
     losses = {
         arm.name: {seed: cell(arm, "validation_loss", estimator=str(loss_of(arm.run))) for seed in (0, 1)} for arm in arms
     }
-    assert [found.effect.arm for found in findings(plan, arms, losses, "validation_loss")] == ["muon"]
+    assert [effect.arm for effect in findings(plan, arms, losses, "validation_loss")] == ["muon"]
     drawn = {
         arm.name: {seed: cell(arm, "frechet", sampler=f"shift {arm.run.sample.shift}") for seed in (0, 1)} for arm in arms
     }
     assert len(findings(plan, arms, drawn, "frechet")) == 3
-    said = " ".join(remarks(plan, arms, drawn))
+    said = " ".join(remarks(plan, arms))
     assert "validation loss of x_prediction, shifted_time is not compared" in said
     assert "shifted_time is evaluated with other sampler" in said
 

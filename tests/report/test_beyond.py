@@ -14,8 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from fulcrum.report import arm_marks as look
-from fulcrum.report import board, figure, page, table, words
-from fulcrum.report import design_figures as beyond
+from fulcrum.report import design_tables, figure, page, ranking, table, words
 from fulcrum.report.schema import StudyResult
 
 RICH = runpy.run_path(str(Path(__file__).with_name("fake_rich.py")))
@@ -48,8 +47,8 @@ def test_no_arm_falls_out_of_the_headline_whatever_its_verdict(rich: StudyResult
     assert all(arm.label in said for arm in rich.compared)
 
 
-def test_the_board_ranks_with_the_same_marks_as_the_figures(rich: StudyResult) -> None:
-    made = board.board(rich)
+def test_the_ranking_ranks_with_the_same_marks_as_the_figures(rich: StudyResult) -> None:
+    made = ranking.ranking(rich)
     (group,) = made.groups
     assert [row.mark for row in group.rows] == ["1", "2", "3", "4", "5", "B", "6", "7", "8", "9"]
     assert made.other == "equal time" and made.claims and made.ruler is not None
@@ -62,7 +61,7 @@ def test_the_board_ranks_with_the_same_marks_as_the_figures(rich: StudyResult) -
 
 
 def test_a_decided_effect_has_a_full_dot_and_an_open_one_a_ring(rich: StudyResult) -> None:
-    for row in board.board(rich).groups[0].rows:
+    for row in ranking.ranking(rich).groups[0].rows:
         kinds = [node.attrib["class"].split()[0] for node in ET.fromstring(row.strip).iter("circle")]
         assert kinds == ([] if row.base else ["dot"] if row.verdict in ("better", "worse") else ["ring"])
 
@@ -71,19 +70,19 @@ def test_a_wild_interval_does_not_squeeze_the_others() -> None:
     study = RICH["rich_study"]()
     next(row for row in study["effects"] if row["arm"] == "ema").update(low=-50.0, high=50.0, verdict="inconclusive")
     result = StudyResult.model_validate(study)
-    strips = {row.arm.name: ET.fromstring(row.strip) for row in board.board(result).groups[0].rows}
+    strips = {row.arm.name: ET.fromstring(row.strip) for row in ranking.ranking(result).groups[0].rows}
     assert len([n for n in strips["ema"].iter("path") if "open-end" in n.attrib["class"]]) == 2  # arrows, cut off
     dots = {name: float(next(root.iter("circle")).attrib["cx"]) for name, root in strips.items() if name != "baseline"}
     assert dots["repa"] - dots["short_captions"] > 50
 
 
 def test_a_study_of_scales_ranks_each_by_itself(scaled: StudyResult) -> None:
-    groups = board.board(scaled).groups
+    groups = ranking.ranking(scaled).groups
     assert [(group.scale, len(group.rows)) for group in groups] == [("small", 4), ("middle", 4), ("large", 4)]
     assert [row.mark for row in groups[2].rows] == ["1", "B", "2", "3"]
     assert len({look.colour(scaled, arm) for arm in scaled.compared if arm.root == "muon"}) == 1
     assert len(words.headlines(scaled)) == 3 and words.headlines(scaled)[0].startswith("At scale small: Muon (+0.027)")
-    assert len(beyond.trends(scaled)) == 3 and "fades" in page.render(scaled)
+    assert len(design_tables.trends(scaled)) == 3 and "fades" in page.render(scaled)
     pairs = figure.pairs(scaled, scaled.compared[-1], scaled.primary)
     assert pairs is not None
 
@@ -102,10 +101,10 @@ def test_every_optional_part_is_on_the_page_and_in_markdown(rich: StudyResult, s
         "contradicted",
     ):
         assert said in text, said
-    told = table.markdown(rich, beyond.tables(rich))
+    told = table.markdown(rich, design_tables.tables(rich))
     for title in ("Interactions", "Time to target", "Learning rates", "What each metric sees"):
         assert f"\n## {title}\n" in told
-    assert "\n## Trends\n" in table.markdown(scaled, beyond.tables(scaled))
+    assert "\n## Trends\n" in table.markdown(scaled, design_tables.tables(scaled))
     rows = list(csv.DictReader(io.StringIO(table.csv_text(rich))))
     assert {row["unit"] for row in rows if row["arm"] == "muon"} == {"images", "time"}
 
@@ -145,6 +144,6 @@ def test_marks_in_a_crowd_keep_apart_and_in_order() -> None:
 
 def test_the_probe_table_is_what_the_measurement_room_dumps() -> None:
     from fulcrum.measure.probe import ProbeTable
-    from fulcrum.report.design_records import Probes
+    from fulcrum.report.finding import Probes
 
     assert set(ProbeTable.model_fields) == set(Probes.model_fields)

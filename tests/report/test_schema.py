@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from fulcrum.report import page
+from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
+from fulcrum.study.judge.effect import paired_effect
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_study.py")))
 
@@ -100,3 +103,21 @@ def test_the_headline_is_the_comparison_at_equal_images(study: dict[str, Any]) -
     result = StudyResult.model_validate(study)
     effect = result.effect("short_captions", "attribute_accuracy")
     assert effect is not None and effect.unit == "images" and effect.mean != 9.0
+
+
+def test_a_result_written_before_findings_had_one_record_opens_and_is_written_the_same(tmp_path: Path) -> None:
+    """The file was written by the release before: claims, changes, sweeps, fronts, probes, scales and trends in it."""
+    old = Path(__file__).with_name("report_before_findings.json")
+    result = page.read(old)
+    assert {change.path for change in result.arms[1].diff} == {"optim.kind", "optim.matrix_lr"}
+    assert result.arms[1].claims[0].verdict == "replicated" and result.sweeps and result.probes and result.pareto
+    page.write(result, tmp_path)
+    assert (tmp_path / "report.json").read_bytes() == old.read_bytes()
+
+
+def test_an_effect_of_the_statistics_is_written_without_its_pairs(study: dict[str, Any]) -> None:
+    paired = paired_effect({0: 1.0, 1: 2.0}, {0: 2.0, 1: 2.5}, name="muon", metric="frechet", unit="images")
+    result = StudyResult.model_validate({**study, "effects": [paired]})
+    written = json.loads(result.model_dump_json())["effects"][0]
+    assert list(written) == list(Effect.model_fields) == list(paired.model_dump())
+    assert written["mean"] == paired.mean == 0.75

@@ -6,7 +6,7 @@ import pytest
 
 from fulcrum.cli import main
 from fulcrum.cost.denoiser import newton_schulz_share, training_flops
-from fulcrum.report.arm import Arm
+from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.words import parts as told_parts
 from fulcrum.spec.errors import BadInput
 from fulcrum.train.bill import amount, bill, by_part, counted, of_arm, said
@@ -48,7 +48,7 @@ def test_parts_of_levers_add_up(tiny, tmp_path) -> None:
     kept = next((tmp_path / "flops").glob("*.json"))
     kept.write_text(kept.read_text()[:20])  # damaged: counted again
     assert counted(run, tmp_path) == found
-    arm = Arm(name="a", phrase="p", says="s", label="A", cost={"parts": spent})
+    arm = ArmResult(name="a", phrase="p", says="s", label="A", cost={"parts": spent})
     assert told_parts(arm).startswith("One seed spends") and "teacher world" in told_parts(arm)
 
 

@@ -18,7 +18,7 @@ from fulcrum.study.run.cell import finished
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.run.runner import Lane, Work, run_all
 from fulcrum.study.run.torchrun_cell import verdict
-from fulcrum.study.study import freeze, run
+from fulcrum.study.study_run import freeze, run
 from tests.study.small import descendants, plan, told
 
 GOOD, BAD = {"key": "k", "ok": True}, {"key": "k", "ok": False, "error": "no luck", "hint": ""}

@@ -9,19 +9,19 @@ from pydantic import ValidationError
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.arm_cost import Cost, declared
 from fulcrum.study.judge.contrast import axis, interactions, scales, trends
 from fulcrum.study.judge.equal_cost import at_equal_cost, first_reached, fronts, targets, value_at
 from fulcrum.study.judge.findings import findings, remarks
-from fulcrum.study.plan.arm_proof import prove
+from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.design import wanted
 from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.fingerprint import fitting
 from fulcrum.study.plan.outline import outline
 from fulcrum.study.plan.plan import Plan, from_plain, load
+from fulcrum.study.run.arm_cost import TimedCost, declared
 from fulcrum.study.run.capacity import room
 from fulcrum.study.run.layout import lay_out
-from fulcrum.study.study import freeze
+from fulcrum.study.study_run import freeze
 from tests.study.small import SMALL, cells_of, plan
 
 SCALES = [{"name": "narrow", "settings": ["model.width=32"]}, {"name": "wide", "settings": ["model.width=64"]}]
@@ -39,7 +39,7 @@ def test_leave_one_out_takes_each_lever_from_the_stack():
     assert [[lever.name for lever in arm.removed] for arm in arms] == [[], ["muon"], ["bf16_storage"]]
     assert [[change.path for change in arm.changes] for arm in arms[1:]] == [["optim.rule"], ["precision.storage"]]
     assert not any(arm.compound for arm in arms) and declared(arms[1], arms, "flops") < 1  # Muon's cost is gone
-    said = " ".join(remarks(plan(arms=(), design="leave_one_out", stack=("muon", "bf16_storage")), arms, {}))
+    said = " ".join(remarks(plan(arms=(), design="leave_one_out", stack=("muon", "bf16_storage")), arms))
     assert "whole stack without one lever" in said
 
 
@@ -67,11 +67,11 @@ def test_an_interaction_is_ab_minus_a_minus_b_plus_base():
     arms = prove(asked, CATALOG)
     values = {"baseline": (10, 12, 11), "muon": (11, 13, 13), "tread": (9, 12, 10), "muon + tread": (15, 17, 18)}
     (row,) = interactions(asked, arms, cells_of(values, "attribute_accuracy"), "attribute_accuracy")
-    assert (row["a"], row["b"], row["n"]) == ("muon", "tread", 3)
-    assert row["mean"] == pytest.approx((5 + 4 + 6) / 3) and row["low"] < 5 < row["high"]
-    assert row["verdict"] == "inconclusive"  # three pairs decide nothing
+    assert (row.a, row.b, row.n) == ("muon", "tread", 3)
+    assert row.mean == pytest.approx((5 + 4 + 6) / 3) and row.low < 5 < row.high
+    assert row.verdict == "inconclusive"  # three pairs decide nothing
     same = {**values, "muon + tread": (10, 13, 12)}
-    assert interactions(asked, arms, cells_of(same, "attribute_accuracy"), "attribute_accuracy")[0]["verdict"] == "adds up"
+    assert interactions(asked, arms, cells_of(same, "attribute_accuracy"), "attribute_accuracy")[0].verdict == "adds up"
 
 
 def test_every_scale_has_its_own_baseline():
@@ -82,7 +82,7 @@ def test_every_scale_has_its_own_baseline():
     assert [change.path for change in arms[3].changes] == ["optim.rule"]  # never the width
     places = axis(asked, arms)
     assert places["narrow"] == 0 and 1 < places["wide"] < 2.2  # FLOPs grow with the square of the width
-    assert [one["tokens"] for one in scales(asked, arms)] == [16, 16]
+    assert [one.tokens for one in scales(asked, arms)] == [16, 16]
 
 
 def test_a_trend_is_a_line_through_each_seed():
@@ -103,10 +103,10 @@ def test_a_trend_is_a_line_through_each_seed():
         "muon [wide]": tuple(0.8 + 2 * one for one in noise),
     }
     (row,) = trends(asked, arms, cells_of(values, "attribute_accuracy"), "attribute_accuracy")
-    assert row["arm"] == "muon" and row["slope"] == pytest.approx((0.2 - 0.05) / 2, abs=0.002)
-    assert row["low"] < row["slope"] < row["high"] and row["verdict"] == "grows"
+    assert row.arm == "muon" and row.slope == pytest.approx((0.2 - 0.05) / 2, abs=0.002)
+    assert row.low < row.slope < row.high and row.verdict == "grows"
     values["muon [wide]"] = tuple(0.65 + one for one in noise)
-    assert trends(asked, arms, cells_of(values, "attribute_accuracy"), "attribute_accuracy")[0]["verdict"] == "holds"
+    assert trends(asked, arms, cells_of(values, "attribute_accuracy"), "attribute_accuracy")[0].verdict == "holds"
     assert len(findings(asked, arms, cells_of(values, "attribute_accuracy"), "attribute_accuracy")) == 2
 
 
@@ -158,7 +158,7 @@ def test_guidance_is_shared_unless_the_plan_says_otherwise():
     with pytest.raises(BadInput, match="guidance is shared"):
         prove(plan(**guided), CATALOG)
     arms = prove(plan(**guided, guidance="per_arm"), CATALOG)
-    assert any("other guidance" in line for line in remarks(plan(**guided, guidance="per_arm"), arms, {}))
+    assert any("other guidance" in line for line in remarks(plan(**guided, guidance="per_arm"), arms))
 
 
 def test_cells_of_a_trunk_and_of_a_sweep_are_known_in_their_turn(tmp_path):
@@ -196,14 +196,17 @@ def test_a_slower_arm_may_win_at_equal_images_and_lose_at_equal_time():
         "baseline": {s: [(0.25, 4.0), (0.5, 2.0), (1.0, 1.0)] for s in (0, 1)},
         "muon": {s: [(0.25, 4.0), (0.5, 1.9), (1.0, 0.9)] for s in (0, 1)},
     }
-    costs = {"baseline": Cost(1.0, 1.0, 1.0), "muon": Cost(1.1, 2.0, 1.0)}
-    rows = {row["unit"]: row for row in at_equal_cost(asked, arms, found, curves, costs, "validation_loss")}
-    assert findings(asked, arms, found, "validation_loss")[0].effect.mean == pytest.approx(-0.1)
-    assert rows["time"]["mean"] == pytest.approx(0.9)  # half the images in the same time: 1.9 against 1.0
-    assert rows["time"]["note"] and rows["flops"]["mean"] == pytest.approx(0.9 + 1.0 * (1 - 1 / 1.1) / 0.5 - 1.0)
-    due = {row["unit"]: row for row in targets(asked, arms, found, curves, costs, "validation_loss")}
-    assert due["images"]["ratio"] == pytest.approx(0.95) and due["time"]["ratio"] == pytest.approx(1.9)
-    assert due["images"]["reached"] == due["images"]["n"] == 2
+    costs = {
+        "baseline": TimedCost(flops_ratio=1.0, time_ratio=1.0, parameters_ratio=1.0),
+        "muon": TimedCost(flops_ratio=1.1, time_ratio=2.0, parameters_ratio=1.0),
+    }
+    rows = {row.unit: row for row in at_equal_cost(asked, arms, found, curves, costs, "validation_loss")}
+    assert findings(asked, arms, found, "validation_loss")[0].mean == pytest.approx(-0.1)
+    assert rows["time"].mean == pytest.approx(0.9)  # half the images in the same time: 1.9 against 1.0
+    assert rows["time"].note and rows["flops"].mean == pytest.approx(0.9 + 1.0 * (1 - 1 / 1.1) / 0.5 - 1.0)
+    due = {row.unit: row for row in targets(asked, arms, found, curves, costs, "validation_loss")}
+    assert due["images"].ratio == pytest.approx(0.95) and due["time"].ratio == pytest.approx(1.9)
+    assert due["images"].reached == due["images"].n == 2
 
 
 def test_a_target_that_is_not_reached_is_not_a_number():
@@ -215,7 +218,7 @@ def test_a_target_that_is_not_reached_is_not_a_number():
     }
     found = cells_of({"baseline": (1.0, 1.0), "muon": (2.0, 2.0)}, "validation_loss")
     (row,) = targets(asked, arms, found, curves, None, "validation_loss")
-    assert (row["reached"], row["ratio"]) == (0, None)
+    assert (row.reached, row.ratio) == (0, None)
 
 
 def test_the_front_holds_what_nothing_cheaper_equals():
@@ -227,14 +230,14 @@ def test_the_front_holds_what_nothing_cheaper_equals():
         "ema(every=2)": (0.5, 0.4, 0.6),
     }
     costs = {
-        "baseline": Cost(1, 1, 1),
-        "muon": Cost(1.1, 1.2, 1),
-        "tread": Cost(0.8, 0.9, 1),
-        "ema(every=2)": Cost(1, 1.1, 1),
+        "baseline": TimedCost(flops_ratio=1, time_ratio=1, parameters_ratio=1),
+        "muon": TimedCost(flops_ratio=1.1, time_ratio=1.2, parameters_ratio=1),
+        "tread": TimedCost(flops_ratio=0.8, time_ratio=0.9, parameters_ratio=1),
+        "ema(every=2)": TimedCost(flops_ratio=1, time_ratio=1.1, parameters_ratio=1),
     }
     time, flops = fronts(arms, means, costs, "attribute_accuracy")
-    assert {point["arm"] for point in time["points"] if point["front"]} == {"baseline", "muon", "tread"}
-    assert {point["arm"] for point in flops["points"] if point["front"]} == {"baseline", "muon", "tread", "ema(every=2)"}
+    assert {point.arm for point in time.points if point.front} == {"baseline", "muon", "tread"}
+    assert {point.arm for point in flops.points if point.front} == {"baseline", "muon", "tread", "ema(every=2)"}
 
 
 def test_plans_are_hashed_by_all_they_fix():

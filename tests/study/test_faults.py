@@ -13,7 +13,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
 from fulcrum.study.judge.findings import remarks
 from fulcrum.study.plan import fingerprint
-from fulcrum.study.plan.arm_proof import prove
+from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.fingerprint import fingerprints, fitting
 from fulcrum.study.run.layout import lay_out
 from fulcrum.train.feed import Feed
@@ -53,7 +53,7 @@ OWN = CATALOG._replace(levers={**CATALOG.levers, "loud_muon": LoudMuon, "unread"
 
 
 def said(asked, catalogue=CATALOG):
-    return " ".join(remarks(asked, prove(asked, catalogue), {}))
+    return " ".join(remarks(asked, prove(asked, catalogue)))
 
 
 def test_A4_a_seed_that_does_not_reach_the_data_order_is_refused(cache, monkeypatch):

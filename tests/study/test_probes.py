@@ -2,7 +2,6 @@
 
 import json
 
-from fulcrum.report.design_records import Probes
 from fulcrum.study.judge.result import probes
 
 
@@ -18,4 +17,4 @@ def test_the_table_is_found_beside_the_cells(tmp_path):
         "cells": [],
     }
     (tmp_path / "cache" / "probes.json").write_text(json.dumps(table))
-    assert Probes.model_validate(probes(tmp_path)).probes == {"negated": "colours turned over"}
+    assert probes(tmp_path).probes == {"negated": "colours turned over"}

@@ -23,7 +23,7 @@ from fulcrum.study.run.cell import finished
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.run.ray_cluster import RAY_ADDRESS, _places, cluster
 from fulcrum.study.run.runner import Work, run_all
-from fulcrum.study.study import Executor, run
+from fulcrum.study.study_run import Executor, run
 from tests.study.small import SMALL, descendants, plan, told, without_times
 
 ASKED = {"arms": ("bf16_storage",), "images": 160}

@@ -23,7 +23,7 @@ from fulcrum.study.run.cell import finished
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.run.runner import Lane, Work, run_all
 from fulcrum.study.run.worker import answer
-from fulcrum.study.study import changed_since, freeze, run
+from fulcrum.study.study_run import changed_since, freeze, run
 from tests.study.small import SMALL, lighten, plan
 
 
@@ -36,8 +36,8 @@ class Here(Lane):
 
 def all_here(patch):
     lighten(patch)
-    patch.setattr("fulcrum.study.study.Lane", Here)
-    patch.setattr("fulcrum.study.arm_cost.ROUNDS", 1)
+    patch.setattr("fulcrum.study.study_run.Lane", Here)
+    patch.setattr("fulcrum.study.run.arm_cost.ROUNDS", 1)
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.study.arm_cost import Cost
-from fulcrum.study.judge.result import SHOWN, Progress, assemble_result
+from fulcrum.study.judge.result import SHOWN, StudyState, assemble_result
+from fulcrum.study.run.arm_cost import TimedCost
 from fulcrum.study.run.curve_lines import hashes
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.sealed import write_sealed
@@ -80,9 +80,12 @@ def test_ten_thousand_cells_are_judged_in_ten_seconds(tmp_path, monkeypatch):
     layout = lay_out(asked, CATALOG, {}, tmp_path)
     laid = processor() - begun
     fill(tmp_path, layout, measuring(asked).how)
-    costs = {arm.name: Cost(1.0, 1.02 if arm.changes else 1.0, 1.0) for arm in layout.arms}
+    costs = {
+        arm.name: TimedCost(flops_ratio=1.0, time_ratio=1.02 if arm.changes else 1.0, parameters_ratio=1.0)
+        for arm in layout.arms
+    }
     begun = processor()
-    result = assemble_result(asked, layout, tmp_path, "fulcrum study run x.toml", Progress(costs=costs))
+    result = assemble_result(asked, layout, tmp_path, "fulcrum study run x.toml", StudyState(costs=costs))
     judged = processor() - begun
     assert result.state == "finished" and len(layout.cells) == 10_000
     assert len([row for row in result.effects if row.unit == "images"]) == 99 * len(SHOWN)

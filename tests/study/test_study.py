@@ -11,9 +11,9 @@ import pytest
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.plan.arm_proof import prove
+from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.plan import load
-from fulcrum.study.study import freeze, run
+from fulcrum.study.study_run import freeze, run
 from tests.study.small import SMALL, plan
 
 

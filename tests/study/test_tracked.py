@@ -12,7 +12,7 @@ from fulcrum.study.plan.plan import load
 from fulcrum.study.run.cell import Tracked, finished, run_cell
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.run.runner import Lane, Work, run_all
-from fulcrum.study.study import changed_since, freeze, run
+from fulcrum.study.study_run import changed_since, freeze, run
 from tests.study.small import plan
 from tests.study.test_runner import Here, lighten
 from tests.train.test_track import WANDB
@@ -68,8 +68,8 @@ def test_a_study_hands_its_trackers_to_every_worker(tmp_path, monkeypatch):
             heard.append(self.work.setup())
             return {"key": cell.key, "ok": False, "error": "deaf", "hint": ""}
 
-    monkeypatch.setattr("fulcrum.study.study.Lane", Deaf)
-    monkeypatch.setattr("fulcrum.study.study.prove", lambda *given: None)
+    monkeypatch.setattr("fulcrum.study.study_run.Lane", Deaf)
+    monkeypatch.setattr("fulcrum.study.study_run.prove_by_steps", lambda *given: None)
     asked = plan(track=("tensorboard",), title="A / study")
     with pytest.raises(RunFailed, match="deaf"):
         run(asked, CATALOG, tmp_path, "x", lambda text: None)

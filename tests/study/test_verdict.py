@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fulcrum.study.judge.effect import Effect, paired_effect
+from fulcrum.study.judge.effect import PairedEffect, paired_effect
 from fulcrum.study.judge.verdict import Claimed, ClaimVerdict, Verdict, claim_verdict, claimed_direction, judge, verdict
 
 
-def effect(differences: list[float], name: str = "arm") -> Effect:
+def effect(differences: list[float], name: str = "arm") -> PairedEffect:
     baseline = {seed: 5.0 + seed for seed in range(len(differences))}
     return paired_effect(baseline, {s: baseline[s] + d for s, d in enumerate(differences)}, name=name, metric="m")
 
@@ -59,10 +59,10 @@ def test_judge_gives_the_promised_row() -> None:
     noisy = effect([0.4, -0.9, 0.2, -0.3, 0.8, -0.5], "bf16")
     claims = {"short_captions": Claimed("worse", "scaled"), "bf16": Claimed("worse", "scaled")}
     findings = judge([noisy, short, muon], better="higher", smallest_effect=0.05, claims=claims)
-    assert [finding.effect.arm for finding in findings] == ["muon", "bf16", "short_captions"]
-    rows = {row["arm"]: row for row in (finding.row() for finding in findings)}
+    assert [finding.arm for finding in findings] == ["muon", "bf16", "short_captions"]
+    rows = {row["arm"]: row for row in (finding.model_dump() for finding in findings)}
     assert set(rows["muon"]) == {"arm", "metric", "unit", "n", "mean", "low", "high", "correlation", "p_adjusted",
-                                 "verdict", "claim_verdict"}  # fmt: skip
+                                 "verdict", "claim_verdict", "note", "detectable"}  # fmt: skip
     assert (rows["short_captions"]["verdict"], rows["short_captions"]["claim_verdict"]) == ("worse", "replicated")
     assert (rows["muon"]["verdict"], rows["muon"]["claim_verdict"]) == ("better", None)
     assert (rows["bf16"]["verdict"], rows["bf16"]["claim_verdict"]) == ("inconclusive", "underpowered")

@@ -10,8 +10,8 @@ from fulcrum.cli import main
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.page import read, render
 from fulcrum.spec.errors import BadInput
-from fulcrum.study import study
-from fulcrum.study.judge.result import Progress, assemble_result
+from fulcrum.study import study_run
+from fulcrum.study.judge.result import StudyState, assemble_result
 from fulcrum.study.run.layout import lay_out
 from fulcrum.study.run.progress import line, seconds_left, standing
 from fulcrum.study.run.runner import Board
@@ -39,7 +39,7 @@ def test_an_unfinished_cell_is_as_far_as_its_record(tmp_path):
     board.mark(first, "running")
     board.mark(second, "running")
     record(tmp_path / first.key, 24, cut='{"images": 32, "lo')
-    result = assemble_result(asked, layout, tmp_path, GO_ON, Progress(board))
+    result = assemble_result(asked, layout, tmp_path, GO_ON, StudyState(board))
     assert [arm.cells[0].images for arm in result.arms] == [24, 0, 0]
     assert re.findall(r"running \d+ %", render(result)) == ["running 50 %", "running 0 %"]
 
@@ -67,7 +67,7 @@ def test_time_left_comes_from_the_speed_of_the_last_lines_until_cells_have_ended
 
 def test_a_stopped_study_says_so_and_how_to_go_on(tmp_path, monkeypatch):
     said, pages = [], []
-    prove = study.prove
+    prove = study_run.prove_by_steps
 
     def watched(layout, plan, folder, *more):
         pages.append(read(folder / "report.json"))
@@ -75,7 +75,7 @@ def test_a_stopped_study_says_so_and_how_to_go_on(tmp_path, monkeypatch):
 
     def interrupted(cells, work, lanes, tick, lane):
         board, now = Board(cells), [1000.0]
-        monkeypatch.setattr(study, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        monkeypatch.setattr(study_run, "time", SimpleNamespace(monotonic=lambda: now[0]))
         board.mark(cells[0], "running")
         for now[0] in (1001.0, 1004.0, 1007.0, 1015.0, 1022.0):
             record(tmp_path / cells[0].key, 8 * int(now[0] - 1000) // 4)
@@ -83,10 +83,10 @@ def test_a_stopped_study_says_so_and_how_to_go_on(tmp_path, monkeypatch):
         pages.append(read(next(tmp_path.glob("study-*/report.json"))))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(study, "prove", watched)
-    monkeypatch.setattr(study, "run_all", interrupted)
+    monkeypatch.setattr(study_run, "prove_by_steps", watched)
+    monkeypatch.setattr(study_run, "run_all", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        study.run(plan(), CATALOG, tmp_path, GO_ON, said.append)
+        study_run.run(plan(), CATALOG, tmp_path, GO_ON, said.append)
     page = next(tmp_path.glob("study-*/report.html"))
     last, text = read(page.with_suffix(".json")), page.read_text()
     assert [one.state for one in pages] == ["running", "running"] and pages[0].progress.done == 0
@@ -103,9 +103,9 @@ def test_a_study_that_is_refused_does_not_seem_to_run(tmp_path, monkeypatch):
     def refused(*_):
         raise BadInput("an ablation of nothing", "leave it out")
 
-    monkeypatch.setattr(study, "prove", refused)
+    monkeypatch.setattr(study_run, "prove_by_steps", refused)
     with pytest.raises(BadInput, match="ablation of nothing"):
-        study.run(plan(), CATALOG, tmp_path, GO_ON, lambda text: None)
+        study_run.run(plan(), CATALOG, tmp_path, GO_ON, lambda text: None)
     assert read(next(tmp_path.glob("study-*/report.json"))).state == "stopped"
 
 
@@ -132,7 +132,7 @@ def test_the_command_on_the_page_goes_on_with_the_same_study(tmp_path, monkeypat
         told.append(command)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(study, "run", noted)
+    monkeypatch.setattr(study_run, "run", noted)
     path = tmp_path / "a plan.toml"
     path.write_text('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 2]\n')
     for words, ends in (([], ""), (["--out", "there", "--threads", "1", "--quiet"], " --out there --threads 1")):

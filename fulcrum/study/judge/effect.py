@@ -1,4 +1,4 @@
-"""The effect of an arm: paired differences over seeds, with interval, correlation and exact sign-flip p-value.
+"""The effect of an arm: paired differences over seeds, with interval and correlation, and the signs that a test flips.
 
 n pairs, S sign vectors
 """
@@ -9,9 +9,10 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.special import stdtrit
 
-from fulcrum.spec.record import Frozen
+from fulcrum.report.finding import Effect, Noise
 
 Floats = NDArray[np.float64]
 
@@ -20,44 +21,25 @@ _SAMPLED = 20_000  # sign vectors beyond that, keyed: the same study always give
 _TIE = 1e-9  # relative: statistics this close are equal, so that rounding cannot decide a p-value
 
 
-class Effect(Frozen):
-    """Arm minus baseline on one metric, paired by seed."""
+class PairedEffect(Effect):
+    """The report's record of an effect, and the pairs that its verdict is made from, which no page shows."""
 
-    arm: str
-    metric: str
-    unit: str
-    seeds: tuple[int, ...]
-    differences: tuple[float, ...]  # arm - baseline, in the order of the seeds
-    n: int
     mean: float
     low: float
     high: float
-    level: float
-    sd: float  # of the differences
-    correlation: float | None  # between arm and baseline over seeds; None where either does not vary
-    baseline: float  # mean of the baseline
-    relative: float | None  # mean / |baseline|; None where the baseline is zero
-
-    @property
-    def p(self) -> float:
-        """Exact sign-flip, two-sided, this arm alone; verdicts ask the whole family (`rank`)."""
-        return flip_p(np.array(self.differences))
-
-
-class Noise(Frozen):
-    """How far repeated baselines scatter."""
-
-    metric: str
-    n: int
-    mean: float
-    sd: float
-    cv: float | None  # sd / |mean|; None where the mean is zero
+    p_adjusted: float | None = None  # this and the verdicts are filled in by `judge`
+    verdict: str = ""
+    claim_verdict: str | None = None
+    seeds: tuple[int, ...] = Field(exclude=True)
+    differences: tuple[float, ...] = Field(exclude=True)  # arm - baseline, in the order of the seeds
+    sd: float = Field(exclude=True)  # of the differences
+    baseline: float = Field(exclude=True)  # mean of the baseline
 
 
 def paired_effect(
     baseline: Mapping[int, float], arm: Mapping[int, float], *, name: str, metric: str, unit: str = "",
-    seeds: Sequence[int] | None = None, level: float = 0.95,
-) -> Effect:  # fmt: skip
+    seeds: Sequence[int] | None = None,
+) -> PairedEffect:  # fmt: skip
     """Paired differences over `seeds` (the plan's; otherwise both sides must hold the same ones).
 
     The interval is Student's on the differences: at six pairs a bootstrap covers only about 85 % where it says 95.
@@ -72,12 +54,10 @@ def paired_effect(
             raise ValueError(f"{metric} of {side!r} is not finite at seeds {bad}: such a cell failed, and is no number")
     differences = after - before
     n, mean, sd = len(chosen), float(differences.mean()), float(differences.std(ddof=1))
-    low, high = student_interval(mean, sd, n, level)
-    centre = float(before.mean())
-    return Effect(
-        arm=name, metric=metric, unit=unit, seeds=tuple(chosen), differences=tuple(differences.tolist()), n=n,
-        mean=mean, low=low, high=high, level=level, sd=sd, correlation=_correlation(before, after), baseline=centre,
-        relative=mean / abs(centre) if centre else None,
+    low, high = student_interval(mean, sd, n)
+    return PairedEffect(
+        arm=name, metric=metric, unit=unit, n=n, mean=mean, low=low, high=high, correlation=_correlation(before, after),
+        seeds=tuple(chosen), differences=tuple(differences.tolist()), sd=sd, baseline=float(before.mean()),
     )  # fmt: skip
 
 
@@ -99,8 +79,8 @@ def student_interval(mean: float, sd: float, n: int, level: float = 0.95) -> tup
 
 
 @lru_cache(maxsize=8)
-def sign_vectors(n: int, key: int = 0) -> tuple[Floats, bool]:
-    """Sign vectors (S, n), the observed one first, and whether they are all there are.
+def sign_vectors(n: int) -> Floats:
+    """Sign vectors (S, n), the observed one first; up to `EXACT_PAIRS` all there are.
 
     Flipping every sign at once changes no two-sided statistic, so the first sign stays +: half the vectors, same p.
     """
@@ -108,17 +88,10 @@ def sign_vectors(n: int, key: int = 0) -> tuple[Floats, bool]:
         bits = (np.arange(2 ** (n - 1))[:, None] >> np.arange(n - 1)) & 1  # (S, n - 1)
         signs = np.concatenate([np.ones((len(bits), 1)), 1.0 - 2.0 * bits], axis=1)
     else:
-        drawn = 1.0 - 2.0 * np.random.default_rng([key, n]).integers(0, 2, size=(_SAMPLED, n))
+        drawn = 1.0 - 2.0 * np.random.default_rng([0, n]).integers(0, 2, size=(_SAMPLED, n))
         signs = np.concatenate([np.ones((1, n)), drawn])  # the observed vector counts: p is never zero
     signs.flags.writeable = False  # one array serves all arms and metrics
-    return signs, n <= EXACT_PAIRS
-
-
-def flip_p(differences: Floats) -> float:
-    """Two-sided p: the share of sign vectors whose |sum of differences| is at least the observed one."""
-    signs, _ = sign_vectors(len(differences))
-    reached = np.abs(signs @ differences)  # (S,)
-    return float(at_least(reached, reached[:1]).mean())
+    return signs
 
 
 def at_least(statistics: Floats, observed: Floats) -> NDArray[np.bool_]:

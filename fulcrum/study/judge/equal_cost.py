@@ -5,17 +5,18 @@ Time comes from interleaved steps (`cost`), never from cells that ran side by si
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
 from fulcrum.measure.card import METRICS, Better
-from fulcrum.study.arm_cost import Cost
-from fulcrum.study.judge.effect import paired_effect, student_interval
-from fulcrum.study.judge.findings import Found, common_seeds, compared, smallest
+from fulcrum.report.finding import Front, FrontPoint, Target
+from fulcrum.study.judge.effect import PairedEffect, paired_effect, student_interval
+from fulcrum.study.judge.findings import Measurements, common_seeds, compared, smallest
 from fulcrum.study.judge.verdict import judge
-from fulcrum.study.plan.arm_proof import Arm, baseline_of
+from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
+from fulcrum.study.run.arm_cost import TimedCost
 
 Curve = Sequence[tuple[float, float]]  # (share of the budget, value), rising, to the end
 Curves = Mapping[str, Mapping[int, Curve]]  # arm -> seed -> curve of one metric
@@ -26,7 +27,7 @@ DECAYED = (
 )
 
 
-def ratio(cost: Cost, unit: str) -> float:
+def ratio(cost: TimedCost, unit: str) -> float:
     return {"images": 1.0, "time": cost.time_ratio, "flops": cost.flops_ratio}[unit]
 
 
@@ -53,10 +54,10 @@ def first_reached(curve: Curve, target: float, better: Better) -> float | None:
 
 
 def at_equal_cost(
-    plan: Plan, arms: Sequence[Arm], found: Found, curves: Curves, costs: Mapping[str, Cost], metric: str
-) -> list[dict[str, Any]]:
-    """Rows of effects at equal time and at equal FLOPs, where the curves reach far enough back."""
-    seeds, rows = common_seeds(plan, arms, found), []
+    plan: Plan, arms: Sequence[Arm], measured: Measurements, curves: Curves, costs: Mapping[str, TimedCost], metric: str
+) -> list[PairedEffect]:
+    """Effects at equal time and at equal FLOPs, where the curves reach far enough back."""
+    seeds, rows = common_seeds(plan, arms, measured), []
     for unit in UNITS if len(seeds) >= 2 else ():
         effects, notes = [], {}
         for arm in compared(arms, metric):
@@ -78,7 +79,7 @@ def at_equal_cost(
             judged = judge(
                 effects, better=METRICS[metric].better, smallest_effect=smallest(plan, metric, effects), alpha=plan.alpha
             )
-            rows += [{**row.row(), "note": notes[row.effect.arm]} for row in judged]
+            rows += [row.model_copy(update={"note": notes[row.arm]}) for row in judged]
     return rows
 
 
@@ -87,10 +88,15 @@ def _numbers(values: Mapping[int, float | None]) -> dict[int, float]:
 
 
 def targets(
-    plan: Plan, arms: Sequence[Arm], found: Found, curves: Curves, costs: Mapping[str, Cost] | None, metric: str
-) -> list[dict[str, Any]]:
+    plan: Plan,
+    arms: Sequence[Arm],
+    measured: Measurements,
+    curves: Curves,
+    costs: Mapping[str, TimedCost] | None,
+    metric: str,
+) -> list[Target]:
     """What each arm needs to stand where its baseline ends, over what the baseline needs: below one is sooner."""
-    seeds, better, rows = common_seeds(plan, arms, found), METRICS[metric].better, []
+    seeds, better, rows = common_seeds(plan, arms, measured), METRICS[metric].better, []
     for arm in compared(arms, metric) if len(seeds) >= 2 else ():
         base = baseline_of(arm, arms)
         ends = {seed: curves[base.name][seed][-1][1] for seed in seeds if len(curves[base.name].get(seed, ())) > 1}
@@ -103,37 +109,41 @@ def targets(
         times = [own / theirs if own is not None and theirs else math.inf for own, theirs in need]
         for unit in ("images", *(UNITS if costs else ())):
             factor = 1.0 if costs is None else ratio(costs[arm.name], unit) / ratio(costs[base.name], unit)
+            ratios = _typical(times, factor)
             rows.append(
-                {
-                    "arm": arm.name,
-                    "metric": metric,
-                    "target": float(np.mean(list(ends.values()))),
-                    "unit": unit,
-                    "n": len(seeds),
-                    "reached": sum(map(math.isfinite, times)),
-                    **_typical(times, factor),
-                }
+                Target(
+                    arm=arm.name,
+                    metric=metric,
+                    target=float(np.mean(list(ends.values()))),
+                    unit=unit,
+                    n=len(seeds),
+                    reached=sum(map(math.isfinite, times)),
+                    ratio=ratios[0],
+                    low=ratios[1],
+                    high=ratios[2],
+                )
             )
     return rows
 
 
-def _typical(times: Sequence[float], factor: float) -> dict[str, float | None]:
+def _typical(times: Sequence[float], factor: float) -> tuple[float | None, float | None, float | None]:
     """The geometric mean with its interval where every seed arrived; else the median, if that many did."""
     if all(map(math.isfinite, times)):
         logs = np.log(times)
         low, high = student_interval(float(logs.mean()), float(logs.std(ddof=1)), len(logs))
-        return {"ratio": factor * math.exp(logs.mean()), "low": factor * math.exp(low), "high": factor * math.exp(high)}
+        return factor * math.exp(logs.mean()), factor * math.exp(low), factor * math.exp(high)
     middle = float(np.median(times))
-    return {"ratio": factor * middle if math.isfinite(middle) else None, "low": None, "high": None}
+    return factor * middle if math.isfinite(middle) else None, None, None
 
 
 def fronts(
-    arms: Sequence[Arm], means: Mapping[str, tuple[float, float, float]], costs: Mapping[str, Cost], metric: str
-) -> list[dict[str, Any]]:
+    arms: Sequence[Arm], means: Mapping[str, tuple[float, float, float]], costs: Mapping[str, TimedCost], metric: str
+) -> list[Front]:
     """Quality (mean, low, high of each arm) against cost; on the front: what no cheaper arm equals. First scale only."""
-    sign, found = (1.0 if METRICS[metric].better == "lower" else -1.0), []
+    sign = 1.0 if METRICS[metric].better == "lower" else -1.0
     own = [arm.name for arm in arms if arm.scale == arms[0].scale and arm.name in means]
-    for kind in ("time_ratio", "flops_ratio"):
+
+    def front(kind: Literal["time_ratio", "flops_ratio"]) -> Front:
         cost = {name: float(getattr(costs[name], kind)) for name in own}
         beaten = {
             name: any(
@@ -145,21 +155,17 @@ def fronts(
             )
             for name in own
         }
-        found.append(
-            {
-                "metric": metric,
-                "cost": kind,
-                "points": [
-                    {
-                        "arm": name,
-                        "cost": cost[name],
-                        "mean": means[name][0],
-                        "low": means[name][1],
-                        "high": means[name][2],
-                        "front": not beaten[name],
-                    }
-                    for name in own
-                ],
-            }
+        points = (
+            FrontPoint(
+                arm=name,
+                cost=cost[name],
+                mean=means[name][0],
+                low=means[name][1],
+                high=means[name][2],
+                front=not beaten[name],
+            )
+            for name in own
         )
-    return found
+        return Front(metric=metric, cost=kind, points=tuple(points))
+
+    return [front("time_ratio"), front("flops_ratio")]

@@ -5,41 +5,43 @@ from typing import Any
 
 from fulcrum.levers.base import Claim
 from fulcrum.measure.card import METRICS, MetricCard, compatible
+from fulcrum.report.finding import RateSearch
 from fulcrum.spec.edit import inside
-from fulcrum.study.judge.effect import Effect, paired_effect
+from fulcrum.study.judge.effect import PairedEffect, paired_effect
 from fulcrum.study.judge.rank import pairs_needed
-from fulcrum.study.judge.verdict import Claimed, Finding, claimed_direction, judge
-from fulcrum.study.plan.arm_proof import Arm, baseline_of, unequal
+from fulcrum.study.judge.verdict import Claimed, claimed_direction, judge
+from fulcrum.study.plan.arms import Arm, baseline_of, unequal
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.evaluate import loss_of
-from fulcrum.study.run.layout import Tried
 
 CLAIMED_AS = {"frechet": "fid", "mmd": "cmmd"}  # which published metric ours stands beside
 JUDGED_BY = ("flow", "encode.codec", "sample.prompts", "data.stages")  # what a held-out loss can depend on
 EQUAL = "images"  # what was held equal
 
-Found = Mapping[str, Mapping[int, Any]]  # arm -> seed -> what the cell found
+Measurements = Mapping[str, Mapping[int, Any]]  # arm -> seed -> what was measured of the finished cell
 
 
-def findings(plan: Plan, arms: Sequence[Arm], found: Found, metric: str, stopped: Collection[str] = ()) -> list[Finding]:
+def findings(
+    plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str, stopped: Collection[str] = ()
+) -> list[PairedEffect]:
     """Effects of all arms on one metric, over the seeds that every arm has finished; cards must match.
 
     All scales are one family: a sign flip flips a seed at every scale. Arms that were stopped early are censored: left out.
     """
     arms = [arm for arm in arms if arm.name not in stopped]
-    seeds = common_seeds(plan, arms, found)
+    seeds = common_seeds(plan, arms, measured)
     if len(seeds) < 2:
         return []
     effects, claims = [], {}
     for arm in compared(arms, metric):
         base, allowed = baseline_of(arm, arms), may_differ(arm)
         for seed in seeds:
-            _require_same_card(found[base.name][seed], found[arm.name][seed], metric, allowed)
-        before, after = ({seed: value_of(found[one.name][seed], metric) for seed in seeds} for one in (base, arm))
+            _require_same_card(measured[base.name][seed], measured[arm.name][seed], metric, allowed)
+        before, after = ({seed: value_of(measured[one.name][seed], metric) for seed in seeds} for one in (base, arm))
         effects.append(paired_effect(before, after, name=arm.name, metric=metric, unit=EQUAL, seeds=seeds))
         claim = _claim(arm, metric)
         if claim is not None:
-            claims[arm.name] = Claimed(claimed_direction(claim.change, "lower"), "scaled" if claim.carries else "other")
+            claims[arm.name] = claimed_by(claim)
     if not effects:
         return []
     return judge(
@@ -51,8 +53,8 @@ def findings(plan: Plan, arms: Sequence[Arm], found: Found, metric: str, stopped
     )
 
 
-def common_seeds(plan: Plan, arms: Sequence[Arm], found: Found) -> list[int]:
-    return [seed for seed in plan.seeds if all(seed in found.get(arm.name, {}) for arm in arms)]
+def common_seeds(plan: Plan, arms: Sequence[Arm], measured: Measurements) -> list[int]:
+    return [seed for seed in plan.seeds if all(seed in measured.get(arm.name, {}) for arm in arms)]
 
 
 def compared(arms: Sequence[Arm], metric: str) -> list[Arm]:
@@ -64,7 +66,7 @@ def compared(arms: Sequence[Arm], metric: str) -> list[Arm]:
     ]
 
 
-def smallest(plan: Plan, metric: str, effects: Sequence[Effect]) -> dict[str, float]:
+def smallest(plan: Plan, metric: str, effects: Sequence[PairedEffect]) -> dict[str, float]:
     """Arm -> the smallest effect of interest."""
     return {
         effect.arm: plan.smallest_effect if metric == plan.primary else plan.smallest_relative * abs(effect.baseline)
@@ -92,6 +94,11 @@ def _claim(arm: Arm, metric: str) -> Claim | None:
     return next((claim for lever in arm.added for claim in lever.card.claims if claim.metric == name), None)
 
 
+def claimed_by(claim: Claim) -> Claimed:
+    """What a published claim says about this study: its metrics fall, and its direction may not carry over to our scale."""
+    return Claimed(claimed_direction(claim.change, "lower"), "scaled" if claim.carries else "other")
+
+
 def value_of(cell: Mapping[str, Any], metric: str) -> float:
     return float(cell["metrics"][metric]["value"])
 
@@ -103,21 +110,22 @@ def _require_same_card(one: Mapping[str, Any], other: Mapping[str, Any], metric:
         compatible(MetricCard(**mine), MetricCard(**yours), may_differ)
 
 
-def remarks(plan: Plan, arms: Sequence[Arm], found: Found, tried: Sequence[Tried] = ()) -> list[str]:
-    said = [*_rates(plan, tried)]
+def remarks(plan: Plan, arms: Sequence[Arm], searches: Sequence[RateSearch] = ()) -> list[str]:
+    """What a reader must know before believing the effects."""
+    lines = [*_rates(plan, searches)]
     if len(plan.seeds) < pairs_needed(plan.alpha):
-        said.append(
+        lines.append(
             f"{len(plan.seeds)} pairs cannot reach significance at {plan.alpha:g}: it takes "
             f"{pairs_needed(plan.alpha)}. Read the intervals, not the verdicts."
         )
-    said += [f"{arm.name}: {lever.card.warns}" for arm in arms for lever in arm.added if lever.card.warns]
+    lines += [f"{arm.name}: {lever.card.warns}" for arm in arms for lever in arm.added if lever.card.warns]
     for arm in arms:
         count = len(arm.added) + len(arm.removed)
         if arm.compound and count > 1:
-            said.append(f"{arm.name} is a compound of {count} levers: its effect belongs to them together.")
-        said += [f"{arm.name} {label}." for label in arm.labels]
+            lines.append(f"{arm.name} is a compound of {count} levers: its effect belongs to them together.")
+        lines += [f"{arm.name} {label}." for label in arm.labels]
     apart = [arm.name for arm in arms if other_loss(arm, baseline_of(arm, arms))]
-    said += (
+    lines += (
         [
             f"The validation loss of {', '.join(apart)} is not compared: the objective, the latent space or the prompts "
             "are not the baseline's."
@@ -126,30 +134,32 @@ def remarks(plan: Plan, arms: Sequence[Arm], found: Found, tried: Sequence[Tried
         else []
     )
     labelled = {arm.name: may_differ(arm) for arm in arms if may_differ(arm)}
-    said += [f"{name} is evaluated with other {', '.join(fields)} than the baseline." for name, fields in labelled.items()]
-    said += unequal(arms)
+    lines += [f"{name} is evaluated with other {', '.join(fields)} than the baseline." for name, fields in labelled.items()]
+    lines += unequal(arms)
     if plan.design == "leave_one_out":
-        said.append(
+        lines.append(
             "Each arm is the whole stack without one lever: a lever that helps makes its arm worse. Published "
             "claims are about adding a lever to a plain recipe, and are not held against this."
         )
     if plan.trunk is not None:
-        said.append(
+        lines.append(
             f"All arms branch from '{plan.trunk}' trained for {plan.trunk_images:,} images with the same seed: the "
             "effects are those of a late change, not of training with it from the start."
         )
-    return said
+    return lines
 
 
-def _rates(plan: Plan, tried: Sequence[Tried]) -> list[str]:
+def _rates(plan: Plan, searches: Sequence[RateSearch]) -> list[str]:
     if isinstance(plan.learning_rates, str):
         return [
             f"Learning rates: {plan.learning_rates}. Every arm ran at the recipe's rate; no arm was tuned, so a "
             "verdict on an optimizer or a precision holds at this rate only."
         ]
-    said = [f"Learning rates: {plan.learning_rates}; the validation loss has seen this choice, the other metrics have not."]
-    edge = [one.arm for one in tried if one.at_edge]
-    return said + (
+    lines = [
+        f"Learning rates: {plan.learning_rates}; the validation loss has seen this choice, the other metrics have not."
+    ]
+    edge = [search.arm for search in searches if search.note]
+    return lines + (
         [f"The best rate of {', '.join(edge)} lies at the edge of the sweep: a wider one may find a better."]
         if edge
         else []

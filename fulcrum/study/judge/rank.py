@@ -8,72 +8,35 @@ n pairs, A arms, S sign vectors
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
 from fulcrum.measure.card import Better
-from fulcrum.spec.record import Frozen
-from fulcrum.study.judge.effect import Effect, Floats, at_least, sign_vectors
-
-Statistic = Literal["t", "mean"]
+from fulcrum.study.judge.effect import Floats, PairedEffect, at_least, sign_vectors
 
 
-class Family(Frozen):
-    """The corrected family, best arm first."""
-
-    metric: str
-    better: Better
-    n: int
-    statistic: Statistic
-    exact: bool  # all sign vectors enumerated
-    floor: float  # the smallest p that n pairs can give
-    reachable: bool  # floor <= alpha
-    note: str | None  # said in the report when significance cannot be reached
-    order: tuple[str, ...]  # arms by mean effect, best first
-    p_adjusted: dict[str, float]
-
-
-def rank(
-    effects: Sequence[Effect], better: Better, *, statistic: Statistic = "t", alpha: float = 0.05, key: int = 0
-) -> Family:
-    """Corrected p-values and the order of the arms of one metric, all paired over the same seeds."""
+def rank(effects: Sequence[PairedEffect], better: Better) -> dict[str, float]:
+    """Arm -> corrected p-value, best arm first; all effects on one metric, paired over the same seeds."""
     if not effects:
         raise ValueError("a family needs at least one effect, found none")
     _check_family(effects)
-    first = effects[0]
     differences = np.array([effect.differences for effect in effects], dtype=np.float64).T  # (n, A)
-    signs, exact = sign_vectors(first.n, key)
-    adjusted = max_t(differences, signs, statistic)
-    floor = max(2.0 / 2**first.n, 1.0 / len(signs))
-    reachable = floor <= alpha
-    note = None if reachable else (
-        f"{first.n} pairs cannot reach significance: the smallest possible p is {floor:.3g}; "
-        f"at least {pairs_needed(alpha)} pairs are needed for p <= {alpha:g}"
-    )  # fmt: skip
+    adjusted = max_t(differences, sign_vectors(effects[0].n))
     sign = -1.0 if better == "higher" else 1.0
-    order = sorted(effects, key=lambda effect: (sign * effect.mean, effect.arm))
-    return Family(
-        metric=first.metric, better=better, n=first.n, statistic=statistic, exact=exact, floor=floor,
-        reachable=reachable, note=note, order=tuple(effect.arm for effect in order),
-        p_adjusted={effect.arm: float(p) for effect, p in zip(effects, adjusted, strict=True)},
-    )  # fmt: skip
+    pairs = sorted(zip(effects, adjusted, strict=True), key=lambda pair: (sign * pair[0].mean, pair[0].arm))
+    return {effect.arm: float(p) for effect, p in pairs}
 
 
-def max_t(differences: Floats, signs: Floats, statistic: Statistic = "t") -> Floats:
+def max_t(differences: Floats, signs: Floats) -> Floats:
     """Step-down adjusted p-values of the arms, of one study or of many at once.
 
     differences (..., n, A), signs (S, n) with the observed vector first -> (..., A)
 
-    "t": each arm in units of its own spread, |sum s d| / sqrt(n sum d^2). For a given n this rises with Student's t,
-    and its denominator does not change under flips: the vectors come in the order of t, nothing divides by zero.
-    "mean": the plain mean, for arms that share a unit and a noise. It sees far smaller effects at six pairs (with "t"
-    an arm must also beat every lucky flip of the others), but one noisy arm hides quiet ones.
+    Each arm in units of its own spread, |sum s d| / sqrt(n sum d^2). For a given n this rises with Student's t, and its
+    denominator does not change under flips: the vectors come in the order of t, nothing divides by zero.
     """
-    reached = np.abs(signs @ differences)  # (..., S, A)
-    if statistic == "t":
-        scale = np.sqrt(differences.shape[-2] * np.square(differences).sum(axis=-2, keepdims=True))  # (..., 1, A)
-        reached = reached / np.where(scale > 0.0, scale, 1.0)  # an arm without any difference stays at zero, p = 1
+    scale = np.sqrt(differences.shape[-2] * np.square(differences).sum(axis=-2, keepdims=True))  # (..., 1, A)
+    reached = np.abs(signs @ differences) / np.where(scale > 0.0, scale, 1.0)  # (..., S, A); no difference: zero, p = 1
     strongest_first = np.argsort(-reached[..., :1, :], axis=-1, kind="stable")  # (..., 1, A)
     reached = np.take_along_axis(reached, strongest_first, axis=-1)
     rivals = np.maximum.accumulate(reached[..., ::-1], axis=-1)[..., ::-1]  # max over an arm and all weaker ones
@@ -93,7 +56,7 @@ def pairs_needed(alpha: float = 0.05) -> int:
     return n
 
 
-def _check_family(effects: Sequence[Effect]) -> None:
+def _check_family(effects: Sequence[PairedEffect]) -> None:
     first, names = effects[0], [effect.arm for effect in effects]
     if len(set(names)) != len(names):
         raise ValueError(f"an arm stands twice in the family: {names}")

@@ -4,10 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fulcrum.study.arm_cost import Cost
-from fulcrum.study.judge.findings import CLAIMED_AS, Found
-from fulcrum.study.judge.verdict import Claimed, Finding, claim_verdict, claimed_direction
-from fulcrum.study.plan.arm_proof import Arm, baseline_of
+from fulcrum.levers.base import Claim
+from fulcrum.report.arm_result import ArmCost, ArmResult, CellResult, ClaimResult, CurvePoint, LossPoint
+from fulcrum.report.schema import GridArm, Grids
+from fulcrum.study.judge.effect import PairedEffect
+from fulcrum.study.judge.findings import CLAIMED_AS, Measurements, claimed_by
+from fulcrum.study.judge.verdict import claim_verdict
+from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.cell import Cell, pictures
 from fulcrum.study.run.curve_lines import read_lines
@@ -16,38 +19,22 @@ from fulcrum.study.run.runner import Board
 
 
 def shown_arm(
-    arm: Arm, arms: Sequence[Arm], cells: list[dict[str, Any]], cost: Cost | None, rows: Sequence[Finding]
-) -> dict[str, Any]:
-    return {
-        "name": arm.name,
-        "phrase": str(arm.phrase),
-        "label": label(arm),
-        "says": "; ".join(lever.card.says for lever in arm.added) or _says(arm),
-        "compound": arm.compound,
-        "against": "" if baseline_of(arm, arms) is arms[0] else arm.against,
-        "scale": arm.scale,
-        "labels": arm.labels,
-        "diff": [change._asdict() for change in arm.changes],
-        "cost": {
-            "flops_ratio": cost.flops_ratio,
-            "time_ratio": cost.time_ratio,
-            "memory_ratio": cost.memory_ratio,
-            "parameters_ratio": cost.parameters_ratio,
-            "parts": dict(cost.parts),
-        }
-        if cost
-        else {},
-        "claims": [
-            {
-                **claim.model_dump(include={"metric", "change", "scope", "source", "note"}),
-                "verdict": _against_claim(arm, claim, rows),
-                "seen": _stands_for(claim.metric, rows),
-            }
-            for lever in arm.added
-            for claim in lever.card.claims
-        ],
-        "cells": cells,
-    }
+    arm: Arm, arms: Sequence[Arm], cells: Sequence[CellResult], cost: ArmCost | None, effects: Sequence[PairedEffect]
+) -> ArmResult:
+    return ArmResult(
+        name=arm.name,
+        phrase=str(arm.phrase),
+        label=label(arm),
+        says="; ".join(lever.card.says for lever in arm.added) or _says(arm),
+        compound=arm.compound,
+        against="" if baseline_of(arm, arms) is arms[0] else arm.against,
+        scale=arm.scale,
+        labels=arm.labels,
+        diff=tuple(arm.changes),
+        cost=cost or ArmCost(),
+        claims=tuple(_held_against(claim, arm, effects) for lever in arm.added for claim in lever.card.claims),
+        cells=tuple(cells),
+    )
 
 
 def _says(arm: Arm) -> str:
@@ -55,18 +42,15 @@ def _says(arm: Arm) -> str:
     return f"taken away: {gone}" if gone else "the recipe as it is"
 
 
-def _against_claim(arm: Arm, claim: Any, rows: Sequence[Finding]) -> str | None:
-    own = [row for row in rows if row.effect.arm == arm.name and CLAIMED_AS.get(row.effect.metric) == claim.metric]
-    if not own:
-        return None
-    said = Claimed(claimed_direction(claim.change, "lower"), "scaled" if claim.carries else "other")
-    return claim_verdict(own[0].verdict, said)
-
-
-def _stands_for(claimed: str, rows: Sequence[Finding]) -> str:
-    """Our metric that stands beside a published one, if the study has it."""
-    measured = {row.effect.metric for row in rows}
-    return next((ours for ours, theirs in CLAIMED_AS.items() if theirs == claimed and ours in measured), "")
+def _held_against(claim: Claim, arm: Arm, effects: Sequence[PairedEffect]) -> ClaimResult:
+    """A claim with its verdict, and our metric that stands beside the published one, if the study has it."""
+    beside = [effect for effect in effects if CLAIMED_AS.get(effect.metric) == claim.metric]
+    own = [effect for effect in beside if effect.arm == arm.name]
+    return ClaimResult(
+        **dict(claim),
+        verdict=claim_verdict(own[0].verdict, claimed_by(claim)) if own else None,
+        seen=next((metric for metric in CLAIMED_AS if any(effect.metric == metric for effect in beside)), ""),
+    )
 
 
 def label(arm: Arm) -> str:
@@ -78,66 +62,58 @@ def label(arm: Arm) -> str:
 
 def shown_cell(
     cell: Cell,
-    found: Mapping[str, Any] | None,
+    measured: Mapping[str, Any] | None,
     board: Board | None,
     out: Path,
-    curves: Mapping[str, Sequence[Mapping[str, Any]]],
+    curve: Sequence[CurvePoint],
     most: int,
     ended: bool,
     apart: bool,
-) -> dict[str, Any]:
+) -> CellResult:
     """What the report shows of a cell; a loss of another kind is `apart` and not put beside the baseline's."""
-    state = "done" if found else "stopped" if ended else (board.state.get(cell.key, "waiting") if board else "waiting")
-    curve = [
-        {
-            **point,
-            "values": {name: value for name, value in point["values"].items() if not (apart and name == "validation_loss")},
-        }
-        for point in curves.get(cell.key, ())
-    ]
-    lines = read_lines(out.joinpath(cell.key, "record.jsonl"), found, most)
-    return {
-        "seed": cell.seed,
-        "key": cell.key,
-        "state": state,
-        "budget": cell.run.budget.images,
-        "images": found["result"]["images"] if found else lines[-1]["images"] if lines else 0,
-        "final": {
-            name: value["value"] for name, value in found["metrics"].items() if not (apart and name == "validation_loss")
-        }
-        if found
-        else {},
-        "curve": [point for point in curve if point["values"]],
-        "loss": [{"images": line["images"], "loss": line["loss"]} for line in lines],
-    }
+    final = {name: value["value"] for name, value in measured["metrics"].items()} if measured else {}
+    if apart:
+        final.pop("validation_loss", None)
+        curve = [point.model_copy(update={"values": _without_loss(point)}) for point in curve]
+    lines = read_lines(out.joinpath(cell.key, "record.jsonl"), measured, most)
+    return CellResult(
+        seed=cell.seed,
+        key=cell.key,
+        state="done" if measured else "stopped" if ended else board.state.get(cell.key, "waiting") if board else "waiting",
+        budget=cell.run.budget.images,
+        images=measured["result"]["images"] if measured else lines[-1]["images"] if lines else 0,
+        final=final,
+        curve=tuple(point for point in curve if point.values),
+        loss=tuple(LossPoint(images=line["images"], loss=line["loss"]) for line in lines),
+    )
 
 
-def curve_of(cell: Cell, out: Path, plan: Plan, found: Mapping[str, Any] | None, how: str) -> list[dict[str, Any]]:
+def _without_loss(point: CurvePoint) -> dict[str, float | None]:
+    return {name: value for name, value in point.values.items() if name != "validation_loss"}
+
+
+def curve_of(cell: Cell, out: Path, plan: Plan, measured: Mapping[str, Any] | None, how: str) -> list[CurvePoint]:
     """A cell's values over images: the held-out loss at every look, all metrics at the plan's evaluation points."""
-    points = {
-        line["images"]: {
-            "images": line["images"],
-            "seconds": line["seconds"],
-            "values": {"validation_loss": line["validation_loss"]},
-        }
-        for line in read_lines(out.joinpath(cell.key, "curve.jsonl"), found)
-    }
-    measured = read_points(out / cell.key, cell.run, how, plan.evaluations) if len(plan.evaluations) > 1 else {}
-    if found and measured:
-        measured[cell.run.budget.images] = found["metrics"]
-    for images, metrics in measured.items():
-        point = points.setdefault(images, {"images": images, "seconds": None, "values": {}})
-        point["values"] = {**{name: value["value"] for name, value in metrics.items()}, **point["values"]}
-    return [points[images] for images in sorted(points)]
+    looks = {line["images"]: line for line in read_lines(out.joinpath(cell.key, "curve.jsonl"), measured)}
+    points = read_points(out / cell.key, cell.run, how, plan.evaluations) if len(plan.evaluations) > 1 else {}
+    if measured and points:
+        points[cell.run.budget.images] = measured["metrics"]
+    curve = []
+    for images in sorted(looks.keys() | points.keys()):
+        values = {name: value["value"] for name, value in points.get(images, {}).items()}
+        if images in looks:
+            values["validation_loss"] = looks[images]["validation_loss"]
+        seconds = looks[images]["seconds"] if images in looks else None
+        curve.append(CurvePoint(images=images, seconds=seconds, values=values))
+    return curve
 
 
-def grids(arms: Sequence[Arm], cells: Sequence[Cell], found: Found, out: Path, how: str) -> dict[str, Any]:
+def grids(arms: Sequence[Arm], cells: Sequence[Cell], measured: Measurements, out: Path, how: str) -> Grids:
     """The same prompts and noises for every arm, at the first seed that the arm has finished."""
     keys = {(cell.arm, cell.seed): cell.key for cell in cells}
-    first = [(arm.name, min(found[arm.name])) for arm in arms if found.get(arm.name)]
+    first = [(arm.name, min(measured[arm.name])) for arm in arms if measured.get(arm.name)]
     shown = [(name, seed, pictures(out, keys[name, seed], how)) for name, seed in first]
-    return {
-        "prompts": shown[0][2]["prompts"] if shown else [],
-        "reference": None,
-        "arms": [{"arm": name, "seed": seed, "images": drawn["pictures"]} for name, seed, drawn in shown],
-    }
+    return Grids(
+        prompts=tuple(shown[0][2]["prompts"]) if shown else (),
+        arms=tuple(GridArm(arm=name, seed=seed, images=tuple(drawn["pictures"])) for name, seed, drawn in shown),
+    )

@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import gc
-import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -11,24 +10,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fulcrum.measure.card import JUDGED, METRICS
-from fulcrum.report.schema import StudyResult
+from fulcrum.report.arm_result import CellResult, CurvePoint
+from fulcrum.report.finding import Front, Probes, Target
+from fulcrum.report.schema import CellCounts, PlanFacts, Provenance, ShownMetric, StudyResult
 from fulcrum.spec.edit import get
-from fulcrum.study.arm_cost import Cost
 from fulcrum.study.judge.contrast import interactions, scales, trends
-from fulcrum.study.judge.effect import noise_floor, student_interval
+from fulcrum.study.judge.effect import PairedEffect, noise_floor, student_interval
 from fulcrum.study.judge.equal_cost import Curves, at_equal_cost, fronts, targets
-from fulcrum.study.judge.findings import Found, findings, may_differ, other_loss, remarks, value_of
+from fulcrum.study.judge.findings import Measurements, findings, other_loss, remarks, value_of
 from fulcrum.study.judge.report_arms import curve_of, grids, shown_arm, shown_cell
-from fulcrum.study.judge.verdict import Finding
-from fulcrum.study.plan.arm_proof import Arm, baseline_of
+from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.power import rule_detectable
+from fulcrum.study.run.arm_cost import TimedCost
 from fulcrum.study.run.cell import Cell, finished
 from fulcrum.study.run.evaluate import can_measure
-from fulcrum.study.run.layout import Layout, Tried, measuring
+from fulcrum.study.run.layout import Layout, measuring
 from fulcrum.study.run.runner import Board
-
-__all__ = ["assemble_result", "collect", "findings", "may_differ", "remarks"]
 
 SHOWN = (
     "attribute_accuracy",
@@ -46,26 +44,29 @@ SHOWN = (
 LOSS_POINTS = 80_000  # of all cells' training losses together: what a page can hold
 
 
-class Stopped(NamedTuple):
+class StoppedArm(NamedTuple):
     """An arm that the crossing guard ended."""
 
-    arm: str
     share: float  # of the budget
-    row: dict[str, Any]  # its effect on the primary metric there
+    effect: PairedEffect  # on the primary metric there
+
+    @property
+    def arm(self) -> str:
+        return self.effect.arm
 
 
-class Progress(NamedTuple):
-    """How a study stands."""
+class StudyState(NamedTuple):
+    """How far a study is."""
 
     board: Board | None = None
     seconds_left: float | None = None
-    costs: Mapping[str, Cost] | None = None
+    costs: Mapping[str, TimedCost] | None = None
     seconds: float | None = None
-    stopped: tuple[Stopped, ...] = ()
+    stopped: tuple[StoppedArm, ...] = ()
     ended: bool = False  # the study was stopped, or failed, before its end
 
 
-NOT_BEGUN = Progress()
+NOT_BEGUN = StudyState()
 
 
 @contextlib.contextmanager
@@ -83,118 +84,97 @@ def _uncollected() -> Iterator[None]:
 
 @_uncollected()
 def collect(cells: Sequence[Cell], out: Path, how: str, kept: dict[str, Any] | None = None) -> dict[str, dict[int, Any]]:
-    """arm -> seed -> what the cell found, finished cells only; `kept` remembers between calls, as a finished cell stays."""
+    """arm -> seed -> what was measured, finished cells only; `kept` remembers between calls, as a finished cell stays."""
     kept = {} if kept is None else kept
-    found: dict[str, dict[int, Any]] = {}
+    measured: dict[str, dict[int, Any]] = {}
     for cell in cells:
         if cell.key not in kept:
             values = finished(out, cell, how)
             if values is None:
                 continue
             kept[cell.key] = values
-        found.setdefault(cell.arm, {})[cell.seed] = kept[cell.key]
-    return found
+        measured.setdefault(cell.arm, {})[cell.seed] = kept[cell.key]
+    return measured
 
 
 @_uncollected()
 def assemble_result(
-    plan: Plan, layout: Layout, out: Path, command: str, progress: Progress = NOT_BEGUN, kept: dict[str, Any] | None = None
+    plan: Plan, layout: Layout, out: Path, command: str, state: StudyState = NOT_BEGUN, kept: dict[str, Any] | None = None
 ) -> StudyResult:
     """Everything the report shows, for a study that is running or finished."""
     arms, cells, how = layout.arms, layout.cells, measuring(plan).how
-    found = collect(cells, out, how, kept)
-    ended = {one.arm: one for one in progress.stopped}
+    measured = collect(cells, out, how, kept)
+    ended = {one.arm for one in state.stopped}
     running = [arm for arm in arms if arm.name not in ended]
     metrics = [name for name in dict.fromkeys((plan.primary, *_shown(plan))) if can_measure(arms[0].run, name)]
-    rows = [finding for metric in metrics for finding in findings(plan, arms, found, metric, ended)]
-    curves = {
-        cell.key: curve_of(cell, out, plan, found.get(cell.arm, {}).get(cell.seed), how) for cell in cells if cell.known
-    }
-    censored = sum(cell.arm in ended and cell.seed not in found.get(cell.arm, {}) for cell in cells)
-    done = sum(len(seeds) for seeds in found.values())
-    base = found.get(arms[0].name, {})
-    floors = [
-        noise_floor({seed: value_of(cell, metric) for seed, cell in base.items()}, metric)
+    effects = [
+        effect.model_copy(update={"detectable": _detectable(effect, len(running) - 1, plan.alpha)})
         for metric in metrics
-        if len(base) > 1
+        for effect in findings(plan, arms, measured, metric, ended)
     ]
-    visible = _Visible(len(running) - 1, plan.alpha)
-    effects = [{**finding.row(), "note": "", "detectable": visible.by(finding)} for finding in rows]
-    effects += [one.row for one in progress.stopped]
-    reached: list[dict[str, Any]] = []
-    drawn = {name for curve in curves.values() for point in curve for name in point["values"]}
+    curves = {
+        cell.key: curve_of(cell, out, plan, measured.get(cell.arm, {}).get(cell.seed), how) for cell in cells if cell.known
+    }
+    censored = sum(cell.arm in ended and cell.seed not in measured.get(cell.arm, {}) for cell in cells)
+    done = sum(len(seeds) for seeds in measured.values())
+    base = measured.get(arms[0].name, {})
+    at_cost, reached = list[PairedEffect](), list[Target]()
+    drawn = {name for curve in curves.values() for point in curve for name in point.values}
     for metric in (name for name in metrics if name in drawn):
         lines = _by_arm(running, cells, curves, metric)
-        if progress.costs:
-            effects += at_equal_cost(plan, running, found, lines, progress.costs, metric)
-        reached += targets(plan, running, found, lines, progress.costs, metric)
+        if state.costs:
+            at_cost += at_equal_cost(plan, running, measured, lines, state.costs, metric)
+        reached += targets(plan, running, measured, lines, state.costs, metric)
     most = max(8, LOSS_POINTS // max(len(cells), 1))
-    own, apart = _cells_of(cells), {arm.name for arm in arms if other_loss(arm, baseline_of(arm, arms))}
-    state = "finished" if done + censored == len(cells) else "stopped" if progress.ended else "running"
-    return StudyResult.model_validate(
-        {
-            "title": plan.title,
-            "state": state,
-            "plan": {
-                "hash": plan.hash,
-                "baseline": str(arms[0].phrase),
-                "primary_metric": plan.primary,
-                "seeds": plan.seeds,
-                "images": arms[0].run.budget.images,
-                "smallest_effect": plan.smallest_effect,
-                "alpha": plan.alpha,
-                "threads_per_cell": plan.threads,
-                "guidance": float(get(arms[0].run, "sample.guide.scale")),
-                "learning_rate_policy": plan.rate_policy,
-                "sample_count": plan.samples,
-            },
-            "made": {
-                "version": _version(),
-                "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-                "command": command,
-                "machine": f"{platform.system()} {platform.machine()}",
-                "seconds": progress.seconds,
-            },
-            "metrics": [_metric(name, base) for name in metrics],
-            "arms": [
-                shown_arm(
-                    arm,
-                    arms,
-                    [
-                        shown_cell(
-                            cell,
-                            found.get(arm.name, {}).get(cell.seed),
-                            progress.board,
-                            out,
-                            curves,
-                            most,
-                            arm.name in ended,
-                            arm.name in apart,
-                        )
-                        for cell in own.get(arm.name, ())
-                    ],
-                    (progress.costs or {}).get(arm.name),
-                    rows,
-                )
-                for arm in arms
-            ],
-            "effects": effects,
-            "noise": [
-                {"metric": floor.metric, "mean": floor.mean, "sd": floor.sd, "cv": floor.cv, "n": floor.n}
-                for floor in floors
-            ],
-            "detectable": _loudest(rows, visible),
-            "grids": grids(arms, cells, found, out, how),
-            "remarks": remarks(plan, arms, found, layout.tried) + [_censored(one) for one in progress.stopped],
-            "interactions": [row for metric in metrics for row in interactions(plan, running, found, metric)],
-            "scales": scales(plan, arms),
-            "trends": [row for metric in metrics for row in trends(plan, running, found, metric)],
-            "time_to_target": reached,
-            "sweeps": [_sweep(one) for one in layout.tried],
-            "pareto": _fronts(running, found, progress.costs, plan.primary) if progress.costs else [],
-            "probes": probes(out),
-            "progress": {"done": done, "total": len(cells) - censored, "seconds_left": progress.seconds_left},
-        }
+    apart = {arm.name for arm in arms if other_loss(arm, baseline_of(arm, arms))}
+    shown: dict[str, list[CellResult]] = {arm.name: [] for arm in arms}
+    for cell in cells:
+        values, curve = measured.get(cell.arm, {}).get(cell.seed), curves.get(cell.key, [])
+        shown[cell.arm].append(
+            shown_cell(cell, values, state.board, out, curve, most, cell.arm in ended, cell.arm in apart)
+        )
+    return StudyResult(
+        title=plan.title,
+        state="finished" if done + censored == len(cells) else "stopped" if state.ended else "running",
+        plan=PlanFacts(
+            hash=plan.hash,
+            baseline=str(arms[0].phrase),
+            primary_metric=plan.primary,
+            seeds=plan.seeds,
+            images=arms[0].run.budget.images,
+            smallest_effect=plan.smallest_effect,
+            alpha=plan.alpha,
+            threads_per_cell=plan.threads,
+            guidance=float(get(arms[0].run, "sample.guide.scale")),
+            learning_rate_policy=plan.rate_policy,
+            sample_count=plan.samples,
+        ),
+        made=Provenance(
+            version=_version(),
+            date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            command=command,
+            machine=f"{platform.system()} {platform.machine()}",
+            seconds=state.seconds,
+        ),
+        metrics=tuple(_metric(name, base) for name in metrics),
+        arms=tuple(shown_arm(arm, arms, shown[arm.name], (state.costs or {}).get(arm.name), effects) for arm in arms),
+        effects=(*effects, *(one.effect for one in state.stopped), *at_cost),
+        noise=tuple(
+            noise_floor({seed: value_of(cell, metric) for seed, cell in base.items()}, metric)
+            for metric in metrics
+            if len(base) > 1
+        ),
+        detectable=_loudest(effects),
+        grids=grids(arms, cells, measured, out, how),
+        remarks=(*remarks(plan, arms, layout.searches), *map(_censored, state.stopped)),
+        interactions=tuple(row for metric in metrics for row in interactions(plan, running, measured, metric)),
+        scales=tuple(scales(plan, arms)),
+        trends=tuple(row for metric in metrics for row in trends(plan, running, measured, metric)),
+        time_to_target=tuple(reached),
+        sweeps=tuple(layout.searches),
+        pareto=tuple(_fronts(running, measured, state.costs, plan.primary)) if state.costs else (),
+        probes=probes(out),
+        progress=CellCounts(done=done, total=len(cells) - censored, seconds_left=state.seconds_left),
     )
 
 
@@ -206,10 +186,10 @@ def _shown(plan: Plan) -> tuple[str, ...]:
     return (*(name for judge in plan.judges for name in JUDGED[judge]), *(name for name in SHOWN if name not in embedded))
 
 
-def probes(out: Path) -> Any:
+def probes(out: Path) -> Probes | None:
     """Which metric sees which fault, if `fulcrum measure --probe` was asked under the same folder."""
     path = out / "cache" / "probes.json"
-    return json.loads(path.read_text()) if path.is_file() else None
+    return Probes.model_validate_json(path.read_text()) if path.is_file() else None
 
 
 @cache
@@ -219,67 +199,47 @@ def _version() -> str:
     return version("fulcrum-lab")
 
 
-def _cells_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    own: dict[str, list[Cell]] = {}
-    for cell in cells:
-        own.setdefault(cell.arm, []).append(cell)
-    return own
-
-
-def _metric(name: str, base: Mapping[int, Any]) -> dict[str, Any]:
-    meta = METRICS[name]
+def _metric(name: str, base: Mapping[int, Any]) -> ShownMetric:
+    metric = METRICS[name]
     card = next(iter(base.values()))["metrics"][name]["card"] if base else {}
-    return {
-        "name": name,
-        "label": meta.label,
-        "unit": meta.unit,
-        "better": meta.better,
-        "explain": meta.explain,
-        "card": card,
-    }
+    return ShownMetric(
+        name=name, label=metric.label, unit=metric.unit, better=metric.better, explain=metric.explain, card=card
+    )
 
 
-def _by_arm(
-    arms: Sequence[Arm], cells: Sequence[Cell], curves: Mapping[str, Sequence[Mapping[str, Any]]], metric: str
-) -> Curves:
+def _by_arm(arms: Sequence[Arm], cells: Sequence[Cell], curves: Mapping[str, Sequence[CurvePoint]], metric: str) -> Curves:
     """arm -> seed -> (share, value) of one metric."""
-    found: dict[str, dict[int, list[tuple[float, float]]]] = {arm.name: {} for arm in arms}
+    lines: dict[str, dict[int, list[tuple[float, float]]]] = {arm.name: {} for arm in arms}
     for cell in cells:
-        if cell.arm in found:
+        if cell.arm in lines:
             budget = cell.run.budget.images
-            found[cell.arm][cell.seed] = [
-                (point["images"] / budget, point["values"][metric])
+            lines[cell.arm][cell.seed] = [
+                (point.images / budget, value)
                 for point in curves.get(cell.key, ())
-                if metric in point["values"]
+                if (value := point.values.get(metric)) is not None
             ]
-    return found
+    return lines
 
 
-class _Visible(NamedTuple):
-    """The smallest true effect that this study would have seen in four of five repeats."""
-
-    arms: int
-    alpha: float
-
-    def by(self, row: Finding) -> float | None:
-        """With the scatter of this arm's differences on this metric."""
-        return rule_detectable(row.effect.sd, row.effect.n, arms=self.arms, alpha=self.alpha) if row.effect.sd > 0 else None
+def _detectable(effect: PairedEffect, arms: int, alpha: float) -> float | None:
+    """The smallest true effect that this study would have seen in four of five repeats, with the scatter of this arm's
+    differences on this metric."""
+    return rule_detectable(effect.sd, effect.n, arms=arms, alpha=alpha) if effect.sd > 0 else None
 
 
-def _loudest(rows: Sequence[Finding], visible: _Visible) -> dict[str, float]:
+def _loudest(effects: Sequence[PairedEffect]) -> dict[str, float | None]:
     """Metric -> what would have been seen of the arm whose differences scatter most."""
-    found: dict[str, float] = {}
-    for row in rows:
-        seen = visible.by(row)
-        if seen is not None:
-            found[row.effect.metric] = max(seen, found.get(row.effect.metric, 0.0))
-    return found
+    most: dict[str, float | None] = {}
+    for effect in effects:
+        if effect.detectable is not None:
+            most[effect.metric] = max(effect.detectable, most.get(effect.metric) or 0.0)
+    return most
 
 
-def _fronts(arms: Sequence[Arm], found: Found, costs: Mapping[str, Cost], metric: str) -> list[dict[str, Any]]:
+def _fronts(arms: Sequence[Arm], measured: Measurements, costs: Mapping[str, TimedCost], metric: str) -> list[Front]:
     means = {}
     for arm in arms:
-        values = [value_of(cell, metric) for cell in found.get(arm.name, {}).values()]
+        values = [value_of(cell, metric) for cell in measured.get(arm.name, {}).values()]
         if len(values) > 1:
             mean = sum(values) / len(values)
             sd = (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
@@ -287,21 +247,7 @@ def _fronts(arms: Sequence[Arm], found: Found, costs: Mapping[str, Cost], metric
     return fronts(arms, means, costs, metric)
 
 
-def _sweep(tried: Tried) -> dict[str, Any]:
-    return {
-        "arm": tried.arm,
-        "metric": "validation_loss",
-        "better": "lower",
-        "tries": [
-            {"rate": tried.lr * multiple, "seed": seed, "value": loss} for (multiple, seed), loss in tried.losses.items()
-        ],
-        "chosen": tried.lr * tried.chosen,
-        "images": tried.images,
-        "note": "the best lies at the edge of the sweep" if tried.at_edge else "",
-    }
-
-
-def _censored(one: Stopped) -> str:
+def _censored(one: StoppedArm) -> str:
     return (
         f"{one.arm} was stopped at {one.share:.0%} of the budget by the crossing guard: worse at successive points, "
         "and not coming back by the end. It is counted as censored: it has no final value."

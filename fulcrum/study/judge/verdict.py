@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from fulcrum.measure.card import Better
-from fulcrum.spec.record import Frozen
-from fulcrum.study.judge.effect import Effect
-from fulcrum.study.judge.rank import Statistic, rank
+from fulcrum.study.judge.effect import PairedEffect
+from fulcrum.study.judge.rank import rank
 
 Verdict = Literal["better", "worse", "tie", "inconclusive"]
 ClaimVerdict = Literal["replicated", "contradicted", "underpowered", "out of scope"]
@@ -21,25 +20,9 @@ class Claimed(NamedTuple):
     scope: Scope
 
 
-class Finding(Frozen):
-    """An effect with its corrected p-value and its verdicts: one row of a study's table."""
-
-    effect: Effect
-    p_adjusted: float
-    verdict: Verdict
-    claim_verdict: ClaimVerdict | None  # None where the literature says nothing
-
-    def row(self) -> dict[str, object]:
-        """The names that `fulcrum study run --json` promises."""
-        effect = self.effect
-        return {
-            "arm": effect.arm, "metric": effect.metric, "unit": effect.unit, "n": effect.n, "mean": effect.mean,
-            "low": effect.low, "high": effect.high, "correlation": effect.correlation, "p_adjusted": self.p_adjusted,
-            "verdict": self.verdict, "claim_verdict": self.claim_verdict,
-        }  # fmt: skip
-
-
-def verdict(effect: Effect, p_adjusted: float, *, better: Better, smallest_effect: float, alpha: float = 0.05) -> Verdict:
+def verdict(
+    effect: PairedEffect, p_adjusted: float, *, better: Better, smallest_effect: float, alpha: float = 0.05
+) -> Verdict:
     """The verdict on one effect.
 
     tie           the whole interval lies within +- smallest_effect: whatever is there is too small to matter
@@ -64,7 +47,7 @@ def claimed_direction(change: float, better: Better) -> Direction:
     return "better" if (change > 0.0) == (better == "higher") else "worse"
 
 
-def claim_verdict(found: Verdict, claimed: Claimed) -> ClaimVerdict:
+def claim_verdict(seen: str, claimed: Claimed) -> ClaimVerdict:
     """The verdict on a claim, by these rules:
 
     scope "other"   the claim is about a setting that ours does not stand for (other token count, a lever on another
@@ -73,7 +56,7 @@ def claim_verdict(found: Verdict, claimed: Claimed) -> ClaimVerdict:
                     a billion): only the direction is compared. A published size never is.
     scope "same"    the claim's own setting.
 
-    found \\ claimed        the same direction   the other direction   none
+    seen \\ claimed         the same direction   the other direction   none
     better, worse          replicated           contradicted          contradicted
     tie                    "same": contradicted; "scaled": out of scope      replicated
     inconclusive           underpowered
@@ -83,31 +66,29 @@ def claim_verdict(found: Verdict, claimed: Claimed) -> ClaimVerdict:
     """
     if claimed.scope == "other":
         return "out of scope"
-    if found == "inconclusive":
+    if seen == "inconclusive":
         return "underpowered"
-    if found == "tie":
+    if seen == "tie":
         if claimed.direction == "none":
             return "replicated"
         return "contradicted" if claimed.scope == "same" else "out of scope"
-    return "replicated" if found == claimed.direction else "contradicted"
+    return "replicated" if seen == claimed.direction else "contradicted"
 
 
 def judge(
-    effects: Sequence[Effect], *, better: Better, smallest_effect: float | Mapping[str, float],
-    claims: Mapping[str, Claimed] | None = None, alpha: float = 0.05, statistic: Statistic = "t",
-) -> list[Finding]:  # fmt: skip
-    """Findings of a family of arms on one metric, best arm first; the smallest effect of interest may be each arm's own."""
+    effects: Sequence[PairedEffect], *, better: Better, smallest_effect: float | Mapping[str, float],
+    claims: Mapping[str, Claimed] | None = None, alpha: float = 0.05,
+) -> list[PairedEffect]:  # fmt: skip
+    """A family of arms on one metric with corrected p-values and verdicts, best arm first; the smallest effect of interest
+    may be each arm's own."""
     claims = claims or {}
     strangers = sorted(set(claims) - {effect.arm for effect in effects})
     if strangers:
         raise ValueError(f"claims about arms that are not in the family: {strangers}")
-    family = rank(effects, better, statistic=statistic, alpha=alpha)
-    by_arm = {effect.arm: effect for effect in effects}
-    findings = []
-    for arm in family.order:
-        p = family.p_adjusted[arm]
+    by_arm, judged = {effect.arm: effect for effect in effects}, []
+    for arm, p in rank(effects, better).items():
         smallest = smallest_effect[arm] if isinstance(smallest_effect, Mapping) else smallest_effect
-        found = verdict(by_arm[arm], p, better=better, smallest_effect=smallest, alpha=alpha)
-        against = claim_verdict(found, claims[arm]) if arm in claims else None
-        findings.append(Finding(effect=by_arm[arm], p_adjusted=p, verdict=found, claim_verdict=against))
-    return findings
+        word = verdict(by_arm[arm], p, better=better, smallest_effect=smallest, alpha=alpha)
+        against = claim_verdict(word, claims[arm]) if arm in claims else None
+        judged.append(by_arm[arm].model_copy(update={"p_adjusted": p, "verdict": word, "claim_verdict": against}))
+    return judged

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from fulcrum.dist.device import at_hand
 from fulcrum.spec.system import Device
-from fulcrum.study.arm_cost import Cost, costs
 from fulcrum.study.judge.effect import noise_floor
 from fulcrum.study.judge.findings import value_of
-from fulcrum.study.plan.arm_proof import Arm
+from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.power import rule_detectable
+from fulcrum.study.run.arm_cost import TimedCost, costs
 from fulcrum.study.run.cell import Cell, finished
 from fulcrum.study.run.evaluate import prompts
 from fulcrum.study.run.layout import Layout, measuring
@@ -36,12 +36,12 @@ class Estimate(NamedTuple):
 
 def estimate(plan: Plan, layout: Layout, out: Path, timed: bool = True) -> Estimate:
     how = measuring(plan).how
-    found = {cell.key: finished(out, cell, how) for cell in (*layout.cells, *layout.before)}
-    left = [cell for cell in (*layout.before, *layout.cells) if found[cell.key] is None]
+    measured = {cell.key: finished(out, cell, how) for cell in (*layout.cells, *layout.before)}
+    left = [cell for cell in (*layout.before, *layout.cells) if measured[cell.key] is None]
     flops = sum(count_training(cell.run).training() * cell.run.budget.images for cell in (*layout.before, *layout.cells))
-    seconds, by = _seconds(plan, layout, left, found, out) if timed else (None, "not timed")
-    done = [found[cell.key] for cell in layout.cells if found[cell.key]]
-    visible, noise = _detectable(plan, layout, found)
+    seconds, by = _seconds(plan, layout, left, measured, out) if timed else (None, "not timed")
+    done = [measured[cell.key] for cell in layout.cells if measured[cell.key]]
+    visible, noise = _detectable(plan, layout, measured)
     return Estimate(
         len(layout.cells),
         len(done),
@@ -56,12 +56,12 @@ def estimate(plan: Plan, layout: Layout, out: Path, timed: bool = True) -> Estim
     )
 
 
-def _seconds(plan: Plan, layout: Layout, left: Sequence[Cell], found: Mapping[str, Any], out: Path) -> tuple[float, str]:
+def _seconds(plan: Plan, layout: Layout, left: Sequence[Cell], measured: Mapping[str, Any], out: Path) -> tuple[float, str]:
     """From finished cells of the same arm where there are any, else from a few eager steps and pictures here."""
     known: dict[str, list[float]] = {}
     for cell in layout.cells:
-        if found[cell.key]:
-            known.setdefault(cell.arm, []).append(sum(found[cell.key]["seconds"].values()))
+        if measured[cell.key]:
+            known.setdefault(cell.arm, []).append(sum(measured[cell.key]["seconds"].values()))
     new = [arm for arm in layout.arms if arm.name not in known]
     needed = {arm.against for arm in new}
     timed = [arm for arm in layout.arms if arm in new or arm.name in needed] if new or layout.before else []
@@ -80,7 +80,7 @@ def _seconds(plan: Plan, layout: Layout, left: Sequence[Cell], found: Mapping[st
     return total, " and ".join(parts) or "nothing is left to run"
 
 
-def _cell_seconds(cell: Cell, plan: Plan, layout: Layout, steps: Mapping[str, Cost], picture: float) -> float:
+def _cell_seconds(cell: Cell, plan: Plan, layout: Layout, steps: Mapping[str, TimedCost], picture: float) -> float:
     cost = steps.get(cell.arm) or next(iter(steps.values()), None)
     step = (cost.step_seconds or 0.0) if cost else 0.0
     drawn = plan.samples * len(plan.evaluations) if cell.kind == "arm" else 0
@@ -104,16 +104,18 @@ def _picture_seconds(arm: Arm, out: Path, device: Device) -> float:
     return (time.perf_counter() - begun) / DRAWN
 
 
-def _detectable(plan: Plan, layout: Layout, found: Mapping[str, Any]) -> tuple[float | None, str]:
+def _detectable(plan: Plan, layout: Layout, measured: Mapping[str, Any]) -> tuple[float | None, str]:
     """The smallest true effect on the primary metric that gets its verdict in four studies of five."""
     base = layout.arms[0].name
     values = {
-        cell.seed: value_of(found[cell.key], plan.primary) for cell in layout.cells if cell.arm == base and found[cell.key]
+        cell.seed: value_of(measured[cell.key], plan.primary)
+        for cell in layout.cells
+        if cell.arm == base and measured[cell.key]
     }
     if len(values) < 2:
         return None, "how far repeated baselines scatter is not known before two are finished"
     floor = noise_floor(values, plan.primary)
-    if floor.sd == 0:
+    if not floor.sd:
         return None, "the finished baselines do not differ at all: their scatter says nothing"
     spread, units = floor.sd * 2**0.5, _in_scatters(plan, layout)  # of a difference, if pairing gives nothing
     return (

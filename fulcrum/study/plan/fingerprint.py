@@ -1,4 +1,5 @@
-"""Fingerprints: three real steps show that an arm trains (or draws) differently from its baseline, and seeds from seeds."""
+"""The proof of a study: three real steps show that every arm trains (or draws) differently from its baseline, and seeds
+from seeds. Their fingerprints are kept, sealed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -7,13 +8,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from fulcrum.dist.device import at_hand
 from fulcrum.model.backbone import Backbone
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.route import route_of
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 from fulcrum.spec.system import System
-from fulcrum.study.plan.arm_proof import Arm, baseline_of
+from fulcrum.study.plan.arms import Arm, baseline_of
+from fulcrum.study.plan.plan import Plan
+from fulcrum.study.run.clock import Clock
+from fulcrum.study.run.layout import Layout
+from fulcrum.study.sealed import read_sealed, write_sealed
 from fulcrum.train.build import Built, Context, assemble, require_witness, shape_of
 from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.feed import Feed
@@ -22,6 +28,7 @@ from fulcrum.train.painter import Painter
 from fulcrum.train.sampling_weights import drawn_weights
 from fulcrum.train.state import State
 
+NAME = "proof.json"
 STEPS = 3
 Say = Callable[[str], None]
 PROMPTS = ("a large red circle on the left", "a small blue square")
@@ -36,6 +43,31 @@ class Print(NamedTuple):
     found: str
 
 
+def is_proven(layout: Layout, folder: Path) -> bool:
+    """Was every arm seen to differ? A proof that was edited, or is of other arms, is none."""
+    path, hint = folder / NAME, "remove the file and run the study again: the proof is made anew, cells are kept"
+    if not path.exists():
+        return False
+    proven = [one["arm"] for one in read_sealed(path, hint)["fingerprints"]]
+    expected = [arm.name for arm in layout.arms if not arm.is_baseline]
+    if proven != expected:
+        raise BadInput(f"{path} proves {', '.join(proven)}; the plan's arms are {', '.join(expected)}", hint)
+    return True
+
+
+def prove_by_steps(layout: Layout, plan: Plan, folder: Path, out: Path, clock: Clock, say: Say) -> None:
+    """Three real steps of every arm, once per study: an arm that is the baseline proves nothing."""
+    fitting(layout.arms, layout.trunk_runs)
+    tell = _once(say)
+    with clock.counting("encoding"):  # of what they begin with; no cell waits for another's
+        for arm in layout.arms:
+            Feed(arm.run, plan.seeds[0], out / "cache", tell, at_hand(plan.device)).at(0)
+    with clock.counting("proof"):
+        say(f"three steps of each of {len(layout.arms)} arms, to prove that they differ")
+        prints = fingerprints(layout.arms, plan.seeds, out / "cache", tell)
+        write_sealed(folder / NAME, {"fingerprints": [one._asdict() for one in prints]})
+
+
 def fingerprints(arms: Sequence[Arm], seeds: Sequence[int], cache: Path, say: Say | None = None) -> list[Print]:
     """Train every arm for three steps in each of its phases; refuse an arm that is its baseline in fact.
 
@@ -43,7 +75,7 @@ def fingerprints(arms: Sequence[Arm], seeds: Sequence[int], cache: Path, say: Sa
     """
     _independent(arms[0].run, seeds, cache, say)
     taken: dict[tuple[str, tuple[int, ...]], Built] = {}
-    found = []
+    prints = []
     for arm in (one for one in arms if not one.is_baseline):
         base = baseline_of(arm, arms)
         places = tuple(sorted({phase.start for one in (base.run, arm.run) for phase in phases(one)}))
@@ -59,8 +91,8 @@ def fingerprints(arms: Sequence[Arm], seeds: Sequence[int], cache: Path, say: Sa
                 f"{STEPS} steps its {by} are the baseline's, bit for bit",
                 "what it sets is read by nobody here: an ablation of nothing; leave it out or correct the lever",
             )
-        found.append(Print(arm.name, by, before[:16], after[:16]))
-    return found
+        prints.append(Print(arm.name, by, before[:16], after[:16]))
+    return prints
 
 
 def fitting(arms: Sequence[Arm], trunk_runs: Mapping[str, RunSpec]) -> None:
@@ -113,12 +145,12 @@ def _stepped(run: RunSpec, places: Sequence[int], cache: Path, say: Say | None) 
 
 def _by(arm: Arm) -> str:
     """What must differ: the strongest thing that any of its levers says it affects."""
-    said = {
+    affected = {
         what
         for lever in (*arm.added, *arm.removed)
         for what in getattr(getattr(lever, "lever", lever), "affects", ("weights",))
     }
-    return next((what for what in ("weights", "averaged weights", "samples") if what in said), "weights")
+    return next((what for what in ("weights", "averaged weights", "samples") if what in affected), "weights")
 
 
 def _hash(built: Built, by: str) -> str:
@@ -127,3 +159,15 @@ def _hash(built: Built, by: str) -> str:
     if by == "averaged weights":
         return weights_hash(drawn_weights(built.step, built.average))
     return weights_hash({"latents": Painter.of(built).latents(PROMPTS, 0, np.arange(len(PROMPTS)))})
+
+
+def _once(say: Say) -> Say:
+    """Every arm reads the same captions and would say the same."""
+    heard = set[str]()
+
+    def tell(text: str) -> None:
+        if text not in heard:
+            heard.add(text)
+            say(text)
+
+    return tell

@@ -8,7 +8,7 @@ from fulcrum.measure.card import METRICS
 from fulcrum.spec.edit import Change
 from fulcrum.spec.printable import shown
 from fulcrum.study.judge.rank import pairs_needed
-from fulcrum.study.plan.arm_proof import Arm
+from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.estimate import Estimate
 from fulcrum.study.plan.plan import Plan, Sweep
 from fulcrum.study.run.capacity import Room
@@ -18,30 +18,30 @@ from fulcrum.train.observers import clock
 KINDS = {"trunk": ("trunk", "trunks"), "rate": ("try of a learning rate", "tries of learning rates")}
 
 
-def outline(plan: Plan, layout: Layout, found: Estimate, space: Room) -> str:
+def outline(plan: Plan, layout: Layout, estimate: Estimate, space: Room) -> str:
     return "\n".join(
         [
             f"{shown(plan.title)} (plan {plan.hash})",
-            *_what(plan, layout, found),
+            *_what(plan, layout, estimate),
             "",
             "arms",
             *_arms(plan, layout),
             "",
             "cost",
-            *_cost(found, space),
+            *_cost(estimate, space),
             "",
             "what it can see",
-            *_sight(plan, layout, found),
+            *_sight(plan, layout, estimate),
         ]
     )
 
 
-def _what(plan: Plan, layout: Layout, found: Estimate) -> Iterator[str]:
+def _what(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
     scales, run = len(plan.scales) or 1, layout.arms[0].run
     arms = f"{len(layout.arms) // scales} arms" + (f" at {scales} scales" if scales > 1 else "")
     yield (
-        f"{arms} x {len(plan.seeds)} paired seeds = {found.cells} cells of {run.budget.images:,} images; "
-        f"{found.finished or 'none'} {'is' if found.finished == 1 else 'are'} finished"
+        f"{arms} x {len(plan.seeds)} paired seeds = {estimate.cells} cells of {run.budget.images:,} images; "
+        f"{estimate.finished or 'none'} {'is' if estimate.finished == 1 else 'are'} finished"
     )
     for kind, times in Counter(cell.kind for cell in layout.before).items():
         images = next(cell.run.budget.images for cell in layout.before if cell.kind == kind)
@@ -67,22 +67,22 @@ def _arms(plan: Plan, layout: Layout) -> Iterator[str]:
     """Every arm with its proven difference; at further scales only what is not as at the first."""
     if plan.scales:
         yield "  each at " + ", ".join(f"{scale.name} ({', '.join(scale.settings)})" for scale in plan.scales)
-    told: dict[str, list[Change]] = {}
+    shown_changes: dict[str, list[Change]] = {}
     for arm in layout.arms:
         name = arm.name.removesuffix(f" [{arm.scale}]")
-        if told.get(name) == arm.changes:
+        if shown_changes.get(name) == arm.changes:
             continue
-        yield from _arm(arm, name if name not in told else arm.name)
-        told.setdefault(name, arm.changes)
+        yield from _arm(arm, name if name not in shown_changes else arm.name)
+        shown_changes.setdefault(name, arm.changes)
 
 
 def _arm(arm: Arm, name: str) -> Iterator[str]:
     yield f"  {name}: {arm.phrase}" + ("  (compound: more than one decision)" if arm.compound else "")
-    yield from (f"      {change.path}: {_told(change)}" for change in arm.changes)
+    yield from (f"      {change.path}: {_change(change)}" for change in arm.changes)
     yield from (f"      note: {label}" for label in arm.labels)
 
 
-def _told(change: Change) -> str:
+def _change(change: Change) -> str:
     """'adamw -> muon(momentum=0.95)': of two fillers only the settings that are not the same."""
     before, after = (_parts(side) for side in (change.before, change.after))
     if before is None or after is None:
@@ -97,17 +97,17 @@ def _told(change: Change) -> str:
 
 def _parts(value: object) -> tuple[str, list[str]] | None:
     """Kind and settings of a filler's text; None where it is no plain one."""
-    found = re.fullmatch(r"(\w+)\(([^()\[\]]+)\)", value) if isinstance(value, str) else None
-    return (found[1], found[2].split(", ")) if found else None
+    match = re.fullmatch(r"(\w+)\(([^()\[\]]+)\)", value) if isinstance(value, str) else None
+    return (match[1], match[2].split(", ")) if match else None
 
 
-def _cost(found: Estimate, space: Room) -> Iterator[str]:
-    yield f"  {found.flops:.3g} FLOPs of training in all; {found.images:,} images are left to train on"
-    if found.seconds is not None:
-        yield f"  about {clock(found.seconds / space.lanes)} left, {space}; reckoned from {found.by}"
+def _cost(estimate: Estimate, space: Room) -> Iterator[str]:
+    yield f"  {estimate.flops:.3g} FLOPs of training in all; {estimate.images:,} images are left to train on"
+    if estimate.seconds is not None:
+        yield f"  about {clock(estimate.seconds / space.lanes)} left, {space}; reckoned from {estimate.by}"
 
 
-def _sight(plan: Plan, layout: Layout, found: Estimate) -> Iterator[str]:
+def _sight(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
     pairs, least = len(plan.seeds), pairs_needed(plan.alpha)
     if pairs < least:
         yield (
@@ -115,23 +115,23 @@ def _sight(plan: Plan, layout: Layout, found: Estimate) -> Iterator[str]:
             "intervals, and its verdicts will be tie or inconclusive"
         )
         return
-    if found.scatters is None:
+    if estimate.scatters is None:
         yield f"  with {pairs} pairs no difference gets a verdict in four studies of five: name more seeds"
         return
-    if found.detectable is None:
-        yield f"  {found.noise}"
+    if estimate.detectable is None:
+        yield f"  {estimate.noise}"
         yield (
-            f"  with {pairs} pairs, a true difference of {found.scatters:.2g} times the scatter of the paired "
+            f"  with {pairs} pairs, a true difference of {estimate.scatters:.2g} times the scatter of the paired "
             "differences gets its verdict in four studies of five;"
         )
         yield (
             f"  {plan.smallest_effect:g} on {plan.primary} is seen if they scatter by no more than "
-            f"{plan.smallest_effect / found.scatters:.2g}"
+            f"{plan.smallest_effect / estimate.scatters:.2g}"
         )
         return
-    yield f"  a true difference of {found.detectable:.2g} on {plan.primary} gets its verdict in four studies of five;"
-    yield f"  {found.noise}, which makes it smaller"
-    if found.detectable > plan.smallest_effect:
+    yield f"  a true difference of {estimate.detectable:.2g} on {plan.primary} gets its verdict in four studies of five;"
+    yield f"  {estimate.noise}, which makes it smaller"
+    if estimate.detectable > plan.smallest_effect:
         yield (
             f"  that is more than the {plan.smallest_effect:g} of interest: what lies between may end as inconclusive; "
             "more seeds or pictures see more"

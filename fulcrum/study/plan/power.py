@@ -1,4 +1,4 @@
-"""What a plan can see: the smallest effect it detects, and the pairs that an effect needs.
+"""What a plan can see: the smallest effect it detects.
 
 Two answers. *Student*: the paired t-test alone, by the noncentral t. *Rule*: what our verdicts really ask for, the
 corrected sign-flip p and an interval without zero; at six pairs it needs all six differences to agree in sign, so it
@@ -12,11 +12,10 @@ import numpy as np
 from scipy.special import nctdtr, stdtrit
 
 from fulcrum.study.judge.effect import EXACT_PAIRS, Floats, sign_vectors
-from fulcrum.study.judge.rank import Statistic, max_t, pairs_needed
+from fulcrum.study.judge.rank import max_t, pairs_needed
 
 _STUDIES = 1000  # simulated studies: power is known to about +-0.025 at 0.8
 _CHUNK = 100  # studies at a time: bounds memory at twelve pairs
-_MOST_PAIRS = 1000
 _LARGEST = 50.0  # in units of sd: an effect that even this does not show cannot be shown
 
 
@@ -39,73 +38,35 @@ def student_detectable(sd: float, n: int, *, power: float = 0.8, alpha: float = 
     return high * sd
 
 
-def student_pairs(effect: float, sd: float, *, power: float = 0.8, alpha: float = 0.05) -> int:
-    """Fewest pairs with which a paired t-test sees the effect with the given chance."""
-    if effect == 0.0:
-        raise ValueError("no number of pairs shows an effect of zero; state the smallest effect of interest")
-    for n in range(2, _MOST_PAIRS + 1):
-        if student_power(effect, sd, n, alpha) >= power:
-            return n
-    raise ValueError(
-        f"more than {_MOST_PAIRS} pairs are needed to see {effect:g} where differences scatter by {sd:g}: "
-        "choose a quieter metric, more samples, or a larger effect of interest"
-    )
-
-
-def rule_power(
-    effect: float, sd: float, n: int, *, arms: int = 1, alpha: float = 0.05, statistic: Statistic = "t"
-) -> float:
-    """Chance that a verdict is better or worse, for one arm with a true effect among `arms` (the others have none).
+def rule_detectable(sd: float, n: int, *, arms: int = 1, power: float = 0.8, alpha: float = 0.05) -> float | None:
+    """Smallest true effect of one arm among `arms` that gets its verdict with the given chance (the others have none);
+    None where no effect can (too few pairs).
 
     Simulated, keyed, with independent noise of equal size in every cell, baseline included (so arms correlate by 1/2).
     Beyond the pairs that are enumerated exactly, the sign-flip test sees what Student's sees, and that is returned.
     """
-    _check(sd, n, alpha)
-    if arms < 1:
-        raise ValueError(f"expected at least one arm, found {arms}")
-    if n < pairs_needed(alpha):
-        return 0.0
-    if n > EXACT_PAIRS:
-        return student_power(effect, sd, n, alpha)
-    return _share_seen(_null_studies(n, arms), abs(effect) / sd, alpha, statistic)
-
-
-def rule_detectable(
-    sd: float, n: int, *, arms: int = 1, power: float = 0.8, alpha: float = 0.05, statistic: Statistic = "t"
-) -> float | None:
-    """Smallest true effect that gets its verdict with the given chance; None where no effect can (too few pairs)."""
     _check(sd, n, alpha, power)
     if n < pairs_needed(alpha):
         return None
     if n > EXACT_PAIRS:
         return student_detectable(sd, n, power=power, alpha=alpha)
-    in_units = _detectable_in_units_of_sd(n, arms, power, alpha, statistic)
+    in_units = _detectable_in_units_of_sd(n, arms, power, alpha)
     return None if in_units is None else in_units * sd
 
 
 @lru_cache(maxsize=64)
-def _detectable_in_units_of_sd(n: int, arms: int, power: float, alpha: float, statistic: Statistic) -> float | None:
+def _detectable_in_units_of_sd(n: int, arms: int, power: float, alpha: float) -> float | None:
     """Simulated once: every arm and metric of a study asks for it, and so does every version of its page."""
     null = _null_studies(n, arms)
-    if _share_seen(null, _LARGEST, alpha, statistic) < power:
+    if _share_seen(null, _LARGEST, alpha) < power:
         return None
     low, high = 0.0, 1.0
-    while _share_seen(null, high, alpha, statistic) < power:
+    while _share_seen(null, high, alpha) < power:
         low, high = high, high * 2.0
     for _ in range(10):
         middle = (low + high) / 2
-        low, high = (low, middle) if _share_seen(null, middle, alpha, statistic) >= power else (middle, high)
+        low, high = (low, middle) if _share_seen(null, middle, alpha) >= power else (middle, high)
     return high
-
-
-def rule_pairs(
-    effect: float, sd: float, *, arms: int = 1, power: float = 0.8, alpha: float = 0.05, statistic: Statistic = "t"
-) -> int:
-    """Fewest pairs with which the effect gets its verdict with the given chance."""
-    n = max(pairs_needed(alpha), student_pairs(effect, sd, power=power, alpha=alpha))
-    while rule_power(effect, sd, n, arms=arms, alpha=alpha, statistic=statistic) < power:
-        n += 1
-    return n
 
 
 def _null_studies(n: int, arms: int) -> Floats:
@@ -114,16 +75,16 @@ def _null_studies(n: int, arms: int) -> Floats:
     return np.asarray(cells[:, :, 1:] - cells[:, :, :1])
 
 
-def _share_seen(null: Floats, effect: float, alpha: float, statistic: Statistic) -> float:
+def _share_seen(null: Floats, effect: float, alpha: float) -> float:
     """Share of studies (studies, n, arms) whose first arm, moved by `effect`, gets a verdict."""
     n = null.shape[1]
-    signs, _ = sign_vectors(n)
+    signs = sign_vectors(n)
     moved = null.copy()
     moved[:, :, 0] += effect
     reach = float(stdtrit(n - 1, 1.0 - alpha / 2)) / math.sqrt(n) * moved[:, :, 0].std(axis=1, ddof=1)
     moved = moved[np.abs(moved[:, :, 0].mean(axis=1)) > reach]  # the interval excludes zero
     parts = range(0, len(moved), _CHUNK)
-    seen = sum(int((max_t(moved[k : k + _CHUNK], signs, statistic)[:, 0] <= alpha).sum()) for k in parts)
+    seen = sum(int((max_t(moved[k : k + _CHUNK], signs)[:, 0] <= alpha).sum()) for k in parts)
     return seen / len(null)
 
 

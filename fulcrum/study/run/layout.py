@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fulcrum.levers.catalog import files_of
+from fulcrum.report.finding import RateSearch, Try
 from fulcrum.spec.edit import digest, keys, put, put_all
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
 from fulcrum.spec.run import RunSpec
-from fulcrum.study.plan.arm_proof import Arm, against, baseline_of, prove
+from fulcrum.study.plan.arms import Arm, against, baseline_of, prove
 from fulcrum.study.plan.design import trunks
 from fulcrum.study.plan.plan import Plan, Sweep
 from fulcrum.study.run.cell import PENDING, Cell, Measuring, finished
@@ -21,26 +22,11 @@ from fulcrum.study.run.evaluation_points import at
 from fulcrum.train.fillers import Trunk
 
 
-class Tried(NamedTuple):
-    """What the search for an arm's rate found."""
-
-    arm: str
-    losses: dict[tuple[float, int], float]  # (multiple, seed) -> held-out loss; infinite where it diverged
-    lr: float  # the recipe's
-    chosen: float  # multiple
-    images: int  # spent
-
-    @property
-    def at_edge(self) -> bool:
-        multiples = sorted({multiple for multiple, _ in self.losses})
-        return self.chosen in (multiples[0], multiples[-1])
-
-
 class Layout(NamedTuple):
     arms: list[Arm]
     cells: list[Cell]  # of the arms, seed by seed, so that pairs are whole early
     before: list[Cell]  # trunks and tries, in the order in which they become known
-    tried: list[Tried]
+    searches: list[RateSearch]  # for rates, those that have ended
     trunk_runs: dict[str, RunSpec] = {}  # by scale
 
 
@@ -69,7 +55,7 @@ def lay_out(plan: Plan, catalogue: Catalogue, user_files: Mapping[str, str], out
         return put(run, "start", Trunk(run=stem.key, weights_sha256=result["weights_sha256"])) if result else None
 
     tries: list[Cell] = []
-    tried: list[Tried] = []
+    searches: list[RateSearch] = []
     if sweep:
         for arm in arms:
             own = [
@@ -78,11 +64,11 @@ def lay_out(plan: Plan, catalogue: Catalogue, user_files: Mapping[str, str], out
                 for seed in sweep.seeds
             ]
             tries += own
-            found = _chosen(arm, own, out, how)
-            tried += [found] if found else []
-        rates = {one.arm: one for one in tried}
+            search = _chosen(arm, own, out, how)
+            searches += [search] if search else []
+        rates = {search.arm: search.chosen for search in searches}
         arms = [_tuned(arm, baseline_of(arm, arms), rates) for arm in arms]
-    ready = not sweep or len(tried) == len(arms)
+    ready = not sweep or len(searches) == len(arms)
     rows = [
         _cells(
             arm.name,
@@ -93,17 +79,17 @@ def lay_out(plan: Plan, catalogue: Catalogue, user_files: Mapping[str, str], out
         for arm in arms
     ]
     cells = [cell for column in zip(*rows, strict=True) for cell in column]
-    return Layout(arms, cells, [*stem_cells.values(), *tries], tried, {scale: stem.run for scale, stem in stems.items()})
+    return Layout(arms, cells, [*stem_cells.values(), *tries], searches, {scale: stem.run for scale, stem in stems.items()})
 
 
 def _cells(arm: str, phrase: Phrase, runs: Mapping[int, RunSpec | None], user_files: Mapping[str, str]) -> list[Cell]:
     """One cell per seed; a run that several seeds share is read for its key only once."""
-    own, told = files_of(phrase, user_files), str(phrase)
+    own, text = files_of(phrase, user_files), str(phrase)
     named = {id(run): keys(run, own) for run in {id(run): run for run in runs.values()}.values() if run is not None}
     return [
-        Cell(arm, seed, phrase.run, told, PENDING + digest([arm, seed])[:8], own)
+        Cell(arm, seed, phrase.run, text, PENDING + digest([arm, seed])[:8], own)
         if run is None
-        else Cell(arm, seed, run, told, named[id(run)](seed), own)
+        else Cell(arm, seed, run, text, named[id(run)](seed), own)
         for seed, run in runs.items()
     ]
 
@@ -116,24 +102,26 @@ def _try(arm: Arm, multiple: float, seed: int, run: RunSpec | None, sweep: Sweep
     return cell._replace(kind="rate", rate=multiple, run=short, key=cell.key if cell.known else f"{cell.key}-{multiple:g}")
 
 
-def _chosen(arm: Arm, tries: Sequence[Cell], out: Path, how: str) -> Tried | None:
+def _chosen(arm: Arm, tries: Sequence[Cell], out: Path, how: str) -> RateSearch | None:
     """The rate with the lowest held-out loss over the sweep's seeds, when all were tried."""
-    found = {(cell.rate, cell.seed): finished(out, cell, how) for cell in tries}
-    losses = {place: math.inf if one["loss"] is None else float(one["loss"]) for place, one in found.items() if one}
+    results = {(cell.rate, cell.seed): finished(out, cell, how) for cell in tries}
+    losses = {place: math.inf if one["loss"] is None else float(one["loss"]) for place, one in results.items() if one}
     if len(losses) < len(tries):
         return None
-    mean = {rate: sum(loss for (other, _), loss in losses.items() if other == rate) for rate, _ in losses}
-    return Tried(
-        arm.name,
-        losses,
-        arm.run.optim.lr,
-        min(mean, key=lambda rate: (mean[rate], rate)),
-        sum(cell.run.budget.images for cell in tries),
+    mean = {multiple: sum(loss for (other, _), loss in losses.items() if other == multiple) for multiple, _ in losses}
+    chosen, lr = min(mean, key=lambda multiple: (mean[multiple], multiple)), arm.run.optim.lr
+    return RateSearch(
+        arm=arm.name,
+        metric="validation_loss",
+        tries=tuple(Try(rate=lr * multiple, seed=seed, value=loss) for (multiple, seed), loss in losses.items()),
+        chosen=lr * chosen,
+        images=sum(cell.run.budget.images for cell in tries),
+        note="the best lies at the edge of the sweep" if chosen in (min(mean), max(mean)) else "",
     )
 
 
-def _tuned(arm: Arm, base: Arm, rates: Mapping[str, Tried]) -> Arm:
+def _tuned(arm: Arm, base: Arm, rates: Mapping[str, float]) -> Arm:
     def at_rate(one: Arm) -> RunSpec:
-        return put(one.run, "optim.lr", one.run.optim.lr * rates[one.name].chosen) if one.name in rates else one.run
+        return put(one.run, "optim.lr", rates[one.name]) if one.name in rates else one.run
 
     return against(at_rate(arm), arm, at_rate(base))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from torch.cuda import device_count
 
+from fulcrum.report.arm_result import CellState
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.system import System
 from fulcrum.study.run.capacity import gpus_of
@@ -30,12 +31,12 @@ class Board:
 
     def __init__(self, cells: Sequence[Cell]) -> None:
         self.cells, self.lock = list(cells), threading.Lock()
-        self.state = {cell.key: "waiting" for cell in cells}
+        self.state: dict[str, CellState] = {cell.key: "waiting" for cell in cells}
         self.error: dict[str, str] = {}
         self.seconds: list[float] = []  # of cells that ran in this session
         self.lost = 0  # workers that went away under a cell
 
-    def mark(self, cell: Cell, state: str, error: str = "") -> None:
+    def mark(self, cell: Cell, state: CellState, error: str = "") -> None:
         with self.lock:
             self.state[cell.key] = state
             if error:
@@ -46,7 +47,7 @@ class Board:
         with self.lock:
             self.state.update({key: "waiting" for key, state in self.state.items() if state == "running"})
 
-    def count(self, state: str) -> int:
+    def count(self, state: CellState) -> int:
         with self.lock:
             return sum(value == state for value in self.state.values())
 

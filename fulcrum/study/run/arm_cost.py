@@ -1,17 +1,18 @@
 """What an arm costs: counted FLOPs, and time from interleaved steps in one process, never from cells side by side."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 import torch
+from pydantic import Field
 
 from fulcrum.dist.device import wait_for
+from fulcrum.report.arm_result import ArmCost
 from fulcrum.spec.system import Device, System
-from fulcrum.study.plan.arm_proof import Arm, baseline_of
+from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import after, train
@@ -21,26 +22,27 @@ ROUNDS = 7
 STEPS = 3  # per round and arm
 
 
-class Cost(NamedTuple):
-    """An arm over its baseline."""
+class TimedCost(ArmCost):
+    """An arm over its baseline: the report's record, all of it known."""
 
     flops_ratio: float
     time_ratio: float
-    parameters_ratio: float
     memory_ratio: float = 1.0
-    step_seconds: float | None = None  # of one eager step on this machine, median
-    parts: Mapping[str, float] = {}  # FLOPs of one cell: denoiser, codec, text, evaluation ...
+    parameters_ratio: float
+    step_seconds: float | None = Field(default=None, exclude=True)  # of one eager step on this machine, median
 
 
-def costs(arms: Sequence[Arm], cache: Path, threads: int, rounds: int = ROUNDS, device: Device = "cpu") -> dict[str, Cost]:
+def costs(
+    arms: Sequence[Arm], cache: Path, threads: int, rounds: int = ROUNDS, device: Device = "cpu"
+) -> dict[str, TimedCost]:
     """The cost of every arm relative to its baseline; the arms of one scale take their steps in turns."""
-    found: dict[str, Cost] = {}
+    timed: dict[str, TimedCost] = {}
     for scale in dict.fromkeys(arm.scale for arm in arms):
-        found |= _costs([arm for arm in arms if arm.scale == scale], cache, rounds, System(threads=threads, device=device))
-    return found
+        timed |= _costs([arm for arm in arms if arm.scale == scale], cache, rounds, System(threads=threads, device=device))
+    return timed
 
 
-def _costs(arms: Sequence[Arm], cache: Path, rounds: int, system: System) -> dict[str, Cost]:
+def _costs(arms: Sequence[Arm], cache: Path, rounds: int, system: System) -> dict[str, TimedCost]:
     """Eager steps, taken in turns so that a noisy machine hits all alike."""
     torch.set_num_threads(system.threads)
     built = {arm.name: assemble(arm.run, 0, system, Feed(arm.run, 0, cache, device=system.device)) for arm in arms}
@@ -59,12 +61,12 @@ def _costs(arms: Sequence[Arm], cache: Path, rounds: int, system: System) -> dic
     parameters = {name: sum(p.numel() for p in one.step.parameters()) for name, one in built.items()}
     times = {name: median(a / b for a, b in zip(one, taken[base], strict=True)) for name, one in taken.items()}
     return {
-        arm.name: Cost(
-            declared(arm, arms, "flops"),
-            times[arm.name],
-            parameters[arm.name] / parameters[base],
-            declared(arm, arms, "memory"),
-            median(taken[arm.name]) / STEPS,
+        arm.name: TimedCost(
+            flops_ratio=declared(arm, arms, "flops"),
+            time_ratio=times[arm.name],
+            memory_ratio=declared(arm, arms, "memory"),
+            parameters_ratio=parameters[arm.name] / parameters[base],
+            step_seconds=median(taken[arm.name]) / STEPS,
         )
         for arm in arms
     }

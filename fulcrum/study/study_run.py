@@ -21,14 +21,14 @@ from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.system import System
-from fulcrum.study.arm_cost import Cost, costs
 from fulcrum.study.judge.early_stop import hopeless
 from fulcrum.study.judge.effect import paired_effect
 from fulcrum.study.judge.findings import EQUAL
-from fulcrum.study.judge.result import Progress, Stopped, assemble_result, collect
-from fulcrum.study.plan.arm_proof import baseline_of
+from fulcrum.study.judge.result import StoppedArm, StudyState, assemble_result, collect
+from fulcrum.study.plan.arms import baseline_of
+from fulcrum.study.plan.fingerprint import is_proven, prove_by_steps
 from fulcrum.study.plan.plan import Plan, from_plain
-from fulcrum.study.plan.sealed_proof import prove, proven
+from fulcrum.study.run.arm_cost import TimedCost, costs
 from fulcrum.study.run.capacity import Room, room
 from fulcrum.study.run.cell import Cell, Tracked, finished
 from fulcrum.study.run.clock import Clock
@@ -125,7 +125,7 @@ def run(
     if executor.kind != "ray":  # a cluster's GPUs are counted when it is joined
         require_device(plan.device, plan.processes)
     folder = freeze(plan, out, user_files)
-    seen = proven(layout, folder)  # refused before the page of a finished study is touched
+    seen = is_proven(layout, folder)  # refused before the page of a finished study is touched
     system = System(
         device=plan.device, threads=plan.threads, processes=plan.processes, compile=plan.compile and compile_blocks
     )
@@ -142,13 +142,13 @@ def run(
         plan.processes,
         gpus=torch.cuda.device_count() if plan.device == "cuda" else None,
     )
-    session = Session(plan, catalogue, user_files, out, folder, work, command, say, clock, layout)
+    session = StudyRun(plan, catalogue, user_files, out, folder, work, command, say, clock, layout)
     done = session.done()
     with beating(folder), session.showing():
         if done < len(layout.cells):
             say(f"the page grows at {folder / 'report.html'}")
         if not seen:
-            prove(layout, plan, folder, out, clock, say)
+            prove_by_steps(layout, plan, folder, out, clock, say)
         if done < len(layout.cells):
             changed = changed_since(plan, folder)
             say(f"{changed}, and {done} of its {len(layout.cells)} cells are finished already") if changed else None
@@ -170,7 +170,7 @@ def _place(executor: Executor, system: System, space: Room) -> Iterator[tuple[in
         yield executor.lanes or space.lanes, Lane
 
 
-class Session:
+class StudyRun:
     """One go at a study: what is not finished is run, round by round, and the page is kept up to date."""
 
     def __init__(
@@ -190,7 +190,7 @@ class Session:
         self.work, self.command, self.say, self.clock, self.layout = work, command, say, clock, layout
         self.kept = dict[str, Any]()
         self.board: Board | None = None  # of the round that runs, or ran last
-        self.stopped: list[Stopped] = []
+        self.stopped: list[StoppedArm] = []
         self.spent = self.known_costs()  # refused before a finished page is touched
 
     def done(self) -> int:
@@ -200,7 +200,7 @@ class Session:
     def showing(self) -> Iterator[None]:
         """There is a page from the beginning on, and one that was left before the end does not say that it runs."""
         if self.done() < len(self.layout.cells):
-            self._write(self._result(Progress()))
+            self._write(self._result(StudyState()))
         try:
             yield
         except BaseException:
@@ -208,7 +208,7 @@ class Session:
                 if self.board is not None:
                     self.board.let_go()
                 if self.done() < len(self.layout.cells):  # a finished page holds costs that are not known here
-                    self._write(self._result(Progress(self.board, stopped=tuple(self.stopped), ended=True)))
+                    self._write(self._result(StudyState(self.board, stopped=tuple(self.stopped), ended=True)))
             raise
 
     def run(self, lanes: int, lane: type[Lane]) -> StudyResult:
@@ -229,7 +229,7 @@ class Session:
         with self.clock.counting("costs"):
             spent = self._costs()
         seconds = time.monotonic() - self.begun
-        result = self._result(Progress(board, None, spent, seconds, tuple(self.stopped)))
+        result = self._result(StudyState(board, None, spent, seconds, tuple(self.stopped)))
         self._write(result)
         return result
 
@@ -255,14 +255,14 @@ class Session:
             with self.clock.counting("pages"):
                 self._write(
                     self._result(
-                        Progress(board, seconds_left(board, going, self.lanes), self.spent, stopped=tuple(self.stopped))
+                        StudyState(board, seconds_left(board, going, self.lanes), self.spent, stopped=tuple(self.stopped))
                     )
                 )
             wait = max(PAGE_EVERY, (time.monotonic() - now) / PAGE_SHARE)
 
         return run_all(cells, self.work._replace(until=until), self.lanes, tick, lane=self.lane)
 
-    def _result(self, progress: Progress) -> StudyResult:
+    def _result(self, progress: StudyState) -> StudyResult:
         return assemble_result(self.plan, self.layout, self.out, self.command, progress, self.kept)
 
     def _write(self, result: StudyResult) -> None:
@@ -274,16 +274,16 @@ class Session:
                 "make room and start the same command again: finished cells are kept",
             ) from error
 
-    def known_costs(self) -> dict[str, Cost] | None:
+    def known_costs(self) -> dict[str, TimedCost] | None:
         """What an earlier go at this study timed."""
         path = self.folder / COSTS
         if path.exists():
             kept = read_sealed(path, "remove the file: the steps are timed again")["arms"]
             if set(kept) == {arm.name for arm in self.layout.arms}:
-                return {name: Cost(**one) for name, one in kept.items()}
+                return {name: TimedCost(**one) for name, one in kept.items()}
         return None
 
-    def _costs(self) -> dict[str, Cost]:
+    def _costs(self) -> dict[str, TimedCost]:
         """Timed once per study: the same study always tells the same ratios."""
         if (kept := self.known_costs()) is not None:
             return kept
@@ -294,9 +294,10 @@ class Session:
             self.say("this machine has no GPU: the steps are timed on its CPU, and so are the arms' time ratios")
         timed = costs(self.layout.arms, self.out / "cache", self.plan.threads, device=device)
         spent = {
-            arm.name: timed[arm.name]._replace(parts=of_arm(arm.run, self.out / "cache", drawn)) for arm in self.layout.arms
+            arm.name: timed[arm.name].model_copy(update={"parts": of_arm(arm.run, self.out / "cache", drawn)})
+            for arm in self.layout.arms
         }
-        write_sealed(self.folder / COSTS, {"arms": {name: one._asdict() for name, one in spent.items()}})
+        write_sealed(self.folder / COSTS, {"arms": {name: dict(one) for name, one in spent.items()}})
         return spent
 
     def _stop_hopeless(self, share: float) -> None:
@@ -320,19 +321,7 @@ class Session:
             if hopeless(shares, own - theirs, METRICS[metric].better, successive=rule.successive, level=rule.level):
                 last = [dict(zip(self.plan.seeds, one[:, -1].tolist(), strict=True)) for one in (theirs, own)]
                 effect = paired_effect(*last, name=arm.name, metric=metric, unit=EQUAL, seeds=self.plan.seeds)
-                row = {
-                    "arm": arm.name,
-                    "metric": metric,
-                    "unit": EQUAL,
-                    "n": effect.n,
-                    "mean": effect.mean,
-                    "low": effect.low,
-                    "high": effect.high,
-                    "correlation": effect.correlation,
-                    "p_adjusted": None,
-                    "verdict": "inconclusive",
-                    "claim_verdict": None,
-                    "note": f"stopped at {share:.0%} of the budget, where it was worse; counted as censored",
-                }
-                self.stopped.append(Stopped(arm.name, share, row))
+                note = f"stopped at {share:.0%} of the budget, where it was worse; counted as censored"
+                effect = effect.model_copy(update={"verdict": "inconclusive", "note": note})
+                self.stopped.append(StoppedArm(share, effect))
                 self.say(f"{arm.name} is stopped at {share:.0%} of the budget: worse at {rule.successive} points in a row")

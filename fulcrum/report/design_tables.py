@@ -1,15 +1,14 @@
 """Figures and tables of what a study may add: effects by scale, interactions, time to target, sweeps, probes."""
 
-from __future__ import annotations
-
 import statistics
 
 from markupsafe import Markup
 
 from fulcrum.report import number, words
-from fulcrum.report.arm import Arm
 from fulcrum.report.arm_marks import colour
-from fulcrum.report.schema import Effect, StudyResult
+from fulcrum.report.arm_result import ArmResult
+from fulcrum.report.finding import Effect
+from fulcrum.report.schema import StudyResult
 from fulcrum.report.svg import Axis, Canvas, frame
 from fulcrum.report.table import Table
 
@@ -33,7 +32,7 @@ def trends(result: StudyResult) -> list[Markup]:
     ]
 
 
-def _trend(result: StudyResult, root: str, points: list[tuple[Arm, float, float, Effect]], x: Axis) -> Markup:
+def _trend(result: StudyResult, root: str, points: list[tuple[ArmResult, float, float, Effect]], x: Axis) -> Markup:
     ends = [end for _, _, mean, row in points for end in (mean, row.low, row.high) if end is not None]
     y = Axis.over([*ends, 0.0], 190, 24)  # each its own: effects of levers differ by orders of size
     canvas, first = Canvas(420, 236), points[0][0]

@@ -1,11 +1,11 @@
-"""What a study may add to its result: interactions, scales, trends, time to target, sweeps, fronts, probes."""
-
-from __future__ import annotations
+"""What a study finds: one record for each kind of finding, filled by the statistics and shown by the page as it is."""
 
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BeforeValidator
+
+from fulcrum.spec.record import Frozen
 
 
 def _finite(value: Any) -> Any:
@@ -16,11 +16,35 @@ def _finite(value: Any) -> Any:
 Reading = Annotated[float | None, BeforeValidator(_finite)]
 
 
-class Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Effect(Frozen):
+    """The paired difference arm minus baseline, in the metric's own sign; `unit` says what was held equal."""
+
+    arm: str
+    metric: str
+    unit: str
+    n: int
+    mean: Reading
+    low: Reading
+    high: Reading
+    correlation: Reading
+    p_adjusted: Reading
+    verdict: str
+    claim_verdict: str | None
+    note: str = ""  # such as: stopped early, counted as censored
+    detectable: Reading = None  # a true difference of this size would be seen in four studies of five
 
 
-class Interaction(Record):
+class Noise(Frozen):
+    """How far repeated baselines scatter."""
+
+    metric: str
+    mean: Reading
+    sd: Reading
+    cv: Reading  # sd / |mean|; None where the mean is zero
+    n: int
+
+
+class Interaction(Frozen):
     """What two levers do together beyond the sum of what each does alone: (ab - base) - (a - base) - (b - base)."""
 
     a: str
@@ -35,7 +59,7 @@ class Interaction(Record):
     verdict: str = ""  # adds up, better together, worse together, inconclusive
 
 
-class Scale(Record):
+class ScaleFacts(Frozen):
     """One size at which the same arms were compared; arms name it in `scale`."""
 
     name: str
@@ -46,7 +70,7 @@ class Scale(Record):
     flops: Reading = None  # of the baseline's whole training
 
 
-class Trend(Record):
+class Trend(Frozen):
     """How a lever's effect moves with scale; `arm` is the name without a scale."""
 
     arm: str
@@ -60,7 +84,7 @@ class Trend(Record):
     verdict: str = ""  # grows, fades, holds, inconclusive
 
 
-class Target(Record):
+class Target(Frozen):
     """What an arm needs to reach the baseline's final value, as a share of what the baseline needs."""
 
     arm: str
@@ -74,13 +98,13 @@ class Target(Record):
     high: Reading = None
 
 
-class Try(Record):
+class Try(Frozen):
     rate: float
     seed: int
-    value: Reading
+    value: Reading  # None where the training diverged
 
 
-class Sweep(Record):
+class RateSearch(Frozen):
     """The search for an arm's learning rate."""
 
     arm: str
@@ -92,7 +116,7 @@ class Sweep(Record):
     note: str = ""  # such as: the best lies at the edge
 
 
-class FrontPoint(Record):
+class FrontPoint(Frozen):
     arm: str
     cost: Reading
     mean: Reading
@@ -101,7 +125,7 @@ class FrontPoint(Record):
     front: bool = False
 
 
-class Front(Record):
+class Front(Frozen):
     """Quality against cost; `front`: no other arm is better and cheaper."""
 
     metric: str
@@ -109,7 +133,7 @@ class Front(Record):
     points: tuple[FrontPoint, ...]
 
 
-class ProbeCell(Record):
+class ProbeCell(Frozen):
     """What one known fault did to one metric."""
 
     probe: str
@@ -121,7 +145,9 @@ class ProbeCell(Record):
     high: Reading = None
 
 
-class ProbeFair(Record):
+class ProbeFair(Frozen):
+    """A metric's value on the pictures as they are, without any fault."""
+
     metric: str
     better: Literal["lower", "higher"]
     value: Reading
@@ -129,7 +155,7 @@ class ProbeFair(Record):
     high: Reading = None
 
 
-class Probes(Record):
+class Probes(Frozen):
     """Which metric sees which fault: the measurement room's table as it dumps it."""
 
     n: int

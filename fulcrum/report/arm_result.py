@@ -1,21 +1,18 @@
 """An arm as a study hands it to the report: what it changes, what it costs, what is claimed of it, what its cells found."""
 
-from __future__ import annotations
+from typing import Annotated, Literal
 
-from typing import Any, Literal
+from pydantic import ConfigDict, Field, PlainSerializer
 
-from fulcrum.report.design_records import Reading, Record
+from fulcrum.levers.base import Claim
+from fulcrum.report.finding import Reading
+from fulcrum.spec.edit import Change
+from fulcrum.spec.record import Frozen
 
 CellState = Literal["waiting", "running", "done", "failed", "stopped"]
 
 
-class Change(Record):
-    path: str
-    before: Any
-    after: Any
-
-
-class Cost(Record):
+class ArmCost(Frozen):
     """Each ratio is the arm's over the baseline's; below one is cheaper."""
 
     flops_ratio: Reading = None
@@ -25,29 +22,29 @@ class Cost(Record):
     parts: dict[str, float] = {}  # FLOPs of one seed: denoiser, terms, codec, text, teachers, evaluation
 
 
-class Claim(Record):
-    metric: str
-    change: float
-    scope: str
-    source: str
-    note: str = ""
+class ClaimResult(Claim):
+    """A lever's published claim, and how it fared in this study."""
+
+    model_config = ConfigDict(strict=False)
+
+    carries: bool = Field(default=True, exclude=True)  # of the lever's card only
     verdict: str | None = None  # of this claim: replicated, contradicted, underpowered, out of scope
     seen: str = ""  # name of our metric that stands for the claim's; empty: none does
 
 
-class CurvePoint(Record):
+class CurvePoint(Frozen):
     images: int
     seconds: Reading = None
     flops: Reading = None
     values: dict[str, Reading]
 
 
-class LossPoint(Record):
+class LossPoint(Frozen):
     images: int
     loss: Reading
 
 
-class Cell(Record):
+class CellResult(Frozen):
     seed: int
     key: str
     state: CellState
@@ -58,7 +55,7 @@ class Cell(Record):
     loss: tuple[LossPoint, ...] = ()
 
 
-class Arm(Record):
+class ArmResult(Frozen):
     name: str
     phrase: str
     says: str
@@ -67,10 +64,10 @@ class Arm(Record):
     against: str = ""  # name of the arm it is compared with; empty: the first arm
     scale: str = ""  # name of the scale it ran at; empty: the study has only one
     labels: tuple[str, ...] = ()  # what a reader must know before believing its effect
-    diff: tuple[Change, ...] = ()
-    cost: Cost = Cost()
-    claims: tuple[Claim, ...] = ()
-    cells: tuple[Cell, ...] = ()
+    diff: tuple[Annotated[Change, PlainSerializer(Change._asdict)], ...] = ()
+    cost: ArmCost = ArmCost()
+    claims: tuple[ClaimResult, ...] = ()
+    cells: tuple[CellResult, ...] = ()
 
     @property
     def root(self) -> str:
@@ -82,5 +79,5 @@ class Arm(Record):
 
     def finals(self, metric: str) -> dict[int, float]:
         """Seed -> final value of one metric, finished cells only."""
-        found = {cell.seed: cell.final.get(metric) for cell in self.cells if cell.state == "done"}
-        return {seed: value for seed, value in found.items() if value is not None}
+        values = {cell.seed: cell.final.get(metric) for cell in self.cells if cell.state == "done"}
+        return {seed: value for seed, value in values.items() if value is not None}

@@ -1,15 +1,14 @@
 """The ranking that opens the page: a row per lever with its verdict, its interval to a shared scale, and its cost."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from markupsafe import Markup
 
 from fulcrum.report import number, words
-from fulcrum.report.arm import Arm
 from fulcrum.report.arm_marks import colour, mark
-from fulcrum.report.schema import Effect, StudyResult
+from fulcrum.report.arm_result import ArmResult
+from fulcrum.report.finding import Effect
+from fulcrum.report.schema import StudyResult
 from fulcrum.report.svg import Axis, Canvas
 
 WIDTH, HEIGHT = 360, 30
@@ -17,7 +16,7 @@ DECIDED = ("better", "worse")
 
 
 class Row(NamedTuple):
-    arm: Arm
+    arm: ArmResult
     base: bool
     mark: str  # its place in the ranking; figures use the same mark
     look: str
@@ -35,14 +34,14 @@ class Group(NamedTuple):
     rows: list[Row]
 
 
-class Board(NamedTuple):
+class Ranking(NamedTuple):
     groups: list[Group]
     ruler: Markup | None  # None: nothing was compared yet
     other: str  # what the second comparison holds equal; empty: there is none
     claims: bool
 
 
-def board(result: StudyResult) -> Board:
+def ranking(result: StudyResult) -> Ranking:
     """All arms, scale by scale, best first; baselines stand at zero among them."""
     axis, order = _axis(result), result.ranked
     made = {row.unit for row in result.effects if row.metric == result.primary.name}
@@ -52,7 +51,7 @@ def board(result: StudyResult) -> Board:
     groups = [Group(scale, [row for row in rows if row.arm.scale == scale]) for scale in scales]
     if result.scales:  # an arm without a scale in a study that has some is not lost
         groups.append(Group("", [row for row in rows if not row.arm.scale]))
-    return Board(
+    return Ranking(
         [group for group in groups if group.rows],
         _ruler(result, axis) if axis else None,
         words.held_equal(unit) if unit else "",
@@ -72,7 +71,7 @@ def _axis(result: StudyResult) -> Axis | None:
     return Axis.over([*means, *ends, 0.0, -margin, margin], 6, WIDTH - 6, pad=0.03)
 
 
-def _row(result: StudyResult, arm: Arm, axis: Axis | None, place: int, unit: str) -> Row:
+def _row(result: StudyResult, arm: ArmResult, axis: Axis | None, place: int, unit: str) -> Row:
     effect, base = result.effect(arm.name, result.primary.name), result.is_base(arm)
     others = [row for row in result.effects_of(arm) if (row.metric, row.unit) == (result.primary.name, unit)]
     return Row(
@@ -90,7 +89,7 @@ def _row(result: StudyResult, arm: Arm, axis: Axis | None, place: int, unit: str
     )
 
 
-def _strip(result: StudyResult, arm: Arm, effect: Effect | None, x: Axis, place: int) -> Markup:
+def _strip(result: StudyResult, arm: ArmResult, effect: Effect | None, x: Axis, place: int) -> Markup:
     canvas, y, margin = Canvas(WIDTH, HEIGHT), HEIGHT / 2, result.plan.smallest_effect
     canvas.add("rect", x=x(-margin), y=0.0, width=x(margin) - x(-margin), height=float(HEIGHT), class_="band")
     canvas.line(x(0), 0, x(0), HEIGHT, "zero")
