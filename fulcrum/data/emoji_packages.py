@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.data.readers.folder import read_bytes
 from fulcrum.data.readers.untrusted_archive import TARS, Broken, members
+from fulcrum.data.readers.untrusted_file import read_untrusted
 from fulcrum.spec.errors import BadInput
 
 NAMES = "annotations/en/annotations.json"  # of cldr-annotations-full
@@ -104,7 +104,7 @@ def _files(path: Path) -> Iterator[tuple[str, bytes]]:
             if not (name.lower().endswith(TARS) or _wanted(name)):
                 continue
             try:
-                data = read_bytes(path, name)
+                data = read_untrusted(path / name)
             except ValueError as error:
                 raise BadInput(f"{path / name}: {error}", "take it out, or get the package again") from None
             yield from _tar(name, data) if name.lower().endswith(TARS) else [(name, data)]
@@ -117,9 +117,9 @@ def _tar(label: str, data: bytes, inner: bool = False) -> Iterator[tuple[str, by
             if member.fault and (packed or _wanted(member.name)):
                 raise Broken(f"{member.name}: {member.fault}")
             if packed:
-                yield from _tar(f"{label}/{member.name}", member.data)
+                yield from _tar(f"{label}/{member.name}", member.read())
             elif _wanted(member.name):
-                yield f"{label}/{member.name}", member.data
+                yield f"{label}/{member.name}", member.read()
     except Broken as error:
         raise BadInput(f"{label} cannot be read: {error}", "get the package again") from None
 

@@ -19,7 +19,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, *, mode: int = 0o666, fol
     try:
         handle = os.open(path, flags | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW), mode)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO) and os.path.lexists(path):  # a link; a pipe that nobody reads
+        if error.errno in (errno.ENXIO, 0 if follow else errno.ELOOP) and os.path.lexists(path):  # an unread pipe; a link
             raise _unfit(path, os.lstat(path).st_mode) from None
         raise
     found = os.fstat(handle).st_mode

@@ -8,16 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL.Image import Image
 
 from fulcrum.data.readers.untrusted_image import SUFFIXES as PICTURES
-from fulcrum.data.readers.untrusted_image import TURNED, Refused, on_colour, open_picture
+from fulcrum.data.readers.untrusted_image import TURNED, Colour, Refused, open_picture
 from fulcrum.spec.errors import BadInput
 
 SUFFIXES = (*PICTURES, ".pgm")
 # What was changed without loss, so that it can be counted and told. The order is that of the bits on disk.
 NOTES = ("grayscale", "palette", "opaque alpha", "alpha over the background", TURNED)
-Colour = tuple[int, int, int]
 
 
 class BadPicture(Refused):
@@ -44,18 +42,17 @@ def decode(data: bytes, background: Colour | None = None) -> Decoded:
     if image.mode in ("L", "1", "LA"):
         notes.append("grayscale")
     if opened.see_through:
-        image, note = _opaque(image.convert("RGBA"), background)
-        notes.append(note)
+        if opened.is_opaque():
+            notes.append("opaque alpha")
+        elif background is None:
+            raise BadPicture(
+                "parts of it are transparent", "say what shows through: --background white (or black, or r,g,b)"
+            )
+        else:
+            image = opened.over(background)
+            notes.append("alpha over the background")
     pixels = np.asarray(image.convert("RGB"), dtype=np.uint8)  # (H, W, 3)
     return Decoded(np.ascontiguousarray(pixels.transpose(2, 0, 1)), tuple(note for note in NOTES if note in notes))
-
-
-def _opaque(image: Image, background: Colour | None) -> tuple[Image, str]:
-    if image.getchannel("A").getextrema()[0] == 255:
-        return image, "opaque alpha"
-    if background is None:
-        raise BadPicture("parts of it are transparent", "say what shows through: --background white (or black, or r,g,b)")
-    return on_colour(image, background), "alpha over the background"
 
 
 def read_colour(text: str) -> Colour:

@@ -5,29 +5,25 @@ N pictures, H W their sides
 
 import hashlib
 import os
-import stat
-import tarfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.readers.untrusted_image import MOST_BYTES
+from fulcrum.data.readers.untrusted_archive import TARS, Broken, Member, members
+from fulcrum.data.readers.untrusted_file import MOST_BYTES, leads_out, read_untrusted, too_large
+from fulcrum.data.readers.untrusted_image import Colour
 from fulcrum.measure.array_pictures import ARRAYS, OpenArray
-from fulcrum.measure.decoded_picture import SUFFIXES, BadPicture, Colour, Decoded, decode
+from fulcrum.measure.decoded_picture import SUFFIXES, BadPicture, Decoded, decode
 from fulcrum.measure.features.image_checks import BadImages, Range, to_uint8
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.printable import shown
 
-TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-_DAMAGE = (tarfile.TarError, EOFError, OSError, zlib.error)
-MOST_MEMBERS = 50_000_000
 MOST_CAPTION = 1 << 16  # bytes
 
 
@@ -82,7 +78,7 @@ class PictureSet:
         if self.kind == "array":
             with OpenArray(self.files[0]) as (_, shape, _dtype):
                 return shape[0]
-        return sum(1 for shard in self.files for member in _members(shard) if member.isreg() and _is(member.name, SUFFIXES))
+        return sum(member.is_file and _is(member.name, SUFFIXES) for shard in self.files for member in _members(shard))
 
     def __iter__(self) -> Iterator[Stored]:
         self.ignored.clear()
@@ -139,33 +135,28 @@ class PictureSet:
 
     def _file(self, path: Path) -> Stored:
         name = shown(path)
+        beside, caption = path.with_suffix(".txt"), None
         try:
-            found = path.stat()
-            if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for ever, /dev/zero has no end
-                return Stored(name, b"", refused=BadPicture("not a file, but a device or a pipe"))
-            if found.st_size > MOST_BYTES:
-                return Stored(name, b"", refused=BadPicture(f"{found.st_size:,} bytes; the limit is {MOST_BYTES:,}"))
-            beside = path.with_suffix(".txt")
-            caption = None
+            data = read_untrusted(path)
+            if leads_out(self.path, beside):
+                raise ValueError("its caption is a link that leads out of the folder")
             if beside.is_file():
-                with beside.open("rb") as stream:
-                    caption = stream.read(MOST_CAPTION).decode("utf-8-sig", errors="replace").strip()
-            return Stored(name, path.read_bytes(), caption)
-        except OSError as error:
-            return Stored(name, b"", refused=BadPicture(f"cannot be read ({error.strerror or error})"))
+                caption = _caption(read_untrusted(beside, MOST_CAPTION))
+            return Stored(name, data, caption)
+        except ValueError as error:
+            return Stored(name, b"", refused=BadPicture(str(error)))
 
     def _shard(self, path: Path) -> Iterator[Stored]:
         """Pictures of a tar in their order, read in memory: member names are never used as paths. A caption has its
         picture's name, and stands next to it."""
         waiting: Stored | None = None
         words: tuple[str, str] | None = None
-        for member, stream in _contents(path):
+        for member in _members(path):
             name, stem = shown(f"{path}:{member.name}"), member.name.rsplit(".", 1)[0]
-            if not member.isreg():
-                if not member.isdir():
-                    self.ignored["links and devices"] += 1
+            if not member.is_file:
+                self.ignored["links and devices"] += 1
             elif member.name.lower().endswith(".txt") and member.size <= MOST_CAPTION:
-                text = stream(member).decode("utf-8-sig", errors="replace").strip()
+                text = _caption(member.read())
                 if waiting is not None and waiting.name.rsplit(".", 1)[0] == shown(f"{path}:{stem}"):
                     waiting = waiting._replace(caption=text)
                 else:
@@ -174,9 +165,9 @@ class PictureSet:
                 if waiting is not None:
                     yield waiting
                 large = member.size > MOST_BYTES
-                refused = BadPicture(f"{member.size:,} bytes; the limit is {MOST_BYTES:,}") if large else None
-                said = words[1] if words and words[0] == stem else None
-                waiting, words = Stored(name, b"" if large else stream(member), said, refused), None
+                refused = BadPicture(too_large(member.size)) if large else None
+                caption = words[1] if words and words[0] == stem else None
+                waiting, words = Stored(name, b"" if large else member.read(), caption, refused), None
             else:
                 self.ignored["other files"] += 1
         if waiting is not None:
@@ -203,36 +194,17 @@ def _is(path: Path | str, suffixes: tuple[str, ...]) -> bool:
     return str(path).lower().endswith(suffixes)
 
 
-def _members(path: Path) -> Iterator[tarfile.TarInfo]:
-    for member, _ in _contents(path):
-        yield member
+def _caption(data: bytes) -> str:
+    return data[:MOST_CAPTION].decode("utf-8-sig", errors="replace").strip()
 
 
-def _contents(path: Path) -> Iterator[tuple[tarfile.TarInfo, Callable[[tarfile.TarInfo], bytes]]]:
-    """Members as they come, with a function that reads one; damage is named."""
+def _members(path: Path) -> Iterator[Member]:
+    """As they come; damage is named."""
     try:
-        with tarfile.open(path, "r:*") as archive:
-            read = partial(_member, path, archive)
-            for number, member in enumerate(archive):
-                if number >= MOST_MEMBERS:
-                    raise BadInput(f"{shown(path)} has more than {MOST_MEMBERS:,} members", "split it")
-                yield member, read
-    except _DAMAGE as error:
-        raise BadInput(f"{shown(path)} is damaged or no tar: {_first_line(error)}", "copy it again") from None
-
-
-def _member(path: Path, archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    try:
-        stream = archive.extractfile(member)
-        return stream.read(MOST_BYTES) if stream else b""
-    except _DAMAGE as error:
-        raise BadInput(
-            f"{shown(path)} is damaged or no tar: {_first_line(error)}, at {shown(member.name)}", "copy it again"
-        ) from None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(":")
+        with path.open("rb") as stream:
+            yield from members(stream, os.fstat(stream.fileno()).st_size)
+    except (Broken, OSError) as error:
+        raise BadInput(f"{shown(path)} is damaged or no tar: {shown(str(error))}", "copy it again") from None
 
 
 def set_hash(keys: list[bytes]) -> str:

@@ -175,3 +175,21 @@ def test_symbolic_links(tmp_path: Path) -> None:
     seen = look(path, tmp_path / "cache")
     assert seen.n == N + 1 and seen.ignored == {"linked folders": 1, "links within the folder": 1}
     json.dumps(seen.about())
+
+
+def test_a_caption_that_is_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    path = folder(tmp_path / "a", pictures(1, 2))
+    (tmp_path / "secret").write_text("a secret")
+    os.symlink(tmp_path / "secret", path / "0001.txt")
+    first, second = PictureSet(path)
+    assert first.refused is None and second.caption is None
+    assert second.refused is not None and "leads out of the folder" in second.refused.why
+
+
+def test_a_header_without_end_is_refused(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("a.png")
+    info.pax_headers = {"comment": "x" * 3_000_000}
+    with tarfile.open(tmp_path / "x.tar.xz", "w:xz", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(info)
+    with pytest.raises(BadInput, match="damaged or no tar: a member's headers have more than 1,048,576 bytes"):
+        list(PictureSet(tmp_path / "x.tar.xz"))

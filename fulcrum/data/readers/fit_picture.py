@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fulcrum.data.readers.untrusted_image import TURNED, Refused, on_colour, open_picture
+from fulcrum.data.readers.untrusted_image import TURNED, Refused, open_picture
 
 LEAST_SIDE = 8
 # What was done to a picture; the place of each is its bit in the store.
@@ -28,36 +28,29 @@ class BadSample(Refused):
         return f"{self.why}; {self.hint}" if self.hint else self.why
 
 
-class Decoded(NamedTuple):
-    image: Image.Image  # RGB
-    changes: frozenset[str]
+class RgbPicture(NamedTuple):
+    image: Image.Image
+    changes: frozenset[str]  # what was done to it
 
 
-def decode(data: bytes) -> Decoded:
+def decode(data: bytes) -> RgbPicture:
     """RGB from a file's bytes."""
     opened = open_picture(data, BadSample)
     image, changes = opened.image, {TURNED} if opened.turned else set()
     if min(image.size) < LEAST_SIDE:
         raise BadSample(f"too small: {image.size[0]} x {image.size[1]} pixels, a side has at least {LEAST_SIDE}")
-    if opened.see_through:
-        image = image.convert("RGBA")
-        if image.getchannel("A").getextrema()[0] < 255:
-            changes.add("alpha over white")
-            image = on_colour(image, (255, 255, 255))
+    if opened.see_through and not opened.is_opaque():
+        changes.add("alpha over white")
+        image = opened.over((255, 255, 255))
     elif image.mode in ("CMYK", "YCbCr", "LAB", "HSV"):
         changes.add("colours converted")
-    return Decoded(image.convert("RGB"), frozenset(changes))
+    return RgbPicture(image.convert("RGB"), frozenset(changes))
 
 
-class Fitted(NamedTuple):
-    image: Image.Image
-    changes: frozenset[str]
-
-
-def fit(image: Image.Image, wanted: Size) -> Fitted:
+def fit(image: Image.Image, wanted: Size) -> RgbPicture:
     """Centre-crop to the wanted shape, then resize with Lanczos (antialiased); untouched if it fits already."""
     if image.size == wanted:
-        return Fitted(image, frozenset())
+        return RgbPicture(image, frozenset())
     (width, height), (w, h) = image.size, wanted
     scale = min(width / w, height / h)
     taken = (min(width, round(w * scale)), min(height, round(h * scale)))
@@ -67,7 +60,7 @@ def fit(image: Image.Image, wanted: Size) -> Fitted:
         changes.add("resized" if taken[0] >= w and taken[1] >= h else "enlarged")
     box = (left, top, left + taken[0], top + taken[1])
     taken_out = image.crop(box) if "cropped" in changes else image  # first: resize(box=) looks beyond its box
-    return Fitted(taken_out.resize(wanted, Image.Resampling.LANCZOS), frozenset(changes))
+    return RgbPicture(taken_out.resize(wanted, Image.Resampling.LANCZOS), frozenset(changes))
 
 
 def buckets(size: int, step: int = 0) -> tuple[Size, ...]:

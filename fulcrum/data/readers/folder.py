@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fulcrum.data.readers.reader import FILES, Fields, Given, described, require_columns, require_once, sidecar
-from fulcrum.data.readers.untrusted_image import MOST_BYTES, SUFFIXES
+from fulcrum.data.readers.untrusted_file import leads_out, read_untrusted
+from fulcrum.data.readers.untrusted_image import SUFFIXES
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.install import install_extra
 
@@ -20,25 +21,14 @@ SIDECARS = (".txt", ".json")
 
 def files_below(folder: Path) -> dict[str, str]:
     """Name within the folder -> suffix, of every visible file, sorted; folders behind links are not entered."""
-    found = {}
+    files = {}
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
             if not name.startswith("."):
                 whole = (Path(place) / name).relative_to(folder).as_posix()
-                found[whole] = os.path.splitext(name)[1].lower()
-    return dict(sorted(found.items()))
-
-
-def read_bytes(folder: Path, name: str) -> bytes:
-    try:
-        if not (folder / name).is_file():
-            raise ValueError("not a file")  # a pipe would keep us waiting
-        if (folder / name).stat().st_size > MOST_BYTES:
-            raise ValueError(f"too large a file: {(folder / name).stat().st_size:,} bytes, the limit is {MOST_BYTES:,}")
-        return (folder / name).read_bytes()
-    except OSError as error:
-        raise ValueError(f"cannot be read ({error.strerror})") from None
+                files[whole] = os.path.splitext(name)[1].lower()
+    return dict(sorted(files.items()))
 
 
 class FolderReader:
@@ -73,11 +63,16 @@ class FolderReader:
         if not any(stem + end in self.files for end in SIDECARS):
             return Given(name, b"", {}, fault=f"no caption: expected {os.path.basename(stem)}.txt or .json beside it")
         try:
-            beside = {end: read_bytes(self.folder, stem + end) for end in SIDECARS if stem + end in self.files}
+            beside = {end: self._caption(self.folder / (stem + end)) for end in SIDECARS if stem + end in self.files}
             about = sidecar(beside.get(".txt"), beside.get(".json"))
-            return described(name, read_bytes(self.folder, name), about, self.fields)
+            return described(name, read_untrusted(self.folder / name), about, self.fields)
         except ValueError as error:
             return Given(name, b"", {}, fault=str(error))
+
+    def _caption(self, path: Path) -> bytes:
+        if leads_out(self.folder, path):
+            raise ValueError(f"its {path.suffix} is a link that leads out of the folder")
+        return read_untrusted(path)
 
 
 class TableReader:
@@ -106,10 +101,15 @@ class TableReader:
     @staticmethod
     def inside(folder: Path) -> Path | None:
         """The table that lies in a folder by its usual name."""
-        found = [folder / name for name in TABLES if (folder / name).is_file()]
-        if len(found) > 1:
-            raise BadInput(f"{folder} holds two tables: {found[0].name} and {found[1].name}", "choose: --table FILE")
-        return found[0] if found else None
+        tables = [folder / name for name in TABLES if (folder / name).is_file()]
+        if len(tables) > 1:
+            raise BadInput(f"{folder} holds two tables: {tables[0].name} and {tables[1].name}", "choose: --table FILE")
+        if tables and leads_out(folder, tables[0]):
+            raise BadInput(
+                f"{tables[0]} is a link that leads out of the folder",
+                "if you trust it, name what it leads to: --table FILE",
+            )
+        return tables[0] if tables else None
 
     def __iter__(self) -> Iterator[Given]:
         named: set[str] = set()
@@ -139,7 +139,7 @@ class TableReader:
             return Given(where, b"", {}, fault=f"names a picture a second time: {name!r}")
         named.add(name)
         try:
-            return described(name, read_bytes(self.folder, name), row, self.fields)
+            return described(name, read_untrusted(self.folder / name), row, self.fields)
         except ValueError as error:
             return Given(name, b"", {}, fault=str(error))
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fulcrum.data.readers.folder import read_bytes
 from fulcrum.data.readers.reader import SPLITS, Fields, Given, described, parted, require_columns
+from fulcrum.data.readers.untrusted_file import read_untrusted
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.install import install_extra
 
@@ -82,7 +82,7 @@ class SavedReader:
             if Path(picture["path"]).is_absolute() or ".." in Path(picture["path"]).parts:
                 return Given(name, b"", {}, fault="its picture lies outside the dataset: save it with its bytes")
             try:
-                data = read_bytes(self.folder, picture["path"])
+                data = read_untrusted(self.folder / picture["path"])
             except ValueError as error:
                 return Given(name, b"", {}, fault=f"its picture {error}")
         if not data:

@@ -87,7 +87,7 @@ class ShardReader:
         return self.cache.open(shard)
 
     def _samples(self, shard: str, stream: IO[bytes], packed: int) -> Iterator[Given]:
-        key, parts, seen = "", list[Member](), set[str]()
+        key, parts, seen = "", list[tuple[Member, bytes]](), set[str]()
         require_sound(stream, packed)
         broken: Broken | None = None
         try:
@@ -98,7 +98,7 @@ class ShardReader:
                     yield self._sample(shard, key, parts, seen)
                     parts = []
                 key = mine
-                parts.append(member)
+                parts.append((member, b"" if member.fault else member.read()))
         except Broken as error:
             broken = error
         if parts and broken is None:
@@ -106,20 +106,20 @@ class ShardReader:
         if broken is not None:  # the sample at the break may lack a part
             raise Broken(f"{broken}" + (f", after {key}" if key else ""))
 
-    def _sample(self, shard: str, key: str, parts: list[Member], seen: set[str]) -> Given:
+    def _sample(self, shard: str, key: str, parts: list[tuple[Member, bytes]], seen: set[str]) -> Given:
         name = f"{shard}:{key}"
-        bad = next((part for part in parts if part.fault), None)
+        bad = next((part for part, _ in parts if part.fault), None)
         if bad is not None:
             return Given(name, b"", {}, fault=f"{bad.fault} ({bad.name})")
         if key in seen:
             return Given(name, b"", {}, fault="its key comes twice, apart from each other")
         seen.add(key)
         ends = {}
-        for part in parts:
+        for part, data in parts:
             end = os.path.splitext(part.name)[1].lower()
             if end in ends:
                 return Given(name, b"", {}, fault=f"two files end in {end}")
-            ends[end] = part.data
+            ends[end] = data
         pictures = [end for end in ends if end in SUFFIXES]
         if len(pictures) != 1:
             return Given(name, b"", {}, fault="no picture" if not pictures else f"two pictures: {', '.join(pictures)}")

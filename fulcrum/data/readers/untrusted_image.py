@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 from PIL import Image, ImageOps, TiffImagePlugin, UnidentifiedImageError
 
-MOST_BYTES = 1 << 28  # of one file
+from fulcrum.data.readers.untrusted_file import MOST_BYTES, too_large
+
 MOST_PIXELS = 1 << 26  # 67 million: some kilobytes can unfold to gigabytes
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm")
 TURNED = "turned as its EXIF says"
+Colour = tuple[int, int, int]
 _EXIF_TURN, _TIFF_BITS = 0x0112, 258
 
 
@@ -34,11 +36,19 @@ class Opened(NamedTuple):
         """It may be: a file can have an alpha channel that hides nothing."""
         return self.image.mode in ("RGBA", "LA", "PA") or "transparency" in self.image.info
 
+    def is_opaque(self) -> bool:
+        return self.image.convert("RGBA").getchannel("A").getextrema()[0] == 255
+
+    def over(self, colour: Colour) -> Image.Image:
+        """With a colour behind it."""
+        picture = self.image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", picture.size, (*colour, 255)), picture)
+
 
 def open_picture(data: bytes, refuse: type[Refused] = Refused) -> Opened:
     """The picture in a file's bytes; what cannot be one is refused, with a reason."""
     if len(data) > MOST_BYTES:
-        raise refuse(f"too large a file: {len(data):,} bytes, the limit is {MOST_BYTES:,}")
+        raise refuse(too_large(len(data)))
     if not data:
         raise refuse("an empty file, not a picture that can be read")
     try:
@@ -80,8 +90,3 @@ def _bits(image: Image.Image, data: bytes) -> int:
         head = re.sub(rb"#[^\n]*\n", b" ", data[:200]).split()
         return 16 if len(head) > 3 and head[0] in (b"P2", b"P3", b"P5", b"P6") and int(head[3]) > 255 else 8
     return 8
-
-
-def on_colour(image: Image.Image, colour: tuple[int, int, int]) -> Image.Image:
-    """An RGBA picture with a colour behind it."""
-    return Image.alpha_composite(Image.new("RGBA", image.size, (*colour, 255)), image)

@@ -1,11 +1,14 @@
 """What users give: folders, tables, shards, saved datasets; every fault has its sample's name."""
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import os
 import sys
 import tarfile
+import tracemalloc
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -290,7 +293,7 @@ def test_odd_files_in_a_folder(make, tmp_path):
         picture.write(make.picture(7))
         caption.write("a name that is no text")
     found = read(tmp_path / "given")
-    assert found["pipe.png"].fault == "not a file" and found["0001.png"].fault.startswith("no caption")
+    assert found["pipe.png"].fault == "not a file: a device or a pipe" and found["0001.png"].fault.startswith("no caption")
     to = make.imported(tmp_path / "given", tmp_path / "store", bad="quarantine")
     opened = PictureStore(to)
     assert [opened.name(row) for row in range(3)] == ["0000.png", "0002.png", "?.png"]
@@ -304,6 +307,67 @@ def test_a_header_that_unfolds_is_a_bomb_too(make, tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "_FREE", 1 << 16)
     found = list(open_given(str(tmp_path)))
     assert len(found) == 1 and "decompression bomb" in found[0].fault
+
+
+def long_header(size, kind=tarfile.XHDTYPE):
+    """The blocks of an extension header that says nothing, at length."""
+    info = tarfile.TarInfo("long")
+    record = b" comment=" + b"x" * (size - 20) + b"\n"
+    data = b"%d" % (len(record) + len(str(size))) + record if kind != tarfile.GNUTYPE_LONGNAME else b"x" * size
+    info.type, info.size = kind, len(data)
+    return info.tobuf(tarfile.GNU_FORMAT) + data + bytes(-len(data) % 512)
+
+
+@pytest.mark.parametrize("packing", [bytes, gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_header_without_end_is_not_read_into_memory(make, tmp_path, kind, packing):
+    """Some kilobytes unfold to a header of 30 MB, which would be held whole, several times."""
+    whole = make.tar(tmp_path / "x", make.img2dataset(range(2))).read_bytes()
+    with tarfile.open(tmp_path / "x") as sound:
+        second = sound.getmembers()[3].offset
+    (tmp_path / "x.tar").write_bytes(packing(whole[:second] + long_header(30_000_000, kind) + whole[second:]))
+    tracemalloc.start()
+    found = list(open_given(str(tmp_path / "x.tar")))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "headers have more than 1,048,576 bytes" in found[-1].fault and peak < 20_000_000
+    (tmp_path / "x.tar").write_bytes(packing(whole[:second] + long_header(3_000, kind) + whole[second:]))
+    assert not any("broken" in given.fault for given in open_given(str(tmp_path / "x.tar"))), "one of a usual size is fine"
+
+
+def test_many_headers_are_no_way_around(make, tmp_path):
+    """A chain before one member; and some for all members, each of a usual size, that add up."""
+    whole = make.tar(tmp_path / "x", make.img2dataset(range(1))).read_bytes()
+    (tmp_path / "x.tar").write_bytes(long_header(600) * 900 + whole)
+    assert "damaged or cut off" in list(open_given(str(tmp_path / "x.tar")))[-1].fault
+    link = tarfile.TarInfo("link")
+    link.type = tarfile.SYMTYPE
+    apart = b"".join(
+        long_header(900_000, tarfile.XGLTYPE).replace(b"comment", b"c%06d" % number) + link.tobuf() for number in range(3)
+    )
+    (tmp_path / "x.tar").write_bytes(apart + whole)
+    assert "headers for all members" in list(open_given(str(tmp_path / "x.tar")))[-1].fault
+
+
+@pytest.mark.parametrize("name", ["0001.txt", "0001.json", "metadata.csv", "captions.jsonl"])
+def test_a_caption_that_is_a_link_out_of_the_folder_is_refused(make, tmp_path, name):
+    """Whoever made the folder could have any text of this machine read into the store."""
+    folder = make.folder(tmp_path / "given", 3)
+    (tmp_path / "secret").write_text('{"file_name": "0001.png", "text": "a secret"}')
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to("../secret")
+    if name.startswith("0001"):
+        assert f"its {name[4:]} is a link that leads out" in read(folder)["0001.png"].fault
+    else:
+        with pytest.raises(BadInput, match=f"{name} is a link that leads out of the folder"):
+            read(folder)
+        given = tmp_path / f"own{(folder / name).suffix}"
+        (tmp_path / "secret").rename(given)
+        assert given.suffix == ".csv" or "0001.png" in read(folder, table=str(given)), "a table that is named is read"
+    (folder / name).unlink()
+    (folder / name).symlink_to("0000.txt")
+    if name.endswith(".txt"):
+        assert read(folder)["0001.png"].captions == {"long": [make.caption(0)]}, "a link inside is fine"
 
 
 def test_nothing_there(tmp_path):
