@@ -36,11 +36,10 @@ def test_the_lines_of_the_readme_run(cache):
 
 
 def test_parameter_counts_of_the_published_models():
-    from fulcrum.model.backbone import Backbone
-    from fulcrum.train.build import shape_of
+    from fulcrum.spec.system import System
+    from fulcrum.train.build import Context, backbone_of
 
     with torch.device("meta"):
         for name, expected in (("prx_256", 1_170_691_648), ("prx_pixels_1024", 1_177_215_744)):
-            run = phrase(name)
-            backbone = Backbone(channels=run.encode.codec.channels, **shape_of(run))
+            backbone = backbone_of(Context(phrase(name), 0, System()))
             assert sum(p.numel() for p in backbone.parameters()) == expected

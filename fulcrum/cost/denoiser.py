@@ -21,7 +21,7 @@ def sizes_of(run: RunSpec) -> flops.Sizes:
         run.encode.text.width,
         model.mlp_ratio,
         model.bottleneck,
-        model.condition.kind == "resolution",
+        model.condition.multiply_adds(model.width),
         route.bounds(model.depth) if has_span(route, model.depth) else None,
         route.fuses,
     )

@@ -16,7 +16,7 @@ class Sizes(NamedTuple):
     text_width: int
     mlp_ratio: float
     bottleneck: int | None = None
-    resolution: bool = False
+    condition: int = 0  # multiply-adds of what is added to the time vector
     span: tuple[int, int] | None = None
     fuses: bool = False  # is what leaves the span joined with what entered it by a linear?
 
@@ -34,6 +34,11 @@ TRAINING = 3  # a backward is two forwards: one product for the inputs' gradient
 SINUSOIDS = 256
 
 
+def vector_multiply_adds(width: int) -> int:
+    """Of the two linears that make a vector from sinusoids."""
+    return SINUSOIDS * width + width * width
+
+
 def forward_flops(sizes: Sizes, tokens: int, text: float, kept: int | None = None) -> Flops:
     """One image forward: `tokens` on the grid, `text` real text tokens, `kept` of the grid in the routed span.
 
@@ -47,7 +52,7 @@ def forward_flops(sizes: Sizes, tokens: int, text: float, kept: int | None = Non
     blocks = seen * per_token + sizes.depth * (text * 2 * width * width + 6 * width * width)  # text kv, modulation
     patch = sizes.channels * sizes.patch**2
     into = patch * width if sizes.bottleneck is None else sizes.bottleneck * (patch + width)
-    vector = (1 + sizes.resolution) * (SINUSOIDS * width + width * width) + 2 * width * width  # time, size, last adaLN
+    vector = vector_multiply_adds(width) + sizes.condition + 2 * width * width  # time, condition, last adaLN
     fuse = (tokens + (tokens if kept is None else kept)) * width * width if sizes.fuses else 0  # the mask's row is nothing
     linears = 2 * (blocks + fuse + tokens * (into + patch * width) + text * sizes.text_width * width + vector)
 

@@ -13,12 +13,13 @@ def parameters(run: RunSpec) -> int:
     block = attention + 3 * width * hidden + _linear(width, 6 * width)  # gated MLP, modulation
     narrow = model.bottleneck
     into = _linear(features, width) if narrow is None else _linear(features, narrow) + _linear(narrow, width)
-    vectors = 1 + (model.condition.kind == "resolution")  # time, and the size
     fuse = width + _linear(2 * width, width) if route_of(run).fuses else 0  # mask token, W and b
     return (
         into
         + _linear(run.encode.text.width, width)
-        + vectors * (_linear(SINUSOIDS, width) + _linear(width, width))
+        + _linear(SINUSOIDS, width)  # the time's vector
+        + _linear(width, width)
+        + model.condition.parameters(width)
         + model.depth * block
         + fuse
         + _linear(width, 2 * width)

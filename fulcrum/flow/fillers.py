@@ -1,6 +1,6 @@
 """Records of the flow's fillers; their torch code is imported when they are built."""
 
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
@@ -8,11 +8,19 @@ from fulcrum.spec.record import Factor, Fraction, Guidance, Share, Within
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from fulcrum.flow.guide import Guide
+    from fulcrum.flow.predict import Predict
+
 
 class LogitNormal(seam.TimeFiller):
     """Most times from sigmoid(N(0,1)), shifted; a share uniform, so that both ends are seen."""
 
-    kind: ClassVar[str] = "logit_normal"
+    kind = "logit_normal"
     uniform_share: Share = 0.1
     shift: Factor = 1.0
     scale: Factor = 1.0  # of the shift, for a stage with smaller pictures
@@ -22,35 +30,35 @@ class LogitNormal(seam.TimeFiller):
         """The shift that holds: scaled, but never past no shift at all."""
         return max(min(self.shift, 1.0), self.shift * self.scale)
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Callable[[Tensor], Tensor]":
         from fulcrum.flow.time import LogitNormalTime
 
         return LogitNormalTime(self.uniform_share, self.k)
 
 
 class UniformTime(seam.TimeFiller):
-    kind: ClassVar[str] = "uniform"
+    kind = "uniform"
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Callable[[Tensor], Tensor]":
         from fulcrum.flow.time import LogitNormalTime
 
         return LogitNormalTime(uniform_share=1.0, k=1.0)
 
 
 class Velocity(seam.PredictFiller):
-    kind: ClassVar[str] = "velocity"
+    kind = "velocity"
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Predict":
         from fulcrum.flow.predict import VelocityPrediction
 
         return VelocityPrediction()
 
 
 class XPrediction(seam.PredictFiller):
-    kind: ClassVar[str] = "x"
+    kind = "x"
     floor: Fraction = 0.05  # t below this counts as this, or the loss explodes at t = 0
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Predict":
         from fulcrum.flow.predict import CleanPrediction
 
         return CleanPrediction(self.floor)
@@ -59,19 +67,19 @@ class XPrediction(seam.PredictFiller):
 class Preconditioned(seam.PredictFiller):
     """EDM: what the network sees and what it gives have unit variance at every time."""
 
-    kind: ClassVar[str] = "preconditioned"
+    kind = "preconditioned"
     sigma_data: Annotated[float, Within("(0, 100]")] = 1.0  # spread of the data: latents 1, pixels 0.4 to 0.5
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Predict":
         from fulcrum.flow.predict import PreconditionedPrediction
 
         return PreconditionedPrediction(self.sigma_data, ctx.run.flow.noise_scale)
 
 
 class EvenWeight(seam.WeightFiller):
-    kind: ClassVar[str] = "even"
+    kind = "even"
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Callable[[Tensor], Tensor]":
         from fulcrum.flow.time import even
 
         return even
@@ -80,10 +88,10 @@ class EvenWeight(seam.WeightFiller):
 class MinSNR(seam.WeightFiller):
     """The signal-to-noise ratio, capped: easy times near the data count no more than gamma."""
 
-    kind: ClassVar[str] = "min_snr"
+    kind = "min_snr"
     gamma: Factor = 5.0
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Callable[[Tensor], Tensor]":
         from fulcrum.flow.time import MinSNRWeight
 
         return MinSNRWeight(self.gamma)
@@ -92,10 +100,10 @@ class MinSNR(seam.WeightFiller):
 class CFG(seam.GuideFiller):
     """Classifier-free guidance: away from the empty prompt."""
 
-    kind: ClassVar[str] = "cfg"
+    kind = "cfg"
     scale: Guidance
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Guide":
         from fulcrum.flow.guide import ClassifierFree
 
         return ClassifierFree(self.scale)
@@ -104,7 +112,7 @@ class CFG(seam.GuideFiller):
 class RoutedGuide(seam.GuideFiller):
     """Away from the same prompt with the tokens routed as in training."""
 
-    kind: ClassVar[str] = "routed"
+    kind = "routed"
     scale: Guidance
 
     def missing(self, run: RunSpec) -> str | None:
@@ -116,7 +124,7 @@ class RoutedGuide(seam.GuideFiller):
             return None
         return "no block of the model was trained to see fewer tokens: model.route drops none"
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Guide":
         _require(self, ctx.run)
         from fulcrum.flow.guide import RoutedVersusFull
 
@@ -126,7 +134,7 @@ class RoutedGuide(seam.GuideFiller):
 class PathDropGuide(seam.GuideFiller):
     """Away from the empty prompt through the short path, which leaves the routed span out."""
 
-    kind: ClassVar[str] = "path_drop"
+    kind = "path_drop"
     scale: Guidance
 
     def missing(self, run: RunSpec) -> str | None:
@@ -139,7 +147,7 @@ class PathDropGuide(seam.GuideFiller):
             return "the short path is never trained alone: model.route.path_drop is 0"
         return None
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Guide":
         _require(self, ctx.run)
         from fulcrum.flow.guide import PathDrop
 

@@ -3,9 +3,25 @@
 B batch, C channels, h, w latent rows and columns; every tensor but t is (B, C, h, w).
 """
 
+from typing import Protocol
+
 from torch import Tensor
 
 from fulcrum.flow.path import over
+
+
+class Predict(Protocol):
+    """What a network's output means."""
+
+    def inputs(self, x_t: Tensor, t: Tensor) -> Tensor:
+        """What the network sees of x_t."""
+
+    def ideal(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
+        """What a perfect network gives."""
+
+    def to_v(self, pred: Tensor, x_t: Tensor, t: Tensor) -> Tensor: ...
+
+    def to_x(self, pred: Tensor, x_t: Tensor, t: Tensor) -> Tensor: ...
 
 
 class VelocityPrediction:

@@ -65,9 +65,9 @@ def export(backbone: Backbone, folder: Path) -> Path:
     with torch.device("meta"):
         plain = set(Backbone(**sizes).state_dict())
     stray = sorted(set(backbone.state_dict()) - plain)
-    if stray:
+    if stray or backbone.own_condition is not None:
         raise BadInput(
-            f"diffusers' PRX has no slot for {', '.join(stray[:3])}",
+            f"diffusers' PRX has no slot for {', '.join(stray[:3]) or 'this condition'}",
             "train without the part that made it, or draw with fulcrum",
         )
     config = {

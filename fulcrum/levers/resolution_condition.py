@@ -31,5 +31,5 @@ class ResolutionCondition(Swap):
         weights = {name: whole(value) for name, value in embedder.named_parameters()}  # many processes hold slices
         sizes = torch.tensor([[8.0, 8.0], [16.0, 8.0]], device=next(iter(weights.values())).device)
         with torch.no_grad():
-            small, large = torch.func.functional_call(embedder, weights, (sizes,))
+            small, large = torch.func.functional_call(embedder, weights, (None, None, sizes))
         return not bool(torch.equal(small, large))  # another size, another vector

@@ -1,7 +1,7 @@
 """Records of the loss terms."""
 
 from math import cos, isqrt, pi
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fulcrum.cost.flops import TRAINING
 from fulcrum.spec import seam
@@ -10,16 +10,19 @@ from fulcrum.spec.record import Count, Factor, Fraction, Share, Until, Width, Wi
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 
+if TYPE_CHECKING:
+    from fulcrum.loss.term import Term
+
 PATCH = 4  # px per token of the embedded teacher, as in encode.teacher
 SAVED = 102  # numbers per pixel that its backward reads, as counted
 
 
 class FlowMatching(seam.TermFiller):
-    kind: ClassVar[str] = "flow_matching"
+    kind = "flow_matching"
     name: str = "flow_matching"
     weight: Annotated[float, Within("[0, 1000]")] = 1.0  # zero: off, for a stage
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Term":
         from fulcrum.loss.flow_matching import FlowMatchingTerm
 
         return FlowMatchingTerm(ctx.run.flow.weight.build(ctx))
@@ -28,12 +31,12 @@ class FlowMatching(seam.TermFiller):
 class Contrastive(seam.TermFiller):
     """Away from the velocities of other samples; compared inside chunks of fixed size."""
 
-    kind: ClassVar[str] = "contrastive"
+    kind = "contrastive"
     name: str = "contrastive"
     weight: Fraction = 0.05  # lambda; the term itself is negative
     chunk: Count = 8  # rows that are compared with each other; a part of the run, not of the machine
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Term":
         from fulcrum.loss.contrastive import ContrastiveTerm
 
         return ContrastiveTerm(self.chunk, ctx.run.flow.weight.build(ctx))
@@ -42,7 +45,7 @@ class Contrastive(seam.TermFiller):
 class Alignment(seam.TermFiller):
     """1 - cosine between a projected layer and a frozen teacher's tokens on the same grid, mean over tokens."""
 
-    kind: ClassVar[str] = "alignment"
+    kind = "alignment"
     name: str = "alignment"
     weight: Factor = 0.5
     teacher: str = "world"
@@ -132,7 +135,7 @@ class Alignment(seam.TermFiller):
             raise BadInput(f"no teacher is called '{self.teacher}'")
         return teacher.width
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Term":
         from fulcrum.loss.alignment import AlignmentTerm, ConvProjector, MLPProjector
 
         runs = [phase.run for phase in phases(ctx.run) if self in phase.run.terms]
@@ -205,7 +208,7 @@ class Perceptual(seam.TermFiller):
 class PerceptualFeatures(Perceptual):
     """1 - cosine of patch tokens of the predicted and the true picture."""
 
-    kind: ClassVar[str] = "perceptual_features"
+    kind = "perceptual_features"
     name: str = "perceptual_features"
     weight: Factor = 0.01
 
@@ -215,7 +218,7 @@ class PerceptualFeatures(Perceptual):
         config = card(self.asset)["config"]
         return super().forward_flops(size) + 2.0 * (size // PATCH) ** 2 * config["coarse"] * config["width"]
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Term":
         from fulcrum.loss.perceptual import FeatureTerm
 
         return FeatureTerm(self.network(), ctx.system.device)
@@ -224,11 +227,11 @@ class PerceptualFeatures(Perceptual):
 class LPIPS(Perceptual):
     """Squared differences of unit-normalised features of the network's stages."""
 
-    kind: ClassVar[str] = "lpips"
+    kind = "lpips"
     name: str = "lpips"
     weight: Factor = 0.1
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Term":
         from fulcrum.loss.perceptual import StageTerm
 
         return StageTerm(self.network(), ctx.system.device)
@@ -238,7 +241,7 @@ class CodecReconstruction(seam.TermFiller):
     """Squared and absolute error of decoded samples, and a light KL: what the embedded codec was trained by, without its
     weight on objects."""
 
-    kind: ClassVar[str] = "codec_reconstruction"
+    kind = "codec_reconstruction"
     name: str = "codec_reconstruction"
     weight: Factor = 1.0
     absolute: Share = 0.1
@@ -249,7 +252,7 @@ class CodecReconstruction(seam.TermFiller):
 
         return {"noise": Normal()}  # in the latent's shape
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Term":
         from fulcrum.loss.codec import ReconstructionTerm
 
         return ReconstructionTerm(f"{self.name}/noise", self.absolute, self.kl)
@@ -258,7 +261,7 @@ class CodecReconstruction(seam.TermFiller):
 class CodecAlignment(seam.TermFiller):
     """1 - cosine between a projection of the latent and a frozen teacher's tokens, mean over the model's tokens."""
 
-    kind: ClassVar[str] = "codec_alignment"
+    kind = "codec_alignment"
     name: str = "codec_alignment"
     weight: Factor = 1.5
     teacher: str = "world"
@@ -284,7 +287,7 @@ class CodecAlignment(seam.TermFiller):
         tokens = sum((phase.end - phase.start) * phase.run.tokens for phase in phases(run)) / run.budget.images
         return TRAINING * 2.0 * tokens * hidden * (into + hidden + out)
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Term":
         from fulcrum.loss.codec import LatentAlignmentTerm
 
         _, hidden, out = self.widths(ctx.run)

@@ -4,7 +4,7 @@ B batch, C channels, h, w latent rows and columns.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -36,6 +36,14 @@ class View(NamedTuple):
     x: Tensor  # (B, C, h, w) predicted clean latent
     taps: dict[int, Any]  # layer -> Tokens
     coded: Coded | None = None  # if the codec is trained
+
+
+class Term(Protocol):
+    """One addend of the loss: a torch module that gives every sample a number."""
+
+    taps: tuple[int, ...]  # blocks whose tokens it wants to see
+
+    def __call__(self, view: View) -> Tensor: ...  # (B,)
 
 
 class Losses(NamedTuple):

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fulcrum.cost.flops import Sizes
+from fulcrum.cost.flops import Sizes, vector_multiply_adds
 from fulcrum.model.block import Block
-from fulcrum.model.embed import SINUSOIDS, TIME_FACTOR, Head, ResolutionIn, VectorIn, patchify, sinusoids, unpatchify
+from fulcrum.model.condition import Condition, ResolutionIn
+from fulcrum.model.embed import SINUSOIDS, TIME_FACTOR, Head, VectorIn, patchify, sinusoids, unpatchify
 from fulcrum.model.linear import Linear
 from fulcrum.model.roles import Role
 from fulcrum.model.rope import rotary_table
@@ -47,6 +48,7 @@ class Backbone(nn.Module):
         bottleneck: int | None = None,
         resolution: bool = False,
         route: Route | None = None,
+        condition: Condition | None = None,
         compute: torch.dtype = torch.float32,
     ):
         super().__init__()
@@ -60,7 +62,7 @@ class Backbone(nn.Module):
             raise ValueError(f"axes {self.axes} must be two even numbers that add up to the head width {head}")
         self.channels, self.patch, self.width, self.depth, self.heads = channels, patch, width, depth, heads
         self.text_width, self.mlp_ratio, self.theta = text_width, mlp_ratio, theta
-        self.bottleneck, self.resolution, self.compute = bottleneck, resolution, compute
+        self.bottleneck, self.compute = bottleneck, compute
         self.run_block = BlockRunner()  # how a block is called; decided outside
 
         features = channels * patch * patch
@@ -71,7 +73,9 @@ class Backbone(nn.Module):
             self.img_in = nn.Sequential(narrow, Linear(bottleneck, width, Role.embed, compute=compute))
         self.txt_in = Linear(text_width, width, Role.embed, compute=compute)
         self.time_in = VectorIn(width, compute)
-        self.resolution_embedder = ResolutionIn(width, compute) if resolution else None
+        condition = ResolutionIn(width, compute) if resolution else condition
+        self.resolution = isinstance(condition, ResolutionIn)
+        self.resolution_embedder, self.own_condition = (condition, None) if self.resolution else (None, condition)
         blocks = nn.ModuleList(Block(width, heads, mlp_ratio, compute) for _ in range(depth))
         self.blocks = cast(Sequence[Block], blocks)  # what a ModuleList holds, for the type checker
         self.final_layer = Head(width, features, compute)
@@ -94,12 +98,10 @@ class Backbone(nn.Module):
         drop_path (B,) true where the span counts for nothing, short: it does for all, and its blocks do not run."""
         self.check(x_t, taps)
         self.check_route(taps, keep, drop_path, short)
-        if size is None and self.resolution:
-            size = x_t.new_tensor(x_t.shape[-2:], dtype=torch.float32).expand(len(x_t), 2)
         height, width = x_t.shape[-2:]
         tokens = Tokens(self.img_in(patchify(x_t, self.patch)).float())  # (B, N, D)
         whole = rotary_table(height // self.patch, width // self.patch, self.axes, self.theta, x_t.device)  # (1, N, d)
-        active = F.silu(self.condition(t, size))  # (B, D); every modulation begins with this SiLU
+        active = F.silu(self.condition(x_t, t, size))  # (B, D); every modulation begins with this SiLU
         texts, place, bias = text if isinstance(text, ReadText) else self.pack_text(text)
         first, last = self.span if self.span and (keep is not None or self.route.fuses) else (self.depth, self.depth)
 
@@ -120,10 +122,11 @@ class Backbone(nn.Module):
                 tokens, table = self.route.merge(before, tokens, drop_path), whole
         return Out(unpatchify(self.final_layer(tokens.h, active).float(), self.patch, height, width), seen)
 
-    def condition(self, t: Tensor, size: Tensor | None) -> Tensor:
-        """The vector (B, D) of time, and of the resolution when the model was built to be told."""
+    def condition(self, x_t: Tensor, t: Tensor, size: Tensor | None) -> Tensor:
+        """The vector (B, D) of time, and of what the model was built to be told beside it."""
         vector = self.time_in(sinusoids(t, SINUSOIDS, TIME_FACTOR))
-        return vector if self.resolution_embedder is None else vector + self.resolution_embedder(size)
+        told = self.resolution_embedder if self.resolution else self.own_condition  # the first is diffusers' name
+        return vector if told is None else vector + told(x_t, t, size)
 
     def pack_text(self, text: Text) -> ReadText:
         """The text's real tokens in the stream's width, the same for every block, and where they stand."""
@@ -150,7 +153,7 @@ class Backbone(nn.Module):
             self.text_width,
             self.mlp_ratio,
             self.bottleneck,
-            self.resolution,
+            vector_multiply_adds(self.width) if self.resolution else 0,
             self.span,
             self.route.fuses,
         )

@@ -63,20 +63,6 @@ class VectorIn(nn.Module):
         return self.out_layer(F.silu(self.in_layer(vector).float())).float()
 
 
-class ResolutionIn(nn.Module):
-    """Height and width, 128 sinusoids each -> vector that is added to the time's."""
-
-    __call__: Callable[..., Tensor]
-
-    def __init__(self, width: int, compute: torch.dtype):
-        super().__init__()
-        self.mlp = VectorIn(width, compute)
-
-    def forward(self, size: Tensor) -> Tensor:  # (B, 2) -> (B, D)
-        half = SINUSOIDS // 2
-        return self.mlp(torch.cat((sinusoids(size[:, 0], half), sinusoids(size[:, 1], half)), dim=-1))
-
-
 class Head(nn.Module):
     """The last layer: LayerNorm, shift and scale from the condition, linear to patches."""
 

@@ -1,17 +1,22 @@
 """Records of the model's seams: routes and conditions."""
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
+from fulcrum.cost.flops import vector_multiply_adds
 from fulcrum.spec import seam
 from fulcrum.spec.record import Fraction, Part
+
+if TYPE_CHECKING:
+    from fulcrum.model.condition import Condition
+    from fulcrum.model.route import Route
 
 
 class Dense(seam.RouteFiller):
     """Every block sees every token."""
 
-    kind: ClassVar[str] = "dense"
+    kind = "dense"
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Route":
         from fulcrum.model.route import DenseRoute
 
         return DenseRoute()
@@ -20,7 +25,7 @@ class Dense(seam.RouteFiller):
 class Carry(seam.RouteFiller):
     """TREAD: a random share of the tokens takes a shortcut around the blocks start … end."""
 
-    kind: ClassVar[str] = "carry"
+    kind = "carry"
     start: int = 1  # first routed block
     end: int = -2  # last routed block, inclusive; negative counts from the end
     drop: Fraction = 0.5  # share of tokens that takes the shortcut
@@ -34,7 +39,7 @@ class Carry(seam.RouteFiller):
     def draws(self, tokens: int) -> dict[str, Any]:
         return _keep(tokens, self.kept(tokens))
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Route":
         from fulcrum.model.route import CarryRoute
 
         return CarryRoute(*self.bounds(ctx.run.model.depth))
@@ -43,8 +48,8 @@ class Carry(seam.RouteFiller):
 class DropAndFuse(seam.RouteFiller):
     """SPRINT: the blocks start … end see few tokens; what leaves them is joined with what entered by a learned linear."""
 
-    kind: ClassVar[str] = "drop_and_fuse"
-    fuses: ClassVar[bool] = True
+    kind = "drop_and_fuse"
+    fuses = True
     start: int = 1  # first routed block
     end: int = -2  # last routed block, inclusive; negative counts from the end
     drop: Part  # share of tokens that the span does not see
@@ -62,7 +67,7 @@ class DropAndFuse(seam.RouteFiller):
         found = _keep(tokens, self.kept(tokens))
         return found | {"drop_path": Chance(self.path_drop)} if self.path_drop else found
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Route":
         from fulcrum.model.route import FuseRoute
 
         return FuseRoute(*self.bounds(ctx.run.model.depth), ctx.run.model.width, ctx.dtype("compute"))
@@ -82,19 +87,27 @@ def _keep(tokens: int, kept: int) -> dict[str, Any]:
 class NoCondition(seam.ConditionFiller):
     """The time vector carries the time only."""
 
-    kind: ClassVar[str] = "no_condition"
+    kind = "no_condition"
 
-    def build(self, ctx: Any) -> Any:
-        return False
+    def build(self, ctx: Any) -> None:
+        return None
 
 
 class Resolution(seam.ConditionFiller):
     """Height and width enter the time vector."""
 
-    kind: ClassVar[str] = "resolution"
+    kind = "resolution"
 
-    def build(self, ctx: Any) -> Any:
-        return True
+    def parameters(self, width: int) -> int:
+        return vector_multiply_adds(width) + 2 * width  # and two biases
+
+    def multiply_adds(self, width: int) -> int:
+        return vector_multiply_adds(width)
+
+    def build(self, ctx: Any) -> "Condition":
+        from fulcrum.model.condition import ResolutionIn
+
+        return ResolutionIn(ctx.run.model.width, ctx.dtype("compute"))
 
 
 FILLERS = (Dense, Carry, DropAndFuse, NoCondition, Resolution)

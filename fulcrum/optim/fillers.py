@@ -1,9 +1,16 @@
 """Records of the update rules."""
 
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from fulcrum.spec import seam
 from fulcrum.spec.record import Factor, Fraction, Positive, Within
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch.nn import Parameter
+
+    from fulcrum.optim.rule import Rule
 
 ROLES = ("matrix", "embed", "head", "vector")
 
@@ -14,19 +21,19 @@ def rounding_seed(ctx: Any) -> int | None:
 
 
 class AdamWRule(seam.RuleFiller):
-    kind: ClassVar[str] = "adamw"
+    kind = "adamw"
     beta1: Fraction = 0.9
     beta2: Fraction = 0.95
     eps: Positive = 1e-15
     weight_decay: Annotated[float, Within("[0, 100]")] = 0.0
     remembers: ClassVar[int] = 2  # numbers kept per parameter: both moments
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Rule":
         from fulcrum.optim.groups import groups
 
         return self.adam(ctx, groups(ctx.parameters.items(), ctx.roles, dict.fromkeys(ROLES, "adamw"))["adamw"])
 
-    def adam(self, ctx: Any, parameters: Any) -> Any:
+    def adam(self, ctx: Any, parameters: "Mapping[str, Parameter]") -> "Rule":
         """One rule, or one for each learning rate: `ctx.rates` names the parameters that do not take the run's own."""
         from fulcrum.optim.adamw import AdamW
         from fulcrum.optim.rule import Joint
@@ -51,13 +58,13 @@ class AdamWRule(seam.RuleFiller):
 class MuonRule(AdamWRule):
     """Matrices by orthogonalised momentum, everything else exactly as under AdamW."""
 
-    kind: ClassVar[str] = "muon"
+    kind = "muon"
     momentum: Fraction = 0.95
     newton_schulz: Annotated[int, Within("[1, 100]")] = 5
     lr_ratio: Factor = 1.0  # of the matrices' rate to the run's
     remembers: ClassVar[int] = 1  # the momentum; of the matrices, which are nearly all
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Rule":
         from fulcrum.optim.groups import groups
         from fulcrum.optim.muon import Muon, undealt
         from fulcrum.optim.rule import Joint

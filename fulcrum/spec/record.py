@@ -1,7 +1,7 @@
 """The frozen record that every part of a run description is made of, the ranges of its numbers, and its plain-data form."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
@@ -63,14 +63,21 @@ class Record(BaseModel):
         return f"{type(self).__name__}({inside})"
 
 
+Part_co = TypeVar("Part_co", covariant=True)
+
+
+class Builds(Generic[Part_co]):
+    """What every seam asks of its fillers, and of which type the part is that they make."""
+
+    def build(self, ctx: Any) -> Part_co:
+        """Make the working part. Every filler that is put into a run defines it; torch code is imported in here."""
+        raise BadInput(f"{type(self).__name__} defines no `build`", "see docs/write-a-lever.md")
+
+
 class Filler(Record):
     """What fills a seam: plain settings here, torch code only when `build` is called."""
 
     kind: ClassVar[str] = ""
-
-    def build(self, ctx: Any) -> Any:
-        """Make the working part. Every filler that is put into a run defines it."""
-        raise BadInput(f"{type(self).__name__} defines no `build`", "see docs/write-a-lever.md")
 
     def hashes(self) -> dict[str, str]:
         """Names and hashes of the files this part reads: they enter the key of the run."""

@@ -1,12 +1,15 @@
 """The seams: one base record for each named place where runs may differ. Rooms derive their fillers from these."""
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Filler, Width
+from fulcrum.spec.record import Builds, Filler, Width
+
+if TYPE_CHECKING:  # what each seam's fillers build: the protocols stand where the parts run
+    pass
 
 
-class SourceFiller(Filler):
+class SourceFiller(Filler, Builds["Source"]):
     """data.source: where samples come from."""
 
     def held_out(self, split: str, count: int) -> "SourceFiller":
@@ -14,11 +17,11 @@ class SourceFiller(Filler):
         raise BadInput(f"{type(self).__name__} has no held-out pictures", "define held_out(split, count)")
 
 
-class CaptionFiller(Filler):
+class CaptionFiller(Filler, Builds["Chooser"]):
     """data.caption: which text a sample gets."""
 
 
-class CodecFiller(Filler):
+class CodecFiller(Filler, Builds["Codec"]):
     """encode.codec: pixels to what the denoiser sees, and back."""
 
     trained: ClassVar[bool] = False  # part of the step, which then reads pixels
@@ -26,13 +29,13 @@ class CodecFiller(Filler):
     channels: Width
 
 
-class TextFiller(Filler):
+class TextFiller(Filler, Builds["TextEncoder"]):
     """encode.text: prompts to token embeddings with a mask."""
 
     width: Width
 
 
-class TeacherFiller(Filler):
+class TeacherFiller(Filler, Builds["TeacherNetwork"]):
     """encode.teachers: frozen vision features by name."""
 
     name: str
@@ -40,19 +43,19 @@ class TeacherFiller(Filler):
     width: Width
 
 
-class TimeFiller(Filler):
+class TimeFiller(Filler, Builds["Callable[[Tensor], Tensor]"]):
     """flow.time: a uniform number to the time of a sample."""
 
 
-class PredictFiller(Filler):
+class PredictFiller(Filler, Builds["Predict"]):
     """flow.predict: what the network's output means."""
 
 
-class WeightFiller(Filler):
+class WeightFiller(Filler, Builds["Callable[[Tensor], Tensor]"]):
     """flow.weight: how much a time counts in the loss."""
 
 
-class RouteFiller(Filler):
+class RouteFiller(Filler, Builds["Route"]):
     """model.route: which tokens a span of blocks sees. What is not overridden is a model without a span."""
 
     fuses: ClassVar[bool] = False  # a path leads around the span: it may be left out
@@ -70,11 +73,19 @@ class RouteFiller(Filler):
         return {}
 
 
-class ConditionFiller(Filler):
-    """model.condition: what is added to the time vector."""
+class ConditionFiller(Filler, Builds["Condition | None"]):
+    """model.condition: what is added to the time vector; None: nothing is."""
+
+    def parameters(self, width: int) -> int:
+        """That it adds to a model of this width; for costs."""
+        return 0
+
+    def multiply_adds(self, width: int) -> int:
+        """Of one image, forward; for costs."""
+        return 0
 
 
-class TermFiller(Filler):
+class TermFiller(Filler, Builds["Term"]):
     """terms: one addend of the loss, known by its name."""
 
     name: str
@@ -89,20 +100,20 @@ class TermFiller(Filler):
         return ()
 
 
-class RuleFiller(Filler):
+class RuleFiller(Filler, Builds["Rule"]):
     """optim.rule: how gradients become updates."""
 
 
-class AverageFiller(Filler):
+class AverageFiller(Filler, Builds["Average"]):
     """average: which average of the weights is drawn and measured with."""
 
 
-class StartFiller(Filler):
+class StartFiller(Filler, Builds["Mapping[str, Tensor] | None"]):
     """start: the weights a run begins from, by the denoiser's names; None: every parameter begins by its key."""
 
     def require_fit(self, run: Any) -> None:
         """Refuse weights that do not fit this run, before anything is made."""
 
 
-class GuideFiller(Filler):
+class GuideFiller(Filler, Builds["Callable[[Denoise, Tensor, Tensor], Tensor]"]):
     """sample.guide: how the prompt steers sampling."""

@@ -1,12 +1,23 @@
 """Averages of the weights: none, or an exponential moving average in fp32."""
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from fulcrum.dist.shard import cut
 from fulcrum.optim.state import local
+
+
+class Average(Protocol):
+    """Which weights pictures are drawn with."""
+
+    def start(self, model: nn.Module) -> None: ...
+    def update(self, model: nn.Module) -> None: ...
+    def weights(self, model: nn.Module) -> dict[str, Tensor]: ...
+    def state(self) -> dict[str, Tensor]: ...
+    def load(self, state: Mapping[str, Tensor]) -> None: ...
 
 
 class LastWeights:

@@ -15,6 +15,7 @@ from fulcrum.model.roles import roles
 from fulcrum.model.run_block import compile_blocks, recompute_blocks
 from fulcrum.optim.schedule import Schedule
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.record import Filler
 from fulcrum.spec.route import route_of
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import Phase, phases
@@ -78,12 +79,7 @@ def build(
     system = system or System()
     ctx = Context(run, seed, system, ranks=ranks)
     with torch.device("meta") if ranks.size > 1 else nullcontext():  # no rank of many ever holds the whole
-        backbone = Backbone(
-            channels=run.encode.codec.channels,
-            **shape_of(run),
-            route=route_of(run).build(ctx),
-            compute=ctx.dtype("compute"),
-        )
+        backbone = backbone_of(ctx)
     step = Step(
         backbone,
         run.flow.predict.build(ctx),
@@ -165,28 +161,35 @@ def require_witness(levers: Iterable[Any], built: Built) -> None:
             )
 
 
-def shape_of(run: RunSpec) -> dict[str, Any]:
-    """The backbone's sizes, for building it and for export."""
-    model = run.model
-    return {
-        "patch": model.patch,
-        "width": model.width,
-        "depth": model.depth,
-        "heads": model.heads,
-        "text_width": run.encode.text.width,
-        "mlp_ratio": model.mlp_ratio,
-        "theta": model.theta,
-        "bottleneck": model.bottleneck,
-        "resolution": model.condition.kind == "resolution",
-    }
+def backbone_of(ctx: Context) -> Backbone:
+    """The denoiser that a run describes, its weights not yet drawn."""
+    run, model = ctx.run, ctx.run.model
+    condition = model.condition.build(ctx)
+    return Backbone(
+        channels=run.encode.codec.channels,
+        patch=model.patch,
+        width=model.width,
+        depth=model.depth,
+        heads=model.heads,
+        text_width=run.encode.text.width,
+        mlp_ratio=model.mlp_ratio,
+        theta=model.theta,
+        bottleneck=model.bottleneck,
+        route=route_of(run).build(ctx),
+        condition=None if condition is None else _module(condition, model.condition, "condition", "x_t, t and size"),
+        compute=ctx.dtype("compute"),
+    )
 
 
 def _term(term: Any, ctx: Context) -> nn.Module:
-    built = term.build(ctx)
+    return _module(term.build(ctx), term, f"term '{term.name}'", "a view")
+
+
+def _module(built: Any, filler: Filler, name: str, takes: str) -> Any:
     if not isinstance(built, nn.Module):
         raise BadInput(
-            f"the build of the term '{term.name}'{home(term)} gave {type(built).__name__}, not a torch module",
-            "return a torch.nn.Module whose forward takes a view: docs/write-a-lever.md",
+            f"the build of the {name}{home(filler)} gave {type(built).__name__}, not a torch module",
+            f"return a torch.nn.Module whose forward takes {takes}: docs/write-a-lever.md",
         )
     return built
 

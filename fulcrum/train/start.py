@@ -7,12 +7,10 @@ from torch import Tensor
 
 from fulcrum.encode.pretrained.folder import locate
 from fulcrum.interop.diffusers import require_fit, tensors
-from fulcrum.model.backbone import Backbone
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.route import route_of
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
-from fulcrum.train.build import Context, shape_of
+from fulcrum.train.build import Context, backbone_of
 from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.fillers import START_PARTS
 from fulcrum.train.run_folder import RunFolder
@@ -34,8 +32,7 @@ def trunk_weights(folder: Path, weights_sha256: str) -> dict[str, Tensor]:
 def require_diffusers_fit(path: str, run: RunSpec) -> None:
     """Refuse a folder whose weights do not fit the run's denoiser, from the files' headers alone."""
     with torch.device("meta"):
-        route = route_of(run).build(Context(run, 0, System()))
-        backbone = Backbone(channels=run.encode.codec.channels, **shape_of(run), route=route)
+        backbone = backbone_of(Context(run, 0, System()))
     require_fit(locate(path, START_PARTS), backbone)
 
 

@@ -76,8 +76,9 @@ def test_what_the_span_does_not_see_comes_back_unchanged() -> None:
     merged = out.taps[0].put(out.taps[3])
     skipped = torch.ones(3, 16, dtype=torch.bool).scatter(1, keep, False)
     assert torch.equal(merged.h[skipped], out.taps[0].h[skipped])
-    head = model.final_layer(merged.h, torch.nn.functional.silu(model.condition(t, None)))
-    assert (head - model.final_layer(out.taps[0].h, torch.nn.functional.silu(model.condition(t, None)))).abs().max() > 0
+    active = torch.nn.functional.silu(model.condition(x_t, t, None))
+    head = model.final_layer(merged.h, active)
+    assert (head - model.final_layer(out.taps[0].h, active)).abs().max() > 0
 
 
 def test_bounds_and_misuse() -> None:

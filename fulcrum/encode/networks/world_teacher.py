@@ -8,6 +8,7 @@ B batch, N tokens (side/4 squared, row by row), E token width
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,12 @@ from torch import Tensor, nn
 from fulcrum.files.shipped import load
 
 PATCH = 4  # pixels per token, along each side
+
+
+class TeacherNetwork(Protocol):
+    """What every teacher is: pixels (B, 3, S, S) to tokens (B, N, E) on a grid."""
+
+    def tokens(self, pixels: Tensor) -> Tensor: ...
 
 
 class Wide(nn.Module):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,12 @@ from fulcrum.files.shipped import load
 PAD, UNKNOWN, EMPTY, HIDDEN = 0, 1, 2, 3  # HIDDEN is only used while training: the word to guess
 SPECIAL = 4
 LONGEST = 64
+
+
+class TextEncoder(Protocol):
+    """What every text encoder is: prompts to token embeddings (B, L, E) and their mask (B, L), true = a real token."""
+
+    def encode(self, prompts: Sequence[str], length: int | None = None) -> tuple[Tensor, Tensor]: ...
 
 
 class Tokenizer:

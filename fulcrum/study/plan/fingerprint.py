@@ -9,9 +9,7 @@ import numpy as np
 import torch
 
 from fulcrum.dist.device import at_hand
-from fulcrum.model.backbone import Backbone
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.route import route_of
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 from fulcrum.spec.system import System
@@ -20,7 +18,7 @@ from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.clock import Clock
 from fulcrum.study.run.layout import Layout
 from fulcrum.study.sealed import read_sealed, write_sealed
-from fulcrum.train.build import Built, Context, assemble, require_witness, shape_of
+from fulcrum.train.build import Built, Context, assemble, backbone_of, require_witness
 from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import train
@@ -110,9 +108,7 @@ def fitting(arms: Sequence[Arm], trunk_runs: Mapping[str, RunSpec]) -> None:
 
 def _shapes(run: RunSpec) -> dict[str, Any]:
     with torch.device("meta"):
-        backbone = Backbone(
-            channels=run.encode.codec.channels, **shape_of(run), route=route_of(run).build(Context(run, 0, System()))
-        )
+        backbone = backbone_of(Context(run, 0, System()))
     return {name: tuple(value.shape) for name, value in backbone.state_dict().items()}
 
 
