@@ -1,28 +1,76 @@
-"""Fulcrum: a laboratory for training text-to-image models."""
+"""Fulcrum: a laboratory for training text-to-image models.
 
+    from fulcrum import train, sample, measure
+    run = train("spark + muon", seed=1)
+    pictures = sample(run, ["a large red circle at the top left."])
+    values = measure(run)
+
+What is here and in the modules of docs/decisions/0020-public-api.md may be built on. Torch is imported when a function
+that needs it is called.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fulcrum.levers.base import Card, Lever
+    from fulcrum.measure.card import Measured
+    from fulcrum.report.schema import StudyResult
+    from fulcrum.spec.edit import put
     from fulcrum.spec.run import RunSpec
+    from fulcrum.study.plan.plan import Plan
     from fulcrum.train.feed import Feed
     from fulcrum.train.step import Step
+    from fulcrum.train.trained_run import TrainedRun
+
+    __version__: str
+
+__all__ = [
+    "Card",
+    "Lever",
+    "__version__",
+    "build",
+    "feed",
+    "measure",
+    "phrase",
+    "put",
+    "sample",
+    "study",
+    "train",
+]
+
+# A first import binds a package's name in its parent. These three rooms are imported before the functions of their names
+# are defined, so that no later import takes `fulcrum.train` away from the function: docs/decisions/0020-public-api.md.
+for _room in ("measure", "study", "train"):
+    import_module(f"{__name__}.{_room}")
+
+Files = Iterable[str | Path]
+Say = Callable[[str], None]
 
 
-def phrase(text: str, *settings: str) -> "RunSpec":
-    """The run that a phrase such as "pocket + muon + tread(drop=0.5)" describes; settings are "path=value"."""
-    from fulcrum.levers.catalog import CATALOG
-    from fulcrum.spec.phrase import parse
+def phrase(text: str, *settings: str, files: Files = ()) -> "RunSpec":
+    """The run that a phrase describes.
 
-    return parse(text, CATALOG, settings).run
+        run = phrase("pocket + muon + tread(drop=0.5)", "optim.lr=2e-4")
+
+    `settings` are "path=value"; `files` are Python files of your own with levers, recipes or fillers.
+    """
+    from fulcrum.levers.catalog import read_phrase
+
+    return read_phrase(text, map(Path, files), settings)[0].run
 
 
 def build(run: "RunSpec", seed: int = 0, **system: Any) -> "Step":
-    """The Step of a run, a torch module: losses = step(batch, draw)."""
+    """The Step of a run, a torch module: losses = step(batch, draw). `system` are fields of System: threads, compile."""
     from fulcrum.spec.system import System
-    from fulcrum.train.build import build as make
+    from fulcrum.train.build import build as build_step
 
-    return make(run, seed, System(**system))
+    return build_step(run, seed, System(**system))
 
 
 def feed(run: "RunSpec", seed: int = 0, cache: Path | str = "runs/cache", device: str = "cpu") -> "Feed":
@@ -30,3 +78,149 @@ def feed(run: "RunSpec", seed: int = 0, cache: Path | str = "runs/cache", device
     from fulcrum.train.feed import Feed
 
     return Feed(run, seed, Path(cache), device=device)
+
+
+def train(
+    run: "RunSpec | str",
+    seed: int = 0,
+    out: Path | str = "runs",
+    *,
+    files: Files = (),
+    device: str = "cpu",
+    threads: int | None = None,
+    compile: bool | None = None,
+    say: Say | None = None,
+) -> "TrainedRun":
+    """Train a run to its end: key, folder and result. One that stopped goes on, a finished one is not run again.
+
+        run = train("spark + muon", seed=1)
+        run.result["images_per_second"]
+
+    A phrase trains under the key that `fulcrum train` gives it. `threads` and `compile` are chosen by what the machine
+    has; `say` hears of the progress.
+    """
+    from fulcrum.dist.choose_system import choose_system
+    from fulcrum.levers.catalog import foreign_code, read_phrase
+    from fulcrum.study.run.plain_training import train_run
+    from fulcrum.train.session import Order
+    from fulcrum.train.trained_run import TrainedRun
+
+    tell = say or _unheard
+    if isinstance(run, str):
+        read, hashes = read_phrase(run, map(Path, files))
+        spec, label, levers = read.run, str(read), read.levers
+    else:
+        spec, hashes, label, levers = run, foreign_code(run), "a run of your own", ()
+    system = choose_system(threads, compile, spec.budget.images, device, tell)
+    order = Order(spec, seed, label, Path(out), system, hashes, quiet=say is None, label=label, levers=levers)
+    result, _ = train_run(order, tell)
+    return TrainedRun(result["key"], Path(result["run"]), result)
+
+
+def sample(
+    run: "TrainedRun | Path | str",
+    prompts: Sequence[str],
+    seed: int = 0,
+    out: Path | str = "runs",
+    *,
+    guidance: float | None = None,
+    steps: int | None = None,
+    size: tuple[int, int] | None = None,
+    files: Files = (),
+    device: str = "cpu",
+) -> "NDArray[np.uint8]":
+    """Pictures (B, H, W, 3) that a trained run draws, one for each prompt; each has its own noise.
+
+        pictures = sample(run, ["a large red circle at the top left."], guidance=3.0)
+
+    A run is what `train` returned, a folder, or the beginning of a key under `out`; `size` is (height, width).
+    """
+    from fulcrum.levers.catalog import with_files
+    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.trained_run import draw, open_painter
+
+    fillers = with_files(map(Path, files))[0].fillers
+    painter = open_painter(RunFolder(_folder(run, out)), fillers, guidance, steps, device, size)
+    return draw(painter, prompts, seed).permute(0, 2, 3, 1).contiguous().numpy()
+
+
+def measure(
+    run: "TrainedRun | Path | str",
+    samples: int = 512,
+    out: Path | str = "runs",
+    *,
+    judges: Sequence[str] = (),
+    files: Files = (),
+    device: str = "cpu",
+    say: Say | None = None,
+) -> "dict[str, Measured]":
+    """What `fulcrum measure RUN` measures of a trained run: by name, values with their intervals and cards.
+
+        values = measure(run, samples=1024)
+        values["mmd"].value, values["mmd"].low, values["mmd"].card.better
+
+    `judges` name networks besides the embedded one, such as "lite0".
+    """
+    from fulcrum.dist.choose_system import device_named
+    from fulcrum.levers.catalog import with_files
+    from fulcrum.spec.plain import read
+    from fulcrum.study.run.measure_run import measure_run
+    from fulcrum.train.run_folder import RunFolder
+
+    folder = RunFolder(_folder(run, out))
+    spec = read(folder.about()["run"], with_files(map(Path, files))[0].fillers)
+    where = device_named(device)
+    return measure_run(folder, spec, samples, Path(out) / "cache", tuple(judges), where, say or _unheard, None)
+
+
+def study(
+    plan: "Plan | Mapping[str, Any] | Path | str",
+    out: Path | str = "runs",
+    *,
+    files: Files = (),
+    say: Say | None = None,
+) -> "StudyResult":
+    """Run a study and return its result: effects, cells, verdicts. Finished cells are not run again.
+
+        result = study("examples/quick.toml")
+        [(effect.arm, effect.mean, effect.verdict) for effect in result.effects]
+
+    A plan is a TOML file, the same fields as a mapping, or a Plan. The page lies in the study's folder under `out`.
+    """
+    from fulcrum.dist.choose_system import can_compile
+    from fulcrum.levers.catalog import with_files
+    from fulcrum.study.plan.plan import Plan, from_plain, load
+    from fulcrum.study.study_run import run
+
+    if isinstance(plan, str | Path):
+        plan = load(Path(plan))
+    elif not isinstance(plan, Plan):
+        plan = from_plain(dict(plan))
+    paths = tuple(map(Path, files))
+    known, hashes = with_files(paths)
+    result, _ = run(
+        plan, known, Path(out), "", say or _unheard, files=paths, user_files=hashes, compile_blocks=can_compile()
+    )
+    return result
+
+
+def _folder(run: "TrainedRun | Path | str", out: Path | str) -> Path:
+    from fulcrum.train.trained_run import TrainedRun, find_run
+
+    return run.folder if isinstance(run, TrainedRun) else find_run(str(run), Path(out))
+
+
+def _unheard(text: str) -> None:
+    """Nobody asked to hear."""
+
+
+def __getattr__(name: str) -> Any:
+    """What needs pydantic or the installed package's facts is looked up when it is asked for."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("fulcrum-lab")
+    homes = {"Lever": "fulcrum.levers.base", "Card": "fulcrum.levers.base", "put": "fulcrum.spec.edit"}
+    if name in homes:
+        return getattr(import_module(homes[name]), name)
+    raise AttributeError(f"module 'fulcrum' has no attribute '{name}'")

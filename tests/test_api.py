@@ -1,12 +1,24 @@
-"""The Python API of the README: a Step in one's own loop."""
+"""The public API: a Step in one's own loop; train, sample, measure and study as their docstrings show them."""
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
 import torch
 
-from fulcrum import build, feed, phrase
+import fulcrum
+from fulcrum import Card, Lever, __version__, build, feed, measure, phrase, put, sample, study, train
+from fulcrum.cli import main
+from fulcrum.spec.errors import BadInput
+from fulcrum.study.run import evaluate
+from fulcrum.train import trained_run
+from tests.study.test_runner import all_here
 
+ROOT = Path(__file__).parents[1]
 TINY = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64")
 
 
@@ -25,7 +37,7 @@ def test_the_readme_loop_learns(cache):
 
 
 def test_the_lines_of_the_readme_run(cache):
-    lines = re.search(r"```python\n(.*?)```", (Path(__file__).parents[1] / "README.md").read_text(), re.S).group(1)
+    lines = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S).group(1)
     small = lines.replace('phrase("spark + tread")', f'phrase("spark + tread", *{TINY})').replace(
         "feed(run)", f"feed(run, cache={str(cache)!r})"
     )
@@ -43,3 +55,142 @@ def test_parameter_counts_of_the_published_models():
         for name, expected in (("prx_256", 1_170_691_648), ("prx_pixels_1024", 1_177_215_744)):
             backbone = backbone_of(Context(phrase(name), 0, System()))
             assert sum(p.numel() for p in backbone.parameters()) == expected
+
+
+SMALL = (*TINY, "budget.images=16", "sample.steps=2")
+RECIPE = """from fulcrum import phrase
+from fulcrum.spec.run import RunSpec
+
+def small() -> RunSpec:
+    return phrase("spark", {settings})
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A tiny run, trained by its phrase with a recipe of one's own."""
+    out = tmp_path_factory.mktemp("api")
+    (out / "small.py").write_text(RECIPE.format(settings=", ".join(map(repr, SMALL))))
+    return out, train("small + muon", seed=1, out=out, files=[out / "small.py"], threads=1)
+
+
+def test_training_gives_a_handle_and_is_not_done_twice(trained):
+    out, run = trained
+    assert run.folder == out / run.key and run.result["images"] == 16 and run.result["images_per_second"] > 0
+    heard = []
+    again = train("small + muon", seed=1, out=out, files=[out / "small.py"], threads=1, say=heard.append)
+    assert again == run and "finished already" in heard[-1]
+
+
+def test_a_run_and_its_phrase_and_the_command_line_have_one_key(trained, capsys):
+    out, run = trained
+    by_value = train(phrase("small + muon", files=[out / "small.py"]), seed=1, out=out, threads=1)
+    assert by_value.key == run.key
+    with pytest.raises(SystemExit):
+        main(["train", "small + muon", "--seed", "1", "--out", str(out), "--with", str(out / "small.py"), "--json"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["weights_sha256"] == run.result["weights_sha256"]
+
+
+def test_pictures_are_arrays_by_handle_folder_and_key(trained):
+    out, run = trained
+    prompts = ["a large red circle at the top left.", "a small blue square."]
+    pictures = sample(run, prompts, guidance=3.0)
+    assert pictures.shape == (2, 32, 32, 3) and pictures.dtype == np.uint8 and pictures.std() > 0
+    assert np.array_equal(sample(run.folder, prompts, guidance=3.0), pictures)
+    assert np.array_equal(sample(run.key[:8], prompts[:1], out=out, guidance=3.0), pictures[:1])
+    assert sample(run, prompts[:1], size=(16, 48), steps=1).shape == (1, 16, 48, 3)
+    with pytest.raises(BadInput, match="no run under"):
+        sample("ffff", prompts, out=out)
+
+
+def test_measured_values_carry_their_cards(trained, monkeypatch):
+    monkeypatch.setattr(evaluate, "REFERENCE", 512)
+    monkeypatch.setattr(evaluate, "VALIDATION", 128)
+    out, run = trained
+    values = measure(run, samples=64, out=out)
+    assert values["mmd"].low <= values["mmd"].value <= values["mmd"].high
+    assert values["mmd"].card.n == 64 and values["mmd"].card.better == "lower" and "validation_loss" in values
+
+
+def test_a_study_gives_effects(tmp_path, monkeypatch):
+    all_here(monkeypatch)
+    plan = {
+        "title": "api",
+        "baseline": "spark",
+        "arms": ["muon"],
+        "seeds": [0, 1],
+        "settings": list(TINY),
+        "images": 16,
+        "samples": 64,
+        "primary": "validation_loss",
+        "compile": False,
+    }
+    result = study(plan, out=tmp_path)
+    effects = {(effect.arm, effect.metric): effect for effect in result.effects}
+    assert effects["muon", "validation_loss"].n == 2 and list(tmp_path.glob("study-*/report.html"))
+
+
+def test_a_lever_of_ones_own_is_built_from_public_names(tmp_path):
+    class Slow(Lever):
+        name = "slow"
+        touches = ("optim.lr",)
+        card = Card(says="smaller steps")
+
+        def edit(self, run):
+            return put(run, "optim.lr", run.optim.lr / 10)
+
+    run = phrase("spark")
+    assert Slow().edit(run).optim.lr == pytest.approx(run.optim.lr / 10)
+
+
+def test_a_filler_that_stands_in_no_file_is_refused(tmp_path):
+    from types import ModuleType
+
+    from fulcrum.flow.fillers import EvenWeight
+
+    module = ModuleType("typed_into_a_shell")
+    sys.modules["typed_into_a_shell"] = module
+    run = put(phrase("spark"), "flow.weight", type("Mine", (EvenWeight,), {"__module__": "typed_into_a_shell"})())
+    try:
+        with pytest.raises(BadInput, match="stand in no file"):
+            train(run, out=tmp_path)
+    finally:
+        del sys.modules["typed_into_a_shell"]
+
+
+IMPORTS = (
+    "from fulcrum import study, train, measure",
+    "import fulcrum.study.plan.plan, fulcrum.train.build, fulcrum.measure.card",
+    "from fulcrum.study.plan.plan import load",
+    "from fulcrum.train import build",
+    "import importlib; importlib.import_module('fulcrum.measure.card')",
+)
+
+
+@pytest.mark.parametrize("first", IMPORTS)
+def test_functions_keep_their_names_whatever_is_imported_first(first):
+    """Rooms are called train, measure and study too: see docs/decisions/0020-public-api.md."""
+    code = [first, *IMPORTS, "import fulcrum", "from types import FunctionType, ModuleType", "import sys"]
+    code += ["for name in ('study', 'train', 'measure'):"]
+    code += ["    assert isinstance(getattr(fulcrum, name), FunctionType), name"]
+    code += ["    assert isinstance(sys.modules['fulcrum.' + name], ModuleType), name"]
+    code += [
+        "from fulcrum import study as again",
+        "assert again is fulcrum.study and callable(load) and callable(build.build)",
+    ]
+    subprocess.run([sys.executable, "-c", "\n".join(code)], check=True, cwd=ROOT)
+
+
+def test_importing_costs_little():
+    code = "import sys, fulcrum; print(sorted({'torch', 'pydantic', 'numpy', 'typer'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there_and_says_what_it_is():
+    assert set(fulcrum.__all__) <= {*dir(fulcrum), "Card", "Lever", "put", "__version__"}
+    assert re.fullmatch(r"\d+\.\d+.*", __version__) and (ROOT / "fulcrum" / "py.typed").is_file()
+    assert all(getattr(fulcrum, name).__doc__ for name in fulcrum.__all__ if name != "__version__")
+    assert trained_run.TrainedRun._fields == ("key", "folder", "result")
+    with pytest.raises(AttributeError, match="no attribute 'tran'"):
+        _ = fulcrum.tran

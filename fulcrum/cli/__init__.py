@@ -9,12 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fulcrum.cli import assets as parts
-from fulcrum.cli import audit as auditing
-from fulcrum.cli import doctor, levers, runs, study
-from fulcrum.cli import encode as encoding
-from fulcrum.cli import measure as measuring
-from fulcrum.cli import train as training
+from fulcrum.cli import assets, audit, data, doctor, encode, levers, measure, runs, study, train
 from fulcrum.cli.options import speaks
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.printable import shown_lines
@@ -33,15 +28,8 @@ app = typer.Typer(
     "fulcrum study run examples/quick.toml",
 )
 
-training.register(app)
-encoding.register(app)
-study.register(app)
-measuring.register(app)
-levers.register(app)
-auditing.register(app)
-runs.register(app)
-parts.register(app)
-doctor.register(app)
+for commands in (train, encode, study, measure, levers, audit, runs, assets, data, doctor):
+    commands.register(app)
 
 
 def _version(asked: bool) -> None:

@@ -5,12 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli.options import Json, catalogue, emit, say
+from fulcrum.cli.options import Files, Json, catalogue, emit, say
 from fulcrum.spec.errors import BadInput, RunFailed, nearest
 
-File = Annotated[
-    list[Path] | None, typer.Option("--lever", metavar="FILE", help="A Python file with your own lever. Repeatable.")
-]
 Names = Annotated[list[str] | None, typer.Argument(help="Levers to try; default: those of the given files.")]
 
 
@@ -18,12 +15,12 @@ def register(parent: typer.Typer) -> None:
     parent.command("audit", epilog="Example: fulcrum audit tread")(audit)
 
 
-def audit(names: Names = None, lever: File = None, as_json: Json = False) -> None:
+def audit(names: Names = None, levers: Files = None, as_json: Json = False) -> None:
     """Try levers on tiny real models: what they declare, whether they commute, are really on, resume, leave, cost.
 
     A lever that breaks a law would make a study say something untrue. Half a minute for one.
     """
-    known, _ = catalogue(lever)
+    known, _ = catalogue(levers)
     built_in, _ = catalogue(None)
     chosen = list(names or [name for name in known.levers if name not in built_in.levers])
     if not chosen:
@@ -31,7 +28,7 @@ def audit(names: Names = None, lever: File = None, as_json: Json = False) -> Non
     for name in chosen:
         if name not in known.levers:
             raise BadInput(f"no lever is called '{name}'", nearest(name, known.levers))
-    found = _try(known, chosen, lever or [])
+    found = _try(known, chosen, levers or [])
     broken = [one for one in found if one["broken"]]
     if broken and not as_json:
         raise RunFailed(

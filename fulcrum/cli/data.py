@@ -1,4 +1,4 @@
-"""fulcrum data import, check, card: the user's own pictures, made ready to train on."""
+"""fulcrum data: the user's own pictures made ready to train on; the embedded world."""
 
 import json
 from pathlib import Path
@@ -6,44 +6,35 @@ from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli.options import Json, Quiet, emit, say
+from fulcrum.cli.options import Json, Quiet, emit, heard, say
 from fulcrum.spec.errors import BadInput, FulcrumError
 
 SHOWN = 20  # faults that are printed; --json has all
+SPLITS = ("train", "validation", "reference", "curated")  # of the embedded world
+
+app = typer.Typer(no_args_is_help=True, help="Your own pictures made ready to train on; the embedded world.")
 
 
 class NotSound(FulcrumError):
     """A data set that is not what was written."""
 
 
-def register(data: typer.Typer) -> None:
-    """Add the commands to `fulcrum data`."""
-    data.command("import", epilog="Example: fulcrum data import photos my_data --size 64 --bad quarantine")(import_data)
-    data.command("check", epilog="Example: fulcrum data check my_data")(check_data)
+def register(parent: typer.Typer) -> None:
+    parent.add_typer(app, name="data")
 
 
+@app.command("import", epilog="Example: fulcrum data import photos my_data --size 64 --bad quarantine")
 def import_data(
     source: Annotated[
         str,
         typer.Argument(
             help="A folder of pictures with .txt or .json captions beside them, "
             "or a table (metadata.jsonl, .csv, .parquet); WebDataset tar shards "
-            "(folder, file, pattern, URL); a saved Hugging Face dataset. Or the "
-            "word emoji, then the folder with emoji packages."
+            "(folder, file, pattern, URL); a saved Hugging Face dataset. With a reader of "
+            "your own: whatever it reads."
         ),
     ],
-    to: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DEST", help="New folder for the imported data set. After `emoji`: the folder or tar of the packages."
-        ),
-    ],
-    emoji_to: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[DEST]", help="After `emoji PACKAGES`: the new folder; emoji_64 if left out.", show_default=False
-        ),
-    ] = None,
+    to: Annotated[Path, typer.Argument(metavar="DEST", help="New folder for the imported data set.")],
     size: Annotated[int, typer.Option(help="Pixels on a side.")] = 64,
     buckets: Annotated[
         bool,
@@ -74,7 +65,10 @@ def import_data(
     table: Annotated[str, typer.Option(help="Table of captions beside a folder of pictures.")] = "",
     file: Annotated[str, typer.Option(help="The field that names (or holds) the picture.")] = "",
     group: Annotated[str, typer.Option(help="Samples alike in this field are held out together.")] = "",
-    style: Annotated[str, typer.Option(help="Of emoji: the style that is held out whole.")] = "",
+    reader: Annotated[
+        Path | None,
+        typer.Option("--with", metavar="FILE", help="A Python file with a reader of your own: docs/your-data.md."),
+    ] = None,
     shard: Annotated[int, typer.Option(min=1, max=1_000_000, help="Pictures of a shard.")] = 4096,
     shelf: Annotated[
         Path | None,
@@ -97,68 +91,89 @@ def import_data(
     Killed or stopped at a bad sample, the same command goes on. Then: fulcrum train pocket --set
     "data.source=folder(path='DEST')" --set data.size=64
     """
-    if source == "emoji":
-        from fulcrum.cli.emoji import import_emoji
-
-        given = {"--buckets": buckets, "--caption": caption, "--table": table, "--file": file, "--group": group}
-        others = [name for name, one in given.items() if one]
-        return import_emoji(to, emoji_to, size, encoding, quality, shard, style, others, quiet, as_json)
-    if emoji_to is not None or style:
-        raise BadInput("a third folder and --style belong to emoji", "write: fulcrum data import emoji PACKAGES DEST")
     from fulcrum.data.readers.reader import Fields, open_given
-    from fulcrum.data.store.completion import run_import
+    from fulcrum.data.readers.user_reader import open_with
+    from fulcrum.data.store.completion import import_summary, run_import
     from fulcrum.data.store.importing import Options
-    from fulcrum.data.store.ledger import told
 
     fields = Fields(tuple(map(_pair, caption or [])), group, file)
     options = Options(size, buckets, encoding, quality, bad, enlarge, once, hold_out, shard, bucket_step).checked()
-    tell = _unheard if quiet else say
-    about = run_import(open_given(source, fields, table, _shelf(shelf, shelf_gb, tell)), to, options, tell)
-    ledger = json.loads((to / "ledger.json").read_text())
-    lines = [
-        *told(ledger),
-        "split " + ", ".join(f"{name} {count:,}" for name, count in about["splits"].items()),
-        f"captions {', '.join(about['captions'])}; content {about['content'][:16]}",
-        f"train on it: fulcrum train pocket --set \"data.source=folder(path='{to}')\" --set data.size={size}",
-    ]
-    facts = {name: about[name] for name in ("count", "splits", "captions", "content")}
-    emit({"folder": str(to), **facts, "ledger": ledger}, as_json, "\n".join(lines))
+    tell = heard(quiet)
+    if reader is None:
+        run_import(open_given(source, fields, table, _shelf(shelf, shelf_gb, tell)), to, options, tell)
+    elif fields != Fields() or table:
+        raise BadInput("--caption, --group, --file and --table are for readers of ours", "your own reader decides them")
+    else:
+        given, about = open_with(reader, source)
+        run_import(given, to, options, tell, about)
+    facts, lines = import_summary(to)
+    lines.append(f"train on it: fulcrum train pocket --set \"data.source=folder(path='{to}')\" --set data.size={size}")
+    emit(facts, as_json, "\n".join(lines))
 
 
+@app.command("check", epilog="Example: fulcrum data check my_data")
 def check_data(
     path: Annotated[Path, typer.Argument(help="An imported data set.")], quiet: Quiet = False, as_json: Json = False
 ) -> None:
     """Compare every checksum, decode every picture, read every caption, add up the ledger. Exit code 1 if one is wrong."""
     from fulcrum.data.store.check import check
 
-    found = check(path, None if quiet else say)
-    faults = found["faults"]
-    if as_json:
-        emit(found, True)
-    else:
-        for fault in faults[:SHOWN]:
-            say(fault)
+    checked = check(path, None if quiet else say)
+    faults = checked["faults"]
+    emit(checked, as_json, "" if faults else f"sound: {checked['samples']:,} samples, content {checked['content'][:16]}")
     if faults and as_json:
         raise typer.Exit(1)
     if faults:
-        some = f", of which {SHOWN} are shown" if len(faults) > SHOWN else ""
+        for fault in faults[:SHOWN]:
+            say(fault)
+        rest = f", of which {SHOWN} are shown" if len(faults) > SHOWN else ""
         raise NotSound(
-            f"{path} is damaged: {len(faults):,} faults{some}",
+            f"{path} is damaged: {len(faults):,} faults{rest}",
             "copy it again from where it was sound, or import the pictures again",
         )
-    emit(found, as_json, f"sound: {found['samples']:,} samples, content {found['content'][:16]}")
 
 
-def card_of(path: Path) -> dict[str, Any]:
-    """The card of an imported data set."""
+@app.command("card", epilog="Example: fulcrum data card my_data")
+def show_card(
+    path: Annotated[Path | None, typer.Argument(help="An imported data set; none: the embedded world.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Counts, hashes and proportions: of an imported data set, or of every split of the embedded world."""
+    from fulcrum.data.card import data_card
+
+    card = data_card(_world(32)) if path is None else _card_of(path)
+    emit(card, as_json, json.dumps(card, indent=1))
+
+
+@app.command("show", epilog="Example: fulcrum data show sheet.png --of my_data")
+def show_pictures(
+    to: Annotated[Path, typer.Argument(help="PNG file to write.")] = Path("world.png"),
+    of: Annotated[Path | None, typer.Option(help="An imported data set; none: the embedded world.")] = None,
+    as_json: Json = False,
+) -> None:
+    """A sheet of captioned pictures from an imported data set, or from the world."""
+    from fulcrum.data.card import contact_sheet
+    from fulcrum.data.store.contact_sheet import store_sheet
+
+    contact_sheet(to, _world(128)) if of is None else store_sheet(to, of)
+    emit({"file": str(to)}, as_json, str(to))
+
+
+def _world(size: int) -> list[Any]:
+    from fulcrum.data.source import WorldSource
+
+    return [WorldSource(split=split, domain="real", size=size, count=4096) for split in SPLITS]
+
+
+def _card_of(path: Path) -> dict[str, Any]:
     from fulcrum.data.store.picture_store import CARD, read_about
 
     read_about(path)
     try:
-        found: dict[str, Any] = json.loads((path / CARD).read_text())
+        card: dict[str, Any] = json.loads((path / CARD).read_text())
     except (OSError, ValueError) as error:
         raise BadInput(f"the card of {path} cannot be read: {error}", "import the pictures again") from None
-    return found
+    return card
 
 
 def _shelf(folder: Path | None, limit: float | None, tell: Any) -> Any:
@@ -173,7 +188,3 @@ def _pair(text: str) -> tuple[str, str]:
     if not (name and equals and field):
         raise BadInput(f"a caption is written NAME=FIELD, found '{text}'", "such as --caption short=title")
     return name, field
-
-
-def _unheard(text: str) -> None:
-    """Quiet."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from fulcrum.cli.options import Json, can_compile, emit
+from fulcrum.cli.options import Json, emit
 from fulcrum.files.shipped import NAMES
 from fulcrum.spec.install import install_extra
 from fulcrum.spec.printable import shown
@@ -16,7 +16,6 @@ OPTIONAL = {
     "tensorboard": ("tensorboard",),
     "wandb": ("wandb",),
     "datasets": ("datasets", "pyarrow"),
-    "emoji": ("resvg_py",),
 }  # pyproject's groups
 
 
@@ -41,6 +40,7 @@ def _facts() -> dict[str, Any]:
 
     import torch
 
+    from fulcrum.dist.choose_system import can_compile
     from fulcrum.dist.precision import has_fast_bf16
 
     return {

@@ -18,11 +18,8 @@ from fulcrum.cli.options import (
     Out,
     Quiet,
     Set,
-    device_named,
     emit,
-    read_phrase,
     say,
-    thread_count,
 )
 from fulcrum.spec.errors import BadInput
 
@@ -53,6 +50,8 @@ def encode(
     """
     import torch
 
+    from fulcrum.dist.choose_system import device_named, thread_count
+    from fulcrum.levers.catalog import read_phrase
     from fulcrum.train.feed import Feed
 
     torch.set_num_threads(thread_count(None))
@@ -60,7 +59,7 @@ def encode(
     number, of = _numbers(part) if part else (0, processes)
     if found == "cuda":
         torch.cuda.set_device(number % torch.cuda.device_count())  # each process has its own, while there are some
-    run = read_phrase(phrase, levers, settings, images)[0].run
+    run = read_phrase(phrase, levers or (), settings or (), images)[0].run
     begun = time.monotonic()
     children = [] if part else _children(processes, phrase, out, settings, images, levers, device)
     try:

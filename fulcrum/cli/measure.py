@@ -18,12 +18,9 @@ from fulcrum.cli.options import (
     Quiet,
     Threads,
     catalogue,
-    device_named,
     emit,
-    find_run,
     note_unfinished,
     say,
-    thread_count,
 )
 from fulcrum.spec.errors import BadInput, FulcrumError, nearest
 from fulcrum.spec.printable import shown
@@ -113,6 +110,8 @@ def measure(
     if "" in (what, against):  # a shell's unset variable must not become this folder
         raise BadInput("an empty name was given for what to measure", "is a variable of the shell not set?")
     import torch
+
+    from fulcrum.dist.choose_system import device_named, thread_count
 
     torch.set_num_threads(thread_count(threads))
     where = device_named(device)
@@ -303,33 +302,17 @@ def _run(
     judges: tuple[str, ...],
     device: "Device",
 ) -> None:
-    from fulcrum.encode.unknown_words import misread
     from fulcrum.spec.plain import read
-    from fulcrum.spec.system import System
-    from fulcrum.study.run.evaluate import Held
-    from fulcrum.study.run.evaluate import measure as evaluate
-    from fulcrum.train.painter import Painter
+    from fulcrum.study.run.measure_run import measure_run
     from fulcrum.train.run_folder import RunFolder
-    from fulcrum.train.session import trained_weights
+    from fulcrum.train.trained_run import find_run
 
     folder = RunFolder(find_run(run, out))
     note_unfinished(folder)
     spec = read(folder.about()["run"], catalogue(levers)[0].fillers)
-    weights = trained_weights(folder)
-    codec, text = spec.encode.codec.build(None), spec.encode.text.build(None)
-    where = System(device=device)
-    found = evaluate(
-        spec,
-        Painter(spec, weights, codec, text, where),
-        out / "cache",
-        samples,
-        None if quiet else _counter("drawn", samples),
-        judges,
-    )
-    found["validation_loss"] = Held(spec, codec, text, out / "cache", where).loss(weights).measured()
-    for line in misread(text):
-        say(line)
-    emit({"run": str(folder.path), "metrics": plain(found)}, as_json, "\n".join(table(found, {})))
+    drawn = None if quiet else _counter("drawn", samples)
+    measured = measure_run(folder, spec, samples, out / "cache", judges, device, say, drawn)
+    emit({"run": str(folder.path), "metrics": plain(measured)}, as_json, "\n".join(table(measured, {})))
 
 
 def _span(text: str | None) -> tuple[float, float] | None:

@@ -1,18 +1,16 @@
 """fulcrum runs: what is on disk, and tidying it. Only what is surely a run of ours is ever removed."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli.options import KEY, OUT, Files, Json, Out, Price, catalogue, emit, find_run, say
+from fulcrum.cli.options import OUT, Files, Json, Out, Price, RunName, catalogue, emit, say
 from fulcrum.spec.errors import BadInput, FulcrumError, RunFailed
 from fulcrum.spec.printable import shown
 
 app = typer.Typer(no_args_is_help=True, help="The runs on disk: list, show, remove, tidy.")
-Name = Annotated[str, typer.Argument(help="A run: its folder, its key, or the beginning of its key.")]
 
 
 def register(parent: typer.Typer) -> None:
@@ -22,7 +20,9 @@ def register(parent: typer.Typer) -> None:
 @app.command("list", epilog="Example: fulcrum runs list")
 def list_runs(out: Out = OUT, as_json: Json = False) -> None:
     """Every run with its phrase, seed, progress and size."""
-    facts = [_facts(path) for path in _runs(out)]
+    from fulcrum.train.trained_run import runs_under
+
+    facts = [_facts(path) for path in runs_under(out)]
     lines = [
         f"{fact['key'][:8]}  seed {fact['seed']}  {fact['state']:<9} {fact['images']:>10,} images  "
         f"{fact['megabytes']:>7.1f} MB  {shown(fact['phrase'])}"
@@ -32,8 +32,10 @@ def list_runs(out: Out = OUT, as_json: Json = False) -> None:
 
 
 @app.command(epilog="Example: fulcrum runs show RUN --price 0.5")
-def show(run: Name, out: Out = OUT, price: Price = None, levers: Files = None, as_json: Json = False) -> None:
+def show(run: RunName, out: Out = OUT, price: Price = None, levers: Files = None, as_json: Json = False) -> None:
     """One run: what it is, where it stands, what it has cost, where its previews are."""
+    from fulcrum.train.trained_run import find_run
+
     path = find_run(run, out)
     facts, about = _facts(path), _about(path)
     budget = about["run"]["budget"]["images"] if about else 0
@@ -45,8 +47,8 @@ def show(run: Name, out: Out = OUT, price: Price = None, levers: Files = None, a
         f"  folder   {path}",
         f"  previews {path / 'previews'}",
     ]
-    cost, told = _cost(path, about, out, price, levers) if about else ({}, "")
-    lines += [f"  cost     {told}"] if told else []
+    cost, cost_words = _cost(path, about, out, price, levers) if about else ({}, "")
+    lines += [f"  cost     {cost_words}"] if cost_words else []
     emit({**facts, "run": about["run"] if about else None, "cost": cost}, as_json, "\n".join(lines))
 
 
@@ -59,8 +61,8 @@ def _cost(
     from fulcrum.train.run_folder import RunFolder
 
     try:
-        found = bill(RunFolder(path), read(about["run"], catalogue(levers)[0].fillers), out / "cache", price)
-        return found, said(found)
+        cost = bill(RunFolder(path), read(about["run"], catalogue(levers)[0].fillers), out / "cache", price)
+        return cost, said(cost)
     except (FulcrumError, OSError) as error:
         if price is not None or levers:
             raise
@@ -69,13 +71,14 @@ def _cost(
 
 @app.command("rm", epilog="Example: fulcrum runs rm RUN")
 def remove(
-    run: Name,
+    run: RunName,
     out: Out = OUT,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
     """Remove a run and all its checkpoints; also one whose files are damaged."""
     from fulcrum.train.run_folder import RunFolder, claim
+    from fulcrum.train.trained_run import find_run
 
     path = find_run(run, out)
     about = _about(path)
@@ -98,10 +101,11 @@ def gc(
 ) -> None:
     """Tidy up: keep the last good checkpoint of finished runs, remove what killed processes left; not runs in use."""
     from fulcrum.train.run_folder import RunFolder, claim
+    from fulcrum.train.trained_run import runs_under
 
     gone: list[Path] = []
     freed = 0
-    for path in _runs(out):
+    for path in runs_under(out):
         if _about(path) is None:
             continue
         try:
@@ -137,13 +141,6 @@ def _superfluous(folder: Any) -> list[Path]:
     return [path for path in left if path.is_dir() and not path.is_symlink()]
 
 
-def _runs(out: Path) -> Iterator[Path]:
-    """Folders that are called like a run and hold one's description."""
-    for about in sorted(out.glob("*/about.json")):
-        if KEY.fullmatch(about.parent.name) and not about.parent.is_symlink():
-            yield about.parent
-
-
 def _about(path: Path) -> dict[str, Any] | None:
     """The run's description, or None when it is damaged."""
     from fulcrum.train.run_folder import RunFolder
@@ -156,10 +153,10 @@ def _about(path: Path) -> dict[str, Any] | None:
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    from fulcrum.train import checkpoint
     from fulcrum.train.run_folder import RunFolder, in_use
+    from fulcrum.train.trained_run import images_seen
 
-    about, saved = _about(path), checkpoint.listing(path / "checkpoints")
+    about = _about(path)
     try:
         state = (
             "damaged"
@@ -178,7 +175,7 @@ def _facts(path: Path) -> dict[str, Any]:
         "seed": about["seed"] if about else "?",
         "path": str(path),
         "state": state,
-        "images": int(saved[-1].name) if saved else 0,
+        "images": images_seen(RunFolder(path)),
         "megabytes": round(_size(path) / 1e6, 1),
     }
 

@@ -15,11 +15,9 @@ from fulcrum.cli.options import (
     Out,
     Quiet,
     Threads,
-    can_compile,
     catalogue,
     emit,
     say,
-    thread_count,
 )
 from fulcrum.spec.errors import BadInput
 
@@ -123,6 +121,7 @@ def run_command(
     Ends with the path of the report, one HTML file that opens offline. The page is there, and growing, from the beginning
     on: watch it with fulcrum report --watch.
     """
+    from fulcrum.dist.choose_system import can_compile, thread_count
     from fulcrum.study.plan.plan import load
     from fulcrum.study.study_run import Executor, run
 

@@ -5,7 +5,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,23 +19,23 @@ from fulcrum.cli.options import (
     Out,
     Price,
     Quiet,
+    RunName,
     Seed,
     Set,
     Threads,
     catalogue,
-    device_named,
     emit,
-    find_run,
     note_unfinished,
-    read_phrase,
     say,
-    system,
 )
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.printable import shown
 
+if TYPE_CHECKING:
+    from fulcrum.spec.seam import StartFiller
+    from fulcrum.train.painter import Painter
+
 MOST_PIXELS = 8192  # of a drawn picture's side
-RunName = Annotated[str, typer.Argument(help="A run: its folder, its key, or the beginning of its key.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -77,62 +77,62 @@ def train(
     A run's folder is named by its key, the hash of everything that decides its result. Ctrl-C saves and says how to go
     on; kill -9 loses at most a minute. Many processes share a run: torchrun --nproc-per-node 2 -m fulcrum train ...
 
-    Recipes: spark (the smallest), pocket, pocket_pixels, pocket_pixels_large, emoji, prx_256, prx_pixels_1024.
+    Recipes: spark (the smallest), pocket, pocket_pixels, pocket_pixels_large, prx_256, prx_pixels_1024; or your
+    own, from a file: --with FILE.
     """
-    read, files = read_phrase(phrase, levers, settings, images)
-    run = read.run
-    from fulcrum.spec.edit import put
-    from fulcrum.train.fillers import START_PARTS, DiffusersStart, Trunk
-    from fulcrum.train.run_folder import RunFolder
-    from fulcrum.train.session import Order, perform
-
-    if start is not None and (
-        start.startswith("hub:") or any((Path(start) / part / "config.json").is_file() for part in ("", *START_PARTS))
-    ):
-        run = put(run, "start", DiffusersStart(path=start))
-    elif start is not None:
-        trunk = RunFolder(find_run(start, out))
-        result = trunk.result()
-        if result is None:
-            raise BadInput(f"the run {trunk.path.name} is not finished", "finish it first: start its command again")
-        run = put(run, "start", Trunk(run=trunk.path.name, weights_sha256=result["weights_sha256"]))
-    told = " ".join([str(read), *(f"--set {setting}" for setting in settings or [])])
+    from fulcrum.dist.choose_system import choose_system
     from fulcrum.dist.start import processes
-    from fulcrum.dist.start import start as join
-    from fulcrum.study.run.preview import previews
-    from fulcrum.train.bill import sessions
-    from fulcrum.train.trackers import Place, together, tracking
+    from fulcrum.levers.catalog import read_phrase
+    from fulcrum.spec.edit import put
+    from fulcrum.study.run.plain_training import train_run
+    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.session import Order
 
-    watchers = together(previews, sessions, tracking(track or (), Place("runs", told, seed)))
+    read, files = read_phrase(phrase, levers or (), settings or (), images)
+    run = read.run if start is None else put(read.run, "start", _start(start, out))
     many = processes(os.environ)
     launcher = ["fulcrum"] if many == 1 else ["torchrun", "--nproc-per-node", str(many), "-m", "fulcrum"]
     order = Order(
         run,
         seed,
-        told,
+        " ".join([str(read), *(f"--set {setting}" for setting in settings or [])]),
         out,
-        system(threads, compile_blocks, run.budget.images, device),
+        choose_system(threads, compile_blocks, run.budget.images, device, say),
         files,
         quiet,
         phrase,
         shlex.join([*launcher, *sys.argv[1:]]),
         read.levers,
     )
-    with join(order.system.device) as ranks:
-        result = perform(order, say if ranks.first else _unheard, watchers, ranks)
-    if not ranks.first:
+    result, first = train_run(order, say, track or ())
+    if not first:
         return
-    result["cost"], told_cost = _cost(RunFolder(Path(result["run"])), run, out / "cache", price)
+    result["cost"], cost = _cost(RunFolder(Path(result["run"])), run, out / "cache", price)
     emit(
         result,
         as_json,
         f"{result['phrase']} (seed {seed}) is trained: {result['images']:,} images in "
         f"{_time(result)}\n"
         f"  run      {result['run']}\n  weights  {result['weights_sha256'][:16]}\n"
-        f"  cost     {told_cost}\n"
+        f"  cost     {cost}\n"
         f'  draw     fulcrum sample {result["key"][:8]} "a large red circle at the top left."'
         + ("" if out == OUT else f" --out {shlex.quote(str(out))}"),
     )
+
+
+def _start(start: str, out: Path) -> "StartFiller":
+    """The filler of the seam `start`: a folder in diffusers' format, or a finished run of ours."""
+    from fulcrum.train.fillers import START_PARTS, DiffusersStart, Trunk
+    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.trained_run import find_run
+
+    if start.startswith("hub:") or any((Path(start) / part / "config.json").is_file() for part in ("", *START_PARTS)):
+        return DiffusersStart(path=start)
+    trunk = RunFolder(find_run(start, out))
+    result = trunk.result()
+    if result is None:
+        raise BadInput(f"the run {trunk.path.name} is not finished", "finish it first: start its command again")
+    return Trunk(run=trunk.path.name, weights_sha256=result["weights_sha256"])
 
 
 def _time(result: dict[str, Any]) -> str:
@@ -148,16 +148,12 @@ def _cost(folder: Any, run: Any, cache: Path, price: float | None) -> tuple[dict
     from fulcrum.train.bill import bill, said
 
     try:
-        found = bill(folder, run, cache, price)
-        return found, said(found)
+        cost = bill(folder, run, cache, price)
+        return cost, said(cost)
     except BadInput:
         raise
     except Exception as error:
         return {}, f"not counted: {type(error).__name__}: {error}"
-
-
-def _unheard(text: str) -> None:
-    """Of many processes only the first speaks."""
 
 
 def sample(
@@ -182,6 +178,7 @@ def sample(
     """Draw pictures with a trained run. Each picture has its own noise: it does not depend on the others."""
     from fulcrum.encode.unknown_words import misread
     from fulcrum.train.picture_files import save_grid, save_pictures
+    from fulcrum.train.trained_run import draw
 
     painter, folder = _painter(run, out, levers, guidance, steps, device, None if size is None else _shape(size))
     place = to or folder / "samples"
@@ -190,12 +187,7 @@ def sample(
     except OSError as error:
         raise BadInput(f"cannot write to {place}: {error.strerror}", "choose another folder with --to") from None
     wanted = [prompt for prompt in prompts for _ in range(count)]
-    import torch
-
-    try:
-        pictures = torch.cat(list(painter.pictures(wanted, seed)))
-    except ValueError as error:  # the text encoder says what it cannot read
-        raise BadInput(str(error), "write plain words, at most 64 in a prompt") from None
+    pictures = draw(painter, wanted, seed)
     files = save_pictures(pictures, wanted, place, seed, scale)
     grid = save_grid(pictures, place / "grid.png", columns=max(count, min(len(wanted), 4)), scale=scale)
     for line in misread(painter.text):
@@ -215,34 +207,23 @@ def _painter(
     steps: int | None = None,
     device: str = "cpu",
     size: tuple[int, int] | None = None,
-) -> tuple[Any, Path]:
+) -> "tuple[Painter, Path]":
     """A painter with the weights of a run."""
-    from fulcrum.spec.edit import put
-    from fulcrum.spec.plain import read
-    from fulcrum.spec.system import System
-    from fulcrum.train.painter import Painter
     from fulcrum.train.run_folder import RunFolder
-    from fulcrum.train.session import trained_weights
+    from fulcrum.train.trained_run import find_run, open_painter
 
-    where = System(device=device_named(device))
     folder = RunFolder(find_run(name, out))
     note_unfinished(folder)
-    run = read(folder.about()["run"], catalogue(files)[0].fillers)
-    if guidance is not None:
-        run = put(run, "sample.guide.scale", guidance)
-    if steps is not None:
-        run = put(run, "sample.steps", steps)
-    codec, text = run.encode.codec.build(None), run.encode.text.build(None)
-    return Painter(run, trained_weights(folder), codec, text, where, size), folder.path
+    return open_painter(folder, catalogue(files)[0].fillers, guidance, steps, device, size), folder.path
 
 
-def _shape(said: str) -> tuple[int, int]:
+def _shape(text: str) -> tuple[int, int]:
     """(H, W) from WIDTHxHEIGHT."""
-    found = re.fullmatch("([0-9]{1,5})[xX]([0-9]{1,5})", said)
-    width, height = map(int, found.groups()) if found else (0, 0)
-    if not found or max(width, height) > MOST_PIXELS:
+    sides = re.fullmatch("([0-9]{1,5})[xX]([0-9]{1,5})", text)
+    width, height = map(int, sides.groups()) if sides else (0, 0)
+    if not sides or max(width, height) > MOST_PIXELS:
         raise BadInput(
-            f"--size is a width and a height, such as 48x32, of at most {MOST_PIXELS}; found '{shown(said)}'",
+            f"--size is a width and a height, such as 48x32, of at most {MOST_PIXELS}; found '{shown(text)}'",
             "leave it out for the run's own size",
         )
     return height, width
@@ -263,7 +244,7 @@ def export(
     pipeline = pipeline_of(painter.run)
     if folder.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} exists and is not empty", "choose a new folder: nothing is overwritten")
-    write(painter.backbone, folder)
+    write(painter.denoise.backbone, folder)
     emit(
         {"folder": str(folder), "pipeline": pipeline},
         as_json,

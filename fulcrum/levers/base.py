@@ -33,6 +33,8 @@ class Cost(Record):
 
 
 class Card(Record):
+    """The facts that travel with a lever."""
+
     says: str  # one line: what changes and when it pays
     claims: tuple[Claim, ...] = ()
     train_only: bool = False  # nothing of it is left in the exported model

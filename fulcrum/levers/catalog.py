@@ -1,10 +1,15 @@
 """The explicit catalogue: every recipe, lever and filler that a phrase may name."""
 
+import sys
 from collections.abc import Iterable, Mapping
+from inspect import signature
 from pathlib import Path
+from types import FunctionType
 
 from fulcrum.data import fillers as data
 from fulcrum.encode import fillers as encode
+from fulcrum.files.hashes import sha256_bytes
+from fulcrum.files.paths import read_regular
 from fulcrum.files.user_code import UserFile, load
 from fulcrum.flow import fillers as flow
 from fulcrum.levers.aligned_codec import AlignedCodec
@@ -44,13 +49,13 @@ from fulcrum.levers.x_prediction import PredictX
 from fulcrum.loss import fillers as loss
 from fulcrum.model import fillers as model
 from fulcrum.optim import fillers as optim
-from fulcrum.recipes.emoji import emoji
 from fulcrum.recipes.pocket import pocket, pocket_pixels, pocket_pixels_large
 from fulcrum.recipes.prx import prx_256, prx_pixels_1024
 from fulcrum.recipes.spark import spark
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.phrase import Catalogue, Phrase
+from fulcrum.spec.phrase import Catalogue, Phrase, parse
 from fulcrum.spec.record import Filler
+from fulcrum.spec.run import RunSpec
 from fulcrum.train import fillers as train
 
 LEVERS: tuple[type[Lever], ...] = (
@@ -88,8 +93,7 @@ LEVERS: tuple[type[Lever], ...] = (
     ResolutionCondition,
 )
 RECIPES = {
-    recipe.__name__: recipe
-    for recipe in (spark, pocket, pocket_pixels, pocket_pixels_large, emoji, prx_256, prx_pixels_1024)
+    recipe.__name__: recipe for recipe in (spark, pocket, pocket_pixels, pocket_pixels_large, prx_256, prx_pixels_1024)
 }
 FILLERS: tuple[type[Filler], ...] = (
     *data.FILLERS,
@@ -127,14 +131,39 @@ def _sound(lever: type[Lever], path: Path) -> None:
 
 
 def files_of(phrase: Phrase, hashes: Mapping[str, str]) -> dict[str, str]:
-    """The user's files that a phrase really uses, by lever or by filler: they enter the key of its run."""
+    """The user's files whose code a run executes, by lever or by filler: they enter its key.
+
+    A recipe's file does not: what it returned is the run, a value that is in the key whole.
+    """
     used = {type(getattr(lever, "lever", lever)).__module__ for lever in phrase.levers}
     used |= {type(filler).__module__ for filler in phrase.run.fillers()}
     return {name: value for name, value in hashes.items() if name in used}
 
 
+def foreign_code(run: RunSpec) -> dict[str, str]:
+    """Hashes of the files whose code the fillers of a run are, ours left out: for a run that no phrase described."""
+    hashes = {}
+    for module in {sys.modules[type(filler).__module__] for filler in run.fillers()}:
+        if module.__name__.split(".")[0] == "fulcrum":
+            continue
+        file = getattr(module, "__file__", None)
+        if file is None:
+            raise BadInput(f"the fillers of {module.__name__} stand in no file", "keys hold its hash: write it to a file")
+        hashes[module.__name__] = sha256_bytes(read_regular(Path(file)))
+    return hashes
+
+
+def read_phrase(
+    text: str, files: Iterable[Path] = (), settings: Iterable[str] = (), images: int | None = None
+) -> tuple[Phrase, dict[str, str]]:
+    """The phrase, with the settings and the budget that were given, and the hashes of the user's files that it uses."""
+    known, hashes = with_files(files)
+    phrase = parse(text, known, [*settings, *([f"budget.images={images}"] if images is not None else [])])
+    return phrase, files_of(phrase, hashes)
+
+
 def with_files(paths: Iterable[Path]) -> tuple[Catalogue, dict[str, str]]:
-    """The catalogue with the levers and fillers of a user's own files, and the hash of each file for the key."""
+    """The catalogue with the levers, recipes and fillers of a user's own files, and the hash of each file for the key."""
     known, hashes, problems = with_sound_files(paths)
     if problems:
         raise problems[0]
@@ -156,15 +185,34 @@ def with_sound_files(paths: Iterable[Path]) -> tuple[Catalogue, dict[str, str], 
 
 
 def _with(known: Catalogue, own: UserFile, path: Path) -> Catalogue:
-    classes, levers = own.classes(), dict(known.levers)
-    mine = [value for value in classes if issubclass(value, Lever)]
-    if not mine:
-        raise BadInput(f"{path} holds no lever", f"write a class that derives from fulcrum.levers.base.Lever: {GUIDE}")
-    for lever in mine:
+    """What a file defines, told by its base class: levers and fillers; recipes by their signature, () -> RunSpec."""
+    classes = own.classes()
+    levers = [value for value in classes if issubclass(value, Lever)]
+    fillers = [value for value in classes if issubclass(value, Filler)]
+    recipes = {name: value for name, value in vars(own.module).items() if _is_recipe(value, own.module.__name__)}
+    if not (levers or fillers or recipes):
+        raise BadInput(
+            f"{path} holds no lever, no filler and no recipe",
+            "write a class that derives from fulcrum.Lever or from a seam, or a function that is marked "
+            f"`-> RunSpec`: {GUIDE}",
+        )
+    for lever in levers:
         _sound(lever, path)
-        if lever.name in levers or lever.name in known.bundles or lever.name in known.recipes:
-            raise BadInput(f"{path} names a lever '{lever.name}', a name that is taken", "choose another name")
-        levers[lever.name] = lever
+    taken = {*known.levers, *known.bundles, *known.recipes}
+    for what, name in (*(("lever", lever.name) for lever in levers), *(("recipe", name) for name in recipes)):
+        if name in taken:
+            raise BadInput(f"{path} names a {what} '{name}', a name that is taken", "choose another name")
+        taken.add(name)
     return known._replace(
-        levers=levers, fillers=(*known.fillers, *(value for value in classes if issubclass(value, Filler)))
+        recipes={**known.recipes, **recipes},
+        levers={**known.levers, **{lever.name: lever for lever in levers}},
+        fillers=(*known.fillers, *fillers),
     )
+
+
+def _is_recipe(value: object, module: str) -> bool:
+    """Is it a function of this file that takes nothing and says that it returns a run?"""
+    if not (isinstance(value, FunctionType) and value.__module__ == module):
+        return False
+    about = signature(value)
+    return not about.parameters and about.return_annotation in (RunSpec, "RunSpec")

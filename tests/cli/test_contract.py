@@ -175,7 +175,7 @@ def test_of_many_processes_one_says_what_all_of_them_met(rank, count, capsys, mo
 def test_what_one_process_alone_met_is_never_lost(capsys, monkeypatch):
     for name, value in (("WORLD_SIZE", "2"), ("RANK", "1"), ("LOCAL_RANK", "1")):
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("fulcrum.cli.train.read_phrase", lambda *words: 1 / 0)
+    monkeypatch.setattr("fulcrum.levers.catalog.read_phrase", lambda *words: 1 / 0)
     with pytest.raises(SystemExit) as end:
         main(["train", "spark"])
     assert end.value.code == 1 and "error on rank 1: ZeroDivisionError" in capsys.readouterr().err

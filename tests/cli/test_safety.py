@@ -111,13 +111,13 @@ class Own(Lever):
 def test_an_edited_lever_file_makes_a_new_run(phrase, tmp_path, capsys):
     from pathlib import Path
 
-    from fulcrum.cli.options import read_phrase
+    from fulcrum.levers.catalog import read_phrase
     from fulcrum.spec.edit import key
 
     keys = set()
     for text in (LEVER, LEVER + "# edited\n"):
         Path(tmp_path / "own.py").write_text(text.replace("{witness}", "True"))
-        read, files = read_phrase(phrase, [tmp_path / "own.py"], None, None)
+        read, files = read_phrase(phrase, [tmp_path / "own.py"])
         keys.add(key(read.run, 0, files))
     assert len(keys) == 2
 

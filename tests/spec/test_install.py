@@ -52,4 +52,4 @@ def test_every_hint_asks_here_and_names_a_group_that_there_is():
     code = {path: path.read_text() for path in (ROOT / "fulcrum").rglob("*.py") if path != Path(module.__file__)}
     assert not [path for path, text in code.items() if re.search(r"pip install|fulcrum-lab\[", text)]
     asked = {name for text in code.values() for name in re.findall(r"install_extra\([\"'](\w+)", text)}
-    assert {"datasets", "diffusers", "emoji", "ray"} <= asked <= set(groups)
+    assert {"datasets", "diffusers", "ray"} <= asked <= set(groups)

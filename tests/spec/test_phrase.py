@@ -74,8 +74,7 @@ def test_a_lever_can_be_limited_to_a_stage():
 def test_every_recipe_survives_a_round_trip_through_plain_data(name):
     import json
 
-    curated = "" if name == "emoji" else " + sft_stage"  # others' pictures have no curated set
-    run = parse(f"{name} + tread(start=1, end=2){curated}", CATALOG).run
+    run = parse(f"{name} + tread(start=1, end=2) + sft_stage", CATALOG).run
     assert read(json.loads(json.dumps(run.plain())), CATALOG.fillers) == run
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from fulcrum.study.plan.plan import Plan
+from fulcrum.study.run import evaluate, preview
 
 SMALL = (
     "model.width=32",
@@ -32,9 +33,9 @@ def plan(**changes):
 
 def lighten(patch):
     """Cells measured with fewer pictures."""
-    patch.setattr("fulcrum.study.run.evaluate.REFERENCE", 512)
-    patch.setattr("fulcrum.study.run.evaluate.VALIDATION", 128)
-    patch.setattr("fulcrum.study.run.preview.LOOKS", 2)
+    patch.setattr(evaluate, "REFERENCE", 512)
+    patch.setattr(evaluate, "VALIDATION", 128)
+    patch.setattr(preview, "LOOKS", 2)
 
 
 def without_times(report):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.data import emoji
-from fulcrum.data.emoji import EmojiReader
+from examples.emoji import reader
+from examples.emoji.reader import EmojiReader
 from fulcrum.data.store.completion import run_import
 from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.data.store.importing import Options
@@ -18,7 +18,7 @@ from fulcrum.study.plan.plan import Plan, from_plain
 from fulcrum.study.run import plan_judges as judging
 from fulcrum.study.run.cell import Measuring
 from fulcrum.study.run.plan_judges import Bench, Sources, measures, require_known
-from tests.data.fake_emoji import Renderer, write_packages
+from tests.examples.fake_emoji import Renderer, write_packages
 
 WIDTH = 24
 
@@ -31,7 +31,7 @@ class Near(torch.nn.Module):
 @pytest.fixture
 def sources(tmp_path, monkeypatch):
     """A small imported set, and stand-ins for the three networks."""
-    monkeypatch.setattr(emoji, "_renderer", Renderer)
+    monkeypatch.setattr(reader, "_renderer", Renderer)
     packages = write_packages(tmp_path / "packages", ("noto", "twemoji", "fluent", "openmoji"))
     run_import(EmojiReader(packages, 16), tmp_path / "to", Options(size=16), lambda text: None)
 

@@ -15,9 +15,10 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
-from fulcrum.study import sealed
+from fulcrum.study import sealed, study_run
 from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.plan import from_plain
+from fulcrum.study.run import arm_cost
 from fulcrum.study.run.capacity import PROCESS, room
 from fulcrum.study.run.cell import finished
 from fulcrum.study.run.layout import lay_out, measuring
@@ -36,8 +37,8 @@ class Here(Lane):
 
 def all_here(patch):
     lighten(patch)
-    patch.setattr("fulcrum.study.study_run.Lane", Here)
-    patch.setattr("fulcrum.study.run.arm_cost.ROUNDS", 1)
+    patch.setattr(study_run, "Lane", Here)
+    patch.setattr(arm_cost, "ROUNDS", 1)
 
 
 @pytest.fixture(autouse=True)

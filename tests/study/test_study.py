@@ -13,6 +13,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.plan import load
+from fulcrum.study.run.runner import Lane
 from fulcrum.study.study_run import freeze, run
 from tests.study.small import SMALL, plan
 
@@ -37,7 +38,7 @@ def test_a_study_ends_with_effects_pictures_and_a_page(studied):
 
 def test_finished_cells_are_not_run_again(studied, monkeypatch):
     out, result, page = studied
-    monkeypatch.setattr("fulcrum.study.run.runner.Lane._worker", lambda self: pytest.fail("a worker was started"))
+    monkeypatch.setattr(Lane, "_worker", lambda self: pytest.fail("a worker was started"))
     again, _ = run(plan(), CATALOG, out, "again", print)
     assert [row.model_dump() for row in again.effects] == [row.model_dump() for row in result.effects]
 

@@ -8,6 +8,7 @@ import pytest
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
+from fulcrum.study import study_run
 from fulcrum.study.plan.plan import load
 from fulcrum.study.run.cell import Tracked, finished, run_cell
 from fulcrum.study.run.layout import lay_out, measuring
@@ -68,8 +69,8 @@ def test_a_study_hands_its_trackers_to_every_worker(tmp_path, monkeypatch):
             heard.append(self.work.setup())
             return {"key": cell.key, "ok": False, "error": "deaf", "hint": ""}
 
-    monkeypatch.setattr("fulcrum.study.study_run.Lane", Deaf)
-    monkeypatch.setattr("fulcrum.study.study_run.prove_by_steps", lambda *given: None)
+    monkeypatch.setattr(study_run, "Lane", Deaf)
+    monkeypatch.setattr(study_run, "prove_by_steps", lambda *given: None)
     asked = plan(track=("tensorboard",), title="A / study")
     with pytest.raises(RunFailed, match="deaf"):
         run(asked, CATALOG, tmp_path, "x", lambda text: None)

@@ -12,7 +12,7 @@ import torch
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
-from fulcrum.train import checkpoint
+from fulcrum.train import checkpoint, run_folder
 from fulcrum.train.feed import Feed
 from fulcrum.train.run_folder import RunFolder, claim, in_use
 from fulcrum.train.session import Interrupted, Order, perform, trained_weights
@@ -92,7 +92,7 @@ def test_a_folder_that_holds_another_run_is_refused(whole, tiny, tmp_path):
 
 
 def test_two_processes_cannot_train_one_run(whole, tiny, monkeypatch):
-    monkeypatch.setattr("fulcrum.train.run_folder.PATIENCE", 0.0)
+    monkeypatch.setattr(run_folder, "PATIENCE", 0.0)
     folder = RunFolder(whole[0] / whole[1]["key"])
     with claim(folder), pytest.raises(RunFailed, match="another process"), claim(folder):
         pass

@@ -52,13 +52,15 @@ ANY = Fields()
 
 
 class Reader(Protocol):
-    """Samples in an order that is the same every time. `share` says how much of it was handed out."""
+    """Samples in an order that is the same every time."""
 
     kind: str
 
     def __iter__(self) -> Iterator[Given]: ...
 
-    def share(self) -> float: ...
+    def share(self) -> float:
+        """How much of it was handed out, for the progress; 0 where that is not known."""
+        return 0.0
 
 
 def described(name: str, data: bytes, about: Mapping[str, Any], fields: Fields) -> Given:

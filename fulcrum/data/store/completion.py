@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fulcrum.data.readers.fit_picture import CHANGES
 from fulcrum.data.readers.reader import Reader
 from fulcrum.data.store.importing import Import, Options, Say, alone, category
-from fulcrum.data.store.ledger import Ledger, faults
+from fulcrum.data.store.ledger import Ledger, faults, told
 from fulcrum.data.store.part import parts
 from fulcrum.data.store.picture_store import (
     ABOUT,
@@ -59,6 +59,18 @@ def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict
     return read_about(to)
 
 
+def import_summary(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """What an import wrote: facts for scripts, lines for people."""
+    about, ledger = read_about(folder), json.loads((folder / LEDGER).read_text())
+    facts = {name: about[name] for name in ("count", "splits", "captions", "content")}
+    lines = [
+        *told(ledger),
+        "split " + ", ".join(f"{name} {count:,}" for name, count in about["splits"].items()),
+        f"captions {', '.join(about['captions'])}; content {about['content'][:16]}",
+    ]
+    return {"folder": str(folder), **facts, "ledger": ledger}, lines
+
+
 def seal(partial: Path, options: Options, about: dict[str, Any]) -> None:
     """Tables, ledger, card and store.json of a finished import."""
     shapes = options.shapes()
@@ -76,8 +88,8 @@ def seal(partial: Path, options: Options, about: dict[str, Any]) -> None:
                 changes = tuple(line.get("changes", ()))
                 ledger.book(line["outcome"], category(line["reason"]), changes, bucket, _cut(line, shapes))
                 if line["outcome"] != "kept" or "repeated" in changes:
-                    told = {name: line[name] for name in ("name", "outcome", "reason")}
-                    lines.write(json.dumps(told | ({"repeated": True} if "repeated" in changes else {})) + "\n")
+                    left_out = {name: line[name] for name in ("name", "outcome", "reason")}
+                    lines.write(json.dumps(left_out | ({"repeated": True} if "repeated" in changes else {})) + "\n")
                 if line["outcome"] == "kept":
                     _append(writers, ends, line, len(shards) - 1)
                     keys.append(_group(line))

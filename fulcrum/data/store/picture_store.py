@@ -86,7 +86,7 @@ def read_about(folder: Path) -> dict[str, Any]:
         hint = (
             "its import was not finished: start the same command again"
             if partial.is_dir()
-            else "make one from your pictures: fulcrum data import PICTURES FOLDER (for emoji: examples/emoji/README.md)"
+            else "make one from your pictures: fulcrum data import PICTURES FOLDER"
         )
         raise BadInput(f"{folder} is no imported data set: there is no {ABOUT}", hint)
     try:

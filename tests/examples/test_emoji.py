@@ -6,17 +6,20 @@ import tarfile
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from fulcrum.cli import app
-from fulcrum.data import emoji
+from examples.emoji import reader as emoji
+from examples.emoji.__main__ import main
+from examples.emoji.packages import IconSet, open_packages, slug
+from examples.emoji.reader import EmojiReader, draw, family, split_of
+from examples.emoji.recipe import MINILM
+from examples.emoji.recipe import emoji as recipe
+from examples.emoji.words import colour_names, long, measure, medium
 from fulcrum.data.caption import Chooser
-from fulcrum.data.emoji import EmojiReader, draw, family, split_of
-from fulcrum.data.emoji_packages import IconSet, open_packages, slug
-from fulcrum.data.emoji_words import colour_names, long, measure, medium
 from fulcrum.data.store.folder_source import FolderSource
+from fulcrum.encode.pretrained.registry import PACKAGES
+from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
-from tests.data.fake_emoji import Renderer, icon_set, names, write_packages
+from tests.examples.fake_emoji import Renderer, icon_set, names, write_packages
 
 
 @pytest.fixture
@@ -121,17 +124,15 @@ def test_families_stay_on_one_side():
     assert dict(zip(*shares, strict=True)) == pytest.approx({"train": 2250, "validation": 300, "reference": 450}, rel=0.15)
 
 
-def test_the_import_holds_out_concepts_and_a_style(packages, tmp_path):
+def test_the_import_holds_out_concepts_and_a_style(packages, tmp_path, capsys):
     def command(*words):
-        to = str(tmp_path / "to")
-        return CliRunner().invoke(app, ["data", "import", "emoji", str(packages), to, "--size", "16", *words])
+        code = main([str(packages), str(tmp_path / "to"), "--size", "16", "--json", *words])
+        return code, json.loads(capsys.readouterr().out.strip().splitlines()[-1])
 
-    done = command("--json")
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout.strip().splitlines()[-1])
-    ledger = told["concepts"]["ledger"]
-    assert ledger["given"] == ledger["kept"] + ledger["dropped"] + ledger["quarantined"]
-    assert told["concepts"]["count"] == ledger["kept"]
+    code, facts = command()
+    ledger = facts["concepts"]["ledger"]
+    assert code == 0 and ledger["given"] == ledger["kept"] + ledger["dropped"] + ledger["quarantined"]
+    assert facts["concepts"]["count"] == ledger["kept"]
     names = {}
     for folder in (tmp_path / "to", tmp_path / "to_style"):
         for split in ("train", "validation", "reference"):
@@ -143,11 +144,22 @@ def test_the_import_holds_out_concepts_and_a_style(packages, tmp_path):
     assert not names["train"] & names["reference"] and not names["train"] & names["validation"]
     card = json.loads((tmp_path / "to" / "card.json").read_text())
     assert card["licence"].startswith("noto 1.0.0, MIT") and card["held_out_style"] == "openmoji"
-    assert "already" in str(command().exception)
+    code, refused = command()
+    assert code == 2 and "already" in refused["error"]
     shutil.rmtree(tmp_path / "to_style")
-    again = command("--json")
-    assert json.loads(again.stdout.strip().splitlines()[-1])["style"]["count"] == told["style"]["count"], "a kill between"
-    assert "means nothing" in str(command("--table", "x").exception)
+    assert command()[1]["style"]["count"] == facts["style"]["count"], "a kill between"
+
+
+def test_the_recipe_can_be_read_without_its_packages_and_its_key_asks_for_them(tmp_path, monkeypatch):
+    run = recipe()
+    assert run.encode.text.path == MINILM and run.data.size == 64
+    name = MINILM.removeprefix("pip:")
+    monkeypatch.setitem(PACKAGES, name, PACKAGES[name]._replace(module="not_there"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="emoji_64|not installed"):
+        key(put(run, "data.source.path", "emoji_64"), 0)
+    with pytest.raises(BadInput, match="not installed"):
+        run.encode.text.hashes()
 
 
 def test_colours_and_layout_are_what_is_there():

@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fulcrum.data import emoji_words as words
-from fulcrum.data.emoji_packages import IconSet, Packages, open_packages, slug
+from examples.emoji import words
+from examples.emoji.packages import IconSet, Packages, open_packages, slug
 from fulcrum.data.readers.reader import Given
 from fulcrum.spec.errors import BadInput, nearest
-from fulcrum.spec.install import install_extra
 
 APART = "openmoji"  # held out when no style is named: its outlines are like no other's
 VALIDATION, REFERENCE = 0.10, 0.15  # shares of the families
@@ -156,7 +155,7 @@ def _renderer() -> Any:
     try:
         import resvg_py
     except ImportError:
-        raise BadInput("to draw SVG the package resvg-py is needed", install_extra("emoji")) from None
+        raise BadInput("to draw SVG the package resvg-py is needed", "pip install resvg-py") from None
     return resvg_py
 
 

@@ -1,7 +1,7 @@
 """emoji: 64 px pictures that no one here drew, real captions, a real text encoder. See examples/emoji/README.md.
 
-    fulcrum data import emoji PACKAGES        (writes emoji_64 and emoji_64_style)
-    fulcrum train emoji
+    python -m examples.emoji PACKAGES         (writes emoji_64 and emoji_64_style)
+    fulcrum train emoji --with examples/emoji/recipe.py
 
 48,000 images: about 690 CPU seconds. One seed: KID by Lite0 0.65, rank of the held-out name 0.61 (real pictures 0.90);
 colours and outlines follow the caption, things not yet. Pixels, x-prediction, 64 tokens. The batch is small because steps,

@@ -1,0 +1,56 @@
+"""The system that a run gets when nobody says: threads, compilation and device from what this machine has."""
+
+import os
+import shutil
+from collections.abc import Callable
+
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.system import Device, System, cores
+
+MOST_THREADS = 4  # for each core
+WORTH_COMPILING = 30_000  # images; a cold compile takes about half a minute
+
+
+def choose_system(
+    threads: int | None, compile_blocks: bool | None, images: int, device: str, say: Callable[[str], None]
+) -> System:
+    """What only changes speed; torch of this process is set to as many threads."""
+    place = device_named(device)
+    threads = thread_count(threads)
+    wanted = images >= WORTH_COMPILING if compile_blocks is None else compile_blocks
+    if wanted and not can_compile():
+        say("no C++ compiler was found: running without compilation, which is slower; install g++ to change that")
+        wanted = False
+    import torch
+
+    torch.set_num_threads(threads)
+    return System(device=place, threads=threads, compile=wanted)
+
+
+def device_named(text: str) -> Device:
+    """The device that was asked for, if it is one and this machine has it."""
+    from fulcrum.dist.device import require_device
+
+    if text not in ("cpu", "cuda"):
+        raise BadInput(f"no device is called '{text}'", "write --device cpu or --device cuda")
+    require_device(text)
+    return "cuda" if text == "cuda" else "cpu"
+
+
+def thread_count(asked: int | None) -> int:
+    """As many as were asked for, else what OMP_NUM_THREADS says, else every core this process may use.
+
+    Two threads beside a busy neighbour are several times slower than one: the environment's word counts.
+    """
+    if asked is not None and asked > MOST_THREADS * (os.cpu_count() or 1):
+        raise BadInput(
+            f"--threads {asked} for {os.cpu_count()} cores would only wait for each other",
+            "give at most the number of cores",
+        )
+    usual = os.environ.get("OMP_NUM_THREADS", "")
+    return asked or (int(usual) if usual.isdigit() and int(usual) else cores())
+
+
+def can_compile() -> bool:
+    """Is there a C++ compiler?"""
+    return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++"))

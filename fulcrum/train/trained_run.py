@@ -1,0 +1,96 @@
+"""A run that was trained: found by path or key under the folder of all runs, and drawn with."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fulcrum.spec.errors import BadInput
+from fulcrum.train.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fulcrum.spec.record import Filler
+    from fulcrum.train.painter import Painter
+
+KEY = re.compile("[0-9a-f]{16}")  # what the folder of a run is called
+
+
+class TrainedRun(NamedTuple):
+    """What a finished training gives back; other functions take it where they take a run."""
+
+    key: str
+    folder: Path
+    result: dict[str, Any]  # images, seconds, weights_sha256 and more
+
+
+def runs_under(out: Path) -> Iterator[Path]:
+    """Folders that are called like a run and hold one's description."""
+    for about in sorted(out.glob("*/about.json")):
+        if KEY.fullmatch(about.parent.name) and not about.parent.is_symlink():
+            yield about.parent
+
+
+def find_run(name: str, out: Path) -> Path:
+    """The folder of a run by path, key or the beginning of its key."""
+    if "/" in name or (name.strip(".") and Path(name).is_dir()):
+        path = Path(name).resolve()
+        if not (path / "about.json").is_file() or not KEY.fullmatch(path.name):
+            raise BadInput(f"{path} is not the folder of a run", "list the runs with: fulcrum runs list")
+        return path
+    matches = [
+        path.parent
+        for path in sorted(out.glob("*/about.json"))
+        if name and path.parent.name.startswith(name) and KEY.fullmatch(path.parent.name)
+    ]
+    if len(matches) != 1:
+        what = "no run" if not matches else f"{len(matches)} runs"
+        raise BadInput(
+            f"{what} under {out} whose key begins with '{name}'", "list the runs with: fulcrum runs list --out " + str(out)
+        )
+    return matches[0]
+
+
+def images_seen(folder: RunFolder) -> int:
+    """Where a run stands: the images of its newest checkpoint."""
+    from fulcrum.train import checkpoint
+
+    saved = checkpoint.listing(folder.checkpoints)
+    return int(saved[-1].name) if saved else 0
+
+
+def open_painter(
+    folder: RunFolder,
+    fillers: "tuple[type[Filler], ...]",
+    guidance: float | None = None,
+    steps: int | None = None,
+    device: str = "cpu",
+    size: tuple[int, int] | None = None,
+) -> "Painter":
+    """Draws with the weights of a run, and samples as it does where nothing else is said; `size` is (H, W)."""
+    from fulcrum.dist.choose_system import device_named
+    from fulcrum.spec.edit import put
+    from fulcrum.spec.plain import read
+    from fulcrum.spec.system import System
+    from fulcrum.train.painter import Painter
+    from fulcrum.train.session import trained_weights
+
+    system = System(device=device_named(device))
+    run = read(folder.about()["run"], fillers)
+    if guidance is not None:
+        run = put(run, "sample.guide.scale", guidance)
+    if steps is not None:
+        run = put(run, "sample.steps", steps)
+    codec, text = run.encode.codec.build(None), run.encode.text.build(None)
+    return Painter(run, trained_weights(folder), codec, text, system, size)
+
+
+def draw(painter: "Painter", prompts: Sequence[str], seed: int) -> "Tensor":
+    """uint8 pictures (B, 3, H, W), one for each prompt."""
+    import torch
+
+    try:
+        return torch.cat(list(painter.pictures(prompts, seed)))
+    except ValueError as error:  # the text encoder says what it cannot read
+        raise BadInput(str(error), "write plain words, at most 64 in a prompt") from None
