@@ -46,7 +46,7 @@ def encode(
     """Encode everything that a run reads, once: latents, texts, teacher tokens. Training would do the same by itself.
 
     Entries are named by the hash of pictures, captions, network and type: a stale one cannot be read. A killed command
-    goes on where it stood; every entry is verified when it is opened. While one is put together it needs twice its room.
+    goes on where it stood; what is read is verified when it is first read.
     """
     import torch
 

@@ -26,10 +26,10 @@ from fulcrum.data.source import Source
 from fulcrum.encode.cached_rows import Ids, RowCache, ShapedCache, TextCache
 from fulcrum.encode.networks.kl_codec import Codec, IdentityCodec
 from fulcrum.encode.networks.pair_score import load_scorer
-from fulcrum.encode.parts import Arrays
 from fulcrum.encode.pixels import to_unit
-from fulcrum.encode.store import Store, Writer
 from fulcrum.encode.unknown_words import unread
+from fulcrum.files.arrays import Arrays, ArrayStore
+from fulcrum.files.stored_array import StoredArray
 from fulcrum.spec.errors import BadInput, RunFailed
 
 Say = Callable[[str], None]
@@ -66,18 +66,20 @@ class Job(NamedTuple):
     facts: dict[str, Any]
     count: int  # samples
     what: str  # in words
-    chunk: Callable[[Ids], Arrays]
-    head: Callable[[], Arrays]  # what stands once before the chunks
+    encode: Callable[[Ids], Arrays]  # the samples of a chunk
 
-    def numbered(self, say: Say | None = None, part: int = 0, of: int = 1) -> Iterator[tuple[int, Ids]]:
-        """Number and samples of every `of`-th chunk from `part` on; says now and then how far it is."""
-        mine = range(part * CHUNK, self.count, of * CHUNK)
-        begin = told = time.perf_counter()
-        for made, first in enumerate(mine, 1):
-            yield first // CHUNK, np.arange(first, min(first + CHUNK, self.count))
-            now, done = time.perf_counter(), min(first + CHUNK, self.count)
-            if say and (now - told > 2 or made == len(mine)):
-                told = now
+    def chunk(self, number: int) -> Arrays:
+        return self.encode(np.arange(number * CHUNK, min((number + 1) * CHUNK, self.count)))
+
+    def numbers(self, say: Say | None = None, part: int = 0, of: int = 1) -> Iterator[int]:
+        """Every `of`-th chunk from `part` on; says now and then how far it is."""
+        mine = range(part, -(-self.count // CHUNK), of)
+        begin = spoke = time.perf_counter()
+        for made, number in enumerate(mine, 1):
+            yield number
+            now, done = time.perf_counter(), min((number + 1) * CHUNK, self.count)
+            if say and (now - spoke > 2 or made == len(mine)):
+                spoke = now
                 say(
                     f"encoding {self.what}: {done}/{self.count}, {(now - begin) * (len(mine) - made) / made:.0f} s left"
                     + (f" (process {part + 1} of {of})" if of > 1 else "")
@@ -91,40 +93,16 @@ class Cache:
     """
 
     def __init__(self, root: Path) -> None:
-        self.store = Store(Path(root))
+        self.store = ArrayStore(root)
         self.quiet = False  # no progress; warnings are told all the same
 
     def share(self, job: Job, part: int, of: int, say: Say | None = None) -> None:
-        """Make one process's chunks of an entry, for `finished` to put together; chunks that are there are left."""
-        if self.store.has(job.kind, job.facts):
-            return
-        parts = self.store.parts(job.kind, job.facts)
-        try:
-            for number, ids in job.numbered(None if self.quiet else say, part, of):
-                if not parts.has(number):
-                    parts.put(number, job.chunk(ids))
-        except OSError as error:
-            raise RunFailed(
-                f"cannot write to {parts.folder}: {error.strerror or error}",
-                "free some space and start the same command again: finished chunks are kept",
-            ) from error
+        """Make one process's chunks of an entry, for `finished` to complete; chunks that are there are left."""
+        self.store.share(job.kind, job.facts, job.numbers(None if self.quiet else say, part, of), job.chunk)
 
-    def finished(self, job: Job, say: Say | None = None) -> Arrays:
+    def finished(self, job: Job, say: Say | None = None) -> dict[str, StoredArray]:
         """The arrays of an entry; chunks that a killed process left are taken, the others are made."""
-        parts = self.store.parts(job.kind, job.facts)
-
-        def make(writer: Writer) -> None:
-            for name, rows in job.head().items():
-                writer.append(name, rows)
-            for number, ids in job.numbered(None if self.quiet else say):
-                arrays = parts.get(number)
-                if arrays is None:
-                    arrays = job.chunk(ids)
-                    parts.put(number, arrays)
-                for name, rows in arrays.items():
-                    writer.append(name, rows)
-
-        return self.store.get(job.kind, job.facts, make)
+        return self.store.get(job.kind, job.facts, job.numbers(None if self.quiet else say), job.chunk)
 
     def _rows(self, source: Source, job: Job, say: Say | None) -> RowCache:
         """What is encoded of a source of one shape; of a filtered one, what was kept."""
@@ -152,7 +130,7 @@ class Cache:
             with torch.no_grad():
                 return {"rows": codec.encode(to_unit(torch.from_numpy(images))).float().cpu().numpy()}
 
-        return Job("latents", facts, len(source), "latents", chunk, dict)
+        return Job("latents", facts, len(source), "latents", chunk)
 
     def tokens(self, source: Source, teacher: Any, say: Say | None = None) -> RowCache | ShapedCache:
         """A teacher's patch tokens of every sample (float16)."""
@@ -170,7 +148,7 @@ class Cache:
         def chunk(ids: Ids) -> Arrays:
             return {"rows": _half(teacher.tokens(to_unit(torch.from_numpy(source.read(ids).images))), "teacher tokens")}
 
-        return Job("teacher", facts, len(source), "teacher tokens", chunk, dict)
+        return Job("teacher", facts, len(source), "teacher tokens", chunk)
 
     def texts(self, source: Source, chooser: Chooser, text: Any, say: Say | None = None) -> TextCache:
         """Embeddings of the prompt that the chooser gives each sample (float16), and of the empty prompt."""
@@ -178,10 +156,11 @@ class Cache:
         if unknown and say:
             say(unknown)
         arrays = self.finished(self.texts_job(source, chooser, text), say)
-        cut = int(arrays["cut"].sum()) if "cut" in arrays else 0
+        cut = int(np.asarray(arrays["cut"]).sum()) if "cut" in arrays else 0
         if cut and say:
             say(f"warning: {cut:,} of {len(source):,} prompts are longer than {text.longest} tokens; what is over is cut")
-        texts = TextCache(arrays["tokens"], np.cumsum(arrays["lengths"], dtype=np.int64), arrays["empty"])
+        lengths, empty = np.asarray(arrays["lengths"]), np.asarray(arrays["empty"])
+        texts = TextCache(arrays["tokens"], np.cumsum(lengths, dtype=np.int64), empty)
         return texts.taken(source.kept) if isinstance(source, FilteredSource) else texts
 
     def texts_job(self, source: Source, chooser: Chooser, text: Any) -> Job:
@@ -209,13 +188,12 @@ class Cache:
                 raise BadInput(
                     f"among samples {ids[0]} to {ids[-1]}: {error}", "change the caption, or the text encoder"
                 ) from None
-            return {
-                "tokens": tokens,
-                "lengths": mask.sum(1).cpu().numpy().astype(np.int32),
-                "cut": np.array([getattr(text, "cut", 0) - before], np.int32),
-            }
+            lengths = mask.sum(1).cpu().numpy().astype(np.int32)
+            cut = np.array([getattr(text, "cut", 0) - before], np.int32)
+            empty = {} if ids[0] else {"empty": packed([""])[0]}  # once, beside the first samples
+            return {"tokens": tokens, "lengths": lengths, "cut": cut, **empty}
 
-        return Job("texts", facts, len(source), "texts", chunk, lambda: {"empty": packed([""])[0]})
+        return Job("texts", facts, len(source), "texts", chunk)
 
     def scores(self, source: Source, chooser: Chooser, asset: str = "score", say: Say | None = None) -> NDArray[Any]:
         """How well each sample's picture and prompt fit by a shipped scorer: (n,) float32, higher fits better."""
@@ -231,7 +209,7 @@ class Cache:
             images = torch.from_numpy(source.read(ids).images)
             return {"scores": scorer.score(images, source.prompts(chooser, ids)).numpy()}
 
-        return self.finished(Job("scores", facts, len(source), "scores", chunk, dict), say)["scores"]
+        return np.asarray(self.finished(Job("scores", facts, len(source), "scores", chunk), say)["scores"])
 
 
 def _joined(parts: list[RowCache]) -> RowCache | ShapedCache:

@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fulcrum.encode.pixels import to_unit
+from fulcrum.files.stored_array import Ids, StoredArray
 
-Ids = NDArray[np.integer[Any]]
+RowArray = NDArray[Any] | StoredArray  # in memory, mapped, or read from the store
 
 
 class RowCache:
     """One tensor per sample."""
 
-    def __init__(self, rows: NDArray[Any]) -> None:
+    def __init__(self, rows: RowArray) -> None:
         self._rows = rows  # (n, ...): float32, float16, or uint8 pixels
         self._kept: NDArray[np.int64] | slice = slice(None)  # which of them, and in which order
 
@@ -37,8 +38,8 @@ class RowCache:
     def rows(self, ids: Ids) -> Tensor:
         """(B, ...) float32; pixels that were stored as bytes come back in [-1, 1]."""
         ids = ids if isinstance(self._kept, slice) else self._kept[ids]
-        found = torch.from_numpy(self._rows[ids])  # fancy indexing copies: the map stays read-only
-        return to_unit(found) if found.dtype == torch.uint8 else found.float()
+        rows = torch.from_numpy(self._rows[ids])  # fancy indexing copies: the map stays read-only
+        return to_unit(rows) if rows.dtype == torch.uint8 else rows.float()
 
 
 class ShapedCache:
@@ -63,7 +64,7 @@ class ShapedCache:
 class TextCache:
     """Token embeddings of one prompt per sample, packed without padding."""
 
-    def __init__(self, tokens: NDArray[Any], ends: NDArray[Any], empty: NDArray[Any]) -> None:
+    def __init__(self, tokens: RowArray, ends: NDArray[Any], empty: NDArray[Any]) -> None:
         self._tokens, self._ends = tokens, np.asarray(ends)  # (total, E) float16, (n,) int64
         self._starts = np.concatenate([[0], self._ends[:-1]])
         self.empty = torch.from_numpy(np.array(empty)).float()  # (tokens of the empty prompt, E)

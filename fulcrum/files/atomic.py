@@ -95,6 +95,13 @@ def folder_atomic(final: Path, *, flush: bool = True, replace: bool = False) -> 
         os.close(handle)
 
 
+def rename_folder(made: Path, final: Path) -> None:
+    """Give a folder that is filled its name, once all that it holds is on the disk."""
+    _flush_tree(made)
+    os.rename(made, final)
+    _flush(final.parent)
+
+
 def sweep(folder: Path) -> list[Path]:
     """Remove what killed writers left in a folder, and say what; what is being written now stays."""
     gone = []

@@ -28,15 +28,16 @@ def locked(
     unfit: str = "",
     unfit_hint: str = "remove it: a lock holds nothing of yours",
     kind: type[FulcrumError] = RunFailed,
+    busy_kind: type[FulcrumError] | None = None,
     holder: str | None = None,
     create: bool = True,
     need_locks: bool = True,
 ) -> Iterator[None]:
     """Hold a lock as long as the block runs; `patience` in seconds, None: for ever.
 
-    A lock held by another process is `kind(busy, busy_hint)`, a path that cannot be opened (a link, a pipe, a folder, a
-    read-only place) is `kind(unfit: reason, unfit_hint)`. `holder` is written into the file, for `holder_of`. With
-    `need_locks=False` a file system that knows no locks is no error: then nothing is held.
+    A lock held by another process is `kind(busy, busy_hint)`, or `busy_kind` to tell it from a path that cannot be opened
+    (a link, a pipe, a folder, a read-only place): that is `kind(unfit: reason, unfit_hint)`. `holder` is written into the
+    file, for `holder_of`. With `need_locks=False` a file system that knows no locks is no error: then nothing is held.
     """
     deadline = None if patience is None else time.monotonic() + patience
     while True:
@@ -46,7 +47,7 @@ def locked(
             raise kind(f"{unfit or f'{path} cannot be opened'}: {reason(error)}", unfit_hint) from None
         try:
             if not _taken(handle, deadline):
-                raise kind(busy or f"another process holds {path}", busy_hint)
+                raise (busy_kind or kind)(busy or f"another process holds {path}", busy_hint)
         except OSError as error:
             if need_locks:
                 os.close(handle)

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -29,7 +30,10 @@ def encoded(*words: str) -> str:
 
 
 def contents(out: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(out)): path.read_bytes() for path in sorted((out / "cache").glob("*/*.bin"))}
+    """The rows of every entry that a run reads, wherever they lie in its files."""
+    feed = Feed(phrase("spark + repa", *SMALL), 0, out / "cache")
+    arrays = {(job.what, name): array for job in feed.jobs() for name, array in feed.cache.finished(job).items()}
+    return {f"{what} {name}": np.asarray(array).tobytes() for (what, name), array in arrays.items()}
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +51,12 @@ def test_training_finds_everything_encoded(alone):
     assert batch.x0.shape == (32, 8, 8, 8) and set(batch.teacher) == {"world"} and not said
 
 
+def finished(out: Path) -> list[str]:
+    """Chunks that are noted in the journals of entries in the making."""
+    journals = (path.read_text() for path in out.glob("cache/*.making/*.journal"))
+    return [line for journal in journals for line in journal.splitlines()]
+
+
 def test_two_processes_killed_and_started_again_give_the_same_bytes(alone, tmp_path):
     running = subprocess.Popen(
         [sys.executable, "-m", "fulcrum", *WORDS, "--out", str(tmp_path), "--processes", "2"],
@@ -54,16 +64,15 @@ def test_two_processes_killed_and_started_again_give_the_same_bytes(alone, tmp_p
         start_new_session=True,
     )
     deadline = time.monotonic() + 60
-    while len(list(tmp_path.glob("cache/*.parts/0*"))) < 2 and time.monotonic() < deadline:
+    while len(finished(tmp_path)) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
     os.killpg(running.pid, signal.SIGKILL)  # its own session: itself and its one child
     running.wait()
-    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache/*.parts/0*")}
-    assert kept
-    said = encoded("--out", str(tmp_path), "--processes", "2")
+    assert finished(tmp_path)
+    printed = encoded("--out", str(tmp_path), "--processes", "2")
     assert contents(tmp_path) == contents(alone[0])
-    assert not list(tmp_path.glob("cache/*.parts"))
-    assert "600 samples" in said
+    assert not list(tmp_path.glob("cache/*.making"))
+    assert "600 samples" in printed
 
 
 def test_a_part_that_cannot_be_had_says_so_before_anything_is_made(tmp_path):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fulcrum.data.caption import Chooser
 from fulcrum.dist.device import settled
-from fulcrum.encode.store import Store, Writer
+from fulcrum.files.arrays import Arrays, ArrayStore
 from fulcrum.measure.card import JUDGED, METRICS, Measured, MetricCard, Sampling
 from fulcrum.measure.features.extractor import Extractor, digest_of, load_extractor
 from fulcrum.measure.features.gathered import Rows
@@ -65,7 +65,7 @@ class Bench:
     """The judges of one evaluation: they look at every batch while it is in memory."""
 
     def __init__(self, judges: Sequence[str], sources: Sources, cache: Path, device: str = "cpu") -> None:
-        self.sources, self.store, self.device = sources, Store(cache / "judges"), device
+        self.sources, self.store, self.device = sources, ArrayStore(cache / "judges"), device
         self.extractors = {name: load_extractor(name).on(device) for name in judges}
         self.rows = {name: Rows(part.width) for name, part in self.extractors.items()}
         self.names = "lite0" in judges and "short" in _styles(sources.reference)
@@ -159,30 +159,31 @@ class Bench:
         """Features of all pictures of a source, computed once and kept.  (m, d)"""
         part = self.extractors[name]
 
-        def make(writer: Writer) -> None:
-            for start in range(0, len(source), CHUNK):
-                index = np.arange(start, min(start + CHUNK, len(source)))
-                writer.append("rows", part.rows(torch.from_numpy(source.read(index).images)).numpy())
+        def chunk(number: int) -> Arrays:
+            index = np.arange(number * CHUNK, min((number + 1) * CHUNK, len(source)))
+            return {"rows": part.rows(torch.from_numpy(source.read(index).images)).numpy()}
 
         facts = {"source": source.fingerprint(), "extractor": part.hash}
-        return torch.from_numpy(np.array(self.store.get("features", facts, make)["rows"]))
+        arrays = self.store.get("features", facts, range(-(-len(source) // CHUNK)), chunk)
+        return torch.from_numpy(np.array(arrays["rows"]))
 
     def _vectors(self, names: list[str]) -> dict[str, Tensor]:
         """Mean of the token states of each name, of length one: as the encoder's authors pool it."""
 
-        def make(writer: Writer) -> None:
+        def chunk(number: int) -> Arrays:
             from fulcrum.encode.pretrained.text import load_text
 
-            text = load_text(NAMES, 384, 128)
+            text, vectors = load_text(NAMES, 384, 128), []
             for name in names:  # alone: its vector must not depend on its neighbours
                 emb, mask = text.encode([name])
                 pooled = (emb * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-                writer.append("vectors", torch.nn.functional.normalize(pooled, dim=1).numpy())
+                vectors.append(torch.nn.functional.normalize(pooled, dim=1).numpy())
+            return {"vectors": np.concatenate(vectors)}
 
         from fulcrum.encode.pretrained.registry import PACKAGES
 
         facts = {"names": digest_of(names), "encoder": PACKAGES[NAMES.removeprefix("pip:")].files}
-        found = torch.from_numpy(np.array(self.store.get("names", facts, make)["vectors"]))
+        found = torch.from_numpy(np.array(self.store.get("names", facts, range(1), chunk)["vectors"]))
         return dict(zip(names, found, strict=True))
 
     def _reference_key(self, name: str) -> str:

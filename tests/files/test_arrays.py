@@ -1,0 +1,369 @@
+"""The array store: written once, found again, shared among processes; damage and hostile files are refused in words."""
+
+import errno
+import json
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fulcrum.files import unfinished_entry
+from fulcrum.files.arrays import Arrays, ArrayStore
+from fulcrum.files.damaged import Damaged
+from fulcrum.files.hashes import sha256_bytes
+from fulcrum.files.sealed import sealed
+from fulcrum.spec.errors import RunFailed
+
+LAYOUT_1 = Path(__file__).with_name("layout1")
+LAYOUT_1_FACTS = {"source": "s", "chooser": ["Chooser", {"styles": ["long"]}], "dtype": "float16"}
+
+
+def arrays_of(number: int) -> Arrays:
+    """Seven rows in the last chunk, ten in the others, packed rows of any count, and an array in the first one only."""
+    ids = np.arange(10 * number, 10 * number + (7 if number == 3 else 10))
+    once = {} if number else {"once": np.array([[True, False]])}
+    return {
+        "rows": np.stack([ids, ids**2], axis=1).astype(np.float32),
+        "packed": np.full((number * 3 % 5, 2, 2), number, np.float16),  # none in the first chunk
+        "lengths": ids.astype(np.int32),
+        **once,
+    }
+
+
+def whole() -> Arrays:
+    chunks = [arrays_of(number) for number in range(4)]
+    return {name: np.concatenate([chunk[name] for chunk in chunks if name in chunk]) for name in chunks[0]}
+
+
+def get(root: Path, made: list[int] | None = None) -> dict[str, Any]:
+    def chunk(number: int) -> Arrays:
+        if made is not None:
+            made.append(number)
+        return arrays_of(number)
+
+    return ArrayStore(root).get("thing", {"a": 1}, range(4), chunk)
+
+
+def entry(root: Path, suffix: str = "") -> Path:
+    (folder,) = root.glob(f"thing-{'[0-9a-f]' * 32}{suffix}")
+    return folder
+
+
+def assert_whole(arrays: dict[str, Any]) -> None:
+    for name, wanted in whole().items():
+        assert np.array_equal(np.asarray(arrays[name]), wanted) and arrays[name].dtype == wanted.dtype
+        assert arrays[name].shape == wanted.shape and arrays[name].nbytes == wanted.nbytes
+        ids = np.array([[0, -1], [len(wanted) - 1, len(wanted) // 2]])
+        assert np.array_equal(arrays[name][ids], wanted[ids])
+
+
+def test_arrays_come_back_and_are_made_once(tmp_path: Path) -> None:
+    made: list[int] = []
+    assert_whole(get(tmp_path, made))
+    assert_whole(get(tmp_path, made))
+    assert made == [0, 1, 2, 3]
+    assert sorted(path.name for path in entry(tmp_path).iterdir()) == [
+        "chunks.bin",
+        "header.json",
+        "lengths.00000.bin",
+        "once.00000.bin",
+        "packed.00000.bin",
+        "rows.00000.bin",
+    ]
+
+
+def test_rows_that_are_not_there_are_an_index_error(tmp_path: Path) -> None:
+    ArrayStore(tmp_path).share("thing", {"a": 1}, [1, 3], arrays_of)
+    for _ in range(2):  # before and after all is verified
+        rows = get(tmp_path)["rows"]
+        for bad in (37, -38):
+            with pytest.raises(IndexError):
+                rows[np.array([0, bad])]
+        np.asarray(rows)
+
+
+def test_an_entry_of_the_first_layout_opens_and_is_verified_when_read(tmp_path: Path) -> None:
+    """Written by the code before there were chunks; the key is the same."""
+
+    def never(number: int) -> Arrays:
+        raise AssertionError("it is there")
+
+    shutil.copytree(LAYOUT_1, tmp_path / "cache")
+    arrays = ArrayStore(tmp_path / "cache").get("texts", LAYOUT_1_FACTS, range(3), never)
+    assert np.array_equal(np.asarray(arrays["tokens"]), np.arange(30, dtype=np.float16).reshape(15, 2))
+    assert np.asarray(arrays["lengths"]).tolist() == [2, 3] * 3 and arrays["empty"].shape == (1, 2)
+    (path,) = tmp_path.glob("cache/*/tokens.bin")
+    path.write_bytes(b"\x01" + path.read_bytes()[1:])
+    arrays = ArrayStore(tmp_path / "cache").get("texts", LAYOUT_1_FACTS, range(3), never)
+    assert np.asarray(arrays["lengths"]).sum() == 15
+    with pytest.raises(Damaged, match=r"tokens\.bin do not have their checksum: a bit has changed"):
+        arrays["tokens"][np.array([14])]
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(Damaged, match="should hold 60 bytes, found 59"):
+        ArrayStore(tmp_path / "cache").get("texts", LAYOUT_1_FACTS, range(3), never)
+
+
+def test_one_flipped_bit_is_found_by_the_read_that_touches_it(tmp_path: Path) -> None:
+    get(tmp_path)
+    path = entry(tmp_path) / "rows.00000.bin"
+    data = bytearray(path.read_bytes())
+    data[25 * 8] ^= 1
+    path.write_bytes(data)
+    rows = get(tmp_path)["rows"]
+    rows[np.array([0, 19, 30])]
+    for _ in range(2):
+        with pytest.raises(Damaged, match=r"rows 20 to 29 of .*rows\.00000\.bin .*a bit has changed(.|\n)*delete"):
+            rows[np.array([1, 21])]
+
+
+def _link(path: Path) -> None:
+    moved = path.with_suffix(".moved")
+    path.rename(moved)
+    path.symlink_to(moved)
+
+
+def _fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+HOSTILE: dict[str, tuple[str, Callable[[Path], Any], str]] = {
+    "cut rows": ("rows.00000.bin", _cut, "should hold 296 bytes, found 295"),
+    "no rows": ("rows.00000.bin", Path.unlink, "No such file"),
+    "linked rows": ("rows.00000.bin", _link, "it is a link"),
+    "piped rows": ("rows.00000.bin", _fifo, "it is a pipe"),
+    "rows in a folder": ("rows.00000.bin", _folder, "it is a folder"),
+    "cut table": ("chunks.bin", _cut, "chunks.bin cannot be read"),
+    "table of none": ("chunks.bin", lambda path: path.write_bytes(b""), "was changed after it was written"),
+    "piped table": ("chunks.bin", _fifo, "it is a pipe"),
+    "deep header": ("header.json", lambda path: path.write_text("[" * 200_000), "no readable header"),
+    "deep facts": ("header.json", lambda path: path.write_text('{"a":' * 200_000), "no readable header"),
+    "header of bad bytes": ("header.json", lambda path: path.write_bytes(b"\xff\xfe{}"), "no readable header"),
+    "empty header": ("header.json", lambda path: path.write_text("{}"), "no readable header"),
+    "piped header": ("header.json", _fifo, "no readable header.*it is a pipe"),
+    "header in a folder": ("header.json", _folder, "no readable header.*it is a folder"),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("case", HOSTILE)
+def test_damaged_entries_are_refused_in_words(case: str, tmp_path: Path) -> None:
+    name, damage, message = HOSTILE[case]
+    get(tmp_path)
+    damage(entry(tmp_path) / name)
+    with pytest.raises(Damaged, match=message) as error:
+        get(tmp_path)
+    assert "it will be encoded anew" in error.value.hint
+
+
+SEALED: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "no arrays": lambda header: header.pop("arrays"),
+    "arrays that are a list": lambda header: header.update(arrays=[]),
+    "objects": lambda header: header["arrays"]["rows"].update(dtype="|O8"),
+    "a shape below zero": lambda header: header["arrays"]["rows"].update(shape=[37, -2]),
+    "an endless shape": lambda header: header["arrays"]["rows"].update(shape=[37, 1 << 47, 1 << 47]),
+    "no shape": lambda header: header["arrays"]["rows"].update(shape=[]),
+    "fewer rows": lambda header: header["arrays"]["rows"].update(shape=[36, 2]),
+    "a name outside": lambda header: header["arrays"].update({"../rows": header["arrays"]["rows"]}),
+    "another layout": lambda header: header.update(layout=3),
+    "other facts": lambda header: header.update(facts={"a": 2}),
+    "another table": lambda header: header.update(chunks="0" * 64),
+}
+
+
+@pytest.mark.parametrize("case", SEALED)
+def test_a_header_that_is_sealed_but_makes_no_sense_is_refused(case: str, tmp_path: Path) -> None:
+    get(tmp_path)
+    path = entry(tmp_path) / "header.json"
+    header = json.loads(path.read_text())
+    SEALED[case](header)
+    path.write_text(json.dumps(header))
+    with pytest.raises(Damaged, match=r"header.*changed after it was written"):
+        get(tmp_path)
+    path.write_text(json.dumps(sealed(header, "seal")))
+    with pytest.raises(Damaged):
+        get(tmp_path)
+
+
+@pytest.mark.parametrize(("field", "value"), [("start", -1), ("start", 1 << 50), ("rows", -1), ("segment", -1)])
+def test_a_table_that_points_outside_is_refused(field: str, value: int, tmp_path: Path) -> None:
+    get(tmp_path)
+    path = entry(tmp_path)
+    table = np.frombuffer((path / "chunks.bin").read_bytes(), unfinished_entry.CHUNK).copy()
+    table[field][1] = value
+    (path / "chunks.bin").write_bytes(table.tobytes())
+    header = json.loads((path / "header.json").read_text())
+    header["chunks"] = sha256_bytes(table.tobytes())
+    (path / "header.json").write_text(json.dumps(sealed(header, "seal")))
+    with pytest.raises(Damaged):
+        get(tmp_path)
+
+
+def test_chunks_that_disagree_are_an_error(tmp_path: Path) -> None:
+    def chunk(number: int) -> Arrays:
+        return {"rows": np.zeros((2, 3 + number), np.float32)}
+
+    with pytest.raises(ValueError, match=r"holds <f4 rows of shape \(3,\), found <f4 of \(4,\)"):
+        ArrayStore(tmp_path).get("thing", {"a": 1}, range(2), chunk)
+
+
+def test_an_interrupted_chunk_leaves_nothing(tmp_path: Path) -> None:
+    def stops(number: int) -> Arrays:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ArrayStore(tmp_path).get("thing", {"a": 1}, range(2), stops)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
+    assert not [path for path in tmp_path.iterdir() if path.is_dir() and path.suffix != ".making"]
+
+
+def test_a_full_disk_says_what_to_do(tmp_path: Path) -> None:
+    def full(number: int) -> Arrays:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(RunFailed, match="No space left(.|\n)*another cache directory"):
+        ArrayStore(tmp_path).get("thing", {"a": 1}, range(2), full)
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """What a write beyond says is what a full quota says."""
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_disk_that_fills_up_keeps_finished_chunks_and_nothing_half_written(tmp_path: Path) -> None:
+    rows = np.arange(3 * 1024, dtype=np.float64).reshape(3, 1024)  # 8 KB each
+
+    def chunk(number: int) -> Arrays:
+        return {"few": np.full(10, number), "rows": rows[number : number + 1]}
+
+    store = ArrayStore(tmp_path)
+    with (
+        files_of_at_most(20_000),
+        pytest.raises(RunFailed, match="cannot write the cache entry .*: File too large") as error,
+    ):
+        store.get("thing", {"a": 1}, range(3), chunk)
+    assert "nothing half-written was kept" in error.value.hint
+    making = entry(tmp_path, ".making")
+    assert (making / "rows.00000.bin").stat().st_size == 2 * 8192 and (making / "few.00000.bin").stat().st_size == 160
+    made: list[int] = []
+    arrays = store.get("thing", {"a": 1}, range(3), lambda number: made.append(number) or chunk(number))  # type: ignore[func-returns-value]
+    assert made == [2] and np.array_equal(np.asarray(arrays["rows"]), rows)
+
+
+@pytest.mark.parametrize("bad", [b"\xff", b"[" * 200_000, b"{}", b'{"chunk": 1, "arrays": {"rows": 3}}', b'{"chunk": -1}'])
+def test_a_journal_with_a_bad_line_costs_that_chunk_only(bad: bytes, tmp_path: Path) -> None:
+    ArrayStore(tmp_path).share("thing", {"a": 1}, range(3), arrays_of)
+    path = entry(tmp_path, ".making") / "00000.journal"
+    first, second, third = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([first, bad, third, second[:30]]))
+    made: list[int] = []
+    assert_whole(get(tmp_path, made))
+    assert made == [1, 3]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("suffix", ["", ".lock", ".making", ".making/00000.journal", ".making/rows.00000.bin"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_what_is_no_file_of_ours_is_not_written_to(suffix: str, kind: str, tmp_path: Path) -> None:
+    get(tmp_path / "other")
+    folder, victim = tmp_path / entry(tmp_path / "other").name, tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    path = Path(f"{folder}{suffix}")
+    path.parent.mkdir(exist_ok=True)
+    if kind == "folder" and suffix in ("", ".making"):
+        pytest.skip("a folder belongs there")
+    {"link": lambda: path.symlink_to(victim), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}[kind]()
+    with pytest.raises(RunFailed):
+        get(tmp_path)
+    if suffix != ".lock":  # who makes some chunks only does not take the entry's lock
+        with pytest.raises(RunFailed):
+            ArrayStore(tmp_path).share("thing", {"a": 1}, range(2), arrays_of)
+    assert victim.read_bytes() == b"precious"
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="the superuser may write anywhere")
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(RunFailed, match="cannot write the cache entry .*Permission denied"):
+            get(tmp_path)
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_files_of_a_segment_do_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unfinished_entry, "SEGMENT", 100)
+    assert_whole(get(tmp_path))
+    assert len(list(entry(tmp_path).glob("rows.*.bin"))) == 2
+    ArrayStore(tmp_path / "shared").share("thing", {"a": 1}, [0, 1], arrays_of)
+    ArrayStore(tmp_path / "shared").share("thing", {"a": 1}, [2, 3], arrays_of)
+    made: list[int] = []
+    assert_whole(get(tmp_path / "shared", made))
+    assert not made
+
+
+def _write_slowly(root: str, made: Any) -> None:
+    def chunk(number: int) -> Arrays:
+        made.value += 1
+        time.sleep(0.1)
+        return arrays_of(number)
+
+    assert_whole(ArrayStore(Path(root)).get("thing", {"a": 1}, range(4), chunk))
+
+
+def _share(root: str, part: int, made: Any) -> None:
+    def chunk(number: int) -> Arrays:
+        with made.get_lock():
+            made.value += 1
+        time.sleep(0.1)
+        return arrays_of(number)
+
+    ArrayStore(Path(root)).share("thing", {"a": 1}, range(part, 4, 2), chunk)
+
+
+def _joined(*targets: tuple[Callable[..., None], tuple[Any, ...]]) -> int:
+    context = multiprocessing.get_context("fork")
+    made = context.Value("i", 0)
+    processes = [context.Process(target=target, args=(*words, made)) for target, words in targets]
+    for process in processes:
+        process.start()
+        time.sleep(0.05)
+    for process in processes:
+        process.join(20)
+    assert [process.exitcode for process in processes] == [0] * len(processes)
+    return int(made.value)
+
+
+def test_two_writers_do_the_work_once(tmp_path: Path) -> None:
+    assert _joined((_write_slowly, (str(tmp_path),)), (_write_slowly, (str(tmp_path),))) == 4
+
+
+def test_two_share_and_a_third_completes_what_they_made(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    assert _joined((_share, (root, 0)), (_share, (root, 1)), (_write_slowly, (root,))) == 4
+    assert len(list(entry(tmp_path).glob("rows.*.bin"))) == 2
