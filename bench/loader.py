@@ -46,12 +46,11 @@ from fulcrum.data.store.picture_store import (
     SHARDS,
     TABLES,
     content_of,
-    digest,
-    file_sha,
     read_about,
-    sealed,
     texts_hash,
 )
+from fulcrum.files.hashes import sha256_file, sha256_json
+from fulcrum.files.sealed import SEAL, sealed
 
 COUNT, SIDE, BATCH, MILLION = 4096, 64, 64, 1_000_000
 RATIO, SECONDS, GROWTH = 0.9, 3.0, 16.0  # targets; megabytes that own memory may grow by
@@ -203,16 +202,16 @@ def million(store: Path, to: Path) -> Path:
         else:
             data = np.tile(data, times)
         data.tofile(to / name)
-    about["tables"] = {name: {"bytes": (to / name).stat().st_size, "sha256": file_sha(to / name)} for name in TABLES}
+    about["tables"] = {name: {"bytes": (to / name).stat().st_size, "sha256": sha256_file(to / name)} for name in TABLES}
     rows = np.memmap(to / "samples.bin", ROW, "r")
     about |= {
         "count": len(rows),
         "captions": {"long": len(rows)},
         "splits": {"train": len(rows), "validation": 0, "reference": 0},
         "content": content_of(rows, texts_hash(about["tables"]), about["buckets"]),
-        "ledger": digest(None),
+        "ledger": sha256_json(None),
     }
-    (to / "store.json").write_text(sealed(about))
+    (to / "store.json").write_text(json.dumps(sealed(about, SEAL)))
     return to
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,7 +16,6 @@ from fulcrum.data.readers.fit_picture import CHANGES
 from fulcrum.data.readers.reader import Reader
 from fulcrum.data.store.importing import Import, Options, Say, alone, category
 from fulcrum.data.store.ledger import Ledger, faults, told
-from fulcrum.data.store.part import parts
 from fulcrum.data.store.picture_store import (
     ABOUT,
     CARD,
@@ -28,12 +27,14 @@ from fulcrum.data.store.picture_store import (
     SPLITS,
     TABLES,
     content_of,
-    digest,
-    file_sha,
     read_about,
-    sealed,
     texts_hash,
 )
+from fulcrum.data.store.shard_writer import parts
+from fulcrum.files.atomic import write_atomic
+from fulcrum.files.hashes import sha256_file, sha256_json
+from fulcrum.files.refusals import explained
+from fulcrum.files.sealed import SEAL, sealed
 from fulcrum.spec.errors import BadInput, RunFailed
 
 COMMON = 20  # words that the card lists
@@ -49,11 +50,9 @@ def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict
     partial = to.with_name(to.name + ".partial")
     with alone(partial):
         Import(reader, partial, options, {"kind": reader.kind, **(about or {})}, say).run()
-        try:
-            seal(partial, options, {"kind": reader.kind, **(about or {})})
+        with explained("finish", to, hint="make room and start the same command again"):
+            complete(partial, options, {"kind": reader.kind, **(about or {})})
             partial.rename(to)
-        except OSError as error:
-            raise RunFailed(f"cannot finish {to}: {error.strerror}", "make room and start the same command again") from None
     for left in [*to.glob("part-*.jsonl"), *to.glob("*.writing"), to / "lock", to / "import.json"]:
         left.unlink(missing_ok=True)
     return read_about(to)
@@ -71,7 +70,7 @@ def import_summary(folder: Path) -> tuple[dict[str, Any], list[str]]:
     return {"folder": str(folder), **facts, "ledger": ledger}, lines
 
 
-def seal(partial: Path, options: Options, about: dict[str, Any]) -> None:
+def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
     """Tables, ledger, card and store.json of a finished import."""
     shapes = options.shapes()
     ledger, named, words = Ledger(), Counter[str](), Counter[str]()
@@ -115,8 +114,8 @@ def seal(partial: Path, options: Options, about: dict[str, Any]) -> None:
     wrong = faults(written, len(rows))
     if wrong:
         raise RunFailed(wrong[0], "this should not happen: please report it")
-    (partial / LEDGER).write_text(json.dumps(written, indent=1))
-    tables = {name: {"bytes": (partial / name).stat().st_size, "sha256": file_sha(partial / name)} for name in TABLES}
+    write_atomic(partial / LEDGER, json.dumps(written, indent=1))
+    tables = {name: {"bytes": (partial / name).stat().st_size, "sha256": sha256_file(partial / name)} for name in TABLES}
     body = {
         "format": FORMAT,
         "size": options.size,
@@ -129,12 +128,12 @@ def seal(partial: Path, options: Options, about: dict[str, Any]) -> None:
         "content": content_of(rows, texts_hash(tables), shapes),
         "tables": tables,
         "shards": shards,
-        "ledger": digest(written),
+        "ledger": sha256_json(written),
         **about,
     }
     card = _card(body, written, rows, words)
-    (partial / CARD).write_text(json.dumps(card, indent=1))
-    (partial / ABOUT).write_text(sealed({**body, "card": digest(card)}))
+    write_atomic(partial / CARD, json.dumps(card, indent=1))
+    write_atomic(partial / ABOUT, json.dumps(sealed({**body, "card": sha256_json(card)}, SEAL), indent=1))
 
 
 def _append(writers: Mapping[str, IO[bytes]], ends: dict[str, int], line: dict[str, Any], shard: int) -> None:
@@ -206,10 +205,3 @@ def _card(body: dict[str, Any], ledger: dict[str, Any], rows: NDArray[Any], word
         **({"packages": body["packages"], "held_out_style": body["held_out_style"]} if "packages" in body else {}),
         "licence": body.get("licence", "not known to the import: it is that of your pictures"),
     }
-
-
-def lines_of(folder: Path) -> Iterator[dict[str, Any]]:
-    """The named entries of the ledger."""
-    with (folder / LINES).open() as stream:
-        for line in stream:
-            yield json.loads(line)

@@ -6,14 +6,13 @@ import skips it compares: a source that changed meanwhile is refused.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +20,12 @@ from PIL.Image import Image
 
 from fulcrum.data.readers.fit_picture import ENCODINGS, BadSample, Size, buckets, decode, encode, fit, nearest
 from fulcrum.data.readers.reader import Given, Reader
-from fulcrum.data.store.part import Made, Writing, fact, parts, write_whole
 from fulcrum.data.store.picture_store import FORMAT, SHARDS
+from fulcrum.data.store.shard_writer import Prepared, ShardWriter, compared_facts, parts
+from fulcrum.files.atomic import write_atomic
+from fulcrum.files.lock import locked
+from fulcrum.files.refusals import explained
+from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.printable import shown
 from fulcrum.spec.system import cores
@@ -62,16 +65,16 @@ class Options(NamedTuple):
         return self
 
 
-def make(given: Given, options: Options) -> Made:
+def prepare(given: Given, options: Options) -> Prepared:
     """One sample through all checks; a pure function, run on many threads."""
     if given.left:
-        return Made(given, "dropped", given.left)
+        return Prepared(given, "dropped", given.left)
     if given.fault:
-        return Made(given, "quarantined", given.fault)
+        return Prepared(given, "quarantined", given.fault)
     try:
         opened = decode(given.data)
     except BadSample as error:
-        return Made(given, "quarantined", str(error))
+        return Prepared(given, "quarantined", str(error))
     shapes, size = options.shapes(), opened.image.size
     bucket = nearest(size, shapes)
     fitted = fit(opened.image, shapes[bucket])
@@ -81,10 +84,10 @@ def make(given: Given, options: Options) -> Made:
         fitted = fit(opened.image, shapes[bucket])
     if "enlarged" in fitted.changes and not options.enlarge:
         wanted = "{} x {}".format(*shapes[bucket])
-        return Made(given, "dropped", f"smaller than wanted: {size[0]} x {size[1]}, wanted {wanted}", size=size)
+        return Prepared(given, "dropped", f"smaller than wanted: {size[0]} x {size[1]}, wanted {wanted}", size=size)
     same = not fitted.changes and not opened.changes and _is_stored(given, opened.image, options)
     data = given.data if same else encode(fitted.image, options.encoding, options.quality)
-    return Made(given, "kept", "", data, size, bucket, tuple(sorted(opened.changes | fitted.changes)), split)
+    return Prepared(given, "kept", "", data, size, bucket, tuple(sorted(opened.changes | fitted.changes)), split)
 
 
 def _held_out(given: Given, image: Image, share: float) -> str:
@@ -115,7 +118,7 @@ class Import:
         self.about = {"format": FORMAT, "options": decides, **about}
         self.seen: set[bytes] = set()  # of pictures kept, to find repeated ones
         self.parts = 0
-        self.begun = self.told = time.monotonic()
+        self.begun = self.reported = time.monotonic()
         self.skipped = 0.0  # share of the source that an earlier go had done
         self.counts = {"kept": 0, "dropped": 0, "quarantined": 0}
 
@@ -124,10 +127,10 @@ class Import:
         (self.partial / SHARDS).mkdir(parents=True, exist_ok=True)
         self._same_order()
         stream = self._skip(map(_printable, self.reader))
-        self.part = Writing(self.partial, self.parts)
+        self.part = ShardWriter(self.partial, self.parts)
         try:
-            for made in self._made(stream):
-                self._write(self._once(made))
+            for sample in self._prepared(stream):
+                self._write(self._once(sample))
                 self._progress()
             if self.part.lines:
                 self._finish()
@@ -135,23 +138,23 @@ class Import:
             self.part.close()
         return self.parts
 
-    def _write(self, made: Made) -> None:
-        if made.outcome == "quarantined" and self.options.bad == "stop":
+    def _write(self, sample: Prepared) -> None:
+        if sample.outcome == "quarantined" and self.options.bad == "stop":
             raise BadInput(
-                shown(f"{made.given.name}: {made.reason}"),
+                shown(f"{sample.given.name}: {sample.reason}"),
                 "mend it or take it out and start this command "
                 "again, or go on without such samples, counted and named in the ledger: --bad quarantine",
             )
-        self.counts[made.outcome] += 1
-        self.part.add(made)
+        self.counts[sample.outcome] += 1
+        self.part.add(sample)
         if self.part.kept >= self.options.shard:
             self._finish()
 
     def _same_order(self) -> None:
         path = self.partial / "import.json"
         if not path.exists():
-            write_whole(path, json.dumps(self.about, sort_keys=True).encode())
-        elif json.loads(path.read_text()) != json.loads(json.dumps(self.about)):
+            write_atomic(path, json.dumps(self.about, sort_keys=True))
+        elif read_json(path, f"remove {self.partial} and import anew") != json.loads(json.dumps(self.about)):
             raise BadInput(
                 f"{self.partial} holds an unfinished import with other settings",
                 "start it with the same settings, or remove that folder",
@@ -160,13 +163,13 @@ class Import:
     def _skip(self, stream: Iterator[Given]) -> Iterator[Given]:
         """Go past what an earlier go has finished, comparing it."""
         for part in parts(self.partial):
-            found = hashlib.sha256()
+            samples = hashlib.sha256()
             for _ in part.lines:
                 given = next(stream, None)
                 if given is None:
                     break
-                found.update(fact(given))
-            if found.hexdigest() != part.head["input"]:
+                samples.update(compared_facts(given))
+            if samples.hexdigest() != part.head["input"]:
                 raise BadInput(
                     f"the source has changed since this import began (part {self.parts})",
                     f"remove {self.partial} and import anew",
@@ -181,13 +184,13 @@ class Import:
             self.say(f"going on after {sum(self.counts.values()):,} samples")
         return stream
 
-    def _made(self, stream: Iterator[Given]) -> Iterator[Made]:
+    def _prepared(self, stream: Iterator[Given]) -> Iterator[Prepared]:
         """In the order of the source, decoded ahead on all cores."""
         with ThreadPoolExecutor(cores()) as pool:
-            waiting: deque[Future[Made]] = deque()
+            waiting: deque[Future[Prepared]] = deque()
             try:
                 for given in stream:
-                    waiting.append(pool.submit(make, given, self.options))
+                    waiting.append(pool.submit(prepare, given, self.options))
                     if len(waiting) >= AHEAD:
                         yield waiting.popleft().result()
                 while waiting:
@@ -196,27 +199,28 @@ class Import:
                 for one in waiting:
                     one.cancel()
 
-    def _once(self, made: Made) -> Made:
-        if made.outcome != "kept":
-            return made
-        mark = hashlib.sha256(made.data).digest()[:12]
+    def _once(self, sample: Prepared) -> Prepared:
+        if sample.outcome != "kept":
+            return sample
+        mark = hashlib.sha256(sample.data).digest()[:12]
         if mark not in self.seen:
             self.seen.add(mark)
-            return made
+            return sample
         if self.options.once:
-            return made._replace(outcome="dropped", reason="repeated: the same picture came before", data=b"")
-        return made._replace(changes=(*made.changes, "repeated"))
+            return sample._replace(outcome="dropped", reason="repeated: the same picture came before", data=b"")
+        return sample._replace(changes=(*sample.changes, "repeated"))
 
     def _finish(self) -> None:
-        self.part.finish()
+        with explained("write", self.part.path, hint="make room and start the same command again"):
+            self.part.finish()
         self.parts += 1
-        self.part = Writing(self.partial, self.parts)
+        self.part = ShardWriter(self.partial, self.parts)
 
     def _progress(self) -> None:
         now = time.monotonic()
-        if now - self.told < 2:
+        if now - self.reported < 2:
             return
-        self.told = now
+        self.reported = now
         share, count = self.reader.share(), sum(self.counts.values())
         done = share - self.skipped
         left = f", about {(now - self.begun) * (1 - share) / done:.0f} s left" if done > 0 else ""
@@ -229,13 +233,7 @@ def _printable(given: Given) -> Given:
     return given._replace(name=given.name.encode("utf-8", errors="replace").decode())
 
 
-@contextmanager
-def alone(partial: Path) -> Iterator[None]:
+def alone(partial: Path) -> AbstractContextManager[None]:
     """One import into a place at a time; the system frees it when the process dies."""
     partial.mkdir(parents=True, exist_ok=True)
-    with (partial / "lock").open("w") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BadInput(f"another process is importing into {partial}", "wait for it, or stop it") from None
-        yield
+    return locked(partial / "lock", patience=0, busy=f"another process is importing into {partial}", kind=BadInput)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
@@ -24,7 +24,10 @@ from numpy.typing import NDArray
 
 from fulcrum.data.readers.fit_picture import BadSample, Size, pixels
 from fulcrum.data.store.remote_store import is_copy, open_shard
-from fulcrum.spec.errors import BadInput, RunFailed
+from fulcrum.files.damaged import Damaged
+from fulcrum.files.hashes import sha256_file, sha256_json
+from fulcrum.files.sealed import SEAL, read_sealed
+from fulcrum.spec.errors import BadInput
 
 FORMAT = 1
 ABOUT, SHARDS, LEDGER, LINES, CARD = "store.json", "shards", "ledger.json", "ledger.jsonl", "card.json"
@@ -44,39 +47,30 @@ ROW = np.dtype(
 )
 TABLES = ("samples.bin", "captions.bin", "caption_ends.bin", "names.bin", "name_ends.bin")
 OPEN, FAR = 64, 2  # shards held open at a time; of fetched ones few, for open ones keep their room
-_BLOCK = 1 << 22
-
-
-class Damaged(RunFailed):
-    """The store is not what was written."""
-
-
-def digest(facts: object) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def file_sha(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+NEEDED = ("size", "buckets", "count", "captions", "splits", "content", "tables", "shards")  # fields of store.json
 
 
 def texts_hash(tables: dict[str, Any]) -> str:
     """Of all captions and where each ends."""
-    return digest([tables[name]["sha256"] for name in ("captions.bin", "caption_ends.bin")])
+    return sha256_json([tables[name]["sha256"] for name in ("captions.bin", "caption_ends.bin")])
 
 
 def content_of(rows: NDArray[Any], captions_sha: str, buckets: Sequence[Sequence[int]]) -> str:
     """What the pictures and their captions are."""
-    found = hashlib.sha256(json.dumps([FORMAT, captions_sha, [list(one) for one in buckets]]).encode())
+    content = hashlib.sha256(json.dumps([FORMAT, captions_sha, [list(one) for one in buckets]]).encode())
     for first in range(0, len(rows), 1 << 16):
         part = rows[first : first + (1 << 16)]
         for name in ("sha", "bucket", "split"):
-            found.update(np.ascontiguousarray(part[name]).tobytes())
-    return found.hexdigest()
+            content.update(np.ascontiguousarray(part[name]).tobytes())
+    return content.hexdigest()
 
 
-def sealed(body: dict[str, Any]) -> str:
-    return json.dumps({**body, "seal": digest(body)}, indent=1)
+def file_fault(path: Path, written: Mapping[str, Any]) -> str:
+    """How a file differs from the size and checksum that store.json holds; empty if it does not."""
+    size = path.stat().st_size if path.is_file() else None
+    if size != written["bytes"]:
+        return f"expected {written['bytes']:,} bytes, found {'no file' if size is None else f'{size:,}'}"
+    return "" if sha256_file(path) == written["sha256"] else "a bit has changed: it does not have its checksum"
 
 
 def read_about(folder: Path) -> dict[str, Any]:
@@ -89,17 +83,16 @@ def read_about(folder: Path) -> dict[str, Any]:
             else "make one from your pictures: fulcrum data import PICTURES FOLDER"
         )
         raise BadInput(f"{folder} is no imported data set: there is no {ABOUT}", hint)
-    try:
-        about: dict[str, Any] = json.loads((folder / ABOUT).read_text())
-        seal = about.pop("seal")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise Damaged(f"{folder / ABOUT} cannot be read ({error})", "import the pictures again") from None
-    if seal != digest(about):
-        raise Damaged(f"{folder / ABOUT} was changed after it was written", "import the pictures again")
+    about = read_sealed(folder / ABOUT, "import the pictures again", SEAL, kind=Damaged)
+    del about[SEAL]
+    if about.get("format") != FORMAT:
+        raise BadInput(
+            f"{folder} has format {about.get('format')}, this version reads {FORMAT}", "import the pictures again"
+        )
+    if missing := [name for name in NEEDED if name not in about]:
+        raise Damaged(f"{folder / ABOUT} does not state '{missing[0]}'", "do not use it: who made it?")
     if any(Path(shard["name"]).name != shard["name"] for shard in about["shards"]):
         raise Damaged(f"{folder / ABOUT} names a shard outside its folder", "do not use it: who made it?")
-    if about["format"] != FORMAT:
-        raise BadInput(f"{folder} has format {about['format']}, this version reads {FORMAT}", "import the pictures again")
     return about
 
 
@@ -124,7 +117,8 @@ class PictureStore:
         self.folder, self.about = Path(folder), read_about(Path(folder))
         self.buckets: list[tuple[int, int]] = [(int(w), int(h)) for w, h in self.about["buckets"]]
         for name in TABLES if verify else ():
-            self._verify(name)
+            if fault := file_fault(self.folder / name, self.about["tables"][name]):
+                raise Damaged(f"{self.folder / name}: {fault}", "copy it again, or import the pictures again")
         self.rows = self._table("samples.bin", ROW)
         self._caption_ends, self._name_ends = (
             self._table(name, np.dtype("<i8")) for name in ("caption_ends.bin", "name_ends.bin")
@@ -135,18 +129,6 @@ class PictureStore:
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def _verify(self, name: str) -> None:
-        told = self.about["tables"][name]
-        path = self.folder / name
-        found = path.stat().st_size if path.is_file() else -1
-        if found != told["bytes"]:
-            raise Damaged(
-                f"{path} should hold {told['bytes']:,} bytes, found {found if found >= 0 else 'no file'}",
-                "copy it again, or import the pictures again",
-            )
-        if file_sha(path) != told["sha256"]:
-            raise Damaged(f"{path} does not have its checksum: a bit has changed", "import the pictures again")
 
     def _table(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
         path = self.folder / name
@@ -173,8 +155,8 @@ class PictureStore:
         return bytes(self._packed(self._names, self._name_ends, row)).decode("utf-8", errors="replace")
 
     def captions(self, row: int) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = json.loads(bytes(self._packed(self._captions, self._caption_ends, row)))
-        return found
+        captions: dict[str, list[str]] = json.loads(bytes(self._packed(self._captions, self._caption_ends, row)))
+        return captions
 
     @staticmethod
     def _packed(values: NDArray[Any], ends: NDArray[Any], row: int) -> NDArray[Any]:
@@ -184,15 +166,15 @@ class PictureStore:
         """The stored bytes of a picture; bytes that differ from what was written are never handed out."""
         about = self.rows[row]
         length = int(about["length"])
-        found: bytes = self._shard(int(about["shard"])).read(length, int(about["offset"]))
-        if len(found) != length or hashlib.sha256(found).digest() != about["sha"].tobytes():
+        data: bytes = self._shard(int(about["shard"])).read(length, int(about["offset"]))
+        if len(data) != length or hashlib.sha256(data).digest() != about["sha"].tobytes():
             shard = self.folder / SHARDS / self.about["shards"][int(about["shard"])]["name"]
-            what = "is cut off" if len(found) != length else "does not have its checksum: a bit has changed"
+            what = "is cut off" if len(data) != length else "does not have its checksum: a bit has changed"
             raise Damaged(
                 f"{self.name(row)} (sample {row}) in {shard} {what}",
                 f"fulcrum data check {self.folder} finds all damage; copy the shard again, or import anew",
             )
-        return found
+        return data
 
     def picture(self, row: int, wanted: Size | None = None) -> NDArray[np.uint8]:
         """(3, H, W), resized to the shape that is wanted."""

@@ -14,11 +14,14 @@ import pytest
 
 from fulcrum.data.readers.reader import Given, open_given
 from fulcrum.data.store.check import check
-from fulcrum.data.store.completion import _splits, lines_of, run_import
+from fulcrum.data.store.completion import _splits, run_import
 from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.data.store.importing import Import, Options
 from fulcrum.data.store.ledger import faults, told
-from fulcrum.data.store.picture_store import ABOUT, CARD, LEDGER, Damaged, PictureStore, read_about, sealed
+from fulcrum.data.store.picture_store import ABOUT, CARD, LEDGER, LINES, PictureStore, read_about
+from fulcrum.files.damaged import Damaged
+from fulcrum.files.records import read_records
+from fulcrum.files.sealed import SEAL, sealed
 from fulcrum.spec.errors import BadInput, RunFailed
 
 
@@ -63,7 +66,11 @@ def test_the_ledger_adds_up_to_what_was_given(make, mixed, tmp_path):
     assert ledger["kept_untouched"] == 1
     assert ledger["buckets"]["16x16"]["cropped_away"] == pytest.approx(11 / 12 / 3, abs=1e-3)
     assert faults(ledger, 12) == [] and any("12 + dropped 1 + quarantined 3" in line for line in told(ledger))
-    assert [line["name"] for line in lines_of(to) if line["outcome"] == "quarantined"] == ["cut.png", "dot.png", "mute.png"]
+    assert [line["name"] for line in read_records(to / LINES).values if line["outcome"] == "quarantined"] == [
+        "cut.png",
+        "dot.png",
+        "mute.png",
+    ]
     assert check(to)["sound"] and not list(to.glob("part-*"))
     for change in ({"given": 17}, {"kept": 11}, {"reasons": {}}, {"buckets": {}}, {"kept_untouched": 0}):
         assert faults(ledger | change, 12), change
@@ -83,7 +90,7 @@ def test_policies_for_small_and_repeated_pictures(make, mixed, tmp_path):
     to = make.imported(mixed, tmp_path / "store", bad="quarantine", enlarge=True, once=True)
     ledger = json.loads((to / LEDGER).read_text())
     assert ledger["changes"]["enlarged"] == 1 and ledger["reasons"]["repeated"] == 1 and ledger["kept"] == 12
-    assert [line["name"] for line in lines_of(to) if line["outcome"] == "dropped"] == ["same.png"]
+    assert [line["name"] for line in read_records(to / LINES).values if line["outcome"] == "dropped"] == ["same.png"]
 
 
 def test_buckets_keep_shapes_and_are_booked(make, tmp_path):
@@ -112,9 +119,9 @@ def test_a_killed_import_goes_on_and_ends_the_same(make, tmp_path):
     code = (
         "import sys, time; from pathlib import Path; from fulcrum.data.store import importing\n"
         "from fulcrum.data.readers.reader import open_given\nfrom fulcrum.data.store.completion import run_import\n"
-        "real = importing.make\n"
+        "real = importing.prepare\n"
         "def slow(*a): time.sleep(0.02); return real(*a)\n"
-        "importing.make = slow; importing.AHEAD = 2\n"
+        "importing.prepare = slow; importing.AHEAD = 2\n"
         "run_import(open_given(sys.argv[1]), Path(sys.argv[2]), importing.Options(size=16, shard=8), print)"
     )
     child = subprocess.Popen([sys.executable, "-c", code, str(folder), str(tmp_path / "killed")], stdout=subprocess.DEVNULL)
@@ -195,7 +202,9 @@ def test_a_card_that_is_not_as_written_is_found(store, tmp_path, damage, older):
     copy = tmp_path / "copy"
     shutil.copytree(store, copy)
     if older:  # before store.json kept the card's hash
-        (copy / ABOUT).write_text(sealed({name: value for name, value in read_about(copy).items() if name != "card"}))
+        (copy / ABOUT).write_text(
+            json.dumps(sealed({name: value for name, value in read_about(copy).items() if name != "card"}, SEAL))
+        )
     assert check(copy)["sound"]
     text = (copy / CARD).read_text()
     (copy / CARD).write_text(
@@ -255,5 +264,5 @@ def test_an_import_holds_few_samples_in_memory(tmp_path, make):
             return len(ahead) / 400
 
     job = Import(Endless(), tmp_path, Options(size=16, shard=1000), {}, quiet)
-    for number, _ in enumerate(job._made(iter(Endless()))):
+    for number, _ in enumerate(job._prepared(iter(Endless()))):
         assert len(ahead) - number <= 65

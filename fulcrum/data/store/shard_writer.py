@@ -13,10 +13,14 @@ from typing import Any, NamedTuple
 from fulcrum.data.readers.fit_picture import Size
 from fulcrum.data.readers.reader import Given
 from fulcrum.data.store.picture_store import SHARDS
-from fulcrum.spec.errors import RunFailed
+from fulcrum.files.atomic import write_atomic
+from fulcrum.files.damaged import Damaged
+from fulcrum.files.hashes import sha256_bytes
+from fulcrum.files.records import parse_line
+from fulcrum.files.refusals import explained
 
 
-class Made(NamedTuple):
+class Prepared(NamedTuple):
     """What became of one sample."""
 
     given: Given
@@ -36,7 +40,7 @@ class Part(NamedTuple):
     lines: list[dict[str, Any]]
 
 
-class Writing:
+class ShardWriter:
     """A part in the making."""
 
     def __init__(self, partial: Path, number: int) -> None:
@@ -46,22 +50,27 @@ class Writing:
         self.path = partial / SHARDS / f"{number:05d}.writing"
         self.stream: Any = None
 
-    def add(self, made: Made) -> None:
-        given = made.given
-        self.input.update(fact(given))
-        line: dict[str, Any] = {"name": given.name, "outcome": made.outcome, "reason": made.reason, "size": made.size}
-        if made.outcome == "kept":
-            key, end = f"{self.number:05d}{self.kept:07d}", _end(made.data)
+    def add(self, sample: Prepared) -> None:
+        given = sample.given
+        self.input.update(compared_facts(given))
+        line: dict[str, Any] = {
+            "name": given.name,
+            "outcome": sample.outcome,
+            "reason": sample.reason,
+            "size": sample.size,
+        }
+        if sample.outcome == "kept":
+            key, end = f"{self.number:05d}{self.kept:07d}", _suffix(sample.data)
             about = {"name": given.name, "captions": given.captions}
             line |= {
-                "offset": self._member(key + end, made.data),
-                "length": len(made.data),
-                "bucket": made.bucket,
-                "sha": hashlib.sha256(made.data).hexdigest(),
-                "changes": made.changes,
+                "offset": self._member(key + end, sample.data),
+                "length": len(sample.data),
+                "bucket": sample.bucket,
+                "sha": sha256_bytes(sample.data),
+                "changes": sample.changes,
                 "captions": given.captions,
                 "group": given.group,
-                "split": made.split or given.split,
+                "split": sample.split or given.split,
             }
             self._member(f"{key}.json", json.dumps(about).encode())
             self.kept += 1
@@ -77,13 +86,9 @@ class Writing:
         return place
 
     def _put(self, data: bytes) -> None:
-        try:
+        with explained("write", self.path, hint="make room and start the same command again"):
             self.stream = self.stream or self.path.open("wb")
             self.stream.write(data)
-        except OSError as error:
-            raise RunFailed(
-                f"cannot write {self.path}: {error.strerror}", "make room and start the same command again"
-            ) from None
         self.sha.update(data)
         self.place += len(data)
 
@@ -106,18 +111,13 @@ class Writing:
             self.path.rename(self.path.with_name(shard["name"]))
         self.close()
         body = "".join(json.dumps(line) + "\n" for line in self.lines).encode()
-        head = {
-            "shard": shard,
-            "input": self.input.hexdigest(),
-            "lines": len(self.lines),
-            "sha256": hashlib.sha256(body).hexdigest(),
-        }
-        write_whole(self.partial / f"part-{self.number:05d}.jsonl", json.dumps(head).encode() + b"\n" + body)
+        head = {"shard": shard, "input": self.input.hexdigest(), "lines": len(self.lines), "sha256": sha256_bytes(body)}
+        write_atomic(self.partial / f"part-{self.number:05d}.jsonl", json.dumps(head).encode() + b"\n" + body)
 
 
-def fact(given: Given) -> bytes:
+def compared_facts(given: Given) -> bytes:
     """What a resumed import compares of a sample it skips."""
-    content = hashlib.sha256(given.data).hexdigest()
+    content = sha256_bytes(given.data)
     return json.dumps([given.name, content, given.captions, given.fault, given.left, given.group, given.split]).encode()
 
 
@@ -128,21 +128,11 @@ def parts(partial: Path) -> Iterator[Part]:
         if not path.exists():
             return
         first, _, body = path.read_bytes().partition(b"\n")
-        head = json.loads(first)
-        if hashlib.sha256(body).hexdigest() != head["sha256"]:
-            raise RunFailed(f"{path} was changed after it was written", f"remove {partial} and import anew")
+        head = parse_line(first).value or {}
+        if sha256_bytes(body) != head.get("sha256"):
+            raise Damaged(f"{path} was changed after it was written", f"remove {partial} and import anew")
         yield Part(head, [json.loads(line) for line in body.splitlines()])
 
 
-def _end(data: bytes) -> str:
+def _suffix(data: bytes) -> str:
     return ".jpg" if data.startswith(b"\xff\xd8\xff") else ".png" if data.startswith(b"\x89PNG") else ".ppm"
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
-    aside = path.with_name(path.name + ".writing")
-    with aside.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    aside.replace(path)
