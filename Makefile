@@ -36,8 +36,9 @@ test: $(BIN)/.dev    ## the tests
 test-slow: $(BIN)/.dev  ## what takes minutes: real compiler, kill -9, whole trainings
 	$(BIN)/python -m pytest -m slow --timeout=3600
 
-check: $(BIN)/.dev   ## lint, types, import direction
+check: $(BIN)/.dev   ## lint, format, types, import direction
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -21,7 +21,7 @@ TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes of a run as one of them sees them: which it is, and how many there are. One alone needs no process group."""
+    """The processes of a run as one of them sees them: which it is, of how many. One alone needs no process group."""
 
     rank: int = 0
     size: int = 1

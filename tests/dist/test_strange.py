@@ -14,8 +14,8 @@ from fulcrum.dist.device import at_hand, moved, require_device, settled
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
-from fulcrum.study.run.capacity import PROCESS, gpus_of, room
 from fulcrum.study.plan.plan import Plan
+from fulcrum.study.run.capacity import PROCESS, gpus_of, room
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 

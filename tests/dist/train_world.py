@@ -25,8 +25,7 @@ from fulcrum.optim.storage import StoredWeights
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
-from fulcrum.study.run import evaluate
-from fulcrum.study.run import preview
+from fulcrum.study.run import evaluate, preview
 from fulcrum.train.session import Order, perform
 
 warnings.simplefilter("error")
@@ -41,15 +40,18 @@ TINY = (
     "data.source.count=64",
     "data.source.max_objects=2",
     "sample.steps=2",
+    "optim.rule.eps=1e-5",  # smooth: with 1e-15 a step is a sign, and rounding turns it where a gradient is nearly zero
 )
 IMAGES, FEW = 80, 40  # ten steps, and five
 MUON = "spark + muon + ema(every=2)"
 CODEC = "spark + end_to_end_codec"  # a term with weights, and weights that all ranks hold
+FINER = "optim.rule.eps=1e-7"  # the codec's gradients are a hundred times smaller
 RANK = int(os.environ.get("RANK", "0"))
 
 
 def order(text: str, out: Path, *settings: str, images: int = FEW) -> Order:
-    run = parse(text, CATALOG, [*TINY, f"budget.images={images}", *settings]).run
+    finer = [FINER] if text == CODEC else []
+    run = parse(text, CATALOG, [*TINY, *finer, f"budget.images={images}", *settings]).run
     return Order(run, 0, text, out, System(), quiet=True)
 
 

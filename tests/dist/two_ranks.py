@@ -19,8 +19,8 @@ from fulcrum.dist.reduce import clip, mean, total, whole
 from fulcrum.dist.shard import prepare, sum_gradients
 from fulcrum.dist.start import Ranks, start
 from fulcrum.model.backbone import Backbone
-from fulcrum.model.run_block import compile_blocks, recompute_blocks
 from fulcrum.model.roles import roles
+from fulcrum.model.run_block import compile_blocks, recompute_blocks
 from fulcrum.optim import muon as muon_room
 from fulcrum.optim.adamw import AdamW
 from fulcrum.optim.groups import groups
@@ -114,7 +114,7 @@ def train(ranks: Ranks, seen: dict[str, Tensor], facts: dict) -> None:
     muon_room.orthogonalise = counted
     dealt = groups(toy.named_parameters(), roles(toy), RULE)
     deal = Owners(ranks) if ranks.size > 1 else undealt
-    rule = Joint([Muon(dealt["muon"], lr=1e-2, deal=deal), AdamW(dealt["adamw"], lr=1e-2)])
+    rule = Joint([Muon(dealt["muon"], lr=1e-2, deal=deal), AdamW(dealt["adamw"], lr=1e-2, eps=1e-5)])  # smooth
     seen |= collect("start", dict(toy.named_parameters()))
     for step in range(3):
         loss = backward(toy, ranks, step)

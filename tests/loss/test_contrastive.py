@@ -70,10 +70,11 @@ def test_its_minimum_is_the_stretched_velocity():
 
 
 def test_accumulation_gives_the_same_weights(tiny, cache):
-    run = tiny("spark + contrastive_flow(chunk=4, weight=0.3)", "budget.images=16")
+    smooth = "optim.rule.eps=1e-5"  # with 1e-15 a step is a sign, and rounding turns it where a gradient is nearly zero
+    run = tiny("spark + contrastive_flow(chunk=4, weight=0.3)", "budget.images=16", smooth)
     whole, parts = (after(run, cache, System(microbatch=rows)) for rows in (None, 4))
     for name, value in whole.items():
-        assert torch.allclose(value, parts[name], atol=2e-5), name
+        assert (value - parts[name]).abs().max() < 1e-6, name  # of weights of size one
     other = after(tiny("spark + contrastive_flow(chunk=8, weight=0.3)", "budget.images=16"), cache, System())
     assert max(float((other[name] - value).abs().max()) for name, value in whole.items()) > 1e-4  # the chunk matters
 

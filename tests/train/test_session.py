@@ -162,10 +162,14 @@ def test_a_step_that_is_not_finite_stops_before_the_optimizer_or_is_counted(whol
 
 def test_accumulation_gives_the_same_run(whole, tiny, tmp_path):
     shutil.copytree(whole[0] / "cache", tmp_path / "cache")
-    result = perform(order(tiny(), tmp_path, system=System(microbatch=3)), quiet)
-    one = trained_weights(RunFolder(whole[0] / whole[1]["key"]))
-    parts = trained_weights(RunFolder(tmp_path / result["key"]))
-    assert all(torch.allclose(one[name], parts[name], atol=2e-5) for name in one)
+    run = tiny(
+        "spark", "optim.rule.eps=1e-5"
+    )  # with 1e-15 a step is a sign, and rounding turns it where a gradient is nearly zero
+    one, parts = (
+        trained_weights(RunFolder(out / perform(order(run, out, system=system), quiet)["key"]))
+        for out, system in ((tmp_path, System()), (tmp_path / "parts", System(microbatch=3)))
+    )
+    assert all((one[name] - parts[name]).abs().max() < 1e-6 for name in one)  # of weights of size one
 
 
 def test_a_run_extends_a_finished_one(whole, tiny, tmp_path):
