@@ -42,7 +42,7 @@ def test_a_tampered_file_is_refused(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-100] ^= 4
     path.write_bytes(data)
-    with pytest.raises(AssetError, match="not the file its card describes(.|\n)*assets build"):
+    with pytest.raises(AssetError, match="not the file its card describes(.|\n)*python -m tools.assets"):
         load_codec(folder=tmp_path)
 
 
