@@ -20,13 +20,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fulcrum.files.sealed import seal
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.page import write
 from fulcrum.study.judge.result import SHOWN, StudyState, assemble_result, collect
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.arm_cost import TimedCost
 from fulcrum.study.run.layout import Layout, lay_out, measuring
-from fulcrum.study.sealed import seal
 
 SMALL = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64", "sample.steps=2")
 PIXEL = (

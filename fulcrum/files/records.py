@@ -55,7 +55,7 @@ def parse_line(text: bytes, number: int = 1) -> Line:
     except (ValueError, RecursionError) as error:
         return Line(number, text, None, str(error))
     if not isinstance(value, dict):
-        return Line(number, text, None, f"expected a JSON object, found {text[:60].decode()!r}")
+        return Line(number, text, None, f"expected a JSON object, found {text.decode()[:60]!r}")
     return Line(number, text, value, "")
 
 

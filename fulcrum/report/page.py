@@ -2,9 +2,7 @@
 
 import base64
 import hashlib
-import os
 import re
-import tempfile
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -13,6 +11,8 @@ from typing import Literal, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from fulcrum.files.atomic import write_atomic
+from fulcrum.files.paths import read_regular
 from fulcrum.report import arm_marks as look
 from fulcrum.report import design_tables, figure, number, ranking, table, words
 from fulcrum.report.arm_result import ArmResult
@@ -72,13 +72,13 @@ def write(result: StudyResult, folder: Path | str) -> Path:
         ("report.md", table.markdown(result, design_tables.tables(result))),
         ("report.html", page),
     ):  # the page last: it speaks of the others
-        _replace(folder / name, text)
+        write_atomic(folder / name, text)
     return folder / "report.html"
 
 
 def read(path: Path | str) -> StudyResult:
     """A study's result from its report.json."""
-    return StudyResult.model_validate_json(Path(path).read_text("utf-8"))
+    return StudyResult.model_validate_json(read_regular(Path(path)))
 
 
 @cache
@@ -134,17 +134,3 @@ def _sheets(result: StudyResult) -> list[tuple[int, list[Column]]]:
 def _hash(script: str) -> str:
     """What a content security policy calls a script that may run."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _replace(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)  # mkstemp's 0600 would hide the page from a web server
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -2,20 +2,18 @@
 
 import contextlib
 import datetime
-import errno
-import fcntl
 import os
 import platform
-import stat
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
+from fulcrum.files.lock import holder_of, locked
+from fulcrum.files.paths import open_regular
 from fulcrum.report.page import read, write
 from fulcrum.report.schema import StudyResult
-from fulcrum.spec.errors import BadInput
+from fulcrum.spec.errors import BadInput, FulcrumError
 
 LOCK, PAGE, RESULT = "running.lock", "report.html", "report.json"
 BEAT = 5.0  # seconds between two touches of the page
@@ -35,10 +33,16 @@ def beating(folder: Path, every: float = BEAT) -> Iterator[None]:
             with contextlib.suppress(OSError):  # no page yet, or the disk is full: the study says it
                 os.utime(folder / PAGE)
 
-    with _held(folder / LOCK) as handle:
-        with contextlib.suppress(OSError):  # the disk is full: the study says it
-            os.ftruncate(handle.fileno(), 0)
-            os.write(handle.fileno(), platform.node().encode())
+    with locked(
+        folder / LOCK,
+        patience=PATIENCE,
+        busy=f"this study is running already, in another process: {folder}",
+        busy_hint="wait for it, or watch it: fulcrum report --watch",
+        unfit_hint="remove it: there was nothing in it but a machine's name",
+        kind=BadInput,
+        holder=platform.node(),
+        need_locks=False,  # on a file system without locks silence has to tell
+    ):
         thread = threading.Thread(target=beat, daemon=True)
         thread.start()
         try:
@@ -48,57 +52,26 @@ def beating(folder: Path, every: float = BEAT) -> Iterator[None]:
             thread.join()
 
 
-def _held(path: Path) -> BinaryIO:
-    """The lock, open and ours alone. A link is not followed: what it names is not ours to write to."""
-    try:
-        handle = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644), "r+b", buffering=0)
-        if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
-            handle.close()
-            raise OSError(errno.EINVAL, "it is no plain file")
-    except OSError as error:
-        raise BadInput(
-            f"{path} cannot be opened: {error.strerror}", "remove it: there was nothing in it but a machine's name"
-        ) from None
-    patience = time.monotonic() + PATIENCE  # a page that is being settled is soon let go
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
-        except BlockingIOError:
-            if time.monotonic() > patience:
-                handle.close()
-                raise BadInput(
-                    f"this study is running already, in another process: {path.parent}",
-                    "wait for it, or watch it: fulcrum report --watch",
-                ) from None
-            time.sleep(0.1)
-        except OSError:  # a file system without locks: silence has to tell
-            return handle
-
-
 def settle(folder: Path) -> StudyResult | None:
     """A page that says "running" of a study that is gone is written again as stopped; that result, or None.
 
     Gone is what was begun on this machine and holds its lock no more. Of a study elsewhere only its silence is known.
     """
-    if not _said_to_run(folder):
+    if not _says_it_runs(folder) or holder_of(folder / LOCK) != platform.node():
         return None
-    try:
-        with (folder / LOCK).open("r+") as handle:
-            if handle.read(HEAD) != platform.node():
-                return None
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a study that begins now waits until this is written
+    try:  # a study that begins now waits until this is written
+        with locked(folder / LOCK, patience=0.0, create=False):
             result = stopped(read(folder / RESULT), (folder / PAGE).stat().st_mtime)
             write(result, folder)
             return result
-    except (OSError, ValueError):  # held: it runs. Or nothing here can be read, or written
+    except (FulcrumError, OSError, ValueError):  # held: it runs. Or nothing here can be read, or written
         return None
 
 
 def notice(folder: Path) -> str:
     """What a person must know of a study that did not end and is not running; its page is settled. Empty for all others."""
     left = settle(folder)
-    silent = left is None and _said_to_run(folder) and time.time() - (folder / PAGE).stat().st_mtime > SILENT
+    silent = left is None and _says_it_runs(folder) and time.time() - (folder / PAGE).stat().st_mtime > SILENT
     if left is None and not silent:
         return ""
     try:
@@ -112,9 +85,9 @@ def notice(folder: Path) -> str:
     )
 
 
-def _said_to_run(folder: Path) -> bool:
+def _says_it_runs(folder: Path) -> bool:
     try:
-        with (folder / RESULT).open("rb") as stream:
+        with open(open_regular(folder / RESULT, follow=True), "rb") as stream:
             return RUNNING in stream.read(HEAD)
     except OSError:
         return False

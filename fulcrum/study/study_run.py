@@ -13,6 +13,9 @@ from pydantic import ValidationError
 
 from fulcrum.dist.device import at_hand, require_device
 from fulcrum.dist.start import Ranks
+from fulcrum.files.atomic import write_json
+from fulcrum.files.refusals import explained
+from fulcrum.files.sealed import read_json, read_sealed, write_sealed
 from fulcrum.measure.card import METRICS
 from fulcrum.report.page import write
 from fulcrum.report.running import beating
@@ -39,9 +42,7 @@ from fulcrum.study.run.plan_judges import require_known
 from fulcrum.study.run.progress import line, seconds_left, standing
 from fulcrum.study.run.ray_cluster import RAY_ADDRESS, cluster
 from fulcrum.study.run.runner import Board, Lane, Work, run_all
-from fulcrum.study.sealed import read_sealed, write_sealed
 from fulcrum.train.bill import of_arm
-from fulcrum.train.run_folder import read_json, write_json
 from fulcrum.train.trackers import require_trackers
 
 PAGE_EVERY = 5.0  # seconds between two versions of the live page, at least
@@ -66,19 +67,16 @@ HERE = Executor()
 def freeze(plan: Plan, out: Path, user_files: Mapping[str, str] | None = None) -> Path:
     """The folder of the study, named by the hash of its plan and the user's files; the plan in it must be this one."""
     folder = out / f"study-{digest([plan.frozen, dict(user_files)])[:16] if user_files else plan.hash}"
-    try:
+    path = folder / "plan.json"
+    with explained("write to", out, hint="choose another place with --out", kind=BadInput):
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "plan.json"
-        if path.exists():
-            if not _holds(path, plan):
-                raise BadInput(
-                    f"{path} holds another plan than its name says",
-                    f"it was edited by hand: remove {folder}; its cells lie beside it and are kept",
-                )
-        else:
+        if not path.exists():
             write_json(path, plan.frozen)
-    except OSError as error:
-        raise BadInput(f"cannot write to {out}: {error.strerror}", "choose another place with --out") from error
+    if not _holds(path, plan):
+        raise BadInput(
+            f"{path} holds another plan than its name says",
+            f"it was edited by hand: remove {folder}; its cells lie beside it and are kept",
+        )
     return folder
 
 

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from fulcrum.files.sealed import write_sealed
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.system import System
@@ -12,7 +13,6 @@ from fulcrum.study.judge.result import assemble_result
 from fulcrum.study.run.cell import finished, run_cell
 from fulcrum.study.run.curve_lines import read_lines, write_curve
 from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.sealed import write_sealed
 from tests.study.small import lighten, plan
 
 ASKED = plan(arms=("bf16_storage",), images=16)

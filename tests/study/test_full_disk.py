@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
+from fulcrum.files.atomic import write_json
 from fulcrum.spec.errors import BadInput
-from fulcrum.train.run_folder import open_folder, write_json
+from fulcrum.train.run_folder import open_folder
 from tests.study.small import SMALL
 
 PLAN = (

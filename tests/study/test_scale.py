@@ -6,12 +6,12 @@ import os
 import numpy as np
 import pytest
 
+from fulcrum.files.sealed import write_sealed
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.study.judge.result import SHOWN, StudyState, assemble_result
 from fulcrum.study.run.arm_cost import TimedCost
 from fulcrum.study.run.curve_lines import hashes
 from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.sealed import write_sealed
 from tests.study.small import plan
 
 PIXEL = (

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fulcrum.dist.device import at_hand
+from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
@@ -17,7 +18,6 @@ from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.clock import Clock
 from fulcrum.study.run.layout import Layout
-from fulcrum.study.sealed import read_sealed, write_sealed
 from fulcrum.train.build import Built, Context, assemble, backbone_of, require_witness
 from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.feed import Feed

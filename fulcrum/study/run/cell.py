@@ -14,6 +14,8 @@ import numpy as np
 import torch
 
 from fulcrum.dist.start import ALONE, Ranks
+from fulcrum.files.paths import read_regular
+from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.files.shipped import asset_hash
 from fulcrum.measure.card import MEASURE_VERSION
 from fulcrum.spec.edit import digest
@@ -23,10 +25,9 @@ from fulcrum.spec.system import System
 from fulcrum.study.run.clock import Clock
 from fulcrum.study.run.curve_lines import hashes, require_unchanged
 from fulcrum.study.run.evaluate import REFERENCE, SEED, VALIDATION, Held, measure, prompts
-from fulcrum.study.run.evaluation_points import Paused, Points, at, pause, point_path
+from fulcrum.study.run.evaluation_points import HINT, Paused, Points, at, pause, point_path
 from fulcrum.study.run.plan_judges import judge_hash
 from fulcrum.study.run.preview import previews
-from fulcrum.study.sealed import HINT, read_sealed, write_sealed
 from fulcrum.train.build import Built
 from fulcrum.train.loop import Observer
 from fulcrum.train.painter import Painter
@@ -105,7 +106,7 @@ def finished(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
     if cell.kind == "trunk":
         return RunFolder(out / cell.key).result()
     path = out.joinpath(cell.key, f"measured-{how}.json" if cell.kind == "arm" else f"rate-{how}.json")
-    found = read_sealed(path) if os.path.exists(path) else None
+    found = read_sealed(path, HINT) if os.path.exists(path) else None
     if found is None:
         return None
     if found["key"] != cell.key:
@@ -113,7 +114,7 @@ def finished(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
     if cell.kind == "rate":
         return found
     try:
-        ended = out.joinpath(cell.key, "result.json").read_text()
+        ended = read_regular(out.joinpath(cell.key, "result.json")).decode(errors="replace")
     except OSError:
         return None
     if not os.path.exists(out.joinpath(cell.key, f"pictures-{how}.json")):
@@ -133,7 +134,7 @@ def reached(out: Path, cell: Cell, how: str, until: float | None) -> bool:
 
 def pictures(out: Path, key: str, how: str) -> dict[str, Any]:
     """{prompts, pictures} of a finished cell."""
-    return read_sealed(out / key / f"pictures-{how}.json")
+    return read_sealed(out / key / f"pictures-{how}.json", HINT)
 
 
 def run_cell(
@@ -196,7 +197,7 @@ def _run(
     if cell.kind == "arm" and ranks.first:
         with clock.counting("drawing"):
             _measure(cell, out, measuring, result, begun, system.bare())
-        found = read_sealed(out / cell.key / f"measured-{measuring.how}.json")["metrics"]
+        found = read_sealed(out / cell.key / f"measured-{measuring.how}.json", HINT)["metrics"]
         trackers.tell(RunFolder(out / cell.key), quality(found), cell.run.budget.images)
     if ranks.first:
         clock.write(out / cell.key)
@@ -211,7 +212,7 @@ def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any]
     trained = time.perf_counter()
     folder, how = RunFolder(out / cell.key), measuring.how
     path, drawn_path = folder.path / f"measured-{how}.json", folder.path / f"pictures-{how}.json"
-    before = read_sealed(path) if path.exists() else {}
+    before = read_sealed(path, HINT) if path.exists() else {}
     before = before if before.get("result") == result else {}  # else it was trained again, with other times
     require_unchanged(folder.path, before)
     if before and drawn_path.exists():

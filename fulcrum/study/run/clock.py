@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fulcrum.files.atomic import write_json
 from fulcrum.train.loop import Look, Observer
-from fulcrum.train.run_folder import write_json
 from fulcrum.train.state import State
 
 NAME = "timings.json"

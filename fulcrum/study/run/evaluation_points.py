@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.spec.run import RunSpec
 from fulcrum.study.run.evaluate import Held, measure
-from fulcrum.study.sealed import read_sealed, write_sealed
 from fulcrum.train.build import Built
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.painter import Painter
@@ -14,6 +14,7 @@ from fulcrum.train.run_folder import RunFolder
 from fulcrum.train.sampling_weights import drawn_weights
 from fulcrum.train.session import Order, Saver
 
+HINT = "remove the file and run the study again: it is measured anew from the saved weights"
 Tell = Callable[[Mapping[str, Any], int], None]  # hears what was measured, and after how many images
 
 
@@ -37,7 +38,7 @@ def read_points(folder: Path, run: RunSpec, how: str, shares: Sequence[float]) -
     for images in sorted({at(run, share) for share in shares if share < 1}):
         path = point_path(folder, how, images)
         if path.exists():
-            found[images] = read_sealed(path)["metrics"]
+            found[images] = read_sealed(path, HINT)["metrics"]
     return found
 
 
@@ -65,7 +66,7 @@ class Points:
         if not path.exists():  # a resumed cell passes points that it measured before
             self._measure(look, path)
         if look.built.ranks.first:
-            self.tell(read_sealed(path)["metrics"], images)
+            self.tell(read_sealed(path, HINT)["metrics"], images)
 
     def _measure(self, look: Look, path: Path) -> None:
         run, feed, weights = look.built.run, look.built.feed, drawn_weights(look.built.step, look.built.average)

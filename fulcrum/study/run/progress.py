@@ -1,16 +1,15 @@
 """How far the cells that run are, from the ends of their records, and how long the rest will take."""
 
-import json
 import statistics
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from fulcrum.files.records import read_tail
 from fulcrum.report.number import duration
 from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.evaluation_points import at
 from fulcrum.study.run.runner import Board
 
-TAIL = 4096  # bytes of a record's end: a dozen lines, however long it is
 NAMED = 4  # cells that one line names
 
 
@@ -64,22 +63,10 @@ def line(board: Board, going: list[Stand], lanes: int, seconds: float, until: fl
 
 
 def _stand(cell: Cell, record: Path, target: int) -> Stand:
-    lines = [(one["images"], one["seconds"]) for one in _tail(record)]
+    lines = [(one["images"], one["seconds"]) for one in read_tail(record)]
     if not lines:
         return Stand(cell, 0, target, None)
     images, seconds = lines[-1]
     first = lines[0] if len(lines) > 1 else (0, 0.0)  # the tail's own speed: the first step also compiles
     speed = (images - first[0]) / max(seconds - first[1], 1e-9)
     return Stand(cell, images, target, target / speed if speed > 0 else None)
-
-
-def _tail(path: Path) -> list[dict[str, Any]]:
-    """The whole lines among the last bytes of a record; none when it is not there yet."""
-    try:
-        with path.open("rb") as stream:
-            size = stream.seek(0, 2)
-            stream.seek(max(0, size - TAIL))
-            lines = stream.read().split(b"\n")
-    except OSError:
-        return []
-    return [json.loads(one) for one in lines[size > TAIL : -1] if one.startswith(b"{")]  # a cut first or last line is none

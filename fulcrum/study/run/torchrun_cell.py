@@ -16,6 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fulcrum.files.atomic import write_json
+from fulcrum.files.sealed import read_json
+from fulcrum.spec.errors import BadInput, FulcrumError
+
 ORDER = "order.json"
 WAITING = 24 * 3600.0  # seconds: the others wait while the first draws and measures
 
@@ -54,17 +58,16 @@ def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[
         return verdict([_read(Path(place) / f"{rank}.json") for rank in range(count)])
 
 
-def verdict(said: Sequence[dict[str, Any] | None]) -> dict[str, Any] | None:
+def verdict(answers: Sequence[dict[str, Any] | None]) -> dict[str, Any] | None:
     """One answer from those of all processes. A process that was lost, saved and left, or missed another says nothing."""
-    failed = next((one for one in said if one is not None and not one["ok"]), None)
-    return failed or (said[0] if all(one is not None for one in said) else None)
+    failed = next((one for one in answers if one is not None and not one["ok"]), None)
+    return failed or (answers[0] if all(one is not None for one in answers) else None)
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] | None = json.loads(path.read_text())
-        return found
-    except (OSError, ValueError):
+        return read_json(path, "")
+    except BadInput:  # nothing, or the "null" of a process that has nothing to say
         return None
 
 
@@ -92,19 +95,16 @@ def main() -> None:
     threading.Thread(target=leave_at_end_of_input, daemon=True).start()
     from fulcrum.dist.start import start
     from fulcrum.levers.catalog import with_files
-    from fulcrum.spec.errors import FulcrumError
     from fulcrum.study.run.worker import answer
 
     place = Path(sys.argv[1])
     order = json.loads((place / ORDER).read_text())
     catalogue, _ = with_files(Path(path) for path in order["setup"]["files"])
-    said: dict[str, Any] | None = None
+    answered: dict[str, Any] | None = None
     with contextlib.suppress(FulcrumError), start(order["setup"]["system"]["device"], WAITING) as ranks:
-        said = answer(order["asked"], order["setup"], catalogue, ranks)
-    aside = place / f".{os.environ['RANK']}"
-    aside.write_text(json.dumps(said))
-    aside.replace(place / f"{os.environ['RANK']}.json")
-    if said is None or not said["ok"]:
+        answered = answer(order["asked"], order["setup"], catalogue, ranks)
+    write_json(place / f"{os.environ['RANK']}.json", answered, flush=False)
+    if answered is None or not answered["ok"]:
         sys.exit(1)  # torchrun ends the others: they may wait for this one
 
 
