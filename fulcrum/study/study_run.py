@@ -3,25 +3,20 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import ValidationError
 
 from fulcrum.dist.device import at_hand, require_device
 from fulcrum.dist.start import Ranks
-from fulcrum.files.atomic import write_json
 from fulcrum.files.refusals import explained
-from fulcrum.files.sealed import read_json, read_sealed, write_sealed
 from fulcrum.measure.card import METRICS
 from fulcrum.report.page import write
 from fulcrum.report.running import beating
 from fulcrum.report.schema import StudyResult
-from fulcrum.spec.edit import digest
-from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.system import System
 from fulcrum.study.judge.early_stop import hopeless
@@ -30,8 +25,9 @@ from fulcrum.study.judge.findings import EQUAL
 from fulcrum.study.judge.result import StoppedArm, StudyState, assemble_result, collect
 from fulcrum.study.plan.arms import baseline_of
 from fulcrum.study.plan.fingerprint import is_proven, prove_by_steps
-from fulcrum.study.plan.plan import Plan, from_plain
-from fulcrum.study.run.arm_cost import TimedCost, costs
+from fulcrum.study.plan.frozen_plan import changed_since, freeze
+from fulcrum.study.plan.plan import Plan
+from fulcrum.study.run.arm_cost import TimedCost, costs, read_costs, write_costs
 from fulcrum.study.run.capacity import Room, room
 from fulcrum.study.run.cell import Cell, Tracked, finished
 from fulcrum.study.run.clock import Clock
@@ -47,7 +43,6 @@ from fulcrum.train.trackers import require_trackers
 
 PAGE_EVERY = 5.0  # seconds between two versions of the live page, at least
 PAGE_SHARE = 0.005  # of the time may go into it: it computes beside the cells
-COSTS = "costs.json"
 LINE_EVERY = 15.0  # seconds after which the next page is told on the terminal too
 
 Say = Callable[[str], None]
@@ -62,41 +57,6 @@ class Executor(NamedTuple):
 
 
 HERE = Executor()
-
-
-def freeze(plan: Plan, out: Path, user_files: Mapping[str, str] | None = None) -> Path:
-    """The folder of the study, named by the hash of its plan and the user's files; the plan in it must be this one."""
-    folder = out / f"study-{digest([plan.frozen, dict(user_files)])[:16] if user_files else plan.hash}"
-    path = folder / "plan.json"
-    with explained("write to", out, hint="choose another place with --out", kind=BadInput):
-        folder.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            write_json(path, plan.frozen)
-    if not _holds(path, plan):
-        raise BadInput(
-            f"{path} holds another plan than its name says",
-            f"it was edited by hand: remove {folder}; its cells lie beside it and are kept",
-        )
-    return folder
-
-
-def _holds(path: Path, plan: Plan) -> bool:
-    try:
-        return from_plain(read_json(path, "remove the file: it is written again from the plan")).frozen == plan.frozen
-    except ValidationError:
-        return False
-
-
-def changed_since(plan: Plan, folder: Path) -> str | None:
-    """What differs from the newest other plan of the same title under the same `out`, in words."""
-    others = sorted(folder.parent.glob("study-*/plan.json"), key=lambda path: path.stat().st_mtime)
-    for path in reversed([path for path in others if path.parent != folder]):
-        with contextlib.suppress(Exception):  # another version's plan says nothing about this one
-            other = from_plain(read_json(path, ""))
-            if other.title == plan.title:
-                fields = [name for name in Plan.model_fields if other.frozen.get(name) != plan.frozen.get(name)]
-                return f"this plan is not that of {path.parent.name}: {', '.join(fields)} changed; it has a page of its own"
-    return None
 
 
 def run(
@@ -162,8 +122,8 @@ def run(
 def _place(executor: Executor, system: System, space: Room) -> Iterator[tuple[int, type[Lane]]]:
     if executor.kind == "ray":
         lanes = executor.lanes or (None if executor.address or os.environ.get(RAY_ADDRESS) else space.lanes)
-        with cluster(system, lanes, executor.address) as found:
-            yield found
+        with cluster(system, lanes, executor.address) as place:
+            yield place
     else:
         yield executor.lanes or space.lanes, Lane
 
@@ -189,7 +149,7 @@ class StudyRun:
         self.kept = dict[str, Any]()
         self.board: Board | None = None  # of the round that runs, or ran last
         self.stopped: list[StoppedArm] = []
-        self.spent = self.known_costs()  # refused before a finished page is touched
+        self.spent = read_costs(folder, layout.arms)  # refused before a finished page is touched
 
     def done(self) -> int:
         return sum(map(len, collect(self.layout.cells, self.out, self.work.measuring.how, self.kept).values()))
@@ -236,19 +196,19 @@ class StudyRun:
         return [cell for cell in self.layout.cells if cell.arm not in ended]
 
     def _run(self, cells: Sequence[Cell], until: float | None = None) -> Board:
-        known, shown, told = -1, 0.0, 0.0  # cells done, and when the page and the terminal last heard
+        known, shown, printed = -1, 0.0, 0.0  # cells done, and when the page was written and the terminal last heard
         wait = PAGE_EVERY
 
         def tick(board: Board) -> None:
-            nonlocal known, shown, told, wait
+            nonlocal known, shown, printed, wait
             now, done, self.board = time.monotonic(), board.count("done"), board
             changed = done != known
             if not changed and now - shown < wait:
                 return
             going = standing(board, self.out, until)
-            if changed or now - told >= LINE_EVERY:
+            if changed or now - printed >= LINE_EVERY:
                 self.say(line(board, going, self.lanes, now - self.begun, until))
-                told = now
+                printed = now
             known, shown = done, now
             with self.clock.counting("pages"):
                 self._write(
@@ -260,42 +220,26 @@ class StudyRun:
 
         return run_all(cells, self.work._replace(until=until), self.lanes, tick, lane=self.lane)
 
-    def _result(self, progress: StudyState) -> StudyResult:
-        return assemble_result(self.plan, self.layout, self.out, self.command, progress, self.kept)
+    def _result(self, state: StudyState) -> StudyResult:
+        return assemble_result(self.plan, self.layout, self.out, self.command, state, self.kept)
 
     def _write(self, result: StudyResult) -> None:
-        try:
+        hint = "make room and start the same command again: finished cells are kept"
+        with explained("write", self.folder, message="could not write the page", hint=hint):
             write(result, self.folder)
-        except OSError as error:
-            raise RunFailed(
-                f"could not write the page: {error.strerror}",
-                "make room and start the same command again: finished cells are kept",
-            ) from error
-
-    def known_costs(self) -> dict[str, TimedCost] | None:
-        """What an earlier go at this study timed."""
-        path = self.folder / COSTS
-        if path.exists():
-            kept = read_sealed(path, "remove the file: the steps are timed again")["arms"]
-            if set(kept) == {arm.name for arm in self.layout.arms}:
-                return {name: TimedCost(**one) for name, one in kept.items()}
-        return None
 
     def _costs(self) -> dict[str, TimedCost]:
         """Timed once per study: the same study always tells the same ratios."""
-        if (kept := self.known_costs()) is not None:
+        plan, arms, cache = self.plan, self.layout.arms, self.out / "cache"
+        if (kept := read_costs(self.folder, arms)) is not None:
             return kept
         self.say("timing the arms' steps in turns")
-        drawn = self.plan.samples * len(self.plan.evaluations)
-        device = at_hand(self.plan.device)
-        if device != self.plan.device:
+        device = at_hand(plan.device)
+        if device != plan.device:
             self.say("this machine has no GPU: the steps are timed on its CPU, and so are the arms' time ratios")
-        timed = costs(self.layout.arms, self.out / "cache", self.plan.threads, device=device)
-        spent = {
-            arm.name: timed[arm.name].model_copy(update={"parts": of_arm(arm.run, self.out / "cache", drawn)})
-            for arm in self.layout.arms
-        }
-        write_sealed(self.folder / COSTS, {"arms": {name: dict(one) for name, one in spent.items()}})
+        timed, drawn = costs(arms, cache, plan.threads, device=device), plan.samples * len(plan.evaluations)
+        spent = {arm.name: timed[arm.name].model_copy(update={"parts": of_arm(arm.run, cache, drawn)}) for arm in arms}
+        write_costs(self.folder, spent)
         return spent
 
     def _stop_hopeless(self, share: float) -> None:

@@ -13,12 +13,13 @@ import pytest
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
+from fulcrum.study.plan.frozen_plan import freeze
 from fulcrum.study.run.capacity import PROCESS, room
 from fulcrum.study.run.cell import finished
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.run.runner import Lane, Work, run_all
 from fulcrum.study.run.torchrun_cell import verdict
-from fulcrum.study.study_run import freeze, run
+from fulcrum.study.study_run import run
 from tests.study.small import descendants, plan, told
 
 GOOD, BAD = {"key": "k", "ok": True}, {"key": "k", "ok": False, "error": "no luck", "hint": ""}

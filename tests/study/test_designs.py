@@ -16,12 +16,12 @@ from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.design import wanted
 from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.fingerprint import fitting
+from fulcrum.study.plan.frozen_plan import freeze
 from fulcrum.study.plan.outline import outline
 from fulcrum.study.plan.plan import Plan, from_plain, load
 from fulcrum.study.run.arm_cost import TimedCost, declared
 from fulcrum.study.run.capacity import room
 from fulcrum.study.run.layout import lay_out
-from fulcrum.study.study_run import freeze
 from tests.study.small import SMALL, cells_of, plan
 
 SCALES = [{"name": "narrow", "settings": ["model.width=32"]}, {"name": "wide", "settings": ["model.width=64"]}]

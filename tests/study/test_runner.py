@@ -10,13 +10,15 @@ from typing import ClassVar
 
 import pytest
 
+from fulcrum.files import sealed
 from fulcrum.levers.base import Card, Lever
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
-from fulcrum.study import sealed, study_run
+from fulcrum.study import study_run
 from fulcrum.study.plan.estimate import estimate
+from fulcrum.study.plan.frozen_plan import changed_since, freeze
 from fulcrum.study.plan.plan import from_plain
 from fulcrum.study.run import arm_cost
 from fulcrum.study.run.capacity import PROCESS, room
@@ -24,7 +26,7 @@ from fulcrum.study.run.cell import finished
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.run.runner import Lane, Work, run_all
 from fulcrum.study.run.worker import answer
-from fulcrum.study.study_run import changed_since, freeze, run
+from fulcrum.study.study_run import run
 from tests.study.small import SMALL, lighten, plan
 
 

@@ -9,11 +9,12 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
 from fulcrum.study import study_run
+from fulcrum.study.plan.frozen_plan import changed_since, freeze
 from fulcrum.study.plan.plan import load
 from fulcrum.study.run.cell import Tracked, finished, run_cell
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.run.runner import Lane, Work, run_all
-from fulcrum.study.study_run import changed_since, freeze, run
+from fulcrum.study.study_run import run
 from tests.study.small import plan
 from tests.study.test_runner import Here, lighten
 from tests.train.test_track import WANDB

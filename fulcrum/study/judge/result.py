@@ -9,11 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
+from fulcrum.files.sealed import read_json
 from fulcrum.measure.card import JUDGED, METRICS
 from fulcrum.report.arm_result import CellResult, CurvePoint
 from fulcrum.report.finding import Front, Probes, Target
 from fulcrum.report.schema import CellCounts, PlanFacts, Provenance, ShownMetric, StudyResult
-from fulcrum.spec.edit import get
+from fulcrum.spec.edit import explain, get
+from fulcrum.spec.errors import BadInput
 from fulcrum.study.judge.contrast import interactions, scales, trends
 from fulcrum.study.judge.effect import PairedEffect, noise_floor, student_interval
 from fulcrum.study.judge.equal_cost import Curves, at_equal_cost, fronts, targets
@@ -189,7 +193,13 @@ def _shown(plan: Plan) -> tuple[str, ...]:
 def probes(out: Path) -> Probes | None:
     """Which metric sees which fault, if `fulcrum measure --probe` was asked under the same folder."""
     path = out / "cache" / "probes.json"
-    return Probes.model_validate_json(path.read_text()) if path.is_file() else None
+    if not path.exists():
+        return None
+    hint = "remove it, and make it again with: fulcrum measure --probe"
+    try:
+        return Probes.model_validate(read_json(path, hint))
+    except ValidationError as error:
+        raise BadInput(f"{path} holds no table of probes: {explain(error)}", hint) from None
 
 
 @cache

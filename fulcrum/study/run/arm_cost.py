@@ -1,7 +1,7 @@
 """What an arm costs: counted FLOPs, and time from interleaved steps in one process, never from cells side by side."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 
 from fulcrum.dist.device import wait_for
+from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.report.arm_result import ArmCost
 from fulcrum.spec.system import Device, System
 from fulcrum.study.plan.arms import Arm, baseline_of
@@ -18,6 +19,7 @@ from fulcrum.train.feed import Feed
 from fulcrum.train.loop import after, train
 from fulcrum.train.state import State
 
+COSTS = "costs.json"
 ROUNDS = 7
 STEPS = 3  # per round and arm
 
@@ -70,6 +72,17 @@ def _costs(arms: Sequence[Arm], cache: Path, rounds: int, system: System) -> dic
         )
         for arm in arms
     }
+
+
+def read_costs(folder: Path, arms: Sequence[Arm]) -> dict[str, TimedCost] | None:
+    """What an earlier go at the study timed; None where that was not all of these arms."""
+    path = folder / COSTS
+    kept = read_sealed(path, "remove the file: the steps are timed again")["arms"] if path.exists() else {}
+    return {name: TimedCost(**cost) for name, cost in kept.items()} if set(kept) == {arm.name for arm in arms} else None
+
+
+def write_costs(folder: Path, costs: Mapping[str, TimedCost]) -> None:
+    write_sealed(folder / COSTS, {"arms": {name: dict(cost) for name, cost in costs.items()}})
 
 
 def declared(arm: Arm, arms: Sequence[Arm], what: str) -> float:

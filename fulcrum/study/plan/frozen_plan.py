@@ -1,0 +1,49 @@
+"""The plan as it was when its study began: kept in the study's folder, and held against the plan that is asked for."""
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fulcrum.files.atomic import write_json
+from fulcrum.files.refusals import explained
+from fulcrum.files.sealed import read_json
+from fulcrum.spec.edit import digest
+from fulcrum.spec.errors import BadInput
+from fulcrum.study.plan.plan import Plan, from_plain
+
+
+def freeze(plan: Plan, out: Path, user_files: Mapping[str, str] | None = None) -> Path:
+    """The folder of the study, named by the hash of its plan and the user's files; the plan in it must be this one."""
+    folder = out / f"study-{digest([plan.frozen, dict(user_files)])[:16] if user_files else plan.hash}"
+    path = folder / "plan.json"
+    with explained("write to", out, hint="choose another place with --out", kind=BadInput):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            write_json(path, plan.frozen)
+    if not _holds(path, plan):
+        raise BadInput(
+            f"{path} holds another plan than its name says",
+            f"it was edited by hand: remove {folder}; its cells lie beside it and are kept",
+        )
+    return folder
+
+
+def _holds(path: Path, plan: Plan) -> bool:
+    try:
+        return from_plain(read_json(path, "remove the file: it is written again from the plan")).frozen == plan.frozen
+    except ValidationError:
+        return False
+
+
+def changed_since(plan: Plan, folder: Path) -> str | None:
+    """What differs from the newest other plan of the same title under the same `out`, in words."""
+    others = sorted(folder.parent.glob("study-*/plan.json"), key=lambda path: path.stat().st_mtime)
+    for path in reversed([path for path in others if path.parent != folder]):
+        with contextlib.suppress(Exception):  # another version's plan says nothing about this one
+            other = from_plain(read_json(path, ""))
+            if other.title == plan.title:
+                fields = [name for name in Plan.model_fields if other.frozen.get(name) != plan.frozen.get(name)]
+                return f"this plan is not that of {path.parent.name}: {', '.join(fields)} changed; it has a page of its own"
+    return None
