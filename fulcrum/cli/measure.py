@@ -147,16 +147,17 @@ class _Chosen:
     """The extractors and metrics that were asked for."""
 
     def __init__(self, features: list[str] | None, files: list[Path] | None, only: list[str] | None, device: str) -> None:
+        from fulcrum.measure.evaluate import Comparison
         from fulcrum.measure.features.extractor import load_extractor
         from fulcrum.measure.metrics.distances import DISTANCES
         from fulcrum.measure.user_metrics import load
 
         own = load(files or [])
         wanted = features or list(own.extractors) or ["embedded"]
-        self.extractors: list[Extractor] = [
+        extractors: list[Extractor] = [
             own.extractors[text] if text in own.extractors else load_extractor(text).on(device) for text in wanted
         ]
-        names = [part.name for part in self.extractors]
+        names = [part.name for part in extractors]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise BadInput(f"the extractor '{twice[0]}' was given twice", "measure with one after the other")
@@ -164,7 +165,8 @@ class _Chosen:
         for name in only or []:
             if name not in every:
                 raise BadInput(f"no metric is called '{name}'", nearest(name, every))
-        self.metrics: list[Distance] = [metric for name, metric in every.items() if not only or name in only]
+        metrics: list[Distance] = [metric for name, metric in every.items() if not only or name in only]
+        self.comparisons = [Comparison(part, metrics) for part in extractors]
 
 
 def _compare(
@@ -174,16 +176,10 @@ def _compare(
 
     seen = []
     for place, pictures in enumerate(sets):
-        look = Pass(
-            known.extractors,
-            known.metrics,
-            cache,
-            reference=place == 1,
-            policy=Policy(skip_bad, any_size),
-            keep=curve and place == 0,
-        )
+        policy, keep = Policy(skip_bad, any_size), curve and place == 0
+        look = Pass(known.comparisons, cache, reference=place == 1, policy=policy, keep=keep)
         seen.append(look.look(pictures, None if quiet else _counter(str(pictures.path), len(pictures))))
-    found = compare(seen[0], seen[1], known.extractors, known.metrics, None if quiet else lambda name: _line(name))
+    found = compare(seen[0], seen[1], known.comparisons, None if quiet else _line)
     if not quiet:
         _line("")
     curves = _curves(seen, known) if curve else {}
@@ -196,7 +192,7 @@ def _compare(
             "pictures": seen[0].about(),
             "reference": seen[1].about(),
             "metrics": plain(found),
-            "extractors": [part.card() for part in known.extractors],
+            "extractors": [part.card() for part, _ in known.comparisons],
             **({"curves": curves} if curve else {}),
         },
         as_json,
@@ -209,13 +205,13 @@ def _curves(seen: list[Any], known: _Chosen) -> dict[str, list[dict[str, float]]
     from fulcrum.measure.features.gathered import Rows
     from fulcrum.measure.sample_size_curve import curve
 
+    pictures, reference = (side.features for side in seen)
     return {
         full_name(part, metric.name): [
-            point._asdict()
-            for point in curve(metric, seen[0].gathered[part.name][Rows], seen[1].gathered[part.name][metric.gathers])
+            point._asdict() for point in curve(metric, pictures.gathered[part.name][Rows], reference.of(part.name, metric))
         ]
-        for part in known.extractors
-        for metric in known.metrics
+        for part, metrics in known.comparisons
+        for metric in metrics
     }
 
 
@@ -228,7 +224,7 @@ def _probe(sets: list[Any], known: _Chosen, samples: int, out: Path, quiet: bool
     else:
         pictures, reference, shares = embedded_world(samples)
         source = "the embedded world"
-    table = probe(pictures, reference, known.extractors, known.metrics, source, shares, None if quiet else _line)
+    table = probe(pictures, reference, known.comparisons, source, shares, None if quiet else _line)
     if not quiet:
         _line("")
     kept = out / "cache" / "probes.json"

@@ -12,31 +12,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fulcrum.measure.card import Measured, MetricCard
+from fulcrum.measure import evaluate
+from fulcrum.measure.card import Measured, Sampling
 from fulcrum.measure.decoded_picture import BadPicture
-from fulcrum.measure.features.extractor import Extractor, digest_of, full_name
+from fulcrum.measure.evaluate import Comparison, FeatureSet
+from fulcrum.measure.features.extractor import Extractor, digest_of
 from fulcrum.measure.features.feature_store import CHUNK, Facts, FeatureStore
-from fulcrum.measure.features.gathered import Rows
-from fulcrum.measure.metrics.base import Distance, Interval
-from fulcrum.measure.metrics.checked_answer import answered
-from fulcrum.measure.metrics.clip_score import ClipScore
+from fulcrum.measure.metrics.mean_scores import ClipScore
 from fulcrum.measure.picture_sets import PictureSet, Stored, set_hash
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.printable import shown
 
+CLIP_SCORE = ClipScore()
 Progress = Callable[[int], None]
 
 
 class Seen:
     """What a pass over a set of pictures found."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, features: FeatureSet) -> None:
         self.name = name
         self.n = 0
         self.keys: list[bytes] = []
         self.captions: list[str | None] = []
-        self.gathered: dict[str, dict[type, Any]] = {}  # extractor: what was gathered of its features
-        self.scores: Rows | None = None
+        self.features = features
         self.skipped: list[tuple[str, str]] = []  # file, why
         self.notes: Counter[str] = Counter()
         self.sizes: Counter[tuple[int, int]] = Counter()
@@ -45,6 +44,10 @@ class Seen:
     @property
     def hash(self) -> str:
         return set_hash(self.keys)
+
+    def scored(self, part: Extractor) -> bool:
+        """Did every picture come with a caption that this extractor scored?"""
+        return part.score is not None and self.features.count(part.name, CLIP_SCORE) == self.n
 
     def about(self) -> dict[str, Any]:
         sizes = [f"{width}x{height}" for (height, width), _ in self.sizes.most_common(4)]
@@ -78,26 +81,23 @@ class Pass:
 
     def __init__(
         self,
-        extractors: Sequence[Extractor],
-        metrics: Sequence[Distance],
+        comparisons: Sequence[Comparison],
         cache: Path,
         reference: bool,
         policy: Policy | None = None,
         keep: bool = False,
     ) -> None:
-        self.extractors, self.metrics, self.reference, self.policy = extractors, metrics, reference, policy or Policy()
-        self.kinds = {metric.gathers: metric for metric in metrics} | ({Rows: None} if keep else {})
-        self.stores = {part.name: FeatureStore(cache, part.hash, part.width) for part in extractors}
-        self.scorer = next((part for part in extractors if part.score is not None), None) if not reference else None
+        self.extractors = [part for part, _ in comparisons]
+        self.reference, self.policy, self.keep = reference, policy or Policy(), keep
+        self.stores = {part.name: FeatureStore(cache, part.hash, part.width) for part in self.extractors}
+        self.scorer = next((part for part in self.extractors if part.score is not None), None) if not reference else None
         self.scores = FeatureStore(cache, digest_of("score", self.scorer.hash), 1) if self.scorer else None
+        self.comparisons = [
+            Comparison(part, [*metrics, CLIP_SCORE] if part is self.scorer else metrics) for part, metrics in comparisons
+        ]
 
     def look(self, pictures: PictureSet, progress: Progress | None = None) -> Seen:
-        seen = Seen(shown(pictures.path))
-        for part in self.extractors:
-            seen.gathered[part.name] = {
-                kind: metric.gather(part.width, self.reference) if metric else Rows(part.width)
-                for kind, metric in self.kinds.items()
-            }
+        seen = Seen(shown(pictures.path), FeatureSet(self.comparisons, self.reference, self.keep))
         done = 0
         for chunk in _chunks(iter(pictures)):
             waiting = [one for stored in chunk if (one := self._admit(pictures, stored, seen)) is not None]
@@ -159,8 +159,7 @@ class Pass:
         ids = np.arange(seen.n, seen.n + len(good))
         for part in self.extractors:
             rows = torch.stack([self.stores[part.name].get(one.key)[0] for one in good])
-            for gathering in seen.gathered[part.name].values():
-                gathering.update(rows, ids)
+            seen.features.update(part.name, rows, ids)
         if self.scorer is not None and self.scores is not None and all(one.stored.caption is not None for one in good):
             self._score(good, seen, ids)
         seen.n += len(good)
@@ -202,62 +201,27 @@ class Pass:
         self.scores.put(
             list(new), torch.stack(values) if values else torch.zeros(0, 1), [one.facts for one in new.values()]
         )
-        seen.scores = seen.scores or Rows(1)
-        seen.scores.update(torch.stack([self.scores.get(key)[0] for key in named]), ids)
+        seen.features.score(self.scorer.name, torch.stack([self.scores.get(key)[0] for key in named]), ids)
 
 
 def compare(
-    pictures: Seen,
-    reference: Seen,
-    extractors: Sequence[Extractor],
-    metrics: Sequence[Distance],
-    progress: Callable[[str], None] | None = None,
+    pictures: Seen, reference: Seen, comparisons: Sequence[Comparison], progress: Callable[[str], None] | None = None
 ) -> dict[str, Measured]:
     """Every metric of the pictures against the reference, under its name (`extractor.metric` unless embedded)."""
-    for what in (pictures, reference):
-        needed = max(metrics, key=lambda metric: metric.minimum)
-        if what.n < needed.minimum:
+    needed = max((metric for _, metrics in comparisons for metric in metrics), key=lambda metric: metric.minimum)
+    for side in (pictures, reference):
+        if side.n < needed.minimum:
             raise BadInput(
-                f"{what.name} holds {what.n} pictures, and {needed.name} needs at least {needed.minimum}",
+                f"{side.name} holds {side.n} pictures, and {needed.name} needs at least {needed.minimum}",
                 "a number from fewer would be noise; take more pictures"
-                + (f" ({len(what.skipped)} were skipped)" if what.skipped else ""),
+                + (f" ({len(side.skipped)} were skipped)" if side.skipped else ""),
             )
-    found: dict[str, Measured] = {}
-    for part in extractors:
-        for metric in metrics:
-            name = full_name(part, metric.name)
-            if progress:
-                progress(name)
-            values = answered(
-                metric, name, pictures.gathered[part.name][metric.gathers], reference.gathered[part.name][metric.gathers]
-            )
-            found[name] = measured(values, metric, part, pictures.n, reference.hash)
-        if part.score is not None and pictures.scores is not None and pictures.scores.n == pictures.n:
-            score = ClipScore()
-            card = card_of(score, part, pictures.n, None).model_copy(update={"prompts": digest_of(pictures.captions)[:16]})
-            value, low, high = score.compute(pictures.scores, None)
-            found[full_name(part, score.name)] = Measured(value=value, low=low, high=high, card=card)
-    return found
-
-
-def card_of(metric: Distance, part: Extractor, n: int, reference: str | None) -> MetricCard:
-    return MetricCard(
-        metric=metric.name,
-        better=metric.better,
-        estimator=metric.estimator,
-        interval=metric.interval,
-        extractor=part.hash,
-        resize=part.resize,
-        value_range="uint8",
-        n=n,
-        reference=reference,
-        code=metric.code,
-    )
-
-
-def measured(values: Interval, metric: Distance, part: Extractor, n: int, reference: str | None) -> Measured:
-    value, low, high = values
-    return Measured(value=value, low=low, high=high, card=card_of(metric, part, n, reference))
+    keys = {part.name: reference.hash for part, _ in comparisons}
+    sides = pictures.features, reference.features, pictures.n, keys
+    measured = evaluate.compare(comparisons, *sides, progress=progress)
+    scored = [Comparison(part, [CLIP_SCORE]) for part, _ in comparisons if pictures.scored(part)]
+    sampling = Sampling(prompts=digest_of(pictures.captions)[:16])
+    return measured | evaluate.compare(scored, *sides, sampling=sampling)
 
 
 LABELS: Mapping[tuple[str, str], str] = {  # what a metric is called in a network's space

@@ -91,10 +91,10 @@ def _sound_metric(metric: Distance, path: Path, taken: set[str]) -> None:
         raise BadInput(
             f"{path}: `minimum` of '{metric.name}' is {metric.minimum!r}", "write a number of pictures, at least 2"
         )
-    if not all(hasattr(metric.gathers, verb) for verb in ("update", "merge")):
+    if not isinstance(metric.gathers, type) or not hasattr(metric.gathers, "update"):
         raise BadInput(
             f"{path}: `gathers` of '{metric.name}' is {metric.gathers!r}",
-            "give a class with `update(rows, ids)` and `merge(other)`, such as Rows of fulcrum.measure.features.gathered",
+            "give a class with `update(rows, ids)`, such as Rows of fulcrum.measure.features.gathered",
         )
     if metric.better not in ("lower", "higher"):
         raise BadInput(f"{path}: `better` of '{metric.name}' is {metric.better!r}", 'write "lower" or "higher"')

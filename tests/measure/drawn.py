@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from fulcrum.measure.evaluate import Comparison
 from fulcrum.measure.features.extractor import Extractor
 from fulcrum.measure.folders import Pass, Policy
 from fulcrum.measure.metrics.distances import DISTANCES
@@ -61,4 +62,4 @@ class Counting:
 
 def look(path: Path, cache: Path, reference: bool = False, part: Extractor | None = None, **policy):
     part = part or Counting().extractor()
-    return Pass([part], DISTANCES, cache, reference, Policy(**policy)).look(PictureSet(path))
+    return Pass([Comparison(part, DISTANCES)], cache, reference, Policy(**policy)).look(PictureSet(path))

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from fulcrum.measure.features import gathered as features
 from fulcrum.measure.features.gathered import GroupedMoments, Rows
 from fulcrum.measure.features.moments import Moments
-from fulcrum.measure.metrics.base import Distance, RowDistance
+from fulcrum.measure.metrics.base import WIDE, Distance, RowDistance
 from fulcrum.measure.metrics.distances import DISTANCES, Coverage, Density, Frechet, FrechetLimit, MMDPublished
 from fulcrum.measure.metrics.frechet import FrechetDistance, frechet
 from fulcrum.measure.metrics.frechet_subsets import GROUPS, HALVES, distances, intercept
@@ -26,25 +27,40 @@ def gathered(metric: Distance, rows: torch.Tensor, reference: bool = False):
 
 
 @pytest.mark.parametrize("metric", DISTANCES, ids=lambda metric: metric.name)
-@pytest.mark.parametrize("d", [D, 300])
-def test_order_split_and_processes_leave_no_trace(metric: Distance, d: int) -> None:
-    """Width 300 takes the Gram side, 12 the moments."""
+@pytest.mark.parametrize("d", [D, 300, 600])
+def test_order_and_split_leave_no_trace(metric: Distance, d: int) -> None:
+    """Width 300 and 600 take the Gram side, 12 the moments; 600 is wide."""
     rows, reference = normal(1, 200, d, 0.2), gathered(metric, normal(2, 250, d), True)
     whole = metric.compute(gathered(metric, rows), reference)
-    left, right = metric.gather(d, False), metric.gather(d, False)
-    for turn, part in enumerate(torch.randperm(200, generator=torch.Generator().manual_seed(0)).split(7)):
-        (left if turn % 3 else right).update(rows[part], part.numpy())
-    left.merge(right)
-    assert left.n == 200
-    assert metric.compute(left, reference) == pytest.approx(whole, rel=1e-5, abs=1e-8)
+    mixed = metric.gather(d, False)
+    for part in torch.randperm(200, generator=torch.Generator().manual_seed(0)).split(7):
+        mixed.update(rows[part], part.numpy())
+    assert mixed.n == 200
+    assert metric.compute(mixed, reference) == whole
     assert whole[1] <= whole[0] <= whole[2]
 
 
-def test_moments_take_constant_memory() -> None:
+@pytest.mark.parametrize("metric", [Frechet(), FrechetLimit()], ids=lambda metric: metric.name)
+@pytest.mark.parametrize("d", [D, 600])
+def test_folded_moments_give_the_distance_of_the_rows(metric: Distance, d: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, around = normal(1, 1500, d, 0.2), normal(2, 1400, d)
+    exact = metric.compute(gathered(metric, rows), gathered(metric, around, True))
+    monkeypatch.setattr(features, "HELD", 100 * d)
+    pictures, reference = metric.gather(d, False), metric.gather(d, True)
+    for part in torch.randperm(1400, generator=torch.Generator().manual_seed(0)).split(70):
+        pictures.update(rows[part], part.numpy())
+        reference.update(around[part], part.numpy())
+    pictures.update(rows[1400:], np.arange(1400, 1500))
+    assert pictures.rows is None and reference.rows is None
+    assert metric.compute(pictures, reference) == pytest.approx(exact, rel=1e-6)
+
+
+def test_moments_take_constant_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "HELD", 2000 * D)
     found = GroupedMoments(D, GROUPS)
     for part in range(400):
         found.update(normal(part, 50), np.arange(50 * part, 50 * part + 50))
-        assert found.held.n + found._pending.n <= max(2 * D, 256) + 50
+        assert found.held.n <= (2000 if found.folded is None else 256)
     assert found.n == 20_000 and found.rows is None
     whole = Moments(D)
     for part in found.moments():
@@ -103,17 +119,15 @@ def test_the_limit_covers_the_truth_where_the_distance_is_biased() -> None:
     assert 0.87 <= inside / 60 <= 1.0
 
 
-def test_value_and_limit_share_one_computation() -> None:
-    pictures, reference = gathered(Frechet(), normal(1, 100)), gathered(Frechet(), normal(2, 100), True)
+def test_value_and_limit_share_one_computation_where_it_is_dear() -> None:
+    pictures, reference = (gathered(Frechet(), normal(seed, 100, WIDE), seed == 2) for seed in (1, 2))
     limit = FrechetLimit().compute(pictures, reference)
     kept = pictures.made["distances"]
-    assert (
-        Frechet().compute(pictures, reference)[0]
-        == distances(pictures, FrechetDistance(Moments.of(normal(2, 100)).compute()), False).whole
-    )
+    around = FrechetDistance(Moments.of(normal(2, 100, WIDE)).compute())
+    assert Frechet().compute(pictures, reference)[0] == distances(pictures, around, False).whole
     assert pictures.made["distances"] is kept and limit[1] < limit[0] < limit[2]
-    pictures.update(normal(3, 50), np.arange(100, 150))
-    assert Frechet().compute(pictures, reference)[0] != kept[2].whole
+    pictures.update(normal(3, 50, WIDE), np.arange(100, 150))
+    assert Frechet().compute(pictures, reference)[0] != kept[1].whole
 
 
 def test_density_and_coverage_by_the_definition() -> None:
@@ -142,7 +156,7 @@ def test_fp32_is_enough_for_the_published_form() -> None:
     """sigma 10 puts every kernel value within 1 % of one: fp32 keeps the difference because it computes k - 1."""
     from fulcrum.measure.metrics.mmd import kernel_sums, published, self_sum, unit_norm
 
-    x, y = unit_norm(normal(1, 600, 64, 0.5)), unit_norm(normal(2, 500, 64, 0.52))
+    x, y = unit_norm(normal(1, 600, WIDE, 0.5)), unit_norm(normal(2, 500, WIDE, 0.52))
     exact = published(kernel_sums(x, y, self_sum(y, 10.0), 10.0))
     pictures, reference = gathered(MMDPublished(), x.float()), gathered(MMDPublished(), y.float())
     assert MMDPublished().compute(pictures, reference)[0] == pytest.approx(exact, rel=1e-4, abs=1e-5)

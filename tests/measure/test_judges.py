@@ -9,7 +9,7 @@ from fulcrum.measure.features.gathered import Rows
 from fulcrum.measure.features.moments import Gaussian, Moments
 from fulcrum.measure.metrics.distances import KID, Frechet
 from fulcrum.measure.metrics.frechet import frechet, frechet_of_rows
-from fulcrum.measure.metrics.kernel import Polynomial
+from fulcrum.measure.metrics.kernel import PolynomialKernel
 from fulcrum.measure.metrics.mmd import kernel_sums, self_sum, unbiased
 
 kid = pytest.importorskip("torchmetrics.image.kid")
@@ -69,9 +69,9 @@ def test_frechet_with_fewer_rows_than_features() -> None:
 
 def test_kid_equals_torchmetrics_on_all_rows() -> None:
     x, y = rows(1, 300, 24).float(), rows(2, 300, 24, 1.2).float()
-    ours = unbiased(kernel_sums(x, y, self_sum(y, Polynomial()), Polynomial()))
+    ours = unbiased(kernel_sums(x, y, self_sum(y, PolynomialKernel()), PolynomialKernel()))
     assert ours == pytest.approx(float(kid.poly_mmd(x.double(), y.double())), rel=1e-9)
-    fast = unbiased(kernel_sums(x, y, self_sum(y, Polynomial(), fast=True), Polynomial(), 4, fast=True))
+    fast = unbiased(kernel_sums(x, y, self_sum(y, PolynomialKernel(), fast=True), PolynomialKernel(), 4, fast=True))
     assert fast == pytest.approx(ours, rel=1e-4)
 
 

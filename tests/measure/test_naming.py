@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.measure.metrics.name_rank import LADDER, Named, by_concept, fit, ranks
+from fulcrum.measure.metrics.name_rank import LADDER, NamedRows, by_concept, fit, ranks
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def world():
     def seen(first, last, copies=3, noise=0.3):
         names = [f"name {n}" for n in range(first, last) for _ in range(copies)]
         rows = torch.stack([vectors[name] for name in names]) @ mix
-        return Named(rows + noise * torch.randn(rows.shape, generator=random), names)
+        return NamedRows(rows + noise * torch.randn(rows.shape, generator=random), names)
 
     return vectors, seen
 
@@ -35,10 +35,10 @@ def test_without_a_map_it_is_chance(world):
     namer = fit(seen(0, 60), seen(60, 90), vectors)
     held = {name: vectors[name] for name in (f"name {n}" for n in range(90, 120))}
     there = seen(90, 120, copies=20)
-    noise = Named(torch.randn(there.rows.shape, generator=torch.Generator().manual_seed(1)), there.names)
+    noise = NamedRows(torch.randn(there.rows.shape, generator=torch.Generator().manual_seed(1)), there.names)
     rank, first = ranks(namer, noise, held)
     assert abs(rank.mean() - 0.5) < 0.05 and first.mean() < 0.08
-    same = Named(torch.zeros(4, 40) + namer.mean, there.names[:4])
+    same = NamedRows(torch.zeros(4, 40) + namer.mean, there.names[:4])
     assert ranks(namer, same, held)[0] == pytest.approx(np.full(4, 0.5)), "a picture that says nothing is half a rank"
 
 

@@ -15,6 +15,7 @@ import torch
 from fulcrum.cli import main
 from fulcrum.measure import folders as offline
 from fulcrum.measure.card import compatible
+from fulcrum.measure.evaluate import Comparison
 from fulcrum.measure.features.extractor import load_extractor
 from fulcrum.measure.features.feature_store import FeatureStore
 from fulcrum.measure.folders import Pass, compare
@@ -37,7 +38,7 @@ def test_folder_shards_and_npz_give_the_same_numbers(tmp_path: Path) -> None:
     part = Counting().extractor()
     around = look(reference, tmp_path / "cache", True)
     found = [
-        compare(look(path, tmp_path / "cache"), around, [part], DISTANCES)
+        compare(look(path, tmp_path / "cache"), around, [Comparison(part, DISTANCES)])
         for path in (folder(tmp_path / "a", a), tmp_path / "shards", tmp_path / "a.npz", tmp_path / "a.npy")
     ]
     assert set(found[0]) == {f"colours.{metric.name}" for metric in DISTANCES}
@@ -68,10 +69,10 @@ def test_a_stopped_measurement_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
     again = look(path, tmp_path / "cache", part=third.extractor())
     assert third.calls == 0 and again.about() == resumed.about()
     fresh = look(path, tmp_path / "other")
-    for kind, gathering in fresh.gathered["colours"].items():
+    for kind, gathering in fresh.features.gathered["colours"].items():
         rows = getattr(gathering, "rows", None)
         if rows is not None:
-            assert torch.equal(rows, resumed.gathered["colours"][kind].rows)
+            assert torch.equal(rows, resumed.features.gathered["colours"][kind].rows)
     (tmp_path / "a" / "0003.png").write_bytes(encoded(pictures(9)[0]))  # other content under an old name
     look(path, tmp_path / "cache", part=third.extractor())
     assert third.calls == 1
@@ -86,11 +87,12 @@ def test_two_processes_give_the_same_features(tmp_path: Path) -> None:
         import sys
         from pathlib import Path
         from fulcrum.measure import folders as offline
+        from fulcrum.measure.evaluate import Comparison
         from fulcrum.measure.metrics.distances import Frechet
         from fulcrum.measure.features.extractor import load_extractor
         from fulcrum.measure.picture_sets import PictureSet
         offline.CHUNK = int(sys.argv[3])
-        look = offline.Pass([load_extractor('embedded')], [Frechet()], Path(sys.argv[2]), False)
+        look = offline.Pass([Comparison(load_extractor('embedded'), [Frechet()])], Path(sys.argv[2]), False)
         look.look(PictureSet(Path(sys.argv[1])))
     """
     running = [
@@ -101,10 +103,12 @@ def test_two_processes_give_the_same_features(tmp_path: Path) -> None:
         for path, chunk in zip(halves, (7, 40), strict=True)
     ]
     part = load_extractor("embedded")
-    alone = Pass([part], [Frechet()], tmp_path / "one", False).look(PictureSet(whole))
+    alone = Pass([Comparison(part, [Frechet()])], tmp_path / "one", False).look(PictureSet(whole))
     assert [process.wait(timeout=120) for process in running] == [0, 0]
-    together = Pass([part._replace(features=None)], [Frechet()], tmp_path / "two", False).look(PictureSet(whole))
-    (one,), (two,) = alone.gathered["embedded"].values(), together.gathered["embedded"].values()
+    together = Pass([Comparison(part._replace(features=None), [Frechet()])], tmp_path / "two", False).look(
+        PictureSet(whole)
+    )
+    (one,), (two,) = alone.features.gathered["embedded"].values(), together.features.gathered["embedded"].values()
     assert torch.equal(one.rows, two.rows)
 
 
@@ -161,11 +165,15 @@ def test_clip_score_of_captioned_pictures(tmp_path: Path) -> None:
         files |= dict([words, picture] if number % 2 else [picture, words])
     reference = look(folder(tmp_path / "b", pictures(2)), tmp_path / "cache", True, part)
     for place in (path, shard(tmp_path / "a.tar", files)):
-        found = compare(look(place, tmp_path / "cache", part=part), reference, [part], DISTANCES)["clip.clip_score"]
+        found = compare(look(place, tmp_path / "cache", part=part), reference, [Comparison(part, DISTANCES)])[
+            "clip.clip_score"
+        ]
         assert found.value == pytest.approx(np.mean([10 + number % 3 for number in range(N)]))
         assert found.low < found.value < found.high and found.card.prompts and found.card.reference is None
     (path / "0007.txt").unlink()
-    assert "clip.clip_score" not in compare(look(path, tmp_path / "cache", part=part), reference, [part], DISTANCES)
+    assert "clip.clip_score" not in compare(
+        look(path, tmp_path / "cache", part=part), reference, [Comparison(part, DISTANCES)]
+    )
 
 
 SLOW = """

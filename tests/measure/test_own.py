@@ -41,7 +41,7 @@ def test_metric_and_extractor(tmp_path: Path) -> None:
     write(tmp_path / "scale.txt", "1")
     own = load([write(tmp_path / "m.py", METRIC), write(tmp_path / "e.py", EXTRACTOR)])
     (metric,), part = own.metrics, own.extractors["colours"]
-    assert metric.code.startswith(f"{MEASURE_VERSION}, m.py ") and metric.facts.sees["collapsed"] == "stays"
+    assert metric.code.startswith(f"{MEASURE_VERSION}, m.py ") and metric.sees["collapsed"] == "stays"
     assert part.rows(torch.zeros(3, 3, 4, 4, dtype=torch.uint8)).shape == (3, 6)
     write(tmp_path / "scale.txt", "2")
     assert load([tmp_path / "e.py"]).extractors["colours"].hash != part.hash  # its weights are part of it

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from fulcrum.measure.decoded_picture import BadPicture, decode, read_colour
+from fulcrum.measure.evaluate import Comparison
 from fulcrum.measure.folders import Pass, compare
 from fulcrum.measure.metrics.distances import DISTANCES, KID
 from fulcrum.measure.picture_sets import PictureSet
@@ -124,7 +125,7 @@ def test_arrays_that_are_refused(tmp_path: Path) -> None:
     def says(array, message: str, **more) -> None:
         np.savez(tmp_path / "x.npz", **({"images": array} if not isinstance(array, dict) else array))
         with pytest.raises(BadInput, match=message):
-            Pass([Counting().extractor()], DISTANCES, tmp_path / "cache", False).look(
+            Pass([Comparison(Counting().extractor(), DISTANCES)], tmp_path / "cache", False).look(
                 PictureSet(tmp_path / "x.npz", **more)
             )
 
@@ -138,7 +139,9 @@ def test_arrays_that_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "f.npz", images=floats)
     np.savez(tmp_path / "u.npz", images=pictures(1))
     found = [
-        Pass([Counting().extractor()], [KID()], tmp_path / "cache", False).look(PictureSet(path, span)).gathered
+        Pass([Comparison(Counting().extractor(), [KID()])], tmp_path / "cache", False)
+        .look(PictureSet(path, span))
+        .features.gathered
         for path, span in ((tmp_path / "f.npz", (-1.0, 1.0)), (tmp_path / "u.npz", None))
     ]
     (one,), (two,) = (part["colours"].values() for part in found)
@@ -159,7 +162,7 @@ def test_places_without_enough_pictures(tmp_path: Path) -> None:
     one, many = folder(tmp_path / "one", pictures(1, 1)), folder(tmp_path / "many", pictures(2))
     around = look(many, tmp_path / "cache", True)
     with pytest.raises(BadInput, match="holds 1 pictures, and frechet needs at least 64"):
-        compare(look(one, tmp_path / "cache"), around, [Counting().extractor()], DISTANCES)
+        compare(look(one, tmp_path / "cache"), around, [Comparison(Counting().extractor(), DISTANCES)])
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "x.png").write_bytes(b"x")
     with pytest.raises(BadInput, match="no usable picture: 1 were skipped"):

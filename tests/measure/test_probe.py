@@ -7,28 +7,26 @@ import pytest
 import torch
 
 from fulcrum.measure.card import METRICS
+from fulcrum.measure.evaluate import Comparison
+from fulcrum.measure.faults import (
+    CHOICES,
+    KEPT,
+    NOISES,
+    PIXELS,
+    blurred,
+    collapsed,
+    duplicated,
+    halved,
+    negated,
+    swapped_channels,
+    wrong_range,
+)
 from fulcrum.measure.features.extractor import Extractor, load_extractor
 from fulcrum.measure.metrics.attributes import SHARES
 from fulcrum.measure.metrics.base import RowDistance
 from fulcrum.measure.metrics.distances import DISTANCES, MMD, Frechet, MMDPublished
 from fulcrum.measure.metrics.mmd import unit_norm
-from fulcrum.measure.probe import (
-    CHOICES,
-    KEPT,
-    NOISES,
-    PIXELS,
-    ProbeTable,
-    answer,
-    blurred,
-    collapsed,
-    duplicated,
-    embedded_world,
-    halved,
-    negated,
-    probe,
-    swapped_channels,
-    wrong_range,
-)
+from fulcrum.measure.probe import ProbeTable, answer, embedded_world, probe
 from fulcrum.measure.probe_expectations import PROBES, SEES
 from fulcrum.spec.errors import BadInput
 
@@ -36,7 +34,7 @@ from fulcrum.spec.errors import BadInput
 @pytest.fixture(scope="module")
 def table() -> ProbeTable:
     pictures, reference, shares = embedded_world(512)
-    return probe(pictures, reference, [load_extractor("embedded")], DISTANCES, "the embedded world", shares)
+    return probe(pictures, reference, [Comparison(load_extractor("embedded"), DISTANCES)], "the embedded world", shares)
 
 
 def cell(table: ProbeTable, name: str, metric: str):
@@ -84,11 +82,11 @@ def test_a_metric_that_lies_is_found_out() -> None:
         return images.float().mean((2, 3))
 
     images = torch.randint(0, 256, (512, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    constant = [Comparison(Extractor("mean", "h", "none", "uint8", 3, features), [Constant()])]
     found = probe(
         images.split(100),
         images.flip(0).split(100),
-        [Extractor("mean", "h", "none", "uint8", 3, features)],
-        [Constant()],
+        constant,
         "noise",
     )
     assert [(one.probe, one.metric, one.declared, one.found) for one in found.mismatches] == [
@@ -96,7 +94,7 @@ def test_a_metric_that_lies_is_found_out() -> None:
     ]
     assert "(!)" in "\n".join(found.lines())
     with pytest.raises(BadInput, match="at least 512 pictures"):
-        probe([images[:100]], [images[:100]], [Extractor("mean", "h", "none", "uint8", 3, features)], [Constant()], "few")
+        probe([images[:100]], [images[:100]], constant, "few")
 
 
 def test_faults_are_what_they_say() -> None:

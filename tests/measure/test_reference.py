@@ -1,59 +1,81 @@
-"""The reference file: built once, read back equal, never trusted when damaged."""
+"""The reference: features looked at once, kept with what metrics derive from them, never trusted when damaged."""
 
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
-from fulcrum.measure.reference import build_reference, load_or_build, load_reference, reference_key
-from fulcrum.measure.suite import FeatureFunction
+from fulcrum.files.damaged import Damaged
+from fulcrum.measure.evaluate import Comparison
+from fulcrum.measure.features.extractor import Extractor
+from fulcrum.measure.metrics import distances
+from fulcrum.measure.metrics.distances import MMD, Frechet, MMDPublished
+from fulcrum.measure.reference import References, reference_key
 
 PROJECTION = torch.randn(3 * 8 * 8, 10, generator=torch.Generator().manual_seed(0)) / 100
-FEATURES: FeatureFunction = lambda images: images.float().flatten(1) @ PROJECTION  # noqa: E731
+METRICS = (Frechet(), MMD(), MMDPublished())
 
 
-def batches(count: int = 90) -> Iterator[torch.Tensor]:
-    images = torch.randint(0, 256, (count, 3, 8, 8), generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
-    yield from images.split(40)
+class Source:
+    """Random pictures that count how often they are read."""
+
+    def __init__(self, count: int = 90) -> None:
+        self.images = np.random.default_rng(3).integers(0, 256, (count, 3, 8, 8), dtype=np.uint8)
+        self.reads = 0
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def fingerprint(self) -> str:
+        return f"{len(self)} pictures"
+
+    def read(self, index: np.ndarray) -> SimpleNamespace:
+        self.reads += 1
+        return SimpleNamespace(images=self.images[index])
 
 
-def never() -> Iterator[torch.Tensor]:
-    raise AssertionError("the reference was built again")
-    yield torch.zeros(0)
+def network(name: str = "embedded", content: str = "net") -> Extractor:
+    return Extractor(name, content, "none", "uint8", 10, lambda images: images.float().flatten(1) @ PROJECTION)
 
 
-def test_round_trip(tmp_path: Path) -> None:
-    first = load_or_build(tmp_path, batches(), FEATURES, source="world", extractor="net", count=90)
-    again = load_or_build(tmp_path, never(), FEATURES, source="world", extractor="net", count=90)
-    assert torch.equal(first.features, again.features) and torch.equal(first.gaussian.cov, again.gaussian.cov)
-    assert (first.key, first.sigma, first.kernel_sum, first.published_sum, first.gaussian.n) == (
-        again.key, again.sigma, again.kernel_sum, again.published_sum, again.gaussian.n)  # fmt: skip
-    assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]  # no draft is left behind
+def constants(cache: Path, source: Source) -> list[tuple[float, float]]:
+    held = References(cache).features(source, [Comparison(network(), METRICS)], most=len(source))
+    return [metric.constants(held.of("embedded", metric)) for metric in METRICS[1:]]
+
+
+def test_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source()
+    first, rows = constants(tmp_path, source), References(tmp_path).rows(source, network())
+    assert source.reads == 1
+    monkeypatch.setattr(distances, "self_sum", None)  # sums over pairs are read, not made again
+    assert constants(tmp_path, source) == first and source.reads == 1
+    assert torch.equal(rows, network().rows(torch.from_numpy(source.images)))
+    assert len(References(tmp_path).rows(source, network(), most=40)) == 40
 
 
 def test_key_names_what_matters() -> None:
-    keys = {reference_key(*inputs) for inputs in (("a", "n", 9), ("b", "n", 9), ("a", "m", 9), ("a", "n", 8))}
-    assert len(keys) == 4
-
-
-def test_count_never_bends() -> None:
-    with pytest.raises(ValueError, match="expected 100 reference images, found 90"):
-        build_reference(batches(), FEATURES, source="world", extractor="net", count=100)
-    with pytest.raises(ValueError, match="expected 5 reference images, found 0"):
-        build_reference(iter(()), FEATURES, source="world", extractor="net", count=5)
+    keys = {
+        reference_key(source, network(name, content), most)
+        for source, name, content, most in (
+            (Source(), "embedded", "net", 9),
+            (Source(80), "embedded", "net", 9),
+            (Source(), "embedded", "other", 9),
+            (Source(), "embedded", "net", 8),
+            (Source(), "lite0", "net", 9),
+            (Source(), "lite0", "other", 9),
+        )
+    }
+    assert len(keys) == 6
 
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
-    load_or_build(tmp_path, batches(), FEATURES, source="world", extractor="net", count=90)
-    (path,) = tmp_path.iterdir()
+    source = Source()
+    References(tmp_path).rows(source, network())
+    (path,) = tmp_path.glob("judges/features-*/rows.00000.bin")
     whole = path.read_bytes()
-    for position in (len(whole) - 9, len(whole) // 2):
-        flipped = bytearray(whole)
-        flipped[position] ^= 1
-        path.write_bytes(flipped)
-        with pytest.raises(ValueError, match="checksum does not match.*delete it"):
-            load_reference(path)
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match="damaged"):
-        load_reference(path)
+    for damaged in (whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:], whole[: len(whole) // 2]):
+        path.write_bytes(damaged)
+        with pytest.raises(Damaged, match="delete"):
+            References(tmp_path).rows(source, network())

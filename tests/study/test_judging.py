@@ -40,9 +40,10 @@ def sources(tmp_path, monkeypatch):
         return torch.cat([small.flatten(1), small.mean((2, 3))], 1)[:, :WIDTH]
 
     monkeypatch.setattr(
-        judging, "load_extractor", lambda name: Extractor(name, f"hash of {name}", "none", "uint8", WIDTH, features)
+        judging,
+        "load_extractor",
+        lambda name: Extractor(name, f"hash of {name}", "none", "uint8", WIDTH, features, network=Near()),
     )
-    monkeypatch.setattr(judging, "_vgg", Near)
     monkeypatch.setattr(
         Bench,
         "_vectors",
@@ -74,10 +75,10 @@ def test_real_pictures_are_near_themselves_and_noise_is_not(sources, tmp_path):
 
 
 def test_a_bench_keeps_the_features_of_real_pictures(sources, tmp_path, monkeypatch):
-    first = Bench(("lite0",), sources, tmp_path / "cache")
-    rows = first.features("lite0", sources.reference)
+    first, second = (Bench(("lite0",), sources, tmp_path / "cache") for _ in range(2))
+    rows = first.references.rows(sources.reference, first.extractors["lite0"])
     monkeypatch.setattr(Extractor, "rows", None)
-    assert torch.equal(Bench(("lite0",), sources, tmp_path / "cache").features("lite0", sources.reference), rows)
+    assert torch.equal(second.references.rows(sources.reference, second.extractors["lite0"]), rows)
 
 
 def test_names_are_asked_only_of_pictures_that_have_them(sources):

@@ -25,6 +25,7 @@ from fulcrum.dist.device import settled
 from fulcrum.measure.features.image_checks import FeatureFunction, feature_rows
 from fulcrum.spec.errors import BadInput, nearest
 
+PLACES = 9  # of a scene
 ScoreFunction = Callable[[Tensor, Sequence[str]], Tensor]  # uint8 (B, 3, H, W), captions -> (B,)
 
 
@@ -85,8 +86,8 @@ def load_extractor(text: str) -> Extractor:
 
 
 def full_name(part: Extractor, metric: str) -> str:
-    """A metric's name in a result: `extractor.metric`; those of the embedded network are called as in a run."""
-    return metric if part.name == "embedded" else f"{part.name}.{metric}"
+    """A metric's name in a result: `extractor.metric`; those of the embedded networks need no prefix."""
+    return metric if part.name in ("embedded", "attributes") else f"{part.name}.{metric}"
 
 
 def digest_of(*facts: Any) -> str:
@@ -106,6 +107,22 @@ def embedded(_: str = "") -> Extractor:
         network.project.shape[1],
         network.features,
         network=network,
+    )
+
+
+def attributes() -> Extractor:
+    """The judge of what stands where in a picture of the embedded world; its answers are asked for with the truth."""
+    from fulcrum.encode.networks.judge import load_judge
+    from fulcrum.files.shipped import asset_hash
+
+    network = load_judge()
+
+    def answers(images: Tensor) -> Tensor:
+        return torch.cat([logits.flatten(1) for logits in network.judge(images).values()], dim=1)
+
+    width = PLACES * sum(network.classes.values())
+    return Extractor(
+        "attributes", asset_hash("judge"), "antialiased to 32 px", "float [-1, 1]", width, answers, network=network
     )
 
 

@@ -7,12 +7,19 @@ has no right colour, and a guess about an empty place earns nothing.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-PLACES = 9
+from fulcrum.measure.card import METRICS
+from fulcrum.measure.features.extractor import PLACES
+from fulcrum.measure.features.gathered import Scores
+from fulcrum.measure.metrics.base import Distance
+from fulcrum.measure.metrics.interval import BOOTSTRAP, Interval, bootstrap_shares
+
 ATTRIBUTES = ("shape", "colour", "texture", "size")
 SHARES = (
     "attribute_accuracy", *(f"{name}_accuracy" for name in ATTRIBUTES), "presence_accuracy", "extra_objects",
@@ -41,18 +48,44 @@ def score(logits: Mapping[str, Tensor], truth: Mapping[str, NDArray[np.integer]]
     return {name: counts[name] for name in SHARES}
 
 
-def share(right: NDArray[np.int64], asked: NDArray[np.int64]) -> tuple[float, float]:
-    """The share sum(right) / sum(asked) and its standard error over images (linearised ratio).
+def count_rows(counts: Counts) -> Tensor:
+    """The counts as scores of each picture: what was right, then what was asked for, of every share.  (B, 2k)"""
+    return torch.from_numpy(np.stack([counts[name][side] for side in (0, 1) for name in SHARES], axis=1)).float()
 
-    Images, not attributes, are the unit: the attributes of one picture succeed and fail together.
-    """
-    n, total = len(asked), int(asked.sum())
+
+def share(right: NDArray[np.int64], asked: NDArray[np.int64]) -> float:
+    """sum(right) / sum(asked)."""
+    total = int(asked.sum())
     if total == 0:
         raise ValueError("nothing was asked for: no scene holds an object (or an empty place) to judge")
-    value = float(right.sum()) / total
-    residual = right - value * asked
-    error = float(np.sqrt(n / max(n - 1, 1) * np.square(residual).sum())) / total
-    return value, error
+    return float(right.sum()) / total
+
+
+class AttributeShare(Distance):
+    """One of the shares. Images, not attributes, are resampled: the attributes of one picture succeed and fail together."""
+
+    estimator = "judged at each place"
+    interval = BOOTSTRAP
+    referenced = False
+    gathers = Scores
+
+    def __init__(self, name: str) -> None:
+        self.name, self.label, _, self.better, self.explain, self.sees = METRICS[name]
+
+    def gather(self, width: int, reference: bool) -> Scores:
+        return Scores(2 * len(SHARES))
+
+    def compute(self, pictures: Scores, reference: Any = None) -> Interval:
+        return pictures.once("shares", lambda: _shares(pictures.rows))[self.name]
+
+
+ATTRIBUTE_SHARES = tuple(AttributeShare(name) for name in SHARES)
+
+
+def _shares(rows: Tensor) -> dict[str, Interval]:
+    right, asked = rows.numpy().astype(np.int64).reshape(len(rows), 2, len(SHARES)).transpose(1, 0, 2)  # (n, k) each
+    low, high = bootstrap_shares(right, asked)
+    return {name: (share(right[:, k], asked[:, k]), float(low[k]), float(high[k])) for k, name in enumerate(SHARES)}
 
 
 def _named(logits: Tensor) -> NDArray[np.int64]:

@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-from fulcrum.measure.metrics.base import Distance, Interval
-from fulcrum.measure.metrics.interval import within_shares
+from fulcrum.measure.metrics.base import Distance
+from fulcrum.measure.metrics.interval import Interval, within_shares
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.user_errors import failed, home, place
 

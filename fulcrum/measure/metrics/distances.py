@@ -3,18 +3,19 @@
 n generated rows, m reference rows, d feature width
 """
 
-from typing import Any
+import torch
+from torch import Tensor
 
 from fulcrum.measure.card import METRICS
-from fulcrum.measure.features.gathered import GroupedMoments, Rows
+from fulcrum.measure.features.gathered import GroupedMoments, Rows, merged
 from fulcrum.measure.features.moments import Moments
 from fulcrum.measure.metrics import neighbours
-from fulcrum.measure.metrics.base import Distance, Interval
+from fulcrum.measure.metrics.base import WIDE, Distance
 from fulcrum.measure.metrics.frechet import FrechetDistance
 from fulcrum.measure.metrics.frechet_subsets import GROUPS as FEW_GROUPS
 from fulcrum.measure.metrics.frechet_subsets import LIMIT, Distances, distances
-from fulcrum.measure.metrics.interval import GROUPS, jackknife
-from fulcrum.measure.metrics.kernel import Gaussian, Kernel, Polynomial
+from fulcrum.measure.metrics.interval import GROUPS, JACKKNIFE, Interval, jackknife
+from fulcrum.measure.metrics.kernel import GaussianKernel, Kernel, PolynomialKernel
 from fulcrum.measure.metrics.mmd import (
     PUBLISHED_SIGMA,
     KernelSums,
@@ -27,6 +28,8 @@ from fulcrum.measure.metrics.mmd import (
 )
 from fulcrum.measure.probe_expectations import SEES
 
+BLOCK = 512  # reference rows that enter the moments at once
+
 
 class Frechet(Distance):
     """In Inception's space this is FID; in DINO's, FD-DINO."""
@@ -38,21 +41,35 @@ class Frechet(Distance):
     gathers = GroupedMoments
     sees = SEES["frechet"]
 
+    def described(self, width: int) -> tuple[str, str]:
+        return self.estimator, self.interval if width >= WIDE else JACKKNIFE
+
     def gather(self, width: int, reference: bool) -> GroupedMoments:
-        return GroupedMoments(width, 1 if reference else FEW_GROUPS)
+        return GroupedMoments(width, 1 if reference else FEW_GROUPS if width >= WIDE else GROUPS)
 
     def compute(self, pictures: GroupedMoments, reference: GroupedMoments) -> Interval:
-        return self._distances(pictures, reference, halves=False).interval()
+        if pictures.groups == FEW_GROUPS:
+            return self._distances(pictures, reference, halves=False).interval()
+        around, rows = _around(reference), pictures.rows
+        if rows is not None and len(rows) <= pictures.width:  # the Gram side is smaller than any covariance
+            group = torch.from_numpy(pictures.held.ids % GROUPS)
+            value = around.to_rows(rows)
+            left = [around.to_rows(rows[group != number]) for number in range(GROUPS)]
+        else:
+            parts = pictures.moments()
+            whole = merged(parts) if rows is None else Moments.of(rows)
+            value = around.to(whole.compute())
+            left = [around.to(whole.without(part).compute()) for part in parts]
+        return (value, *jackknife(value, left))
 
     def _distances(self, pictures: GroupedMoments, reference: GroupedMoments, halves: bool) -> Distances:
         """One computation serves the value and its limit, whichever is asked for first."""
-        key = (reference.n, pictures.n)  # either grows with every update
-        kept = pictures.made.get("distances")
-        if kept is None or kept[0] is not reference or kept[1] != key or (halves and not kept[2].halves):
-            kept = (reference, key, distances(pictures, _around(reference), halves))
+        around = _around(reference)
+        kept: tuple[FrechetDistance, Distances] | None = pictures.made.get("distances")
+        if kept is None or kept[0] is not around or (halves and not kept[1].halves):
+            kept = (around, distances(pictures, around, halves))
             pictures.made["distances"] = kept
-        found: Distances = kept[2]
-        return found
+        return kept[1]
 
 
 class FrechetLimit(Frechet):
@@ -61,39 +78,79 @@ class FrechetLimit(Frechet):
     estimator = LIMIT
     sees = SEES["frechet_limit"]
 
+    def described(self, width: int) -> tuple[str, str]:
+        return self.estimator, self.interval
+
     def compute(self, pictures: GroupedMoments, reference: GroupedMoments) -> Interval:
         return self._distances(pictures, reference, halves=True).limit()
+
+
+def _around(reference: GroupedMoments) -> FrechetDistance:
+    """The reference's factor, made once."""
+
+    def make() -> FrechetDistance:
+        rows = reference.rows
+        parts = reference.moments() if rows is None else [Moments.of(block) for block in torch.split(rows, BLOCK)]
+        return FrechetDistance(merged(parts).compute())
+
+    return reference.once("around", make)
 
 
 class KernelDistance(Distance):
     """Any MMD: the kernel is chosen by the reference, sums are made once per set."""
 
-    def kernel(self, reference: Rows) -> Kernel:
+    def described(self, width: int) -> tuple[str, str]:
+        return self.estimator + (", fp32 products" if width >= WIDE else ""), self.interval
+
+    def bandwidth(self, reference: Tensor) -> float:
+        """What the kernel takes from the reference."""
+        return 0.0
+
+    def kernel(self, bandwidth: float, fast: bool) -> Kernel:
         raise NotImplementedError
 
-    def prepare(self, rows: Any) -> Any:
+    def prepare(self, rows: Tensor) -> Tensor:
         return rows
 
     def finish(self, sums: KernelSums, leave: int | None = None) -> float:
         return unbiased(sums, leave)
 
+    def constants(self, reference: Rows) -> tuple[float, float]:
+        """All that depends on the reference alone: the bandwidth, and the kernel's sum over its pairs."""
+
+        def make() -> tuple[float, float]:
+            bandwidth, fast = self.bandwidth(reference.rows), reference.width >= WIDE
+            return bandwidth, self_sum(self._prepared(reference), self.kernel(bandwidth, fast), fast)
+
+        return reference.once((self.name, "constants"), make)
+
+    def remember(self, reference: Rows, bandwidth: float, own: float) -> None:
+        """Takes constants that were kept from before."""
+        reference.made[self.name, "constants"] = bandwidth, own
+
     def compute(self, pictures: Rows, reference: Rows) -> Interval:
-        kernel = reference.once((self.name, "kernel"), lambda _: self.kernel(reference))
-        around = reference.once((self.name, "rows"), self.prepare)
-        own = reference.once((self.name, "sum"), lambda _: self_sum(around, kernel, fast=True))
-        sums = kernel_sums(self.prepare(pictures.rows), around, own, kernel, GROUPS, fast=True)
+        fast = reference.width >= WIDE
+        bandwidth, own = self.constants(reference)
+        kernel, around = self.kernel(bandwidth, fast), self._prepared(reference)
+        sums = kernel_sums(self.prepare(pictures.rows), around, own, kernel, GROUPS, fast)
         value = self.finish(sums)
         return (value, *jackknife(value, [self.finish(sums, group) for group in range(GROUPS)]))
+
+    def _prepared(self, reference: Rows) -> Tensor:
+        return reference.once((self.name, "rows"), lambda: self.prepare(reference.rows))
 
 
 class MMD(KernelDistance):
     name = "mmd"
     label, explain = METRICS["mmd"].label, METRICS["mmd"].explain
-    estimator = "unbiased, Gaussian kernel, sigma = median distance of the reference, fp32 products"
+    estimator = "unbiased, Gaussian kernel, sigma = median distance of the reference"
     sees = SEES["mmd"]
 
-    def kernel(self, reference: Rows) -> Kernel:
-        return Gaussian(median_bandwidth(reference.rows))
+    def bandwidth(self, reference: Tensor) -> float:
+        return median_bandwidth(reference)
+
+    def kernel(self, bandwidth: float, fast: bool) -> Kernel:
+        return GaussianKernel(bandwidth)
 
 
 class MMDPublished(KernelDistance):
@@ -101,14 +158,14 @@ class MMDPublished(KernelDistance):
 
     name = "mmd_published"
     label, unit, explain = METRICS["mmd_published"].label, METRICS["mmd_published"].unit, METRICS["mmd_published"].explain
-    estimator = f"biased, Gaussian kernel, sigma = {PUBLISHED_SIGMA:g} on unit-norm features, x1000, fp32 products"
+    estimator = f"biased, Gaussian kernel, sigma = {PUBLISHED_SIGMA:g} on unit-norm features, x1000"
     sees = SEES["mmd_published"]
 
-    def kernel(self, reference: Rows) -> Kernel:
-        return Gaussian(PUBLISHED_SIGMA, flat=True)
+    def kernel(self, bandwidth: float, fast: bool) -> Kernel:
+        return GaussianKernel(PUBLISHED_SIGMA, flat=fast)
 
-    def prepare(self, rows: Any) -> Any:
-        return unit_norm(rows).float()
+    def prepare(self, rows: Tensor) -> Tensor:
+        return unit_norm(rows).float() if rows.shape[1] >= WIDE else unit_norm(rows)
 
     def finish(self, sums: KernelSums, leave: int | None = None) -> float:
         return published(sums, leave)
@@ -120,19 +177,19 @@ class KID(KernelDistance):
     name = "kid"
     label = "KID"
     explain = "Kernel distance with the polynomial kernel (x y / d + 1)^3, unbiased: it may fall below zero."
-    estimator = "unbiased, polynomial kernel of degree 3, all pairs, fp32 products"
+    estimator = "unbiased, polynomial kernel of degree 3, all pairs"
     sees = SEES["kid"]
 
-    def kernel(self, reference: Rows) -> Kernel:
-        return Polynomial()
+    def kernel(self, bandwidth: float, fast: bool) -> Kernel:
+        return PolynomialKernel()
 
 
 class Neighbours(Distance):
     better = "higher"
 
     def compute(self, pictures: Rows, reference: Rows) -> Interval:
-        around = reference.once("balls", neighbours.balls)
-        counts = pictures.once(("balls", id(around)), lambda rows: (around, neighbours.count(rows, around, GROUPS)))[1]
+        around = reference.once("balls", lambda: neighbours.balls(reference.rows))
+        counts = pictures.once(("balls", id(around)), lambda: (around, neighbours.count(pictures.rows, around, GROUPS)))[1]
         value = self.finish(counts)
         return (value, *jackknife(value, [self.finish(counts, group) for group in range(GROUPS)]))
 
@@ -164,16 +221,3 @@ class Coverage(Neighbours):
 
 
 DISTANCES: tuple[Distance, ...] = (Frechet(), FrechetLimit(), MMD(), MMDPublished(), KID(), Density(), Coverage())
-
-
-def _around(reference: GroupedMoments) -> FrechetDistance:
-    """The reference's factor, made once."""
-    kept = reference.made.get("around")
-    if kept is None or kept[0] != reference.n:
-        whole = Moments(reference.width)
-        for part in reference.moments():
-            whole.merge(part)
-        kept = (reference.n, FrechetDistance(whole.compute()))
-        reference.made["around"] = kept
-    found: FrechetDistance = kept[1]
-    return found

@@ -15,10 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fulcrum.measure.features.gathered import GroupedMoments
-from fulcrum.measure.features.moments import Gaussian, Moments
+from fulcrum.measure.features.gathered import GroupedMoments, merged
 from fulcrum.measure.metrics.frechet import FrechetDistance
-from fulcrum.measure.metrics.interval import jackknife
+from fulcrum.measure.metrics.interval import Interval, jackknife
 
 GROUPS = 8
 LIMIT = "line over 1/N through the distances at N, 7/8 N and N/2 of the same features, at 1/N = 0"
@@ -35,11 +34,11 @@ class Distances(NamedTuple):
     halves: tuple[float, ...]  # (14,), empty unless asked for
     counts: tuple[int, ...]  # (G,) pictures of each group
 
-    def interval(self) -> tuple[float, float, float]:
+    def interval(self) -> Interval:
         """The distance and its 95 % interval."""
         return (self.whole, *jackknife(self.whole, self.without))
 
-    def limit(self) -> tuple[float, float, float]:
+    def limit(self) -> Interval:
         """The distance for N -> infinity and its 95 % interval."""
         sizes = [self.n, *(self.n - count for count in self.counts), *(self._size(half) for half in HALVES)]
         value = intercept(sizes, [self.whole, *self.without, *self.halves])
@@ -69,25 +68,19 @@ def distances(pictures: GroupedMoments, reference: FrechetDistance, halves: bool
     """Everything by the smaller side: few rows share one Gram matrix, many share the groups' moments."""
     wanted = [tuple(range(GROUPS)), *(tuple(k for k in range(GROUPS) if k != group) for group in range(GROUPS))]
     wanted += list(HALVES) if halves else []
-    if pictures.groups != GROUPS:
-        raise ValueError(f"expected pictures gathered in {GROUPS} groups, found {pictures.groups}")
+    if pictures.groups % GROUPS:
+        raise ValueError(f"expected pictures gathered in {GROUPS} groups or a multiple, found {pictures.groups}")
     if pictures.n < 4 * GROUPS:
         raise ValueError(f"a Fréchet distance with its interval needs at least {4 * GROUPS} pictures, found {pictures.n}")
     rows = pictures.rows
     if rows is not None and len(rows) <= pictures.width:
-        group = torch.from_numpy(pictures.ids % GROUPS)
+        group = torch.from_numpy(pictures.held.ids % GROUPS)
         values = reference.to_parts(rows, [torch.isin(group, torch.tensor(some)).nonzero()[:, 0] for some in wanted])
         counts = torch.bincount(group, minlength=GROUPS).tolist()
     else:
-        parts = pictures.moments()
-        values, counts = [reference.to(_merged(parts, some)) for some in wanted], [part.n for part in parts]
+        parts = pictures.moments(GROUPS)
+        values = [reference.to(merged([parts[group] for group in some]).compute()) for some in wanted]
+        counts = [part.n for part in parts]
     if min(counts) < 2:
         raise ValueError(f"a group holds {min(counts)} pictures: number the pictures 0 to N - 1")
     return Distances(pictures.n, values[0], tuple(values[1 : 1 + GROUPS]), tuple(values[1 + GROUPS :]), tuple(counts))
-
-
-def _merged(parts: list[Moments], groups: tuple[int, ...]) -> Gaussian:
-    whole = Moments(len(parts[0].mean))
-    for group in groups:
-        whole.merge(parts[group])
-    return whole.compute()

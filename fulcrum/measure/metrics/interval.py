@@ -15,6 +15,8 @@ GROUPS = 32
 DRAWS = 1000
 _CONFIDENCE = 0.95
 
+Interval = tuple[float, float, float]  # value, low, high
+
 JACKKNIFE = f"95 %, jackknife over {GROUPS} groups of generated images, reference held fixed"
 BOOTSTRAP = f"95 %, bootstrap over images, {DRAWS} draws"
 
@@ -35,7 +37,15 @@ def jackknife(value: float, replicates: Sequence[float]) -> tuple[float, float]:
     return value - reach, value + reach
 
 
-def within_shares(value: float, low: float, high: float) -> tuple[float, float, float]:
+def student(mean: float, deviation: float, n: int) -> Interval:
+    """The mean of n pictures' numbers and its interval."""
+    if n < 2:
+        raise ValueError(f"a mean with its interval needs at least 2 pictures, found {n}")
+    reach = float(stdtrit(n - 1, 0.5 + _CONFIDENCE / 2)) * deviation / math.sqrt(n)
+    return mean, mean - reach, mean + reach
+
+
+def within_shares(value: float, low: float, high: float) -> Interval:
     """A share's value and interval, the interval cut at 0 and 1: Student's reaches past them where a share is near one."""
     return value, min(max(low, 0.0), value), max(min(high, 1.0), value)
 

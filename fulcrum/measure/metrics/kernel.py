@@ -24,7 +24,7 @@ class Kernel(Protocol):
         ...
 
 
-class Gaussian:
+class GaussianKernel:
     """k = exp(-|x - y|^2 / (2 sigma^2)).
 
     `flat`: the kernel is so wide that every k is near one, where fp32 has no digits left for the difference: k - 1 is
@@ -45,7 +45,7 @@ class Gaussian:
         return exponent.expm1_() if self.flat else exponent.exp_()
 
 
-class Polynomial:
+class PolynomialKernel:
     """k = (x y / d + 1)^3, the kernel of KID (arXiv:1801.01401)."""
 
     centred = False

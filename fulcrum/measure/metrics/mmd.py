@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fulcrum.measure.metrics.kernel import Gaussian, Kernel
+from fulcrum.measure.metrics.kernel import GaussianKernel, Kernel
 
 PUBLISHED_SIGMA = 10.0  # CMMD (arXiv:2401.09603), and DINO-MMD in the PRX study
 PUBLISHED_SCALE = 1000.0
@@ -126,7 +126,7 @@ def _totals(sums: KernelSums, leave: int | None) -> tuple[int, float, float]:
 
 
 def _kernel(kernel: float | Kernel) -> Kernel:
-    return Gaussian(kernel) if isinstance(kernel, int | float) else kernel
+    return GaussianKernel(kernel) if isinstance(kernel, int | float) else kernel
 
 
 def _tiles(first: int, last: int, fast: bool) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ n pictures, K names, d feature width, E text width
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 from torch import Tensor
 
+from fulcrum.measure.card import METRICS
+from fulcrum.measure.features.gathered import Rows
+from fulcrum.measure.metrics.base import Distance
+from fulcrum.measure.metrics.interval import Interval
+
 LADDER = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # penalties, in units of a standardised feature's variance
 
-Interval = tuple[float, float, float]  # value, low, high
 
-
-class Named(NamedTuple):
+class NamedRows(NamedTuple):
     """Pictures with the names they go by."""
 
     rows: Tensor  # (n, d)
@@ -39,12 +42,12 @@ class Namer(NamedTuple):
 
     def scores(self, rows: Tensor, vectors: Tensor) -> Tensor:
         """Cosine of what each picture says with each name's vector, both about the centre.  (n, d), (K, E) -> (n, K)"""
-        said = ((rows.double() - self.mean) / self.scale) @ self.weights
+        directions = ((rows.double() - self.mean) / self.scale) @ self.weights
         names = vectors.double() - self.centre
-        return torch.nn.functional.normalize(said, dim=1) @ torch.nn.functional.normalize(names, dim=1).T
+        return torch.nn.functional.normalize(directions, dim=1) @ torch.nn.functional.normalize(names, dim=1).T
 
 
-def fit(train: Named, validation: Named, vectors: dict[str, Tensor]) -> Namer:
+def fit(train: NamedRows, validation: NamedRows, vectors: dict[str, Tensor]) -> Namer:
     """The map with the penalty that ranks the names of validation pictures best; `vectors` holds each name's (E,)."""
     rows = train.rows.double()
     mean, scale = rows.mean(0), rows.std(0).clamp_min(1e-6)
@@ -66,13 +69,13 @@ def fit(train: Named, validation: Named, vectors: dict[str, Tensor]) -> Namer:
     return best[1]
 
 
-def ranks(namer: Namer, seen: Named, vectors: dict[str, Tensor]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def ranks(namer: Namer, pictures: NamedRows, vectors: dict[str, Tensor]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Of each picture: the share of the other names that fit worse than its own (chance: 0.5), and whether none fits
     better. The names to choose from are all of `vectors`."""
     names = sorted(vectors)
-    scores = namer.scores(seen.rows, torch.stack([vectors[name] for name in names])).numpy()  # (n, K)
+    scores = namer.scores(pictures.rows, torch.stack([vectors[name] for name in names])).numpy()  # (n, K)
     place = {name: number for number, name in enumerate(names)}
-    own = scores[np.arange(len(scores)), [place[name] for name in seen.names]][:, None]
+    own = scores[np.arange(len(scores)), [place[name] for name in pictures.names]][:, None]
     below, equal = (scores < own).sum(1), (scores == own).sum(1) - 1
     return (below + 0.5 * equal) / max(len(names) - 1, 1), (scores > own).sum(1) == 0
 
@@ -85,7 +88,35 @@ def by_concept(values: NDArray[np.float64], names: Sequence[str]) -> Interval:
     n, count, mean = len(values), len(groups), float(np.mean(values))
     if count < 2:
         raise ValueError(f"an interval over concepts needs at least 2 of them, found {count}")
-    residual = [sum(one) - mean * len(one) for one in groups.values()]
+    residual = [sum(scores) - mean * len(scores) for scores in groups.values()]
     error = math.sqrt(count / (count - 1) * float(np.square(residual).sum())) / n
     reach = float(stdtrit(count - 1, 0.975)) * error
     return mean, mean - reach, mean + reach
+
+
+class NameRank(Distance):
+    """The mean rank of each picture's own name among the held-out ones."""
+
+    name = "name_rank"
+    label, explain = METRICS["lite0.name_rank"].label, METRICS["lite0.name_rank"].explain
+    unit, better = "share", "higher"
+    interval = "95 %, over concepts"
+
+    def __init__(self, namer: Namer, vectors: dict[str, Tensor], names: Sequence[str], estimator: str) -> None:
+        self.namer, self.vectors, self.names, self.estimator = namer, vectors, names, estimator
+
+    def compute(self, pictures: Rows, reference: Any = None) -> Interval:
+        return by_concept(self.scores(*ranks(self.namer, NamedRows(pictures.rows, self.names), self.vectors)), self.names)
+
+    def scores(self, rank: NDArray[np.float64], first: NDArray[np.bool_]) -> NDArray[np.float64]:
+        return rank
+
+
+class NameRecall(NameRank):
+    """The share of pictures whose own name comes first."""
+
+    name = "name_recall"
+    label, explain = METRICS["lite0.name_recall"].label, METRICS["lite0.name_recall"].explain
+
+    def scores(self, rank: NDArray[np.float64], first: NDArray[np.bool_]) -> NDArray[np.float64]:
+        return first.astype(np.float64)

@@ -1,11 +1,9 @@
 """The record of a validation loss at fixed times and noises. The training code computes it; here it gets its card."""
 
-import math
-
 from pydantic import Field, model_validator
-from scipy.special import stdtrit
 
 from fulcrum.measure.card import METRICS, Measured, MetricCard
+from fulcrum.measure.metrics.interval import student
 from fulcrum.spec.record import Frozen
 
 
@@ -38,10 +36,10 @@ class ValidationLoss(Frozen):
 
     def measured(self) -> Measured:
         """As a number with its card, which differs, and so refuses comparison, where the loss means another thing."""
-        reach = float(stdtrit(self.n - 1, 0.975)) * self.sd / math.sqrt(self.n)
+        value, low, high = student(self.loss, self.sd, self.n)
         card = MetricCard(
             metric="validation_loss", better=METRICS["validation_loss"].better, estimator=f"mean of {self.objective}",
             interval="95 %, Student over pictures; arms share pictures, times and noises, so pair them by seed",
             extractor=self.latents, n=self.n, reference=self.pictures, noise=self.draws,
         )  # fmt: skip
-        return Measured(value=self.loss, low=self.loss - reach, high=self.loss + reach, card=card)
+        return Measured(value=value, low=low, high=high, card=card)

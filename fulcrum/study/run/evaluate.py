@@ -3,7 +3,7 @@
 B pictures.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,18 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fulcrum.dist.device import moved, settled
+from fulcrum.dist.device import moved
 from fulcrum.encode.batch import Encoder
 from fulcrum.encode.cache import Cache
-from fulcrum.encode.networks.judge import load_features, load_judge
-from fulcrum.files.shipped import asset_hash
 from fulcrum.flow.draw import Draws
 from fulcrum.flow.fillers import CFG, UniformTime
 from fulcrum.measure.card import Measured, Sampling
 from fulcrum.measure.metrics.attributes import SHARES
 from fulcrum.measure.metrics.validation_loss import TimeBin, ValidationLoss
-from fulcrum.measure.reference import load_or_build
-from fulcrum.measure.suite import Pictures, Suite
 from fulcrum.spec.edit import canonical, digest, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import tree
@@ -97,41 +93,12 @@ def require_measurable(run: RunSpec, primary: str | None = None) -> None:
         raise BadInput(f"'{primary}' asks {asks}", "choose another primary metric: mmd, frechet, validation_loss")
 
 
-def suite(run: RunSpec, cache: Path, device: str = "cpu") -> Suite:
-    """The metrics against the real reference pictures at the run's size; the reference is computed once and kept."""
-    source = _source(run, "reference", REFERENCE)
-    features, judge = settled(load_features(), device), settled(load_judge(), device)
-
-    count = min(REFERENCE, len(source))
-    require_measurable(run)
-
-    def batches() -> Iterator[Tensor]:
-        for first in range(0, count, 512):
-            yield torch.from_numpy(source.read(np.arange(first, min(first + 512, count))).images)
-
-    extractor = asset_hash("features")
-    reference = load_or_build(
-        cache / "reference", batches(), features.features, source=source.fingerprint(), extractor=extractor, count=count
-    )
-    return Suite(
-        features.features,
-        judge.judge,
-        reference,
-        extractor=extractor,
-        judged_by=asset_hash("judge"),
-        resize="antialiased to 32 px",
-    )
-
-
 def bench(run: RunSpec, judges: Sequence[str], cache: Path, device: str = "cpu") -> Bench:
-    """The real networks that are asked besides."""
-    sources = Sources(
-        *(
-            _source(run, split, most)
-            for split, most in (("reference", REFERENCE), ("train", 4 * REFERENCE), ("validation", REFERENCE))
-        )
-    )
-    return Bench(judges, sources, cache, device)
+    """The judges of this run's pictures, with the real pictures at the run's size to judge by."""
+    require_measurable(run)
+    reference = _source(run, "reference", REFERENCE)
+    named = (_source(run, "train", 4 * REFERENCE), _source(run, "validation", REFERENCE)) if judges else ()
+    return Bench(("embedded", *judges), Sources(reference, *named), cache, device, REFERENCE)
 
 
 def measure(
@@ -143,7 +110,7 @@ def measure(
     judges: Sequence[str] = (),
 ) -> dict[str, Measured]:
     """Draw `count` held-out prompts and measure them, on the painter's device."""
-    beside = bench(run, judges, cache, painter.device) if judges else None
+    judging = bench(run, judges, cache, painter.device)
     wanted = prompts(run, count)
     guide = run.sample.guide
     sampling = Sampling(
@@ -153,20 +120,14 @@ def measure(
         prompts=wanted.hash,
         noise=f"keyed by (seed {SEED}, image index)",
     )
-
-    def batches() -> Iterator[Pictures]:
-        first = 0
-        for images in painter.pictures(wanted.texts, SEED):
-            index = np.arange(first, first + len(images))
-            if beside is not None:
-                beside.look(images, index)
-            yield Pictures(images, index, None if wanted.scenes is None else wanted.scenes.take(index).grid())
-            first += len(images)
-            if progress:
-                progress(first)
-
-    found = suite(run, cache, painter.device).measure(batches(), sampling, count)
-    return found | beside.compute(sampling, count) if beside is not None else found
+    first = 0
+    for images in painter.pictures(wanted.texts, SEED):
+        index = np.arange(first, first + len(images))
+        judging.look(images, index, None if wanted.scenes is None else wanted.scenes.take(index).grid())
+        first += len(images)
+        if progress:
+            progress(first)
+    return judging.compute(sampling, count)
 
 
 def loss_of(run: RunSpec) -> dict[str, str]:
