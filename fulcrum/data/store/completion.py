@@ -41,7 +41,10 @@ COMMON = 20  # words that the card lists
 
 
 def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Import everything into the folder `to`; the same call again goes on. Returns what store.json says."""
+    """Import everything into the folder `to`; the same call again goes on. Returns what store.json says.
+
+    `about` is what the reader knows of its source, such as a licence: it stands on the data set's card.
+    """
     options.checked()
     if to.exists():
         if (to / ABOUT).is_file():
@@ -131,7 +134,7 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
         "ledger": sha256_json(written),
         **about,
     }
-    card = _card(body, written, rows, words)
+    card = _card(about, body, written, rows, words)
     write_atomic(partial / CARD, json.dumps(card, indent=1))
     write_atomic(partial / ABOUT, json.dumps(sealed({**body, "card": sha256_json(card)}, SEAL), indent=1))
 
@@ -185,7 +188,9 @@ def _cut(line: dict[str, Any], shapes: Any) -> float:
     return float(max(0.0, 1.0 - (w * scale) * (h * scale) / (width * height)))
 
 
-def _card(body: dict[str, Any], ledger: dict[str, Any], rows: NDArray[Any], words: Counter[str]) -> dict[str, Any]:
+def _card(
+    about: dict[str, Any], body: dict[str, Any], ledger: dict[str, Any], rows: NDArray[Any], words: Counter[str]
+) -> dict[str, Any]:
     sides = np.minimum(rows["width"], rows["height"])
     return {
         "generator": "fulcrum data import",
@@ -202,6 +207,6 @@ def _card(body: dict[str, Any], ledger: dict[str, Any], rows: NDArray[Any], word
         "bytes": sum(shard["bytes"] for shard in body["shards"]),
         "shards": len(body["shards"]),
         "ledger": ledger,
-        **({"packages": body["packages"], "held_out_style": body["held_out_style"]} if "packages" in body else {}),
-        "licence": body.get("licence", "not known to the import: it is that of your pictures"),
+        "licence": "not known to the import: it is that of your pictures",
+        **about,
     }
