@@ -57,12 +57,12 @@ def _cost(
 ) -> tuple[dict[str, Any], str]:
     """The run's bill as data and as words; without the user's files that it was trained with there is none."""
     from fulcrum.spec.plain import read
-    from fulcrum.train.bill import bill, said
+    from fulcrum.train.bill import bill, in_words
     from fulcrum.train.run_folder import RunFolder
 
     try:
         cost = bill(RunFolder(path), read(about["run"], catalogue(levers)[0].fillers), out / "cache", price)
-        return cost, said(cost)
+        return cost, in_words(cost)
     except (FulcrumError, OSError) as error:
         if price is not None or levers:
             raise
@@ -130,7 +130,7 @@ def _superfluous(folder: Any) -> list[Path]:
 
     if folder.checkpoints.is_symlink():
         return []
-    left = [*folder.checkpoints.glob(".writing-*"), *folder.checkpoints.glob("damaged-*")]
+    left = checkpoint.leftovers(folder.checkpoints)
     saved = [path for path in checkpoint.listing(folder.checkpoints) if (path / "state.json").is_file()]
     try:
         if folder.result() is not None and saved:

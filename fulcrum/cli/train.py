@@ -145,11 +145,11 @@ def _time(result: dict[str, Any]) -> str:
 
 def _cost(folder: Any, run: Any, cache: Path, price: float | None) -> tuple[dict[str, Any], str]:
     """The bill as data and as words. The run is trained by now: a part that cannot be counted is no reason to fail."""
-    from fulcrum.train.bill import bill, said
+    from fulcrum.train.bill import bill, in_words
 
     try:
         cost = bill(folder, run, cache, price)
-        return cost, said(cost)
+        return cost, in_words(cost)
     except BadInput:
         raise
     except Exception as error:

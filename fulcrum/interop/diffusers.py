@@ -10,6 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fulcrum.encode.pretrained.folder import weight_files
+from fulcrum.files.atomic import atomic_path, write_atomic
+from fulcrum.files.sealed import read_json
 from fulcrum.model.backbone import Backbone
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
@@ -79,8 +81,9 @@ def export(backbone: Backbone, folder: Path) -> Path:
     config |= {"axes_dim": list(backbone.axes), "theta": round(backbone.theta)}
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: value.detach().cpu().contiguous() for name, value in backbone.state_dict().items()}
-    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
-    (folder / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    with atomic_path(folder / WEIGHTS) as aside:
+        save_file(weights, aside, metadata={"format": "pt"})
+    write_atomic(folder / CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")
     return folder
 
 
@@ -109,13 +112,13 @@ def load(folder: Path) -> Backbone:
 
 def tensors(folder: Path) -> dict[str, Tensor]:
     """Every weight of a folder, from one file or from the shards of an index."""
-    found: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     for path in weight_files(folder):
         try:
-            found |= load_file(path) if path.suffix == ".safetensors" else {}
+            weights |= load_file(path) if path.suffix == ".safetensors" else {}
         except (OSError, SafetensorError) as error:
             raise BadInput(f"{path} cannot be read: {error}", "expected safetensors beside config.json") from None
-    return found
+    return weights
 
 
 def require_fit(folder: Path, backbone: Backbone) -> None:
@@ -130,27 +133,27 @@ def require_fit(folder: Path, backbone: Backbone) -> None:
                 "the text's width), or start from another",
             )
     for word, ours in SLOTS.items():
-        said, has = config.get(word), getattr(backbone, ours)
-        said, has = (tuple(value) if isinstance(value, list) else value for value in (said, has))
-        if said is not None and said != has:
+        pair = (config.get(word), getattr(backbone, ours))
+        written, own_value = (tuple(value) if isinstance(value, list) else value for value in pair)
+        if written is not None and written != own_value:
             raise BadInput(
-                f"{folder / CONFIG} says {word} = {said}, this model has {has}: equal shapes, another meaning",
+                f"{folder / CONFIG} says {word} = {written}, this model has {own_value}: equal shapes, another meaning",
                 "give the run the sizes of that model",
             )
 
 
 def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the weights, without reading them."""
-    found = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for path in weight_files(folder):
         if path.suffix != ".safetensors":
             continue
         try:
             with safe_open(path, framework="pt") as file:
-                found |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+                shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
         except (OSError, SafetensorError) as error:
             raise BadInput(f"{path} cannot be read: {error}", "expected safetensors beside config.json") from None
-    return found
+    return shapes
 
 
 def _words(shape: tuple[int, ...] | None) -> str:
@@ -158,11 +161,8 @@ def _words(shape: tuple[int, ...] | None) -> str:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read: {error}", "expected the folder of a PRXTransformer2DModel") from None
-    if not isinstance(config, dict) or config.get("_class_name") != "PRXTransformer2DModel":
+    config = read_json(path, "expected the folder of a PRXTransformer2DModel")
+    if config.get("_class_name") != "PRXTransformer2DModel":
         raise BadInput(f"{path} does not describe a PRXTransformer2DModel", "other denoisers cannot be read")
     for name, value in FIXED.items():
         if config.get(name, value) != value:

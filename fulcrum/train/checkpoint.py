@@ -1,34 +1,53 @@
-"""Checkpoints: written aside, renamed whole, verified by checksum before they are used, thinned by a rule.
+"""Checkpoints: whole or not there, verified by checksum before they are used, thinned by a rule.
 
 A checkpoint is a folder checkpoints/<images>/ with state.json and one safetensors file per part.
 """
 
 import hashlib
-import json
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
 import torch
+from pydantic import Field, ValidationError, model_validator
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from fulcrum.files.atomic import folder_atomic, is_aside, write_json
+from fulcrum.files.damaged import Damaged, remove, set_aside
+from fulcrum.files.hashes import sha256_file
+from fulcrum.files.sealed import read_sealed, sealed
 from fulcrum.spec.errors import RunFailed
+from fulcrum.spec.record import Frozen
+from fulcrum.spec.system import System
+from fulcrum.train.state import State
 
 KEEP_LAST = 2  # the newest, and one more if the newest is damaged
 
 
 class Checkpoint(NamedTuple):
-    parts: dict[str, dict[str, Tensor]]  # model, optimizer, average
-    about: dict[str, Any]  # key, state, system, versions
+    parts: Mapping[str, Mapping[str, Tensor]]  # model, optimizer, average
+    key: str  # of the run
+    state: State
+    system: System
 
 
-def file_hash(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+class StateFile(Frozen):
+    """What state.json holds."""
+
+    key: str
+    state: State
+    system: System
+    images: int
+    files: Annotated[dict[Literal["model", "optimizer", "average"], str], Field(min_length=3)]  # checksums
+    check: str
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.state.images != self.images:
+            raise ValueError(f"it stands at {self.state.images} images and was saved at {self.images}")
+        return self
 
 
 def weights_hash(weights: Mapping[str, Tensor]) -> str:
@@ -37,32 +56,29 @@ def weights_hash(weights: Mapping[str, Tensor]) -> str:
     for name in sorted(weights):
         value = weights[name].detach().cpu().contiguous()
         digest.update(f"{name}:{tuple(value.shape)}:{value.dtype};".encode())
-        digest.update(memoryview(value.reshape(-1).view(torch.uint8).numpy()))
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def save(folder: Path, images: int, checkpoint: Checkpoint) -> Path:
+def save(folder: Path, checkpoint: Checkpoint) -> None:
     """Write checkpoints/<images>; a failure on the way (a full disk) leaves the older ones as they were."""
-    final, aside = folder / f"{images:012d}", folder / f".writing-{images:012d}-{os.getpid()}"
+    images = checkpoint.state.images
     try:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        files = {}
-        for part, tensors in checkpoint.parts.items():
-            path = aside / f"{part}.safetensors"
-            save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, path)
-            _flush(path)
-            files[part] = file_hash(path)
-        about = {**checkpoint.about, "images": images, "files": files}
-        about["check"] = _seal(about)
-        (aside / "state.json").write_text(json.dumps(about, indent=1, sort_keys=True))
-        _flush(aside / "state.json")
-        if final.exists():
-            shutil.rmtree(final)
-        aside.rename(final)
-        _flush(folder)
+        with folder_atomic(folder / f"{images:012d}", replace=True) as aside:
+            files = {}
+            for part, tensors in checkpoint.parts.items():
+                path = aside / f"{part}.safetensors"
+                save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, path)
+                files[part] = sha256_file(path)
+            about = {
+                "key": checkpoint.key,
+                "state": checkpoint.state._asdict(),
+                "system": checkpoint.system.model_dump(),
+                "images": images,
+                "files": files,
+            }
+            write_json(aside / "state.json", sealed(about), flush=False)  # the whole folder is flushed
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(aside, ignore_errors=True)
         good = [path.name.lstrip("0") for path in listing(folder)]
         raise RunFailed(
             f"could not save the checkpoint at {images} images: {error}",
@@ -71,21 +87,7 @@ def save(folder: Path, images: int, checkpoint: Checkpoint) -> Path:
             else "nothing was saved yet; make room and start again",
         ) from error
     for old in listing(folder)[:-KEEP_LAST]:
-        shutil.rmtree(old)
-    return final
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _seal(about: Mapping[str, Any]) -> str:
-    text = json.dumps({name: value for name, value in about.items() if name != "check"}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+        remove(old)
 
 
 def listing(folder: Path) -> list[Path]:
@@ -95,33 +97,45 @@ def listing(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and path.name.isdigit())
 
 
+def leftovers(folder: Path) -> list[Path]:
+    """What killed processes left half written, and what was set aside as damaged."""
+    names = folder.iterdir() if folder.is_dir() else ()
+    return [path for path in names if is_aside(path) or path.name.startswith((".writing-", "damaged-"))]
+
+
 def load(path: Path) -> Checkpoint:
-    """A verified checkpoint, or RunFailed saying what is wrong with it."""
+    """A verified checkpoint, or Damaged saying what is wrong with it."""
+    if path.is_symlink():
+        raise Damaged(f"{path} is a link, expected the folder of a checkpoint")
     try:
-        about = json.loads((path / "state.json").read_text())
-        if about["check"] != _seal(about):
-            raise RunFailed(f"{path}: state.json was changed after it was written")
-        for part, expected in about["files"].items():
-            found = file_hash(path / f"{part}.safetensors")
-            if found != expected:
-                raise RunFailed(f"{path / part}.safetensors is damaged: checksum {found[:12]}, expected {expected[:12]}")
-        return Checkpoint({part: load_file(path / f"{part}.safetensors") for part in about["files"]}, about)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise RunFailed(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+        about = StateFile.model_validate(read_sealed(path / "state.json", "", kind=Damaged))
+        for part, expected in about.files.items():
+            checksum = sha256_file(path / f"{part}.safetensors")
+            if checksum != expected:
+                raise Damaged(f"{path / part}.safetensors is damaged: checksum {checksum[:12]}, expected {expected[:12]}")
+        parts: dict[str, dict[str, Tensor]] = {part: load_file(path / f"{part}.safetensors") for part in about.files}
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise Damaged(f"{path / 'state.json'} cannot be used: {'.'.join(map(str, first['loc']))} {first['msg']}") from None
+    except (OSError, SafetensorError) as error:
+        raise Damaged(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+    return Checkpoint(parts, about.key, about.state, about.system)
 
 
 def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
     """The newest good checkpoint. A damaged one is set aside, named; the one before it gives the same run, bit for bit."""
-    found = listing(folder)
-    for path in reversed(found):
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise RunFailed(
+            f"{folder} is {'a link' if folder.is_symlink() else 'no folder'}, expected a folder of checkpoints",
+            "put the folder itself there, or move it away",
+        )
+    saved = listing(folder)
+    for path in reversed(saved):
         try:
             return load(path)
-        except RunFailed as error:
-            aside = path.with_name(f"damaged-{path.name}")
-            shutil.rmtree(aside, ignore_errors=True)
-            path.rename(aside)
-            say(f"{error.message}; set aside as {aside.name}, going on from the checkpoint before it")
-    if found or any(folder.glob("damaged-*")):
+        except Damaged as error:
+            say(f"{error.message}; set aside as {set_aside(path).name}, going on from the checkpoint before it")
+    if saved or any(folder.glob("damaged-*")):
         raise RunFailed(
             f"every checkpoint under {folder} is damaged",
             "fulcrum never starts over in silence: remove the run with 'fulcrum runs rm' to train it anew",

@@ -45,7 +45,9 @@ class Feed:
         rows = rows or self.run.budget.batch
         batch = ready.encoder.at(position, rows)
         teacher = {name: self._tokens(ready, name).rows(batch.ids.numpy()) for name in self._teachers(ready.run, position)}
-        return moved((batch._replace(teacher=teacher), _shaped(ready, batch).at(position, rows)), self.device)
+        pair: tuple[Batch, Draw] = batch._replace(teacher=teacher), _shaped(ready, batch).at(position, rows)
+        pair = moved(pair, self.device)
+        return pair
 
     def ids_at(self, position: int, rows: int) -> Any:
         """Which samples of the source these images are; they may be those of several batches."""
@@ -85,19 +87,19 @@ class Feed:
 
     def jobs(self) -> list[Job]:
         """Every entry of the cache that the run reads, whatever its phase, so that all can be filled beforehand."""
-        found: dict[str, Job] = {}
+        jobs: dict[str, Job] = {}
         for phase in self.phases:
             run, ctx = phase.run, _Sized(phase.run, self.cache, self.say)
             source, chooser = run.data.source.build(ctx), run.data.caption.build(ctx)
             parts = one_shaped(source)  # pictures of several shapes: an entry for each
-            some = [
+            entries = [
                 *(self.cache.latents_job(part, stored(run, self.codec())) for part in parts),
                 self.cache.texts_job(source, chooser, self.text()),
             ]
             read = {name for at in range(phase.start, phase.end, run.budget.batch) for name in self._teachers(run, at)}
-            some += [self.cache.tokens_job(part, self._teacher(run, name)) for name in sorted(read) for part in parts]
-            found |= {f"{job.kind} {job.facts}": job for job in some}
-        return list(found.values())
+            entries += [self.cache.tokens_job(part, self._teacher(run, name)) for name in sorted(read) for part in parts]
+            jobs |= {f"{job.kind} {job.facts}": job for job in entries}
+        return list(jobs.values())
 
     def _teachers(self, run: RunSpec, position: int) -> list[str]:
         """Teachers that some term reads here; a term that is off costs nothing. A batch is on or off as a whole."""
@@ -121,8 +123,9 @@ class Feed:
     def _network(self, name: str, filler: Any) -> Any:
         if name not in self.networks:
             self.networks[name] = settled(filler.build(None), self.device)
-            for line in getattr(self.networks[name], "told", ()) if self.say else ():
-                self.say(line)  # what a pretrained part found out about itself
+            if self.say is not None:
+                for line in getattr(self.networks[name], "told", ()):  # what a pretrained part found out about itself
+                    self.say(line)
         return self.networks[name]
 
     def _phase(self, position: int) -> Ready:
@@ -174,9 +177,9 @@ def needs(run: RunSpec, cells: tuple[int, int] | None = None) -> dict[str, Any]:
     columns `cells`, else square ones."""
     side = run.data.size // run.encode.codec.stride
     height, width = cells or (side, side)
-    found: dict[str, Any] = run.model.route.draws(height * width // run.model.patch**2)
+    draws: dict[str, Any] = run.model.route.draws(height * width // run.model.patch**2)
     for term in run.terms:
         for name, need in getattr(term, "draws", dict)().items():
             latent = isinstance(need, Normal) and not need.shape
-            found[f"{term.name}/{name}"] = Normal((run.encode.codec.channels, height, width)) if latent else need
-    return found
+            draws[f"{term.name}/{name}"] = Normal((run.encode.codec.channels, height, width)) if latent else need
+    return draws

@@ -1,6 +1,5 @@
 """Observers: they look at a run and write down, show or save; they never touch it."""
 
-import json
 import sys
 import time
 from array import array
@@ -8,6 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fulcrum.files.atomic import write_atomic
+from fulcrum.files.damaged import set_aside
+from fulcrum.files.paths import read_regular
+from fulcrum.files.records import append_bytes, append_records, keep_records
 from fulcrum.optim.storage import stalled_share
 from fulcrum.train.loop import Look
 
@@ -50,42 +53,40 @@ class Recorder(Averager):
     def __init__(self, path: Path, from_images: int, every: int = RECORD_EVERY) -> None:
         super().__init__(every)
         self.path = path
-        kept = []
-        if path.exists():
-            for line in path.read_text().splitlines():
-                try:
-                    if json.loads(line)["images"] <= from_images:
-                        kept.append(line)
-                except (ValueError, KeyError, TypeError):
-                    continue  # a line cut off by a kill: it will be written again
-        aside = path.with_suffix(".aside")
-        aside.write_text("".join(line + "\n" for line in kept))
-        aside.replace(path)
+        self.faults = keep_records(path, lambda line: _images(line) <= from_images)  # what was wrong, in sentences
         self.steps, self.resumed = path.with_suffix(".steps"), False  # one float64 a step: what a line is the mean of
 
     def __call__(self, look: Look) -> None:
         if not self.resumed:
             self.resume(look.state.images // look.built.run.budget.batch - 1)
-        with self.steps.open("ab") as stream:
-            stream.write(array("d", [float(look.losses.total)]).tobytes())
+        append_bytes(self.steps, array("d", [float(look.losses.total)]).tobytes())
         super().__call__(look)
 
     def resume(self, steps: int) -> None:
         """Take up the steps since the last line, so that the next one is what an unbroken run would write."""
         self.resumed, kept = True, array("d")
-        if self.steps.exists():
-            whole = self.steps.read_bytes()[: 8 * steps]
+        try:
+            whole = read_regular(self.steps, follow=False)[: 8 * steps]
             kept.frombytes(whole[: len(whole) // 8 * 8])
-        self.steps.write_bytes(kept.tobytes())
+        except FileNotFoundError:
+            pass
+        except OSError:  # a link, a pipe, a folder: only the mean of the next line needs it
+            set_aside(self.steps)
+        write_atomic(self.steps, kept.tobytes(), flush=False)
         for loss in kept[steps - steps % self.every :] if len(kept) == steps else ():
             self.sum, self.count = self.sum + loss, self.count + 1
 
     def write(self, line: dict[str, Any], last: bool) -> None:
-        with self.path.open("a") as stream:
-            stream.write(json.dumps(line) + "\n")
+        append_records(self.path, line)
 
 
-class Progress:
+def _images(line: dict[str, Any]) -> float:
+    """Where a line of the record stands; one that does not say so is never kept."""
+    images = line.get("images")
+    return images if isinstance(images, int | float) else float("inf")
+
+
+class ProgressLine:
     """One line on stderr with what is left: rewritten on a screen, now and then in a log.
 
     The speed is that of training, as the result tells it; what is left is by the clock on the wall, saving and drawing

@@ -1,6 +1,7 @@
 """A training session: open the folder, go on from where it stands, train, save, and say how to go on."""
 
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 from fulcrum.dist.reduce import gathered
 from fulcrum.dist.shard import cut
 from fulcrum.dist.start import ALONE, Ranks
-from fulcrum.spec.edit import key
+from fulcrum.files.atomic import write_json
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
@@ -20,10 +21,9 @@ from fulcrum.train import checkpoint
 from fulcrum.train.build import Built, Context, assemble, require_witness
 from fulcrum.train.checkpoint import Checkpoint, weights_hash
 from fulcrum.train.feed import Feed
-from fulcrum.train.fillers import Trunk
 from fulcrum.train.loop import Look, Observer, train
-from fulcrum.train.observers import Every, Progress, Recorder
-from fulcrum.train.run_folder import RunFolder, claim, open_folder, write_json
+from fulcrum.train.observers import Every, ProgressLine, Recorder
+from fulcrum.train.run_folder import RunFolder, claim, open_folder
 from fulcrum.train.sampling_weights import drawn_parts, drawn_weights
 from fulcrum.train.state import State
 
@@ -82,7 +82,7 @@ def perform(
         built = assemble(order.run, order.seed, order.system, feed, start, ranks)
         require_witness(order.levers, built)
         state = resume(built, folder, say)
-        state = _train(order, built, folder, state, observers)
+        state = _train(order, built, folder, state, observers, say)
         result = conclude(order, built, folder, state)
     return result
 
@@ -93,6 +93,7 @@ def _train(
     folder: RunFolder,
     state: State,
     observers: Callable[[Built, RunFolder, State], list[Observer]] | None,
+    say: Callable[[str], None],
 ) -> State:
     asked: list[float] = []
     stepped: deque[bool] = deque(maxlen=1)
@@ -112,12 +113,16 @@ def _train(
         agreed = ranks.any(bool(asked))
         return agreed
 
-    saver = Saver(order, folder)
+    saver = Saver(folder)
     stretch = max(order.run.budget.images // SAVES, order.run.budget.batch)
-    writing: list[Observer] = (
-        [Recorder(folder.record, state.images), Progress(order.label, state.images, order.quiet)] if ranks.first else []
-    )
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)} if _main_thread() else {}
+    writing: list[Observer] = []
+    if ranks.first:
+        recorder = Recorder(folder.record, state.images)
+        for fault in recorder.faults:
+            say(fault)
+        writing = [recorder, ProgressLine(order.label, state.images, order.quiet)]
+    main_thread = threading.current_thread() is threading.main_thread()  # no other may listen to signals
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)} if main_thread else {}
     try:
         watching: list[Observer] = [
             lambda look: stepped.append(True),
@@ -136,17 +141,11 @@ def _train(
     return state
 
 
-def _main_thread() -> bool:
-    import threading
-
-    return threading.current_thread() is threading.main_thread()
-
-
 class Saver:
     """Saves checkpoints: on request, and whenever the last one is a minute old."""
 
-    def __init__(self, order: Order, folder: RunFolder) -> None:
-        self.order, self.folder, self.last = order, folder, time.monotonic()
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder, self.last = folder, time.monotonic()
 
     def __call__(self, look: Look) -> None:
         if look.built.ranks.any(time.monotonic() - self.last > SAVE_SECONDS):
@@ -158,36 +157,33 @@ class Saver:
 
     def keep(self, built: Built, state: State) -> None:
         parts = {"model": built.step.state_dict(), "optimizer": built.optimizer.state(), "average": built.average.state()}
-        about = {"key": self.folder.path.name, "state": state._asdict(), "system": built.system.model_dump()}
         parts = {name: gathered(tensors, built.ranks) for name, tensors in parts.items()}
         if built.ranks.first:
-            checkpoint.save(self.folder.checkpoints, state.images, Checkpoint(parts, about))
+            checkpoint.save(self.folder.checkpoints, Checkpoint(parts, self.folder.path.name, state, built.system))
         self.last = time.monotonic()
 
 
 def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State:
     """Put the newest good checkpoint into the built run; a new run begins at zero."""
     with built.ranks.first_goes_ahead("reading the checkpoint"):  # it sets damaged ones aside
-        found = checkpoint.newest(folder.checkpoints, say)
-    if found is None:
+        saved = checkpoint.newest(folder.checkpoints, say)
+    if saved is None:
         return State()
-    if found.about["key"] != folder.path.name:
+    if saved.key != folder.path.name:
         raise BadInput(
-            f"the checkpoint under {folder.path} belongs to the run {found.about['key']}",
+            f"the checkpoint under {folder.path} belongs to the run {saved.key}",
             "checkpoints cannot be moved between runs; start from its weights instead",
         )
-    saved = System(**found.about["system"])
-    if built.system != saved:
+    if built.system != saved.system:
         say(
             "resuming under another system, so results may differ in the last bits: "
-            + "; ".join(built.system.differences(saved))
+            + "; ".join(built.system.differences(saved.system))
         )
-    built.step.load_state_dict(cut(found.parts["model"], built.step.state_dict()))
-    built.optimizer.load(found.parts["optimizer"])
-    built.average.load(found.parts["average"])
-    state = State(**found.about["state"])
-    say(f"resumed at {state.images:,} images")
-    return state
+    built.step.load_state_dict(cut(saved.parts["model"], built.step.state_dict()))
+    built.optimizer.load(saved.parts["optimizer"])
+    built.average.load(saved.parts["average"])
+    say(f"resumed at {saved.state.images:,} images")
+    return saved.state
 
 
 def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dict[str, Any]:
@@ -197,7 +193,7 @@ def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dic
             "every step was skipped because it was not finite: nothing was learned",
             "a term or the data gives NaN: leave optim.not_finite=skip out to see which",
         )
-    Saver(order, folder).keep(built, state)
+    Saver(folder).keep(built, state)
     result = {
         "run": str(folder.path),
         "key": folder.path.name,
@@ -216,23 +212,23 @@ def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dic
 
 
 def trained_weights(folder: RunFolder) -> dict[str, Any]:
-    """What a run draws with, of the newest checkpoint: see `drawn`."""
+    """What a run draws with, of the newest checkpoint: see `drawn_parts`."""
     if not folder.path.is_dir():
         raise BadInput(f"there is no run at {folder.path}", "list the runs with: fulcrum runs list")
-    found, result = checkpoint.listing(folder.checkpoints), folder.result()
-    if not found and result is not None:
+    checkpoints, result = checkpoint.listing(folder.checkpoints), folder.result()
+    if not checkpoints and result is not None:
         raise RunFailed(f"the run {folder.path.name} is finished, and its checkpoints are gone", AGAIN)
-    if not found:
+    if not checkpoints:
         raise BadInput(f"the run {folder.path.name} has no checkpoint yet", "train it first")
     try:
-        saved = checkpoint.load(found[-1])
+        saved = checkpoint.load(checkpoints[-1])
     except RunFailed as error:
         raise RunFailed(
             error.message, AGAIN if result is not None else "train it further: it goes on from the checkpoint before"
         ) from error
-    if saved.about["key"] != folder.path.name:
+    if saved.key != folder.path.name:
         raise RunFailed(
-            f"the checkpoint in {folder.path} belongs to the run {saved.about['key']}",
+            f"the checkpoint in {folder.path} belongs to the run {saved.key}",
             "it was copied there: remove the run with 'fulcrum runs rm' and train it again",
         )
     weights = drawn_parts(saved.parts)
@@ -241,15 +237,3 @@ def trained_weights(folder: RunFolder) -> dict[str, Any]:
             f"the newest checkpoint of {folder.path.name} does not hold the weights that the run ended with", AGAIN
         )
     return weights
-
-
-def extended(order: Order, images: int) -> RunSpec:
-    """A finished run goes on as a new run that starts from its weights: budgets are part of the key."""
-    from fulcrum.spec.edit import put
-
-    trunk = RunFolder(order.out / key(order.run, order.seed, order.user_files))
-    result = trunk.result()
-    if result is None:
-        raise BadInput(f"{trunk.path} is not finished", "finish it first, then extend it")
-    start = Trunk(run=trunk.path.name, weights_sha256=result["weights_sha256"])
-    return put(put(order.run, "start", start), "budget.images", images)

@@ -1,13 +1,13 @@
 """Trackers: TensorBoard and Weights & Biases as observers, grouped by study, arm and seed. They look, they never touch."""
 
 import importlib.util
-import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from fulcrum.files.records import read_tail
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.install import install_extra
 from fulcrum.train.build import Built
@@ -18,10 +18,11 @@ from fulcrum.train.state import State
 
 PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb"}  # tracker -> what it imports
 PROJECT = "fulcrum"
+MOST_CURVE = 1 << 20  # bytes of a held-out curve that are looked at: ten thousand points
 Watchers = Callable[[Built, RunFolder, State], list[Observer]]
 
 
-class Place(NamedTuple):
+class RunLabels(NamedTuple):
     """Where a run stands among others: a study (or any group of runs), one of its arms, a seed."""
 
     group: str
@@ -47,17 +48,17 @@ def require_trackers(names: Sequence[str]) -> None:
             )
 
 
-def tracking(names: Sequence[str], place: Place) -> Watchers:
+def tracking(names: Sequence[str], labels: RunLabels) -> Watchers:
     """What `perform` takes as observers: a watcher for each named tracker, closed with the run's last step."""
-    return Trackers(names, place, stay=False).watch
+    return Trackers(names, labels, stay=False).watch
 
 
 class Trackers:
     """The trackers of one run from its start to what is measured after its end; in the first process only."""
 
-    def __init__(self, names: Sequence[str], place: Place, stay: bool = True) -> None:
+    def __init__(self, names: Sequence[str], labels: RunLabels, stay: bool = True) -> None:
         require_trackers(names)
-        self.names, self.place, self.stay, self.first = names, place, stay, True
+        self.names, self.labels, self.stay, self.first = names, labels, stay, True
         self.open: list[Tracker] = []
 
     def __enter__(self) -> "Trackers":
@@ -86,7 +87,7 @@ class Trackers:
 
     def _begin(self, folder: RunFolder, state: State) -> None:
         names = self.names if self.first else ()
-        self.open = [Tracker(name, SINKS[name](self.place, folder, state), folder, state, self.stay) for name in names]
+        self.open = [Tracker(name, SINKS[name](self.labels, folder, state), folder, state, self.stay) for name in names]
 
 
 def together(*some: Watchers) -> Watchers:
@@ -101,7 +102,7 @@ class Tracker(Averager):
         super().__init__()
         self.name, self.curve, self.stay = name, folder.path / "curve.jsonl", stay  # stay: more is told after the end
         self.sink: Sink | None = sink
-        self.seconds, self.images, self.told = state.seconds, state.images, state.images
+        self.seconds, self.images, self.heard = state.seconds, state.images, state.images
 
     def write(self, line: dict[str, Any], last: bool) -> None:
         values = {
@@ -115,8 +116,8 @@ class Tracker(Averager):
             values["train/images_per_second"] = (line["images"] - self.images) / passed
         self.seconds, self.images = line["seconds"], line["images"]
         self.put(values, line["images"])
-        for images, found in self._held():
-            self.put(found, images)
+        for images, point in self._held():
+            self.put(point, images)
         if last and not self.stay:
             self.close()
 
@@ -137,31 +138,30 @@ class Tracker(Averager):
             self.sink = None
 
     def _held(self) -> list[tuple[int, dict[str, float]]]:
-        """Points of the held-out curve that were not told yet."""
-        found = []
-        for text in self.curve.read_text().splitlines() if self.curve.exists() else []:
+        """Points of the held-out curve that the sink has not heard of yet."""
+        points = []
+        for line in read_tail(self.curve, MOST_CURVE):
             try:
-                line = json.loads(text)
                 images, loss = int(line["images"]), float(line["validation_loss"])
             except (ValueError, KeyError, TypeError):
-                continue  # half a line, or another kind of point
-            if images > self.told:
-                found.append((images, {"held_out/validation_loss": loss}))
-        self.told = max([self.told, *(images for images, _ in found)])
-        return found
+                continue  # another kind of point
+            if images > self.heard:
+                points.append((images, {"held_out/validation_loss": loss}))
+        self.heard = max([self.heard, *(images for images, _ in points)])
+        return points
 
 
 class TensorBoard:
     """Event files under OUT/tensorboard/GROUP/ARM/seed-N: `tensorboard --logdir OUT/tensorboard` groups by itself."""
 
-    def __init__(self, place: Place, folder: RunFolder, state: State) -> None:
+    def __init__(self, labels: RunLabels, folder: RunFolder, state: State) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        path = folder.path.parent / "tensorboard" / _file(place.group) / _file(place.arm) / f"seed-{place.seed}"
+        path = folder.path.parent / "tensorboard" / _file(labels.group) / _file(labels.arm) / f"seed-{labels.seed}"
         # Points after the checkpoint that a resumed run begins from are drawn anew.
         self.writer = SummaryWriter(str(path), purge_step=state.images + 1 if state.images else None)
         if not state.images:
-            self.writer.add_text("run", f"{place.arm}, seed {place.seed}, key {folder.path.name}")
+            self.writer.add_text("run", f"{labels.arm}, seed {labels.seed}, key {folder.path.name}")
 
     def put(self, values: dict[str, float], images: int) -> None:
         for name, value in values.items():
@@ -175,22 +175,22 @@ class TensorBoard:
 class WandB:
     """A run of the project `fulcrum`: group = study, job type = arm, id = the run's key: a resumed run goes on in it."""
 
-    def __init__(self, place: Place, folder: RunFolder, state: State) -> None:
+    def __init__(self, labels: RunLabels, folder: RunFolder, state: State) -> None:
         import wandb
 
         config = {
             "key": folder.path.name,
-            "arm": place.arm,
-            "seed": place.seed,
-            "study": place.group,
+            "arm": labels.arm,
+            "seed": labels.seed,
+            "study": labels.group,
             "run": folder.about()["run"],
         }
         try:
             self.run = wandb.init(
                 project=PROJECT,
-                group=place.group,
-                job_type=place.arm,
-                name=f"{place.arm}/{place.seed}",
+                group=labels.group,
+                job_type=labels.arm,
+                name=f"{labels.arm}/{labels.seed}",
                 id=folder.path.name,
                 resume="allow",
                 dir=str(_made(folder.path.parent)),
@@ -212,7 +212,7 @@ class WandB:
         self.run.finish()
 
 
-SINKS: dict[str, Callable[[Place, RunFolder, State], Sink]] = {"tensorboard": TensorBoard, "wandb": WandB}
+SINKS: dict[str, Callable[[RunLabels, RunFolder, State], Sink]] = {"tensorboard": TensorBoard, "wandb": WandB}
 
 
 def _file(text: str) -> str:

@@ -1,9 +1,10 @@
-"""Cost: every part against a count by hand, and five axes from one record."""
+"""Cost: every part against a count by hand."""
 
 import pytest
 import torch
 
 from fulcrum.cost.denoiser import training_flops
+from fulcrum.cost.run_flops import PartFlops
 from fulcrum.encode.networks.judge import load_features
 from fulcrum.encode.networks.kl_codec import load_codec
 from fulcrum.encode.networks.world_teacher import load_teacher
@@ -12,7 +13,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.model.counted_flops import counted
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
-from fulcrum.train.training_cost import BATCH, Parts, at, axes, count_parts, measured_peak, peak_memory
+from fulcrum.train.training_cost import BATCH, count_parts, measured_peak, peak_memory
 
 PROMPTS = ["a large red circle at the top left.", "a star.", "a small blue ring.", "a green square at the top."] * 2
 
@@ -79,30 +80,10 @@ def test_parts_of_a_run(tiny) -> None:
     assert shorter.denoiser / parts.denoiser == pytest.approx(declared)  # the study's ratio and the parts agree
     assert min(parts.codec, parts.decode, parts.text, parts.teachers["world"]) > 0
     assert parts.training() == parts.denoiser
-    assert parts.training(cached=False) == parts.denoiser + parts.codec + parts.text + parts.teachers["world"]
     assert parts.evaluation > run.sample.steps * parts.denoiser / 3 + parts.decode
     with pytest.raises(BadInput, match=f"counting needs {BATCH} captions"):
         count_parts(run, PROMPTS[:2])
-    assert Parts.model_validate_json(parts.model_dump_json()) == parts
-
-
-RECORD = [{"images": 80, "seconds": 2.0}, {"images": 160, "seconds": 4.0}, {"images": 200, "seconds": 6.0}]
-
-
-def test_five_axes_from_one_record() -> None:
-    spent = axes(RECORD, batch=8, flops_per_image=1e6, price_per_hour=36.0, peak=1e9)
-    assert [one.steps for one in spent] == [10, 20, 25] and spent[-1].flops == 2e8
-    assert [one.images_per_second for one in spent] == [40.0, 40.0, 20.0]
-    assert spent[1].money == pytest.approx(0.04) and spent[0].share_of_peak == pytest.approx(0.04)
-    assert at(spent, "seconds", 5.0) == 180 and at(spent, "money", 0.02) == 80 and at(spent, "flops", 4e7) == 40
-    assert axes(RECORD, 8, 1e6)[0].money is None
-    for axis, amount, says in (("seconds", 7.0, "outside the record"), ("joules", 1.0, "no axis")):
-        with pytest.raises(BadInput, match=says):
-            at(spent, axis, amount)
-    with pytest.raises(BadInput, match="needs a price"):
-        at(axes(RECORD, 8, 1e6), "money", 0.01)
-    with pytest.raises(BadInput, match="runs backwards"):
-        axes(RECORD[::-1], 8, 1e6)
+    assert PartFlops.model_validate_json(parts.model_dump_json()) == parts
 
 
 def test_peak_of_this_machine() -> None:

@@ -6,10 +6,11 @@ import pytest
 
 from fulcrum.cli import main
 from fulcrum.cost.denoiser import newton_schulz_share, training_flops
+from fulcrum.cost.run_flops import amount
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.words import parts as told_parts
 from fulcrum.spec.errors import BadInput
-from fulcrum.train.bill import amount, bill, by_part, counted, of_arm, said
+from fulcrum.train.bill import bill, counted, in_words, of_arm
 from fulcrum.train.run_folder import RunFolder
 
 TINY = [
@@ -41,7 +42,7 @@ def test_parts_of_levers_add_up(tiny, tmp_path) -> None:
     assert found.pictures == 64 and set(parts.teachers) == {"world"} and set(parts.terms) == {"alignment"}
     assert parts.optimizer == pytest.approx(newton_schulz_share(run) * training_flops(run))
     assert parts.training() == pytest.approx(parts.denoiser + parts.optimizer + parts.terms["alignment"])
-    spent = by_part(found, 48, drawn=10)
+    spent = found.parts.totals(48, found.pictures, drawn=10)
     assert spent["denoiser"] == 48 * parts.denoiser and spent["teacher world"] == 64 * parts.teachers["world"]
     assert spent["evaluation"] == 10 * parts.evaluation and "tuned codec" not in spent
     assert of_arm(run, tmp_path, 10) == spent
@@ -85,11 +86,11 @@ def test_train_and_runs_show_tell_the_same(tmp_path, capsys) -> None:
 
 def test_a_run_that_has_only_begun(tiny, cache, tmp_path) -> None:
     folder = RunFolder(tmp_path)
-    assert bill(folder, tiny(), cache) == {} and said({}) == "nothing was recorded yet"
+    assert bill(folder, tiny(), cache) == {} and in_words({}) == "nothing was recorded yet"
     folder.record.write_text('{"images": 16, "seconds": 2.0}\n{"images": 24, "seconds": 3.0}\n{"images": 32, "sec')
     found = bill(folder, tiny(), cache, price=7200.0)
     assert found["images"] == 24 and found["steps"] == 3 and found["money"] == 6.0 and found["images_per_second"] == 8
-    assert "6 for 3 s at 7200 an hour" in said(found)
+    assert "6 for 3 s at 7200 an hour" in in_words(found)
     for price in (-1.0, float("nan"), float("inf")):
         with pytest.raises(BadInput, match="per hour"):
             bill(folder, tiny(), cache, price)

@@ -1,6 +1,7 @@
 """A disk that is full while a worker writes its cell: said clearly, nothing finished is lost, and the study goes on."""
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -51,7 +52,7 @@ def test_a_study_goes_on_after_its_disk_was_full(tmp_path):
     for most in (50_000, 330_000):  # the cache, then a checkpoint
         found = study(tmp_path, most)
         assert found.returncode == 1 and "File too large" in found.stderr and "Traceback" not in found.stderr, found.stderr
-        assert not list(tmp_path.glob("runs/**/.writing*"))
+        assert not list(tmp_path.glob("runs/**/.*.writing"))
     done = study(tmp_path)
     assert done.returncode == 0, done.stderr
 
@@ -61,7 +62,7 @@ def test_a_run_whose_description_could_not_be_written_can_be_made_again(tiny, tm
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(json, "dump", full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space"):
             open_folder(tmp_path, tiny(), 0, "spark", {})
     folder = next(tmp_path.iterdir())

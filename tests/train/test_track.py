@@ -12,9 +12,9 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.install import install_extra
 from fulcrum.spec.system import System
 from fulcrum.train.session import Order, perform
-from fulcrum.train.trackers import Place, require_trackers, together, tracking
+from fulcrum.train.trackers import RunLabels, require_trackers, together, tracking
 
-PLACE = Place("study-1 / a", "spark + muon(lr=1)", 3)
+PLACE = RunLabels("study-1 / a", "spark + muon(lr=1)", 3)
 WANDB = """
 import json, os
 class Run:

@@ -35,7 +35,7 @@ from fulcrum.train.picture_files import data_uri
 from fulcrum.train.run_folder import RunFolder
 from fulcrum.train.session import Order, perform, trained_weights
 from fulcrum.train.state import State
-from fulcrum.train.trackers import Place, Trackers
+from fulcrum.train.trackers import RunLabels, Trackers
 
 SHOWN = 12  # pictures of each cell in the report
 FORM = 2  # of the files; raise it when they are read in another way
@@ -93,7 +93,7 @@ class Tracked(NamedTuple):
 
     def of(self, cell: Cell) -> Trackers:
         arm = f"{cell.arm}, {cell.rate:g} x rate" if cell.kind == "rate" else cell.arm
-        return Trackers(self.names, Place(self.group, arm, cell.seed))
+        return Trackers(self.names, RunLabels(self.group, arm, cell.seed))
 
 
 NOWHERE = Tracked()

@@ -7,12 +7,12 @@ from fulcrum.dist.start import start
 from fulcrum.study.run.preview import previews
 from fulcrum.train.bill import sessions
 from fulcrum.train.session import Order, perform
-from fulcrum.train.trackers import Place, together, tracking
+from fulcrum.train.trackers import RunLabels, together, tracking
 
 
 def train_run(order: Order, say: Callable[[str], None], track: Sequence[str] = ()) -> tuple[dict[str, Any], bool]:
     """The result of the run, and whether this is the first of its processes: only that one speaks."""
-    watchers = together(previews, sessions, tracking(track, Place("runs", order.phrase, order.seed)))
+    watchers = together(previews, sessions, tracking(track, RunLabels("runs", order.phrase, order.seed)))
     with start(order.system.device) as ranks:
         return perform(order, say if ranks.first else _unheard, watchers, ranks), ranks.first
 

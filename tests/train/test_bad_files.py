@@ -1,0 +1,161 @@
+"""Files of a run that are damaged or planted: set aside or refused in words, and the run goes on from what is good."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from fulcrum.files.sealed import sealed
+from fulcrum.spec.edit import key
+from fulcrum.spec.errors import RunFailed
+from fulcrum.spec.system import System
+from fulcrum.train import checkpoint
+from fulcrum.train.run_folder import RunFolder, claim, in_use
+from fulcrum.train.session import Order, perform, trained_weights
+
+
+def order(run, out):
+    return Order(run=run, out=out, seed=0, phrase="spark", system=System(), quiet=True)
+
+
+@pytest.fixture(scope="module")
+def whole(tiny, tmp_path_factory):
+    """Where a run was trained in one go, and the hash of its weights."""
+    out = tmp_path_factory.mktemp("whole")
+    return out, perform(order(tiny(), out), lambda text: None)["weights_sha256"]
+
+
+@pytest.fixture
+def lost(whole, tiny, tmp_path, lose):
+    """A run that was killed half-way, with two checkpoints."""
+    shutil.copytree(whole[0] / "cache", tmp_path / "cache")
+    lose(order(tiny(), tmp_path), 40)
+    folder = RunFolder(tmp_path / key(tiny(), 0))
+    assert len(checkpoint.listing(folder.checkpoints)) == 2
+    return folder
+
+
+def plant(path, kind, elsewhere):
+    """Put a link, a pipe or a folder where a plain file belongs."""
+    path.unlink(missing_ok=True)
+    if kind == "link":
+        path.symlink_to(elsewhere)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+
+
+KINDS = ("link", "pipe", "folder")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_planted_lock_is_refused_and_empties_nothing(lost, tiny, tmp_path, kind):
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    plant(lost.path / "lock", kind, precious)
+    with pytest.raises(RunFailed, match=f"lock cannot be opened: (it is a {kind}|Is a directory)"), claim(lost):
+        pass
+    with pytest.raises(RunFailed, match="lock cannot be opened"):
+        perform(order(tiny(), tmp_path), lambda text: None)
+    assert not in_use(lost) and precious.read_text() == "mine"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", ["record.jsonl", "record.steps"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_planted_record_is_set_aside_and_the_run_goes_on(whole, lost, tiny, tmp_path, kind, name):
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    plant(lost.path / name, kind, precious)
+    said = []
+    result = perform(order(tiny(), tmp_path), said.append)
+    assert result["weights_sha256"] == whole[1] and precious.read_text() == "mine"
+    assert (lost.path / f"damaged-{name}").exists() and (lost.path / name).is_file()
+    assert not (lost.path / name).is_symlink()
+    assert name == "record.steps" or any(f"it is a {kind}" in line and "set aside" in line for line in said)
+
+
+def test_bad_bytes_in_the_record_cost_one_line(whole, lost, tiny, tmp_path):
+    good = lost.record.read_bytes()
+    bad = [b'{"images": 8, "loss": \xff}', b"[" * 200_000, b'{"images": "eight"}', b'{"images": [8]}', b"8"]
+    lost.record.write_bytes(b"\n".join(bad) + b"\n" + good + b'{"images": 16, "lo')
+    said = []
+    assert perform(order(tiny(), tmp_path), said.append)["weights_sha256"] == whole[1]
+    assert any("line 1 of" in line and "record.jsonl cannot be read" in line for line in said)
+    lines = [json.loads(line) for line in lost.record.read_text().splitlines()]
+    assert lines[: len(good.splitlines())] == [json.loads(line) for line in good.splitlines()]
+    assert [line["images"] for line in lines] == sorted({line["images"] for line in lines})
+
+
+def changed(about, **fields):
+    return json.dumps(sealed({**about, **fields}))
+
+
+STATES = {
+    "brackets": lambda about: "[" * 200_000,
+    "nested": lambda about: '{"a": ' * 100_000 + "1" + "}" * 100_000,
+    "bad bytes": lambda about: b"\xff\xfe",
+    "a list": lambda about: "[1, 2]",
+    "nothing": lambda about: "",
+    "state of wrong type": lambda about: changed(about, state=[]),
+    "images in words": lambda about: changed(about, state={**about["state"], "images": "many"}),
+    "an unknown field": lambda about: changed(about, state={**about["state"], "shoes": 2}),
+    "system of wrong type": lambda about: changed(about, system={"threads": "all"}),
+    "no system": lambda about: json.dumps(sealed({name: about[name] for name in about if name not in ("system", "check")})),
+    "files of wrong type": lambda about: changed(about, files=["model"]),
+    "files elsewhere": lambda about: changed(about, files={**about["files"], "../../../cache": "0" * 64}),
+    "files missing": lambda about: changed(about, files={}),
+    "not sealed": lambda about: json.dumps({**about, "images": 7}),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_damaged_state_is_set_aside_and_the_older_checkpoint_used(lost, name):
+    older, newer = checkpoint.listing(lost.checkpoints)
+    content = STATES[name](json.loads((newer / "state.json").read_text()))
+    (newer / "state.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(RunFailed, match=newer.name):
+        trained_weights(lost)
+    said = []
+    saved = checkpoint.newest(lost.checkpoints, said.append)
+    assert saved is not None and saved.state.images == int(older.name)
+    assert f"set aside as damaged-{newer.name}, going on" in said[0] and len(said[0]) < 600
+    assert (lost.checkpoints / f"damaged-{newer.name}" / "state.json").exists()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["state.json", "model.safetensors"])
+def test_a_planted_file_in_a_checkpoint_sets_it_aside(lost, tmp_path, kind, name):
+    older, newer = checkpoint.listing(lost.checkpoints)
+    (tmp_path / "other").write_text("{}")
+    plant(newer / name, kind, tmp_path / "other")
+    said = []
+    assert checkpoint.newest(lost.checkpoints, said.append).state.images == int(older.name)
+    assert newer.name in said[0]
+
+
+def test_a_checkpoint_that_is_a_link_is_set_aside(whole, lost, tiny, tmp_path):
+    older, newer = checkpoint.listing(lost.checkpoints)
+    newer.rename(tmp_path / "moved")
+    newer.symlink_to(tmp_path / "moved", target_is_directory=True)
+    said = []
+    assert perform(order(tiny(), tmp_path), said.append)["weights_sha256"] == whole[1]
+    assert any("is a link" in line and "set aside" in line for line in said)
+    assert (tmp_path / "moved" / "state.json").is_file()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["link", "pipe", "file"])
+def test_checkpoints_that_are_no_folder_are_refused(lost, tiny, tmp_path, kind):
+    lost.checkpoints.rename(tmp_path / "moved")
+    if kind == "file":
+        lost.checkpoints.write_text("")
+    else:
+        plant(lost.checkpoints, kind, tmp_path / "moved")
+    with pytest.raises(RunFailed, match="a link|no folder"):
+        perform(order(tiny(), tmp_path), lambda text: None)
+    assert len(checkpoint.listing(tmp_path / "moved")) == 2
