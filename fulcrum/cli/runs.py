@@ -9,6 +9,7 @@ import typer
 from fulcrum.cli.options import OUT, Files, Json, Out, Price, RunName, catalogue, emit, say
 from fulcrum.spec.errors import BadInput, FulcrumError, RunFailed
 from fulcrum.spec.printable import shown
+from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
 
 app = typer.Typer(no_args_is_help=True, help="The runs on disk: list, show, remove, tidy.")
 
@@ -25,7 +26,7 @@ def list_runs(out: Out = OUT, as_json: Json = False) -> None:
     facts = [_facts(path) for path in runs_under(out)]
     lines = [
         f"{fact['key'][:8]}  seed {fact['seed']}  {fact['state']:<9} {fact['images']:>10,} images  "
-        f"{fact['megabytes']:>7.1f} MB  {shown(fact['phrase'])}"
+        f"{fact['megabytes']:>7.1f} MB  {shown(fact['phrase'])}{_other_science(fact)}"
         for fact in facts
     ]
     emit({"runs": facts}, as_json, "\n".join(lines) or f"no runs under {out}; begin with: fulcrum train spark")
@@ -42,7 +43,7 @@ def show(run: RunName, out: Out = OUT, price: Price = None, levers: Files = None
     lines = [
         f"{shown(facts['phrase'])}, seed {facts['seed']}",
         f"  key      {facts['key']}",
-        f"  state    {facts['state']}",
+        f"  state    {facts['state']}{_other_science(facts)}",
         f"  images   {facts['images']:,} of {budget:,}",
         f"  folder   {path}",
         f"  previews {path / 'previews'}",
@@ -147,7 +148,8 @@ def _about(path: Path) -> dict[str, Any] | None:
 
     try:
         about = RunFolder(path).about()
-        return about if {"key", "seed", "phrase"} <= set(about) and about["run"]["budget"]["images"] else None
+        whole = {"key", "seed", "phrase"} <= set(about) and isinstance(about.get("science", FIRST_SCIENCE), int)
+        return about if whole and about["run"]["budget"]["images"] else None
     except (FulcrumError, KeyError, TypeError, RecursionError):
         return None
 
@@ -175,9 +177,17 @@ def _facts(path: Path) -> dict[str, Any]:
         "seed": about["seed"] if about else "?",
         "path": str(path),
         "state": state,
+        "science": about.get("science", FIRST_SCIENCE) if about else None,
         "images": images_seen(RunFolder(path)),
         "megabytes": round(_size(path) / 1e6, 1),
     }
+
+
+def _other_science(facts: dict[str, Any]) -> str:
+    """What to know of a run that another version made; the same command would train anew beside it."""
+    if facts["science"] in (SCIENCE, None):
+        return ""
+    return f"  (by version {facts['science']} of the science, this is {SCIENCE}: readable, not gone on with)"
 
 
 def _size(path: Path) -> int:

@@ -13,6 +13,7 @@ from fulcrum.spec.edit import key as key_of
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import agree, tree
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.version import SCIENCE
 
 LOCK = "lock"
 PATIENCE = 3.0  # seconds: the worker of a killed study needs one to notice
@@ -50,7 +51,14 @@ def open_folder(out: Path, run: RunSpec, seed: int, phrase: str, user_files: Map
     """The folder for this run under `out`; made if new, refused if it holds something else."""
     key = key_of(run, seed, user_files)
     folder = RunFolder(out / key)
-    about = {"key": key, "seed": seed, "phrase": phrase, "run": run.plain(), "user_files": dict(user_files)}
+    about = {
+        "key": key,
+        "seed": seed,
+        "phrase": phrase,
+        "run": run.plain(),
+        "user_files": dict(user_files),
+        "science": SCIENCE,
+    }
     if (folder.path / "about.json").exists():
         written = folder.about()
         same = agree(written.get("run"), about["run"], tree(run, identity=True))

@@ -11,12 +11,17 @@ from fulcrum.files.refusals import explained
 from fulcrum.files.sealed import read_json
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
 from fulcrum.study.plan.plan import Plan, from_plain
 
 
 def freeze(plan: Plan, out: Path, user_files: Mapping[str, str] | None = None) -> Path:
-    """The folder of the study, named by the hash of its plan and the user's files; the plan in it must be this one."""
-    folder = out / f"study-{digest([plan.frozen, dict(user_files)])[:16] if user_files else plan.hash}"
+    """The folder of the study, named by the hash of its plan and the user's files; the plan in it must be this one.
+
+    A plan under another version of the science is another study: the page, proof and costs of the old one stay as they are.
+    """
+    name = digest([plan.frozen, dict(user_files)])[:16] if user_files else plan.hash
+    folder = out / f"study-{name if SCIENCE == FIRST_SCIENCE else digest([name, SCIENCE])[:16]}"
     path = folder / "plan.json"
     with explained("write to", out, hint="choose another place with --out", kind=BadInput):
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,5 +50,6 @@ def changed_since(plan: Plan, folder: Path) -> str | None:
             other = from_plain(read_json(path, ""))
             if other.title == plan.title:
                 fields = [name for name in Plan.model_fields if other.frozen.get(name) != plan.frozen.get(name)]
-                return f"this plan is not that of {path.parent.name}: {', '.join(fields)} changed; it has a page of its own"
+                changed = ", ".join(fields) or "the version of the science"
+                return f"this plan is not that of {path.parent.name}: {changed} changed; it has a page of its own"
     return None
