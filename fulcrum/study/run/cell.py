@@ -29,10 +29,11 @@ from fulcrum.study.run.evaluation_points import HINT, Paused, Points, at, pause,
 from fulcrum.study.run.plan_judges import judge_hash
 from fulcrum.study.run.preview import previews
 from fulcrum.train.build import Built
-from fulcrum.train.loop import Observer
+from fulcrum.train.loop import Look, Observer
 from fulcrum.train.painter import Painter
 from fulcrum.train.picture_files import data_uri
 from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.sampling_weights import drawn_weights
 from fulcrum.train.session import Order, perform, trained_weights
 from fulcrum.train.state import State
 from fulcrum.train.trackers import RunLabels, Trackers
@@ -100,29 +101,29 @@ NOWHERE = Tracked()
 
 
 def finished(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
-    """What a finished cell found, or None; a file that was changed by hand or belongs elsewhere is refused."""
+    """What was measured of a finished cell, or None; a file that was changed by hand or belongs elsewhere is refused."""
     if not cell.known:
         return None
     if cell.kind == "trunk":
         return RunFolder(out / cell.key).result()
     path = out.joinpath(cell.key, f"measured-{how}.json" if cell.kind == "arm" else f"rate-{how}.json")
-    found = read_sealed(path, HINT) if os.path.exists(path) else None
-    if found is None:
+    if not os.path.exists(path):
         return None
-    if found["key"] != cell.key:
-        raise BadInput(f"{path} belongs to the cell {found['key']}", "it was copied there by hand: " + HINT)
+    measured = read_sealed(path, HINT)
+    if measured["key"] != cell.key:
+        raise BadInput(f"{path} belongs to the cell {measured['key']}", "it was copied there by hand: " + HINT)
     if cell.kind == "rate":
-        return found
+        return measured
     try:
-        ended = read_regular(out.joinpath(cell.key, "result.json")).decode(errors="replace")
+        result = read_regular(out.joinpath(cell.key, "result.json")).decode(errors="replace")
     except OSError:
         return None
     if not os.path.exists(out.joinpath(cell.key, f"pictures-{how}.json")):
         return None
-    if found["result"]["weights_sha256"] not in ended:
-        RunFolder(out / cell.key).result()  # one that cannot be read is said as such
+    if measured["result"]["weights_sha256"] not in result:
+        RunFolder(out / cell.key).result()  # one that cannot be read is named as such
         raise BadInput(f"{path} was measured with other weights than {cell.key} ended with", HINT)
-    return found
+    return measured
 
 
 def reached(out: Path, cell: Cell, how: str, until: float | None) -> bool:
@@ -155,6 +156,20 @@ def run_cell(
         _run(cell, out, system, measuring, say, until, trackers, ranks)
 
 
+class FinalWeights:
+    """An observer: what a run draws with at its end, which need not be read from its checkpoint then."""
+
+    weights: dict[str, torch.Tensor] | None = None
+
+    def __call__(self, look: Look) -> None:
+        if look.state.images >= look.built.run.budget.images:
+            self.weights = drawn_weights(look.built.step, look.built.average)
+
+    def of(self, folder: RunFolder) -> dict[str, torch.Tensor]:
+        """Of a run that was trained before, those of its checkpoint."""
+        return trained_weights(folder) if self.weights is None else self.weights
+
+
 def _run(
     cell: Cell,
     out: Path,
@@ -166,7 +181,7 @@ def _run(
     ranks: Ranks,
 ) -> None:
     torch.set_num_threads(system.threads)
-    begun, clock = time.perf_counter(), Clock()
+    begun, clock, final = time.perf_counter(), Clock(), FinalWeights()
     order = Order(
         cell.run, cell.seed, cell.phrase, out, system, cell.user_files, quiet=True, label=f"{cell.arm}/{cell.seed}"
     )
@@ -174,9 +189,9 @@ def _run(
         return _try_rate(cell, order, measuring.how, say, trackers, ranks)
 
     def observers(built: Built, folder: RunFolder, state: State) -> list[Observer]:
-        told = [clock.steps(state), *trackers.watch(built, folder, state)]
+        watching = [clock.steps(state), *trackers.watch(built, folder, state)]
         if cell.kind == "trunk":
-            return told
+            return watching
         points = Points(
             built,
             folder,
@@ -188,7 +203,8 @@ def _run(
         )
         with clock.counting("drawing"):
             drawn: list[Observer] = [*previews(built, folder, state), points]
-        return [*told, *(clock.timed("drawing", one) for one in drawn), *([pause(order, folder, until)] if until else [])]
+        watching += [*(clock.timed("drawing", one) for one in drawn), final]
+        return [*watching, pause(order, folder, until)] if until else watching
 
     try:
         result = perform(order, say, observers, ranks)
@@ -196,9 +212,8 @@ def _run(
         return
     if cell.kind == "arm" and ranks.first:
         with clock.counting("drawing"):
-            _measure(cell, out, measuring, result, begun, system.bare())
-        found = read_sealed(out / cell.key / f"measured-{measuring.how}.json", HINT)["metrics"]
-        trackers.tell(RunFolder(out / cell.key), quality(found), cell.run.budget.images)
+            metrics = _measure(cell, out, measuring, result, begun, system.bare(), final)
+        trackers.tell(RunFolder(out / cell.key), quality(metrics), cell.run.budget.images)
     if ranks.first:
         clock.write(out / cell.key)
 
@@ -208,7 +223,10 @@ def quality(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {f"quality/{name}": float(value["value"]) for name, value in metrics.items()}
 
 
-def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any], begun: float, bare: System) -> None:
+def _measure(
+    cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any], begun: float, bare: System, final: FinalWeights
+) -> Mapping[str, Any]:
+    """Draw and measure a trained cell, write that down, and return the metrics."""
     trained = time.perf_counter()
     folder, how = RunFolder(out / cell.key), measuring.how
     path, drawn_path = folder.path / f"measured-{how}.json", folder.path / f"pictures-{how}.json"
@@ -216,12 +234,13 @@ def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any]
     before = before if before.get("result") == result else {}  # else it was trained again, with other times
     require_unchanged(folder.path, before)
     if before and drawn_path.exists():
-        return
-    run, weights = cell.run, trained_weights(folder)
+        return dict(before["metrics"])
+    run, weights = cell.run, final.of(folder)
     codec, text = run.encode.codec.build(None), run.encode.text.build(None)
     painter = Painter(run, weights, codec, text, bare)
-    metrics = measure(run, painter, out / "cache", measuring.samples, judges=measuring.judges)
-    metrics["validation_loss"] = Held(run, codec, text, out / "cache", bare).loss(weights).measured()
+    measured = measure(run, painter, out / "cache", measuring.samples, judges=measuring.judges)
+    measured["validation_loss"] = Held(run, codec, text, out / "cache", bare).loss(weights).measured()
+    metrics = {name: value.model_dump() for name, value in measured.items()}
     shown = prompts(run, SHOWN).texts
     drawn = torch.cat(list(painter.pictures(shown, SEED, np.arange(SHOWN))))
     write_sealed(drawn_path, {"prompts": shown, "pictures": [data_uri(one) for one in drawn]})
@@ -233,21 +252,22 @@ def _measure(cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any]
             "key": cell.key,
             "result": result,
             "lines": hashes(folder.path),
-            "metrics": {name: value.model_dump() for name, value in metrics.items()},
+            "metrics": metrics,
             "seconds": {"training": round(trained - begun, 2), "evaluation": round(time.perf_counter() - trained, 2)},
         },
     )
+    return metrics
 
 
 def _try_rate(cell: Cell, order: Order, how: str, say: Callable[[str], None], trackers: Trackers, ranks: Ranks) -> None:
     """The held-out loss after a short training. A rate that is too high has no loss: that is a finding, not a failure."""
-    folder = RunFolder(order.out / cell.key)
+    folder, final = RunFolder(order.out / cell.key), FinalWeights()
     begun, loss = time.perf_counter(), math.inf
     try:
-        perform(order, say, trackers.watch, ranks)
+        perform(order, say, lambda *built: [*trackers.watch(*built), final], ranks)
         if not ranks.first:
             return
-        weights = trained_weights(folder)
+        weights = final.of(folder)
         codec, text = cell.run.encode.codec.build(None), cell.run.encode.text.build(None)
         loss = Held(cell.run, codec, text, order.out / "cache", order.system.bare()).loss(weights).loss
     except RunFailed as error:
