@@ -104,9 +104,11 @@ def step_seconds(tokens: int, batch: int, rounds: int) -> float:
 def predicted(recipe: str, tokens_per_batch: list[int]) -> dict[int, float]:
     """Newton-Schulz's share of a step's FLOPs for a recipe's model, by tokens per batch; text of 24 tokens an image."""
     from fulcrum import phrase
-    from fulcrum.levers.muon import UseMuon
+    from fulcrum.cost.denoiser import newton_schulz_share
 
-    return UseMuon().newton_schulz(phrase(recipe), tokens_per_batch)
+    run = phrase(recipe)
+    fixed = newton_schulz_share(run) * run.tokens * run.budget.batch  # over the rest of the step, times its tokens
+    return {tokens: fixed / (fixed + tokens) for tokens in tokens_per_batch}
 
 
 def flop_share(tokens: int, batch: int) -> float:

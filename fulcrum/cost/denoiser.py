@@ -1,13 +1,47 @@
-"""What a run's denoiser costs, from its description alone: the formula of `flops` on a RunSpec. No torch in here."""
+"""What a run's denoiser costs, from its description alone: parameters, FLOPs and bytes of a step. No torch in here."""
 
 from fulcrum.cost import flops
-from fulcrum.cost.optimizer_memory import bytes_per_parameter
-from fulcrum.cost.parameters import parameters
 from fulcrum.spec.route import has_span, route_of
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.stage import phases
+from fulcrum.spec.stage import mean_over_images, phases
 
 TEXT_TOKENS = 24  # a long caption of the world, on average
+SIZE = {"fp32": 4, "bf16": 2}  # bytes of a number
+REMEMBERED = 2  # numbers per parameter, of a rule that does not say: two moments, as Adam's
+
+
+def parameters(run: RunSpec) -> int:
+    """Weights and biases of the backbone, its route and condition included."""
+    model = run.model
+    width, hidden, features = model.width, int(model.width * model.mlp_ratio), run.encode.codec.channels * model.patch**2
+    attention = (3 + 2 + 1) * width**2 + 3 * (width // model.heads)  # image qkv, text kv, out; three gains
+    block = attention + 3 * width * hidden + _linear(width, 6 * width)  # gated MLP, modulation
+    narrow = model.bottleneck
+    into = _linear(features, width) if narrow is None else _linear(features, narrow) + _linear(narrow, width)
+    fuse = width + _linear(2 * width, width) if route_of(run).fuses else 0  # mask token, W and b
+    return (
+        into
+        + _linear(run.encode.text.width, width)
+        + _linear(flops.SINUSOIDS, width)  # the time's vector
+        + _linear(width, width)
+        + model.condition.parameters(width)
+        + model.depth * block
+        + fuse
+        + _linear(width, 2 * width)
+        + _linear(width, features)
+    )
+
+
+def _linear(inputs: int, outputs: int) -> int:
+    return inputs * outputs + outputs
+
+
+def training_flops(run: RunSpec, text: float = TEXT_TOKENS) -> float:
+    """FLOPs of forward and backward for one image, route included: the average over the phases of the budget."""
+    sizes = sizes_of(run)
+    return mean_over_images(
+        run, lambda phase: flops.training_flops(sizes, phase.tokens, text, phase.model.route.kept(phase.tokens))
+    )
 
 
 def sizes_of(run: RunSpec) -> flops.Sizes:
@@ -27,14 +61,14 @@ def sizes_of(run: RunSpec) -> flops.Sizes:
     )
 
 
-def training_flops(run: RunSpec, text: float = TEXT_TOKENS) -> float:
-    """FLOPs of forward and backward for one image, route included: the average over the phases of the budget."""
-    sizes, total = sizes_of(run), 0.0
-    for phase in phases(run):
-        tokens = phase.run.tokens
-        one = flops.training_flops(sizes, tokens, text, phase.run.model.route.kept(tokens))
-        total += (phase.end - phase.start) * one
-    return total / phases(run)[-1].end
+def bytes_per_parameter(run: RunSpec) -> int:
+    """Weight, gradient, optimizer state and averaged copy. Activations, buffers of a step and frozen networks are not
+    counted: relative to a whole training step a saving is smaller, the more so the larger the batch.
+
+    Weights and gradients are fp32 whatever `precision.storage` says: see optim.storage.
+    """
+    state = getattr(run.optim.rule, "remembers", REMEMBERED) * SIZE[run.precision.optimizer]
+    return SIZE["fp32"] + SIZE["fp32"] + state + (0 if run.average.kind == "last_weights" else SIZE["fp32"])
 
 
 def step_memory(run: RunSpec, text: float = TEXT_TOKENS) -> float:
@@ -45,7 +79,7 @@ def step_memory(run: RunSpec, text: float = TEXT_TOKENS) -> float:
     sizes = sizes_of(run)
     runs = [phase.run for phase in phases(run)]
     wide = max(flops.activations(sizes, one.tokens, text, one.model.route.kept(one.tokens)) for one in runs)
-    return parameters(run) * bytes_per_parameter(run) + run.budget.batch * wide * 4
+    return parameters(run) * bytes_per_parameter(run) + run.budget.batch * wide * SIZE["fp32"]
 
 
 def newton_schulz_share(run: RunSpec) -> float:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fulcrum.cost.optimizer_memory import bytes_per_parameter
+from fulcrum.cost.denoiser import bytes_per_parameter
 from fulcrum.levers.base import Card, Cost, Lever
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec

@@ -1,8 +1,8 @@
-"""BF16 storage: weights are kept in bf16, so small updates round to nothing."""
+"""BF16 storage: weights are kept in bf16, so small updates round to nothing. No byte is saved: optim.storage says why."""
 
 from typing import Any
 
-from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.base import Card, Lever
 from fulcrum.levers.shared.published import claim
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec
@@ -26,9 +26,6 @@ class BF16Storage(Lever):
 
     def edit(self, run: RunSpec) -> RunSpec:
         return put(run, "precision.storage", "bf16")
-
-    def cost(self, run: RunSpec) -> Cost:
-        return Cost()  # no byte is saved: see optim.storage for why
 
     def witness(self, built: Any) -> bool:
         from fulcrum.optim.state import local

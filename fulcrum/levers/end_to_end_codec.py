@@ -8,8 +8,7 @@ pixels ──► encoder ──► latent ──┬──► decoder ──► s
 from typing import Any
 
 from fulcrum.cost.codec import codec_parameters, tuning_flops
-from fulcrum.cost.denoiser import training_flops
-from fulcrum.cost.parameters import parameters
+from fulcrum.cost.denoiser import parameters, training_flops
 from fulcrum.encode.fillers import KL, TunedKL, WorldTeacher
 from fulcrum.levers.base import Card, Cost, Lever
 from fulcrum.loss.fillers import CodecAlignment, CodecReconstruction

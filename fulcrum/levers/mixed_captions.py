@@ -57,6 +57,5 @@ class MixedCaptions(Lever):
         source = built.feed.source_at(0)
         rows = min(256, len(source))
         ids = built.feed.ids_at(0, rows)
-        found = styles_told(source, ids, built.feed.prompts_at(0, rows))
-        wanted = {style: getattr(self, style) / (self.long + self.medium + self.short) for style in found}
-        return all(abs(found[style] - wanted[style]) < 3 / rows**0.5 for style in found)  # six deviations at most
+        shares, whole = styles_told(source, ids, built.feed.prompts_at(0, rows)), self.long + self.medium + self.short
+        return all(abs(shares[style] - getattr(self, style) / whole) < 3 / rows**0.5 for style in shares)  # six deviations

@@ -4,11 +4,9 @@ The modulation matrices (6 D x D, one in each block) have the role `matrix`: the
 Newton-Schulz costs the same whatever the batch holds, so its share of a step falls as tokens per batch grow.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
-from fulcrum.cost.denoiser import newton_schulz_share
-from fulcrum.cost.optimizer_memory import bytes_per_parameter
+from fulcrum.cost.denoiser import bytes_per_parameter, newton_schulz_share
 from fulcrum.levers.base import Card, Cost, Swap
 from fulcrum.levers.shared.published import claim
 from fulcrum.optim.fillers import AdamWRule, MuonRule
@@ -38,11 +36,6 @@ class UseMuon(Swap):
         plain = put(run, self.slot, AdamWRule(**_adam(run)))
         memory = bytes_per_parameter(self.edit(run)) / bytes_per_parameter(plain)
         return Cost(flops=1 + newton_schulz_share(run), memory=memory)
-
-    def newton_schulz(self, run: RunSpec, tokens_per_batch: Iterable[int]) -> dict[int, float]:
-        """{tokens per batch: Newton-Schulz's share of the FLOPs of a training step} for this model."""
-        rest = newton_schulz_share(run) * run.tokens * run.budget.batch  # over the rest of the step, times its tokens
-        return {tokens: rest / (rest + tokens) for tokens in tokens_per_batch}
 
     def witness(self, built: Any) -> bool:
         return any(name.startswith("momentum/") for name in built.optimizer.state())

@@ -1,8 +1,11 @@
-"""Stochastic rounding: an update too small for the stored precision is made whole now and then, in the mean exactly."""
+"""Stochastic rounding: an update too small for the stored precision is made whole now and then, in the mean exactly.
+
+Its cost, about ten integer operations a parameter and step, is nothing beside a step.
+"""
 
 from typing import Any
 
-from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.base import Card, Lever
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec
 
@@ -23,9 +26,6 @@ class StochasticRounding(Lever):
         if run.precision.storage == "fp32":
             return "nothing is rounded: weights are stored in fp32; --set precision.storage=bf16"
         return None
-
-    def cost(self, run: RunSpec) -> Cost:
-        return Cost()  # about ten integer operations a parameter and step
 
     def witness(self, built: Any) -> bool:
         """A value half-way between two neighbours goes both ways."""

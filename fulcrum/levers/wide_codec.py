@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from fulcrum.cost.denoiser import training_flops
-from fulcrum.cost.parameters import parameters
+from fulcrum.cost.denoiser import parameters, training_flops
 from fulcrum.levers.base import Card, Cost
 from fulcrum.levers.shared.codec_lever import ShippedCodec
 from fulcrum.levers.shared.published import claim

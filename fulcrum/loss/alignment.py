@@ -8,6 +8,7 @@ B batch, N tokens of the grid, K tokens tapped (N unless the layer is routed), D
 
 from math import isqrt
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -51,9 +52,9 @@ class ConvProjector(nn.Module):
         h, (rows, columns) = tokens.h.float(), grid
         if tokens.index is not None:
             h = Tokens(h.new_zeros(len(h), rows * columns, h.shape[-1])).put(Tokens(h, tokens.index)).h  # (B, N, D)
-        h = h.transpose(1, 2).unflatten(2, grid)  # (B, D, rows, columns), channels last in memory
-        said = F.conv2d(h, self.weight, self.bias, padding=1).flatten(2).transpose(1, 2)  # (B, N, E)
-        return said if tokens.index is None else gather_rows(said, tokens.index)
+        h = torch.unflatten(h.transpose(1, 2), 2, grid)  # (B, D, rows, columns), channels last in memory
+        projected = F.conv2d(h, self.weight, self.bias, padding=1).flatten(2).transpose(1, 2)  # (B, N, E)
+        return projected if tokens.index is None else gather_rows(projected, tokens.index)
 
 
 def spatially_normalised(y: Tensor) -> Tensor:
@@ -66,7 +67,7 @@ class AlignmentTerm(nn.Module):
     def __init__(self, layer: int, teacher: str, projector: nn.Module, normalise: bool) -> None:
         super().__init__()
         self.layer, self.teacher, self.projector, self.normalise = layer, teacher, projector, normalise
-        self.taps = (layer,)
+        self.taps: tuple[int, ...] = (layer,)
 
     def forward(self, view: View) -> Tensor:  # -> (B,)
         tokens, y = view.taps[self.layer], view.batch.teacher[self.teacher]  # y (B, N, E), on the model's grid
@@ -79,7 +80,7 @@ class AlignmentTerm(nn.Module):
             y = spatially_normalised(y)
         height, width = view.v.shape[-2:]
         patch = isqrt(height * width // y.shape[1])  # cells of a token, along each side
-        said = self.projector(tokens, (height // patch, width // patch))  # (B, K, E)
+        projected = self.projector(tokens, (height // patch, width // patch))  # (B, K, E)
         if tokens.index is not None:
             y = gather_rows(y, tokens.index)  # (B, K, E): each kept token's own teacher
-        return 1 - F.cosine_similarity(said, y, dim=-1).mean(1)
+        return 1 - F.cosine_similarity(projected, y, dim=-1).mean(1)

@@ -58,5 +58,5 @@ class LatentAlignmentTerm(nn.Module):
                 f"the latent has {tokens.shape[1]} tokens of {self.cells} x {self.cells} cells, the teacher "
                 f"'{self.teacher}' gives a grid of side {isqrt(y.shape[1])}: they must agree"
             )
-        said = self.out(F.silu(self.middle(F.silu(self.into(tokens)))))  # (B, N, E)
-        return 1 - F.cosine_similarity(said, y, dim=-1).mean(1)
+        projected = self.out(F.silu(self.middle(F.silu(self.into(tokens)))))  # (B, N, E)
+        return 1 - F.cosine_similarity(projected, y, dim=-1).mean(1)

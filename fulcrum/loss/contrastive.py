@@ -5,6 +5,7 @@ B batch, C channels, h, w latent rows and columns.
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -30,6 +31,6 @@ class ContrastiveTerm(nn.Module):
         rows = batch // self.chunk * self.chunk if self.chunk > 1 else 0  # nobody to be compared with: nothing
         if not rows:
             return view.v.new_zeros(batch)
-        others = view.target[:rows].unflatten(0, (-1, self.chunk)).roll(1, dims=1).flatten(0, 1)  # (rows, C, h, w)
+        others = torch.unflatten(view.target[:rows], 0, (-1, self.chunk)).roll(1, dims=1).flatten(0, 1)  # (rows, C, h, w)
         apart = (view.v[:rows] - others).square().flatten(1).mean(1) * self.weight(view.draw.t[:rows])
         return -F.pad(apart, (0, batch - rows))

@@ -8,7 +8,7 @@ from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Count, Factor, Fraction, Share, Until, Width, Within
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.stage import phases
+from fulcrum.spec.stage import mean_over_images, phases
 
 if TYPE_CHECKING:
     from fulcrum.loss.term import Term
@@ -70,7 +70,8 @@ class Alignment(seam.TermFiller):
         layer = (depth - 1) // 2 if self.layer is None else self.layer
         return layer + depth if layer < 0 else layer
 
-    def found(self, run: RunSpec) -> seam.TeacherFiller | None:
+    def record(self, run: RunSpec) -> seam.TeacherFiller | None:
+        """The run's teacher of this name."""
         return next((teacher for teacher in run.encode.teachers if teacher.name == self.teacher), None)
 
     def problem(self, run: RunSpec) -> str | None:
@@ -81,7 +82,7 @@ class Alignment(seam.TermFiller):
         return next(filter(None, (self._misfit(phase.run) for phase in phases(run) if self in phase.run.terms)), None)
 
     def _misfit(self, run: RunSpec) -> str | None:
-        teacher, size = self.found(run), run.data.size
+        teacher, size = self.record(run), run.data.size
         if teacher is None:
             known = ", ".join(one.name for one in run.encode.teachers) or "none"
             return f"no teacher is called '{self.teacher}'; teachers of this run: {known}"
@@ -125,12 +126,12 @@ class Alignment(seam.TermFiller):
     def _tokens(self, run: RunSpec) -> int:
         """That the projector computes: those of its block, or the whole grid of a convolution."""
         route = run.model.route
-        start, end = route.bounds(run.model.depth)  # type: ignore[attr-defined]
+        start, end = route.bounds(run.model.depth)
         routed = self.projector == "mlp" and start <= self.tap(run.model.depth) <= end
-        return route.kept(run.tokens) if routed else run.tokens  # type: ignore[attr-defined, no-any-return]
+        return route.kept(run.tokens) if routed else run.tokens
 
     def _width(self, run: RunSpec) -> int:
-        teacher = self.found(run)
+        teacher = self.record(run)
         if teacher is None:
             raise BadInput(f"no teacher is called '{self.teacher}'")
         return teacher.width
@@ -178,14 +179,7 @@ class Perceptual(seam.TermFiller):
 
     def flops(self, run: RunSpec) -> float:
         """Of one image, on average over the budget: the network on both pictures, and back to the predicted one."""
-        return (
-            sum(
-                (phase.end - phase.start) * 3 * self.forward_flops(phase.run.data.size)
-                for phase in phases(run)
-                if self in phase.run.terms
-            )
-            / run.budget.images
-        )
+        return mean_over_images(run, lambda phase: 3 * self.forward_flops(phase.data.size) if self in phase.terms else 0)
 
     def parameters(self, run: RunSpec) -> int:
         return 0  # its network is frozen
@@ -199,7 +193,7 @@ class Perceptual(seam.TermFiller):
         from fulcrum.files.shipped import card
 
         config = card(self.asset)["config"]
-        fine, coarse = config["fine"], config["coarse"]
+        fine, coarse = int(config["fine"]), int(config["coarse"])
         halves, quarters = (size // 2) ** 2, (size // PATCH) ** 2
         wide = len(config["dilations"]) * 2 * 9 * coarse**2
         return 2.0 * (halves * 9 * 12 * fine + quarters * (4 * fine * coarse + wide))
@@ -216,7 +210,7 @@ class PerceptualFeatures(Perceptual):
         from fulcrum.files.shipped import card
 
         config = card(self.asset)["config"]
-        return super().forward_flops(size) + 2.0 * (size // PATCH) ** 2 * config["coarse"] * config["width"]
+        return super().forward_flops(size) + 2.0 * (size // PATCH) ** 2 * int(config["coarse"]) * int(config["width"])
 
     def build(self, ctx: Any) -> "Term":
         from fulcrum.loss.perceptual import FeatureTerm
@@ -284,8 +278,7 @@ class CodecAlignment(seam.TermFiller):
     def flops(self, run: RunSpec) -> float:
         """Of one image, forward and backward, on average over the budget."""
         into, hidden, out = self.widths(run)
-        tokens = sum((phase.end - phase.start) * phase.run.tokens for phase in phases(run)) / run.budget.images
-        return TRAINING * 2.0 * tokens * hidden * (into + hidden + out)
+        return TRAINING * 2.0 * mean_over_images(run, lambda phase: phase.tokens) * hidden * (into + hidden + out)
 
     def build(self, ctx: Any) -> "Term":
         from fulcrum.loss.codec import LatentAlignmentTerm

@@ -4,7 +4,7 @@ B batch, C channels, h, w latent rows and columns.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -63,5 +63,5 @@ class Losses(NamedTuple):
 def weigh(parts: Mapping[str, Tensor], weights: Mapping[str, float | Tensor]) -> Losses:
     """total = sum of weight x mean over the batch."""
     means = {name: part.mean() for name, part in parts.items()}
-    total = sum(weights[name] * mean for name, mean in means.items())
+    total = cast(Tensor, sum(weights[name] * mean for name, mean in means.items()))
     return Losses(total, {name: mean.detach() for name, mean in means.items()})

@@ -75,7 +75,8 @@ class Backbone(nn.Module):
         self.time_in = VectorIn(width, compute)
         condition = ResolutionIn(width, compute) if resolution else condition
         self.resolution = isinstance(condition, ResolutionIn)
-        self.resolution_embedder, self.own_condition = (condition, None) if self.resolution else (None, condition)
+        self.resolution_embedder: Condition | None = condition if self.resolution else None
+        self.own_condition: Condition | None = None if self.resolution else condition
         blocks = nn.ModuleList(Block(width, heads, mlp_ratio, compute) for _ in range(depth))
         self.blocks = cast(Sequence[Block], blocks)  # what a ModuleList holds, for the type checker
         self.final_layer = Head(width, features, compute)

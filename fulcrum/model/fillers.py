@@ -64,8 +64,8 @@ class DropAndFuse(seam.RouteFiller):
     def draws(self, tokens: int) -> dict[str, Any]:
         from fulcrum.flow.draw import Chance
 
-        found = _keep(tokens, self.kept(tokens))
-        return found | {"drop_path": Chance(self.path_drop)} if self.path_drop else found
+        needs = _keep(tokens, self.kept(tokens))
+        return needs | {"drop_path": Chance(self.path_drop)} if self.path_drop else needs
 
     def build(self, ctx: Any) -> "Route":
         from fulcrum.model.route import FuseRoute

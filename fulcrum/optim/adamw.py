@@ -13,13 +13,14 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim.adamw import adamw
 
-from fulcrum.optim.state import gradient, load_strictly, local
-from fulcrum.optim.storage import StoredWeights, count_stalled, require_storable
+from fulcrum.optim.rule import NamedRule
+from fulcrum.optim.state import gradient, local
+from fulcrum.optim.storage import count_stalled
 
 CHUNK = 2**18  # elements whose bf16 state is widened to fp32 at a time: bounds the temporary memory, and stays in the cache
 
 
-class AdamW:
+class AdamW(NamedRule):
     """Adam with decoupled weight decay; the defaults are the published baseline's."""
 
     def __init__(
@@ -33,23 +34,21 @@ class AdamW:
         state: torch.dtype = torch.float32,
         rounding: int | None = None,
     ) -> None:
-        require_storable(state, "precision.optimizer")
-        self.parameters = dict(parameters)
+        super().__init__(parameters, storage, rounding, state)
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
-        self.store, self.state_dtype = StoredWeights(storage, rounding), state
-        self.stalled: Tensor | None = None
+        self.state_dtype = state
         self.first = {name: torch.zeros_like(p, dtype=state, requires_grad=False) for name, p in parameters.items()}
         self.second = {name: torch.zeros_like(p, dtype=state, requires_grad=False) for name, p in parameters.items()}
         # One count per parameter: one without a gradient (its term is off) is skipped and must not age.
         self.count = {name: torch.zeros((), device=p.device) for name, p in parameters.items()}
-        self.store.start(self.parameters)
+        self.slots = {"first": self.first, "second": self.second, "count": self.count}
 
     @torch.no_grad()
     def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
-        counts = [self._step_some(names, scale, watch, at) for names in self._chunks()]
+        counts = [self._step_chunk(names, scale, watch, at) for names in self._chunks()]
         self.stalled = torch.stack(counts).sum(0) if watch else None
 
-    def _step_some(self, names: list[str], scale: float, watch: bool, at: int) -> Tensor:
+    def _step_chunk(self, names: list[str], scale: float, watch: bool, at: int) -> Tensor:
         weights = [local(self.parameters[name]) for name in names]
         before = [weight.clone() for weight in weights] if watch else []
         stored_first = [local(self.first[name]) for name in names]
@@ -93,14 +92,3 @@ class AdamW:
             names.append(name)
             size += parameter.numel()
         yield names
-
-    def zero_grad(self) -> None:
-        for parameter in self.parameters.values():
-            parameter.grad = None
-
-    def state(self) -> dict[str, Tensor]:
-        slots = {"first": self.first, "second": self.second, "count": self.count}
-        return {f"{slot}/{name}": tensor for slot, held in slots.items() for name, tensor in held.items()}
-
-    def load(self, given: dict[str, Tensor]) -> None:
-        load_strictly(self.state(), given)

@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from fulcrum.optim.orthogonal import STEPS, orthogonalise
-from fulcrum.optim.state import gradient, load_strictly, local
-from fulcrum.optim.storage import StoredWeights, count_stalled, require_storable
+from fulcrum.optim.rule import NamedRule
+from fulcrum.optim.state import gradient, local
+from fulcrum.optim.storage import count_stalled
 
 Whole = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 """Works on whole matrices by name."""
@@ -38,7 +39,7 @@ def undealt(parts: Mapping[str, Tensor], parameters: Mapping[str, Parameter], wo
     return work(parts)
 
 
-class Muon:
+class Muon(NamedRule):
     """Nesterov momentum, orthogonalised; for 2-D matrices only."""
 
     def __init__(
@@ -54,19 +55,17 @@ class Muon:
         deal: Deal = undealt,
         rounding: int | None = None,
     ) -> None:
-        require_storable(state, "precision.optimizer")
         for name, parameter in parameters.items():
             if parameter.ndim != 2:
                 raise ValueError(
                     f"Muon needs matrices, parameter {name!r} has shape {tuple(parameter.shape)}; "
                     "give it another role than 'matrix'"
                 )
-        self.parameters = dict(parameters)
+        super().__init__(parameters, storage, rounding, state)
         self.lr, self.mu, self.weight_decay = lr, momentum, weight_decay
-        self.steps, self.compute, self.store, self.deal = steps, compute, StoredWeights(storage, rounding), deal
-        self.stalled: Tensor | None = None
+        self.steps, self.compute, self.deal = steps, compute, deal
         self.momentum = {name: torch.zeros_like(p, dtype=state, requires_grad=False) for name, p in parameters.items()}
-        self.store.start(self.parameters)
+        self.slots = {"momentum": self.momentum}
 
     @torch.no_grad()
     def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
@@ -99,13 +98,3 @@ class Muon:
 
     def _orthogonalise(self, matrices: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return orthogonalise(matrices, self.compute, self.steps)
-
-    def zero_grad(self) -> None:
-        for parameter in self.parameters.values():
-            parameter.grad = None
-
-    def state(self) -> dict[str, Tensor]:
-        return {f"momentum/{name}": tensor for name, tensor in self.momentum.items()}
-
-    def load(self, given: dict[str, Tensor]) -> None:
-        load_strictly(self.state(), given)

@@ -65,11 +65,11 @@ def orthogonalise(
         at_once = AT_ONCE.get(matrices[names[0]].device.type, AT_ONCE_ELSEWHERE)
         batch = max(1, at_once // (rows * columns))
         for start in range(0, len(names), batch):
-            some = names[start : start + batch]
-            tall = [matrices[name].shape[0] > matrices[name].shape[1] for name in some]
-            x = torch.stack([matrices[name].mT if t else matrices[name] for name, t in zip(some, tall, strict=True)]).to(
+            stacked = names[start : start + batch]
+            tall = [matrices[name].shape[0] > matrices[name].shape[1] for name in stacked]
+            x = torch.stack([matrices[name].mT if t else matrices[name] for name, t in zip(stacked, tall, strict=True)]).to(
                 dtype
             )  # (n, r, c)
-            for name, t, result in zip(some, tall, newton_schulz(x, steps), strict=True):
+            for name, t, result in zip(stacked, tall, newton_schulz(x, steps), strict=True):
                 done[name] = result.mT if t else result
     return {name: done[name] for name in matrices}

@@ -61,5 +61,5 @@ def round_at_random(weight: Tensor, key: tuple[int, int], first: int = 0) -> Non
         )
     bits = weight.view(-1).view(torch.int32)
     for begin in range(0, len(bits), CHUNK):
-        some = bits[begin : begin + CHUNK]
-        some.add_(random_bits(first + begin, len(some), key, bits.device)).bitwise_and_(-0x10000)
+        chunk = bits[begin : begin + CHUNK]
+        chunk.add_(random_bits(first + begin, len(chunk), key, bits.device)).bitwise_and_(-0x10000)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-from fulcrum.optim.state import require_same_names
-from fulcrum.optim.storage import StoredWeights
+from fulcrum.optim.state import load_strictly, require_same_names
+from fulcrum.optim.storage import StoredWeights, require_storable
 
 
 class Rule(Protocol):
@@ -34,6 +35,29 @@ class Rule(Protocol):
 
     def load(self, given: dict[str, Tensor]) -> None:
         """Take over a saved state; a missing, unknown or misshapen entry is an error and nothing is changed."""
+
+
+class NamedRule:
+    """What the rules here share: parameters by name, how their weights are kept, strict loading of the state."""
+
+    def __init__(
+        self, parameters: Mapping[str, Parameter], storage: torch.dtype, rounding: int | None, state: torch.dtype
+    ) -> None:
+        require_storable(state, "precision.optimizer")
+        self.parameters, self.store = dict(parameters), StoredWeights(storage, rounding)
+        self.stalled: Tensor | None = None
+        self.slots: dict[str, dict[str, Tensor]] = {}  # what it remembers: slot -> parameter's name -> tensor
+        self.store.start(self.parameters)
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
+    def state(self) -> dict[str, Tensor]:
+        return {f"{slot}/{name}": tensor for slot, held in self.slots.items() for name, tensor in held.items()}
+
+    def load(self, given: dict[str, Tensor]) -> None:
+        load_strictly(self.state(), given)
 
 
 class Joint:

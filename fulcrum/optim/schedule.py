@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from fulcrum.spec.errors import BadInput
 
 
 class Schedule(NamedTuple):
-    """Linear warm-up, a plateau at one, and, if asked, a decay to zero over the last part of the budget."""
+    """Linear warm-up, a plateau at one, and, if asked, a linear decay to zero over the last part of the budget."""
 
     budget: int  # images of the whole run
     warmup: float = 0.01  # fraction of the budget
     decay: float = 0.0  # fraction of the budget, at its end; 0 keeps the plateau
-    shape: Literal["linear", "cosine"] = "linear"
 
     def checked(self) -> Schedule:
         """Itself, or an error that says what is impossible about it."""
@@ -25,8 +23,6 @@ class Schedule(NamedTuple):
                 f"warm-up {self.warmup} and decay {self.decay} are fractions of the budget",
                 "each must be in [0, 1], and together at most 1",
             )
-        if self.shape not in ("linear", "cosine"):
-            raise BadInput(f"the decay's shape is {self.shape!r}", "expected 'linear' or 'cosine'")
         return self
 
     def __call__(self, images: int, rows: int = 0) -> float:
@@ -38,6 +34,5 @@ class Schedule(NamedTuple):
         if progress < self.warmup:
             return progress / self.warmup
         if self.decay > 0 and progress > 1 - self.decay:
-            left = max(0.0, (1 - progress) / self.decay)
-            return left if self.shape == "linear" else 0.5 * (1 - math.cos(math.pi * left))
+            return max(0.0, (1 - progress) / self.decay)
         return 1.0

@@ -6,20 +6,25 @@ A sharded tensor is a DTensor, known by its `placements`: importing the class co
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 from torch import Tensor
 
 from fulcrum.spec.errors import BadInput
 
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
-def is_sharded(tensor: Tensor) -> bool:
+
+def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
     return hasattr(tensor, "placements")
 
 
 def local(tensor: Tensor) -> Tensor:
     """The part of a tensor that lives on this rank, sharing its storage; a plain tensor is its own part."""
-    return tensor.detach().to_local() if is_sharded(tensor) else tensor.detach()  # type: ignore[attr-defined]
+    part = tensor.detach()
+    return part.to_local() if is_sharded(part) else part
 
 
 def gradient(parameter: Tensor) -> Tensor | None:
@@ -31,7 +36,7 @@ def first_element(name: str, parameter: Tensor) -> int:
     """Index, in the whole parameter, of the first element that lives on this rank."""
     if not is_sharded(parameter):
         return 0
-    placements, mesh = parameter.placements, parameter.device_mesh  # type: ignore[attr-defined]
+    placements, mesh = parameter.placements, parameter.device_mesh
     if len(placements) != 1 or not placements[0].is_shard(dim=0):
         raise ValueError(f"parameter {name!r} must be sharded by rows (FSDP2's default), found {placements}")
     share = -(-parameter.shape[0] // mesh.size())  # rows of a rank, as torch.chunk deals them
@@ -73,8 +78,8 @@ def load_strictly(into: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> No
             # src_data_rank=None: every rank holds the full tensor already, so it cuts its own slice and nobody sends.
             source = distribute_tensor(
                 source.to(target.device),
-                target.device_mesh,  # type: ignore[attr-defined]
+                target.device_mesh,
                 target.placements,
                 src_data_rank=None,
-            )  # type: ignore[attr-defined]
+            )
         local(target).copy_(local(source))

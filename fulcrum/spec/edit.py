@@ -34,17 +34,17 @@ class Change(NamedTuple):
 
 def slots(record: Record, prefix: str = "") -> list[str]:
     """All paths of a record that can be set."""
-    found = []
+    paths = []
     for name in type(record).model_fields:
         value, path = getattr(record, name), f"{prefix}{name}"
-        found.append(path)
+        paths.append(path)
         if isinstance(value, Record):
-            found += slots(value, path + ".")
+            paths += slots(value, path + ".")
         elif isinstance(value, tuple):
             for item in value:
                 if isinstance(item, seam.TermFiller | seam.TeacherFiller):
-                    found += [f"{path}.{item.name}", *slots(item, f"{path}.{item.name}.")]
-    return found
+                    paths += [f"{path}.{item.name}", *slots(item, f"{path}.{item.name}.")]
+    return paths
 
 
 def get(run: RunSpec, path: str) -> Any:
@@ -73,14 +73,14 @@ def put(run: RunSpec, path: str, value: Any) -> RunSpec:
 def put_all(run: RunSpec, edits: Iterable[tuple[str, Any]]) -> RunSpec:
     """Several values at once: width and heads may change together, and only the end must be possible."""
     edited: Any = run
-    said = []
+    written = []
     try:
         for path, value in edits:
-            said.append(f"{path}={value}")
+            written.append(f"{path}={value}")
             edited = _put(edited, path.split("."), value, run, path)
         return RunSpec(**{name: getattr(edited, name) for name in RunSpec.model_fields})
     except ValidationError as error:
-        raise BadInput(f"{', '.join(said)}: {explain(error)}") from None
+        raise BadInput(f"{', '.join(written)}: {explain(error)}") from None
 
 
 def _put(record: Any, steps: list[str], value: Any, run: RunSpec, path: str) -> Any:
@@ -132,20 +132,20 @@ def _outermost(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> boo
 
 def _leaves(value: Any, path: str = "", whole: bool = False) -> dict[str, Any]:
     """Path -> plain leaf. A filler appears at its own path as its kind (or `whole`), and its settings below it."""
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     if isinstance(value, Record):
         if isinstance(value, Filler):
-            found[path] = str(value) if whole else value.kind
+            leaves[path] = str(value) if whole else value.kind
         for name in type(value).model_fields:
-            found |= _leaves(getattr(value, name), f"{path}.{name}" if path else name, whole)
-        return found
+            leaves |= _leaves(getattr(value, name), f"{path}.{name}" if path else name, whole)
+        return leaves
     if isinstance(value, tuple) and value and all(hasattr(item, "name") for item in value):
         for item in value:
             if isinstance(item, During):
-                found[f"{path}.{item.name.replace('.', '·')}"] = tree(item.value)
+                leaves[f"{path}.{item.name.replace('.', '·')}"] = tree(item.value)
             else:
-                found |= _leaves(item, f"{path}.{item.name}", whole)
-        return found
+                leaves |= _leaves(item, f"{path}.{item.name}", whole)
+        return leaves
     return {path: tree(value)} if value != () else {}
 
 
@@ -159,16 +159,16 @@ PLAIN = {"tuple_type": "should be a list", "too_long": "has too many values", "t
 
 def explain(error: ValidationError) -> str:
     """Pydantic's findings in one line a person can read."""
-    said = []
+    findings = []
     for item in error.errors():
         place, given = ".".join(str(part) for part in item["loc"]), item["input"]
         text = PLAIN.get(item["type"], item["msg"])
         text = text.removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
         if place:
             text = f"{place}: {text[0].lower() + text[1:]}"
-        told = isinstance(given, str | int | float) and f"found {given!r}" not in text
-        said.append(f"{text}, found {given!r}" if told else text)
-    return "; ".join(said)
+        unnamed = isinstance(given, str | int | float) and f"found {given!r}" not in text
+        findings.append(f"{text}, found {given!r}" if unnamed else text)
+    return "; ".join(findings)
 
 
 def canonical(value: Any) -> str:

@@ -11,8 +11,8 @@ HOME = Path(__file__).resolve().parents[2]  # the clone; of a copy among the ins
 
 def install(*words: str) -> str:
     """pip's command. Its bare name is another Python's where the environment is not activated: then Python is named."""
-    own, found = Path(sys.executable), shutil.which("pip")
-    pip = ["pip"] if found and Path(found).parent == own.parent else [_near(own), "-m", "pip"]
+    own, pip_path = Path(sys.executable), shutil.which("pip")
+    pip = ["pip"] if pip_path and Path(pip_path).parent == own.parent else [_near(own), "-m", "pip"]
     return shlex.join([*pip, "install", *words])
 
 

@@ -62,11 +62,11 @@ def _read(text: str, what: str, hint: str) -> ast.expr:
 
 def _terms(text: str) -> list[ast.expr]:
     node = _read(text, "the phrase", 'write a recipe and levers, such as "pocket + muon + tread(drop=0.5)"')
-    found: list[ast.expr] = []
+    later: list[ast.expr] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        found.insert(0, node.right)
+        later.insert(0, node.right)
         node = node.left
-    return [node, *found]
+    return [node, *later]
 
 
 def _levers(node: ast.expr, catalogue: Catalogue) -> tuple[Any, ...]:

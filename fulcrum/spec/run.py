@@ -1,5 +1,6 @@
 """RunSpec: the one frozen tree that decides everything scientific about a run."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
@@ -165,22 +166,18 @@ class RunSpec(Record):
 
     def fillers(self) -> list[Filler]:
         """Every filler in the run, staged ones included."""
-        found: list[Filler] = []
-
-        def visit(value: Any) -> None:
-            if isinstance(value, Filler):
-                found.append(value)
-            if isinstance(value, Record):
-                for name in type(value).model_fields:
-                    visit(getattr(value, name))
-            elif isinstance(value, tuple):
-                for item in value:
-                    visit(item)
-
-        visit(self)
-        return found
+        return list(_fillers(self))
 
     def plain(self) -> dict[str, Any]:
         """The run as plain data, for files and hashes."""
         whole: dict[str, Any] = tree(self)
         return whole
+
+
+def _fillers(value: Any) -> Iterator[Filler]:
+    if isinstance(value, Filler):
+        yield value
+    parts = [getattr(value, name) for name in type(value).model_fields] if isinstance(value, Record) else value
+    if isinstance(parts, list | tuple):
+        for part in parts:
+            yield from _fillers(part)

@@ -1,12 +1,27 @@
 """The seams: one base record for each named place where runs may differ. Rooms derive their fillers from these."""
 
+# ruff: noqa: F401  (the protocols stand in quotes, where only a type checker reads them: no torch in here)
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Builds, Filler, Width
 
-if TYPE_CHECKING:  # what each seam's fillers build: the protocols stand where the parts run
-    pass
+if TYPE_CHECKING:  # what each seam's fillers build: the protocols live where the parts run
+    from torch import Tensor
+
+    from fulcrum.data.caption import Chooser
+    from fulcrum.data.source import Source
+    from fulcrum.encode.networks.kl_codec import Codec
+    from fulcrum.encode.networks.world_teacher import TeacherNetwork
+    from fulcrum.encode.networks.world_text import TextEncoder
+    from fulcrum.flow.guide import Denoise
+    from fulcrum.flow.predict import Predict
+    from fulcrum.loss.term import Term
+    from fulcrum.model.condition import Condition
+    from fulcrum.model.route import Route
+    from fulcrum.optim.rule import Rule
+    from fulcrum.train.average import Average
 
 
 class SourceFiller(Filler, Builds["Source"]):

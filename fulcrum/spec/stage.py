@@ -1,5 +1,6 @@
 """The phases of a run: its stages merged into successive stretches, each an ordinary RunSpec."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fulcrum.spec.edit import put
@@ -23,14 +24,20 @@ def phases(run: RunSpec) -> tuple[Phase, ...]:
 
     bounds = sorted({0, steps * batch} | {at(share) for stage in run.data.stages for share in (stage.start, stage.end)})
     plain = put(run, "data.stages", ())
-    found = []
+    stretches = []
     for start, end in zip(bounds, bounds[1:], strict=False):
         current = plain
         for stage in run.data.stages:
             if at(stage.start) <= start and end <= at(stage.end):
                 current = put(current, stage.path, stage.value)
-        found.append(Phase(start, end, current))
-    return tuple(found)
+        stretches.append(Phase(start, end, current))
+    return tuple(stretches)
+
+
+def mean_over_images(run: RunSpec, of: Callable[[RunSpec], float]) -> float:
+    """The average over the budget of a number that each phase has for one image."""
+    parts = phases(run)
+    return sum((phase.end - phase.start) * of(phase.run) for phase in parts) / parts[-1].end
 
 
 def require_sound(run: RunSpec) -> None:
@@ -46,17 +53,17 @@ def require_sound(run: RunSpec) -> None:
                 )
         if round(stage.start * steps) == round(stage.end * steps):
             raise BadInput(f"the stage {stage.name} holds no whole batch of {run.budget.batch} images", "make it longer")
-    found: dict[str, tuple[Any, bool]] = {}
+    terms: dict[str, tuple[Any, bool]] = {}  # by name, and whether it is ever on
     for phase in phases(run):
         for term in phase.run.terms:
             at = [phase.start + part * (phase.end - phase.start) / 8 for part in range(8)]
             on = any(term.weight_at(images / run.budget.images) for images in at)
-            known, was_on = found.get(term.name, (term, False))
+            known, was_on = terms.get(term.name, (term, False))
             if known.model_copy(update={"weight": term.weight}) != term:
                 raise BadInput(
                     f"two terms are called '{term.name}' in different stages: {known} and {term}",
                     "a run has one term of a name; leave one of them out",
                 )
-            found[term.name] = (term, on or was_on)
-    if off := [name for name, (_, on) in found.items() if not on]:
+            terms[term.name] = (term, on or was_on)
+    if off := [name for name, (_, on) in terms.items() if not on]:
         raise BadInput(f"the term '{off[0]}' is never on: its weight is zero wherever the run has it", "leave it out")

@@ -182,7 +182,8 @@ def backbone_of(ctx: Context) -> Backbone:
 
 
 def _term(term: Any, ctx: Context) -> nn.Module:
-    return _module(term.build(ctx), term, f"term '{term.name}'", "a view")
+    module: nn.Module = _module(term.build(ctx), term, f"term '{term.name}'", "a view")
+    return module
 
 
 def _module(built: Any, filler: Filler, name: str, takes: str) -> Any:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fulcrum.cost.parameters import parameters
+from fulcrum.cost.denoiser import parameters
 from fulcrum.encode.fillers import Pixels
 from fulcrum.flow import path
 from fulcrum.flow.fillers import FILLERS, LogitNormal, MinSNR, Preconditioned, UniformTime, Velocity, XPrediction

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fulcrum.cost.denoiser import training_flops
-from fulcrum.cost.parameters import parameters
+from fulcrum.cost.denoiser import parameters, training_flops
 from fulcrum.interop.diffusers import export
 from fulcrum.model.fillers import NoCondition, Resolution
 from fulcrum.model.linear import Linear

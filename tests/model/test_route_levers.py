@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.cost.denoiser import training_flops
-from fulcrum.cost.parameters import parameters
+from fulcrum.cost.denoiser import parameters, training_flops
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.sprint import Sprint
 from fulcrum.model.fillers import Dense

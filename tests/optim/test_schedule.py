@@ -11,8 +11,6 @@ def test_warm_up_plateau_decay() -> None:
     assert [schedule(images) for images in (0, 50, 100, 500, 800)] == [0.0, 0.5, 1.0, 1.0, 1.0]
     assert schedule(900) == pytest.approx(0.5) and schedule(1000) == pytest.approx(0.0)
     assert schedule(2000) == 0.0  # a run past its budget does not turn round
-    assert schedule._replace(shape="cosine")(900) == pytest.approx(0.5)
-    assert schedule._replace(shape="cosine")(950) == pytest.approx(0.5 * (1 - 2**-0.5))
 
 
 def test_no_step_is_wasted_on_a_rate_of_zero() -> None:
@@ -28,9 +26,7 @@ def test_the_multiplier_does_not_know_the_batch_before() -> None:
     assert Schedule(1000, warmup=0.0)(0) == 1.0
 
 
-@pytest.mark.parametrize(
-    "bad", [Schedule(0), Schedule(10, warmup=-0.1), Schedule(10, warmup=0.6, decay=0.6), Schedule(10, shape="round")]
-)
+@pytest.mark.parametrize("bad", [Schedule(0), Schedule(10, warmup=-0.1), Schedule(10, warmup=0.6, decay=0.6)])
 def test_the_impossible_is_refused(bad: Schedule) -> None:
     with pytest.raises(BadInput):
         bad.checked()

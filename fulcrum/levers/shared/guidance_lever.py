@@ -19,11 +19,11 @@ class Guiding(Swap):
 
     def edit(self, run: RunSpec) -> RunSpec:
         scale = self.scale if self.scale is not None else getattr(run.sample.guide, "scale", 1.0)
-        return put(run, self.slot, self.filler(scale=scale))
+        return put(run, self.slot, self.filler.model_validate({"scale": scale}))
 
     def needs(self, run: RunSpec) -> str | None:
         guide: Any = run.sample.guide
-        if not isinstance(guide, self.filler):
+        if guide.kind != self.filler.kind:
             return "another guide is in its place"
         return guide.missing(run) or ("a scale of 1 guides nothing: give one" if guide.scale == 1 else None)
 

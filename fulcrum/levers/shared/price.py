@@ -2,9 +2,7 @@
 
 from typing import Protocol
 
-from fulcrum.cost.denoiser import step_memory, training_flops
-from fulcrum.cost.optimizer_memory import bytes_per_parameter
-from fulcrum.cost.parameters import parameters
+from fulcrum.cost.denoiser import bytes_per_parameter, parameters, step_memory, training_flops
 from fulcrum.data.fillers import told_tokens
 from fulcrum.levers.base import Cost
 from fulcrum.spec.run import RunSpec

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fulcrum.cost.denoiser import training_flops
-from fulcrum.cost.parameters import parameters
+from fulcrum.cost.denoiser import parameters, training_flops
 from fulcrum.measure.card import METRICS
 from fulcrum.report.finding import Interaction, ScaleFacts, Trend
 from fulcrum.spec.errors import BadInput
