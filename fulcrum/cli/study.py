@@ -53,20 +53,20 @@ def plan_command(
     require_trackers(read.track)
     layout = lay_out(read, known, hashes, out)
     arms, space = layout.arms, room([arm.run for arm in layout.arms], read.threads, read.processes)
-    found = estimate(read, layout, out, timed)
+    estimated = estimate(read, layout, out, timed)
     emit(
         {
             "plan": read.hash,
-            "cells": found.cells,
-            "finished": found.finished,
-            "before": found.before,
-            "flops": found.flops,
-            "images_left": found.images,
+            "cells": estimated.cells,
+            "finished": estimated.finished,
+            "before": estimated.before,
+            "flops": estimated.flops,
+            "images_left": estimated.images,
             "lanes": space.lanes,
-            "seconds": None if found.seconds is None else found.seconds / space.lanes,
-            "detectable": found.detectable,
-            "detectable_from": found.noise,
-            "detectable_in_scatters": found.scatters,
+            "seconds": None if estimated.seconds is None else estimated.seconds / space.lanes,
+            "detectable": estimated.detectable,
+            "detectable_from": estimated.noise,
+            "detectable_in_scatters": estimated.scatters,
             "arms": [
                 {
                     "name": arm.name,
@@ -79,7 +79,7 @@ def plan_command(
             ],
         },
         as_json,
-        outline(read, layout, found, space),
+        outline(read, layout, estimated, space),
     )
 
 
@@ -136,7 +136,7 @@ def run_command(
     compiles = can_compile()
     if read.compile and not compiles:
         say("no C++ compiler was found: cells run without compilation, which is slower; install g++ to change that")
-    told = _command(
+    command = _command(
         plan,
         levers or (),
         {
@@ -151,7 +151,7 @@ def run_command(
         read,
         known,
         out,
-        told,
+        command,
         (lambda text: None) if quiet else say,
         files=tuple(levers or ()),
         user_files=hashes,
@@ -159,12 +159,11 @@ def run_command(
         executor=Executor(executor, address, lanes),
     )
     effects = [row.model_dump() for row in result.effects]
-    from fulcrum.report.table import markdown
 
     emit(
         {"report": str(page), "plan": read.hash, "effects": effects},
         as_json,
-        f"{_summary(result, markdown)}\n\nreport: {page.resolve()}",
+        f"{_summary(result)}\n\nreport: {page.resolve()}",
     )
 
 
@@ -176,7 +175,7 @@ def _command(plan: Path, levers: Iterable[Path], options: Mapping[str, Any]) -> 
     )
 
 
-def _summary(result: Any, markdown: Any) -> str:
+def _summary(result: Any) -> str:
     """The primary metric's findings, one line per arm."""
     rows = [row for row in result.effects if row.metric == result.plan.primary_metric and row.unit == "images"]
     width = max((len(row.arm) for row in rows), default=0)
@@ -213,9 +212,9 @@ def report(
         )
     from fulcrum.report.running import notice
 
-    said = notice(page.parent)
-    if said:
-        say(said)
+    stopped = notice(page.parent)
+    if stopped:
+        say(stopped)
     if watch:
         from fulcrum.report.serve import serve
 
@@ -225,5 +224,5 @@ def report(
 
 def _newest(study: Path | None, out: Path, name: str) -> Path | None:
     """A file of the study, or of the newest one that has it."""
-    found = [study / name] if study else out.glob(f"study-*/{name}")
-    return max((path for path in found if path.is_file()), key=lambda path: path.stat().st_mtime, default=None)
+    paths = [study / name] if study else out.glob(f"study-*/{name}")
+    return max((path for path in paths if path.is_file()), key=lambda path: path.stat().st_mtime, default=None)

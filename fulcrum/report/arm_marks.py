@@ -1,4 +1,4 @@
-"""How an arm is recognised in every figure: a hue, a dash where hues repeat, and its place in the ranking as a mark."""
+"""How an arm is recognised in every figure, beside its mark: a hue, and a dash where hues repeat."""
 
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.schema import StudyResult
@@ -13,8 +13,3 @@ def colour(result: StudyResult, arm: ArmResult) -> str:
         return "arm-0"
     place = result.decisions.index(arm.root)
     return f"arm-{1 + place % COLOURS}" + (" again" if place >= COLOURS else "")
-
-
-def mark(result: StudyResult, arm: ArmResult) -> str:
-    """The number beside an arm in the ranking of its scale, and in figures; a baseline is B."""
-    return result.marks[arm.name]

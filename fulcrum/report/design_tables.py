@@ -18,17 +18,17 @@ SEES = {"worse": "sees it", "better": "likes it", "stays": "unmoved"}
 def trends(result: StudyResult) -> list[Markup]:
     """One panel per decision: its effect with interval at every scale."""
     places = {scale.name: scale.at for scale in result.scales if scale.at is not None}
-    found = []
+    points = []
     for arm in result.compared:
         row = result.effect(arm.name, result.primary.name)
         if arm.scale in places and row is not None and row.mean is not None:
-            found.append((arm, places[arm.scale], row.mean, row))
-    if len({at for _, at, _, _ in found}) < 2:
+            points.append((arm, places[arm.scale], row.mean, row))
+    if len({at for _, at, _, _ in points}) < 2:
         return []
-    x = Axis.over([at for _, at, _, _ in found], 50, 396, pad=0.1)
+    x = Axis.over([at for _, at, _, _ in points], 50, 396, pad=0.1)
     return [
-        _trend(result, root, [one for one in found if one[0].root == root], x)
-        for root in dict.fromkeys(arm.root for arm, *_ in found)
+        _trend(result, root, [one for one in points if one[0].root == root], x)
+        for root in dict.fromkeys(arm.root for arm, *_ in points)
     ]
 
 
@@ -41,7 +41,7 @@ def _trend(result: StudyResult, root: str, points: list[tuple[ArmResult, float, 
     canvas.text(410, 12, f"effect, {words.direction(result.primary)}", "name", "end")
     frame(canvas, x, y, next((row.axis for row in result.trends), "scale"), x_ticks=0)
     canvas.line(x.start, y(0), x.end, y(0), "zero")
-    said = []
+    readings = []
     if len(points) > 1:
         canvas.path([(x(at), y(mean)) for _, at, mean, _ in points], f"thick {look}")
     for arm, at, mean, row in points:
@@ -49,9 +49,9 @@ def _trend(result: StudyResult, root: str, points: list[tuple[ArmResult, float, 
             canvas.line(x(at), y(row.low), x(at), y(row.high), f"whisker {look}")
         canvas.dot(x(at), y(mean), 4.5, f"dot {look}")
         canvas.text(x(at), 207, arm.scale, "tick", "middle")
-        said.append(f"{arm.scale} {number.change(mean, row.low, row.high)}")
+        readings.append(f"{arm.scale} {number.change(mean, row.low, row.high)}")
     place = result.decisions.index(root)
-    return canvas.finish(f"trend-{place}", f"Effect of {label} by scale", "; ".join(said))
+    return canvas.finish(f"trend-{place}", f"Effect of {label} by scale", "; ".join(readings))
 
 
 def trend_table(result: StudyResult) -> Table:
@@ -143,8 +143,8 @@ def sweep_table(result: StudyResult) -> Table:
     for row in result.sweeps:
         values = []
         for rate in rates:
-            found = [one.value for one in row.tries if one.rate == rate and one.value is not None]
-            text = number.plain(statistics.fmean(found), 4) if found else number.NONE
+            losses = [one.value for one in row.tries if one.rate == rate and one.value is not None]
+            text = number.plain(statistics.fmean(losses), 4) if losses else number.NONE
             values.append(f"{text} (chosen)" if rate == row.chosen else text)
         rows.append((names[row.arm], *values, f"{row.images:,}" if row.images else number.NONE, row.note or number.NONE))
     metric = words.lowered(result.sweeps[0].metric.replace("_", " ")) if result.sweeps else ""
@@ -182,7 +182,7 @@ def probe_table(result: StudyResult) -> Table | None:
 def tables(result: StudyResult) -> list[tuple[str, Table]]:
     """All optional tables that have rows, with their titles: for Markdown."""
     probes = probe_table(result)
-    found = [
+    titled = [
         ("Scales", scale_table(result)),
         ("Trends", trend_table(result)),
         ("Interactions", interaction_table(result)),
@@ -190,4 +190,4 @@ def tables(result: StudyResult) -> list[tuple[str, Table]]:
         ("Learning rates", sweep_table(result)),
         *([("What each metric sees", probes)] if probes else []),
     ]
-    return [(title, table) for title, table in found if table.rows]
+    return [(title, table) for title, table in titled if table.rows]

@@ -7,7 +7,7 @@ from typing import Literal
 from markupsafe import Markup
 
 from fulcrum.report import number, words
-from fulcrum.report.arm_marks import colour, mark
+from fulcrum.report.arm_marks import colour
 from fulcrum.report.arm_result import ArmResult, CellResult
 from fulcrum.report.schema import ShownMetric, StudyResult
 from fulcrum.report.svg import Axis, Canvas, frame
@@ -26,22 +26,18 @@ LOSS_BINS = 80  # a training loss is averaged in bins: single steps are noise
 def effects(result: StudyResult, metric: ShownMetric) -> Markup | None:
     """Bars from zero with their intervals, best first; the shaded band is what the plan calls too small to matter."""
     rows = [(arm, result.effect(arm.name, metric.name)) for arm in result.ranked]
-    found = [(arm, row, row.mean) for arm, row in rows if row is not None and row.mean is not None]
-    if not found:
+    shown = [(arm, row, row.mean) for arm, row in rows if row is not None and row.mean is not None]
+    if not shown:
         return None
-    step, top, width, height = 56, 0, 420, 56 * len(found) + 40
+    step, bottom = 56, 56 * len(shown)
     margin = result.plan.smallest_effect if metric.name == result.primary.name else 0.0
-    ends = [end for _, row, mean in found for end in (mean, row.low, row.high) if end is not None]
-    x = Axis.over([*ends, 0.0, -margin, margin], 8, width - 8, pad=0.03)
-    bottom = top + step * len(found)
-    canvas = Canvas(width, height)
-    canvas.line(x.start, bottom, x.end, bottom, "axis")
-    for value in x.ticks(5):
-        canvas.line(x(value), bottom, x(value), bottom + 4, "axis")
-        canvas.text(x(value), bottom + 17, number.short(round(value, 12)), "tick", "middle")
-    for place, (arm, row, mean) in enumerate(found):
-        y, look = top + step * place + 28, colour(result, arm)
-        said = number.change(mean, row.low, row.high)
+    ends = [end for _, row, mean in shown for end in (mean, row.low, row.high) if end is not None]
+    x = Axis.over([*ends, 0.0, -margin, margin], 8, WIDTH - 8, pad=0.03)
+    canvas = Canvas(WIDTH, bottom + 40)
+    canvas.scale(x, bottom, 5)
+    for place, (arm, row, mean) in enumerate(shown):
+        y, look = step * place + 28, colour(result, arm)
+        change = number.change(mean, row.low, row.high)
         if margin:  # band and zero line stop at each row, so that they cross no words
             canvas.add(
                 "rect",
@@ -53,7 +49,7 @@ def effects(result: StudyResult, metric: ShownMetric) -> Markup | None:
                 tip=f"±{number.plain(margin)}: too small to matter, says the plan",
             )
         canvas.text(x.start, y - 16, _clip(arm.label, 22), "label")
-        canvas.text(x.end, y - 16, said, "value", "end")
+        canvas.text(x.end, y - 16, change, "value", "end")
         canvas.add(
             "rect",
             x=min(x(0), x(mean)),
@@ -61,7 +57,7 @@ def effects(result: StudyResult, metric: ShownMetric) -> Markup | None:
             width=abs(x(mean) - x(0)),
             height=12.0,
             class_=f"bar {look}",
-            tip=f"{arm.label}: {said}",
+            tip=f"{arm.label}: {change}",
         )
         if row.low is not None and row.high is not None:
             canvas.line(x(row.low), y, x(row.high), y, f"whisker {look}")
@@ -69,10 +65,8 @@ def effects(result: StudyResult, metric: ShownMetric) -> Markup | None:
                 canvas.line(x(end), y - 5, x(end), y + 5, f"whisker {look}")
         canvas.line(x(0), y - 11, x(0), y + 11, "zero")
         canvas.dot(x(mean), y, 4, f"dot {look}")
-    higher = metric.better == "higher"
-    canvas.text(x.start, bottom + 34, "← worse" if higher else "← better", "name")
-    canvas.text(x.end, bottom + 34, "better →" if higher else "worse →", "name", "end")
-    desc = "; ".join(f"{arm.label} {number.change(mean, row.low, row.high)}" for arm, row, mean in found)
+    canvas.directions(x, bottom + 34, metric.better == "higher")
+    desc = "; ".join(f"{arm.label} {number.change(mean, row.low, row.high)}" for arm, row, mean in shown)
     return canvas.finish(
         f"effects-{_place(result, metric)}", f"Difference from the baseline in {words.lowered(metric.label)}", desc
     )
@@ -140,8 +134,8 @@ def _axes(lines: Lines) -> tuple[Axis, Axis] | None:
 
 
 def _points(cell: CellResult, metric: str, axis: str) -> list[tuple[int, float, float]]:
-    found = ((point.images, getattr(point, axis), point.values.get(metric)) for point in cell.curve)
-    return [(images, float(x), y) for images, x, y in found if x is not None and y is not None]
+    readings = ((point.images, getattr(point, axis), point.values.get(metric)) for point in cell.curve)
+    return [(images, float(x), y) for images, x, y in readings if x is not None and y is not None]
 
 
 def _binned(cell: CellResult, last: int) -> list[tuple[int, float, float]]:
@@ -168,11 +162,11 @@ def _curves(
     x, y = axes
     canvas = Canvas(WIDTH, HEIGHT)
     name = metric.label if metric else "Training loss"
-    canvas.text(0, 12, name if only is None else f"{mark(result, only)}  {_clip(only.label, 26)}", "label")
+    canvas.text(0, 12, name if only is None else f"{result.marks[only.name]}  {_clip(only.label, 26)}", "label")
     note = [words.direction(metric) if metric else "", "log scale" if y.log else ""]
     canvas.text(WIDTH - 10, 12, ", ".join(part for part in note if part), "name", "end")
     frame(canvas, x, y, x_name)
-    said, crowded = [], sum(len(lines[arm.name]) for arm in shown) > SEED_LINES
+    ends_at, crowded = [], sum(len(lines[arm.name]) for arm in shown) > SEED_LINES
     for arm in shown:
         for cell, points in zip(arm.cells, lines[arm.name], strict=True):
             if len(points) > 1 and not crowded:
@@ -187,10 +181,10 @@ def _curves(
         if mean:
             px, py = x(mean[-1][0]), y(mean[-1][1])
             canvas.dot(px, py, 3.5, f"dot {colour(result, arm)}")
-            canvas.text(px + 6, _free(px, py + 4, ends, 60), mark(result, arm), "mark halo")
-            said.append(f"{arm.label} ends at {number.plain(mean[-1][1])}")
+            canvas.text(px + 6, _free(px, py + 4, ends, 60), result.marks[arm.name], "mark halo")
+            ends_at.append(f"{arm.label} ends at {number.plain(mean[-1][1])}")
     kind = "Means over seeds" if crowded else "Thin lines are seeds, thick lines their mean"
-    return canvas.finish(ident, title, f"{kind}. " + "; ".join(reversed(said)))
+    return canvas.finish(ident, title, f"{kind}. " + "; ".join(reversed(ends_at)))
 
 
 def _mean(seeds: list[list[tuple[int, float, float]]]) -> Line:
@@ -216,9 +210,7 @@ def pairs(result: StudyResult, arm: ArmResult, metric: ShownMetric) -> Markup | 
     y = Axis.over([*(before[seed] for seed in both), *(after[seed] for seed in both)], height - 30, 26)
     canvas, look = Canvas(width, height), colour(result, arm)
     canvas.text(0, 12, f"{metric.label}, seed by seed", "label")
-    for value in y.ticks(4):
-        canvas.line(56, y(value), width - 6, y(value), "grid")
-        canvas.text(50, y(value) + 4, number.short(round(value, 12)), "tick", "end")
+    canvas.grid(y, 56, width - 6)
     for seed in both:
         tip = f"seed {seed}: {number.plain(before[seed])} to {number.plain(after[seed])}"
         canvas.path([(left, y(before[seed])), (right, y(after[seed]))], f"pair {look}", tip)
@@ -249,50 +241,49 @@ def pareto(
     ratio: Literal["time_ratio", "flops_ratio"] = "time_ratio",
 ) -> Markup | None:
     """Quality against cost; the line joins the arms that no other arm beats on both."""
-    scale, found = front_scale(result), []
+    scale, points = front_scale(result), []
     for arm in result.arms:
         mean, sd = mean_sd(arm, metric.name)
         cost = getattr(arm.cost, ratio) if not result.is_base(arm) else 1.0
         if mean is not None and cost is not None and arm.scale == scale:
-            found.append((arm, cost, mean, sd or 0.0))
-    if len(found) < 2:
+            points.append((arm, cost, mean, sd or 0.0))
+    if len(points) < 2:
         return None
-    width, height = 420, 270
-    x = Axis.over([cost for _, cost, _, _ in found], 50, width - 10, pad=0.18)
-    y = Axis.over([mean + k * sd for _, _, mean, sd in found for k in (-1, 1)], height - 46, 24, pad=0.14)
-    canvas = Canvas(width, height)
+    x = Axis.over([cost for _, cost, _, _ in points], 50, WIDTH - 10, pad=0.18)
+    y = Axis.over([mean + k * sd for _, _, mean, sd in points for k in (-1, 1)], HEIGHT - 46, 24, pad=0.14)
+    canvas = Canvas(WIDTH, HEIGHT)
     canvas.text(0, 12, metric.label, "label")
-    canvas.text(width - 10, 12, words.direction(metric), "name", "end")
+    canvas.text(WIDTH - 10, 12, words.direction(metric), "name", "end")
     frame(canvas, x, y, f"{words.COSTS[ratio]}, baseline = 1; cheaper to the left")
-    told = next((one for one in result.pareto if (one.metric, one.cost) == (metric.name, ratio)), None)
-    names = {point.arm for point in told.points if point.front} if told else None
+    chosen = next((one for one in result.pareto if (one.metric, one.cost) == (metric.name, ratio)), None)
+    names = {point.arm for point in chosen.points if point.front} if chosen else None
     front = (
-        sorted((cost, mean) for arm, cost, mean, _ in found if arm.name in names)
+        sorted((cost, mean) for arm, cost, mean, _ in points if arm.name in names)
         if names is not None
-        else _front([(cost, mean) for _, cost, mean, _ in found], metric.better == "higher")
+        else _front([(cost, mean) for _, cost, mean, _ in points], metric.better == "higher")
     )
     if len(front) > 1:
         canvas.path([(x(cost), y(mean)) for cost, mean in front], "front")
-    places = _apart([(x(cost), y(mean)) for _, cost, mean, _ in found])
-    for (arm, cost, mean, sd), (tx, ty) in zip(found, places, strict=True):
+    places = _apart([(x(cost), y(mean)) for _, cost, mean, _ in points])
+    for (arm, cost, mean, sd), (tx, ty) in zip(points, places, strict=True):
         look, px, py = colour(result, arm), x(cost), y(mean)
-        name = mark(result, arm) + (f"  {_clip(arm.label, 20)}" if len(found) <= NAMED else "")
-        left = tx + 7.5 * len(name) > width  # no room to the right
+        name = result.marks[arm.name] + (f"  {_clip(arm.label, 20)}" if len(points) <= NAMED else "")
+        left = tx + 7.5 * len(name) > WIDTH  # no room to the right
         tx = px - 9 - (tx - px - 9) if left else tx
         if abs(ty - py) > 3:
             canvas.line(px + (-4 if left else 4), py, tx + (2 if left else -2), ty, "lead")
         canvas.text(tx, ty + 4, name, "mark halo", "end" if left else "start")
         canvas.line(px, y(mean - sd), px, y(mean + sd), f"whisker {look}")
         canvas.dot(px, py, 5.5, f"dot {look}", f"{arm.label}: {number.spread(mean, sd)} at {number.ratio(cost)}")
-    said = "; ".join(f"{arm.label} {number.spread(mean, sd)} at {number.ratio(cost)}" for arm, cost, mean, sd in found)
+    desc = "; ".join(f"{arm.label} {number.spread(mean, sd)} at {number.ratio(cost)}" for arm, cost, mean, sd in points)
     title = f"{metric.label} against {words.COSTS[ratio]}"
-    return canvas.finish(f"pareto-{ratio}-{_place(result, metric)}", title, said)
+    return canvas.finish(f"pareto-{ratio}-{_place(result, metric)}", title, desc)
 
 
 def front_scale(result: StudyResult) -> str:
     """Where quality against cost is shown: the study's choice, else the largest scale, which is nearest to real use."""
-    told = {point.arm for front in result.pareto for point in front.points}
-    chosen = next((arm.scale for arm in result.arms if arm.name in told), None)
+    on_front = {point.arm for front in result.pareto for point in front.points}
+    chosen = next((arm.scale for arm in result.arms if arm.name in on_front), None)
     return chosen if chosen is not None else result.scales[-1].name if result.scales else ""
 
 

@@ -100,14 +100,14 @@ def _environment() -> Environment:
 
 def _glue(sentence: str) -> str:
     """An interval, or 'p 0.03', is one word to the eye: no line may break inside."""
-    kept = re.sub(r"\[[^\[\]]{1,40}\]", lambda found: found[0].replace(" ", NO_BREAK), sentence)
+    kept = re.sub(r"\[[^\[\]]{1,40}\]", lambda interval: interval[0].replace(" ", NO_BREAK), sentence)
     return re.sub(r"\b(p|±)\s(?=[<\d])", rf"\1{NO_BREAK}", kept)
 
 
 def _held_equal(result: StudyResult) -> str:
     """What the headline comparisons held equal, if all held the same."""
-    found = {row.unit for arm in result.compared if (row := result.effect(arm.name, result.primary.name))}
-    return words.held_equal(found.pop()) if len(found) == 1 and found <= words.EQUAL.keys() else ""
+    units = {row.unit for arm in result.compared if (row := result.effect(arm.name, result.primary.name))}
+    return words.held_equal(units.pop()) if len(units) == 1 and units <= words.EQUAL.keys() else ""
 
 
 def _drawn(*figures: Markup | None) -> list[Markup]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from fulcrum.report import number, words
-from fulcrum.report.arm_marks import colour, mark
+from fulcrum.report.arm_marks import colour
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
@@ -19,10 +19,8 @@ class Row(NamedTuple):
     arm: ArmResult
     base: bool
     mark: str  # its place in the ranking; figures use the same mark
-    look: str
     verdict: str
     change: str
-    pairs: str
     strip: Markup
     time: str
     other: str  # the verdict with something else held equal
@@ -77,11 +75,9 @@ def _row(result: StudyResult, arm: ArmResult, axis: Axis | None, place: int, uni
     return Row(
         arm,
         base,
-        mark(result, arm),
-        colour(result, arm),
+        result.marks[arm.name],
         "" if base else words.verdict_of(result, arm),
         number.change(effect.mean, effect.low, effect.high) if effect else number.NONE,
-        str(effect.n) if effect else "",
         _strip(result, arm, effect, axis, place) if axis else Markup(""),
         number.ratio(1.0 if base else arm.cost.time_ratio),
         others[0].verdict if others else "",
@@ -93,9 +89,9 @@ def _strip(result: StudyResult, arm: ArmResult, effect: Effect | None, x: Axis, 
     canvas, y, margin = Canvas(WIDTH, HEIGHT), HEIGHT / 2, result.plan.smallest_effect
     canvas.add("rect", x=x(-margin), y=0.0, width=x(margin) - x(-margin), height=float(HEIGHT), class_="band")
     canvas.line(x(0), 0, x(0), HEIGHT, "zero")
-    said = f"{arm.label}: the baseline" if result.is_base(arm) else f"{arm.label}: no answer yet"
+    title = f"{arm.label}: the baseline" if result.is_base(arm) else f"{arm.label}: no answer yet"
     if effect is not None and effect.mean is not None:
-        said = f"{arm.label}: {number.change(effect.mean, effect.low, effect.high)}, {effect.verdict}"
+        title = f"{arm.label}: {number.change(effect.mean, effect.low, effect.high)}, {effect.verdict}"
         look = colour(result, arm)
         if effect.low is not None and effect.high is not None:
             for end, outward in ((effect.low, -1), (effect.high, 1)):
@@ -106,16 +102,12 @@ def _strip(result: StudyResult, arm: ArmResult, effect: Effect | None, x: Axis, 
                 else:  # an arrow: the interval goes on beyond the picture
                     canvas.path([(at - 6 * outward, y - 5), (at, y), (at - 6 * outward, y + 5)], f"whisker open-end {look}")
         canvas.dot(x(effect.mean), y, 5.5, f"{'dot' if effect.verdict in DECIDED else 'ring'} {look}")
-    return canvas.finish(f"strip-{place}", said, "")
+    return canvas.finish(f"strip-{place}", title, "")
 
 
 def _ruler(result: StudyResult, x: Axis) -> Markup:
-    canvas, higher = Canvas(WIDTH, 40), result.primary.better == "higher"
-    canvas.line(x.start, 1, x.end, 1, "axis")
-    for value in x.ticks(5):
-        canvas.line(x(value), 1, x(value), 5, "axis")
-        canvas.text(x(value), 18, number.short(round(value, 12)), "tick", "middle")
-    canvas.text(x.start, 36, "← worse" if higher else "← better", "name")
-    canvas.text(x.end, 36, "better →" if higher else "worse →", "name", "end")
-    said = f"Scale of the strips: difference in {words.lowered(result.primary.label)}, {words.direction(result.primary)}"
-    return canvas.finish("strip-ruler", said, "")
+    canvas = Canvas(WIDTH, 40)
+    canvas.scale(x, 1, 5)
+    canvas.directions(x, 36, result.primary.better == "higher")
+    title = f"Scale of the strips: difference in {words.lowered(result.primary.label)}, {words.direction(result.primary)}"
+    return canvas.finish("strip-ruler", title, "")

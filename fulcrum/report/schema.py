@@ -92,29 +92,32 @@ class StudyResult(Frozen):
             twice = [name for name, times in Counter(names).items() if times > 1]
             if twice:
                 raise ValueError(f"expected every {kind} once, found {twice} more than once: give each its own name")
-        _known("plan.primary_metric", [self.plan.primary_metric], "metric", metrics)
-        _known("arms.against", [arm.against for arm in self.arms if arm.against], "arm", arms)
-        _known("arms.scale", [arm.scale for arm in self.arms if arm.scale], "scale", [one.name for one in self.scales])
-        compared = [arm.name for arm in self.compared]
-        _known("effects", [effect.arm for effect in self.effects], "compared arm", compared)
-        _known("effects", [effect.metric for effect in self.effects], "metric", metrics)
-        _known("claims", [claim.seen for arm in self.arms for claim in arm.claims if claim.seen], "metric", metrics)
-        _known("noise", [row.metric for row in self.noise], "metric", metrics)
-        _known("detectable", list(self.detectable), "metric", metrics)
-        _known("grids.arms", [row.arm for row in self.grids.arms] if self.grids else [], "arm", arms)
-        roots = [arm.root for arm in self.compared]
-        _known("interactions", [name for row in self.interactions for name in (row.a, row.b)], "arm", roots)
-        _known("trends", [row.arm for row in self.trends], "arm", roots)
-        _known("time_to_target", [row.arm for row in self.time_to_target], "arm", compared)
-        _known("sweeps", [row.arm for row in self.sweeps], "arm", arms)
-        _known("pareto", [point.arm for front in self.pareto for point in front.points], "arm", arms)
-        for place, rows in (
-            ("interactions", self.interactions),
-            ("trends", self.trends),
-            ("pareto", self.pareto),
-            ("time_to_target", self.time_to_target),
+        compared, roots = [arm.name for arm in self.compared], [arm.root for arm in self.compared]
+        scales = [scale.name for scale in self.scales]
+        claims = [claim.seen for arm in self.arms for claim in arm.claims if claim.seen]
+        for place, kind, known, used in (
+            ("plan.primary_metric", "metric", metrics, [self.plan.primary_metric]),
+            ("arms.against", "arm", arms, [arm.against for arm in self.arms if arm.against]),
+            ("arms.scale", "scale", scales, [arm.scale for arm in self.arms if arm.scale]),
+            ("effects", "compared arm", compared, [effect.arm for effect in self.effects]),
+            ("effects", "metric", metrics, [effect.metric for effect in self.effects]),
+            ("claims", "metric", metrics, claims),
+            ("noise", "metric", metrics, [row.metric for row in self.noise]),
+            ("detectable", "metric", metrics, list(self.detectable)),
+            ("grids.arms", "arm", arms, [row.arm for row in self.grids.arms] if self.grids else []),
+            ("interactions", "arm", roots, [name for row in self.interactions for name in (row.a, row.b)]),
+            ("interactions", "metric", metrics, [row.metric for row in self.interactions]),
+            ("trends", "arm", roots, [row.arm for row in self.trends]),
+            ("trends", "metric", metrics, [row.metric for row in self.trends]),
+            ("time_to_target", "arm", compared, [row.arm for row in self.time_to_target]),
+            ("time_to_target", "metric", metrics, [row.metric for row in self.time_to_target]),
+            ("sweeps", "arm", arms, [row.arm for row in self.sweeps]),
+            ("pareto", "arm", arms, [point.arm for front in self.pareto for point in front.points]),
+            ("pareto", "metric", metrics, [front.metric for front in self.pareto]),
         ):
-            _known(place, [row.metric for row in rows], "metric", metrics)
+            strange = sorted(set(used) - set(known))
+            if strange:
+                raise ValueError(f"{place}: expected a {kind} out of {known}, found {strange}: list it, or mend the name")
         return self
 
     @property
@@ -165,10 +168,10 @@ class StudyResult(Frozen):
 
     @cached_property
     def _effects(self) -> dict[str, dict[str, list[Effect]]]:
-        found: dict[str, dict[str, list[Effect]]] = {}
+        by_arm: dict[str, dict[str, list[Effect]]] = {}
         for row in self.effects:
-            found.setdefault(row.arm, {}).setdefault(row.metric, []).append(row)
-        return found
+            by_arm.setdefault(row.arm, {}).setdefault(row.metric, []).append(row)
+        return by_arm
 
     def effects_of(self, arm: ArmResult) -> list[Effect]:
         """Every comparison that was made for an arm, metric by metric."""
@@ -204,11 +207,11 @@ class StudyResult(Frozen):
     @cached_property
     def marks(self) -> dict[str, str]:
         """Arm -> its number in the ranking of its scale; a baseline is B."""
-        found, last = {name: "B" for name in self._bases}, dict[str, int]()
+        marks, last = {name: "B" for name in self._bases}, dict[str, int]()
         for arm in self.best_first:
             last[arm.scale] = last.get(arm.scale, 0) + 1
-            found[arm.name] = str(last[arm.scale])
-        return found
+            marks[arm.name] = str(last[arm.scale])
+        return marks
 
     def __copy__(self) -> Self:
         """A copy may be given other fields: nothing that was worked out from these goes with it."""
@@ -216,9 +219,3 @@ class StudyResult(Frozen):
         for name in copied.__dict__.keys() - type(self).model_fields.keys():
             del copied.__dict__[name]
         return copied
-
-
-def _known(place: str, used: list[str], kind: str, known: list[str]) -> None:
-    strange = sorted(set(used) - set(known))
-    if strange:
-        raise ValueError(f"{place}: expected a {kind} out of {known}, found {strange}: list it, or mend the name")

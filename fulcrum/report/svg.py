@@ -47,6 +47,24 @@ class Canvas:
         d = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
         self.add("path", d=d, class_=class_, tip=tip)
 
+    def scale(self, x: "Axis", y: float, about: int) -> None:
+        """A horizontal axis with its ticks and their values below."""
+        self.line(x.start, y, x.end, y, "axis")
+        for value in x.ticks(about) if about else []:
+            self.line(x(value), y, x(value), y + 4, "axis")
+            self.text(x(value), y + 17, number.short(round(value, 12)), "tick", "middle")
+
+    def grid(self, y: "Axis", left: float, right: float, about: int = 4) -> None:
+        """Horizontal lines with their values to the left."""
+        for value in y.ticks(about):
+            self.line(left, y(value), right, y(value), "grid")
+            self.text(left - 6, y(value) + 4, number.short(round(value, 12)), "tick", "end")
+
+    def directions(self, x: "Axis", y: float, higher: bool) -> None:
+        """Which end of an axis of differences is better."""
+        self.text(x.start, y, "← worse" if higher else "← better", "name")
+        self.text(x.end, y, "better →" if higher else "worse →", "name", "end")
+
     def finish(self, ident: str, title: str, desc: str) -> Markup:
         return Markup(
             '<svg viewBox="0 0 {w} {h}" role="img" aria-labelledby="{i}-title {i}-desc">'
@@ -66,8 +84,8 @@ class Axis:
 
     @classmethod
     def over(cls, values: Iterable[float], start: float, end: float, *, pad: float = 0.06, may_log: bool = False) -> "Axis":
-        found = list(values) or [0.0, 1.0]
-        low, high = min(found), max(found)
+        known = list(values) or [0.0, 1.0]
+        low, high = min(known), max(known)
         log = may_log and low > 0 and high / low > 20
         if log:
             low, high = math.log10(low), math.log10(high)
@@ -85,8 +103,8 @@ class Axis:
         if self.log:
             decades = range(math.floor(self.low), math.ceil(self.high) + 1)
             steps = (1, 2, 5) if self.high - self.low < 3 else (1,)
-            found = [step * 10.0**decade for decade in decades for step in steps]
-            return [value for value in found if self.low <= math.log10(value) <= self.high]
+            marks = [step * 10.0**decade for decade in decades for step in steps]
+            return [value for value in marks if self.low <= math.log10(value) <= self.high]
         raw = (self.high - self.low) / about
         size = 10.0 ** math.floor(math.log10(raw))
         step = next((size * k for k in (1, 2, 2.5, 5) if size * k >= raw), size * 10)
@@ -94,15 +112,9 @@ class Axis:
         return [k * step + 0.0 for k in range(first, math.floor(self.high / step) + 1)]
 
 
-def frame(canvas: Canvas, x: Axis, y: Axis, x_name: str, *, x_ticks: int = 4, y_ticks: int = 4) -> None:
+def frame(canvas: Canvas, x: Axis, y: Axis, x_name: str, *, x_ticks: int = 4) -> None:
     """Horizontal grid lines with their values, a base line with ticks, the name of the x axis."""
-    left, right = sorted((x.start, x.end))
     bottom = max(y.start, y.end)
-    for value in y.ticks(y_ticks):
-        canvas.line(left, y(value), right, y(value), "grid")
-        canvas.text(left - 6, y(value) + 4, number.short(round(value, 12)), "tick", "end")
-    canvas.line(left, bottom, right, bottom, "axis")
-    for value in x.ticks(x_ticks) if x_ticks else []:
-        canvas.line(x(value), bottom, x(value), bottom + 4, "axis")
-        canvas.text(x(value), bottom + 17, number.short(round(value, 12)), "tick", "middle")
-    canvas.text(right, bottom + 33, x_name, "name", "end")
+    canvas.grid(y, x.start, x.end)
+    canvas.scale(x, bottom, x_ticks)
+    canvas.text(x.end, bottom + 33, x_name, "name", "end")

@@ -116,7 +116,7 @@ def markdown(result: StudyResult, more: Sequence[tuple[str, Table]] = ()) -> str
     lines = [f"# {_md(result.title)}", ""]
     if result.state != "finished":
         lines += [f"*{result.state.capitalize()}: {result.progress.done} of {result.progress.total} cells done.*", ""]
-    lines += [line for said in words.headlines(result) for line in (f"**{_md(said)}**", "")]
+    lines += [line for headline in words.headlines(result) for line in (f"**{_md(headline)}**", "")]
     lines += [f"- {_md(words.answer(result, arm))}" for arm in result.best_first]
     for title, table in (("Ranking", ranking(result)), ("All metrics", readings(result)), ("Noise", noise(result)), *more):
         if table.rows:

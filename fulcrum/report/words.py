@@ -87,26 +87,21 @@ def headline(result: StudyResult, scale: str = "") -> str:
     arms = [arm for arm in result.compared if arm.scale == scale]
     size = {arm.name: abs(effect.mean or 0.0) for arm in arms if (effect := result.effect(arm.name, result.primary.name))}
     arms = sorted(arms, key=lambda arm: -size.get(arm.name, 0.0))
-    found: dict[str, list[str]] = {verdict: [] for verdict in KNOWN}
+    named: dict[str, list[str]] = {verdict: [] for verdict in KNOWN}
     for arm in arms:
-        found.setdefault(verdict_of(result, arm), []).append(_sized(result, arm))
+        named.setdefault(verdict_of(result, arm), []).append(_sized(result, arm))
     what, margin = lowered(result.primary.label), number.plain(result.plan.smallest_effect)
-    said = []
-    if found["better"]:
-        said.append(f"{listed(found['better'])} improved {what}.")
-    if found["worse"]:
-        said.append(f"{listed(found['worse'])} made {what if not said else 'it'} worse.")
-    if found["tie"]:
-        said.append(f"{listed(found['tie'])} changed it by less than the {margin} that would matter.")
-    if found["inconclusive"]:
-        said.append(f"Undecided: {listed(found['inconclusive'])}.")
-    if found["failed"]:
-        said.append(f"Failed: {listed(found['failed'])}.")
-    said += [f"{verdict.capitalize()}: {listed(names)}." for verdict, names in found.items() if verdict not in KNOWN]
-    open_ = found["waiting"] + found["no answer"]
-    if open_:
-        said.append(f"No answer yet: {listed(open_)}." if found["waiting"] else f"No answer: {listed(open_)}.")
-    return " ".join(said)
+    sentences = {
+        "better": f"{{}} improved {what}.",
+        "worse": f"{{}} made {'it' if named['better'] else what} worse.",
+        "tie": f"{{}} changed it by less than the {margin} that would matter.",
+        "inconclusive": "Undecided: {}.",
+        "failed": "Failed: {}.",
+        **{verdict: f"{verdict.capitalize()}: {{}}." for verdict in named if verdict not in KNOWN},
+        "no answer": "No answer yet: {}." if named["waiting"] else "No answer: {}.",
+    }
+    named["no answer"] = named["waiting"] + named["no answer"]
+    return " ".join(form.replace("{}", listed(named[verdict])) for verdict, form in sentences.items() if named[verdict])
 
 
 def _sized(result: StudyResult, arm: ArmResult) -> str:
@@ -120,9 +115,9 @@ def _sized(result: StudyResult, arm: ArmResult) -> str:
 def headlines(result: StudyResult) -> list[str]:
     """The headline, scale by scale where there are several."""
     if not result.scales:
-        return [said for said in [headline(result)] if said]
-    found = [(scale.name, headline(result, scale.name)) for scale in result.scales]
-    return [f"At scale {name}: {said}" for name, said in found if said]
+        return [sentence for sentence in [headline(result)] if sentence]
+    by_scale = [(scale.name, headline(result, scale.name)) for scale in result.scales]
+    return [f"At scale {name}: {sentence}" for name, sentence in by_scale if sentence]
 
 
 def plain(arm: ArmResult) -> str:
@@ -140,12 +135,12 @@ def claim_of(result: StudyResult, arm: ArmResult) -> str:
     """How the published claims about an arm fared, each with the metric it is about: 'FID contradicted'. The clearest
     answer stands first; empty where nothing was claimed."""
     order = ("contradicted", "replicated", "underpowered", "out of scope")
-    found = [(claim.verdict, claim.metric) for claim in arm.claims if claim.verdict]
-    found = found or [
+    verdicts = [(claim.verdict, claim.metric) for claim in arm.claims if claim.verdict]
+    verdicts = verdicts or [
         (row.claim_verdict, result.metric(row.metric).label) for row in result.effects_of(arm) if row.claim_verdict
     ]
     by: dict[str, list[str]] = {}
-    for verdict, metric in sorted(found, key=lambda one: order.index(one[0]) if one[0] in order else len(order)):
+    for verdict, metric in sorted(verdicts, key=lambda one: order.index(one[0]) if one[0] in order else len(order)):
         by.setdefault(verdict, []).append(published(metric))
     return "; ".join(f"{', '.join(dict.fromkeys(metrics))} {verdict}" for verdict, metrics in by.items())
 
@@ -164,21 +159,21 @@ def seen_of(result: StudyResult, arm: ArmResult, claim: ClaimResult) -> str:
     """What this study saw of a claim, on which of its metrics, and how that agrees with the primary one."""
     if not claim.seen:
         return f"No metric of this study stands for {published(claim.metric)}." if result.effects else ""
-    ours, row = result.metric(claim.seen), result.effect(arm.name, claim.seen)
+    metric, row = result.metric(claim.seen), result.effect(arm.name, claim.seen)
     if row is None:
         return ""
     why = f": {CLAIMS[claim.verdict]}" if claim.verdict in CLAIMS else ""
-    said = (
-        f"Our {lowered(ours.label)} stands for {published(claim.metric)} ({direction(ours)}): "
+    sentence = (
+        f"Our {lowered(metric.label)} stands for {published(claim.metric)} ({direction(metric)}): "
         f"{number.change(row.mean, row.low, row.high)}, {row.verdict}{why}."
     )
     first = result.effect(arm.name, result.primary.name)
-    if first is not None and ours.name != result.primary.name and first.verdict != row.verdict:
-        said += (
+    if first is not None and metric.name != result.primary.name and first.verdict != row.verdict:
+        sentence += (
             f" The ranking asks another metric, {lowered(result.primary.label)}, on which {arm.label} "
             f"{verb(arm.label)} {first.verdict}."
         )
-    return said
+    return sentence
 
 
 def _pairs(effect: Effect) -> str:
@@ -213,25 +208,25 @@ def too_few(result: StudyResult, effect: Effect) -> str:
 
 def sure(result: StudyResult, effect: Effect) -> list[str]:
     """How far a reader may trust one comparison, as short sentences."""
-    said = []
+    sentences = []
     few = too_few(result, effect)
     if few:  # of what is undecided, the answer says it
-        said += [few[0].upper() + few[1:] + "."] if effect.verdict != "inconclusive" else []
+        sentences += [few[0].upper() + few[1:] + "."] if effect.verdict != "inconclusive" else []
     elif effect.p_adjusted is not None:
         beats = "below" if effect.p_adjusted <= result.plan.alpha else "not below"
-        said.append(
+        sentences.append(
             f"p {number.probability(effect.p_adjusted)} over the whole family of arms, {beats} the "
             f"planned {number.plain(result.plan.alpha)}."
         )
     if effect.correlation is not None:
         help_ = "pairing helped" if effect.correlation > 0.3 else "pairing helped little"
-        said.append(f"Over seeds the two arms correlate at {number.plain(effect.correlation, 2)}: {help_}.")
+        sentences.append(f"Over seeds the two arms correlate at {number.plain(effect.correlation, 2)}: {help_}.")
     if effect.detectable is not None:
-        said.append(
+        sentences.append(
             f"With the scatter of these pairs, a true difference of {_rough(effect.detectable)} would be "
             "seen in four studies of five."
         )
-    return said
+    return sentences
 
 
 def visible(result: StudyResult) -> str:
@@ -273,16 +268,16 @@ def elsewhere(result: StudyResult, arm: ArmResult) -> list[str]:
 
 def targets(result: StudyResult, arm: ArmResult) -> list[str]:
     """How soon an arm gets where the baseline ends; what is not reached is told once for images, time and FLOPs."""
-    said, missed = list[str](), dict[tuple[str, int, int], list[str]]()
+    sentences, missed = list[str](), dict[tuple[str, int, int], list[str]]()
     for row in result.time_to_target:
         if row.arm == arm.name:
             unit = EQUAL.get(row.unit, row.unit)
             goal = f"{lowered(result.metric(row.metric).label)} {number.plain(row.target)}"
             if row.reached and row.ratio is not None:
-                said.append(_reached(row, goal, unit))
+                sentences.append(_reached(row, goal, unit))
             else:
                 missed.setdefault((goal, row.reached, row.n), []).append(unit)
-    return said + [
+    return sentences + [
         f"{reached} of {n} seeds reach {goal}, where the baseline ends, counted in {listed(units, 'or')}."
         for (goal, reached, n), units in missed.items()
     ]
@@ -298,8 +293,8 @@ def _reached(row: Target, goal: str, unit: str) -> str:
 
 def cost(arm: ArmResult) -> str:
     """'1.08× time per image, 1.00× FLOPs'; empty when nothing was measured."""
-    found = [(getattr(arm.cost, field), name) for field, name in COSTS.items()]
-    return ", ".join(f"{number.ratio(value)} {name}" for value, name in found if value is not None)
+    ratios = [(getattr(arm.cost, field), name) for field, name in COSTS.items()]
+    return ", ".join(f"{number.ratio(value)} {name}" for value, name in ratios if value is not None)
 
 
 def parts(arm: ArmResult) -> str:

@@ -259,9 +259,9 @@ class StudyRun:
         ended = {one.arm for one in self.stopped}
         for arm in (one for one in self.layout.arms if not one.is_baseline and one.name not in ended):
             base = baseline_of(arm, self.layout.arms)
-            own, theirs = (np.array([values[name, seed] for seed in self.plan.seeds]) for name in (arm.name, base.name))
-            if hopeless(shares, own - theirs, METRICS[metric].better, successive=rule.successive, level=rule.level):
-                last = [dict(zip(self.plan.seeds, one[:, -1].tolist(), strict=True)) for one in (theirs, own)]
+            after, before = (np.array([values[name, seed] for seed in self.plan.seeds]) for name in (arm.name, base.name))
+            if hopeless(shares, after - before, METRICS[metric].better, successive=rule.successive, level=rule.level):
+                last = [dict(zip(self.plan.seeds, one[:, -1].tolist(), strict=True)) for one in (before, after)]
                 effect = paired_effect(*last, name=arm.name, metric=metric, unit=EQUAL, seeds=self.plan.seeds)
                 note = f"stopped at {share:.0%} of the budget, where it was worse; counted as censored"
                 effect = effect.model_copy(update={"verdict": "inconclusive", "note": note})

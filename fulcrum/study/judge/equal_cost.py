@@ -106,7 +106,7 @@ def targets(
             tuple(first_reached(curves[name][seed], end, better) for name in (arm.name, base.name))
             for seed, end in ends.items()
         ]
-        times = [own / theirs if own is not None and theirs else math.inf for own, theirs in need]
+        times = [arm_need / base_need if arm_need is not None and base_need else math.inf for arm_need, base_need in need]
         for unit in ("images", *(UNITS if costs else ())):
             factor = 1.0 if costs is None else ratio(costs[arm.name], unit) / ratio(costs[base.name], unit)
             ratios = _typical(times, factor)

@@ -13,8 +13,6 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.study.plan.design import BASELINE, Wanted, wanted
 from fulcrum.study.plan.plan import Plan
 
-TUNED = ("optim.lr",)  # what a sweep may change beside an arm's levers
-
 
 class Arm(NamedTuple):
     """An arm of a study, resolved."""
@@ -60,10 +58,6 @@ def _parsed(asked: Wanted, catalogue: Catalogue) -> Phrase:
         raise BadInput(f"the arm '{asked.name}', which is '{asked.phrase}': {error.message}", hint) from None
 
 
-def of_scale(arms: Sequence[Arm], scale: str) -> list[Arm]:
-    return [arm for arm in arms if arm.scale == scale]
-
-
 def baseline_of(arm: Arm, arms: Sequence[Arm]) -> Arm:
     return next(one for one in arms if one.name == arm.against)
 
@@ -77,9 +71,9 @@ def _resolve(asked: Wanted, phrase: Phrase, before: Sequence[Arm]) -> Arm:
     base = next((arm for arm in before if arm.name == asked.against), None)
     if base is None:
         return Arm(asked.name, phrase, phrase.run, [], False, asked.against, asked.scale)
-    own, theirs = (_named(one) for one in (phrase, base.phrase))
-    added = tuple(lever for text, lever in own.items() if text not in theirs)
-    removed = tuple(lever for text, lever in theirs.items() if text not in own)
+    own, former = (_named(one) for one in (phrase, base.phrase))
+    added = tuple(lever for text, lever in own.items() if text not in former)
+    removed = tuple(lever for text, lever in former.items() if text not in own)
     changes = diff(base.run, phrase.run)
     carried = _not_carried(base.run, phrase.run, changes)
     return Arm(
@@ -111,10 +105,10 @@ def _not_carried(base: RunSpec, run: RunSpec, changes: Sequence[Change]) -> list
 
 def _filler(run: RunSpec, path: str) -> Filler | None:
     try:
-        found = get(run, path)
+        value = get(run, path)
     except BadInput:  # one side may have nothing there
         return None
-    return found if isinstance(found, Filler) else None
+    return value if isinstance(value, Filler) else None
 
 
 def _unlike(one: Filler | None, other: Filler | None) -> list[tuple[str, Any, Any]]:
@@ -133,28 +127,28 @@ def _unlike(one: Filler | None, other: Filler | None) -> list[tuple[str, Any, An
 
 
 def _labels(base: RunSpec, run: RunSpec) -> list[str]:
-    found = []
+    labels = []
     if run.data.caption != base.data.caption and run.sample.prompts == base.sample.prompts != run.data.caption:
-        found.append(f"is trained on {run.data.caption} and judged by prompts of {run.sample.prompts}")
+        labels.append(f"is trained on {run.data.caption} and judged by prompts of {run.sample.prompts}")
     if run.encode.codec.trained != base.encode.codec.trained:
-        found.append("encodes pictures in every step where the other side reads cached latents: its time says so")
-    return found
+        labels.append("encodes pictures in every step where the other side reads cached latents: its time says so")
+    return labels
 
 
 def unequal(arms: Sequence[Arm]) -> list[str]:
     """Arms that fill one seam with unlike settings of the same name: between them two things differ."""
-    found = []
+    sentences = []
     for number, one in enumerate(arms):
         for other in arms[number + 1 :]:
             if one.scale != other.scale or one.is_baseline or other.is_baseline:
                 continue
             for path in {change.path for change in one.changes} & {change.path for change in other.changes}:
-                found += [
+                sentences += [
                     f"{one.name} and {other.name} differ in {path} and in its '{name}' ({mine} and {yours}): compare "
                     "each with the baseline, not with the other."
                     for name, mine, yours in _unlike(_filler(one.run, path), _filler(other.run, path))
                 ]
-    return found
+    return sentences
 
 
 def _check(arm: Arm, before: Sequence[Arm], plan: Plan) -> None:

@@ -19,7 +19,7 @@ class Wanted(NamedTuple):
 
 def wanted(plan: Plan) -> list[Wanted]:
     """All arms; every baseline stands before its arms, the first of all is the study's."""
-    found = []
+    arms = []
     for scale in plan.scales or (None,):
         label = scale.name if scale else ""
         settings = (
@@ -28,20 +28,20 @@ def wanted(plan: Plan) -> list[Wanted]:
             *(scale.settings if scale else ()),
         )
         base = at_scale(BASELINE, label)
-        found += [Wanted(at_scale(name, label), phrase, base, label, settings) for name, phrase in _phrases(plan).items()]
-    return found
+        arms += [Wanted(at_scale(name, label), phrase, base, label, settings) for name, phrase in _phrases(plan).items()]
+    return arms
 
 
 def trunks(plan: Plan) -> dict[str, Wanted]:
     """Scale -> the run that its arms branch from."""
     if plan.trunk is None:
         return {}
-    found = {}
+    runs = {}
     for scale in plan.scales or (None,):
         label = scale.name if scale else ""
         settings = (*plan.settings, *(scale.settings if scale else ()), f"budget.images={plan.trunk_images}")
-        found[label] = Wanted(at_scale("trunk", label), plan.trunk, "", label, settings)
-    return found
+        runs[label] = Wanted(at_scale("trunk", label), plan.trunk, "", label, settings)
+    return runs
 
 
 def at_scale(name: str, scale: str) -> str:
@@ -56,9 +56,9 @@ def interaction_arms(pair: tuple[str, str]) -> tuple[str, str, str]:
 def _phrases(plan: Plan) -> dict[str, str]:
     """Arm -> phrase at one scale, the baseline first."""
     if plan.design == "leave_one_out":
-        found = {BASELINE: " + ".join([plan.baseline, *plan.stack])}
+        phrases = {BASELINE: " + ".join([plan.baseline, *plan.stack])}
         for left_out in plan.stack:
-            found[f"without {left_out}"] = " + ".join([plan.baseline, *(one for one in plan.stack if one != left_out)])
-        return found
+            phrases[f"without {left_out}"] = " + ".join([plan.baseline, *(one for one in plan.stack if one != left_out)])
+        return phrases
     arms = [*plan.arms, *(name for pair in plan.interactions for name in interaction_arms(pair))]
     return {BASELINE: plan.baseline, **{arm: f"{plan.baseline} + {arm}" for arm in dict.fromkeys(arms)}}

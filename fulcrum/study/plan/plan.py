@@ -189,9 +189,9 @@ def _require_once(values: Iterable[Any], what: str) -> None:
         raise ValueError(f"{what} is named twice: {twice[0]}")
 
 
-def from_plain(found: dict[str, Any]) -> Plan:
+def from_plain(fields: dict[str, Any]) -> Plan:
     """A plan from plain data; lists become tuples and tables records, everything else must fit as it is."""
-    plain = {name: _tuples(value) for name, value in found.items()}
+    plain = {name: _tuples(value) for name, value in fields.items()}
     for name, value in plain.items():
         listed = name in Plan.model_fields and get_origin(Plan.model_fields[name].annotation) is tuple
         if listed and not isinstance(value, tuple):
@@ -232,18 +232,18 @@ def _tuples(value: Any) -> Any:
 def load(path: Path) -> Plan:
     """A plan from a TOML file; an unknown name or a wrong type is an error that says so."""
     try:
-        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a mark
+        fields: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a mark
     except OSError as error:
         raise BadInput(f"cannot read the plan {path}: {error.strerror}", EXAMPLE) from None
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not text in UTF-8", "save it with the encoding UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{path} is not TOML: {error}", EXAMPLE) from None
-    unknown = [name for name in found if name not in Plan.model_fields]
+    unknown = [name for name in fields if name not in Plan.model_fields]
     if unknown:
         raise BadInput(f"{path}: a plan has no '{unknown[0]}'", nearest(unknown[0], Plan.model_fields))
     try:
-        return from_plain(found)
+        return from_plain(fields)
     except BadInput as error:
         raise BadInput(f"{path}: {error.message}", error.hint) from None
     except ValidationError as error:

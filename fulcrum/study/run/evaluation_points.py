@@ -34,12 +34,12 @@ def point_path(folder: Path, how: str, images: int) -> Path:
 
 def read_points(folder: Path, run: RunSpec, how: str, shares: Sequence[float]) -> dict[int, dict[str, Any]]:
     """Images -> metrics, of the points before the end that are there."""
-    found = {}
+    points = {}
     for images in sorted({at(run, share) for share in shares if share < 1}):
         path = point_path(folder, how, images)
         if path.exists():
-            found[images] = read_sealed(path, HINT)["metrics"]
-    return found
+            points[images] = read_sealed(path, HINT)["metrics"]
+    return points
 
 
 class Points:

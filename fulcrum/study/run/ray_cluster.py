@@ -82,16 +82,16 @@ def cluster(system: System, lanes: int | None, address: str | None = None) -> It
 def _places(nodes: Sequence[Mapping[str, Any]], cores: int, gpus: int) -> int:
     """Cells that fit side by side: a cell's processes are of one node."""
     has = [node["Resources"] for node in nodes if node["Alive"]]
-    found = sum(
+    places = sum(
         min(int(one.get("CPU", 0)) // cores, int(one.get("GPU", 0)) // gpus if gpus else sys.maxsize) for one in has
     )
-    if not found:
+    if not places:
         raise BadInput(
             f"no node of the Ray cluster has the {cores} cores{f' and {gpus} GPUs' if gpus else ''} that a cell "
             f"needs; the largest has {max((int(one.get('CPU', 0)) for one in has), default=0)} cores",
             "add nodes, or lower `threads` or `processes`",
         )
-    return found
+    return places
 
 
 def _require_open(address: str | None) -> None:
@@ -112,8 +112,8 @@ def _lane(ray: Any, task: Any) -> type[Lane]:
         def ask(self, cell: Cell) -> dict[str, Any] | None:
             self.asked_for = task.remote(self.work.asked(cell), self.work.setup())
             try:
-                found: dict[str, Any] | None = ray.get(self.asked_for)
-                return found
+                answer: dict[str, Any] | None = ray.get(self.asked_for)
+                return answer
             except (
                 ray.exceptions.WorkerCrashedError,
                 ray.exceptions.NodeDiedError,

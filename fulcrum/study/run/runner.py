@@ -152,8 +152,8 @@ class Lane(threading.Thread):
             self.close()
             self.ended = ending(process.wait(), self.listener.last(self.work.files))  # another may be closing it
             return None
-        found: dict[str, Any] = json.loads(line)
-        return found
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def _worker(self) -> "subprocess.Popen[str]":
         if self.process is None or self.process.poll() is not None:

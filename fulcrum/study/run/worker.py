@@ -102,10 +102,10 @@ def main() -> None:
         refused = error
     for line in sys.stdin:
         asked = json.loads(line)
-        said = failure(asked["key"], refused) if refused else answer(asked, setup, catalogue)
-        if said is None:
+        reply = failure(asked["key"], refused) if refused else answer(asked, setup, catalogue)
+        if reply is None:
             return
-        answers.write(json.dumps(said) + "\n")
+        answers.write(json.dumps(reply) + "\n")
         answers.flush()
 
 

@@ -38,8 +38,8 @@ class Listener(threading.Thread):
             return lines[-1][:LONGEST] if lines else ""
         own = next((place for place, line in enumerate(lines) if place > crash and line.startswith(HERE)), crash)
         frames = [line for line in lines[own:] if line.startswith(PLACE)]
-        theirs = [frame for frame in frames if any(f'"{path.resolve()}"' in frame for path in files)]
-        return ": ".join([lines[crash], *(theirs or frames)[:1]])[:LONGEST]
+        in_files = [frame for frame in frames if any(f'"{path.resolve()}"' in frame for path in files)]
+        return ": ".join([lines[crash], *(in_files or frames)[:1]])[:LONGEST]
 
 
 def ending(code: int, last: str) -> tuple[str, str]:
