@@ -204,7 +204,7 @@ def _run(
         with clock.counting("drawing"):
             drawn: list[Observer] = [*previews(built, folder, state), points]
         watching += [*(clock.timed("drawing", one) for one in drawn), final]
-        return [*watching, pause(order, folder, until)] if until else watching
+        return [*watching, pause(cell.run, folder, until)] if until else watching
 
     try:
         result = perform(order, say, observers, ranks)

@@ -12,7 +12,7 @@ from fulcrum.train.loop import Look, Observer
 from fulcrum.train.painter import Painter
 from fulcrum.train.run_folder import RunFolder
 from fulcrum.train.sampling_weights import drawn_weights
-from fulcrum.train.session import Order, Saver
+from fulcrum.train.session import Saver
 
 HINT = "remove the file and run the study again: it is measured anew from the saved weights"
 Tell = Callable[[Mapping[str, Any], int], None]  # hears what was measured, and after how many images
@@ -87,13 +87,13 @@ class Points:
         )
 
 
-def pause(order: Order, folder: RunFolder, share: float) -> Observer:
+def pause(run: RunSpec, folder: RunFolder, share: float) -> Observer:
     """An observer that saves the run and leaves at a share of its budget."""
-    stop = at(order.run, share)
+    stop = at(run, share)
 
     def look_out(look: Look) -> None:
-        if stop <= look.state.images < order.run.budget.images:
-            Saver(order, folder).keep(look.built, look.state)
+        if stop <= look.state.images < run.budget.images:
+            Saver(folder).keep(look.built, look.state)
             raise Paused
 
     return look_out
