@@ -152,10 +152,9 @@ def show_pictures(
     as_json: Json = False,
 ) -> None:
     """A sheet of captioned pictures from an imported data set, or from the world."""
-    from fulcrum.data.card import contact_sheet
-    from fulcrum.data.store.contact_sheet import store_sheet
+    from fulcrum.data.contact_sheet import store_sheet, world_sheet
 
-    contact_sheet(to, _world(128)) if of is None else store_sheet(to, of)
+    world_sheet(to, _world(128)) if of is None else store_sheet(to, of)
     emit({"file": str(to)}, as_json, str(to))
 
 

@@ -5,8 +5,6 @@ into parts and any resume see the same one. Each shape has its own endless shuff
 within one: nothing is dropped, and no picture is seen more often than another.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path

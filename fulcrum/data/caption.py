@@ -1,7 +1,5 @@
 """Which caption a sample trains with: one style, or several mixed by weight, fixed per sample."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

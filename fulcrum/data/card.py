@@ -1,16 +1,10 @@
-"""The data card: what the pictures of a run are, in counts, proportions and hashes, with a contact sheet to look at."""
+"""The data card: what the pictures of a run are, in counts, proportions and hashes."""
 
-from __future__ import annotations
-
-import textwrap
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
 
 from fulcrum.data.caption import Chooser
 from fulcrum.data.source import WorldSource
@@ -71,32 +65,3 @@ def _overlap(looked_at: Sequence[Scenes]) -> dict[str, Any]:
     merged = {split: np.unique(np.concatenate(parts)) for split, parts in seen.items()}
     shared = {f"{a} and {b}": int(np.intersect1d(merged[a], merged[b]).size) for a, b in combinations(merged, 2)}
     return {"shared_descriptions": shared, "disjoint": not any(shared.values())}
-
-
-def contact_sheet(
-    path: str | Path, sources: Sequence[WorldSource], chooser: Chooser | None = None, columns: int = 6, size: int = 128
-) -> Path:
-    """Write a PNG: per source one row of captioned scenes, drawn at `size` pixels whatever the source's own size."""
-    chooser = chooser or Chooser()
-    font, title = ImageFont.load_default(11), ImageFont.load_default(13)
-    gap, head, lines, line = 12, 24, 11, 13
-    wide, tall = size + 2 * gap, head + size + gap // 2 + lines * line
-    sheet = Image.new("RGB", (columns * wide, len(sources) * tall + gap), "white")
-    pen = ImageDraw.Draw(sheet)
-    for row, source in enumerate(sources):
-        shown = replace(source, size=size, count=min(columns, len(source)))
-        samples = shown.read(np.arange(len(shown)))
-        texts = shown.prompts(chooser, samples.ids)
-        top = row * tall + gap // 2
-        wrong = f", {source.mislabelled:.0%} mislabelled" if source.mislabelled else ""
-        pen.text((gap, top), f"{source.split}, {source.domain}: {len(source):,} scenes{wrong}", fill="black", font=title)
-        for column, (picture, text) in enumerate(zip(samples.images, texts, strict=True)):
-            left = column * wide + gap
-            sheet.paste(Image.fromarray(picture.transpose(1, 2, 0)), (left, top + head))
-            told = textwrap.wrap(text, max(12, (size + gap) // 6))[:lines]
-            below = (left, top + head + size + gap // 2)
-            pen.multiline_text(below, "\n".join(told), fill="#333333", font=font, spacing=2)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(path, format="PNG")
-    return path

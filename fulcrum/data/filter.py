@@ -3,8 +3,6 @@
 Legend: n samples of the inner source, B samples asked for.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Any

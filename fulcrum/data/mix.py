@@ -5,8 +5,6 @@ Where pictures have several shapes, sources are dealt whole batches instead of s
 Legend: n samples of all sources together, B rows.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from fractions import Fraction
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 
 from fulcrum.data.caption import Chooser
 from fulcrum.data.order import order_of
-from fulcrum.data.source import Ids, Samples
+from fulcrum.data.source import Ids, Samples, require_inside
 from fulcrum.spec.keyed import key
 
 BLOCK = 1024  # positions that are shuffled among each other
@@ -127,9 +125,6 @@ class MixSource:
         return tuple(name for name in self.sources[0].styles() if all(name in one.styles() for one in self.sources))
 
     def _mine(self, index: NDArray[np.int64]) -> list[tuple[int, NDArray[np.intp]]]:
-        if index.size and (int(index.min()) < 0 or int(index.max()) >= len(self)):
-            raise IndexError(
-                f"this mix holds samples 0 to {len(self) - 1}; asked for {int(index.min())} to {int(index.max())}"
-            )
+        require_inside(index, len(self), "mix")
         owner = np.searchsorted(self.starts, index, side="right") - 1
         return [(int(number), np.flatnonzero(owner == number)) for number in np.unique(owner)]

@@ -1,7 +1,5 @@
 """The global order of samples: a pure function of (count, seed, position), whatever processes read it."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

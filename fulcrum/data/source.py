@@ -3,8 +3,6 @@
 Legend: B samples, S image side.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass
@@ -28,6 +26,15 @@ class Samples(NamedTuple):
     images: NDArray[np.uint8]  # (B, 3, S, S)
     scenes: Scenes | None  # what is drawn, where somebody knows
     ids: NDArray[np.int64]  # (B,) number of each sample within its source
+
+
+def require_inside(index: Ids, count: int, what: str = "source") -> None:
+    """Refuse numbers of samples that are not there."""
+    if index.size and (int(index.min()) < 0 or int(index.max()) >= count):
+        raise IndexError(
+            f"this {what} holds samples 0 to {count - 1}; asked for {int(index.min())} to {int(index.max())}: "
+            "raise its count or wrap the index with fulcrum.data.order"
+        )
 
 
 class Source(Protocol):
@@ -79,11 +86,7 @@ class WorldSource:
     def scenes(self, index: Ids) -> Scenes:
         """What is drawn, without drawing it."""
         index = np.asarray(index)
-        if index.size and (int(index.min()) < 0 or int(index.max()) >= self.count):
-            raise IndexError(
-                f"this source holds samples 0 to {self.count - 1}; asked for {int(index.min())} to "
-                f"{int(index.max())}: raise its count or wrap the index with fulcrum.data.order"
-            )
+        require_inside(index, self.count)
         return scenes(self.split, index, self.max_objects)
 
     def planted(self, index: Ids) -> NDArray[np.bool_]:

@@ -1,7 +1,5 @@
 """http(s) as an fsspec file system over the standard library: fsspec's own would need aiohttp."""
 
-from __future__ import annotations
-
 import re
 from typing import IO, Any, cast
 from urllib.error import HTTPError

@@ -1,7 +1,5 @@
 """Files behind URLs, through fsspec: what is there, and its bytes as a stream. What is told shows no URL's secrets."""
 
-from __future__ import annotations
-
 import re
 from typing import IO, Any, NamedTuple, cast
 from urllib.parse import SplitResult, unquote, urlsplit

@@ -5,8 +5,6 @@ the one that fetches; what a killed one leaves is cleared away. A copy is handed
 harm.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

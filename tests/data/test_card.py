@@ -7,7 +7,8 @@ from PIL import Image
 
 from fulcrum.data import card as card_module
 from fulcrum.data.caption import Chooser
-from fulcrum.data.card import contact_sheet, data_card
+from fulcrum.data.card import data_card
+from fulcrum.data.contact_sheet import world_sheet
 from fulcrum.data.source import WorldSource
 from fulcrum.data.world.scene import scenes
 
@@ -31,7 +32,7 @@ def test_the_card_would_betray_an_overlap():
 
 
 def test_the_contact_sheet_is_a_picture(tmp_path):
-    path = contact_sheet(tmp_path / "new" / "sheet.png", SOURCES, columns=2, size=64)
+    path = world_sheet(tmp_path / "new" / "sheet.png", SOURCES, columns=2, side=64)
     with Image.open(path) as sheet:
         assert sheet.width > 2 * 64 and sheet.height > 2 * 64 and len(sheet.getcolors(1 << 20)) > 500
 

@@ -1,7 +1,5 @@
 """One picture, from bytes that nobody vouches for to RGB of a wanted size; what cannot be used is refused and says why."""
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Pictures in a folder: captioned by files beside them, or by one table (JSONL, CSV, Parquet)."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -9,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fulcrum.data.readers.reader import FILES, Fields, Given, described, require_columns, require_once, sidecar
+from fulcrum.data.readers.reader import FILES, Fields, Given, described, require_columns, require_once, sidecar, unusable
 from fulcrum.data.readers.untrusted_file import leads_out, read_untrusted
 from fulcrum.data.readers.untrusted_image import SUFFIXES
 from fulcrum.spec.errors import BadInput
@@ -59,15 +57,15 @@ class FolderReader:
     def _sample(self, name: str) -> Given:
         stem, suffix = os.path.splitext(name)
         if suffix.lower() in SIDECARS:
-            return Given(name, b"", {}, fault="a caption without its picture")
+            return unusable(name, "a caption without its picture")
         if not any(stem + end in self.files for end in SIDECARS):
-            return Given(name, b"", {}, fault=f"no caption: expected {os.path.basename(stem)}.txt or .json beside it")
+            return unusable(name, f"no caption: expected {os.path.basename(stem)}.txt or .json beside it")
         try:
             beside = {end: self._caption(self.folder / (stem + end)) for end in SIDECARS if stem + end in self.files}
             about = sidecar(beside.get(".txt"), beside.get(".json"))
             return described(name, read_untrusted(self.folder / name), about, self.fields)
         except ValueError as error:
-            return Given(name, b"", {}, fault=str(error))
+            return unusable(name, str(error))
 
     def _caption(self, path: Path) -> bytes:
         if leads_out(self.folder, path):
@@ -129,19 +127,19 @@ class TableReader:
         where = f"{self.table.name}, row {number}"
         name = row.get(self.file) if row is not None else None
         if row is None or not isinstance(name, str) or not name:
-            return Given(where, b"", {}, fault="cannot be read" if row is None else f"no file name under '{self.file}'")
+            return unusable(where, "cannot be read" if row is None else f"no file name under '{self.file}'")
         if name.startswith(("/", "~")) or ".." in Path(name).parts:
-            return Given(where, b"", {}, fault=f"a name that leads out of the folder: {name!r}")
+            return unusable(where, f"a name that leads out of the folder: {name!r}")
         name = Path(name).as_posix()
         if name not in self.pictures:
-            return Given(where, b"", {}, fault=f"names a picture that is not there: {name!r}")
+            return unusable(where, f"names a picture that is not there: {name!r}")
         if name in named:
-            return Given(where, b"", {}, fault=f"names a picture a second time: {name!r}")
+            return unusable(where, f"names a picture a second time: {name!r}")
         named.add(name)
         try:
             return described(name, read_untrusted(self.folder / name), row, self.fields)
         except ValueError as error:
-            return Given(name, b"", {}, fault=str(error))
+            return unusable(name, str(error))
 
     def _rows(self) -> Iterator[tuple[int, dict[str, Any] | None]]:
         suffix = self.table.suffix.lower()

@@ -1,12 +1,11 @@
 """Parquet files that hold the pictures themselves, as the hub's datasets do; pyarrow is imported only here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fulcrum.data.readers.reader import SPLITS, Fields, Given, described, parted, require_columns, require_once
+from fulcrum.data.readers.columns import ColumnReader
+from fulcrum.data.readers.reader import SPLITS, Fields, Given, parted, require_once, unusable
 from fulcrum.data.readers.untrusted_archive import MOST_RATIO
 from fulcrum.data.readers.untrusted_image import SUFFIXES
 from fulcrum.spec.errors import BadInput
@@ -23,11 +22,11 @@ def parquets_at(path: Path) -> list[Path] | None:
     from fulcrum.data.readers.folder import files_below
 
     files = files_below(path)
-    found = [path / name for name, suffix in files.items() if suffix == ".parquet"]
-    return found if found and not any(suffix in SUFFIXES for suffix in files.values()) else None
+    tables = [path / name for name, suffix in files.items() if suffix == ".parquet"]
+    return tables if tables and not any(suffix in SUFFIXES for suffix in files.values()) else None
 
 
-class ParquetReader:
+class ParquetReader(ColumnReader):
     """Rows of successive files. A file whose name, or whose folder's, begins with a split's name belongs to that split."""
 
     kind = "parquet files"
@@ -37,11 +36,12 @@ class ParquetReader:
             from pyarrow import parquet
         except ImportError:
             raise BadInput(f"reading {files[0].name} needs the package pyarrow", install_extra("datasets")) from None
-        self.parquet, self.files, self.fields, self.done = parquet, files, fields, 0
-        self.counts = [self._columns(path) for path in files]
+        super().__init__(fields)
+        self.parquet, self.files = parquet, files
+        self.total = sum([self._checked_rows(path) for path in files])
         self.splits = parted({path: _split(path) for path in files})
 
-    def _columns(self, path: Path) -> int:
+    def _checked_rows(self, path: Path) -> int:
         """Refuse a file without its columns before anything is read; returns how many rows it says it has."""
         try:
             with self.parquet.ParquetFile(path) as opened:
@@ -52,14 +52,8 @@ class ParquetReader:
         if unfolded > _FREE + MOST_RATIO * path.stat().st_size:
             raise BadInput(f"{path} unfolds to {unfolded:,} bytes: a decompression bomb?", "who made it?")
         pictures = [column.name for column in schema if _holds_bytes(column.type)]
-        self.file = self.fields.file or (pictures[0] if len(pictures) == 1 else "")
-        if self.file not in pictures:
-            raise BadInput(
-                f"{path}: which column holds the pictures? found {', '.join(pictures) or 'none of bytes'} among "
-                f"{', '.join(schema.names)}",
-                "name it: --file COLUMN; a table of captions is given beside its folder of pictures: --table FILE",
-            )
-        require_columns(str(path), schema.names, self.fields)
+        hint = "; a table of captions is given beside its folder of pictures: --table FILE"
+        self.choose_column(str(path), pictures, schema.names, "none of bytes", hint)
         require_once(str(path), schema.names)
         return int(about.num_rows)
 
@@ -72,22 +66,13 @@ class ParquetReader:
                     for batch in opened.iter_batches(batch_size=ROWS):
                         for row in batch.to_pylist():
                             self.done += 1
-                            sample = self._sample(f"{path.name} row {number}", row)
+                            picture = row.get(self.file)
+                            data = picture.get("bytes") if isinstance(picture, dict) else picture
+                            yield self.sample(f"{path.name} row {number}", data, row, split)
                             number += 1
-                            yield sample if not split or sample.split or sample.fault else sample._replace(split=split)
             except (OSError, ValueError) as error:
                 why = f"the file is broken: {error}, after row {number - 1}; what follows in it is lost"
-                yield Given(path.name, b"", {}, fault=why)
-
-    def share(self) -> float:
-        return self.done / max(sum(self.counts), 1)
-
-    def _sample(self, name: str, row: dict[str, Any]) -> Given:
-        picture = row.get(self.file)
-        data = picture.get("bytes") if isinstance(picture, dict) else picture
-        if not data:
-            return Given(name, b"", {}, fault="no picture")
-        return described(name, data, {field: value for field, value in row.items() if field != self.file}, self.fields)
+                yield unusable(path.name, why)
 
 
 def _holds_bytes(kind: Any) -> bool:

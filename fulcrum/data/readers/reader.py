@@ -3,8 +3,6 @@
 Nothing is decoded here. Every sample comes with its captions by name, or with the reason why it cannot be used.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,6 +38,11 @@ class Given(NamedTuple):
     split: str = ""
 
 
+def unusable(name: str, why: str) -> Given:
+    """A sample of which nothing but its name and its fault is kept."""
+    return Given(name, b"", {}, fault=why)
+
+
 class Fields(NamedTuple):
     """Which fields of a sample mean what; empty: found out by name."""
 
@@ -68,12 +71,12 @@ def described(name: str, data: bytes, about: Mapping[str, Any], fields: Fields) 
     try:
         captions = captions_of(about, fields)
     except ValueError as error:
-        return Given(name, b"", {}, fault=str(error))
+        return unusable(name, str(error))
     split, group = about.get("split"), about.get(fields.group or "group")
     if fields.group and group is None:
-        return Given(name, b"", {}, fault=f"no field '{fields.group}' to group by")
+        return unusable(name, f"no field '{fields.group}' to group by")
     if split is not None and str(split) not in SPLITS:
-        return Given(name, b"", {}, fault=f"its split is {str(split)[:40]!r}; known: {', '.join(SPLITS)}")
+        return unusable(name, f"its split is {str(split)[:40]!r}; known: {', '.join(SPLITS)}")
     return Given(
         name,
         data,

@@ -1,15 +1,14 @@
 """WebDataset tar shards, as img2dataset writes them: key.jpg, key.txt, key.json side by side; local, or behind URLs."""
 
-from __future__ import annotations
-
 import glob
 import os
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import IO, Any
 from urllib.request import url2pathname
 
-from fulcrum.data.readers.reader import Fields, Given, described, sidecar
+from fulcrum.data.readers.reader import Fields, Given, described, sidecar, unusable
 from fulcrum.data.readers.untrusted_archive import TARS, Broken, Member, members, require_sound
 from fulcrum.data.readers.untrusted_image import SUFFIXES
 from fulcrum.files.remote import file_name, file_system, is_remote, list_files, numbered_urls, split_url, without_secrets
@@ -25,13 +24,12 @@ def shards_at(path: str) -> list[str] | None:
         return _remote(path)
     here = Path(path).expanduser()
     if here.is_dir():
-        found = sorted(str(one) for one in here.iterdir() if one.name.lower().endswith(TARS) and one.is_file())
-        return found or None
+        return sorted(str(one) for one in here.iterdir() if one.name.lower().endswith(TARS) and one.is_file()) or None
     if any(mark in path for mark in "*?["):
-        found = sorted(one for one in glob.glob(str(here)) if one.lower().endswith(TARS))
-        if not found:
+        matching = sorted(one for one in glob.glob(str(here)) if one.lower().endswith(TARS))
+        if not matching:
             raise BadInput(f"no tar matches {path}", "give a folder of shards, or a pattern in quotes")
-        return found
+        return matching
     return [str(here)] if here.is_file() and path.lower().endswith(TARS) else None
 
 
@@ -75,7 +73,7 @@ class ShardReader:
                 with self._open(shard) as self.stream:
                     yield from self._samples(name, self.stream, os.fstat(self.stream.fileno()).st_size)
             except (Broken, OSError) as error:
-                yield Given(name, b"", {}, fault=f"the shard is broken: {error}; what follows in it is lost")
+                yield unusable(name, f"the shard is broken: {error}; what follows in it is lost")
         self.before, self.stream = len(self.shards), None
 
     def _open(self, shard: str) -> IO[bytes]:
@@ -87,44 +85,40 @@ class ShardReader:
         return self.cache.open(shard)
 
     def _samples(self, shard: str, stream: IO[bytes], packed: int) -> Iterator[Given]:
-        key, parts, seen = "", list[tuple[Member, bytes]](), set[str]()
+        key, seen = "", set[str]()
         require_sound(stream, packed)
-        broken: Broken | None = None
         try:
-            for member in members(stream, packed):
-                folder, _, file = member.name.rpartition("/")
-                mine = f"{folder}/{file.split('.', 1)[0]}" if folder else file.split(".", 1)[0]
-                if parts and mine != key:
-                    yield self._sample(shard, key, parts, seen)
-                    parts = []
-                key = mine
-                parts.append((member, b"" if member.fault else member.read()))
-        except Broken as error:
-            broken = error
-        if parts and broken is None:
-            yield self._sample(shard, key, parts, seen)
-        if broken is not None:  # the sample at the break may lack a part
-            raise Broken(f"{broken}" + (f", after {key}" if key else ""))
+            for key, group in groupby(members(stream, packed), _key):
+                parts = [(member, b"" if member.fault else member.read()) for member in group]
+                yield self._sample(shard, key, parts, seen)
+        except Broken as error:  # the sample at the break may lack a part: it is not handed out
+            raise Broken(f"{error}" + (f", after {key}" if key else "")) from None
 
     def _sample(self, shard: str, key: str, parts: list[tuple[Member, bytes]], seen: set[str]) -> Given:
         name = f"{shard}:{key}"
         bad = next((part for part, _ in parts if part.fault), None)
         if bad is not None:
-            return Given(name, b"", {}, fault=f"{bad.fault} ({bad.name})")
+            return unusable(name, f"{bad.fault} ({bad.name})")
         if key in seen:
-            return Given(name, b"", {}, fault="its key comes twice, apart from each other")
+            return unusable(name, "its key comes twice, apart from each other")
         seen.add(key)
         ends = {}
         for part, data in parts:
             end = os.path.splitext(part.name)[1].lower()
             if end in ends:
-                return Given(name, b"", {}, fault=f"two files end in {end}")
+                return unusable(name, f"two files end in {end}")
             ends[end] = data
         pictures = [end for end in ends if end in SUFFIXES]
         if len(pictures) != 1:
-            return Given(name, b"", {}, fault="no picture" if not pictures else f"two pictures: {', '.join(pictures)}")
+            return unusable(name, "no picture" if not pictures else f"two pictures: {', '.join(pictures)}")
         try:
             about: dict[str, Any] = sidecar(ends.get(".txt"), ends.get(".json"))
         except ValueError as error:
-            return Given(name, b"", {}, fault=str(error))
+            return unusable(name, str(error))
         return described(name, ends[pictures[0]], about, self.fields)
+
+
+def _key(member: Member) -> str:
+    """What the files of one sample have in common: all before the first dot of the name."""
+    folder, slash, file = member.name.rpartition("/")
+    return folder + slash + file.split(".", 1)[0]

@@ -1,7 +1,5 @@
 """Tar archives that nobody vouches for, read as a stream: nothing is extracted, no name is a path, all is limited."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Files that nobody vouches for, read whole: plain ones of a bounded size; captions only from inside their folder."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

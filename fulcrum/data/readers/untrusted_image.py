@@ -1,7 +1,5 @@
 """A picture's bytes that nobody vouches for, opened safely: judged by the header before a pixel is unfolded."""
 
-from __future__ import annotations
-
 import io
 import re
 import warnings

@@ -1,7 +1,5 @@
 """A reader that a user's own Python file brings: pictures that no reader of ours knows, imported like any other."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fulcrum.data.readers.reader import Reader

@@ -1,7 +1,5 @@
 """Is an imported store what was written, sample by sample? All faults are found and named, not only the first."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The end of an import: its parts become the tables, splits, ledger and card of a store, which then appears at once."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

@@ -3,8 +3,6 @@
 Legend: B samples, H W pixels.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +14,7 @@ from numpy.typing import NDArray
 
 from fulcrum.data.caption import Chooser
 from fulcrum.data.readers.fit_picture import Size
-from fulcrum.data.source import Ids, Samples
+from fulcrum.data.source import Ids, Samples, require_inside
 from fulcrum.data.store.picture_store import SPLITS, PictureStore
 from fulcrum.data.store.remote_store import local_folder
 from fulcrum.spec.errors import BadInput, nearest
@@ -135,9 +133,5 @@ class FolderSource:
         return self.store.captions(row)
 
     def _rows(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        if index.size and (int(index.min()) < 0 or int(index.max()) >= len(self)):
-            raise IndexError(
-                f"this source holds samples 0 to {len(self) - 1}; asked for {int(index.min())} to "
-                f"{int(index.max())}: wrap the index with fulcrum.data.order"
-            )
+        require_inside(index, len(self))
         return self.numbers[index]

@@ -4,8 +4,6 @@ A finished shard is a part: its tar, and part-N.jsonl with what became of every 
 import skips it compares: a source that changed meanwhile is refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time
@@ -14,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from PIL.Image import Image
 
@@ -51,7 +49,7 @@ class Options(NamedTuple):
     def shapes(self) -> tuple[Size, ...]:
         return buckets(self.size, self.bucket_step) if self.buckets else ((self.size, self.size),)
 
-    def checked(self) -> Options:
+    def checked(self) -> Self:
         if not 8 <= self.size <= 8192:
             raise BadInput(f"--size {self.size} is not between 8 and 8192")
         if self.encoding not in ENCODINGS:

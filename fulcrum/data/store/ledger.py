@@ -1,7 +1,5 @@
 """The ledger of an import: what became of every sample that was given. Its sums must come out."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -9,8 +9,6 @@
 The content hash covers pictures, captions, shapes and splits in their order, not where or in which shards they lie.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

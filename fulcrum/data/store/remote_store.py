@@ -4,8 +4,6 @@ A run reads pictures while they are encoded, shard after shard, and not again: t
 the store. Every table and shard has its hash in store.json, and no other bytes are accepted.
 """
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 from pathlib import Path

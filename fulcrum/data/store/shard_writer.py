@@ -1,7 +1,5 @@
 """One part of an import: a shard being written, and the file that says what became of every sample read for it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

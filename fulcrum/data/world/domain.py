@@ -3,8 +3,6 @@
 Legend: B scenes, S image side; canvas (B, 3, S, S) float32 in [0, 1], changed in place.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

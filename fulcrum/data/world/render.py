@@ -3,8 +3,6 @@
 Legend: B scenes, S image side, M objects, W side of the window that holds an object; image side = 1, y down.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

@@ -3,10 +3,8 @@
 Legend: B scenes, 3 object slots (-1 in an absent slot), 9 places.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,52 +49,23 @@ class Scenes:
     def __len__(self) -> int:
         return len(self.index)
 
-    def take(self, rows: NDArray[np.integer[Any]] | slice) -> Scenes:
+    def take(self, rows: NDArray[np.integer[Any]] | slice) -> Self:
         """The chosen rows as scenes of their own."""
         arrays = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "split"}
-        return Scenes(self.split, **arrays)
+        return replace(self, **arrays)
 
-    def replaced(self, rows: NDArray[np.integer[Any]], other: Scenes) -> Scenes:
+    def replaced(self, rows: NDArray[np.integer[Any]], other: Self) -> Self:
         """These scenes with others of the same split in the given rows."""
         arrays = {f.name: getattr(self, f.name).copy() for f in fields(self) if f.name != "split"}
         for name, values in arrays.items():
             values[rows] = getattr(other, name)
-        return Scenes(self.split, **arrays)
+        return replace(self, **arrays)
 
     def signature(self) -> Keys:
         """(B,) hash of all that words can say of a scene, whatever the order of its objects."""
         return _signature(
             self.shape, self.colour, self.texture, self.size, self.place, self.background, self.background_colour
         )
-
-    def describe(self, i: int) -> dict[str, Any]:
-        """Scene i as plain data: everything the renderer knows except the look of the real domain."""
-        objects = [
-            {
-                "shape": v.SHAPES[self.shape[i, k]],
-                "colour": v.COLOURS[self.colour[i, k]],
-                "texture": v.TEXTURES[self.texture[i, k]],
-                "size": v.SIZES[self.size[i, k]],
-                "place": v.PLACES[self.place[i, k]],
-                "x": float(self.x[i, k]),
-                "y": float(self.y[i, k]),
-                "radius": float(self.radius[i, k]),
-                "angle": float(self.angle[i, k]),
-            }
-            for k in range(int(self.count[i]))
-        ]
-        background = {
-            "kind": v.BACKGROUNDS[self.background[i]],
-            "colours": [v.BACKGROUND_COLOURS[c] for c in self.background_colour[i] if c >= 0],
-            "jitter": [float(u) for u in self.background_jitter[i]],
-        }
-        return {
-            "world": v.WORLD_VERSION,
-            "split": self.split,
-            "index": int(self.index[i]),
-            "objects": objects,
-            "background": background,
-        }
 
     def grid(self) -> dict[str, Ints]:
         """What each of the 9 places holds: name -> (B, 9); present is 0 or 1, attributes are -1 where empty."""

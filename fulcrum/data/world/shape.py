@@ -5,8 +5,6 @@ pixel (M, 1, 1) is the side of a pixel in the same units. Only + - * / sqrt, abs
 exactly rounded everywhere, so that a picture's bytes do not depend on the machine, the batch or the thread.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The closed world's nouns and adjectives, with the numbers that give each of them a look."""
 
-from __future__ import annotations
-
 import re
 
 WORLD_VERSION = 1  # part of every key: raise it when any scene, picture or caption changes

@@ -1,7 +1,5 @@
 """Captions of scenes: long, medium and short, worded by the scene's key, each token knowing whom it speaks of."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -8,6 +8,7 @@ import pytest
 
 from fulcrum.data.world import vocabulary as v
 from fulcrum.data.world.scene import SPLITS, Scenes, scenes
+from tests.data.world.scene_words import describe
 
 COUNT = 3_000
 ATTRIBUTES = ("shape", "colour", "texture", "size", "place")
@@ -15,7 +16,7 @@ ATTRIBUTES = ("shape", "colour", "texture", "size", "place")
 
 def said(s: Scenes, i: int) -> tuple:
     """All that words can say of a scene, from its plain description and without hashes."""
-    d = s.describe(i)
+    d = describe(s, i)
     objects = frozenset(tuple(o[name] for name in ATTRIBUTES) for o in d["objects"])
     return objects, d["background"]["kind"], tuple(d["background"]["colours"])
 
@@ -93,7 +94,7 @@ def test_the_grid_says_what_the_description_says():
             for p in range(9)
             if grid["present"][i, p]
         }
-        told = {o["place"]: (o["shape"], o["colour"], o["texture"], o["size"]) for o in s.describe(i)["objects"]}
+        told = {o["place"]: (o["shape"], o["colour"], o["texture"], o["size"]) for o in describe(s, i)["objects"]}
         assert found == told
     assert all((grid[name][grid["present"] == 0] == -1).all() for name in ("shape", "colour", "texture", "size"))
 

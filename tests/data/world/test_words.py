@@ -6,6 +6,7 @@ import pytest
 from fulcrum.data.world import vocabulary as v
 from fulcrum.data.world.scene import scenes
 from fulcrum.data.world.words import BACKGROUND, MAX_TOKENS, STYLES, WORDS, captions, tokenize
+from tests.data.world.scene_words import describe
 
 MEANING = {"little": "small", "big": "large", "solid": "plain", "spotted": "dotted", "middle": "centre"}
 S = scenes("train", np.arange(4_000))
@@ -40,7 +41,7 @@ def test_every_token_has_an_owner_that_is_there(style):
 
 def test_long_says_everything_of_each_object_and_of_nobody_else():
     for i in range(len(S)):
-        d = S.describe(i)
+        d = describe(S, i)
         for k, thing in enumerate(d["objects"]):
             words = words_of("long", i, k)
             for name, known in (("shape", v.SHAPES), ("colour", v.COLOURS), ("texture", v.TEXTURES), ("size", v.SIZES)):
@@ -60,7 +61,7 @@ def test_long_tells_the_kinds_of_background_apart():
 def test_medium_leaves_out_size_texture_and_background():
     silent = {*v.SIZES, *v.TEXTURES, *v.BACKGROUND_COLOURS, "background"}
     for i in range(500):
-        for k, thing in enumerate(S.describe(i)["objects"]):
+        for k, thing in enumerate(describe(S, i)["objects"]):
             words = words_of("medium", i, k)
             assert thing["colour"] in words and thing["shape"] in words and place_in(words) == thing["place"]
             assert not silent & set(words)

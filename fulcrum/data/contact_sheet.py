@@ -1,0 +1,74 @@
+"""Sheets of captioned pictures to look at before training: of the world's splits, or of an imported data set's."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from fulcrum.data.caption import Chooser
+from fulcrum.data.source import WorldSource
+from fulcrum.data.store.picture_store import SPLITS, PictureStore
+from fulcrum.spec.keyed import key
+
+COLUMNS, SIDE, GAP, HEAD, LINES, LINE = 6, 128, 12, 24, 11, 13
+
+Captioned = tuple[Image.Image, str]
+
+
+def draw_sheet(to: Path, rows: Mapping[str, Sequence[Captioned]], columns: int = COLUMNS, side: int = SIDE) -> Path:
+    """Write a PNG: under each title one row of pictures with their captions below."""
+    font, title_font = ImageFont.load_default(11), ImageFont.load_default(13)
+    wide, tall = side + 2 * GAP, HEAD + side + GAP // 2 + LINES * LINE
+    sheet = Image.new("RGB", (columns * wide, len(rows) * tall + GAP), "white")
+    pen = ImageDraw.Draw(sheet)
+    for number, (title, pictures) in enumerate(rows.items()):
+        top = number * tall + GAP // 2
+        pen.text((GAP, top), title, fill="black", font=title_font)
+        for column, (picture, caption) in enumerate(pictures):
+            left = column * wide + GAP
+            sheet.paste(picture, (left, top + HEAD))
+            wrapped = [part for line in caption.splitlines() for part in textwrap.wrap(line, max(12, (side + GAP) // 6))]
+            below, text = (left, top + HEAD + side + GAP // 2), "\n".join(wrapped[:LINES])
+            pen.multiline_text(below, text, fill="#333333", font=font, spacing=2)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(to, format="PNG")
+    return to
+
+
+def world_sheet(
+    to: Path, sources: Sequence[WorldSource], chooser: Chooser | None = None, columns: int = COLUMNS, side: int = SIDE
+) -> Path:
+    """Scenes of each source, drawn at `side` pixels whatever the source's own size."""
+    rows: dict[str, Sequence[Captioned]] = {}
+    for source in sources:
+        shown = replace(source, size=side, count=min(columns, len(source)))
+        samples = shown.read(np.arange(len(shown)))
+        texts = shown.prompts(chooser or Chooser(), samples.ids)
+        wrong = f", {source.mislabelled:.0%} mislabelled" if source.mislabelled else ""
+        rows[f"{source.split}, {source.domain}: {len(source):,} scenes{wrong}"] = [
+            (Image.fromarray(pixels.transpose(1, 2, 0)), text) for pixels, text in zip(samples.images, texts, strict=True)
+        ]
+    return draw_sheet(to, rows, columns, side)
+
+
+def store_sheet(to: Path, folder: Path) -> Path:
+    """Pictures of each split of an imported data set; which ones is drawn by number: the same ones every time."""
+    store, rows = PictureStore(folder), dict[str, Sequence[Captioned]]()
+    for name in SPLITS:
+        numbers = store.split(name)
+        chosen = numbers[np.argsort(key("sheet", numbers))][:COLUMNS]
+        if len(chosen):
+            title = f"{name}: {store.about['splits'][name]:,} pictures"
+            rows[title] = [_stored(store, row) for row in map(int, chosen)]
+    return draw_sheet(to, rows)
+
+
+def _stored(store: PictureStore, row: int) -> Captioned:
+    picture = Image.fromarray(np.ascontiguousarray(store.picture(row).transpose(1, 2, 0)))
+    scale = SIDE / max(picture.size)
+    size = (round(picture.width * scale), round(picture.height * scale))
+    captions = "\n".join(f"{name}: {texts[0]}" for name, texts in store.captions(row).items())
+    return picture.resize(size, Image.Resampling.LANCZOS), captions
