@@ -5,7 +5,6 @@ into parts and any resume see the same one. Each shape has its own endless shuff
 within one: nothing is dropped, and no picture is seen more often than another.
 """
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from fulcrum.data.readers.fit_picture import Size
 from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.data.store.picture_store import PictureStore
 from fulcrum.data.store.remote_store import local_folder
+from fulcrum.files.hashes import sha256_text
 from fulcrum.spec.errors import BadInput
 
 
@@ -43,9 +43,9 @@ class BucketSource(MixSource):
         return BucketSource, self.given
 
     def fingerprint(self) -> str:
-        return hashlib.sha256(repr(["buckets", *(one.fingerprint() for one in self.sources)]).encode()).hexdigest()
+        return sha256_text(repr(["buckets", *(one.fingerprint() for one in self.sources)]))
 
-    def told(self) -> str:
+    def shapes_in_words(self) -> str:
         """What a batch of one shape means here, and which shapes are too rare to fill one."""
         rare = [f"{w} x {h} ({len(one)})" for one in self.sources for w, h in [one.shape] if len(one) < self.unit]
         return f"{len(self):,} pictures of {len(self.sources)} shapes; a batch of {self.unit} has one of them" + (

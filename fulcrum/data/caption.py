@@ -61,11 +61,11 @@ class NamedChooser(Chooser):
             raise ValueError(f"name one or more captions, each once; found {self.styles}")
 
 
-def styles_told(source: Any, ids: NDArray[np.integer[Any]], told: list[str]) -> dict[str, float]:
+def worded_shares(source: Any, ids: NDArray[np.integer[Any]], prompts: list[str]) -> dict[str, float]:
     """Share of these samples' prompts that are worded in each style: what a caption lever must have changed."""
     known = source.styles() if hasattr(source, "styles") else STYLES
-    found = dict.fromkeys(STYLES, 0.0)
+    shares = dict.fromkeys(STYLES, 0.0)
     for style in (style for style in STYLES if style in known):
         worded = source.prompts(Chooser((style,)), ids)
-        found[style] = float(np.mean([one == other for one, other in zip(told, worded, strict=True)]))
-    return found
+        shares[style] = float(np.mean([one == other for one, other in zip(prompts, worded, strict=True)]))
+    return shares

@@ -100,8 +100,8 @@ class Folder(seam.SourceFiller):
         unit = lcm(run.encode.codec.stride * run.model.patch, *(teacher.patch for teacher in run.encode.teachers))
         source = open_pictures(self.path, self.split, run.data.size, self.count, run.budget.batch, unit)
         say = getattr(ctx, "say", None)
-        if say and hasattr(source, "told"):
-            say(source.told())
+        if say and hasattr(source, "shapes_in_words"):
+            say(source.shapes_in_words())
         return source
 
     def held_out(self, split: str, count: int) -> "Folder":
@@ -221,8 +221,8 @@ class MixedStyles(seam.CaptionFiller):
         return self
 
     def tokens(self, max_objects: int) -> float:
-        told = TOKENS[max_objects]
-        weighed = self.long * told["long"] + self.medium * told["medium"] + self.short * told["short"]
+        tokens = TOKENS[max_objects]
+        weighed = self.long * tokens["long"] + self.medium * tokens["medium"] + self.short * tokens["short"]
         return weighed / (self.long + self.medium + self.short)
 
     def build(self, ctx: Any) -> Any:
@@ -252,7 +252,7 @@ class NamedCaptions(seam.CaptionFiller):
         return NamedChooser(self.names, self.weights or (1.0,) * len(self.names))
 
 
-def told_tokens(source: seam.SourceFiller, caption: seam.CaptionFiller) -> float | None:
+def caption_tokens(source: seam.SourceFiller, caption: seam.CaptionFiller) -> float | None:
     """How many tokens these captions have on average; None where nobody has counted."""
     if isinstance(source, World) and isinstance(caption, OneStyle | MixedStyles):
         return caption.tokens(source.max_objects)

@@ -5,7 +5,6 @@ Where pictures have several shapes, sources are dealt whole batches instead of s
 Legend: n samples of all sources together, B rows.
 """
 
-import hashlib
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from fulcrum.data.caption import Chooser
 from fulcrum.data.order import order_of
 from fulcrum.data.source import Ids, Samples, require_inside
+from fulcrum.files.hashes import sha256_text
 from fulcrum.spec.keyed import key
 
 BLOCK = 1024  # positions that are shuffled among each other
@@ -46,12 +46,12 @@ def dealt(slot: int, weights: Sequence[Fraction]) -> tuple[int, int]:
 def _block(weights: tuple[Fraction, ...], seed: int, block: int, slots: int) -> NDArray[np.int64]:
     """(slots, 2) source and place within its own order, of each slot of a block."""
     shuffled = np.argsort(key("mix", seed, block, np.arange(slots, dtype=np.int64)), kind="stable")
-    found = np.array([dealt(block * slots + int(slot), weights) for slot in shuffled], dtype=np.int64)
+    slots_of = np.array([dealt(block * slots + int(slot), weights) for slot in shuffled], dtype=np.int64)
     for number in range(len(weights)):  # shuffled is whose turn it is; each source goes on in its own order
-        mine = found[:, 0] == number
-        found[mine, 1] = np.sort(found[mine, 1])
-    found.flags.writeable = False
-    return found
+        mine = slots_of[:, 0] == number
+        slots_of[mine, 1] = np.sort(slots_of[mine, 1])
+    slots_of.flags.writeable = False
+    return slots_of
 
 
 def one_shaped(source: Any) -> list[Any]:
@@ -80,22 +80,22 @@ class MixSource:
 
     def fingerprint(self) -> str:
         """Of the samples: weights decide their order only, so other weights read the same cache."""
-        return hashlib.sha256(repr(["mix", *(one.fingerprint() for one in self.sources)]).encode()).hexdigest()
+        return sha256_text(repr(["mix", *(one.fingerprint() for one in self.sources)]))
 
     def order(self, seed: int, position: int, rows: int) -> NDArray[np.int64]:
         """(B,) sample numbers at positions position, ..., position + rows - 1."""
         slots = max(BLOCK // self.unit, FEWEST)
         own = [int(one) for one in key("mixed source", seed, np.arange(len(self.sources))) >> np.uint64(1)]
-        found, done = np.zeros(rows, np.int64), 0
+        numbers, done = np.zeros(rows, np.int64), 0
         while done < rows:
             slot, first = divmod(position + done, self.unit)
             block, place = divmod(slot, slots)
             number, before = map(int, _block(self.weights, seed, block, slots)[place])
-            some = min(self.unit - first, rows - done)
-            inside = order_of(self.sources[number], own[number], before * self.unit + first, some)
-            found[done : done + some] = self.starts[number] + inside
-            done += some
-        return found
+            rows_here = min(self.unit - first, rows - done)
+            inside = order_of(self.sources[number], own[number], before * self.unit + first, rows_here)
+            numbers[done : done + rows_here] = self.starts[number] + inside
+            done += rows_here
+        return numbers
 
     def read(self, index: Ids) -> Samples:
         ids = np.asarray(index, dtype=np.int64)
@@ -110,12 +110,12 @@ class MixSource:
 
     def prompts(self, chooser: Chooser, index: Ids) -> list[str]:
         ids = np.asarray(index, dtype=np.int64)
-        told = [""] * len(ids)
+        prompts_of = [""] * len(ids)
         for number, mine in self._mine(ids):
             texts = self.sources[number].prompts(chooser, ids[mine] - self.starts[number])
             for place, text in zip(mine, texts, strict=True):
-                told[int(place)] = text
-        return told
+                prompts_of[int(place)] = text
+        return prompts_of
 
     def scenes(self, index: Ids) -> Any:
         return self.sources[0].scenes(index)  # says why there are none

@@ -103,9 +103,9 @@ class WorldSource:
         other, again = drawn.index[wrong], np.arange(len(wrong))
         while len(again):  # in a one-object world two scenes may well be the same
             other[again] += _ELSEWHERE
-            told = scenes(self.split, other, self.max_objects)
-            again = np.flatnonzero(told.signature() == drawn.signature()[wrong])
-        return drawn.replaced(wrong, told)
+            spoken_of = scenes(self.split, other, self.max_objects)
+            again = np.flatnonzero(spoken_of.signature() == drawn.signature()[wrong])
+        return drawn.replaced(wrong, spoken_of)
 
     def prompts(self, chooser: Chooser, index: Ids) -> list[str]:
         """The caption of each sample."""
@@ -129,7 +129,7 @@ class WorldSource:
         }
         if self.mislabelled:  # left out at zero: an honest source keeps its fingerprint
             settings["mislabelled"] = self.mislabelled
-        told = [captions(self.described(probe), style).texts for style in STYLES]
-        digest = hashlib.sha256(json.dumps([settings, told], sort_keys=True).encode())
+        texts = [captions(self.described(probe), style).texts for style in STYLES]
+        digest = hashlib.sha256(json.dumps([settings, texts], sort_keys=True).encode())
         digest.update(samples.images.tobytes())
         return digest.hexdigest()

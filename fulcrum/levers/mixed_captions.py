@@ -52,10 +52,10 @@ class MixedCaptions(Lever):
         return price.of_captions(run, self._mix())
 
     def witness(self, built: Any) -> bool:
-        from fulcrum.data.caption import styles_told
+        from fulcrum.data.caption import worded_shares
 
         source = built.feed.source_at(0)
         rows = min(256, len(source))
         ids = built.feed.ids_at(0, rows)
-        shares, whole = styles_told(source, ids, built.feed.prompts_at(0, rows)), self.long + self.medium + self.short
+        shares, whole = worded_shares(source, ids, built.feed.prompts_at(0, rows)), self.long + self.medium + self.short
         return all(abs(shares[style] - getattr(self, style) / whole) < 3 / rows**0.5 for style in shares)  # six deviations

@@ -49,10 +49,10 @@ class ShortCaptions(Lever):
         return price.of_captions(run, SHORT)
 
     def witness(self, built: Any) -> bool:
-        from fulcrum.data.caption import styles_told
+        from fulcrum.data.caption import worded_shares
 
         source = built.feed.source_at(0)
         rows = min(32, len(source))
         ids = built.feed.ids_at(0, rows)
-        short = styles_told(source, ids, built.feed.prompts_at(0, rows))["short"] == 1.0
+        short = worded_shares(source, ids, built.feed.prompts_at(0, rows))["short"] == 1.0
         return short and (self.prompts == "kept" or built.run.sample.prompts == SHORT)

@@ -15,7 +15,7 @@ import torch
 from fulcrum.cost.codec import tuning_flops
 from fulcrum.cost.denoiser import TEXT_TOKENS, newton_schulz_share, training_flops
 from fulcrum.cost.run_flops import PartFlops, TrainingFlops
-from fulcrum.data.fillers import told_tokens
+from fulcrum.data.fillers import caption_tokens
 from fulcrum.model.counted_flops import counted
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
@@ -27,7 +27,7 @@ SMALL = 20_000_000  # parameters: a larger network is counted on shapes alone, w
 def count_training(run: RunSpec) -> TrainingFlops:
     """By formulas alone, the denoiser's held to a count by the cost law: nothing is built and no data is read."""
     return TrainingFlops(
-        denoiser=training_flops(run, told_tokens(run.data.source, run.data.caption) or TEXT_TOKENS),
+        denoiser=training_flops(run, caption_tokens(run.data.source, run.data.caption) or TEXT_TOKENS),
         terms={term.name: float(term.flops(run)) for term in run.terms if hasattr(term, "flops")},
         optimizer=newton_schulz_share(run) * training_flops(run) if run.optim.rule.kind == "muon" else 0.0,
         tuned_codec=tuning_flops(run, run.encode.codec.asset) if run.encode.codec.trained else 0.0,  # type: ignore[attr-defined]

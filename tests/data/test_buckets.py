@@ -99,11 +99,15 @@ def test_a_shape_too_rare_for_a_batch_is_repeated_and_named(shaped):
     positions = range(0, 29 * 200, 29)
     rare = next(ids for ids in (order_of(buckets, 0, at, 29) for at in positions) if owner(buckets, ids)[0] == 0)
     assert len(rare) == 29 and len(np.unique(rare)) == 28
-    assert "repeated" in buckets.told() and "24 x 40 (28)" in buckets.told() and "40 x 24" not in buckets.told()
-    assert "repeated" not in source(shaped).told()
+    assert (
+        "repeated" in buckets.shapes_in_words()
+        and "24 x 40 (28)" in buckets.shapes_in_words()
+        and "40 x 24" not in buckets.shapes_in_words()
+    )
+    assert "repeated" not in source(shaped).shapes_in_words()
     said = []
     Folder(path=str(shaped)).build(ctx(batch=29, say=said.append))
-    assert said == [buckets.told()]
+    assert said == [buckets.shapes_in_words()]
 
 
 def test_another_process_reads_the_same(shaped, elsewhere):

@@ -88,26 +88,26 @@ def described(name: str, data: bytes, about: Mapping[str, Any], fields: Fields) 
 
 def captions_of(about: Mapping[str, Any], fields: Fields) -> Captions:
     """Captions by name; a list holds several of one kind."""
-    found: Captions = {}
+    captions: Captions = {}
     if fields.captions:
         for name, field in fields.captions:
             if about.get(field) is None:
                 raise ValueError(f"no field '{field}' for the caption '{name}'; it has {', '.join(about) or 'nothing'}")
-            found[name] = _texts(about[field], field)
-        return found
+            captions[name] = _texts(about[field], field)
+        return captions
     if isinstance(about.get("captions"), Mapping):
-        found = {str(name): _texts(value, str(name)) for name, value in about["captions"].items()}
+        captions = {str(name): _texts(value, str(name)) for name, value in about["captions"].items()}
     elif about.get("captions") is not None:
-        found = {"long": _texts(about["captions"], "captions")}
+        captions = {"long": _texts(about["captions"], "captions")}
     for name in NAMES:
         if about.get(name) is not None:
-            found[name] = _texts(about[name], name)
-    if not found:
+            captions[name] = _texts(about[name], name)
+    if not captions:
         single = next((field for field in SINGLE if about.get(field) is not None), None)
         if single is None:
             raise ValueError("no caption")
-        found["long"] = _texts(about[single], single)
-    return found
+        captions["long"] = _texts(about[single], single)
+    return captions
 
 
 def _texts(value: Any, field: str) -> list[str]:
@@ -202,5 +202,5 @@ def open_given(path: str, fields: Fields = ANY, table: str = "", cache: RemoteCa
 
     if (folder / ABOUT).is_file():
         raise BadInput(f"{folder} was imported already", f"train on it: --set \"data.source=folder(path='{path}')\"")
-    found = Path(table) if table else TableReader.inside(folder)
-    return TableReader(folder, found, fields) if found else FolderReader(folder, fields)
+    captions_table = Path(table) if table else TableReader.inside(folder)
+    return TableReader(folder, captions_table, fields) if captions_table else FolderReader(folder, fields)

@@ -1,6 +1,5 @@
 """The end of an import: its parts become the tables, splits, ledger and card of a store, which then appears at once."""
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -12,8 +11,8 @@ from numpy.typing import NDArray
 
 from fulcrum.data.readers.fit_picture import CHANGES
 from fulcrum.data.readers.reader import Reader
-from fulcrum.data.store.importing import Import, Options, Say, alone, category
-from fulcrum.data.store.ledger import Ledger, faults, told
+from fulcrum.data.store.importing import Import, Options, Say, alone, category, number_of
+from fulcrum.data.store.ledger import Ledger, faults, ledger_lines
 from fulcrum.data.store.picture_store import (
     ABOUT,
     CARD,
@@ -32,7 +31,7 @@ from fulcrum.data.store.shard_writer import parts
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.hashes import sha256_file, sha256_json
 from fulcrum.files.refusals import explained
-from fulcrum.files.sealed import SEAL, sealed
+from fulcrum.files.sealed import SEAL, read_json, sealed
 from fulcrum.spec.errors import BadInput, RunFailed
 
 COMMON = 20  # words that the card lists
@@ -61,10 +60,10 @@ def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict
 
 def import_summary(folder: Path) -> tuple[dict[str, Any], list[str]]:
     """What an import wrote: facts for scripts, lines for people."""
-    about, ledger = read_about(folder), json.loads((folder / LEDGER).read_text())
+    about, ledger = read_about(folder), read_json(folder / LEDGER, "import the pictures again")
     facts = {name: about[name] for name in ("count", "splits", "captions", "content")}
     lines = [
-        *told(ledger),
+        *ledger_lines(ledger),
         "split " + ", ".join(f"{name} {count:,}" for name, count in about["splits"].items()),
         f"captions {', '.join(about['captions'])}; content {about['content'][:16]}",
     ]
@@ -157,7 +156,7 @@ def _append(writers: Mapping[str, IO[bytes]], ends: dict[str, int], line: dict[s
 def _group(line: dict[str, Any]) -> int:
     """Samples with one number are never parted: a named group, or all copies of one picture."""
     text = f"group {line['group']}" if line["group"] else f"picture {line['sha']}"
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", errors="surrogateescape"), digest_size=8).digest(), "little")
+    return number_of(text.encode("utf-8", errors="surrogateescape"))
 
 
 def _splits(groups: NDArray[np.uint64], asked: list[str], hold_out: float) -> NDArray[np.uint8]:

@@ -3,7 +3,6 @@
 Legend: B samples, H W pixels.
 """
 
-import hashlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +16,7 @@ from fulcrum.data.readers.fit_picture import Size
 from fulcrum.data.source import Ids, Samples, require_inside
 from fulcrum.data.store.picture_store import SPLITS, PictureStore
 from fulcrum.data.store.remote_store import local_folder
+from fulcrum.files.hashes import sha256_text
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.keyed import key, uniform
 
@@ -81,7 +81,7 @@ class FolderSource:
     def fingerprint(self) -> str:
         facts = ["folder", self.store.about["content"], self.split_name, len(self), self.size]
         facts += [self.stored] if self.stored else []
-        return hashlib.sha256(repr(facts).encode()).hexdigest()
+        return sha256_text(repr(facts))
 
     def read(self, index: Ids) -> Samples:
         ids = np.asarray(index, dtype=np.int64)
@@ -115,19 +115,19 @@ class FolderSource:
             if weight and name not in self.styles()
         ]
         if unknown:
-            some = self.store.about["captions"].get(unknown[0], 0)
+            having = self.store.about["captions"].get(unknown[0], 0)
             raise BadInput(
-                f"not every picture of {self.path} has a caption '{unknown[0]}': {some:,} of "
+                f"not every picture of {self.path} has a caption '{unknown[0]}': {having:,} of "
                 f"{self.store.about['count']:,}; all have: {', '.join(self.styles()) or 'none'}",
                 "choose by name: --set \"data.caption=named_captions(names=('...',))\", and so sample.prompts",
             )
         picked = chooser.pick(ids)
         u = uniform(key("caption of several", ids), 1)[:, 0]
-        told = []
+        prompts_of = []
         for row, style, share in zip(self._rows(ids), picked, u, strict=True):
             texts = self._captions(int(row))[chooser.styles[style]]
-            told.append(texts[int(share * len(texts))])
-        return told
+            prompts_of.append(texts[int(share * len(texts))])
+        return prompts_of
 
     def _captions(self, row: int) -> Mapping[str, list[str]]:
         return self.store.captions(row)

@@ -92,8 +92,13 @@ def _held_out(given: Given, image: Image, share: float) -> str:
     """The split of a sample, before the others are known: its group's, or its picture's, place among all hashes. A square
     store fills its shares exactly instead, at the end; here pictures are cropped by it."""
     mark = f"group {given.group}".encode("utf-8", errors="surrogateescape") if given.group else image.tobytes()
-    place = int.from_bytes(hashlib.blake2b(mark, digest_size=8).digest(), "little") / 2**64
+    place = number_of(mark) / 2**64
     return "validation" if place < share else "reference" if place < 2 * share else "train"
+
+
+def number_of(mark: bytes) -> int:
+    """A number of 64 bits that is drawn by what a picture or its group is."""
+    return int.from_bytes(hashlib.blake2b(mark, digest_size=8).digest(), "little")
 
 
 def _is_stored(given: Given, image: Any, options: Options) -> bool:

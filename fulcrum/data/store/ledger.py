@@ -47,7 +47,7 @@ class Ledger:
 
 def faults(ledger: dict[str, Any], samples: int) -> list[str]:
     """Where a ledger does not add up, in words; nothing if it does."""
-    found = []
+    wrong = []
     sums = [
         ("given", ledger["given"], sum(ledger[name] for name in OUTCOMES), "kept, dropped and quarantined"),
         ("kept", ledger["kept"], samples, "samples in the store"),
@@ -62,11 +62,11 @@ def faults(ledger: dict[str, Any], samples: int) -> list[str]:
     ]
     for name, total, parts, what in sums:
         if total != parts:
-            found.append(f"the ledger does not add up: {name} {total:,}, {what} {parts:,}")
-    return found
+            wrong.append(f"the ledger does not add up: {name} {total:,}, {what} {parts:,}")
+    return wrong
 
 
-def told(ledger: dict[str, Any]) -> list[str]:
+def ledger_lines(ledger: dict[str, Any]) -> list[str]:
     """The ledger for people."""
     lines = [
         f"given {ledger['given']:,} = kept {ledger['kept']:,} + dropped {ledger['dropped']:,} + quarantined "

@@ -24,6 +24,7 @@ from fulcrum.data.readers.fit_picture import BadSample, Size, pixels
 from fulcrum.data.store.remote_store import is_copy, open_shard
 from fulcrum.files.damaged import Damaged
 from fulcrum.files.hashes import sha256_file, sha256_json
+from fulcrum.files.refusals import refusal
 from fulcrum.files.sealed import SEAL, read_sealed
 from fulcrum.spec.errors import BadInput
 
@@ -144,10 +145,8 @@ class PictureStore:
                     return _Open(stream)
             return _Open(path)
         except OSError as error:
-            raise Damaged(
-                f"the shard {path} cannot be opened: {error.strerror}",
-                f"copy it again: fulcrum data check {self.folder} names all that is missing",
-            ) from None
+            hint = f"copy it again: fulcrum data check {self.folder} names all that is missing"
+            raise refusal(error, f"the shard {path} cannot be opened", hint=hint, kind=Damaged) from None
 
     def name(self, row: int) -> str:
         return bytes(self._packed(self._names, self._name_ends, row)).decode("utf-8", errors="replace")

@@ -14,6 +14,7 @@ from fulcrum.files.hashes import sha256_bytes, sha256_file, sha256_text
 from fulcrum.files.refusals import refusal
 from fulcrum.files.remote import file_system, is_remote, without_secrets
 from fulcrum.files.remote_cache import RemoteCache, user_cache
+from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput, RunFailed
 
 ORIGIN = "remote.json"  # of a copy: where its shards are
@@ -35,7 +36,7 @@ def _stores(cache: RemoteCache) -> Path:
 
 def open_shard(folder: Path, shard: dict[str, Any]) -> IO[bytes]:
     """A shard of a copied store."""
-    url = json.loads((folder / ORIGIN).read_text())["url"]
+    url = read_json(folder / ORIGIN, f"remove {folder}")["url"]
     return user_cache().open(f"{url}/shards/{shard['name']}", shard["sha256"], shard["bytes"])
 
 

@@ -15,7 +15,7 @@ _F = np.float32
 SPECKS = 7  # at most, per scene
 
 
-class Look(NamedTuple):
+class Photograph(NamedTuple):
     """How one photograph of a scene came out; all float32."""
 
     light: Canvas  # (B, 2) direction and strength of the light, x and y
@@ -27,7 +27,7 @@ class Look(NamedTuple):
     key: Keys  # (B,)
 
 
-def look(keys: Keys) -> Look:
+def look(keys: Keys) -> Photograph:
     """The look of each scene, from its key alone."""
     u = uniform(key(keys, "light"), 8).astype(np.float32)
     w = uniform(key(keys, "clutter"), SPECKS * 7).astype(np.float32)
@@ -44,7 +44,7 @@ def look(keys: Keys) -> Look:
         ],
         axis=-1,
     )
-    return Look(
+    return Photograph(
         light=(u[:, 0:2] - _F(0.5)) * _F(0.50),
         vignette=_F(0.10) + _F(0.20) * u[:, 2],
         cast=_F(1.0) + (u[:, 3:6] - _F(0.5)) * _F(0.13),
@@ -55,7 +55,7 @@ def look(keys: Keys) -> Look:
     )
 
 
-def clutter(canvas: Canvas, looks: Look) -> None:
+def clutter(canvas: Canvas, looks: Photograph) -> None:
     """Faint dust and scratches on the background; objects are painted over them."""
     side = canvas.shape[-1]
     reach = int(np.ceil(0.085 * side)) * 2 + 3  # window that holds the longest scratch
@@ -76,7 +76,7 @@ def clutter(canvas: Canvas, looks: Look) -> None:
         windows[rows, :, top, left] = below + cover * (tone[:, None, None, None] - below)
 
 
-def finish(canvas: Canvas, looks: Look) -> None:
+def finish(canvas: Canvas, looks: Photograph) -> None:
     """What the camera does to the painted scene: lens blur, then light, cast and vignette, then grain."""
     side = canvas.shape[-1]
     _blur(canvas, looks.blur * _F(side * side))

@@ -115,11 +115,11 @@ def _paint_objects(canvas: Canvas, scenes: Scenes, light: Canvas | None) -> None
 
     distance, second = np.empty_like(u), np.zeros_like(u)
     for kind, measure in enumerate(DISTANCE):
-        some = np.flatnonzero(shape == kind)
-        distance[some] = measure(u[some], v_[some])
+        rows_of_kind = np.flatnonzero(shape == kind)
+        distance[rows_of_kind] = measure(u[rows_of_kind], v_[rows_of_kind])
     for kind, pattern in enumerate(TEXTURE, start=1):
-        some = np.flatnonzero(texture == kind)
-        second[some] = pattern(u[some], v_[some], pixel[some])
+        rows_of_kind = np.flatnonzero(texture == kind)
+        second[rows_of_kind] = pattern(u[rows_of_kind], v_[rows_of_kind], pixel[rows_of_kind])
     second *= coverage(distance + _F(RIM), pixel)  # an unbroken outline
     alpha = coverage(distance, pixel)
 

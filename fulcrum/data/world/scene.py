@@ -154,11 +154,11 @@ def scenes(split: str, index: NDArray[np.integer[Any]], max_objects: int = 3) ->
         if split == "curated":
             fits &= _worthy(drawn)
         fits = fits.reshape(len(pending), block)
-        found = fits.any(axis=1)
-        rows = np.flatnonzero(found) * block + fits[found].argmax(axis=1)
+        fitting = fits.any(axis=1)
+        rows = np.flatnonzero(fitting) * block + fits[fitting].argmax(axis=1)
         for name, value in drawn.items():
-            chosen.setdefault(name, np.empty((len(numbers), *value.shape[1:]), np.int64))[pending[found]] = value[rows]
-        pending, attempt = pending[~found], attempt + block
+            chosen.setdefault(name, np.empty((len(numbers), *value.shape[1:]), np.int64))[pending[fitting]] = value[rows]
+        pending, attempt = pending[~fitting], attempt + block
         if not len(pending):
             break
     arrays: dict[str, Any] = {**chosen, **_place_objects(base, chosen)}

@@ -152,17 +152,17 @@ def _long(say: _Speaker) -> Spoken:
     joint = say.choose(("and", "and", ", and"))
     order = say.order()
     if layout == "sentences":
-        told: Spoken = []
+        spoken: Spoken = []
         for k in order:
-            told += [_sentence(say, k), (".", NOBODY)]
+            spoken += [_sentence(say, k), (".", NOBODY)]
         ground: Spoken = [(say.background_sentence(), BACKGROUND), (".", NOBODY)]
-        return ground + told if say.choose((True, False)) else told + ground
-    told = [(say.choose(_OPENINGS), NOBODY)]
-    told += _listed([(f"{say.full(k)} {say.where(k)}", k) for k in order], joint)
+        return ground + spoken if say.choose((True, False)) else spoken + ground
+    spoken = [(say.choose(_OPENINGS), NOBODY)]
+    spoken += _listed([(f"{say.full(k)} {say.where(k)}", k) for k in order], joint)
     if layout == "joined":
-        return [*told, (say.background_phrase(), BACKGROUND), (".", NOBODY)]
+        return [*spoken, (say.background_phrase(), BACKGROUND), (".", NOBODY)]
     ground = [(say.background_sentence(), BACKGROUND), (".", NOBODY)]
-    return ground + told + [(".", NOBODY)] if layout == "before" else told + [(".", NOBODY)] + ground
+    return ground + spoken + [(".", NOBODY)] if layout == "before" else spoken + [(".", NOBODY)] + ground
 
 
 def _sentence(say: _Speaker, k: int) -> tuple[str, int]:
@@ -184,10 +184,10 @@ def _medium(say: _Speaker) -> Spoken:
 def _short(say: _Speaker) -> Spoken:
     """One clause: colour and shape of one object; now and then the bare shape of another."""
     order = say.order()
-    told: Spoken = [(say.choose(("", "a picture of", "a picture with")), NOBODY), (say.named(order[0]), order[0])]
+    spoken: Spoken = [(say.choose(("", "a picture of", "a picture with")), NOBODY), (say.named(order[0]), order[0])]
     if len(order) > 1 and say.choose((True, False)):
-        told += [("and", NOBODY), (_article(v.SHAPES[say.shape[order[1]]]), order[1])]
-    return told
+        spoken += [("and", NOBODY), (_article(v.SHAPES[say.shape[order[1]]]), order[1])]
+    return spoken
 
 
 _SPEAK = {"long": _long, "medium": _medium, "short": _short}

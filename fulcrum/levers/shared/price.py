@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from fulcrum.cost.denoiser import bytes_per_parameter, parameters, step_memory, training_flops
-from fulcrum.data.fillers import told_tokens
+from fulcrum.data.fillers import caption_tokens
 from fulcrum.levers.base import Cost
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.seam import CaptionFiller
@@ -30,7 +30,7 @@ def of_denoiser(before: RunSpec, after: RunSpec) -> Cost:
 
 def of_captions(run: RunSpec, caption: CaptionFiller) -> Cost:
     """Fewer words are read. Where nobody has counted a source's words, none are assumed."""
-    before, after = (told_tokens(run.data.source, each) for each in (run.data.caption, caption))
+    before, after = (caption_tokens(run.data.source, each) for each in (run.data.caption, caption))
     return Cost(flops=training_flops(run, after) / training_flops(run, before)) if before and after else Cost()
 
 

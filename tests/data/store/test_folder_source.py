@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from fulcrum.data.caption import Chooser, NamedChooser, styles_told
+from fulcrum.data.caption import Chooser, NamedChooser, worded_shares
 from fulcrum.data.fillers import Folder, NamedCaptions
 from fulcrum.data.order import order_of
 from fulcrum.data.store.folder_source import FolderSource
@@ -86,7 +86,7 @@ def test_captions_by_name_and_weight(told):
         source.prompts(NamedChooser(("title",)), ids)
     with pytest.raises(BadInput, match="no pictures of the split 'validation'"):
         FolderSource(told, "validation")
-    assert styles_told(source, ids, [f"long {n}" for n in range(30)]) == {"long": 1.0, "medium": 0.0, "short": 0.0}
+    assert worded_shares(source, ids, [f"long {n}" for n in range(30)]) == {"long": 1.0, "medium": 0.0, "short": 0.0}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from fulcrum.data.store.check import check
 from fulcrum.data.store.completion import _splits, run_import
 from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.data.store.importing import Import, Options
-from fulcrum.data.store.ledger import faults, told
+from fulcrum.data.store.ledger import faults, ledger_lines
 from fulcrum.data.store.picture_store import ABOUT, CARD, LEDGER, LINES, PictureStore, read_about
 from fulcrum.files.damaged import Damaged
 from fulcrum.files.records import read_records
@@ -65,7 +65,7 @@ def test_the_ledger_adds_up_to_what_was_given(make, mixed, tmp_path):
     assert (changes["cropped"], changes["resized"], changes["repeated"]) == (11, 0, 1)
     assert ledger["kept_untouched"] == 1
     assert ledger["buckets"]["16x16"]["cropped_away"] == pytest.approx(11 / 12 / 3, abs=1e-3)
-    assert faults(ledger, 12) == [] and any("12 + dropped 1 + quarantined 3" in line for line in told(ledger))
+    assert faults(ledger, 12) == [] and any("12 + dropped 1 + quarantined 3" in line for line in ledger_lines(ledger))
     assert [line["name"] for line in read_records(to / LINES).values if line["outcome"] == "quarantined"] == [
         "cut.png",
         "dot.png",
