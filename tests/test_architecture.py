@@ -28,12 +28,19 @@ def test_the_rooms_of_the_readme_are_those_of_the_package():
     assert set(re.findall(r"\b(\w+)/", rooms)) == {folder.split("/")[1] for folder in PACKAGES if folder != "fulcrum/"}
 
 
-def test_documents_name_files_that_exist():
-    """Old module paths in prose lead nowhere."""
+def test_prose_and_comments_name_files_that_exist():
+    """Old module paths lead nowhere. The log tells what was, and may name what is gone."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    code = [path for folder in ("fulcrum", "tools", "bench", "examples") for path in (ROOT / folder).rglob("*.py")]
     lost = {}
-    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for page in (*pages, *code):
         text = page.read_text(encoding="utf-8")
-        places = {place for place in PLACE.findall(text) if not (ROOT / place).exists()}
-        if places:
-            lost[page.name] = sorted(places)
+        named = {
+            *(PLACE.findall(text) if page in pages else ()),
+            *re.findall(r"(?<![\w./-])[\w/]+/\w+\.(?:py|md|toml)\b", text),
+        }
+        bases = (ROOT, ROOT / "fulcrum", ROOT / "docs", page.parent)
+        missing = sorted(place for place in named if not any((base / place).exists() for base in bases))
+        if missing:
+            lost[str(page.relative_to(ROOT))] = missing
     assert not lost

