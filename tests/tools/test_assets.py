@@ -1,6 +1,7 @@
 """The build: the same seed gives the same bytes, another does not, and cards say what was done."""
 
 import json
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from fulcrum.data.world.scene import scenes
 from fulcrum.encode.networks.world_text import PAD
 from fulcrum.files.shipped import shipped
 from tools.assets import build as builder
-from tools.assets.build import PARTS, build
+from tools.assets.build import PARTS, build, main
 from tools.assets.fit import Effort, fit
 from tools.assets.fit_teacher import cells
 from tools.assets.fit_text import SKIP, UNSAID, lesson
@@ -100,3 +101,18 @@ def test_pictures_show_the_same_scene_twice() -> None:
 
 def test_blur_keeps_flat_pictures_flat() -> None:
     torch.testing.assert_close(blurred(torch.full((1, 3, 8, 8), 0.3), 0.8), torch.full((1, 3, 8, 8), 0.3))
+
+
+def test_the_command_writes_a_part_and_its_card_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([str(tmp_path), "--only", "judge", "--steps", "1"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["judge.json", "judge.safetensors"]
+    assert "judge: " in capsys.readouterr().out and shipped("judge", tmp_path).sha256
+    with pytest.raises(SystemExit):
+        main([str(tmp_path), "--only", "kodec"])
+
+
+def test_the_tools_are_no_part_of_the_wheel() -> None:
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert pyproject["tool"]["setuptools"]["packages"]["find"]["include"] == ["fulcrum*"]

@@ -10,10 +10,8 @@ codec takes longest, about half of the work.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import multiprocessing
-import os
 import queue
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -32,6 +30,8 @@ from fulcrum.encode.networks.kl_codec import load_codec
 from fulcrum.encode.networks.pair_score import load_score
 from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.encode.networks.world_text import load_text
+from fulcrum.files.atomic import write_atomic
+from fulcrum.files.hashes import sha256_bytes
 from tools.assets.fit import Effort, Progress
 from tools.assets.fit_codec import EFFORT as CODEC
 from tools.assets.fit_codec import SHORTER, fit_aligned, fit_codec, fit_wide, measure_codec
@@ -137,11 +137,11 @@ def build(
         return {name: _build_one(name, out, progress, steps, measured_on) for name in names}
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager, ProcessPoolExecutor(processes, mp_context=context) as pool:
-        said = manager.Queue()
-        parts = {name: pool.submit(_build_one, name, out, said.put, steps, measured_on) for name in names}
-        while not (all(part.done() for part in parts.values()) and said.empty()):
+        lines = manager.Queue()
+        parts = {name: pool.submit(_build_one, name, out, lines.put, steps, measured_on) for name in names}
+        while not (all(part.done() for part in parts.values()) and lines.empty()):
             try:
-                progress(said.get(timeout=0.2))
+                progress(lines.get(timeout=0.2))
             except queue.Empty:
                 continue
         return {name: part.result() for name, part in parts.items()}
@@ -171,7 +171,7 @@ def _train_and_store(
         "parameters": sum(p.numel() for p in network.parameters()),
         "bytes": len(data),
         "stored": "float16",
-        "sha256": hashlib.sha256(data).hexdigest(),
+        "sha256": sha256_bytes(data),
         "licence": LICENCE,
         "built": {
             **built,
@@ -182,7 +182,7 @@ def _train_and_store(
             "command": f"python -m tools.assets --only {name}",
         },
     }
-    _replace(out / f"{name}.safetensors", data)
+    write_atomic(out / f"{name}.safetensors", data)
     _write_card(out, card)
     # What ships is measured, not what was in memory: rounded to fp16, read back by the public loader.
     card["quality"] = {"split": "validation", "scenes": measured_on, **part.measure(part.load(folder=out), measured_on)}
@@ -199,22 +199,15 @@ def _stored(network: nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Write beside, then rename: a reader sees the old file or the new one, never half of one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(data)
-    beside.replace(path)
-
-
 def _write_card(out: Path, card: dict[str, Any]) -> None:
-    _replace(out / f"{card['name']}.json", (json.dumps(card, indent=1) + "\n").encode())
+    write_atomic(out / f"{card['name']}.json", json.dumps(card, indent=1) + "\n")
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Build the shipped frozen parts.")
     parser.add_argument("out", nargs="?", type=Path, default=Path("fulcrum/assets"), help="folder to write to")
     parser.add_argument("--only", action="append", choices=list(PARTS))
     parser.add_argument("--steps", type=int, help="shorten every training (for a trial)")
     parser.add_argument("--processes", type=int, default=1, help="parts built side by side")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     build(arguments.out, arguments.only, steps=arguments.steps, processes=arguments.processes)
