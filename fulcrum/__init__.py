@@ -145,32 +145,45 @@ def sample(
 
 
 def measure(
-    run: "TrainedRun | Path | str",
+    pictures: "TrainedRun | Path | str | NDArray[np.uint8]",
+    reference: "Path | str | NDArray[np.uint8] | None" = None,
     samples: int = 512,
     out: Path | str = "runs",
     *,
-    judges: Sequence[str] = (),
+    features: Sequence[str] = (),
     files: Files = (),
     device: str = "cpu",
     say: Say | None = None,
 ) -> "dict[str, Measured]":
-    """What `fulcrum measure RUN` measures of a trained run: by name, values with their intervals and cards.
+    """What `fulcrum measure` measures, of a trained run or of pictures: values with their intervals and cards, by name.
 
         values = measure(run, samples=1024)
         values["mmd"].value, values["mmd"].low, values["mmd"].card.better
+        values = measure("photos", "other_photos", features=["lite0"])
 
-    `judges` name networks besides the embedded one, such as "lite0".
+    Without a `reference`, a run: `samples` held-out prompts are drawn. With one, two sets of pictures: folders, tar shards,
+    an .npz, or arrays (N, H, W, 3). `features` name the networks to measure with; a run's own is always among them.
+    `files` hold your own fillers (a run) or your own metrics (two sets).
     """
     from fulcrum.dist.choose_system import device_named
+
+    where, paths = device_named(device), tuple(map(Path, files))
+    if reference is not None:
+        from fulcrum.measure.chosen_metrics import choose_comparisons
+        from fulcrum.measure.folders import measure_sets
+        from fulcrum.measure.picture_sets import as_picture_set
+
+        comparisons = choose_comparisons(features, paths, (), where)
+        with as_picture_set(pictures) as drawn, as_picture_set(reference) as held:
+            return measure_sets(drawn, held, comparisons, Path(out) / "cache" / "features").metrics
     from fulcrum.levers.catalog import with_files
     from fulcrum.spec.plain import read
-    from fulcrum.study.run.measure_run import measure_run
+    from fulcrum.study.run.measure_run import judges_among, measure_run
     from fulcrum.train.run_folder import RunFolder
 
-    folder = RunFolder(_folder(run, out))
-    spec = read(folder.about()["run"], with_files(map(Path, files))[0].fillers)
-    where = device_named(device)
-    return measure_run(folder, spec, samples, Path(out) / "cache", tuple(judges), where, say or _unheard, None)
+    judges, folder = judges_among(features), RunFolder(_folder(pictures, out))
+    run = read(folder.about()["run"], with_files(paths)[0].fillers)
+    return measure_run(folder, run, samples, Path(out) / "cache", judges, where, say or _unheard, None)
 
 
 def study(
@@ -204,10 +217,15 @@ def study(
     return result
 
 
-def _folder(run: "TrainedRun | Path | str", out: Path | str) -> Path:
+def _folder(run: object, out: Path | str) -> Path:
+    from fulcrum.spec.errors import BadInput
     from fulcrum.train.trained_run import TrainedRun, find_run
 
-    return run.folder if isinstance(run, TrainedRun) else find_run(str(run), Path(out))
+    if isinstance(run, str | Path):
+        return find_run(str(run), Path(out))
+    if not isinstance(run, TrainedRun):
+        raise BadInput(f"expected a run, found {type(run).__name__}", "pictures are measured against a reference")
+    return run.folder
 
 
 def _unheard(text: str) -> None:

@@ -112,6 +112,23 @@ def test_measured_values_carry_their_cards(trained, monkeypatch):
     assert values["mmd"].card.n == 64 and values["mmd"].card.better == "lower" and "validation_loss" in values
 
 
+def test_two_sets_of_pictures_are_measured_by_path_or_as_arrays(tmp_path, capsys):
+    numbers = np.random.default_rng(0)
+    one, other = (numbers.integers(0, 256, (96, 32, 32, 3), np.uint8) // scale for scale in (1, 2))
+    np.savez(tmp_path / "one.npz", one)
+    np.savez(tmp_path / "other.npz", other)
+    values = measure(one, other, out=tmp_path)
+    assert measure(tmp_path / "one.npz", str(tmp_path / "other.npz"), out=tmp_path) == values
+    with pytest.raises(SystemExit):
+        main(["measure", str(tmp_path / "one.npz"), str(tmp_path / "other.npz"), "--out", str(tmp_path), "--json"])
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])["metrics"]
+    assert {name: value.value for name, value in values.items()} == {name: row["value"] for name, row in printed.items()}
+    with pytest.raises(BadInput, match="expected a run, found ndarray"):
+        measure(one, out=tmp_path)
+    with pytest.raises(BadInput, match="a run is measured by its own metrics"):
+        measure(trained_run.TrainedRun("x", tmp_path, {}), features=["clip"], out=tmp_path)
+
+
 def test_a_study_gives_effects(tmp_path, monkeypatch):
     all_here(monkeypatch)
     plan = {

@@ -153,7 +153,7 @@ def draw(icons: IconSet, name: str, size: int) -> np.ndarray[Any, np.dtype[np.ui
 
 def _renderer() -> Any:
     try:
-        import resvg_py
+        import resvg_py  # type: ignore[import-not-found]
     except ImportError:
         raise BadInput("to draw SVG the package resvg-py is needed", "pip install resvg-py") from None
     return resvg_py

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,12 +22,12 @@ from fulcrum.cli.options import (
     note_unfinished,
     say,
 )
-from fulcrum.spec.errors import BadInput, FulcrumError, nearest
+from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.printable import shown
 
 if TYPE_CHECKING:
-    from fulcrum.measure.features.extractor import Extractor
-    from fulcrum.measure.metrics.base import Distance
+    from fulcrum.measure.evaluate import Comparison
+    from fulcrum.measure.folders import MeasuredSets
     from fulcrum.spec.system import Device
 
 What = Annotated[
@@ -121,15 +121,19 @@ def measure(
                 "--probe needs no pictures, or both pictures and a reference",
                 "write: fulcrum measure --probe, or fulcrum measure PICTURES REFERENCE --probe",
             )
-        return _run(what, samples, out, levers, quiet, as_json, _judges(features, metrics, only), where)
+        from fulcrum.study.run.measure_run import judges_among
+
+        judges = judges_among([*(features or ()), *(["--metrics or --only"] if metrics or only else ())])
+        return _run(what, samples, out, levers, quiet, as_json, judges, where)
+    from fulcrum.measure.chosen_metrics import choose_comparisons
     from fulcrum.measure.decoded_picture import read_colour
 
-    known = _Chosen(features, metrics, only, where)
+    comparisons = choose_comparisons(features or (), metrics or (), only or (), where)
     span, colour = _span(value_range), read_colour(background) if background else None
     sets = _sets([Path(what), Path(against)], span, colour) if what and against else []
     if probe:
-        return _probe(sets, known, samples, out, quiet, as_json, skip_bad)
-    _compare(sets, known, out / "cache" / "features", quiet, as_json, curve, skip_bad, any_size)
+        return _probe(sets, comparisons, samples, out, quiet, as_json, skip_bad)
+    _compare(sets, comparisons, out / "cache" / "features", quiet, as_json, curve, skip_bad, any_size)
 
 
 def _sets(paths: list[Path], span: tuple[float, float] | None, colour: tuple[int, int, int] | None) -> list[Any]:
@@ -143,56 +147,35 @@ def _sets(paths: list[Path], span: tuple[float, float] | None, colour: tuple[int
     return [PictureSet(path, span if mine else None, colour) for path, mine in zip(paths, floats, strict=True)]
 
 
-class _Chosen:
-    """The extractors and metrics that were asked for."""
-
-    def __init__(self, features: list[str] | None, files: list[Path] | None, only: list[str] | None, device: str) -> None:
-        from fulcrum.measure.evaluate import Comparison
-        from fulcrum.measure.features.extractor import load_extractor
-        from fulcrum.measure.metrics.distances import DISTANCES
-        from fulcrum.measure.user_metrics import load
-
-        own = load(files or [])
-        wanted = features or list(own.extractors) or ["embedded"]
-        extractors: list[Extractor] = [
-            own.extractors[text] if text in own.extractors else load_extractor(text).on(device) for text in wanted
-        ]
-        names = [part.name for part in extractors]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise BadInput(f"the extractor '{twice[0]}' was given twice", "measure with one after the other")
-        every = {metric.name: metric for metric in (*DISTANCES, *own.metrics)}
-        for name in only or []:
-            if name not in every:
-                raise BadInput(f"no metric is called '{name}'", nearest(name, every))
-        metrics: list[Distance] = [metric for name, metric in every.items() if not only or name in only]
-        self.comparisons = [Comparison(part, metrics) for part in extractors]
-
-
 def _compare(
-    sets: list[Any], known: _Chosen, cache: Path, quiet: bool, as_json: bool, curve: bool, skip_bad: bool, any_size: bool
+    sets: list[Any],
+    comparisons: "Sequence[Comparison]",
+    cache: Path,
+    quiet: bool,
+    as_json: bool,
+    curve: bool,
+    skip_bad: bool,
+    any_size: bool,
 ) -> None:
-    from fulcrum.measure.folders import LABELS, Pass, Policy, compare
+    from fulcrum.measure.folders import LABELS, Policy, measure_sets
 
-    seen = []
-    for place, pictures in enumerate(sets):
-        policy, keep = Policy(skip_bad, any_size), curve and place == 0
-        look = Pass(known.comparisons, cache, reference=place == 1, policy=policy, keep=keep)
-        seen.append(look.look(pictures, None if quiet else _counter(str(pictures.path), len(pictures))))
-    found = compare(seen[0], seen[1], known.comparisons, None if quiet else _line)
+    progress = None if quiet else lambda pictures: _counter(str(pictures.path), len(pictures))
+    policy = Policy(skip_bad, any_size)
+    measured = measure_sets(sets[0], sets[1], comparisons, cache, policy, curve, progress, None if quiet else _line)
     if not quiet:
         _line("")
-    curves = _curves(seen, known) if curve else {}
+    pictures, reference, metrics = measured
+    curves = _curves(measured, comparisons) if curve else {}
     labels = {(f"{part}.{metric}"): text for (part, metric), text in LABELS.items()}
-    lines = [about("pictures", seen[0]), about("reference", seen[1]), *table(found, labels)]
+    lines = [about("pictures", pictures), about("reference", reference), *table(metrics, labels)]
     for name, points in curves.items():
         lines.append(f"  {name}: " + ", ".join(f"{point['value']:.4g} at {point['n']}" for point in points))
     emit(
         {
-            "pictures": seen[0].about(),
-            "reference": seen[1].about(),
-            "metrics": plain(found),
-            "extractors": [part.card() for part, _ in known.comparisons],
+            "pictures": pictures.about(),
+            "reference": reference.about(),
+            "metrics": plain(metrics),
+            "extractors": [part.card() for part, _ in comparisons],
             **({"curves": curves} if curve else {}),
         },
         as_json,
@@ -200,22 +183,30 @@ def _compare(
     )
 
 
-def _curves(seen: list[Any], known: _Chosen) -> dict[str, list[dict[str, float]]]:
+def _curves(measured: "MeasuredSets", comparisons: "Sequence[Comparison]") -> dict[str, list[dict[str, float]]]:
     from fulcrum.measure.features.extractor import full_name
     from fulcrum.measure.features.gathered import Rows
     from fulcrum.measure.sample_size_curve import curve
 
-    pictures, reference = (side.features for side in seen)
+    pictures, reference = measured.pictures.features, measured.reference.features
     return {
         full_name(part, metric.name): [
             point._asdict() for point in curve(metric, pictures.gathered[part.name][Rows], reference.of(part.name, metric))
         ]
-        for part, metrics in known.comparisons
+        for part, metrics in comparisons
         for metric in metrics
     }
 
 
-def _probe(sets: list[Any], known: _Chosen, samples: int, out: Path, quiet: bool, as_json: bool, skip_bad: bool) -> None:
+def _probe(
+    sets: list[Any],
+    comparisons: "Sequence[Comparison]",
+    samples: int,
+    out: Path,
+    quiet: bool,
+    as_json: bool,
+    skip_bad: bool,
+) -> None:
     from fulcrum.measure.probe import embedded_world, probe
 
     if sets:
@@ -224,7 +215,7 @@ def _probe(sets: list[Any], known: _Chosen, samples: int, out: Path, quiet: bool
     else:
         pictures, reference, shares = embedded_world(samples)
         source = "the embedded world"
-    table = probe(pictures, reference, known.comparisons, source, shares, None if quiet else _line)
+    table = probe(pictures, reference, comparisons, source, shares, None if quiet else _line)
     if not quiet:
         _line("")
     kept = out / "cache" / "probes.json"
@@ -272,20 +263,6 @@ def _batches(pictures: Any, samples: int, skip_bad: bool) -> Iterator[Any]:
         if len(same) == BATCH:
             yield torch.stack(waiting.pop(tuple(pixels.shape)))
     yield from (torch.stack(same) for same in waiting.values())
-
-
-def _judges(features: list[str] | None, own: list[Path] | None, only: list[str] | None) -> tuple[str, ...]:
-    """Networks that are asked of a run's pictures besides the embedded one."""
-    from fulcrum.measure.card import JUDGED
-
-    strange = [name for name in features or [] if name not in (*JUDGED, "embedded")]
-    if strange or own or only:
-        raise BadInput(
-            f"a run is measured by its own metrics and {', '.join(JUDGED)}, not by "
-            f"{strange[0] if strange else '--metrics or --only'}",
-            "draw pictures first: fulcrum sample; then fulcrum measure PICTURES REFERENCE",
-        )
-    return tuple(name for name in features or [] if name != "embedded")
 
 
 def _run(

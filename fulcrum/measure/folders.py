@@ -224,6 +224,33 @@ def compare(
     return measured | evaluate.compare(scored, *sides, sampling=sampling)
 
 
+class MeasuredSets(NamedTuple):
+    """Two sets of pictures, and every metric of the one against the other."""
+
+    pictures: Seen
+    reference: Seen
+    metrics: dict[str, Measured]
+
+
+def measure_sets(
+    pictures: PictureSet,
+    reference: PictureSet,
+    comparisons: Sequence[Comparison],
+    cache: Path,
+    policy: Policy | None = None,
+    keep: bool = False,
+    progress: Callable[[PictureSet], Progress] | None = None,
+    computing: Callable[[str], None] | None = None,
+) -> MeasuredSets:
+    """One pass over each set, then the metrics. `keep` holds the rows of the pictures, for a curve over their number."""
+    looks = Pass(comparisons, cache, False, policy, keep), Pass(comparisons, cache, True, policy)
+    drawn, held = (
+        look.look(side, progress(side) if progress else None)
+        for look, side in zip(looks, (pictures, reference), strict=True)
+    )
+    return MeasuredSets(drawn, held, compare(drawn, held, comparisons, computing))
+
+
 LABELS: Mapping[tuple[str, str], str] = {  # what a metric is called in a network's space
     ("inception", "frechet"): "FID",
     ("inception", "frechet_limit"): "FID, N → ∞",

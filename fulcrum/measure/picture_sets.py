@@ -9,7 +9,9 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +45,19 @@ class Stored(NamedTuple):
         else:
             content.update(self.data)
         return content.digest()
+
+
+@contextmanager
+def as_picture_set(pictures: object) -> Iterator["PictureSet"]:
+    """Pictures at a path, or in an array (N, H, W, 3): that is written aside for as long as it is looked at."""
+    if isinstance(pictures, str | Path):
+        yield PictureSet(Path(pictures))
+        return
+    if not isinstance(pictures, np.ndarray):
+        raise BadInput(f"expected a path or an array of pictures, found {type(pictures).__name__}")
+    with TemporaryDirectory(prefix="fulcrum-pictures-") as folder:
+        np.save(Path(folder) / "pictures.npy", pictures)
+        yield PictureSet(Path(folder) / "pictures.npy")
 
 
 class PictureSet:

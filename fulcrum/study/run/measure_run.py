@@ -1,10 +1,11 @@
 """A trained run measured: pictures of held-out prompts against the reference, and the held-out loss."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fulcrum.encode.unknown_words import misread
-from fulcrum.measure.card import Measured
+from fulcrum.measure.card import JUDGED, Measured
+from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import Device, System
 from fulcrum.study.run.evaluate import Held, measure
@@ -31,3 +32,14 @@ def measure_run(
     for line in misread(text):
         say(line)
     return measured
+
+
+def judges_among(features: Sequence[str]) -> tuple[str, ...]:
+    """Networks that are asked of a run's pictures besides the embedded one, which always is."""
+    strange = [name for name in features if name not in (*JUDGED, "embedded")]
+    if strange:
+        raise BadInput(
+            f"a run is measured by its own metrics and {', '.join(JUDGED)}, not by {strange[0]}",
+            "draw pictures first: fulcrum sample; then fulcrum measure PICTURES REFERENCE",
+        )
+    return tuple(name for name in features if name != "embedded")
