@@ -66,7 +66,7 @@ def _tokens(text: Any, prompts: list[str]) -> tuple[Tensor, Tensor]:
 def auc(higher: Tensor, lower: Tensor) -> float:
     """How often a member of the first group scores above a member of the second; ties count half."""
     values = torch.cat([higher, lower]).double()
-    distinct, place, count = values.unique(return_inverse=True, return_counts=True)
+    _, place, count = torch.unique(values, return_inverse=True, return_counts=True)
     rank = (count.cumsum(0) - (count - 1) / 2)[place]  # from 1, ties share theirs
     n, m = len(higher), len(lower)
     return float((rank[:n].sum() - n * (n + 1) / 2) / (n * m))
