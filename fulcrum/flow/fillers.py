@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Factor, Fraction, Guidance, Share, Within
+from fulcrum.spec.route import route_of
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 
@@ -117,8 +118,6 @@ class RoutedGuide(seam.GuideFiller):
 
     def missing(self, run: RunSpec) -> str | None:
         """What this run's model lacks, in words."""
-        from fulcrum.spec.route import route_of
-
         tokens = run.tokens
         if route_of(run).kept(tokens) < tokens:
             return None
@@ -139,8 +138,6 @@ class PathDropGuide(seam.GuideFiller):
 
     def missing(self, run: RunSpec) -> str | None:
         """What this run's model lacks, in words."""
-        from fulcrum.spec.route import route_of
-
         if not route_of(run).fuses:
             return "the model has no path around its middle blocks: model.route fuses nothing"
         if not any(getattr(phase.run.model.route, "path_drop", 0.0) for phase in phases(run)):

@@ -3,10 +3,8 @@
 The swap of REPA-E (arXiv:2504.10483), without its end-to-end training.
 """
 
-from typing import Any
-
 from fulcrum.encode.fillers import KL
-from fulcrum.levers.base import Card
+from fulcrum.levers.base import Built, Card
 from fulcrum.levers.shared.codec_lever import ShippedCodec
 from fulcrum.levers.shared.published import claim
 
@@ -26,7 +24,7 @@ class AlignedCodec(ShippedCodec):
         "of fitting instead of 6,000; validation losses of two latent spaces cannot be compared",
     )
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         """The codec that runs is the one whose card tells of an alignment."""
         from fulcrum.encode.cache import network_hash
         from fulcrum.files.shipped import card

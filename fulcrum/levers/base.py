@@ -10,6 +10,7 @@ from fulcrum.spec.record import Filler, Record
 from fulcrum.spec.run import RunSpec
 
 GUIDE = "see docs/write-a-lever.md"
+Built = Any  # what a witness looks at: train.build.Built, which would bring torch
 Words = Annotated[str, Field(min_length=3)]
 
 
@@ -59,12 +60,15 @@ class Lever(Record):
     def cost(self, run: RunSpec) -> Cost:
         return Cost()
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         """Is the lever really on in this built run?"""
         raise BadInput(f"{type(self).__name__} defines no `witness`", GUIDE)
 
     def __str__(self) -> str:
-        return said(self)
+        """As a phrase writes it: the name, and the settings that are not the default."""
+        fields = type(self).model_fields.items()
+        set_here = [f"{name}={getattr(self, name)}" for name, field in fields if getattr(self, name) != field.default]
+        return f"{self.name}({', '.join(set_here)})" if set_here else self.name
 
 
 class Swap(Lever):
@@ -113,13 +117,3 @@ class Bundle(Record):
 
     def parts(self) -> tuple[Lever, ...]:
         raise TypeError(f"{type(self).__name__} names no parts")
-
-
-def said(lever: Any) -> str:
-    """A lever as a phrase writes it: its name, and the settings that are not the default."""
-    given = [
-        f"{name}={getattr(lever, name)}"
-        for name, field in type(lever).model_fields.items()
-        if getattr(lever, name) != field.default
-    ]
-    return f"{lever.name}({', '.join(given)})" if given else str(lever.name)

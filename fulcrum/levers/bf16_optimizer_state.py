@@ -1,9 +1,7 @@
 """BF16 optimizer state: moments and momentum are remembered in bf16, updates and weights stay fp32."""
 
-from typing import Any
-
 from fulcrum.cost.denoiser import bytes_per_parameter
-from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.base import Built, Card, Cost, Lever
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec
 
@@ -25,6 +23,6 @@ class BF16OptimizerState(Lever):
         plain = put(run, "precision.optimizer", "fp32")
         return Cost(memory=bytes_per_parameter(self.edit(run)) / bytes_per_parameter(plain))
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         kept = [value for name, value in built.optimizer.state().items() if not name.startswith("count/")]
         return bool(kept) and all(value.element_size() == 2 for value in kept)

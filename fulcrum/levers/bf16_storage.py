@@ -1,8 +1,6 @@
 """BF16 storage: weights are kept in bf16, so small updates round to nothing. No byte is saved: optim.storage says why."""
 
-from typing import Any
-
-from fulcrum.levers.base import Card, Lever
+from fulcrum.levers.base import Built, Card, Lever
 from fulcrum.levers.shared.published import claim
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec
@@ -27,7 +25,7 @@ class BF16Storage(Lever):
     def edit(self, run: RunSpec) -> RunSpec:
         return put(run, "precision.storage", "bf16")
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         from fulcrum.optim.state import local
 
         held = [local(p) for p in built.step.backbone.parameters()]

@@ -1,8 +1,6 @@
 """Bottleneck: patches enter through two linears with a narrow waist instead of one.  arXiv:2511.13720"""
 
-from typing import Any
-
-from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.base import Built, Card, Cost, Lever
 from fulcrum.levers.shared import price
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Width
@@ -33,7 +31,7 @@ class Bottleneck(Lever):
     def cost(self, run: RunSpec) -> Cost:
         return price.of_denoiser(put(run, "model.bottleneck", None), self.edit(run))
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         shapes = [tuple(weight.shape) for name, weight in built.step.backbone.img_in.named_parameters() if "weight" in name]
         waist, width = self._waist(built.run), built.run.model.width
         return len(shapes) == 2 and shapes[0][0] == waist and shapes[1] == (width, waist)

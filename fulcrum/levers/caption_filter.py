@@ -1,9 +1,7 @@
 """Caption filter: the pairs whose picture and caption fit least are left out before training."""
 
-from typing import Any
-
 from fulcrum.data.fillers import Filtered, World
-from fulcrum.levers.base import Card, Swap
+from fulcrum.levers.base import Built, Card, Swap
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
@@ -34,7 +32,7 @@ class CaptionFilter(Swap):
         gone = round(self.drop * source.count)
         return None if 0 < gone < source.count else f"{self.drop:g} of {source.count} pairs is {gone}: none or all"
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         import numpy as np
 
         source = built.feed.source_at(0)

@@ -3,9 +3,7 @@
 loss = mean (v_b - u_b)^2 - weight mean (v_b - u_pi(b))^2, pi one round inside each chunk of the batch
 """
 
-from typing import Any
-
-from fulcrum.levers.base import Card, Swap
+from fulcrum.levers.base import Built, Card, Swap
 from fulcrum.levers.shared.published import claim
 from fulcrum.loss.fillers import Contrastive
 from fulcrum.spec.run import RunSpec
@@ -36,7 +34,7 @@ class ContrastiveFlow(Swap):
             return f"its weight {self.weight:g} must stay below that of flow_matching, {flow:g}, or the loss has no minimum"
         return None
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         import torch
 
         weights = built.weights(0)

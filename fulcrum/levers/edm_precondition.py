@@ -4,10 +4,8 @@ x_t ── x c_in ──► network ──► F ── x c_out ──┬──�
   └───────────────── x c_skip ───────────────┘        c_in, c_skip, c_out of sigma = t / (1 - t)
 """
 
-from typing import Any
-
 from fulcrum.flow.fillers import Preconditioned
-from fulcrum.levers.base import Card, Swap
+from fulcrum.levers.base import Built, Card, Swap
 from fulcrum.spec.run import RunSpec
 
 
@@ -23,7 +21,7 @@ class EDMPrecondition(Swap):
         predict = run.flow.predict
         return None if isinstance(predict, Preconditioned) else f"the network's output means something else here: {predict}"
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         """What the network would see of data and noise in the declared spreads has unit variance at any time."""
         batch, draw = built.feed.at(0)
         t, scale = draw.t, built.run.flow.noise_scale

@@ -1,9 +1,7 @@
 """EMA: pictures are drawn with a moving average of the weights."""
 
-from typing import Any
-
 from fulcrum.cost.denoiser import bytes_per_parameter
-from fulcrum.levers.base import Card, Cost, Swap
+from fulcrum.levers.base import Built, Card, Cost, Swap
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec
 from fulcrum.train.fillers import EMA, NoAverage
@@ -24,5 +22,5 @@ class UseEMA(Swap):
     def cost(self, run: RunSpec) -> Cost:
         return Cost(memory=bytes_per_parameter(self.edit(run)) / bytes_per_parameter(put(run, "average", NoAverage())))
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         return bool(built.average.state())

@@ -5,12 +5,10 @@ pixels ──► encoder ──► latent ──┬──► decoder ──► s
                                 └──× (no gradient) ──► running mean and variance ──► denoiser ──► flow matching
 """
 
-from typing import Any
-
 from fulcrum.cost.codec import codec_parameters, tuning_flops
 from fulcrum.cost.denoiser import parameters, training_flops
 from fulcrum.encode.fillers import KL, TunedKL, WorldTeacher
-from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.base import Built, Card, Cost, Lever
 from fulcrum.loss.fillers import CodecAlignment, CodecReconstruction
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
@@ -72,7 +70,7 @@ class EndToEndCodec(Lever):
             parameters=learned / parameters(run),
         )
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         codec = built.step.codec
         on = {"codec_reconstruction", "codec_alignment"} <= built.weights(0).keys()
         return bool(codec is not None and on and all(p.requires_grad for p in codec.parameters()))

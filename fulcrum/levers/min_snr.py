@@ -3,10 +3,8 @@
 weight of (v - u)^2 at t = min((1 - t)^2, gamma t^2), from min(SNR, gamma) on the error of x0, SNR = (1 - t)^2 / t^2
 """
 
-from typing import Any
-
 from fulcrum.flow.fillers import MinSNR
-from fulcrum.levers.base import Card, Swap
+from fulcrum.levers.base import Built, Card, Swap
 
 
 class UseMinSNR(Swap):
@@ -18,7 +16,7 @@ class UseMinSNR(Swap):
         warns="pure noise (t = 1) counts nothing; the loss is on another scale than the baseline's",
     )
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         t = built.feed.at(0)[1].t.cpu()
         weight = built.step.terms["flow_matching"].weight(t)
         by_hand = [min((1 - time) ** 2, self.gamma * time**2) for time in t.tolist()]

@@ -1,11 +1,11 @@
 """Mixed captions: each picture is told at one length, chosen by weight; prompts of any length are then no surprise."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import model_validator
 
 from fulcrum.data.fillers import MixedStyles
-from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.base import Built, Card, Cost, Lever
 from fulcrum.levers.shared import price
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
@@ -51,7 +51,7 @@ class MixedCaptions(Lever):
     def cost(self, run: RunSpec) -> Cost:
         return price.of_captions(run, self._mix())
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         from fulcrum.data.caption import worded_shares
 
         source = built.feed.source_at(0)

@@ -7,7 +7,7 @@ Newton-Schulz costs the same whatever the batch holds, so its share of a step fa
 from typing import Any
 
 from fulcrum.cost.denoiser import bytes_per_parameter, newton_schulz_share
-from fulcrum.levers.base import Card, Cost, Swap
+from fulcrum.levers.base import Built, Card, Cost, Swap
 from fulcrum.levers.shared.published import claim
 from fulcrum.optim.fillers import AdamWRule, MuonRule
 from fulcrum.spec.edit import put
@@ -37,7 +37,7 @@ class UseMuon(Swap):
         memory = bytes_per_parameter(self.edit(run)) / bytes_per_parameter(plain)
         return Cost(flops=1 + newton_schulz_share(run), memory=memory)
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         return any(name.startswith("momentum/") for name in built.optimizer.state())
 
 

@@ -1,9 +1,7 @@
 """Pixels: no codec; the denoiser sees the picture itself, in patches as wide as before."""
 
-from typing import Any
-
 from fulcrum.encode.fillers import Pixels
-from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.base import Built, Card, Cost, Lever
 from fulcrum.levers.shared import price
 from fulcrum.spec.edit import put_all
 from fulcrum.spec.errors import BadInput
@@ -34,7 +32,7 @@ class UsePixels(Lever):
             return Cost()
         return price.of_denoiser(run, self.edit(run))
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         batch = built.feed.at(0)[0]
         pictures = built.feed.source_at(0).read(batch.ids[:1].cpu().numpy()).images
         return tuple(batch.x0.shape[1:]) == pictures.shape[1:] and bool(built.feed.codec().stride == 1)

@@ -1,9 +1,7 @@
 """Real data: photographs of the scenes instead of clean drawings."""
 
-from typing import Any
-
 from fulcrum.data.fillers import World
-from fulcrum.levers.base import Card, Lever
+from fulcrum.levers.base import Built, Card, Lever
 from fulcrum.levers.shared.published import claim
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
@@ -38,6 +36,6 @@ class RealData(Lever):
         source = run.data.source
         return None if isinstance(source, World) else f"the data source has no synthetic and real domain: {source}"
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         source = built.feed.source_at(built.run.budget.images - 1)  # a stage may be synthetic before
         return bool(getattr(source, "inner", source).domain == "real")

@@ -3,9 +3,7 @@
 sinusoids of height and width -> two linears -> added to the time's vector
 """
 
-from typing import Any
-
-from fulcrum.levers.base import Card, Cost, Swap
+from fulcrum.levers.base import Built, Card, Cost, Swap
 from fulcrum.levers.shared import price
 from fulcrum.model.fillers import NoCondition, Resolution
 from fulcrum.spec.edit import put
@@ -20,7 +18,7 @@ class ResolutionCondition(Swap):
     def cost(self, run: RunSpec) -> Cost:
         return price.of_denoiser(put(run, self.slot, NoCondition()), self.edit(run))
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         import torch
 
         from fulcrum.dist.reduce import whole

@@ -3,12 +3,12 @@
 k of the small stage = max(1, k · small / large): a small picture is destroyed by less noise
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 from fulcrum.cost.denoiser import training_flops
 from fulcrum.data.fillers import World
 from fulcrum.flow.fillers import LogitNormal
-from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.base import Built, Card, Cost, Lever
 from fulcrum.spec.edit import during, put
 from fulcrum.spec.record import Count, Fraction
 from fulcrum.spec.run import RunSpec
@@ -56,7 +56,7 @@ class ResolutionLadder(Lever):
         without = put(run, "data.stages", tuple(stage for stage in run.data.stages if stage.path not in STAGED))
         return Cost(flops=training_flops(self.edit(without)) / training_flops(without))
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         first, last = (built.feed.at(at, 1)[0].x0[0, 0].numel() for at in (0, built.run.budget.images - 1))
         grown = first / last / (self._small(built.run) / built.run.data.size) ** 2
         return bool(first < last and abs(grown - 1) < 0.25)  # pictures of several shapes have about as many pixels

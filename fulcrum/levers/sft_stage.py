@@ -1,9 +1,7 @@
 """SFT stage: the last part of the budget on a small curated set."""
 
-from typing import Any
-
 from fulcrum.data.fillers import World
-from fulcrum.levers.base import Card, Lever
+from fulcrum.levers.base import Built, Card, Lever
 from fulcrum.spec.edit import during
 from fulcrum.spec.record import Count, Fraction
 from fulcrum.spec.run import RunSpec
@@ -32,6 +30,6 @@ class SFTStage(Lever):
         source = run.data.source
         return None if isinstance(source, World) else f"the data source has no curated set: {source}"
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         source = built.feed.source_at(built.run.budget.images - 1)
         return bool(source.split == "curated" and len(source) == self.count)

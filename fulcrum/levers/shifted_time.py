@@ -3,10 +3,10 @@
 S_k(t) = k t / (1 + (k - 1) t), on the logit-normal part of the times and on the sampler's grid
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fulcrum.flow.fillers import LogitNormal
-from fulcrum.levers.base import Card, Lever
+from fulcrum.levers.base import Built, Card, Lever
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Within
@@ -38,7 +38,7 @@ class ShiftedTime(Lever):
         time = run.flow.time
         return None if isinstance(time, LogitNormal) else f"it shifts logit-normal times, but flow.time is {time}"
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         import numpy as np
 
         from fulcrum.flow import keyed, path

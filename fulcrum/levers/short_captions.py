@@ -1,9 +1,9 @@
 """Short captions: one clause instead of everything that can be seen."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from fulcrum.data.fillers import OneStyle
-from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.base import Built, Card, Cost, Lever
 from fulcrum.levers.shared import price
 from fulcrum.levers.shared.published import claim
 from fulcrum.spec.edit import put
@@ -48,7 +48,7 @@ class ShortCaptions(Lever):
     def cost(self, run: RunSpec) -> Cost:
         return price.of_captions(run, SHORT)
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         from fulcrum.data.caption import worded_shares
 
         source = built.feed.source_at(0)

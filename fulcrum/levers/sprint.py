@@ -6,9 +6,7 @@
 With probability `path_drop` a sample gets mask tokens only; the last part of the budget keeps every token.
 """
 
-from typing import Any
-
-from fulcrum.levers.base import Card
+from fulcrum.levers.base import Built, Card
 from fulcrum.levers.shared.published import FEW_TOKENS, MANY_TOKENS, claim
 from fulcrum.levers.shared.routing_lever import Routing
 from fulcrum.model.fillers import DropAndFuse
@@ -46,6 +44,6 @@ class Sprint(Routing):
             return run
         return during(run, self.full_from, 1.0, "model.route.drop", 0.0)
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         """The built model joins two paths, and the first step keeps a part of the tokens."""
         return bool(built.step.backbone.route.fuses) and super().witness(built)

@@ -3,9 +3,7 @@
 Its cost, about ten integer operations a parameter and step, is nothing beside a step.
 """
 
-from typing import Any
-
-from fulcrum.levers.base import Card, Lever
+from fulcrum.levers.base import Built, Card, Lever
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec
 
@@ -27,7 +25,7 @@ class StochasticRounding(Lever):
             return "nothing is rounded: weights are stored in fp32; --set precision.storage=bf16"
         return None
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         """A value half-way between two neighbours goes both ways."""
         import torch
 

@@ -1,9 +1,7 @@
 """Synthetic, then real: clean pictures teach composition first, real ones texture afterwards."""
 
-from typing import Any
-
 from fulcrum.data.fillers import World
-from fulcrum.levers.base import Card, Lever
+from fulcrum.levers.base import Built, Card, Lever
 from fulcrum.spec.edit import during
 from fulcrum.spec.record import Fraction
 from fulcrum.spec.run import RunSpec
@@ -30,6 +28,6 @@ class SyntheticThenReal(Lever):
             return f"the data source has no synthetic and real domain: {source}"
         return None if source.domain == "real" else "the run's own data is synthetic already"
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         first, last = (built.feed.source_at(at) for at in (0, built.run.budget.images - 1))
         return [getattr(source, "inner", source).domain for source in (first, last)] == ["synthetic", "real"]

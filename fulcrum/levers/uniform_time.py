@@ -1,9 +1,7 @@
 """Uniform time: every time is trained equally often, instead of mostly the middle."""
 
-from typing import Any
-
 from fulcrum.flow.fillers import UniformTime
-from fulcrum.levers.base import Card, Swap
+from fulcrum.levers.base import Built, Card, Swap
 
 
 class UseUniformTime(Swap):
@@ -11,7 +9,7 @@ class UseUniformTime(Swap):
     slot, filler = "flow.time", UniformTime
     card = Card(says="times spread evenly: both ends get more of the budget, the middle less", train_only=True)
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         import numpy as np
 
         from fulcrum.flow import keyed

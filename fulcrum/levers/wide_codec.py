@@ -1,9 +1,7 @@
 """Wide codec: a tokenizer with twice the channels, frozen as the baseline's is."""
 
-from typing import Any
-
 from fulcrum.cost.denoiser import parameters, training_flops
-from fulcrum.levers.base import Card, Cost
+from fulcrum.levers.base import Built, Card, Cost
 from fulcrum.levers.shared.codec_lever import ShippedCodec
 from fulcrum.levers.shared.published import claim
 from fulcrum.spec.run import RunSpec
@@ -34,5 +32,5 @@ class WideCodec(ShippedCodec):
         edited = self.edit(run)
         return Cost(flops=training_flops(edited) / training_flops(run), parameters=parameters(edited) / parameters(run))
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         return bool(built.step.backbone.channels == built.feed.codec().channels == 16)

@@ -3,10 +3,8 @@
 v = (x_t - x) / max(t, floor): the loss is still on v, the sampler divides in the same way
 """
 
-from typing import Any
-
 from fulcrum.flow.fillers import XPrediction
-from fulcrum.levers.base import Card, Swap
+from fulcrum.levers.base import Built, Card, Swap
 from fulcrum.levers.shared.published import claim
 from fulcrum.spec.run import RunSpec
 
@@ -28,7 +26,7 @@ class PredictX(Swap):
         predict = run.flow.predict
         return None if isinstance(predict, XPrediction) else f"the network's output means something else here: {predict}"
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         batch, draw = built.feed.at(0)
         picture = built.step.predict.to_x(batch.x0, draw.eps, draw.t)
         return bool((picture == batch.x0).all())  # the output is the picture, whatever x_t was

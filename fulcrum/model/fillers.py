@@ -22,22 +22,32 @@ class Dense(seam.RouteFiller):
         return DenseRoute()
 
 
-class Carry(seam.RouteFiller):
-    """TREAD: a random share of the tokens takes a shortcut around the blocks start … end."""
+class SpanRoute(seam.RouteFiller):
+    """What routes with a span share: its blocks, and that a share `drop` of the tokens is not seen there."""
 
-    kind = "carry"
     start: int = 1  # first routed block
     end: int = -2  # last routed block, inclusive; negative counts from the end
-    drop: Fraction = 0.5  # share of tokens that takes the shortcut
+    drop: Part  # share of tokens that the span does not see
 
     def kept(self, tokens: int) -> int:
         return max(1, round(tokens * (1 - self.drop)))
 
     def bounds(self, depth: int) -> tuple[int, int]:
-        return _bounds(self.start, self.end, depth)
+        first, last = (block if block >= 0 else depth + block for block in (self.start, self.end))
+        return first, last
 
     def draws(self, tokens: int) -> dict[str, Any]:
-        return _keep(tokens, self.kept(tokens))
+        from fulcrum.flow.draw import Subset
+
+        kept = self.kept(tokens)
+        return {"keep": Subset(tokens, kept)} if kept < tokens else {}
+
+
+class Carry(SpanRoute):
+    """TREAD: a random share of the tokens takes a shortcut around the blocks start … end."""
+
+    kind = "carry"
+    drop: Fraction = 0.5  # share of tokens that takes the shortcut
 
     def build(self, ctx: Any) -> "Route":
         from fulcrum.model.route import CarryRoute
@@ -45,43 +55,22 @@ class Carry(seam.RouteFiller):
         return CarryRoute(*self.bounds(ctx.run.model.depth))
 
 
-class DropAndFuse(seam.RouteFiller):
+class DropAndFuse(SpanRoute):
     """SPRINT: the blocks start … end see few tokens; what leaves them is joined with what entered by a learned linear."""
 
     kind = "drop_and_fuse"
     fuses = True
-    start: int = 1  # first routed block
-    end: int = -2  # last routed block, inclusive; negative counts from the end
-    drop: Part  # share of tokens that the span does not see
     path_drop: Part = 0.0  # share of samples for which the whole span counts for nothing
-
-    def kept(self, tokens: int) -> int:
-        return max(1, round(tokens * (1 - self.drop)))
-
-    def bounds(self, depth: int) -> tuple[int, int]:
-        return _bounds(self.start, self.end, depth)
 
     def draws(self, tokens: int) -> dict[str, Any]:
         from fulcrum.flow.draw import Chance
 
-        needs = _keep(tokens, self.kept(tokens))
-        return needs | {"drop_path": Chance(self.path_drop)} if self.path_drop else needs
+        return super().draws(tokens) | ({"drop_path": Chance(self.path_drop)} if self.path_drop else {})
 
     def build(self, ctx: Any) -> "Route":
         from fulcrum.model.route import FuseRoute
 
         return FuseRoute(*self.bounds(ctx.run.model.depth), ctx.run.model.width, ctx.dtype("compute"))
-
-
-def _bounds(start: int, end: int, depth: int) -> tuple[int, int]:
-    first, last = (block if block >= 0 else depth + block for block in (start, end))
-    return first, last
-
-
-def _keep(tokens: int, kept: int) -> dict[str, Any]:
-    from fulcrum.flow.draw import Subset
-
-    return {"keep": Subset(tokens, kept)} if kept < tokens else {}
 
 
 class NoCondition(seam.ConditionFiller):

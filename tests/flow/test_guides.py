@@ -57,7 +57,7 @@ def painter(tiny):
 def test_pictures_follow_the_hand_combined_velocities(text, painter) -> None:
     drawing, prompts, index = painter(text), ["a red circle", "a small blue square"], np.array([4, 7])
     found = drawing.latents(prompts, 0, index)
-    model, (emb, mask), (none, seen) = drawing.backbone, drawing.text.encode(prompts), drawing.text.encode([""] * 2)
+    model, (emb, mask), (none, seen) = drawing.denoise.backbone, drawing.text.encode(prompts), drawing.text.encode([""] * 2)
     keep, taken = drawing.keep(0, index), []
 
     def velocity(x_t, t):

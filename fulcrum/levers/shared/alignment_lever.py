@@ -1,9 +1,9 @@
 """What REPA and iREPA share: settings, the edit that brings term and teacher, needs and cost. They differ in the term."""
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from fulcrum.encode.fillers import WorldTeacher
-from fulcrum.levers.base import Cost, Swap
+from fulcrum.levers.base import Built, Cost, Swap
 from fulcrum.levers.shared import price
 from fulcrum.loss.fillers import Alignment
 from fulcrum.spec.edit import put
@@ -37,7 +37,7 @@ class Aligning(Swap):
     def cost(self, run: RunSpec) -> Cost:
         return price.of_term(self.term(), run, self.edit(run))
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         """The built term has this projector and normalisation, and the teacher's tokens are on the model's grid."""
         if "alignment" not in built.weights(0):
             return False

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from fulcrum.levers.base import Swap
+from fulcrum.levers.base import Built, Swap
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Guidance
 from fulcrum.spec.run import RunSpec
@@ -27,7 +27,7 @@ class Guiding(Swap):
             return "another guide is in its place"
         return guide.missing(run) or ("a scale of 1 guides nothing: give one" if guide.scale == 1 else None)
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         """The built guide asks the denoiser for such a pass."""
         from fulcrum.flow.guide import paths_asked
 

@@ -1,8 +1,6 @@
 """What the levers with a perceptual term share: a frozen network looks at the predicted and at the true picture."""
 
-from typing import Any
-
-from fulcrum.levers.base import Cost, Swap
+from fulcrum.levers.base import Built, Cost, Swap
 from fulcrum.levers.shared import price
 from fulcrum.spec.run import RunSpec
 
@@ -19,7 +17,7 @@ class Perceiving(Swap):
     def cost(self, run: RunSpec) -> Cost:
         return price.of_term(self.made(), run, self.edit(run))
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         """The built term sees a difference between prediction and truth."""
         if self.name not in built.weights(0):
             return False

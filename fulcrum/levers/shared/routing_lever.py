@@ -1,8 +1,6 @@
 """What the levers that route tokens share: when a route cannot work in a run, what it saves, and a witness."""
 
-from typing import Any
-
-from fulcrum.levers.base import Cost, Swap
+from fulcrum.levers.base import Built, Cost, Swap
 from fulcrum.levers.shared import price
 from fulcrum.model.fillers import Dense
 from fulcrum.spec.edit import put_all
@@ -31,7 +29,7 @@ class Routing(Swap):
         dense = put_all(run, [("data.stages", others), ("model.route", Dense())])
         return price.of_denoiser(dense, self.edit(dense))
 
-    def witness(self, built: Any) -> bool:
+    def witness(self, built: Built) -> bool:
         """The first step keeps a part of the tokens."""
         keep = built.feed.at(0)[1].keep
         return keep is not None and keep.shape[1] < built.run.tokens
