@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,7 +29,7 @@ from fulcrum.data.store.picture_store import (
     texts_hash,
 )
 from fulcrum.data.store.shard_writer import parts
-from fulcrum.files.atomic import write_atomic
+from fulcrum.files.atomic import atomic_file, write_atomic
 from fulcrum.files.hashes import sha256_file, sha256_json
 from fulcrum.files.refusals import explained
 from fulcrum.files.sealed import SEAL, read_json, sealed
@@ -76,9 +77,9 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
     ledger, named, words = Ledger(), Counter[str](), Counter[str]()
     shards: list[dict[str, Any]] = []
     keys, asked = list[int](), list[str]()  # of each kept sample: its group as a number, the split it asks for
-    writers = {name: (partial / name).open("wb") for name in TABLES}
     ends = {"captions": 0, "names": 0}
-    with (partial / LINES).open("w") as lines:
+    with ExitStack() as stack:
+        writers = {name: stack.enter_context(atomic_file(partial / name)) for name in (*TABLES, LINES)}
         for part in parts(partial):
             if part.head["shard"] is not None:
                 shards.append(part.head["shard"])
@@ -88,7 +89,8 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
                 ledger.book(line["outcome"], category(line["reason"]), changes, bucket, _cut(line, shapes))
                 if line["outcome"] != "kept" or "repeated" in changes:
                     left_out = {name: line[name] for name in ("name", "outcome", "reason")}
-                    lines.write(json.dumps(left_out | ({"repeated": True} if "repeated" in changes else {})) + "\n")
+                    entry = json.dumps(left_out | ({"repeated": True} if "repeated" in changes else {}))
+                    writers[LINES].write(f"{entry}\n".encode())
                 if line["outcome"] == "kept":
                     _append(writers, ends, line, len(shards) - 1)
                     keys.append(_group(line))
@@ -96,8 +98,6 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
                     named.update(list(line["captions"]))
                     for texts in line["captions"].values():
                         words.update(word for text in texts for word in text.lower().split())
-    for stream in writers.values():
-        stream.close()
     if not keys:
         raise BadInput(
             "nothing was kept: " + ", ".join(f"{count:,} {why}" for why, count in ledger.reasons.items()),

@@ -85,7 +85,9 @@ class ShardWriter:
 
     def _put(self, data: bytes) -> None:
         with explained("write", self.path, hint="make room and start the same command again"):
-            self.stream = self.stream or self.path.open("wb")
+            if self.stream is None:
+                self.path.unlink(missing_ok=True)  # left by a killed go, or a link to elsewhere
+                self.stream = self.path.open("xb")
             self.stream.write(data)
         self.sha.update(data)
         self.place += len(data)

@@ -218,6 +218,39 @@ def test_a_card_that_is_not_as_written_is_found(store, tmp_path, damage, older):
     assert not found["sound"] and len(found["faults"]) == 1 and "card.json" in found["faults"][0]
 
 
+@pytest.mark.parametrize("field", ["format", "shards", "tables", "content"])
+def test_a_store_that_does_not_state_what_it_must_is_refused(store, tmp_path, field):
+    copy = shutil.copytree(store, tmp_path / "copy")
+    about = {name: value for name, value in read_about(copy).items() if name != field}
+    (copy / ABOUT).write_text(json.dumps(sealed(about, SEAL)))
+    with pytest.raises((Damaged, BadInput), match=f"does not state '{field}'|has format None"):
+        PictureStore(copy)
+
+
+@pytest.mark.parametrize("text", [b"[" * 200_000, b"\xff\xfe", b"[]", b""])
+def test_a_store_that_cannot_be_parsed_is_damaged(store, tmp_path, text):
+    copy = shutil.copytree(store, tmp_path / "copy")
+    (copy / ABOUT).write_bytes(text)
+    with pytest.raises(Damaged, match="store.json"):
+        check(copy)
+
+
+@pytest.mark.parametrize("name", ["lock", "samples.bin", "ledger.jsonl", "shards/00000.writing", "store.json"])
+def test_a_link_in_an_unfinished_import_empties_nothing(make, tmp_path, name):
+    mine = tmp_path / "thesis.txt"
+    mine.write_text("mine")
+    link = tmp_path / "store.partial" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(mine)
+    folder = make.folder(tmp_path / "given", 3)
+    if name == "lock":
+        with pytest.raises(BadInput, match="it is a link"):
+            make.imported(folder, tmp_path / "store")
+    else:
+        assert check(make.imported(folder, tmp_path / "store"))["sound"]
+    assert mine.read_text() == "mine"
+
+
 def test_a_missing_or_cut_shard_is_found(store, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(store, copy)
