@@ -14,7 +14,7 @@ import fulcrum
 from fulcrum import Card, Lever, __version__, build, feed, measure, phrase, put, sample, study, train
 from fulcrum.cli import main
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.run import evaluate
+from fulcrum.study.run import run_evaluation
 from fulcrum.train import trained_run
 from tests.study.test_runner import all_here
 
@@ -104,8 +104,8 @@ def test_pictures_are_arrays_by_handle_folder_and_key(trained):
 
 
 def test_measured_values_carry_their_cards(trained, monkeypatch):
-    monkeypatch.setattr(evaluate, "REFERENCE", 512)
-    monkeypatch.setattr(evaluate, "VALIDATION", 128)
+    monkeypatch.setattr(run_evaluation, "REFERENCE", 512)
+    monkeypatch.setattr(run_evaluation, "VALIDATION", 128)
     out, run = trained
     values = measure(run, samples=64, out=out)
     assert values["mmd"].low <= values["mmd"].value <= values["mmd"].high

@@ -1,8 +1,8 @@
 """What a run's denoiser costs, from its description alone: parameters, FLOPs and bytes of a step. No torch in here."""
 
 from fulcrum.cost import flops
-from fulcrum.spec.route import has_span, route_of
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.run_route import has_span, route_of
 from fulcrum.spec.stage import mean_over_images, phases
 
 TEXT_TOKENS = 24  # a long caption of the world, on average

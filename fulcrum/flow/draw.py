@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from fulcrum.flow import keyed
+from fulcrum.flow import keyed_noise
 
 
 class Draw(NamedTuple):
@@ -27,7 +27,7 @@ class Uniform(NamedTuple):
     n: int = 1
 
     def make(self, seed: int, purpose: str, index: np.ndarray) -> Tensor:
-        return keyed.uniform(seed, purpose, index, self.n)
+        return keyed_noise.uniform(seed, purpose, index, self.n)
 
 
 class Subset(NamedTuple):
@@ -37,7 +37,7 @@ class Subset(NamedTuple):
     kept: int
 
     def make(self, seed: int, purpose: str, index: np.ndarray) -> Tensor:
-        return keyed.subset(seed, purpose, index, self.n, self.kept)
+        return keyed_noise.subset(seed, purpose, index, self.n, self.kept)
 
 
 class Chance(NamedTuple):
@@ -46,7 +46,7 @@ class Chance(NamedTuple):
     p: float
 
     def make(self, seed: int, purpose: str, index: np.ndarray) -> Tensor:
-        return keyed.uniform(seed, purpose, index)[:, 0] < self.p
+        return keyed_noise.uniform(seed, purpose, index)[:, 0] < self.p
 
 
 class Normal(NamedTuple):
@@ -55,7 +55,7 @@ class Normal(NamedTuple):
     shape: tuple[int, ...] = ()
 
     def make(self, seed: int, purpose: str, index: np.ndarray) -> Tensor:
-        return keyed.normal(seed, purpose, index, self.shape)
+        return keyed_noise.normal(seed, purpose, index, self.shape)
 
 
 class Draws(NamedTuple):
@@ -73,9 +73,9 @@ class Draws(NamedTuple):
         index = np.arange(position, position + rows)
         extra = {name: need.make(self.seed, name, index) for name, need in self.needs.items()}
         return Draw(
-            t=self.time(keyed.uniform(self.seed, "t", index)[:, 0]),
-            eps=keyed.normal(self.seed, "eps", index, self.shape) * self.noise_scale,
-            drop_text=keyed.uniform(self.seed, "drop_text", index)[:, 0] < self.drop_text,
+            t=self.time(keyed_noise.uniform(self.seed, "t", index)[:, 0]),
+            eps=keyed_noise.normal(self.seed, "eps", index, self.shape) * self.noise_scale,
+            drop_text=keyed_noise.uniform(self.seed, "drop_text", index)[:, 0] < self.drop_text,
             keep=extra.pop("keep", None),
             drop_path=extra.pop("drop_path", None),
             extra=extra,

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Factor, Fraction, Guidance, Share, Within
-from fulcrum.spec.route import route_of
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.run_route import route_of
 from fulcrum.spec.stage import phases
 
 if TYPE_CHECKING:

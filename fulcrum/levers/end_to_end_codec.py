@@ -5,7 +5,7 @@ pixels ──► encoder ──► latent ──┬──► decoder ──► s
                                 └──× (no gradient) ──► running mean and variance ──► denoiser ──► flow matching
 """
 
-from fulcrum.cost.codec import codec_parameters, tuning_flops
+from fulcrum.cost.codec_training import codec_parameters, tuning_flops
 from fulcrum.cost.denoiser import parameters, training_flops
 from fulcrum.encode.fillers import KL, TunedKL, WorldTeacher
 from fulcrum.levers.base import Built, Card, Cost, Lever

@@ -41,10 +41,10 @@ class ShiftedTime(Lever):
     def witness(self, built: Built) -> bool:
         import numpy as np
 
-        from fulcrum.flow import keyed, path
+        from fulcrum.flow import keyed_noise, path
 
         last = built.run.budget.images - built.run.budget.batch  # a stage before may scale the shift
         t, share = built.feed.at(last)[1].t.cpu(), built.run.flow.time.uniform_share
-        u = keyed.uniform(built.seed, "t", np.arange(last, last + len(t)))[:, 0]
+        u = keyed_noise.uniform(built.seed, "t", np.arange(last, last + len(t)))[:, 0]
         expected = path.shift(LogitNormal(uniform_share=share).build(None)(u), self.k)
         return built.run.sample.shift == self.k and bool((t - expected)[u >= share].abs().max() < 1e-6)

@@ -12,8 +12,8 @@ class UseUniformTime(Swap):
     def witness(self, built: Built) -> bool:
         import numpy as np
 
-        from fulcrum.flow import keyed
+        from fulcrum.flow import keyed_noise
 
         t = built.feed.at(0)[1].t.cpu()
-        u = keyed.uniform(built.seed, "t", np.arange(len(t)))[:, 0]
+        u = keyed_noise.uniform(built.seed, "t", np.arange(len(t)))[:, 0]
         return bool((t - u).abs().max() < 2e-3)  # a time is its own uniform number, but for the first 0.001

@@ -247,7 +247,7 @@ class CodecReconstruction(seam.TermFiller):
         return {"noise": Normal()}  # in the latent's shape
 
     def build(self, ctx: Any) -> "Term":
-        from fulcrum.loss.codec import ReconstructionTerm
+        from fulcrum.loss.codec_terms import ReconstructionTerm
 
         return ReconstructionTerm(f"{self.name}/noise", self.absolute, self.kl)
 
@@ -281,7 +281,7 @@ class CodecAlignment(seam.TermFiller):
         return TRAINING * 2.0 * mean_over_images(run, lambda phase: phase.tokens) * hidden * (into + hidden + out)
 
     def build(self, ctx: Any) -> "Term":
-        from fulcrum.loss.codec import LatentAlignmentTerm
+        from fulcrum.loss.codec_terms import LatentAlignmentTerm
 
         _, hidden, out = self.widths(ctx.run)
         return LatentAlignmentTerm(self.teacher, ctx.run.model.patch, ctx.run.encode.codec.channels, out, hidden)

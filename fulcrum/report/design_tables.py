@@ -4,7 +4,7 @@ import statistics
 
 from markupsafe import Markup
 
-from fulcrum.report import number, words
+from fulcrum.report import number, sentences
 from fulcrum.report.arm_marks import colour
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.finding import Effect
@@ -36,9 +36,9 @@ def _trend(result: StudyResult, root: str, points: list[tuple[ArmResult, float, 
     ends = [end for _, _, mean, row in points for end in (mean, row.low, row.high) if end is not None]
     y = Axis.over([*ends, 0.0], 190, 24)  # each its own: effects of levers differ by orders of size
     canvas, first = Canvas(420, 236), points[0][0]
-    look, label = colour(result, first), words.plain(first)
+    look, label = colour(result, first), sentences.plain(first)
     canvas.text(0, 12, label, "label")
-    canvas.text(410, 12, f"effect, {words.direction(result.primary)}", "name", "end")
+    canvas.text(410, 12, f"effect, {sentences.direction(result.primary)}", "name", "end")
     frame(canvas, x, y, next((row.axis for row in result.trends), "scale"), x_ticks=0)
     canvas.line(x.start, y(0), x.end, y(0), "zero")
     readings = []
@@ -55,7 +55,7 @@ def _trend(result: StudyResult, root: str, points: list[tuple[ArmResult, float, 
 
 
 def trend_table(result: StudyResult) -> Table:
-    names = {arm.root: words.plain(arm) for arm in result.compared}
+    names = {arm.root: sentences.plain(arm) for arm in result.compared}
     rows = tuple(
         (
             names[row.arm],
@@ -90,7 +90,7 @@ def scale_table(result: StudyResult) -> Table:
 
 
 def interaction_table(result: StudyResult) -> Table:
-    names = {arm.root: words.plain(arm) for arm in result.compared}
+    names = {arm.root: sentences.plain(arm) for arm in result.compared}
     rows = []
     for row in result.interactions:
         alone = [result.effect(name, row.metric) for name in (row.a, row.b)]
@@ -124,7 +124,7 @@ def target_table(result: StudyResult) -> Table:
             (
                 names[row.arm],
                 f"{result.metric(row.metric).label} {number.plain(row.target)}",
-                words.EQUAL.get(row.unit, row.unit),
+                sentences.EQUAL.get(row.unit, row.unit),
                 ratio,
                 f"{row.reached} of {row.n}",
             )
@@ -147,7 +147,7 @@ def sweep_table(result: StudyResult) -> Table:
             text = number.plain(statistics.fmean(losses), 4) if losses else number.NONE
             values.append(f"{text} (chosen)" if rate == row.chosen else text)
         rows.append((names[row.arm], *values, f"{row.images:,}" if row.images else number.NONE, row.note or number.NONE))
-    metric = words.lowered(result.sweeps[0].metric.replace("_", " ")) if result.sweeps else ""
+    metric = sentences.lowered(result.sweeps[0].metric.replace("_", " ")) if result.sweeps else ""
     return Table(
         f"The same search for every arm: mean {metric} at multiples of the recipe's learning rate",
         ("arm", *(f"× {number.plain(rate)}" for rate in rates), "images spent", "note"),

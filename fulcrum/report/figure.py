@@ -6,7 +6,7 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from fulcrum.report import number, words
+from fulcrum.report import number, sentences
 from fulcrum.report.arm_marks import colour
 from fulcrum.report.arm_result import ArmResult, CellResult
 from fulcrum.report.schema import ShownMetric, StudyResult
@@ -68,7 +68,7 @@ def effects(result: StudyResult, metric: ShownMetric) -> Markup | None:
     canvas.directions(x, bottom + 34, metric.better == "higher")
     desc = "; ".join(f"{arm.label} {number.change(mean, row.low, row.high)}" for arm, row, mean in shown)
     return canvas.finish(
-        f"effects-{_place(result, metric)}", f"Difference from the baseline in {words.lowered(metric.label)}", desc
+        f"effects-{_place(result, metric)}", f"Difference from the baseline in {sentences.lowered(metric.label)}", desc
     )
 
 
@@ -163,7 +163,7 @@ def _curves(
     canvas = Canvas(WIDTH, HEIGHT)
     name = metric.label if metric else "Training loss"
     canvas.text(0, 12, name if only is None else f"{result.marks[only.name]}  {_clip(only.label, 26)}", "label")
-    note = [words.direction(metric) if metric else "", "log scale" if y.log else ""]
+    note = [sentences.direction(metric) if metric else "", "log scale" if y.log else ""]
     canvas.text(WIDTH - 10, 12, ", ".join(part for part in note if part), "name", "end")
     frame(canvas, x, y, x_name)
     ends_at, crowded = [], sum(len(lines[arm.name]) for arm in shown) > SEED_LINES
@@ -253,8 +253,8 @@ def pareto(
     y = Axis.over([mean + k * sd for _, _, mean, sd in points for k in (-1, 1)], HEIGHT - 46, 24, pad=0.14)
     canvas = Canvas(WIDTH, HEIGHT)
     canvas.text(0, 12, metric.label, "label")
-    canvas.text(WIDTH - 10, 12, words.direction(metric), "name", "end")
-    frame(canvas, x, y, f"{words.COSTS[ratio]}, baseline = 1; cheaper to the left")
+    canvas.text(WIDTH - 10, 12, sentences.direction(metric), "name", "end")
+    frame(canvas, x, y, f"{sentences.COSTS[ratio]}, baseline = 1; cheaper to the left")
     chosen = next((one for one in result.pareto if (one.metric, one.cost) == (metric.name, ratio)), None)
     names = {point.arm for point in chosen.points if point.front} if chosen else None
     front = (
@@ -276,7 +276,7 @@ def pareto(
         canvas.line(px, y(mean - sd), px, y(mean + sd), f"whisker {look}")
         canvas.dot(px, py, 5.5, f"dot {look}", f"{arm.label}: {number.spread(mean, sd)} at {number.ratio(cost)}")
     desc = "; ".join(f"{arm.label} {number.spread(mean, sd)} at {number.ratio(cost)}" for arm, cost, mean, sd in points)
-    title = f"{metric.label} against {words.COSTS[ratio]}"
+    title = f"{metric.label} against {sentences.COSTS[ratio]}"
     return canvas.finish(f"pareto-{ratio}-{_place(result, metric)}", title, desc)
 
 

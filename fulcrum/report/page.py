@@ -14,7 +14,7 @@ from markupsafe import Markup
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.paths import read_regular
 from fulcrum.report import arm_marks as look
-from fulcrum.report import design_tables, figure, number, ranking, table, words
+from fulcrum.report import design_tables, figure, number, ranking, sentences, table
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.schema import StudyResult
 
@@ -93,7 +93,7 @@ def _environment() -> Environment:
     environment.filters["glue"] = _glue
     environment.filters["gapless"] = lambda text: text.replace(" ", NO_BREAK).replace(f"{NO_BREAK}[", " [")
     environment.globals.update(
-        words=words, number=number, table=table, figure=figure, look=look, design_tables=design_tables
+        words=sentences, number=number, table=table, figure=figure, look=look, design_tables=design_tables
     )
     return environment
 
@@ -107,7 +107,7 @@ def _glue(sentence: str) -> str:
 def _held_equal(result: StudyResult) -> str:
     """What the headline comparisons held equal, if all held the same."""
     units = {row.unit for arm in result.compared if (row := result.effect(arm.name, result.primary.name))}
-    return words.held_equal(units.pop()) if len(units) == 1 and units <= words.EQUAL.keys() else ""
+    return sentences.held_equal(units.pop()) if len(units) == 1 and units <= sentences.EQUAL.keys() else ""
 
 
 def _drawn(*figures: Markup | None) -> list[Markup]:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from fulcrum.report import number, words
+from fulcrum.report import number, sentences
 from fulcrum.report.arm_marks import colour
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.finding import Effect
@@ -52,7 +52,7 @@ def ranking(result: StudyResult) -> Ranking:
     return Ranking(
         [group for group in groups if group.rows],
         _ruler(result, axis) if axis else None,
-        words.held_equal(unit) if unit else "",
+        sentences.held_equal(unit) if unit else "",
         any(row.claim for row in rows),
     )
 
@@ -76,12 +76,12 @@ def _row(result: StudyResult, arm: ArmResult, axis: Axis | None, place: int, uni
         arm,
         base,
         result.marks[arm.name],
-        "" if base else words.verdict_of(result, arm),
+        "" if base else sentences.verdict_of(result, arm),
         number.change(effect.mean, effect.low, effect.high) if effect else number.NONE,
         _strip(result, arm, effect, axis, place) if axis else Markup(""),
         number.ratio(1.0 if base else arm.cost.time_ratio),
         others[0].verdict if others else "",
-        "" if base else words.claim_of(result, arm),
+        "" if base else sentences.claim_of(result, arm),
     )
 
 
@@ -109,5 +109,6 @@ def _ruler(result: StudyResult, x: Axis) -> Markup:
     canvas = Canvas(WIDTH, 40)
     canvas.scale(x, 1, 5)
     canvas.directions(x, 36, result.primary.better == "higher")
-    title = f"Scale of the strips: difference in {words.lowered(result.primary.label)}, {words.direction(result.primary)}"
+    label, direction = sentences.lowered(result.primary.label), sentences.direction(result.primary)
+    title = f"Scale of the strips: difference in {label}, {direction}"
     return canvas.finish("strip-ruler", title, "")

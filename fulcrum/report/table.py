@@ -8,12 +8,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fulcrum.report import number, words
+from fulcrum.report import number, sentences
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
 
-COSTS = tuple(words.COSTS)
+COSTS = tuple(sentences.COSTS)
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,19 @@ def ranking(result: StudyResult) -> Table:
                 str(effect.n) if effect else str(len(arm.finals(metric.name))),
                 number.probability(effect.p_adjusted if effect else None),
                 number.ratio(1.0 if base else arm.cost.time_ratio),
-                "" if base else words.verdict_of(result, arm),
+                "" if base else sentences.verdict_of(result, arm),
             )
         )
     columns = (
         "arm",
-        f"{words.lowered(metric.label)} (mean ± sd)",
+        f"{sentences.lowered(metric.label)} (mean ± sd)",
         "difference [interval]",
         "seeds",
         "p",
         "time",
         "verdict",
     )
-    return Table(f"{metric.label}, {words.direction(metric)}; best first", columns, tuple(rows), (0, 6))
+    return Table(f"{metric.label}, {sentences.direction(metric)}; best first", columns, tuple(rows), (0, 6))
 
 
 def readings(result: StudyResult) -> Table:
@@ -79,7 +79,7 @@ def comparisons(result: StudyResult, arm: ArmResult) -> Table:
         rows.append(
             (
                 metric.label,
-                words.held_equal(effect.unit),
+                sentences.held_equal(effect.unit),
                 number.change(effect.mean, effect.low, effect.high),
                 str(effect.n),
                 number.plain(effect.correlation, 2),
@@ -116,8 +116,8 @@ def markdown(result: StudyResult, more: Sequence[tuple[str, Table]] = ()) -> str
     lines = [f"# {_md(result.title)}", ""]
     if result.state != "finished":
         lines += [f"*{result.state.capitalize()}: {result.progress.done} of {result.progress.total} cells done.*", ""]
-    lines += [line for headline in words.headlines(result) for line in (f"**{_md(headline)}**", "")]
-    lines += [f"- {_md(words.answer(result, arm))}" for arm in result.best_first]
+    lines += [line for headline in sentences.headlines(result) for line in (f"**{_md(headline)}**", "")]
+    lines += [f"- {_md(sentences.answer(result, arm))}" for arm in result.best_first]
     for title, table in (("Ranking", ranking(result)), ("All metrics", readings(result)), ("Noise", noise(result)), *more):
         if table.rows:
             lines += ["", f"## {title}", "", f"{_md(table.caption)}.", "", *_md_rows(table)]
@@ -128,12 +128,12 @@ def markdown(result: StudyResult, more: Sequence[tuple[str, Table]] = ()) -> str
             f"- {_code(change.path)}: {_code(number.literal(change.before))} → {_code(number.literal(change.after))}"
             for change in arm.diff
         ]
-        lines += [f"- costs {_md(words.cost(arm))}"] if words.cost(arm) else []
-        lines += [f"- {_md(words.parts(arm))}"] if words.parts(arm) else []
+        lines += [f"- costs {_md(sentences.cost(arm))}"] if sentences.cost(arm) else []
+        lines += [f"- {_md(sentences.parts(arm))}"] if sentences.parts(arm) else []
         lines += [
-            f"- claimed: {_md(words.claimed(claim))}, {_md(claim.scope)} ({_md(claim.source)})"
+            f"- claimed: {_md(sentences.claimed(claim))}, {_md(claim.scope)} ({_md(claim.source)})"
             + (f": {_md(claim.verdict)}" if claim.verdict else "")
-            + (f". {_md(words.seen_of(result, arm, claim))}" if words.seen_of(result, arm, claim) else "")
+            + (f". {_md(sentences.seen_of(result, arm, claim))}" if sentences.seen_of(result, arm, claim) else "")
             for claim in arm.claims
         ]
         lines += ["", *_md_rows(table)] if table.rows else []

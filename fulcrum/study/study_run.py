@@ -31,12 +31,12 @@ from fulcrum.study.run.arm_cost import TimedCost, costs, read_costs, write_costs
 from fulcrum.study.run.capacity import Room, room
 from fulcrum.study.run.cell import Cell, Tracked, finished
 from fulcrum.study.run.clock import Clock
-from fulcrum.study.run.evaluate import require_measurable
 from fulcrum.study.run.evaluation_points import at, read_points
 from fulcrum.study.run.layout import Layout, lay_out, measuring
 from fulcrum.study.run.plan_judges import require_known
 from fulcrum.study.run.progress import line, seconds_left, standing
 from fulcrum.study.run.ray_cluster import RAY_ADDRESS, cluster
+from fulcrum.study.run.run_evaluation import require_measurable
 from fulcrum.study.run.runner import Board, Lane, Work, run_all
 from fulcrum.train.bill import of_arm
 from fulcrum.train.trackers import require_trackers

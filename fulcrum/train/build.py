@@ -16,8 +16,8 @@ from fulcrum.model.run_block import compile_blocks, recompute_blocks
 from fulcrum.optim.schedule import Schedule
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Filler
-from fulcrum.spec.route import route_of
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.run_route import route_of
 from fulcrum.spec.stage import Phase, phases
 from fulcrum.spec.system import System
 from fulcrum.spec.user_errors import failed, home

@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fulcrum.dist.device import moved, settled
-from fulcrum.flow import keyed
+from fulcrum.flow import keyed_noise
 from fulcrum.flow.guide import Path
 from fulcrum.flow.sample import euler
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.route import route_of
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.run_route import route_of
 from fulcrum.spec.system import System
 from fulcrum.train.build import Context, build
 from fulcrum.train.sampling_weights import drawn_weights, fill
@@ -60,7 +60,7 @@ class Painter:
     @torch.no_grad()
     def latents(self, prompts: Sequence[str], seed: int, index: np.ndarray) -> Tensor:
         """(B, C, h, w) for B prompts; `index` (B,) chooses the noises."""
-        noise = keyed.normal(seed, "sample", index, (self.run.encode.codec.channels, *self.cells))
+        noise = keyed_noise.normal(seed, "sample", index, (self.run.encode.codec.channels, *self.cells))
         noise = moved(noise * self.run.flow.noise_scale, self.device)
         emb, mask = self.encoded(prompts)
         empty, seen = moved(self.text.encode([""]), self.device)
@@ -94,7 +94,7 @@ class Painter:
         whatever else is in its batch. None where the run's route keeps all."""
         tokens = self.cells[0] * self.cells[1] // self.run.model.patch**2
         kept = route_of(self.run).kept(tokens)
-        return moved(keyed.subset(seed, "sample keep", index, tokens, kept), self.device) if kept < tokens else None
+        return moved(keyed_noise.subset(seed, "sample keep", index, tokens, kept), self.device) if kept < tokens else None
 
     def pictures(self, prompts: Sequence[str], seed: int, index: np.ndarray | None = None) -> Iterator[Tensor]:
         """uint8 pictures (B, 3, H, W) on the CPU, a batch at a time."""

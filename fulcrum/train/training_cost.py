@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fulcrum.cost.codec import tuning_flops
+from fulcrum.cost.codec_training import tuning_flops
 from fulcrum.cost.denoiser import TEXT_TOKENS, newton_schulz_share, training_flops
 from fulcrum.cost.run_flops import PartFlops, TrainingFlops
 from fulcrum.data.fillers import caption_tokens

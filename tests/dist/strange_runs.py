@@ -23,9 +23,9 @@ from fulcrum.spec.edit import key
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
-from fulcrum.study.run import evaluate, preview
-from fulcrum.study.run.evaluate import Held, measure
+from fulcrum.study.run import preview, run_evaluation
 from fulcrum.study.run.preview import previews
+from fulcrum.study.run.run_evaluation import Held, measure
 from fulcrum.train import feed as feeding
 from fulcrum.train import session as sessions
 from fulcrum.train.build import assemble, require_witness
@@ -54,7 +54,7 @@ SMOOTH = "optim.rule.eps=1e-5"  # with 1e-15 a step is a sign, and rounding turn
 SMALL = (*TINY, "data.source.count=64", SMOOTH)
 SESSION = parse("spark + ema(every=2) + muon", CATALOG, [*TINY, SMOOTH, "budget.images=24"]).run
 OUT = Path(sys.argv[2])
-evaluate.REFERENCE, evaluate.VALIDATION = 128, 64  # pictures: what is tried is where they are, not how good
+run_evaluation.REFERENCE, run_evaluation.VALIDATION = 128, 64  # pictures: what is tried is where they are, not how good
 preview.LOOKS, preview.SHOWN = 1, 2
 
 

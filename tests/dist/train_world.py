@@ -25,7 +25,7 @@ from fulcrum.optim.storage import StoredWeights
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
-from fulcrum.study.run import evaluate, preview
+from fulcrum.study.run import preview, run_evaluation
 from fulcrum.train.session import Order, perform
 
 warnings.simplefilter("error")
@@ -142,6 +142,6 @@ def run(out: Path, ports: list[str]) -> dict:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    preview.LOOKS, evaluate.VALIDATION, evaluate.REFERENCE = 1, 64, 64  # the same acts, fewer pictures
+    preview.LOOKS, run_evaluation.VALIDATION, run_evaluation.REFERENCE = 1, 64, 64  # the same acts, fewer pictures
     place = Path(sys.argv[1])
     (place / f"{RANK}.json").write_text(json.dumps(run(place, sys.argv[2:])))

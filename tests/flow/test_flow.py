@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from fulcrum.flow import keyed, path
+from fulcrum.flow import keyed_noise, path
 from fulcrum.flow.draw import Draws, Subset, Uniform
 from fulcrum.flow.guide import ClassifierFree
 from fulcrum.flow.predict import CleanPrediction, VelocityPrediction
@@ -34,7 +34,7 @@ def test_a_need_of_one_part_changes_no_other_draw():
 def test_seeds_and_purposes_are_independent():
     one, other = draws().at(0, 512), draws(seed=1).at(0, 512)
     assert not torch.equal(one.t, other.t)
-    a, b = keyed.uniform(0, "a", np.arange(4096))[:, 0], keyed.uniform(0, "b", np.arange(4096))[:, 0]
+    a, b = keyed_noise.uniform(0, "a", np.arange(4096))[:, 0], keyed_noise.uniform(0, "b", np.arange(4096))[:, 0]
     assert abs(float(torch.corrcoef(torch.stack([a, b]))[0, 1])) < 0.06
     assert float(a.min()) > 0 and float(a.max()) < 1 and abs(float(a.mean()) - 0.5) < 0.02
 

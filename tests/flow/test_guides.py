@@ -78,10 +78,10 @@ def test_pictures_follow_the_hand_combined_velocities(text, painter) -> None:
 
 
 def _noise(drawing, index):
-    from fulcrum.flow import keyed
+    from fulcrum.flow import keyed_noise
 
     codec, size = drawing.run.encode.codec, drawing.run.data.size
-    return keyed.normal(0, "sample", index, (codec.channels, size // codec.stride, size // codec.stride))
+    return keyed_noise.normal(0, "sample", index, (codec.channels, size // codec.stride, size // codec.stride))
 
 
 @pytest.mark.parametrize(

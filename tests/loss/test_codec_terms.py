@@ -6,7 +6,7 @@ import torch
 from fulcrum.encode.batch import Batch
 from fulcrum.encode.networks.kl_codec import TunedCodec
 from fulcrum.flow.draw import Draw, Draws, Normal
-from fulcrum.loss.codec import LatentAlignmentTerm, ReconstructionTerm
+from fulcrum.loss.codec_terms import LatentAlignmentTerm, ReconstructionTerm
 from fulcrum.loss.fillers import CodecAlignment, CodecReconstruction
 from fulcrum.loss.term import Coded, Losses, View
 from fulcrum.train.feed import needs

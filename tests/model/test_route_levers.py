@@ -12,7 +12,7 @@ from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.plain import read
-from fulcrum.spec.route import route_of
+from fulcrum.spec.run_route import route_of
 from fulcrum.spec.stage import phases
 from fulcrum.spec.system import System
 from fulcrum.train.build import assemble, build, require_witness

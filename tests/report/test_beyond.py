@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from fulcrum.report import arm_marks as look
-from fulcrum.report import design_tables, figure, page, ranking, table, words
+from fulcrum.report import design_tables, figure, page, ranking, sentences, table
 from fulcrum.report.schema import StudyResult
 
 RICH = runpy.run_path(str(Path(__file__).with_name("fake_rich.py")))
@@ -31,7 +31,7 @@ def scaled() -> StudyResult:
 
 
 def test_the_headline_says_who_helped_who_hurt_and_what_is_open(rich: StudyResult) -> None:
-    (said,) = words.headlines(rich)
+    (said,) = sentences.headlines(rich)
     assert said.startswith(
         "REPA (+0.040), Muon (+0.027) and Predict the image (+0.023) improved attribute accuracy. "
         "Short captions (−0.217) and TREAD (−0.053) made it worse."
@@ -42,7 +42,7 @@ def test_the_headline_says_who_helped_who_hurt_and_what_is_open(rich: StudyResul
 def test_no_arm_falls_out_of_the_headline_whatever_its_verdict(rich: StudyResult) -> None:
     study = RICH["rich_study"]()
     next(row for row in study["effects"] if row["arm"] == "tread")["verdict"] = "censored"
-    (said,) = words.headlines(StudyResult.model_validate(study))
+    (said,) = sentences.headlines(StudyResult.model_validate(study))
     assert "Censored: TREAD." in said
     assert all(arm.label in said for arm in rich.compared)
 
@@ -81,7 +81,9 @@ def test_a_study_of_scales_ranks_each_by_itself(scaled: StudyResult) -> None:
     assert [(group.scale, len(group.rows)) for group in groups] == [("small", 4), ("middle", 4), ("large", 4)]
     assert [row.mark for row in groups[2].rows] == ["1", "B", "2", "3"]
     assert len({look.colour(scaled, arm) for arm in scaled.compared if arm.root == "muon"}) == 1
-    assert len(words.headlines(scaled)) == 3 and words.headlines(scaled)[0].startswith("At scale small: Muon (+0.027)")
+    assert len(sentences.headlines(scaled)) == 3 and sentences.headlines(scaled)[0].startswith(
+        "At scale small: Muon (+0.027)"
+    )
     assert len(design_tables.trends(scaled)) == 3 and "fades" in page.render(scaled)
     pairs = figure.pairs(scaled, scaled.compared[-1], scaled.primary)
     assert pairs is not None

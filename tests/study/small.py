@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fulcrum.study.plan.plan import Plan
-from fulcrum.study.run import evaluate, preview
+from fulcrum.study.run import preview, run_evaluation
 
 SMALL = (
     "model.width=32",
@@ -33,8 +33,8 @@ def plan(**changes):
 
 def lighten(patch):
     """Cells measured with fewer pictures."""
-    patch.setattr(evaluate, "REFERENCE", 512)
-    patch.setattr(evaluate, "VALIDATION", 128)
+    patch.setattr(run_evaluation, "REFERENCE", 512)
+    patch.setattr(run_evaluation, "VALIDATION", 128)
     patch.setattr(preview, "LOOKS", 2)
 
 

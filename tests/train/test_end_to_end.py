@@ -13,8 +13,8 @@ from fulcrum.model.counted_flops import counted
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
-from fulcrum.study.run import evaluate
-from fulcrum.study.run.evaluate import Held, loss_of
+from fulcrum.study.run import run_evaluation
+from fulcrum.study.run.run_evaluation import Held, loss_of
 from fulcrum.train.build import assemble, build
 from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.feed import Feed
@@ -184,7 +184,7 @@ def test_an_average_is_of_the_denoiser_alone(run, cache):
 
 
 def test_held_out_losses_of_two_codecs_refuse_comparison(run, tiny, cache, trained, monkeypatch):
-    monkeypatch.setattr(evaluate, "VALIDATION", 128)
+    monkeypatch.setattr(run_evaluation, "VALIDATION", 128)
     weights = drawn_weights(trained.step, trained.average)
     held = Held(run, run.encode.codec.build(None), trained.feed.text(), cache)
     other = dict(weights) | {"codec.shift": weights["codec.shift"] + 0.1}

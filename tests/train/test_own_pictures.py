@@ -17,7 +17,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
 from fulcrum.study.plan.plan import Plan
-from fulcrum.study.run.evaluate import can_measure, prompts, require_measurable
+from fulcrum.study.run.run_evaluation import can_measure, prompts, require_measurable
 from fulcrum.study.study_run import run as run_study
 from fulcrum.train.feed import Feed
 from fulcrum.train.session import Order, perform

@@ -19,7 +19,7 @@ def parquets_at(path: Path) -> list[Path] | None:
     """The Parquet files of a folder that holds them and no pictures, or the file itself; None: something else."""
     if path.is_file():
         return [path] if path.suffix.lower() == ".parquet" else None
-    from fulcrum.data.readers.folder import files_below
+    from fulcrum.data.readers.image_folder import files_below
 
     files = files_below(path)
     tables = [path / name for name, suffix in files.items() if suffix == ".parquet"]

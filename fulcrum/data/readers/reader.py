@@ -175,7 +175,7 @@ def require_once(where: str, columns: Iterable[str]) -> None:
 
 def open_given(path: str, fields: Fields = ANY, table: str = "", cache: RemoteCache | None = None) -> Reader:
     """The reader that fits what lies at `path`; remote shards are copied to `cache`, or to the user's."""
-    from fulcrum.data.readers.folder import FolderReader, TableReader
+    from fulcrum.data.readers.image_folder import FolderReader, TableReader
     from fulcrum.data.readers.parquet import ParquetReader, parquets_at
     from fulcrum.data.readers.saved_dataset import SavedReader, is_saved
     from fulcrum.data.readers.shards import ShardReader, shards_at

@@ -5,8 +5,8 @@ from fulcrum.levers.shared import price
 from fulcrum.model.fillers import Dense
 from fulcrum.spec.edit import put_all
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.route import misfit, route_of
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.run_route import misfit, route_of
 
 
 class Routing(Swap):

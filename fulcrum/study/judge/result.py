@@ -28,8 +28,8 @@ from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.power import rule_detectable
 from fulcrum.study.run.arm_cost import TimedCost
 from fulcrum.study.run.cell import Cell, finished
-from fulcrum.study.run.evaluate import can_measure
 from fulcrum.study.run.layout import Layout, measuring
+from fulcrum.study.run.run_evaluation import can_measure
 from fulcrum.study.run.runner import Board
 
 SHOWN = (

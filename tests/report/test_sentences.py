@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fulcrum.report import number, words
+from fulcrum.report import number, sentences
 from fulcrum.report.page import render
 from fulcrum.report.schema import StudyResult
 
@@ -59,16 +59,16 @@ def test_duration(seconds: float, said: str) -> None:
 
 def test_the_answer_of_the_brief() -> None:
     result = study_with(mean=-0.21, low=-0.25, high=-0.17, n=6, p_adjusted=0.03, verdict="worse")
-    said = words.answer(result, result.arms[1])
+    said = sentences.answer(result, result.arms[1])
     assert said == "Short captions are worse: attribute accuracy −0.21 [−0.25, −0.17], 6 pairs, p 0.03."
 
 
 def test_too_few_pairs_are_never_hidden() -> None:
     result = study_with(n=5, p_adjusted=0.0625, verdict="inconclusive")
-    assert "no p below 0.062 exists" in words.answer(result, result.arms[1])
-    assert not any("no p below" in said for said in words.sure(result, result.effects[0])), "said twice"
+    assert "no p below 0.062 exists" in sentences.answer(result, result.arms[1])
+    assert not any("no p below" in said for said in sentences.sure(result, result.effects[0])), "said twice"
     six = study_with(n=6, verdict="inconclusive")
-    assert "no p below" not in words.answer(six, six.arms[1])
+    assert "no p below" not in sentences.answer(six, six.arms[1])
 
 
 @pytest.mark.parametrize("seeds, said", [(5, "6 are the fewest that can"), (6, "")])
@@ -76,7 +76,7 @@ def test_too_few_seeds_are_told_beside_the_headline(seeds: int, said: str) -> No
     study = FAKE["fake_study"]()
     study["plan"]["seeds"] = list(range(seeds))
     result = StudyResult.model_validate(study)
-    assert (said in words.visible(result)) and ("whatever is found" in render(result)) == bool(said)
+    assert (said in sentences.visible(result)) and ("whatever is found" in render(result)) == bool(said)
 
 
 def test_a_target_that_is_not_reached_is_told_once_and_with_its_metric() -> None:
@@ -93,7 +93,7 @@ def test_a_target_that_is_not_reached_is_told_once_and_with_its_metric() -> None
     }
     study["time_to_target"] = [{**row, "unit": unit} for unit in ("images", "time", "flops")]
     result = StudyResult.model_validate(study)
-    assert words.targets(result, result.arms[1]) == [
+    assert sentences.targets(result, result.arms[1]) == [
         "0 of 6 seeds reach attribute accuracy 0.5, where the baseline ends, counted in images, time or FLOPs."
     ]
 
@@ -109,14 +109,14 @@ def test_a_target_that_is_not_reached_is_told_once_and_with_its_metric() -> None
     ],
 )
 def test_verb(label: str, expected: str) -> None:
-    assert words.verb(label) == expected
+    assert sentences.verb(label) == expected
 
 
 def test_every_verdict_gets_a_sentence_even_an_unknown_one() -> None:
     for verdict in ("better", "worse", "tie", "inconclusive", "censored"):
         result = study_with(verdict=verdict)
-        assert words.answer(result, result.arms[1]).startswith("Short captions are ")
-    assert "are censored" in words.answer(result, result.arms[1])
+        assert sentences.answer(result, result.arms[1]).startswith("Short captions are ")
+    assert "are censored" in sentences.answer(result, result.arms[1])
 
 
 def claimed_study(**change: Any) -> StudyResult:
@@ -150,8 +150,8 @@ def claimed_study(**change: Any) -> StudyResult:
 def test_a_claim_says_which_metric_it_is_about_and_what_was_seen_on_it() -> None:
     result = claimed_study()
     (muon,) = (arm for arm in result.arms if arm.name == "muon")
-    assert words.claim_of(result, muon) == "FID contradicted"
-    said = words.seen_of(result, muon, muon.claims[0])
+    assert sentences.claim_of(result, muon) == "FID contradicted"
+    said = sentences.seen_of(result, muon, muon.claims[0])
     assert said == (
         "Our Fréchet distance stands for FID (lower is better): +1.20 [+0.90, +1.50], worse: not the direction "
         "that was claimed. The ranking asks another metric, attribute accuracy, on which Muon is better."
@@ -161,7 +161,7 @@ def test_a_claim_says_which_metric_it_is_about_and_what_was_seen_on_it() -> None
 def test_a_claim_about_a_metric_that_we_do_not_have_says_so() -> None:
     result = claimed_study(metric="human preference", seen="", verdict=None)
     (muon,) = (arm for arm in result.arms if arm.name == "muon")
-    assert words.seen_of(result, muon, muon.claims[0]) == "No metric of this study stands for human preference."
+    assert sentences.seen_of(result, muon, muon.claims[0]) == "No metric of this study stands for human preference."
 
 
 def test_what_can_be_seen_is_each_arms_own() -> None:
@@ -171,5 +171,5 @@ def test_what_can_be_seen_is_each_arms_own() -> None:
     ):
         row["detectable"] = size
     result = StudyResult.model_validate(study)
-    assert "0.020 to 0.10, depending on how much a lever scatters" in words.visible(result)
-    assert any("a true difference of 0.020 would" in said for said in words.sure(result, result.effects[3]))
+    assert "0.020 to 0.10, depending on how much a lever scatters" in sentences.visible(result)
+    assert any("a true difference of 0.020 would" in said for said in sentences.sure(result, result.effects[3]))
