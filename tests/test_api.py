@@ -112,6 +112,17 @@ def test_measured_values_carry_their_cards(trained, monkeypatch):
     assert values["mmd"].card.n == 64 and values["mmd"].card.better == "lower" and "validation_loss" in values
 
 
+def test_the_other_lines_of_the_readme_run(trained, monkeypatch):
+    monkeypatch.setattr(evaluate, "REFERENCE", 512)
+    monkeypatch.setattr(evaluate, "VALIDATION", 128)
+    out, run = trained
+    lines = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
+    small = lines.replace('"spark + muon", seed=1', f'"small + muon", seed=1, out={str(out)!r}, files=["{out}/small.py"]')
+    names = {}
+    exec(small.replace("measure(run)", f"measure(run, samples=64, out={str(out)!r})"), names)
+    assert names["run"].key == run.key and names["pictures"].shape == (1, 32, 32, 3) and "mmd" in names["values"]
+
+
 def test_two_sets_of_pictures_are_measured_by_path_or_as_arrays(tmp_path, capsys):
     numbers = np.random.default_rng(0)
     one, other = (numbers.integers(0, 256, (96, 32, 32, 3), np.uint8) // scale for scale in (1, 2))

@@ -62,13 +62,13 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if os.environ.get(TRACEBACK):  # of every process
             traceback.print_exception(error)
-        message, hint, code = _said(error)
+        message, hint, code = _explained(error)
         unlike = not isinstance(error, FulcrumError) and code == 1  # it may be this process's alone: never lose it
         _failed(message, hint, code, words, unlike)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _said(error: Exception) -> tuple[str, str, int]:
+def _explained(error: Exception) -> tuple[str, str, int]:
     """What an error says to a person: message, hint, exit code."""
     from fulcrum.spec.user_errors import failed, place  # only now: --help is to be fast
 

@@ -28,13 +28,17 @@ def audit(names: Names = None, levers: Files = None, as_json: Json = False) -> N
     for name in chosen:
         if name not in known.levers:
             raise BadInput(f"no lever is called '{name}'", nearest(name, known.levers))
-    found = _try(known, chosen, levers or [])
-    broken = [one for one in found if one["broken"]]
+    verdicts = _try(known, chosen, levers or [])
+    broken = [one for one in verdicts if one["broken"]]
     if broken and not as_json:
         raise RunFailed(
-            f"{len(broken)} of {len(found)} (lever, law) pairs are broken", "correct the lever: docs/write-a-lever.md"
+            f"{len(broken)} of {len(verdicts)} (lever, law) pairs are broken", "correct the lever: docs/write-a-lever.md"
         )
-    emit({"pairs": len(found), "broken": len(broken), "laws": found}, as_json, f"all {len(found)} (lever, law) pairs hold")
+    emit(
+        {"pairs": len(verdicts), "broken": len(broken), "laws": verdicts},
+        as_json,
+        f"all {len(verdicts)} (lever, law) pairs hold",
+    )
     if broken:
         raise typer.Exit(1)
 
@@ -50,7 +54,7 @@ def _try(known: Any, chosen: list[str], files: list[Path]) -> list[dict[str, Any
     from fulcrum.spec.user_errors import described
 
     torch.set_num_threads(1)
-    found = []
+    tried = []
     with tempfile.TemporaryDirectory() as folder:
         court = Court(known, Path(folder))
         for name in chosen:
@@ -64,17 +68,17 @@ def _try(known: Any, chosen: list[str], files: list[Path]) -> list[dict[str, Any
                     problem = str(error)
                 except Exception as error:  # the user's own code may raise anything: it is a finding
                     problem = f"'{name}' failed: {described(error)}"
-                found.append(_said(name, law, (hold.__doc__ or "").split("\n")[0], problem))
+                tried.append(_verdict(name, law, (hold.__doc__ or "").split("\n")[0], problem))
         folder_of_two = Path(folder) / "world"
         folder_of_two.mkdir()
         try:
             together = verdicts(chosen, known, folder_of_two, tuple(files))
         except Exception as error:
             together = dict.fromkeys(chosen, f"two processes failed: {described(error)}\n{getattr(error, 'hint', '')}")
-        found += [_said(name, "world", "One process equals two.", problem) for name, problem in together.items()]
-    return found
+        tried += [_verdict(name, "world", "One process equals two.", problem) for name, problem in together.items()]
+    return tried
 
 
-def _said(lever: str, law: str, says: str, problem: str) -> dict[str, Any]:
+def _verdict(lever: str, law: str, says: str, problem: str) -> dict[str, Any]:
     say(f"{lever:<24} {law:<10} {'BROKEN  ' + problem if problem else 'holds'}")
     return {"lever": lever, "law": law, "says": says, "broken": problem}

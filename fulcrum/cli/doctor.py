@@ -29,7 +29,7 @@ def doctor(as_json: Json = False) -> None:
     emit(facts, as_json)
     if not as_json:
         _print(_rows(facts))
-    if any(told != "ok" for told in facts["assets"].values()):
+    if any(state != "ok" for state in facts["assets"].values()):
         sys.exit(1)
 
 
@@ -74,7 +74,7 @@ def _sound(name: str) -> str:
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str, str]]:
     """What was looked at, what was found, and what that means or what to do."""
-    broken = {name: told for name, told in facts["assets"].items() if told != "ok"}
+    broken = {name: state for name, state in facts["assets"].items() if state != "ok"}
     lacking = [group for group, there in facts["optional"].items() if not there]
     return [
         ("Python", facts["python"], ""),
@@ -108,7 +108,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str, str]]:
             f"{len(facts['assets']) - len(broken)} of {len(facts['assets'])} sound",
             "install Fulcrum again" if broken else "",
         ),
-        *((f"  {name}", "damaged", told) for name, told in broken.items()),
+        *((f"  {name}", "damaged", fault) for name, fault in broken.items()),
     ]
 
 

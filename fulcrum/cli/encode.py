@@ -55,15 +55,15 @@ def encode(
     from fulcrum.train.feed import Feed
 
     torch.set_num_threads(thread_count(None))
-    found = device_named(device)
+    where = device_named(device)
     number, of = _numbers(part) if part else (0, processes)
-    if found == "cuda":
+    if where == "cuda":
         torch.cuda.set_device(number % torch.cuda.device_count())  # each process has its own, while there are some
     run = read_phrase(phrase, levers or (), settings or (), images)[0].run
     begun = time.monotonic()
     children = [] if part else _children(processes, phrase, out, settings, images, levers, device)
     try:
-        feed = Feed(run, 0, out / "cache", None if quiet or part else say, found)
+        feed = Feed(run, 0, out / "cache", None if quiet or part else say, where)
         jobs = feed.jobs()
         for job in jobs if part or of > 1 else ():
             feed.cache.share(job, number, of, None if quiet else say)
@@ -87,8 +87,8 @@ def encode(
     )
 
 
-def _entry(feed: Any, job: Any, told: Any) -> dict[str, Any]:
-    arrays = feed.cache.finished(job, told)
+def _entry(feed: Any, job: Any, tell: Any) -> dict[str, Any]:
+    arrays = feed.cache.finished(job, tell)
     return {"what": job.what, "samples": job.count, "bytes": int(sum(array.nbytes for array in arrays.values()))}
 
 
