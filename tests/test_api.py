@@ -16,7 +16,7 @@ from fulcrum.cli import main
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.run import run_evaluation
 from fulcrum.train import trained_run
-from tests.study.test_runner import all_here
+from tests.cells_here import all_here
 
 ROOT = Path(__file__).parents[1]
 TINY = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64")

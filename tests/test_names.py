@@ -50,5 +50,6 @@ def test_tests_share_only_within_their_folder():
 
 
 def _elsewhere(module: str, own: str) -> bool:
-    """Is it a module of the tests that lies in another of their folders?"""
-    return module.split(".")[0] == "tests" and module.rpartition(".")[0] not in (own, "tests") and module != own
+    """Is it a module of the tests that lies in another of their folders? What all share lies at their root."""
+    folder = module.rpartition(".")[0] if (ROOT / f"{module.replace('.', '/')}.py").is_file() else module
+    return module.split(".")[0] == "tests" and folder not in ("tests", own)

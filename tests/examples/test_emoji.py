@@ -19,7 +19,7 @@ from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.encode.pretrained.registry import PACKAGES
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
-from tests.examples.fake_emoji import Renderer, icon_set, names, write_packages
+from tests.fake_emoji import Renderer, icon_set, names, write_packages
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ import pytest
 from fulcrum.cli import main
 from fulcrum.levers.catalog import files_of, with_files
 from fulcrum.spec.phrase import parse
-from tests.examples import fake_emoji
+from tests import fake_emoji
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "emoji"
-RENDERER = "from tests.examples.fake_emoji import Renderer\nsvg_to_bytes = Renderer().svg_to_bytes\n"
+RENDERER = "from tests.fake_emoji import Renderer\nsvg_to_bytes = Renderer().svg_to_bytes\n"
 LETTERS = '''"""A text encoder of one's own: each letter is a token."""
 from typing import ClassVar
 

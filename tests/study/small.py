@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from fulcrum.study.plan.plan import Plan
-from fulcrum.study.run import preview, run_evaluation
 
 SMALL = (
     "model.width=32",
@@ -29,13 +28,6 @@ def plan(**changes):
         **changes,
     }
     return Plan(**given)
-
-
-def lighten(patch):
-    """Cells measured with fewer pictures."""
-    patch.setattr(run_evaluation, "REFERENCE", 512)
-    patch.setattr(run_evaluation, "VALIDATION", 128)
-    patch.setattr(preview, "LOOKS", 2)
 
 
 def without_times(report):

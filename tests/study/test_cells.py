@@ -13,7 +13,8 @@ from fulcrum.study.judge.result import assemble_result
 from fulcrum.study.run.cell import finished, run_cell
 from fulcrum.study.run.curve_lines import read_lines, write_curve
 from fulcrum.study.run.layout import lay_out, measuring
-from tests.study.small import lighten, plan
+from tests.cells_here import lighten
+from tests.study.small import plan
 
 ASKED = plan(arms=("bf16_storage",), images=16)
 HOW = measuring(ASKED).how

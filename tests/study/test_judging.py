@@ -18,7 +18,7 @@ from fulcrum.study.plan.plan import Plan, from_plain
 from fulcrum.study.run import plan_judges as judging
 from fulcrum.study.run.cell import Measuring
 from fulcrum.study.run.plan_judges import Bench, Sources, measures, require_known
-from tests.examples.fake_emoji import Renderer, write_packages
+from tests.fake_emoji import Renderer, write_packages
 
 WIDTH = 24
 

@@ -16,31 +16,16 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
-from fulcrum.study import study_run
 from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.frozen_plan import changed_since, freeze
 from fulcrum.study.plan.plan import from_plain
-from fulcrum.study.run import arm_cost
 from fulcrum.study.run.capacity import PROCESS, room
 from fulcrum.study.run.cell import finished
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.run.runner import Lane, Work, run_all
-from fulcrum.study.run.worker import answer
 from fulcrum.study.study_run import run
-from tests.study.small import SMALL, lighten, plan
-
-
-class Here(Lane):
-    """Runs cells in this process: no start of a worker to wait for."""
-
-    def ask(self, cell):
-        return answer(json.loads(json.dumps(self.work.asked(cell))), self.work.setup(), CATALOG)
-
-
-def all_here(patch):
-    lighten(patch)
-    patch.setattr(study_run, "Lane", Here)
-    patch.setattr(arm_cost, "ROUNDS", 1)
+from tests.cells_here import Here, all_here
+from tests.study.small import SMALL, plan
 
 
 @pytest.fixture(autouse=True)

@@ -15,9 +15,9 @@ from fulcrum.study.run.cell import Tracked, finished, run_cell
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.run.runner import Lane, Work, run_all
 from fulcrum.study.study_run import run
+from tests.cells_here import Here, lighten
+from tests.fake_wandb import WANDB
 from tests.study.small import plan
-from tests.study.test_runner import Here, lighten
-from tests.train.test_track import WANDB
 
 
 def scalars(folder):

@@ -13,23 +13,9 @@ from fulcrum.spec.install import install_extra
 from fulcrum.spec.system import System
 from fulcrum.train.session import Order, perform
 from fulcrum.train.trackers import RunLabels, require_trackers, together, tracking
+from tests.fake_wandb import WANDB
 
 PLACE = RunLabels("study-1 / a", "spark + muon(lr=1)", 3)
-WANDB = """
-import json, os
-class Run:
-    def __init__(self, **given): self.given, self.lines, self.metrics = given, [], []
-    def define_metric(self, *names, **more): self.metrics.append(names)
-    def log(self, values):
-        if os.environ.get("FAKE_WANDB") == "breaks": raise OSError("no network")
-        self.lines.append(values)
-    def finish(self):
-        with open(os.path.join(self.given["dir"], "wandb.json"), "w") as stream:
-            json.dump({"given": self.given, "lines": self.lines}, stream)
-def init(**given):
-    if os.environ.get("FAKE_WANDB") == "no login": raise RuntimeError("api_key not configured")
-    return Run(**given)
-"""
 
 
 class Writer:
