@@ -69,7 +69,7 @@ class FolderReader:
 
     def _caption(self, path: Path) -> bytes:
         if leads_out(self.folder, path):
-            raise ValueError(f"its {path.suffix} is a link that leads out of the folder")
+            raise ValueError(f"its {path.suffix} is a link that leads out of the folder; copy what it leads to")
         return read_untrusted(path)
 
 
