@@ -113,8 +113,8 @@ def test_measured_values_carry_their_cards(trained, monkeypatch):
 
 
 def test_the_other_lines_of_the_readme_run(trained, monkeypatch):
-    monkeypatch.setattr(evaluate, "REFERENCE", 512)
-    monkeypatch.setattr(evaluate, "VALIDATION", 128)
+    monkeypatch.setattr(run_evaluation, "REFERENCE", 512)
+    monkeypatch.setattr(run_evaluation, "VALIDATION", 128)
     out, run = trained
     lines = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
     small = lines.replace('"spark + muon", seed=1', f'"small + muon", seed=1, out={str(out)!r}, files=["{out}/small.py"]')
