@@ -10,7 +10,10 @@ VAGUE = {"util", "utils", "common", "helper", "helpers", "manager", "managers", 
 # The same word for the same idea in two rooms, where a second word would only hide it.
 SHARED = {
     "__init__": "every package has one",
+    "base": "the base classes of what a room collects: levers, metrics",
+    "card": "the facts that travel with data and with metrics",
     "fillers": "the records of a room's seams",
+    "muon": "an update rule, and the lever that is named after it",
 }
 
 

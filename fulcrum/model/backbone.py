@@ -18,11 +18,11 @@ from fulcrum.model.block import Block
 from fulcrum.model.condition import Condition, ResolutionIn
 from fulcrum.model.embed import SINUSOIDS, TIME_FACTOR, Head, VectorIn, patchify, sinusoids, unpatchify
 from fulcrum.model.linear import Linear
+from fulcrum.model.packed_text import ReadText, Text, pack
 from fulcrum.model.roles import Role
 from fulcrum.model.rope import rotary_table
 from fulcrum.model.route import DenseRoute, Route, span
 from fulcrum.model.run_block import BlockRunner
-from fulcrum.model.text import ReadText, Text, pack
 from fulcrum.model.tokens import Tokens, gather_rows
 
 

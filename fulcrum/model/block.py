@@ -13,8 +13,8 @@ from fulcrum.model.attention import Attention
 from fulcrum.model.embed import layer_norm
 from fulcrum.model.init import ZERO
 from fulcrum.model.linear import Linear
+from fulcrum.model.packed_text import unpack
 from fulcrum.model.roles import Role
-from fulcrum.model.text import unpack
 
 GELU_LINEAR = 2 * math.sqrt(2 / math.pi)
 GELU_CUBIC = 0.044715 * GELU_LINEAR

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim.adamw import adamw
 
+from fulcrum.optim.optimizer_state import gradient, local
 from fulcrum.optim.rule import NamedRule
-from fulcrum.optim.state import gradient, local
 from fulcrum.optim.storage import count_stalled
 
 CHUNK = 2**18  # elements whose bf16 state is widened to fp32 at a time: bounds the temporary memory, and stays in the cache

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from fulcrum.optim.optimizer_state import gradient, local
 from fulcrum.optim.orthogonal import STEPS, orthogonalise
 from fulcrum.optim.rule import NamedRule
-from fulcrum.optim.state import gradient, local
 from fulcrum.optim.storage import count_stalled
 
 Whole = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from fulcrum.optim.state import load_strictly, require_same_names
+from fulcrum.optim.optimizer_state import load_strictly, require_same_names
 from fulcrum.optim.storage import StoredWeights, require_storable
 
 

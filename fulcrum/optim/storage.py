@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fulcrum.optim.optimizer_state import first_element, local
 from fulcrum.optim.rounding import keys, round_at_random
-from fulcrum.optim.state import first_element, local
 
 STORED = (torch.float32, torch.bfloat16)
 

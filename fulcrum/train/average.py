@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fulcrum.dist.shard import cut
-from fulcrum.optim.state import local
+from fulcrum.optim.optimizer_state import local
 
 
 class Average(Protocol):
