@@ -34,17 +34,17 @@ def table(found: "dict[str, Measured]", labels: dict[str, str]) -> list[str]:
             for name, one in found.items()
         ),
         "cards in short, whole with --json",
-        *(f"  {', '.join(names)}: {told}" for told, names in alike.items()),
+        *(f"  {', '.join(names)}: {card}" for card, names in alike.items()),
     ]
 
 
 def _short(card: "MetricCard") -> str:
     """Hashes by their beginnings."""
-    told = [f"N = {card.n:,}"]
-    told += [f"{what} {value[:12]}" for what in ("extractor", "reference", "prompts") if (value := getattr(card, what))]
+    parts = [f"N = {card.n:,}"]
+    parts += [f"{what} {value[:12]}" for what in ("extractor", "reference", "prompts") if (value := getattr(card, what))]
     if card.sampler:
-        told.append(f"sampler {card.sampler}, {card.steps} steps, guidance {card.guidance}")
-    return ", ".join(told)
+        parts.append(f"sampler {card.sampler}, {card.steps} steps, guidance {card.guidance}")
+    return ", ".join(parts)
 
 
 def _digits(value: float) -> str:
@@ -52,7 +52,7 @@ def _digits(value: float) -> str:
 
 
 def about(what: str, seen: Any) -> str:
-    told = [f"{count} {note}" for note, count in (*seen.notes.items(), *seen.ignored.items())]
+    parts = [f"{count} {note}" for note, count in (*seen.notes.items(), *seen.ignored.items())]
     if seen.skipped:
-        told.append(f"{len(seen.skipped)} skipped, the first {seen.skipped[0][0]}: {seen.skipped[0][1]}")
-    return f"{what}: {seen.name}, N = {seen.n:,}" + (f" ({'; '.join(told)})" if told else "")
+        parts.append(f"{len(seen.skipped)} skipped, the first {seen.skipped[0][0]}: {seen.skipped[0][1]}")
+    return f"{what}: {seen.name}, N = {seen.n:,}" + (f" ({'; '.join(parts)})" if parts else "")

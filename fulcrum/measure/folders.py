@@ -17,7 +17,7 @@ from fulcrum.measure.card import Measured, Sampling
 from fulcrum.measure.decoded_picture import BadPicture
 from fulcrum.measure.evaluate import Comparison, FeatureSet
 from fulcrum.measure.features.extractor import Extractor, digest_of
-from fulcrum.measure.features.feature_store import CHUNK, Facts, FeatureStore
+from fulcrum.measure.features.feature_store import CHUNK, FeatureStore, PictureFacts
 from fulcrum.measure.metrics.mean_scores import ClipScore
 from fulcrum.measure.picture_sets import PictureSet, Stored, set_hash
 from fulcrum.spec.errors import BadInput
@@ -73,7 +73,7 @@ class _Waiting(NamedTuple):
     stored: Stored
     key: bytes
     pixels: Tensor | None  # (3, H, W), none when every extractor knows it already
-    facts: tuple[int, int, int]
+    facts: PictureFacts
 
 
 class Pass:
@@ -124,7 +124,7 @@ class Pass:
             else:
                 decoded = pictures.decode(stored)
                 pixels = torch.from_numpy(decoded.pixels)
-                facts = Facts.pack(pixels.shape[1], pixels.shape[2], decoded.notes)
+                facts = PictureFacts.of(pixels.shape[1], pixels.shape[2], decoded.notes)
             self._fits(facts, seen)
         except BadPicture as error:
             if not self.policy.skip_bad:
@@ -139,7 +139,7 @@ class Pass:
         if self.scores is not None and stored.caption is not None:
             yield {key} if _with_caption(key, stored.caption) in self.scores else ()
 
-    def _fits(self, facts: tuple[int, int, int], seen: Seen) -> None:
+    def _fits(self, facts: PictureFacts, seen: Seen) -> None:
         if seen.sizes and not self.policy.any_size and facts[:2] not in seen.sizes:
             (height, width), _ = next(iter(seen.sizes.items()))
             raise BadPicture(
@@ -165,7 +165,7 @@ class Pass:
         seen.n += len(good)
         seen.keys += [one.key for one in good]
         seen.captions += [one.stored.caption for one in good]
-        seen.notes.update(note for one in good for note in Facts.notes(one.facts[2]))
+        seen.notes.update(note for one in good for note in one.facts.notes)
 
     def _compute(self, part: Extractor, store: FeatureStore, waiting: list[_Waiting]) -> dict[bytes, str]:
         new = {one.key: one for one in waiting if one.key not in store}  # the same picture twice is looked at once
@@ -173,8 +173,8 @@ class Pass:
         bad: dict[bytes, str] = {}
         for same in _by_size(new.values()):
             try:
-                found = part.rows(torch.stack([one.pixels for one in same if one.pixels is not None]))
-                rows |= {one.key: row for one, row in zip(same, found, strict=True)}
+                features = part.rows(torch.stack([one.pixels for one in same if one.pixels is not None]))
+                rows |= {one.key: row for one, row in zip(same, features, strict=True)}
             except ValueError:
                 for one in same:  # one by one: the culprit has a name
                     try:

@@ -28,9 +28,9 @@ def sizes(n: int, smallest: int) -> list[int]:
 def curve(metric: Distance, pictures: Rows, reference: Any) -> list[Point]:
     """Nested subsets in a fixed random order: names often sort pictures by subject."""
     order = torch.randperm(pictures.n, generator=torch.Generator().manual_seed(0))
-    found = []
+    points = []
     for size in sizes(pictures.n, metric.minimum):
         part = metric.gather(pictures.width, False)
         part.update(pictures.rows[order[:size]], np.arange(size))
-        found.append(Point(size, *answered(metric, f"{metric.name} of {size} pictures", part, reference)))
-    return found
+        points.append(Point(size, *answered(metric, f"{metric.name} of {size} pictures", part, reference)))
+    return points

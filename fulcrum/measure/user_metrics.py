@@ -54,10 +54,10 @@ def load(paths: list[Path]) -> Own:
     for path in paths:
         file = read_own(path, GUIDE)
         content = file.sha256
-        found = [kind for kind in file.classes() if not inspect.isabstract(kind)]
+        classes = [kind for kind in file.classes() if not inspect.isabstract(kind)]
         try:
-            own = [kind() for kind in found if issubclass(kind, Distance)]
-            networks = [kind() for kind in found if issubclass(kind, OwnExtractor)]
+            own = [kind() for kind in classes if issubclass(kind, Distance)]
+            networks = [kind() for kind in classes if issubclass(kind, OwnExtractor)]
         except (Exception, SystemExit) as error:  # the user's own code: say which file and what it said
             raise failed(error, f"{path} cannot be used", GUIDE) from error
         if not own and not networks:

@@ -38,8 +38,8 @@ def load_clip(where: str) -> Extractor:
 
     def features(images: Tensor) -> Tensor:
         pooled = network.vision_model(pixel_values=normalise(antialiased(images, side))).pooler_output
-        found: Tensor = network.visual_projection(pooled)
-        return found
+        rows: Tensor = network.visual_projection(pooled)
+        return rows
 
     @torch.no_grad()
     def score(images: Tensor, captions: Sequence[str]) -> Tensor:
@@ -53,8 +53,8 @@ def load_clip(where: str) -> Extractor:
         )
         ids, mask = (tokens[name].to(images.device) for name in ("input_ids", "attention_mask"))
         states = network.text_model(input_ids=ids, attention_mask=mask).pooler_output
-        seen, said = features(images), network.text_projection(states)
-        return 100.0 * torch.cosine_similarity(seen, said).clamp_min(0.0)
+        seen, words = features(images), network.text_projection(states)
+        return 100.0 * torch.cosine_similarity(seen, words).clamp_min(0.0)
 
     resize = f"antialiased bicubic to {side} px, squeezed to a square"
     content = digest_of("clip", content_hash(folder, words, fresh=True), resize, colours)
@@ -85,8 +85,8 @@ def load_dino(where: str) -> Extractor:
     normalise = _normaliser(colours)
 
     def features(images: Tensor) -> Tensor:
-        found: Tensor = network(pixel_values=normalise(antialiased(images, side))).last_hidden_state[:, 0]
-        return found
+        rows: Tensor = network(pixel_values=normalise(antialiased(images, side))).last_hidden_state[:, 0]
+        return rows
 
     resize = f"antialiased bicubic to {side} px, squeezed to a square"
     return Extractor(
@@ -110,8 +110,8 @@ def _tokenizer(folder: Path) -> tuple[Any, tuple[Path, ...]]:
 
 def _colours(folder: Path, usual: tuple[list[float], list[float]]) -> tuple[list[float], list[float]]:
     try:
-        told = json.loads((folder / "preprocessor_config.json").read_bytes())
-        return list(told["image_mean"]), list(told["image_std"])
+        config = json.loads((folder / "preprocessor_config.json").read_bytes())
+        return list(config["image_mean"]), list(config["image_std"])
     except (OSError, ValueError, KeyError, TypeError):
         return usual
 

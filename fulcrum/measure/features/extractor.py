@@ -159,9 +159,9 @@ def load_inception(path: Path) -> tuple[nn.Module, str]:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            found = load_file(path)
+            tensors = load_file(path)
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)  # tensors only: a pickle could run code
+            tensors = torch.load(path, map_location="cpu", weights_only=True)  # tensors only: a pickle could run code
     except Exception as error:  # many kinds; the file is what is wrong
         raise BadInput(
             f"{path} cannot be read as a state dict: {type(error).__name__}: {str(error)[:200]}",
@@ -170,17 +170,17 @@ def load_inception(path: Path) -> tuple[nn.Module, str]:
     with torch.device("meta"):  # no random start for weights that are read anyway
         network = Inception()
     wanted = {name: value.shape for name, value in network.state_dict().items() if not name.endswith("num_batches_tracked")}
-    if not isinstance(found, dict):
-        raise BadInput(f"{path} holds a {type(found).__name__}, not a state dict")
-    missing = sorted(set(wanted) - set(found))
-    wrong = sorted(name for name, shape in wanted.items() if name in found and found[name].shape != shape)
+    if not isinstance(tensors, dict):
+        raise BadInput(f"{path} holds a {type(tensors).__name__}, not a state dict")
+    missing = sorted(set(wanted) - set(tensors))
+    wrong = sorted(name for name, shape in wanted.items() if name in tensors and tensors[name].shape != shape)
     if missing or wrong:
         raise BadInput(
             f"{path} is not FID's Inception: {len(missing)} tensors are missing and {len(wrong)} have another "
             f"shape, such as {(missing + wrong)[0]}",
             "expected the state dict of pt_inception-2015-12-05",
         )
-    used = {name: found[name].float() for name in wanted}  # its classifier (fc, AuxLogits) is not part of pool3
+    used = {name: tensors[name].float() for name in wanted}  # its classifier (fc, AuxLogits) is not part of pool3
     counters = {name: torch.tensor(0) for name in network.state_dict() if name not in wanted}
     network.load_state_dict({**used, **counters}, assign=True)
     content = hashlib.sha256()

@@ -4,9 +4,9 @@ n rows of a chunk, d feature width
 """
 
 import hashlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,22 +15,29 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from fulcrum.files.atomic import atomic_path
+from fulcrum.files.hashes import sha256_bytes
+from fulcrum.files.refusals import explained
 from fulcrum.measure.decoded_picture import NOTES
 from fulcrum.spec.errors import BadInput, RunFailed
 
 CHUNK = 256  # pictures: at most so many are looked at again after a kill
 
 
-class Facts:
-    """What is remembered of a picture beside its features: its sides and what was done to it, as three numbers."""
+class PictureFacts(NamedTuple):
+    """What is remembered of a picture beside its features: its sides and what was done to it."""
 
-    @staticmethod
-    def pack(height: int, width: int, notes: Sequence[str]) -> tuple[int, int, int]:
-        return height, width, sum(1 << NOTES.index(note) for note in notes)
+    height: int
+    width: int
+    note_bits: int = 0
 
-    @staticmethod
-    def notes(bits: int) -> tuple[str, ...]:
-        return tuple(note for place, note in enumerate(NOTES) if bits >> place & 1)
+    @classmethod
+    def of(cls, height: int, width: int, notes: Sequence[str]) -> "PictureFacts":
+        return cls(height, width, sum(1 << NOTES.index(note) for note in notes))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(note for place, note in enumerate(NOTES) if self.note_bits >> place & 1)
 
 
 class FeatureStore:
@@ -52,17 +59,16 @@ class FeatureStore:
     def __contains__(self, key: bytes) -> bool:
         return key in self.where
 
-    def get(self, key: bytes) -> tuple[Tensor, tuple[int, int, int]]:
+    def get(self, key: bytes) -> tuple[Tensor, PictureFacts]:
         """Features (d,) and facts of a picture that is here."""
         path, place = self.where[key]
         if self._open is None or self._open[0] != path:
             with safe_open(path, framework="pt") as file:
                 self._open = (path, file.get_tensor("features"), file.get_tensor("facts").numpy())
         _, rows, facts = self._open
-        height, width, bits = facts[place].tolist()
-        return rows[place], (height, width, bits)
+        return rows[place], PictureFacts(*facts[place].tolist())
 
-    def put(self, keys: Sequence[bytes], rows: Tensor, facts: Sequence[tuple[int, int, int]]) -> None:
+    def put(self, keys: Sequence[bytes], rows: Tensor, facts: Sequence[PictureFacts]) -> None:
         """Remember rows (n, d); they are safe on disk when this returns."""
         if not keys:
             return
@@ -71,34 +77,28 @@ class FeatureStore:
             "keys": torch.from_numpy(np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, 32).copy()),
             "facts": torch.tensor(list(facts), dtype=torch.int32),
         }
-        path = self.folder / f"{hashlib.sha256(b''.join(keys)).hexdigest()[:32]}.safetensors"
-        try:
+        path = self.folder / f"{sha256_bytes(b''.join(keys), 32)}.safetensors"
+        unfit = f"features cannot be kept at {self.folder}"
+        with explained("keep", self.folder, message=unfit, hint="choose another place with --out", kind=BadInput):
             self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(
-                f"features cannot be kept at {self.folder}: {error.strerror}", "choose another place with --out"
-            ) from None
-        draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
         try:
-            save_file(tensors, draft, metadata={"checksum": _checksum(tensors)})
-            os.replace(draft, path)
+            with atomic_path(path) as aside:
+                save_file(tensors, aside, metadata={"checksum": _checksum(tensors)})
         except (OSError, SafetensorError) as error:
             raise RunFailed(
                 f"features could not be written to {self.folder}: {error}",
                 "make room and start the same command again: what was written before is kept",
             ) from None
-        finally:
-            draft.unlink(missing_ok=True)
         self.where |= {key: (path, place) for place, key in enumerate(keys)}
 
     def _read(self, path: Path) -> list[bytes] | None:
         try:
             with safe_open(path, framework="pt") as file:
-                told = (file.metadata() or {}).get("checksum")
+                checksum = (file.metadata() or {}).get("checksum")
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError):
             return None
-        if set(tensors) != {"features", "keys", "facts"} or _checksum(tensors) != told:
+        if set(tensors) != {"features", "keys", "facts"} or _checksum(tensors) != checksum:
             return None
         rows, keys = tensors["features"], tensors["keys"]
         if rows.ndim != 2 or rows.shape[1] != self.width or keys.shape != (len(rows), 32):

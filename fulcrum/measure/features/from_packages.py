@@ -24,8 +24,8 @@ def lite0(where: str = "") -> Extractor:
     network = load_lite0(path)
 
     def features(images: Tensor) -> Tensor:
-        found: Tensor = network(antialiased(images, SIDE) * 2 - 1)
-        return found
+        rows: Tensor = network(antialiased(images, SIDE) * 2 - 1)
+        return rows
 
     resize = f"antialiased bicubic to {SIDE} px, squeezed to a square"
     return Extractor(

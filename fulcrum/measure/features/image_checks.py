@@ -74,8 +74,8 @@ def feature_rows(images: Tensor, features: FeatureFunction) -> Tensor:
                 "expected features as a tensor of real numbers, found "
                 + (str(given.dtype) if isinstance(given, Tensor) else type(given).__name__)
             )
-        found = given.detach().to("cpu", torch.float32)  # (BATCH, d)
-        parts.append(found[: len(part)] if len(found) == BATCH else found)
+        rows_of_batch = given.detach().to("cpu", torch.float32)  # (BATCH, d)
+        parts.append(rows_of_batch[: len(part)] if len(rows_of_batch) == BATCH else rows_of_batch)
     rows = torch.cat(parts)
     if rows.ndim != 2 or rows.shape[0] != images.shape[0]:
         raise ValueError(f"expected features of shape ({images.shape[0]}, d), found {tuple(rows.shape)}")

@@ -36,13 +36,13 @@ class Moments:
             raise ValueError(f"expected feature rows of shape (B, d), found {tuple(rows.shape)}")
         if not bool(torch.isfinite(rows).all()):
             raise ValueError("feature rows hold NaN or infinity: look at the images or the feature network")
-        found = cls(rows.shape[1])
+        moments = cls(rows.shape[1])
         if rows.shape[0]:
             rows = rows.to("cpu", torch.float64)
-            found.n, found.mean = rows.shape[0], rows.mean(dim=0)
-            centred = rows - found.mean
-            found.scatter = centred.T @ centred
-        return found
+            moments.n, moments.mean = rows.shape[0], rows.mean(dim=0)
+            centred = rows - moments.mean
+            moments.scatter = centred.T @ centred
+        return moments
 
     def update(self, rows: Tensor) -> "Moments":
         """Takes in more rows, in place."""

@@ -76,14 +76,14 @@ class FrechetDistance:
         centre = rows.mean(dim=0)
         centred = rows - centre  # a shift changes no covariance, and leaves rounding less to spoil
         gram = centred @ self.reference.cov @ centred.T  # (n, n)
-        found = []
+        distances = []
         for part in parts:
             some, count = centred[part], len(part)
             mean, inner = some.mean(dim=0), gram[part][:, part]
             inner = inner - inner.mean(dim=0) - inner.mean(dim=1, keepdim=True) + inner.mean()  # about the subset's mean
             trace = float((some - mean).square().sum()) / (count - 1)
-            found.append(self._assemble(mean + centre, trace, inner / (count - 1)))
-        return found
+            distances.append(self._assemble(mean + centre, trace, inner / (count - 1)))
+        return distances
 
     def _assemble(self, mean: Tensor, trace: float, inner: Tensor) -> float:
         eigenvalues = torch.linalg.eigvalsh(inner)  # of which only the lower triangle is read

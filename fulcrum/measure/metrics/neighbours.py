@@ -66,8 +66,8 @@ def count(rows: Tensor, reference: Balls, groups: int) -> Counts:
         part = slice(start, start + _BLOCK_ROWS)
         held = _squared(rows[part], norms[part], reference.rows, theirs) <= reference.radii  # (b, m)
         inside.index_add_(0, group[part], held.sum(dim=1))
-        found = torch.zeros(groups, held.shape[1], dtype=torch.int32).index_add_(0, group[part], held.int())
-        hit |= found.T > 0
+        in_balls = torch.zeros(groups, held.shape[1], dtype=torch.int32).index_add_(0, group[part], held.int())
+        hit |= in_balls.T > 0
     return Counts(torch.bincount(group, minlength=groups), inside, hit)
 
 

@@ -63,28 +63,22 @@ class Points:
         path = point_path(self.folder, self.how, images)
         if images not in self.due or images >= look.built.run.budget.images:
             return
-        if not path.exists():  # a resumed cell passes points that it measured before
-            self._measure(look, path)
+        # A resumed cell passes points that it measured before.
+        metrics = read_sealed(path, HINT)["metrics"] if path.exists() else self._measure(look, path)
         if look.built.ranks.first:
-            self.tell(read_sealed(path, HINT)["metrics"], images)
+            self.tell(metrics, images)
 
-    def _measure(self, look: Look, path: Path) -> None:
+    def _measure(self, look: Look, path: Path) -> Mapping[str, Any]:
         run, feed, weights = look.built.run, look.built.feed, drawn_weights(look.built.step, look.built.average)
         bare = look.built.system.bare()
         if not look.built.ranks.first:  # the first has their weights now, and measures
-            return
-        metrics: Mapping[str, Any] = measure(
-            run, Painter(run, weights, feed.codec(), feed.text(), bare), feed.root, self.samples, judges=self.judges
-        )
-        held = Held(run, feed.codec(), feed.text(), feed.root, bare).loss(weights).measured()
-        write_sealed(
-            path,
-            {
-                "images": look.state.images,
-                "metrics": {name: value.model_dump() for name, value in metrics.items()}
-                | {"validation_loss": held.model_dump()},
-            },
-        )
+            return {}
+        painter = Painter(run, weights, feed.codec(), feed.text(), bare)
+        measured = measure(run, painter, feed.root, self.samples, judges=self.judges)
+        measured["validation_loss"] = Held(run, feed.codec(), feed.text(), feed.root, bare).loss(weights).measured()
+        metrics = {name: value.model_dump() for name, value in measured.items()}
+        write_sealed(path, {"images": look.state.images, "metrics": metrics})
+        return metrics
 
 
 def pause(run: RunSpec, folder: RunFolder, share: float) -> Observer:
