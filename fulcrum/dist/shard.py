@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from fulcrum.dist.precision import Dtypes
+from fulcrum.dist.precision import shard_policy
 from fulcrum.dist.start import Ranks, is_sharded
 
 Init = Callable[[str, torch.Size], Tensor]
@@ -25,7 +25,7 @@ def prepare(
     blocks: Iterable[nn.Module],
     ranks: Ranks,
     init: Init,
-    dtypes: Dtypes | None = None,
+    reduce: torch.dtype = torch.float32,
     recompute: Callable[[], None] | None = None,
     compile: Callable[[], None] | None = None,
 ) -> None:
@@ -52,7 +52,7 @@ def prepare(
     if ranks.size > 1:
         from torch.distributed.fsdp import fully_shard  # 1.2 s to import; one process does without
 
-        mesh, policy = ranks.mesh(), (dtypes or Dtypes()).policy()
+        mesh, policy = ranks.mesh(), shard_policy(reduce)
         for block in blocks:
             fully_shard(block, mesh=mesh, mp_policy=policy)
         # The root too lets go of its weights after a forward: one without a backward (a witness) must leave no trace.

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fulcrum.dist.precision import DTYPES
 from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.model.backbone import Backbone
 from fulcrum.model.init import draw, initialise, starts
@@ -26,7 +27,6 @@ from fulcrum.train.sampling_weights import CODEC, fill
 from fulcrum.train.state import State
 from fulcrum.train.step import Step
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 WATCH_EVERY = 50  # steps between two counts of stalled updates
 
 
@@ -107,7 +107,6 @@ def build(
 
 def _shard(step: Step, ctx: Context) -> None:
     """Many processes: each begins with its own slices of the weights that one process would begin with."""
-    from fulcrum.dist.precision import Dtypes
     from fulcrum.dist.shard import forget, prepare
 
     system, how, backbone = ctx.system, starts(step), step.backbone
@@ -117,7 +116,7 @@ def _shard(step: Step, ctx: Context) -> None:
         backbone.blocks,
         ctx.ranks,
         lambda name, shape: draw(name, shape, how[name], ctx.seed),
-        Dtypes.of(ctx.run.precision),
+        ctx.dtype("reduce"),
         recompute=(lambda: recompute_blocks(backbone)) if system.recompute else None,
         compile=(lambda: compile_blocks(backbone)) if system.compile else None,
     )
