@@ -67,7 +67,7 @@ def exchange(outgoing: list[list[Tensor]], incoming: list[list[tuple[int, int]]]
     """Send the r-th list to rank r; get from each rank the tensors of the shapes announced. One all-to-all."""
     sent = [sum(tensor.numel() for tensor in tensors) for tensors in outgoing]
     got = [sum(rows * columns for rows, columns in shapes) for shapes in incoming]
-    flat = torch.cat([like.new_empty(0), *(tensor.reshape(-1).to(like) for some in outgoing for tensor in some)])
+    flat = torch.cat([like.new_empty(0), *(tensor.reshape(-1).to(like) for tensors in outgoing for tensor in tensors)])
     buffer = like.new_empty(sum(got))
     dist.all_to_all_single(buffer, flat, got, sent)
     return [unpack(block, shapes) for block, shapes in zip(torch.split(buffer, got), incoming, strict=True)]
@@ -85,8 +85,8 @@ def unpack(flat: Tensor, shapes: list[tuple[int, int]]) -> list[Tensor]:
 def require_row_shard(name: str, parameter: Tensor) -> None:
     placements = list(getattr(parameter, "placements", []))
     if len(placements) != 1 or not placements[0].is_shard(dim=0):
-        found = placements or "a plain tensor"
+        layout = placements or "a plain tensor"
         raise ValueError(
             f"matrix {name!r} must be sharded by rows (FSDP2's default) to be dealt to owners, found "
-            f"{found}; prepare the model with fulcrum.dist.shard.prepare before the optimizer is built"
+            f"{layout}; prepare the model with fulcrum.dist.shard.prepare before the optimizer is built"
         )

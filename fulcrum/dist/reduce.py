@@ -90,12 +90,12 @@ def gathered(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
     """Whole tensors for the first rank to write, nothing for the others; all ranks must call it together."""
     if ranks.size == 1:
         return dict(tensors)
-    found = {}
+    tensors_here = {}
     for name, tensor in tensors.items():  # one at a time: only the first rank keeps them
         full = whole(tensor)
         if ranks.first:
-            found[name] = full.cpu()
-    return found
+            tensors_here[name] = full.cpu()
+    return tensors_here
 
 
 @torch.no_grad()

@@ -72,11 +72,11 @@ class Ranks:
         if self.first:
             self.barrier(what)
 
-    def any(self, said: bool) -> bool:
+    def any(self, here: bool) -> bool:
         """Whether any rank says so; the same answer on every rank."""
         if self.size == 1:
-            return said
-        flag = torch.tensor(int(said), device=self.device)
+            return here
+        flag = torch.tensor(int(here), device=self.device)
         dist.all_reduce(flag, op=dist.ReduceOp.MAX)
         return bool(flag)
 
@@ -96,13 +96,13 @@ def is_loss(error: BaseException | None) -> bool:
 
 def processes(env: Mapping[str, str]) -> int:
     """How many processes the environment tells of."""
-    told = env.get("WORLD_SIZE", "1")
-    if not told.isdigit() or int(told) < 1:
+    size = env.get("WORLD_SIZE", "1")
+    if not size.isdigit() or int(size) < 1:
         raise BadInput(
-            f"WORLD_SIZE is {told!r}, expected a number of processes",
+            f"WORLD_SIZE is {size!r}, expected a number of processes",
             "start many processes with torchrun, which sets it, or unset it",
         )
-    return int(told)
+    return int(size)
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def pipeline_of(run: RunSpec) -> str:
 
 def export(backbone: Backbone, folder: Path) -> Path:
     """Write config.json and the weights; what diffusers has no slot for is refused, not dropped."""
-    sizes = {ours: getattr(backbone, ours) for ours in SLOTS.values()}
+    sizes = {slot: getattr(backbone, slot) for slot in SLOTS.values()}
     with torch.device("meta"):
         plain = set(Backbone(**sizes).state_dict())
     stray = sorted(set(backbone.state_dict()) - plain)
@@ -76,7 +76,7 @@ def export(backbone: Backbone, folder: Path) -> Path:
         "_class_name": "PRXTransformer2DModel",
         "_diffusers_version": MADE_FOR,
         **FIXED,
-        **{theirs: sizes[ours] for theirs, ours in SLOTS.items()},
+        **{word: sizes[slot] for word, slot in SLOTS.items()},
     }
     config |= {"axes_dim": list(backbone.axes), "theta": round(backbone.theta)}
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def export(backbone: Backbone, folder: Path) -> Path:
 def load(folder: Path) -> Backbone:
     """A backbone with the sizes and weights of a PRX transformer folder."""
     config = _config(folder / CONFIG)
-    sizes: dict[str, Any] = {ours: config[theirs] for theirs, ours in SLOTS.items() if config.get(theirs) is not None}
+    sizes: dict[str, Any] = {slot: config[word] for word, slot in SLOTS.items() if config.get(word) is not None}
     try:
         backbone = Backbone(**(sizes | ({"axes": tuple(sizes["axes"])} if "axes" in sizes else {})))
     except ValueError as error:
@@ -123,17 +123,17 @@ def tensors(folder: Path) -> dict[str, Tensor]:
 
 def require_fit(folder: Path, backbone: Backbone) -> None:
     """A backbone (it may be on the meta device) can begin with a folder's weights, or the first thing that differs."""
-    config, theirs = _config(folder / CONFIG), _shapes(folder)
+    config, shapes = _config(folder / CONFIG), _shapes(folder)
     own = {name: tuple(value.shape) for name, value in backbone.state_dict().items()}
-    for name in sorted(own.keys() | theirs.keys(), key=lambda name: (not (name in own and name in theirs), name)):
-        if own.get(name) != theirs.get(name):
+    for name in sorted(own.keys() | shapes.keys(), key=lambda name: (not (name in own and name in shapes), name)):
+        if own.get(name) != shapes.get(name):
             raise BadInput(
-                f"'{name}' is {_words(theirs.get(name))} in {folder}, {_words(own.get(name))} in this model",
+                f"'{name}' is {_words(shapes.get(name))} in {folder}, {_words(own.get(name))} in this model",
                 "give the run the sizes of that model (model.width, depth, heads, patch, the codec's channels, "
                 "the text's width), or start from another",
             )
-    for word, ours in SLOTS.items():
-        pair = (config.get(word), getattr(backbone, ours))
+    for word, slot in SLOTS.items():
+        pair = (config.get(word), getattr(backbone, slot))
         written, own_value = (tuple(value) if isinstance(value, list) else value for value in pair)
         if written is not None and written != own_value:
             raise BadInput(

@@ -1,7 +1,7 @@
 """The laws that every lever keeps, tried on real models: each law is a function that raises BrokenLaw.
 
 Six laws are about the lever (edit, commute, witness, resume, leave, cost), three about the parts that it puts into a run
-(compile, recompute, copy). The tenth, world, needs two processes and stands in `world.py`.
+(compile, recompute, copy). The tenth, world, needs two processes and stands in `two_processes.py`.
 """
 
 import copy
@@ -235,22 +235,22 @@ def leave(case: Case) -> None:
     except BadInput as error:
         _require(not case.lever.card.train_only, case.lever, f"should leave nothing behind, but: {error.message}")
         return
-    found = {name: value.shape for name, value in exported.state_dict().items()}
+    shapes = {name: value.shape for name, value in exported.state_dict().items()}
     own = {name: value.shape for name, value in built.backbone.state_dict().items()}
-    _require(found == own, case.lever, "loses a tensor of its model on export")
+    _require(shapes == own, case.lever, "loses a tensor of its model on export")
     if case.lever.card.train_only:
         plain = {name: value.shape for name, value in build(case.ground.run).backbone.state_dict().items()}
-        _require(found == plain, case.lever, "is only for training, but its model is not the baseline's")
+        _require(shapes == plain, case.lever, "is only for training, but its model is not the baseline's")
 
 
 def cost(case: Case) -> None:
     """The declared FLOPs of a step, over the baseline's, are those counted."""
     declared = case.lever.cost(case.ground.run).flops
-    found = case.court.counted(case.run) / case.court.baseline_flops(case.ground)
+    ratio = case.court.counted(case.run) / case.court.baseline_flops(case.ground)
     _require(
-        abs(declared / found - 1) <= FLOPS_WITHIN,
+        abs(declared / ratio - 1) <= FLOPS_WITHIN,
         case.lever,
-        f"declares {declared:.3f} times the FLOPs, {found:.3f} were counted",
+        f"declares {declared:.3f} times the FLOPs, {ratio:.3f} were counted",
     )
 
 

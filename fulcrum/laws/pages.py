@@ -18,13 +18,13 @@ def pages(catalogue: Catalogue, folder: Path) -> dict[str, str]:
     """File name -> text of every page."""
     measured = read_measured(folder / MEASURED)
     known = {name: usable(cls(), catalogue) for name, cls in catalogue.levers.items()}
-    found = {
+    texts = {
         f"{name}.md": _page(cls, catalogue, known, [row for row in measured if row["lever"] == name])
         for name, cls in catalogue.levers.items()
     }
-    found |= {f"{name}.md": _bundle_page(cls) for name, cls in catalogue.bundles.items()}
-    found["README.md"] = _index(catalogue, measured)
-    return found
+    texts |= {f"{name}.md": _bundle_page(cls) for name, cls in catalogue.bundles.items()}
+    texts["README.md"] = _index(catalogue, measured)
+    return texts
 
 
 def write(catalogue: Catalogue, folder: Path) -> list[Path]:
@@ -164,13 +164,13 @@ def _measured(rows: list[dict[str, Any]]) -> list[str]:
 
 def _conflicts(lever: Any, catalogue: Catalogue, known: dict[str, list[Ground]]) -> str:
     """Found by trying, never declared: levers that cannot stand beside it on the first ground that both fit."""
-    found = []
+    refused = []
     for name, cls in catalogue.levers.items():
         names = {ground.name for ground in known[name] if name != lever.name}
         shared = [ground for ground in known[lever.name] if ground.name in names]
         if shared and _refused(shared[0], lever, cls()):
-            found.append(f"[{name}]({name}.md)")
-    return "In conflict with " + ", ".join(found) + "." if found else "With none of the others."
+            refused.append(f"[{name}]({name}.md)")
+    return "In conflict with " + ", ".join(refused) + "." if refused else "With none of the others."
 
 
 def _refused(ground: Ground, one: Any, other: Any) -> bool:

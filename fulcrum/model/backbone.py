@@ -75,7 +75,7 @@ class Backbone(nn.Module):
         self.time_in = VectorIn(width, compute)
         condition = ResolutionIn(width, compute) if resolution else condition
         self.resolution = isinstance(condition, ResolutionIn)
-        self.resolution_embedder: Condition | None = condition if self.resolution else None
+        self.resolution_embedder: Condition | None = condition if self.resolution else None  # diffusers' name
         self.own_condition: Condition | None = None if self.resolution else condition
         blocks = nn.ModuleList(Block(width, heads, mlp_ratio, compute) for _ in range(depth))
         self.blocks = cast(Sequence[Block], blocks)  # what a ModuleList holds, for the type checker
@@ -126,8 +126,8 @@ class Backbone(nn.Module):
     def condition(self, x_t: Tensor, t: Tensor, size: Tensor | None) -> Tensor:
         """The vector (B, D) of time, and of what the model was built to be told beside it."""
         vector = self.time_in(sinusoids(t, SINUSOIDS, TIME_FACTOR))
-        told = self.resolution_embedder if self.resolution else self.own_condition  # the first is diffusers' name
-        return vector if told is None else vector + told(x_t, t, size)
+        embedder = self.resolution_embedder or self.own_condition
+        return vector if embedder is None else vector + embedder(x_t, t, size)
 
     def pack_text(self, text: Text) -> ReadText:
         """The text's real tokens in the stream's width, the same for every block, and where they stand."""

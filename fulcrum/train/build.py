@@ -14,6 +14,7 @@ from fulcrum.model.backbone import Backbone
 from fulcrum.model.init import draw, initialise, starts
 from fulcrum.model.roles import roles
 from fulcrum.model.run_block import compile_blocks, recompute_blocks
+from fulcrum.optim.rule import Rule
 from fulcrum.optim.schedule import Schedule
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Filler
@@ -22,6 +23,7 @@ from fulcrum.spec.run_route import route_of
 from fulcrum.spec.stage import Phase, phases
 from fulcrum.spec.system import System
 from fulcrum.spec.user_errors import failed, home
+from fulcrum.train.average import Average
 from fulcrum.train.feed import Feed
 from fulcrum.train.sampling_weights import CODEC, fill
 from fulcrum.train.state import State
@@ -55,9 +57,9 @@ class Built(NamedTuple):
     phases: tuple[Phase, ...]
     step: Step
     feed: Feed
-    optimizer: Any
+    optimizer: Rule
     schedule: Schedule
-    average: Any
+    average: Average
     ranks: Ranks = ALONE
 
     def weights(self, images: int) -> dict[str, float]:
@@ -196,8 +198,8 @@ def _module(built: Any, filler: Filler, name: str, takes: str) -> Any:
 
 def _terms(run: RunSpec) -> list[Any]:
     """Every term of any phase, once."""
-    found = {term.name: term for phase in phases(run) for term in phase.run.terms}
-    return [found[name] for name in sorted(found)]
+    terms = {term.name: term for phase in phases(run) for term in phase.run.terms}
+    return [terms[name] for name in sorted(terms)]
 
 
 def _require_whole_chunks(run: RunSpec, system: System, ranks: Ranks) -> None:

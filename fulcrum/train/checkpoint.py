@@ -27,7 +27,7 @@ KEEP_LAST = 2  # the newest, and one more if the newest is damaged
 
 
 class Checkpoint(NamedTuple):
-    parts: Mapping[str, Mapping[str, Tensor]]  # model, optimizer, average
+    parts: dict[str, dict[str, Tensor]]  # model, optimizer, average
     key: str  # of the run
     state: State
     system: System

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fulcrum.data.mix import one_shaped
+from fulcrum.data.source import Ids, Source
 from fulcrum.dist.device import moved, settled
 from fulcrum.encode.batch import Batch, Encoder
 from fulcrum.encode.cache import Cache, Job
 from fulcrum.encode.cached_rows import RowCache, ShapedCache
-from fulcrum.encode.networks.kl_codec import IdentityCodec
+from fulcrum.encode.networks.kl_codec import Codec, IdentityCodec
 from fulcrum.encode.networks.teacher_grid import OnGrid
+from fulcrum.encode.networks.world_text import TextEncoder
 from fulcrum.flow.draw import Draw, Draws, Normal
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.run import RunSpec
@@ -49,7 +51,7 @@ class Feed:
         pair = moved(pair, self.device)
         return pair
 
-    def ids_at(self, position: int, rows: int) -> Any:
+    def ids_at(self, position: int, rows: int) -> Ids:
         """Which samples of the source these images are; they may be those of several batches."""
         return self._phase(position).encoder.ids(position, rows)
 
@@ -70,20 +72,22 @@ class Feed:
         source, chooser = run.data.source.build(ctx), run.data.caption.build(ctx)
         return len(source), source.prompts(chooser, np.arange(min(rows, len(source))))
 
-    def teachers(self) -> dict[str, Any]:
+    def teachers(self) -> dict[str, OnGrid]:
         """The networks whose tokens some term of the first phase reads."""
         run = self.phases[0].run
         return {name: self._teacher(run, name) for name in self._teachers(run, 0)}
 
-    def source_at(self, position: int) -> Any:
+    def source_at(self, position: int) -> Source:
         """The built source that this image is read from."""
         return self._phase(position).encoder.source
 
-    def codec(self) -> Any:
-        return self._network("codec", self.run.encode.codec)
+    def codec(self) -> Codec:
+        codec: Codec = self._network("codec", self.run.encode.codec)
+        return codec
 
-    def text(self) -> Any:
-        return self._network("text", self.run.encode.text)
+    def text(self) -> TextEncoder:
+        text: TextEncoder = self._network("text", self.run.encode.text)
+        return text
 
     def jobs(self) -> list[Job]:
         """Every entry of the cache that the run reads, whatever its phase, so that all can be filled beforehand."""
@@ -151,7 +155,7 @@ class Feed:
         return Ready(run, encoder, draws, teachers={})
 
 
-def stored(run: RunSpec, codec: Any) -> Any:
+def stored(run: RunSpec, codec: Codec) -> Codec:
     """What the cache keeps latents of: pixels, if the codec is trained and says something else after every step."""
     return IdentityCodec() if run.encode.codec.trained else codec
 

@@ -4,7 +4,6 @@ B pictures, C channels, h, w latent rows and columns, H, W pixels.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fulcrum.dist.device import moved, settled
+from fulcrum.encode.networks.kl_codec import Codec
+from fulcrum.encode.networks.world_text import TextEncoder
 from fulcrum.flow import keyed_noise
 from fulcrum.flow.guide import Path
 from fulcrum.flow.sample import euler
@@ -19,7 +20,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.run_route import route_of
 from fulcrum.spec.system import System
-from fulcrum.train.build import Context, build
+from fulcrum.train.build import Built, Context, build
 from fulcrum.train.sampling_weights import drawn_weights, fill
 
 # How sums are split, and so their last bits, follows the shapes: on a CPU every batch is padded to one shape.
@@ -35,8 +36,8 @@ class Painter:
         self,
         run: RunSpec,
         weights: Mapping[str, Tensor],
-        codec: Any,
-        text: Any,
+        codec: Codec,
+        text: TextEncoder,
         system: System | None = None,
         size: tuple[int, int] | None = None,
     ) -> None:
@@ -53,7 +54,7 @@ class Painter:
         self.guide = run.sample.guide.build(Context(run, 0, self.system))
 
     @classmethod
-    def of(cls, built: Any) -> "Painter":
+    def of(cls, built: Built) -> "Painter":
         """A painter with the weights that a built run draws with now."""
         return cls(built.run, drawn_weights(built.step, built.average), built.feed.codec(), built.feed.text(), built.system)
 

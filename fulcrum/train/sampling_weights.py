@@ -4,19 +4,19 @@ The codec's are not averaged: its latents are what the denoiser saw last. Names 
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 
 from fulcrum.dist.reduce import whole
 from fulcrum.dist.shard import cut
 from fulcrum.spec.errors import BadInput
+from fulcrum.train.average import Average
 from fulcrum.train.step import Step
 
 CODEC, DENOISER = "codec.", "backbone."
 
 
-def drawn_weights(step: Step, average: Any) -> dict[str, Tensor]:
+def drawn_weights(step: Step, average: Average) -> dict[str, Tensor]:
     """Of a run in memory; many processes must ask together."""
     weights: dict[str, Tensor] = {name: whole(value) for name, value in average.weights(step.backbone).items()}
     codec = {} if step.codec is None else step.codec.state_dict()

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from fulcrum.encode.batch import Batch
 from fulcrum.flow import path
 from fulcrum.flow.draw import Draw
+from fulcrum.flow.predict import Predict
 from fulcrum.loss.term import Coded, Losses, View, weigh
 from fulcrum.model.backbone import Backbone
 from fulcrum.model.passes import Passes
@@ -22,7 +23,7 @@ class Step(nn.Module):
     def __init__(
         self,
         backbone: Backbone,
-        predict: Any,
+        predict: Predict,
         terms: Mapping[str, nn.Module],
         weights: Mapping[str, float],
         lanes: int = 1,  # threads that take passes of a batch side by side
@@ -40,9 +41,9 @@ class Step(nn.Module):
         parts = {name: self.terms[name](view) for name in weights}
         for name, part in parts.items():
             if getattr(part, "shape", None) != draw.t.shape:
-                found = f"the shape {tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
+                given = f"the shape {tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
                 raise BadInput(
-                    f"the term '{name}' gave {found}, expected one number per image, {tuple(draw.t.shape)}",
+                    f"the term '{name}' gave {given}, expected one number per image, {tuple(draw.t.shape)}",
                     "average over everything but the first axis",
                 )
         losses = weigh(parts, weights)

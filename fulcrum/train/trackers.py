@@ -90,9 +90,9 @@ class Trackers:
         self.open = [Tracker(name, SINKS[name](self.labels, folder, state), folder, state, self.stay) for name in names]
 
 
-def together(*some: Watchers) -> Watchers:
+def together(*watchers: Watchers) -> Watchers:
     """Several watchers as one, in this order."""
-    return lambda built, folder, state: [one for part in some for one in part(built, folder, state)]
+    return lambda built, folder, state: [observer for watch in watchers for observer in watch(built, folder, state)]
 
 
 class Tracker(Averager):
