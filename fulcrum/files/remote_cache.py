@@ -52,6 +52,8 @@ class RemoteCache:
         key = sha256_text(repr(("", sha256) if sha256 else (url, promised)), 32)
         unusable, hint = f"the folder of copies {self.folder} cannot be used", "mend it, or choose another: FULCRUM_SHELF"
         try:
+            if held := self._held(key, promised):  # many may compare a copy at a time
+                return held
             locks = self.folder / ".locks"
             locks.mkdir(parents=True, exist_ok=True)
             with locked(locks / key[:2], unfit=unusable, unfit_hint=hint):  # few locks, for they stay
@@ -95,7 +97,10 @@ class RemoteCache:
     def _held(self, key: str, promised: Announced) -> IO[bytes] | None:
         """An open copy that is as it was fetched; a damaged one goes, and one that nobody can tell from an old one."""
         for path in self._copies(key):
-            stream = path.open("rb")
+            try:
+                stream = path.open("rb")
+            except FileNotFoundError:  # it left meanwhile
+                continue
             intact = hashlib.file_digest(stream, "sha256").hexdigest() == path.name[len(key) + 1 :]
             if intact and promised.version:
                 stream.seek(0)

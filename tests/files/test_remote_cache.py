@@ -174,6 +174,13 @@ def test_an_open_copy_can_be_read_after_it_left(memory, tmp_path):
         assert len(copies(tmp_path)) == 1 and stream.read() == noise(0)
 
 
+def test_a_copy_that_leaves_while_it_is_looked_for_is_fetched_again(site, tmp_path, monkeypatch):
+    site.files["/a.tar"] = noise(0)
+    gone = tmp_path / f"{'a' * 32}-{'b' * 64}"
+    monkeypatch.setattr(RemoteCache, "_copies", lambda cache, key: iter([gone]))
+    assert read(RemoteCache(tmp_path), f"{site.url}/a.tar") == noise(0)
+
+
 def test_a_killed_download_leaves_nothing_that_lasts(site, tmp_path):
     site.files["/a.tar"], site.slow = noise(0, 4_000_000), 0.02
     code = (
