@@ -55,7 +55,7 @@ def atomic_path(path: Path, *, flush: bool = True) -> Iterator[Path]:
             _flush(aside)
         os.replace(aside, path)
         if flush:
-            _flush(path.parent)
+            _flush(path.parent.resolve())
     except BaseException:  # a full disk must not be filled with what is half written
         aside.unlink(missing_ok=True)
         raise
@@ -82,7 +82,7 @@ def folder_atomic(final: Path, *, flush: bool = True, replace: bool = False) -> 
             os.rename(final, former)
         os.rename(aside, final)
         if flush:
-            _flush(final.parent)
+            _flush(final.parent.resolve())
         with suppress(OSError):  # the new folder is in place: `sweep` may have more luck with the old one
             remove(former)
     except BaseException:
@@ -99,7 +99,7 @@ def rename_folder(made: Path, final: Path) -> None:
     """Give a folder that is filled its name, once all that it holds is on the disk."""
     _flush_tree(made)
     os.rename(made, final)
-    _flush(final.parent)
+    _flush(final.parent.resolve())
 
 
 def sweep(folder: Path) -> list[Path]:

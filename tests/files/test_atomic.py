@@ -85,6 +85,16 @@ def test_a_folder_appears_whole(tmp_path: Path) -> None:
     assert (tmp_path / "deep" / "entry" / "sub" / "x").read_text() == "1" and os.listdir(tmp_path / "deep") == ["entry"]
 
 
+def test_a_folder_below_a_link_is_written_to_what_the_link_names(tmp_path: Path) -> None:
+    """A cache on another disk: what stands above the target is the user's business, the target itself is ours."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    write_atomic(tmp_path / "link" / "file", b"1")
+    with folder_atomic(tmp_path / "link" / "folder") as aside:
+        (aside / "inside").write_bytes(b"2")
+    assert (tmp_path / "disk/file").read_bytes() == b"1" and (tmp_path / "disk/folder/inside").read_bytes() == b"2"
+
+
 def test_a_folder_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError), folder_atomic(tmp_path / "entry") as aside:
         (aside / "x").write_text("1")

@@ -146,7 +146,7 @@ class Lane(threading.Thread):
             process.stdin.write(json.dumps(self.work.asked(cell)) + "\n")
             process.stdin.flush()
             line = process.stdout.readline()
-        except OSError:
+        except (OSError, ValueError):  # it died, or whoever stops the study has closed it
             line = ""
         if not line:
             self.close()
@@ -156,22 +156,26 @@ class Lane(threading.Thread):
         return answer
 
     def _worker(self) -> "subprocess.Popen[str]":
-        if self.process is None or self.process.poll() is not None:
-            threads = str(self.work.system.threads)
-            self.process = subprocess.Popen(
-                [sys.executable, "-X", "faulthandler", *self.program, str(os.getpid())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **self._gpus()},
-                start_new_session=True,
-            )
-            assert self.process.stdin is not None and self.process.stderr is not None
-            self.listener = Listener(self.process.stderr)
-            self.process.stdin.write(json.dumps(self.work.setup()) + "\n")
-        return self.process
+        if self.process is not None and self.process.poll() is None:
+            return self.process
+        threads = str(self.work.system.threads)
+        process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", *self.program, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **self._gpus()},
+            start_new_session=True,
+        )
+        assert process.stdin is not None and process.stderr is not None
+        self.listener = Listener(process.stderr)
+        process.stdin.write(json.dumps(self.work.setup()) + "\n")
+        self.process = process  # from here on whoever stops the study may close it
+        if self.stopped.is_set():  # all were asked to end before this one could be
+            process.terminate()
+        return process
 
     def _gpus(self) -> dict[str, str]:
         """What hides the other lanes' GPUs from this worker."""
