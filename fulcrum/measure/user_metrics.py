@@ -3,7 +3,6 @@
 B images, d feature width
 """
 
-import hashlib
 import inspect
 import re
 from abc import ABC, abstractmethod
@@ -13,6 +12,7 @@ from typing import ClassVar, NamedTuple, get_args
 
 from torch import Tensor
 
+from fulcrum.files.hashes import sha256_file
 from fulcrum.files.user_code import load as read_own
 from fulcrum.measure.card import MEASURE_VERSION
 from fulcrum.measure.features.extractor import LOADERS, Extractor, digest_of
@@ -122,8 +122,7 @@ def _as_extractor(network: OwnExtractor, path: Path, content: str) -> Extractor:
         place = path.parent / name
         if not place.is_file():
             raise BadInput(f"{path}: {kind} names weights at {place}, which are not there")
-        with place.open("rb") as stream:
-            weights.append(hashlib.file_digest(stream, "sha256").hexdigest())
+        weights.append(sha256_file(place))
     return Extractor(
         network.name,
         digest_of("own", content, kind, weights),

@@ -12,7 +12,6 @@ B images, d feature width
 """
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fulcrum.dist.device import settled
+from fulcrum.files.hashes import sha256_json
 from fulcrum.measure.features.image_checks import FeatureFunction, feature_rows
 from fulcrum.spec.errors import BadInput, nearest
 
@@ -91,7 +91,7 @@ def full_name(part: Extractor, metric: str) -> str:
 
 
 def digest_of(*facts: Any) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return sha256_json(facts)
 
 
 def embedded(_: str = "") -> Extractor:

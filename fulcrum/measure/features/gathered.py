@@ -1,10 +1,12 @@
 """What is kept of the pictures seen so far: feature rows, or moments by group in constant memory.
 
+Rows go in, in any order and any split; what comes out depends on the rows and their ids alone.
+
 B rows of a batch, n rows in all, d feature width, G groups
 """
 
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,15 +18,6 @@ from fulcrum.measure.features.moments import Moments
 HELD = 1 << 20  # numbers in rows that are kept as they are before they are folded into moments: 4 MB
 Ids = NDArray[np.int64]
 Made = TypeVar("Made")
-
-
-class Gathering(Protocol):
-    """Feature rows go in, in any order and any split; what comes out depends on the rows and their ids alone."""
-
-    @property
-    def n(self) -> int: ...
-
-    def update(self, rows: Tensor, ids: Ids) -> None: ...
 
 
 class Derived:

@@ -3,13 +3,12 @@
 B images, S side, d feature width
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 FeatureFunction = Callable[[Tensor], Tensor]  # uint8 (B, 3, S, S) -> (B, d)
-JudgeFunction = Callable[[Tensor], Mapping[str, Tensor]]  # uint8 (B, 3, S, S) -> {attribute: logits (B, 9, classes)}
 Range = tuple[float, float]
 
 BATCH = 32  # always this many at once, padded: what a picture's features are must not depend on its neighbours
@@ -54,11 +53,6 @@ def to_uint8(images: Tensor, value_range: Range | None = None) -> Tensor:
             "clamp them after decoding, or declare the range that they have"
         )
     return ((images.double() - low) * (255.0 / (high - low))).round().clamp(0, 255).to(torch.uint8)
-
-
-def describe_range(value_range: Range | None) -> str:
-    """The declared range as a card states it."""
-    return "uint8" if value_range is None else f"float [{value_range[0]:g}, {value_range[1]:g}]"
 
 
 @torch.no_grad()
