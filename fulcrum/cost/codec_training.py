@@ -3,8 +3,6 @@
 S side in pixels, C latent channels. A multiply-add counts as two, as in `model.flops`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fulcrum.cost.flops import TRAINING

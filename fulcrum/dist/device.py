@@ -3,8 +3,6 @@
 Everything random is drawn on the CPU, keyed, and travels with its batch: the same bits on every device.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

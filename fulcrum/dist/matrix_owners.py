@@ -3,8 +3,6 @@
 Legend: S ranks; a matrix of R rows is sharded by rows as torch.chunk does, ceil(R / S) to each rank, the last fewer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Numbers that all ranks agree on: gradient norm, means, sums, whole tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch

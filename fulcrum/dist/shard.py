@@ -6,8 +6,6 @@ Each step needs the one before: compile must see the checkpointed block, FSDP2 m
 may ever hold the whole model, so memory comes after sharding and values come one parameter at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Start and end the processes of a run: who am I, who else is there, on which device."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator, Mapping

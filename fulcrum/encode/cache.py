@@ -3,8 +3,6 @@
 n samples of the source, B rows asked for, L tokens, E width
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

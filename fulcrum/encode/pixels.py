@@ -3,8 +3,6 @@
 B batch, S side in pixels
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Can the embedded text encoder read these captions? It knows the words of its own world and few others."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

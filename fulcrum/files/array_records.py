@@ -1,7 +1,5 @@
 """What the array store writes down about its arrays: the header of an entry, and the journal of one in the making."""
 
-from __future__ import annotations
-
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal

@@ -11,8 +11,6 @@ Several processes make chunks side by side, each in a segment of its own, which 
 killed one has finished is used. An open checks header and sizes, a read verifies the chunks that it touches.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -3,8 +3,6 @@
 n rows of the array, c chunks of it, ids of rows in any shape
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from math import prod

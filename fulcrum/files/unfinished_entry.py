@@ -1,7 +1,5 @@
 """An entry of the array store in the making: chunks are appended to a segment, and noted in its journal when whole."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import ExitStack, suppress

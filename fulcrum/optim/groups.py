@@ -1,7 +1,5 @@
 """Which rule updates which parameter: decided by roles, never by parts of a name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from torch.nn import Parameter

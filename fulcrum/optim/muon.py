@@ -6,8 +6,6 @@ The factor 0.2 sqrt(max(rows, cols)) gives the update the size of AdamW's (arXiv
 fits. `torch.optim.Muon` averages (m <- mu m + (1-mu) g) where this sums; Newton-Schulz normalises, so both are equal.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

@@ -5,8 +5,6 @@ Legend: n matrices of one shape, r rows, c columns, r <= c (a tall matrix is wor
     X <- (a I + b G + c G^2) X,  G = X X^T        five times, from X / ||X||_F
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """What every update rule offers, and several rules acting as one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 

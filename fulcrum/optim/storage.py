@@ -7,8 +7,6 @@ What it does not do here is save memory in training: 4 bytes a weight, as before
 as bf16 without loss (2 bytes), and real bf16 parameters would save 4 bytes a weight (weight and gradient).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Legend: B keys, K slots per key.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -5,8 +5,6 @@ Neither is the teacher, neither saw the teacher: a score must not reward agreeme
 B batch, P = 9 places, K classes of an attribute, C channels, d features
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

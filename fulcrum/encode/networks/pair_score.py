@@ -3,8 +3,6 @@
 B pairs, N teacher tokens, L text tokens, E token widths, P = 9 places, Q looks at a caption, D embedding
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

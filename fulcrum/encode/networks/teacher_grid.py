@@ -3,8 +3,6 @@
 B batch, n tokens of the teacher's grid, N tokens asked for, E token width
 """
 
-from __future__ import annotations
-
 from math import isqrt
 from typing import Any
 

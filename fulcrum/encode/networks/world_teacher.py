@@ -5,8 +5,6 @@ Convolutional: on one core a ViT of four layers read 360 pictures a second, this
 B batch, N tokens (side/4 squared, row by row), E token width
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Protocol
 

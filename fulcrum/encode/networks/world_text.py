@@ -3,8 +3,6 @@
 B prompts, L tokens of the longest prompt, E embedding width, V words
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

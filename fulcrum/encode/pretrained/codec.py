@@ -8,8 +8,6 @@ B batch, H W pixels, C h w latent channels and cells, c = 4 C channels of FLUX.2
     AutoencoderDC, Tiny  z = (latent - shift) scale
 """
 
-from __future__ import annotations
-
 from math import log10
 from pathlib import Path
 from typing import Any

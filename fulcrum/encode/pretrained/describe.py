@@ -1,7 +1,5 @@
 """What the denoiser must know of a pretrained part, read from its config.json alone. No torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple

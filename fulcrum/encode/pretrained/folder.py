@@ -6,8 +6,6 @@ hub:org/name[/part][@revision] the hub's local cache, then the hub
 pip:package                    an installed package that is known to carry a network: see registry.py
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Reads a pretrained class from its folder: local safetensors only, fp32, every weight accounted for, frozen."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 from collections.abc import Iterator

@@ -7,8 +7,6 @@ they are the very bytes that were looked at (pinned sha256); no code of theirs i
     lite0, vgg                     judges: see fulcrum/measure/features/from_packages.py
 """
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import NamedTuple

@@ -5,8 +5,6 @@ B batch, S side of the pictures, N tokens (S / patch squared, row by row), E wid
 A token covers `patch` pixels of the picture: it is resized so that it does, such as 256 to 224 for patches of 14.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Plain tensors of a weight file into a module whose names they carry: every one accounted for, no code is run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 B prompts, L tokens of the longest, E width
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

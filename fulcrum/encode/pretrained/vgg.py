@@ -3,8 +3,6 @@
 B batch, S side, c channels of a stage
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch
