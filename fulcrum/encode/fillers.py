@@ -1,12 +1,20 @@
 """Records of the frozen networks: codecs, text encoders, teachers."""
 
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import model_validator
 
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.record import Count, Factor, Fraction, Width
+
+if TYPE_CHECKING:  # a record is read without torch
+    from fulcrum.encode.networks.kl_codec import IdentityCodec, KLCodec, TunedCodec
+    from fulcrum.encode.networks.world_teacher import Teacher
+    from fulcrum.encode.networks.world_text import WorldText
+    from fulcrum.encode.pretrained.codec import PretrainedCodec
+    from fulcrum.encode.pretrained.teacher import PretrainedTeacher
+    from fulcrum.encode.pretrained.text import PretrainedText
 
 
 class KL(seam.CodecFiller):
@@ -37,7 +45,7 @@ class KL(seam.CodecFiller):
             )
         return self
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "KLCodec":
         from fulcrum.encode.networks.kl_codec import load_codec
 
         return load_codec(self.asset)
@@ -56,7 +64,7 @@ class TunedKL(KL):
     half_life: Fraction = 0.02  # of the latents' running statistics, share of the budget
     lr_ratio: Factor = 0.03  # of the codec's learning rate to the run's
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "TunedCodec":
         """The codec as a run begins with it: no gradient, no keyed start; `ctx` says how long the run is."""
         from fulcrum.encode.networks.kl_codec import TunedCodec
 
@@ -71,20 +79,20 @@ class Pixels(seam.CodecFiller):
     stride: Literal[1] = 1
     channels: Literal[3] = 3
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "IdentityCodec":
         from fulcrum.encode.networks.kl_codec import IdentityCodec
 
         return IdentityCodec()
 
 
-class WorldText(seam.TextFiller):
+class EmbeddedText(seam.TextFiller):
     """The embedded text encoder."""
 
     kind: ClassVar[str] = "world_text"
     width: Literal[96] = 96
     asset: str = "text"
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "WorldText":
         from fulcrum.encode.networks.world_text import load_text
 
         return load_text(self.asset)
@@ -95,7 +103,7 @@ class WorldText(seam.TextFiller):
         return {f"asset:{self.asset}": asset_hash(self.asset)}
 
 
-class PretrainedCodec(seam.CodecFiller):
+class FolderCodec(seam.CodecFiller):
     """An autoencoder of diffusers, from a folder or a hub id; without a path only described. The key holds the hash of
     its files, not where they lie."""
 
@@ -113,7 +121,7 @@ class PretrainedCodec(seam.CodecFiller):
 
         return completed(given, CODEC_PARTS, ("stride", "channels", "network"), fitting_codec)
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "PretrainedCodec":
         if not self.path:
             raise BadInput(f"the codec '{self.name}' does not travel with Fulcrum", _give("codec"))
         from fulcrum.encode.pretrained.codec import load_codec
@@ -131,7 +139,7 @@ class PretrainedCodec(seam.CodecFiller):
         return sizes if self.path else {**sizes, "name": self.name}
 
 
-class PretrainedText(seam.TextFiller):
+class FolderText(seam.TextFiller):
     """A text encoder of transformers with its tokenizer, from a folder or a hub id; without a path only described."""
 
     kind: ClassVar[str] = "pretrained_text"
@@ -147,7 +155,7 @@ class PretrainedText(seam.TextFiller):
 
         return completed(given, TEXT_PARTS, ("width",), fitting_text)
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "PretrainedText":
         if not self.path:
             raise BadInput(f"the text encoder '{self.name}' does not travel with Fulcrum", _give("text"))
         from fulcrum.encode.pretrained.text import load_text
@@ -167,7 +175,7 @@ class PretrainedText(seam.TextFiller):
         return {"width": self.width, **({"max_tokens": self.max_tokens} if self.path else {"name": self.name})}
 
 
-class PretrainedTeacher(seam.TeacherFiller):
+class FolderTeacher(seam.TeacherFiller):
     """A vision network of transformers, from a folder or a hub id: DINOv2, DINOv3, CLIP."""
 
     kind: ClassVar[str] = "pretrained_teacher"
@@ -182,7 +190,7 @@ class PretrainedTeacher(seam.TeacherFiller):
 
         return completed(given, TEACHER_PARTS, ("width", "patch"), fitting_teacher)
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "PretrainedTeacher":
         from fulcrum.encode.pretrained.teacher import load_teacher
 
         return load_teacher(self.path, self.width, self.patch)
@@ -214,7 +222,7 @@ class WorldTeacher(seam.TeacherFiller):
     width: Literal[128] = 128
     asset: str = "teacher"
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: Any) -> "Teacher":
         from fulcrum.encode.networks.world_teacher import load_teacher
 
         return load_teacher(self.asset)
@@ -225,4 +233,4 @@ class WorldTeacher(seam.TeacherFiller):
         return {f"asset:{self.asset}": asset_hash(self.asset)}
 
 
-FILLERS = (KL, TunedKL, Pixels, WorldText, PretrainedCodec, PretrainedText, WorldTeacher, PretrainedTeacher)
+FILLERS = (KL, TunedKL, Pixels, EmbeddedText, FolderCodec, FolderText, WorldTeacher, FolderTeacher)

@@ -22,10 +22,10 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, *, mode: int = 0o666, fol
         if error.errno in (errno.ENXIO, 0 if follow else errno.ELOOP) and os.path.lexists(path):  # an unread pipe; a link
             raise _unfit(path, os.lstat(path).st_mode) from None
         raise
-    found = os.fstat(handle).st_mode
-    if not stat.S_ISREG(found):
+    kind = os.fstat(handle).st_mode
+    if not stat.S_ISREG(kind):
         os.close(handle)
-        raise _unfit(path, found)
+        raise _unfit(path, kind)
     return handle
 
 

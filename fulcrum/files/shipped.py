@@ -6,7 +6,6 @@ Each network's own file has its loader: load_codec, load_text, load_teacher, loa
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from importlib.resources import files
@@ -14,6 +13,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fulcrum.files.hashes import sha256_bytes, sha256_json
 from fulcrum.spec.errors import RunFailed
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def card(name: str, folder: Path | None = None) -> dict[str, Any]:
 def asset_hash(name: str, folder: Path | None = None) -> str:
     """What a run's key uses: weights, kind and configuration (the vocabulary's order counts too)."""
     facts = card(name, folder)
-    said = json.dumps([facts["sha256"], facts["kind"], facts["config"]], sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()
+    return sha256_json([facts["sha256"], facts["kind"], facts["config"]])
 
 
 def shipped(name: str, folder: Path | None = None) -> Shipped:
@@ -76,14 +75,14 @@ def shipped(name: str, folder: Path | None = None) -> Shipped:
     if not where.is_file():
         raise AssetError(f"the part {name!r} has a card but no {name}.safetensors", MEND)
     data = where.read_bytes()
-    found = hashlib.sha256(data).hexdigest()
-    if len(data) != facts["bytes"] or found != facts["sha256"]:
+    content = sha256_bytes(data)
+    if len(data) != facts["bytes"] or content != facts["sha256"]:
         raise AssetError(
             f"{name}.safetensors is not the file its card describes: expected {facts['bytes']} bytes "
-            f"with sha256 {facts['sha256'][:16]}..., found {len(data)} bytes with {found[:16]}...",
+            f"with sha256 {facts['sha256'][:16]}..., found {len(data)} bytes with {content[:16]}...",
             MEND,
         )
-    return Shipped(load(data), facts, found)
+    return Shipped(load(data), facts, content)
 
 
 def load(name: str, kind: type[Network], folder: Path | None) -> Network:
@@ -92,11 +91,11 @@ def load(name: str, kind: type[Network], folder: Path | None) -> Network:
     if part.card["kind"] != kind.__name__:
         raise AssetError(f"expected {name!r} to be a {kind.__name__}, its card says {part.card['kind']!r}", MEND)
     network = kind(**part.card["config"])
-    wanted, found = set(network.state_dict()), set(part.tensors)
-    if wanted != found:
+    wanted, given = set(network.state_dict()), set(part.tensors)
+    if wanted != given:
         raise AssetError(
-            f"{name}.safetensors does not fit {kind.__name__}: missing {sorted(wanted - found)[:3]}, "
-            f"unexpected {sorted(found - wanted)[:3]}",
+            f"{name}.safetensors does not fit {kind.__name__}: missing {sorted(wanted - given)[:3]}, "
+            f"unexpected {sorted(given - wanted)[:3]}",
             MEND,
         )
     network.load_state_dict(part.tensors)  # copies into the network's own fp32 tensors

@@ -6,7 +6,7 @@ fulcrum train prx_256 --set encode.codec.path=FOLDER --set encode.text.path=FOLD
 """
 
 from fulcrum.data.fillers import OneStyle, World
-from fulcrum.encode.fillers import Pixels, PretrainedCodec, PretrainedText
+from fulcrum.encode.fillers import FolderCodec, FolderText, Pixels
 from fulcrum.flow.fillers import CFG, EvenWeight, LogitNormal, Velocity, XPrediction
 from fulcrum.loss.fillers import FlowMatching
 from fulcrum.model.fillers import Dense, NoCondition
@@ -20,8 +20,8 @@ def prx_256() -> RunSpec:
     return RunSpec(
         data=Data(source=World(domain="synthetic", count=1_000_000), caption=OneStyle(style="long"), size=256),
         encode=Encode(
-            codec=PretrainedCodec(name="FLUX.1 AutoencoderKL", stride=8, channels=16, network="AutoencoderKL"),
-            text=PretrainedText(name="T5Gemma 2B-2B UL2 encoder", width=2304),
+            codec=FolderCodec(name="FLUX.1 AutoencoderKL", stride=8, channels=16, network="AutoencoderKL"),
+            text=FolderText(name="T5Gemma 2B-2B UL2 encoder", width=2304),
         ),
         flow=Flow(time=LogitNormal(), predict=Velocity(), weight=EvenWeight()),
         model=Model(width=1792, depth=16, heads=28, patch=2, route=Dense(), condition=NoCondition()),

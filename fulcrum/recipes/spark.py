@@ -7,7 +7,7 @@ found 0.97; shapes are still near chance.
 """
 
 from fulcrum.data.fillers import OneStyle, World
-from fulcrum.encode.fillers import KL, WorldText
+from fulcrum.encode.fillers import KL, EmbeddedText
 from fulcrum.flow.fillers import CFG, EvenWeight, LogitNormal, Velocity
 from fulcrum.loss.fillers import FlowMatching
 from fulcrum.model.fillers import Dense, NoCondition
@@ -19,7 +19,7 @@ from fulcrum.train.fillers import Fresh, NoAverage
 def spark() -> RunSpec:
     return RunSpec(
         data=Data(source=World(domain="real", count=16_384, max_objects=1), caption=OneStyle(style="long"), size=32),
-        encode=Encode(codec=KL(), text=WorldText()),
+        encode=Encode(codec=KL(), text=EmbeddedText()),
         flow=Flow(time=LogitNormal(), predict=Velocity(), weight=EvenWeight()),
         model=Model(width=96, depth=3, heads=3, patch=2, route=Dense(), condition=NoCondition()),
         terms=(FlowMatching(),),

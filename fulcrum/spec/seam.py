@@ -12,9 +12,7 @@ if TYPE_CHECKING:  # what each seam's fillers build: the protocols live where th
 
     from fulcrum.data.caption import Chooser
     from fulcrum.data.source import Source
-    from fulcrum.encode.networks.kl_codec import Codec
-    from fulcrum.encode.networks.world_teacher import TeacherNetwork
-    from fulcrum.encode.networks.world_text import TextEncoder
+    from fulcrum.encode.networks.protocols import Codec, TeacherNetwork, TextEncoder
     from fulcrum.flow.guide import Denoise
     from fulcrum.flow.predict import Predict
     from fulcrum.loss.term import Term

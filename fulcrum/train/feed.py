@@ -13,9 +13,9 @@ from fulcrum.dist.device import moved, settled
 from fulcrum.encode.batch import Batch, Encoder
 from fulcrum.encode.cache import Cache, Job
 from fulcrum.encode.cached_rows import RowCache, ShapedCache
-from fulcrum.encode.networks.kl_codec import Codec, IdentityCodec
+from fulcrum.encode.networks.kl_codec import IdentityCodec
+from fulcrum.encode.networks.protocols import Codec, TextEncoder
 from fulcrum.encode.networks.teacher_grid import OnGrid
-from fulcrum.encode.networks.world_text import TextEncoder
 from fulcrum.flow.draw import Draw, Draws, Normal
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.run import RunSpec
@@ -128,7 +128,7 @@ class Feed:
         if name not in self.networks:
             self.networks[name] = settled(filler.build(None), self.device)
             if self.say is not None:
-                for line in getattr(self.networks[name], "told", ()):  # what a pretrained part found out about itself
+                for line in getattr(self.networks[name], "notes", ()):  # what a pretrained part found out about itself
                     self.say(line)
         return self.networks[name]
 

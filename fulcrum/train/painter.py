@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fulcrum.dist.device import moved, settled
-from fulcrum.encode.networks.kl_codec import Codec
-from fulcrum.encode.networks.world_text import TextEncoder
+from fulcrum.encode.networks.protocols import Codec, TextEncoder
 from fulcrum.flow import keyed_noise
 from fulcrum.flow.guide import Path
 from fulcrum.flow.sample import euler

@@ -131,15 +131,23 @@ def test_truncation_and_a_changed_header_are_found(tmp_path: Path, codec: KLCode
 
 
 def test_the_encoder_gives_batches_by_position(tmp_path: Path, text: WorldText, codec: KLCodec) -> None:
-    encoder = Encoder(SOURCE, LONG, 7, codec, text, Cache(tmp_path), teachers={"world": load_teacher()})
+    encoder = Encoder(SOURCE, LONG, 7, codec, text, Cache(tmp_path))
     batch = encoder.at(290, 20)  # across the border of an epoch
-    assert batch.x0.shape == (20, 8, 8, 8) and batch.teacher["world"].shape == (20, 64, 128)
+    assert batch.x0.shape == (20, 8, 8, 8)
     assert batch.ids.tolist() == encoder.ids(290, 20).tolist()
     torch.testing.assert_close(encoder.at(295, 3).x0, batch.x0[5:8], atol=0, rtol=0)
     prompts = encoder.prompts_at(290, 20)
     emb, mask = text.encode(prompts, encoder.texts.longest)
     assert torch.equal(mask, batch.text.mask)
     torch.testing.assert_close(emb, batch.text.emb, atol=4e-3, rtol=0)
+
+
+def test_teacher_tokens_come_back_within_half_precision(tmp_path: Path) -> None:
+    teacher, ids = load_teacher(), np.array([299, 0, 17, 17])
+    tokens = Cache(tmp_path).tokens(SOURCE, teacher).rows(ids)
+    wanted = teacher.tokens(to_unit(torch.from_numpy(SOURCE.read(ids).images)))
+    assert tokens.shape == (4, 64, 128)
+    torch.testing.assert_close(tokens, wanted, atol=4e-3, rtol=1e-3)
 
 
 def test_dropped_rows_become_the_empty_prompt(tmp_path: Path, text: WorldText, codec: KLCodec) -> None:

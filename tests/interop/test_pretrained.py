@@ -140,9 +140,9 @@ def test_a_teacher_with_patches_of_fourteen_reads_256_as_224(tmp_path):
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14
     )
     transformers.Dinov2Model(config).save_pretrained(tmp_path / "dino")
-    from fulcrum.encode.fillers import PretrainedTeacher
+    from fulcrum.encode.fillers import FolderTeacher
 
-    record = PretrainedTeacher(name="eye", path=str(tmp_path / "dino"))
+    record = FolderTeacher(name="eye", path=str(tmp_path / "dino"))
     assert record.patch == 16
     assert record.build(None).tokens(torch.zeros(1, 3, 256, 256)).shape == (1, 256, 16)
 

@@ -11,24 +11,12 @@ No normalisation layer inside: a cell's value depends only on its neighbourhood,
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fulcrum.files.shipped import load
-
-
-class Codec(Protocol):
-    """What the rest of the house asks of a codec."""
-
-    stride: int
-    channels: int
-
-    def encode(self, pixels: Tensor) -> Tensor: ...
-    def decode(self, latents: Tensor) -> Tensor: ...
-    def state_dict(self) -> dict[str, Tensor]: ...  # what its latents are cached under: see `network_hash`
 
 
 def _check(pixels: Tensor, stride: int) -> None:

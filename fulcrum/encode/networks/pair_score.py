@@ -65,7 +65,7 @@ class PairScore(nn.Module):
 def by_place(tokens: Tensor) -> Tensor:
     """A square grid of tokens (B, N, E), averaged over each of the nine places: (B, P * E)."""
     side = round(tokens.shape[1] ** 0.5)
-    grid = tokens.transpose(1, 2).unflatten(2, (side, side))  # (B, E, side, side)
+    grid = tokens.transpose(1, 2).reshape(len(tokens), -1, side, side)  # (B, E, side, side)
     return F.adaptive_avg_pool2d(grid, 3).flatten(1)
 
 

@@ -4,11 +4,12 @@ B batch, n tokens of the teacher's grid, N tokens asked for, E token width
 """
 
 from math import isqrt
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from fulcrum.encode.networks.protocols import TeacherNetwork
 
 
 def to_grid(tokens: Tensor, side: int) -> Tensor:
@@ -26,7 +27,7 @@ def resized(tokens: Tensor, own: tuple[int, int], wanted: tuple[int, int]) -> Te
     """(B, n, E) on a grid of `own` rows and columns -> (B, N, E) on the wanted one, antialiased."""
     if own == wanted:
         return tokens
-    h = tokens.transpose(1, 2).unflatten(2, own)  # (B, E, rows, columns)
+    h = tokens.transpose(1, 2).reshape(len(tokens), -1, *own)  # (B, E, rows, columns)
     h = F.interpolate(h, size=wanted, mode="bilinear", antialias=True, align_corners=False)
     return h.flatten(2).transpose(1, 2)  # (B, N, E)
 
@@ -35,7 +36,7 @@ class OnGrid(nn.Module):
     """A frozen teacher that speaks on a grid of side x side; a cache knows it by its teacher and by its grid. Pictures that
     are not square get one token for `token` x `token` pixels, as square ones do."""
 
-    def __init__(self, teacher: Any, side: int, token: int | None = None) -> None:
+    def __init__(self, teacher: TeacherNetwork, side: int, token: int | None = None) -> None:
         super().__init__()
         self.teacher, self.side, self.token = teacher, side, token
         self.config = {"teacher": type(teacher).__qualname__, "of": getattr(teacher, "config", None), "side": side}

@@ -6,7 +6,6 @@ B batch, N tokens (side/4 squared, row by row), E token width
 """
 
 from pathlib import Path
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -15,12 +14,6 @@ from torch import Tensor, nn
 from fulcrum.files.shipped import load
 
 PATCH = 4  # pixels per token, along each side
-
-
-class TeacherNetwork(Protocol):
-    """What every teacher is: pixels (B, 3, S, S) to tokens (B, N, E) on a grid."""
-
-    def tokens(self, pixels: Tensor) -> Tensor: ...
 
 
 class Wide(nn.Module):
@@ -68,8 +61,9 @@ class Teacher(nn.Module):
     def stages(self, pixels: Tensor) -> list[Tensor]:
         """What it sees at half size, and after each of its wide parts; for a perceptual distance."""
         seen, h = [], pixels.contiguous(memory_format=torch.channels_last)
-        last = max(i for i, part in enumerate(self.body) if isinstance(part, Wide))
-        for part in self.body[: last + 1]:
+        parts = list(self.body)
+        last = max(i for i, part in enumerate(parts) if isinstance(part, Wide))
+        for part in parts[: last + 1]:
             h = part(h)
             if isinstance(part, nn.SiLU | Wide):
                 seen.append(h)  # (B, fine, S/2, S/2), then (B, coarse, S/4, S/4)

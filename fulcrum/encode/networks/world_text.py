@@ -6,7 +6,6 @@ B prompts, L tokens of the longest prompt, E embedding width, V words
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -20,15 +19,9 @@ SPECIAL = 4
 LONGEST = 64
 
 
-class TextEncoder(Protocol):
-    """What every text encoder is: prompts to token embeddings (B, L, E) and their mask (B, L), true = a real token."""
-
-    def encode(self, prompts: Sequence[str], length: int | None = None) -> tuple[Tensor, Tensor]: ...
-
-
 class Tokenizer:
     """Word level over a closed vocabulary; an unknown word becomes one token and is counted in `unknown`: whoever speaks
-    to people tells it (`readable.misread`), once and not in the middle of something else."""
+    to people tells it (`unknown_words.misread`), once and not in the middle of something else."""
 
     def __init__(self, words: Sequence[str]) -> None:
         if len(set(words)) != len(words):
@@ -49,12 +42,10 @@ class Tokenizer:
             return [EMPTY]
         if len(tokens) > LONGEST:
             raise ValueError(f"a prompt may hold {LONGEST} tokens, found {len(tokens)}; shorten {prompt[:60]!r}...")
-        found = []
         for token in tokens:
             if token not in self.index:
                 self.unknown[token] = self.unknown.get(token, 0) + 1
-            found.append(self.index.get(token, UNKNOWN))
-        return found
+        return [self.index.get(token, UNKNOWN) for token in tokens]
 
     def batch(self, prompts: Sequence[str], length: int | None = None) -> tuple[Tensor, Tensor]:
         """ids (B, L) int64 padded with PAD, and mask (B, L) bool, true = a real token."""

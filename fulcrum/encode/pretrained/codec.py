@@ -45,7 +45,7 @@ class PretrainedCodec(nn.Module):
         self.register_buffer("shift", shift.reshape(1, -1, 1, 1))
         self.register_buffer("scale", scale.reshape(1, -1, 1, 1))
         self.card: dict[str, Any] = {}
-        self.told: list[str] = []
+        self.notes: list[str] = []
 
     @torch.no_grad()
     def encode(self, pixels: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ class PretrainedCodec(nn.Module):
                 "change data.size",
             )
         rows = max(1, PIXELS // (pixels.shape[-1] * pixels.shape[-2]))
-        return torch.cat([self._encode(part) for part in pixels.split(rows)]) if len(pixels) else self._none(pixels)
+        return torch.cat([self._encode(part) for part in torch.split(pixels, rows)]) if len(pixels) else self._none(pixels)
 
     def _encode(self, pixels: Tensor) -> Tensor:
         out = self.network.encode(pixels.to(self.shift.device))  # type: ignore[operator]
@@ -74,7 +74,7 @@ class PretrainedCodec(nn.Module):
         if latents.ndim != 4 or latents.shape[1] != self.channels:
             raise ValueError(f"expected latents of shape (B, {self.channels}, h, w), found {tuple(latents.shape)}")
         rows = max(1, PIXELS // (latents.shape[-1] * latents.shape[-2] * self.stride**2))
-        return torch.cat([self._decode(part) for part in latents.split(rows)])
+        return torch.cat([self._decode(part) for part in torch.split(latents, rows)])
 
     def _decode(self, latents: Tensor) -> Tensor:
         z = latents.to(self.shift.device)
@@ -114,7 +114,7 @@ def load_codec(path: str, stride: int, channels: int, network: str = "") -> Pret
         .requires_grad_(False)
     )
     codec.card = _card(codec, folder)
-    codec.told = _told(codec.card)
+    codec.notes = _notes(codec.card)
     return codec
 
 
@@ -135,7 +135,7 @@ def _card(codec: PretrainedCodec, folder: Path) -> dict[str, Any]:
             f"{tuple(again.shape)}; expected finite {wanted} and {tuple(pixels.shape)}",
             "the folder is not what its config says",
         )
-    error = float((again.clamp(-1, 1) - pixels).square().mean()) / 4  # pixels in [0, 1]
+    loss = float((again.clamp(-1, 1) - pixels).square().mean()) / 4  # pixels in [0, 1]
     config = config_of(folder)
     return {
         "network": codec.name,
@@ -153,17 +153,17 @@ def _card(codec: PretrainedCodec, folder: Path) -> dict[str, Any]:
         "licence": licence_of(folder),
         "latents": "mean of the posterior" if "KL" in codec.name else "as encoded",
         "deviation": round(float(latents.std()), 4),
-        "psnr": round(-10 * log10(max(error, 1e-10)), 2),
+        "psnr": round(-10 * log10(max(loss, 1e-10)), 2),
     }
 
 
-def _told(card: dict[str, Any]) -> list[str]:
-    said = [
+def _notes(card: dict[str, Any]) -> list[str]:
+    notes = [
         f"codec {card['network']}: stride {card['stride']}, {card['channels']} channels, latents' deviation "
         f"{card['deviation']:.2f}, reconstruction {card['psnr']:.1f} dB on {SEEN} embedded pictures"
     ]
     if card["psnr"] < POOR:
-        said.append(f"warning: under {POOR:.0f} dB: random or damaged weights, or pictures it was not made for")
+        notes.append(f"warning: under {POOR:.0f} dB: random or damaged weights, or pictures it was not made for")
     if not SCALES[0] < card["deviation"] < SCALES[1]:
-        said.append("warning: latents should have a deviation near one: scale and shift in its config are doubtful")
-    return said
+        notes.append("warning: latents should have a deviation near one: scale and shift in its config are doubtful")
+    return notes

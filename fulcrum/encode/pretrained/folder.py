@@ -6,16 +6,15 @@ hub:org/name[/part][@revision] the hub's local cache, then the hub
 pip:package                    an installed package that is known to carry a network: see registry.py
 """
 
-import hashlib
-import json
-import os
 import re
 import sys
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.spec.errors import BadInput, RunFailed
+from fulcrum.files.hashes import sha256_json
+from fulcrum.files.noted_hashes import file_hash
+from fulcrum.files.sealed import read_json
+from fulcrum.spec.errors import BadInput
 from fulcrum.spec.install import install_extra
 from fulcrum.spec.printable import shown
 
@@ -34,11 +33,9 @@ TOKENIZER = (
     "tokenizer.model",
 )
 HUB = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(/(?P<part>\w[\w-]*))?(@(?P<revision>\w[\w.-]*))?")
-SMALL = 1 << 20  # bytes: hashed anew every time
-RACY = 2.0  # seconds: a file this young may change within one mtime
 
 
-class Place(NamedTuple):
+class HubId(NamedTuple):
     """What a hub id names."""
 
     repo: str
@@ -70,12 +67,12 @@ def locate(path: str, parts: tuple[str, ...], online: bool = True) -> Path:
             f"there is no folder at {own.absolute()}",
             "give a folder with config.json and safetensors, or hub:org/name to ask the hub",
         )
-    place = Place(named["repo"], named["part"], named["revision"])
-    wanted = (place.part,) if place.part else parts
+    hub_id = HubId(named["repo"], named["part"], named["revision"])
+    wanted = (hub_id.part,) if hub_id.part else parts
     try:
-        found = _inside(_snapshot(place, wanted, online=False), wanted, place.part is None)
-        weight_files(found)
-        return found
+        folder = _inside(_snapshot(hub_id, wanted, online=False), wanted, hub_id.part is None)
+        weight_files(folder)
+        return folder
     except BadInput as error:
         if not asks:
             raise BadInput(
@@ -83,11 +80,11 @@ def locate(path: str, parts: tuple[str, ...], online: bool = True) -> Path:
                 f"({error.message})",
                 "nothing asks a hub by itself: write hub:org/name to allow it",
             ) from None
-    print(f"asking the hub for {shown(place.repo)}", file=sys.stderr, flush=True)
-    return _inside(_snapshot(place, wanted, online=True), wanted, place.part is None)
+    print(f"asking the hub for {shown(hub_id.repo)}", file=sys.stderr, flush=True)
+    return _inside(_snapshot(hub_id, wanted, online=True), wanted, hub_id.part is None)
 
 
-def _snapshot(place: Place, parts: tuple[str, ...], online: bool) -> Path:
+def _snapshot(hub_id: HubId, parts: tuple[str, ...], online: bool) -> Path:
     try:
         from huggingface_hub import constants, snapshot_download
     except ImportError:
@@ -107,8 +104,8 @@ def _snapshot(place: Place, parts: tuple[str, ...], online: bool) -> Path:
     try:
         return Path(
             snapshot_download(
-                place.repo,
-                revision=place.revision,
+                hub_id.repo,
+                revision=hub_id.revision,
                 allow_patterns=patterns,
                 ignore_patterns=list(PICKLES),
                 local_files_only=not online,
@@ -117,7 +114,7 @@ def _snapshot(place: Place, parts: tuple[str, ...], online: bool) -> Path:
     except Exception as error:  # the hub's library raises a dozen kinds
         what = "the hub did not give" if online else "no copy of"
         raise BadInput(
-            f"{what} {place.repo} ({type(error).__name__}); looked in {constants.HF_HUB_CACHE}",
+            f"{what} {hub_id.repo} ({type(error).__name__}); looked in {constants.HF_HUB_CACHE}",
             "download it once where there is a network, or give a folder",
         ) from None
 
@@ -134,13 +131,8 @@ def _inside(folder: Path, parts: tuple[str, ...], itself: bool = True) -> Path:
 
 
 def config_of(folder: Path) -> dict[str, Any]:
-    try:
-        found = json.loads((folder / CONFIG).read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{folder / CONFIG} cannot be read: {error}", "expected what save_pretrained writes") from None
-    if not isinstance(found, dict):
-        raise BadInput(f"{folder / CONFIG} holds no JSON object", "expected what save_pretrained writes")
-    return found
+    """What a folder's config.json says."""
+    return read_json(folder / CONFIG, "expected what save_pretrained writes")
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -164,8 +156,8 @@ def weight_files(folder: Path) -> list[Path]:
 
 def _shards(index: Path) -> list[Path]:
     try:
-        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        names = sorted(set(read_json(index, "expected safetensors' index")["weight_map"].values()))
+    except (KeyError, AttributeError, TypeError) as error:
         raise BadInput(f"{index} cannot be read: {type(error).__name__}: {error}", "expected safetensors' index") from None
     for name in names:
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
@@ -199,55 +191,12 @@ def content_hash(folder: Path, others: tuple[Path, ...] = (), fresh: bool = Fals
         *((path.name, path) for path in weight_files(folder)),
         *((f"beside:{path.name}", path) for path in others),
     ]
-    return hashlib.sha256(json.dumps([[name, file_hash(path, fresh)] for name, path in sorted(files)]).encode()).hexdigest()
+    return sha256_json([[name, file_hash(path, fresh)] for name, path in sorted(files)])
 
 
 def tokenizer_files(folder: Path) -> tuple[Path, ...]:
     place = tokenizer_of(folder)
     return tuple(place / name for name in TOKENIZER if (place / name).is_file())
-
-
-def file_hash(path: Path, fresh: bool = False) -> str:
-    """sha256 of a file; a large one is hashed again only when its size or time changed, or when `fresh`: then a file that
-    changed under an unchanged time is found."""
-    stat = path.stat()
-    known = [str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino]
-    note = _notes() / (hashlib.sha256(str(known).encode()).hexdigest()[:32] + ".json")
-    noted = None if stat.st_size < SMALL else _noted(note, known)
-    if noted and not fresh:
-        return noted
-    with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if stat.st_size >= SMALL and time.time() - stat.st_mtime > RACY:
-        _write_note(note, known, found)
-    if noted and noted != found:
-        raise RunFailed(
-            f"{path} has changed, but its size and time have not: the run's key was made with its old hash",
-            "start the same command again: the new hash is noted",
-        )
-    return found
-
-
-def _noted(note: Path, known: list[Any]) -> str | None:
-    try:
-        told = json.loads(note.read_text())
-        return str(told["sha256"]) if told["file"] == known else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # never noted, or cut off
-
-
-def _write_note(note: Path, known: list[Any], found: str) -> None:
-    try:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        aside = note.with_suffix(f".{os.getpid()}")
-        aside.write_text(json.dumps({"file": known, "sha256": found}))
-        aside.replace(note)
-    except OSError:
-        pass  # a home that cannot be written costs time, nothing else
-
-
-def _notes() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fulcrum" / "hashes"
 
 
 def licence_of(folder: Path) -> str:

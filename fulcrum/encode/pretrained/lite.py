@@ -31,14 +31,15 @@ class Same(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         step, kernel = self.stride[0], self.kernel_size[0]
         tall, wide = (max((-(-side // step) - 1) * step + kernel - side, 0) for side in x.shape[-2:])
-        return self._conv_forward(F.pad(x, (wide // 2, wide - wide // 2, tall // 2, tall - tall // 2)), self.weight, None)
+        padded: Tensor = F.pad(x, (wide // 2, wide - wide // 2, tall // 2, tall - tall // 2))
+        return super().forward(padded)
 
 
 def _conv(given: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> Same:
     return Same(given, out, kernel, stride, groups=groups, bias=False)
 
 
-class Block(nn.Module):
+class InvertedResidual(nn.Module):
     """Wide by 1 x 1, depthwise, narrow by 1 x 1; added to its input where the shape allows."""
 
     def __init__(self, given: int, expand: int, out: int, stride: int, kernel: int) -> None:
@@ -52,7 +53,7 @@ class Block(nn.Module):
         self._project_conv, self._bn2 = _conv(wide, out, 1), nn.BatchNorm2d(out, EPS)
 
     def forward(self, x: Tensor) -> Tensor:
-        h = F.relu6(self._bn0(self._expand_conv(x))) if self.expands else x
+        h: Tensor = F.relu6(self._bn0(self._expand_conv(x))) if self.expands else x
         h = F.relu6(self._bn1(self._depthwise_conv(h)))
         h = self._bn2(self._project_conv(h))
         return x + h if self.adds else h
@@ -67,7 +68,7 @@ class Lite0(nn.Module):
         blocks, given = [], STEM
         for expand, out, count, stride, kernel in STAGES:
             for number in range(count):
-                blocks.append(Block(given, expand, out, stride if number == 0 else 1, kernel))
+                blocks.append(InvertedResidual(given, expand, out, stride if number == 0 else 1, kernel))
                 given = out
         self._blocks = nn.ModuleList(blocks)
         self._conv_head, self._bn1 = _conv(given, WIDTH, 1), nn.BatchNorm2d(WIDTH, EPS)

@@ -11,7 +11,7 @@ import importlib.util
 from pathlib import Path
 from typing import NamedTuple
 
-from fulcrum.encode.pretrained.folder import file_hash
+from fulcrum.files.noted_hashes import file_hash
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.install import install
 
@@ -62,8 +62,8 @@ def installed(name: str) -> Path:
     if name not in PACKAGES:
         raise BadInput(f"no network is known to travel in a package '{name}'", nearest(name, PACKAGES))
     package = PACKAGES[name]
-    found = importlib.util.find_spec(package.module)  # looks, imports nothing
-    places = list(found.submodule_search_locations or []) if found else []
+    module = importlib.util.find_spec(package.module)  # looks, imports nothing
+    places = list(module.submodule_search_locations or []) if module else []
     if not places:
         raise BadInput(f"the package {name} is not installed ({package.says})", ask_for(name))
     for inside, pinned in package.files.items():

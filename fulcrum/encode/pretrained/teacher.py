@@ -5,7 +5,6 @@ B batch, S side of the pictures, N tokens (S / patch squared, row by row), E wid
 A token covers `patch` pixels of the picture: it is resized so that it does, such as 256 to 224 for patches of 14.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from fulcrum.encode.pixels import to_size
 from fulcrum.encode.pretrained.describe import TEACHER_PARTS, TeacherFacts, fitting_teacher, teacher_facts
 from fulcrum.encode.pretrained.folder import config_of, content_hash, licence_of, locate
 from fulcrum.encode.pretrained.load import read
+from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput
 
 PIXELS = 1 << 21  # of a pass: 41 pictures of 224 x 224
@@ -40,7 +40,7 @@ class PretrainedTeacher(nn.Module):
         self.register_buffer("mean", torch.tensor(colours[0]).reshape(1, 3, 1, 1))
         self.register_buffer("deviation", torch.tensor(colours[1]).reshape(1, 3, 1, 1))
         self.card: dict[str, Any] = {}
-        self.told: list[str] = []
+        self.notes: list[str] = []
 
     @torch.no_grad()
     def tokens(self, pixels: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ class PretrainedTeacher(nn.Module):
                 f"{height} x {width}; resize the pictures, or give it another `patch`"
             )
         rows = max(1, PIXELS // (height * width // self.patch**2 * self.facts.patch**2))
-        return torch.cat([self._tokens(part) for part in pixels.split(rows)])
+        return torch.cat([self._tokens(part) for part in torch.split(pixels, rows)])
 
     def _tokens(self, pixels: Tensor) -> Tensor:
         height, width = (side // self.patch * self.facts.patch for side in pixels.shape[-2:])
@@ -72,7 +72,7 @@ def load_teacher(path: str, width: int, patch: int) -> PretrainedTeacher:
     teacher = PretrainedTeacher(network, facts, patch, _colours(folder, facts), {"files": content_hash(folder, fresh=True)})
     teacher.eval().requires_grad_(False)
     teacher.card = _card(teacher, folder)
-    teacher.told = [
+    teacher.notes = [
         f"teacher {facts.network}: a token of width {width} per {patch} x {patch} pixels, "
         f"deviation {teacher.card['deviation']:.2f}"
     ]
@@ -83,9 +83,9 @@ def _colours(folder: Path, facts: TeacherFacts) -> tuple[Any, Any]:
     """Mean and deviation of the colours it was trained with: from its own preprocessor, else the family's."""
     usual = CLIP if facts.network == "CLIPVisionModel" else IMAGENET
     try:
-        told = json.loads((folder / "preprocessor_config.json").read_bytes())
-        return tuple(told["image_mean"]), tuple(told["image_std"])
-    except (OSError, ValueError, KeyError, TypeError):
+        preprocessor = read_json(folder / "preprocessor_config.json", "")
+        return tuple(preprocessor["image_mean"]), tuple(preprocessor["image_std"])
+    except (BadInput, KeyError, TypeError):
         return usual
 
 

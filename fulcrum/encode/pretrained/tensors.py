@@ -22,23 +22,23 @@ def read_tensors(
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            found: Any = load_file(path)
+            tensors: Any = load_file(path)
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)  # a pickle could run code: tensors only
+            tensors = torch.load(path, map_location="cpu", weights_only=True)  # a pickle could run code: tensors only
     except Exception as error:  # many kinds; the file is what is wrong
         raise BadInput(
             f"{path} cannot be read as a state dict: {type(error).__name__}: {str(error)[:200]}",
             "expected tensors under the network's names",
         ) from error
-    if not isinstance(found, dict):
-        raise BadInput(f"{path} holds a {type(found).__name__}, not a state dict")
+    if not isinstance(tensors, dict):
+        raise BadInput(f"{path} holds a {type(tensors).__name__}, not a state dict")
     for old, new in (renamed or {}).items():
-        found = {new + name.removeprefix(old) if name.startswith(old) else name: value for name, value in found.items()}
+        tensors = {new + name.removeprefix(old) if name.startswith(old) else name: value for name, value in tensors.items()}
     wanted = network.state_dict()
-    own = {name: value for name, value in found.items() if name in wanted}
+    own = {name: value for name, value in tensors.items() if name in wanted}
     missing = sorted(name for name in wanted if name not in own and not name.endswith("num_batches_tracked"))
     wrong = sorted(name for name, value in own.items() if value.shape != wanted[name].shape)
-    over = sorted(name for name in found if name not in wanted and name not in unread)
+    over = sorted(name for name in tensors if name not in wanted and name not in unread)
     if missing or wrong or over:
         raise BadInput(
             f"{path} does not fit {type(network).__name__}: {len(missing)} tensors are missing, {len(wrong)} "

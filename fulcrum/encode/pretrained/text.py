@@ -39,7 +39,7 @@ class PretrainedText(nn.Module):
         self.config = {"network": name, "width": width, "longest": longest, **facts}
         self.cut = 0  # prompts that were longer than `longest`
         self.card: dict[str, Any] = {}
-        self.told: list[str] = []
+        self.notes: list[str] = []
 
     @torch.no_grad()
     def encode(self, prompts: Sequence[str], length: int | None = None) -> tuple[Tensor, Tensor]:
@@ -57,9 +57,9 @@ class PretrainedText(nn.Module):
         emb = torch.zeros(len(rows), wanted, self.width)
         mask = torch.zeros(len(rows), wanted, dtype=torch.bool)
         for first in range(0, len(rows), ROWS):
-            some = [first + i for i, row in enumerate(rows[first : first + ROWS]) if row]
-            if some:
-                self._pass([rows[i] for i in some], some, emb, mask)
+            with_tokens = [first + i for i, row in enumerate(rows[first : first + ROWS]) if row]
+            if with_tokens:
+                self._pass([rows[i] for i in with_tokens], with_tokens, emb, mask)
         return emb, mask
 
     def _pass(self, ids: list[list[int]], places: list[int], emb: Tensor, mask: Tensor) -> None:
@@ -83,7 +83,7 @@ class PretrainedText(nn.Module):
             )["input_ids"]
             for i, row in zip(over, short, strict=True):
                 whole[i] = row
-        return whole  # type: ignore[no-any-return]
+        return whole
 
 
 def load_text(path: str, width: int, max_tokens: int) -> PretrainedText:
@@ -112,7 +112,7 @@ def load_text(path: str, width: int, max_tokens: int) -> PretrainedText:
     ).eval()
     text.card = _card(text, folder)
     text.cut = 0  # a small limit cuts the self-check's prompts too
-    text.told = [
+    text.notes = [
         f"text encoder {text.name}: width {width}, at most {longest} tokens, deviation {text.card['deviation']:.2f}"
     ]
     return text

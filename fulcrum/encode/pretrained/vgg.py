@@ -4,6 +4,7 @@ B batch, S side, c channels of a stage
 """
 
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -56,12 +57,12 @@ class VGG(nn.Module):
         self.heads = nn.ParameterList(torch.zeros(1, stage[-1], 1, 1) for stage in STAGES)
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        h, found = (x - self.shift) / self.scale, []
+        h, maps = (x - self.shift) / self.scale, []
         for stage in self.stages:
-            for layer in stage.values():
+            for layer in cast(nn.ModuleDict, stage).values():
                 h = layer(h) if isinstance(layer, Blur) else F.relu(layer(h))
-            found.append(h)
-        return found
+            maps.append(h)
+        return maps
 
     def features(self, x: Tensor) -> Tensor:
         """(B, 1472): each map with every place's vector of length root c, averaged over space.

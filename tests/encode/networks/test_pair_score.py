@@ -74,14 +74,16 @@ def test_a_filtered_source_reads_what_its_inner_source_has_encoded(tmp_path: Pat
     """Nothing is encoded twice, and a sample has the same latent, tokens and prompt with and without the filter."""
     inner = WorldSource("validation", "real", 32, 60, mislabelled=0.2)
     cache, chooser, kept = Cache(tmp_path), Chooser(("long", "short"), (1.0, 1.0)), np.array([2, 3, 30, 59])
-    parts = load_codec(), load_text(), {"world": load_teacher()}
-    whole = Encoder(inner, chooser, 0, parts[0], parts[1], cache, teachers=parts[2])
+    codec, text, teacher = load_codec(), load_text(), load_teacher()
+    whole, whole_tokens = Encoder(inner, chooser, 0, codec, text, cache), cache.tokens(inner, teacher)
     said: list[str] = []
-    part = Encoder(FilteredSource(inner, kept), chooser, 0, parts[0], parts[1], cache, said.append, parts[2])
+    filtered = FilteredSource(inner, kept)
+    part = Encoder(filtered, chooser, 0, codec, text, cache, said.append)
+    tokens = cache.tokens(filtered, teacher, said.append)
     rows = np.array([3, 0, 1])
     found, wanted = part.rows(rows), whole.rows(kept[rows])
-    assert not said and len(part.latents) == len(part.texts) == len(part.teachers["world"]) == 4
-    assert torch.equal(found.x0, wanted.x0) and torch.equal(found.teacher["world"], wanted.teacher["world"])
+    assert not said and len(part.latents) == len(part.texts) == len(tokens) == 4
+    assert torch.equal(found.x0, wanted.x0) and torch.equal(tokens.rows(rows), whole_tokens.rows(kept[rows]))
     assert torch.equal(found.text.emb, wanted.text.emb) and torch.equal(found.text.mask, wanted.text.mask)
     assert found.ids.tolist() == [3, 0, 1]
     ids = part.ids(0, 4)

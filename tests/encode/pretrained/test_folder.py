@@ -1,5 +1,6 @@
 """Finding, hashing and describing a folder: no torch, no network, and every refusal says where it looked."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from fulcrum.encode.fillers import PretrainedCodec, PretrainedText
+from fulcrum.encode.fillers import FolderCodec, FolderText
 from fulcrum.encode.pretrained import folder as place
+from fulcrum.files import noted_hashes
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput, RunFailed
 
@@ -28,18 +30,18 @@ def vae(tmp_path):
 
 
 def test_sizes_come_from_the_config(vae):
-    found = PretrainedCodec(path=str(vae))
+    found = FolderCodec(path=str(vae))
     assert (found.stride, found.channels, found.network) == (8, 16, "AutoencoderKL")
-    whole = PretrainedCodec(path=str(vae.parent))  # a pipeline's folder holds vae/
+    whole = FolderCodec(path=str(vae.parent))  # a pipeline's folder holds vae/
     assert whole.hashes() == found.hashes() and whole.identity() == found.identity()
 
 
 def test_flux2_may_be_asked_for_folded(vae):
     (vae / "config.json").write_text(json.dumps({**KL, "_class_name": "AutoencoderKLFlux2", "latent_channels": 32}))
-    assert PretrainedCodec(path=str(vae)).channels == 32
-    assert PretrainedCodec(path=str(vae), stride=16).channels == 128
+    assert FolderCodec(path=str(vae)).channels == 32
+    assert FolderCodec(path=str(vae), stride=16).channels == 128
     with pytest.raises(BadInput, match="stride 32, but .* stride 8 and 32 channels or stride 16 and 128 channels"):
-        PretrainedCodec(path=str(vae), stride=32)
+        FolderCodec(path=str(vae), stride=32)
 
 
 @pytest.mark.parametrize(
@@ -54,31 +56,31 @@ def test_flux2_may_be_asked_for_folded(vae):
 def test_a_config_that_is_no_codec_says_so(vae, change, said):
     (vae / "config.json").write_text(json.dumps({**KL, **change}))
     with pytest.raises(BadInput, match=said):
-        PretrainedCodec(path=str(vae))
+        FolderCodec(path=str(vae))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000])
 def test_a_config_that_cannot_be_read_says_so(vae, text):
     (vae / "config.json").write_text(text)
     with pytest.raises(BadInput, match="config.json"):
-        PretrainedCodec(path=str(vae))
+        FolderCodec(path=str(vae))
 
 
 def test_a_missing_folder_or_file_says_where_it_looked(vae, tmp_path):
     with pytest.raises(BadInput, match=f"no folder at {tmp_path}/none"):
-        PretrainedCodec(path=str(tmp_path / "none"))
+        FolderCodec(path=str(tmp_path / "none"))
     (tmp_path / "bare").mkdir()
     with pytest.raises(BadInput, match=f"looked at {tmp_path}/bare/config.json, {tmp_path}/bare/vae/config.json"):
-        PretrainedCodec(path=str(tmp_path / "bare"))
+        FolderCodec(path=str(tmp_path / "bare"))
     (vae / "diffusion_pytorch_model.safetensors").unlink()
     with pytest.raises(BadInput, match="no weights in .*: looked for diffusion_pytorch_model.safetensors, "):
-        PretrainedCodec(path=str(vae)).hashes()
+        FolderCodec(path=str(vae)).hashes()
 
 
 def test_pickles_are_refused(vae):
     (vae / "diffusion_pytorch_model.safetensors").rename(vae / "diffusion_pytorch_model.bin")
     with pytest.raises(BadInput, match="only pickled weights: diffusion_pytorch_model.bin(.|\n)*can run code"):
-        PretrainedCodec(path=str(vae)).hashes()
+        FolderCodec(path=str(vae)).hashes()
 
 
 def test_an_index_cannot_point_out_of_its_folder(vae):
@@ -93,11 +95,11 @@ def test_an_index_cannot_point_out_of_its_folder(vae):
 
 
 def test_a_run_can_be_read_after_its_folder_has_gone(vae):
-    whole = PretrainedCodec(path=str(vae)).model_dump()
+    whole = FolderCodec(path=str(vae)).model_dump()
     vae.rename(vae.with_name("moved"))
-    assert PretrainedCodec(**whole).stride == 8
+    assert FolderCodec(**whole).stride == 8
     with pytest.raises(BadInput, match="no folder at"):
-        PretrainedCodec(**whole).hashes()
+        FolderCodec(**whole).hashes()
 
 
 def test_config_and_tokenizer_are_part_of_the_hash(tmp_path, tiny):
@@ -113,34 +115,34 @@ def test_config_and_tokenizer_are_part_of_the_hash(tmp_path, tiny):
     (text / "config.json").write_text(json.dumps({"architectures": ["T5EncoderModel"], "d_model": 96, "eps": 1}))
     keys.add(key(run, 0))
     assert len(keys) == 4
-    assert PretrainedText(path=str(text)).width == 96
+    assert FolderText(path=str(text)).width == 96
     with pytest.raises(BadInput, match="width 7, but .* of width 96"):
-        PretrainedText(path=str(text), width=7)
+        FolderText(path=str(text), width=7)
 
 
 def test_a_large_file_is_hashed_once(vae, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(place, "SMALL", 1)
+    monkeypatch.setattr(noted_hashes, "SMALL", 1)
     file = vae / "diffusion_pytorch_model.safetensors"
     old = time.time() - 60
     os.utime(file, (old, old))
-    found, read = place.file_hash(file), []
-    real = place.hashlib.file_digest
-    monkeypatch.setattr(place.hashlib, "file_digest", lambda *given: read.append(1) or real(*given))
-    assert place.file_hash(file) == found and not read
-    assert place.file_hash(file, fresh=True) == found and read  # what is loaded is hashed anew
+    found, read = noted_hashes.file_hash(file), []
+    real = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda *given: read.append(1) or real(*given))
+    assert noted_hashes.file_hash(file) == found and not read
+    assert noted_hashes.file_hash(file, fresh=True) == found and read  # what is loaded is hashed anew
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
     os.utime(file, (old, old))  # changed under its own time
-    assert place.file_hash(file) == found
+    assert noted_hashes.file_hash(file) == found
     with pytest.raises(RunFailed, match="has changed, but its size and time have not"):
-        place.file_hash(file, fresh=True)
-    noted = place.file_hash(file)
+        noted_hashes.file_hash(file, fresh=True)
+    noted = noted_hashes.file_hash(file)
     assert noted != found
     data[-2] ^= 1
     file.write_bytes(data)
-    assert place.file_hash(file) not in (found, noted)
+    assert noted_hashes.file_hash(file) not in (found, noted)
 
 
 def test_a_phrase_with_a_folder_brings_no_torch(vae):
@@ -173,16 +175,16 @@ def test_only_hub_ids_ask_the_hub(vae, tmp_path, monkeypatch):
 
     monkeypatch.setattr(hub, "snapshot_download", snapshot)
     with pytest.raises(BadInput, match="write hub:org/name to allow it"):
-        PretrainedCodec(path="some/model")
+        FolderCodec(path="some/model")
     assert asked == [("some/model", None, True)]
     asked.clear()
-    assert PretrainedCodec(path="hub:some/model@v2").channels == 16
+    assert FolderCodec(path="hub:some/model@v2").channels == 16
     assert asked == [("some/model", "v2", True), ("some/model", "v2", False)]
     asked.clear()
-    PretrainedCodec(path="hub:some/model", stride=8, channels=16)  # reading a whole description asks nobody
+    FolderCodec(path="hub:some/model", stride=8, channels=16)  # reading a whole description asks nobody
     assert asked == [("some/model", None, True)]
     for path in ("./some/model", "/some/model", "~/some/model", "http://some/model", "hub:model", "hub:../a/b", "some"):
         asked.clear()
         with pytest.raises(BadInput, match="no folder at"):
-            PretrainedCodec(path=path)
+            FolderCodec(path=path)
         assert not asked
