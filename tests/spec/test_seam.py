@@ -21,8 +21,6 @@ FORMER = [
     "Start",
     "Guide",
 ]
-    "Source Caption Codec TextEncoder Teacher Time Predict Weight Route Condition Term Rule Average Start Guide".split()
-)
 
 
 @pytest.mark.parametrize("name", FORMER)
