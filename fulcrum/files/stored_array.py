@@ -19,6 +19,7 @@ Ids = NDArray[np.integer[Any]]
 CHUNK = np.dtype(
     [("array", "<i4"), ("segment", "<i4"), ("start", "<i8"), ("rows", "<i8"), ("sha256", "u1", (32,))]
 )  # where the rows of one array of one chunk lie: from row `start` of the segment's file on
+LARGE = 4096  # bytes of a row
 
 
 class StoredArray:
@@ -38,7 +39,8 @@ class StoredArray:
         self._files = {
             segment: _mapped(path, dtype, row, chunks[self._segments == segment], hint) for segment, path in paths.items()
         }
-        self._plain = next(iter(self._files.values())) if len(paths) == 1 and not self._shifts.any() else None
+        self._only = next(iter(self._files.values())) if len(paths) == 1 else None
+        self._plain = None if self._shifts.any() else self._only  # it holds the rows in their order
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -58,8 +60,15 @@ class StoredArray:
         self._verify(chunk)
         if self._plain is not None:
             return self._plain[ids]
-        places, segments = ids + self._shifts[chunk], self._segments[chunk]
+        places: Ids = ids + self._shifts[chunk]
+        segments = self._segments[chunk]
+        if self._only is not None:
+            return self._only[places]
         rows = np.empty((*ids.shape, *self.shape[1:]), self.dtype)
+        if ids.ndim == 1 and self.nbytes >= LARGE * len(self):  # one by one: gathering by file would copy them twice
+            for at, (segment, place) in enumerate(zip(segments.tolist(), places.tolist(), strict=True)):
+                rows[at] = self._files[segment][place]
+            return rows
         for segment in np.unique(segments):
             here = segments == segment
             rows[here] = self._files[segment][places[here]]

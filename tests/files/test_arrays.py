@@ -327,6 +327,16 @@ def test_files_of_a_segment_do_not_grow_without_end(tmp_path: Path, monkeypatch:
     assert not made
 
 
+@pytest.mark.parametrize("width", [2, unfinished_entry.CHUNK.itemsize, 2000])
+def test_rows_of_any_size_come_back_from_several_files(width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unfinished_entry, "SEGMENT", 1)  # a file for each chunk
+    rows = np.arange(30 * width, dtype=np.float32).reshape(30, width)
+    stored = ArrayStore(tmp_path).get("thing", {}, range(3), lambda number: {"rows": rows[10 * number : 10 * number + 10]})
+    assert len(list(tmp_path.glob("thing-*/rows.*.bin"))) == 3
+    for ids in (np.array([29, 0, -1, 10, 10]), np.array([[3, 25], [12, 9]]), np.array([], np.int64)):
+        assert np.array_equal(stored["rows"][ids], rows[ids])
+
+
 def _write_slowly(root: str, made: Any) -> None:
     def chunk(number: int) -> Arrays:
         made.value += 1
