@@ -25,7 +25,7 @@ from fulcrum.encode.cached_rows import RowCache, ShapedCache, TextCache
 from fulcrum.encode.networks.kl_codec import IdentityCodec
 from fulcrum.encode.networks.pair_score import load_scorer
 from fulcrum.encode.networks.protocols import Codec, FrozenNetwork, TeacherNetwork, TextEncoder
-from fulcrum.encode.pixels import to_unit
+from fulcrum.encode.unit_pixels import to_unit
 from fulcrum.encode.unknown_words import unread
 from fulcrum.files.arrays import ArrayStore
 from fulcrum.files.stored_array import Ids, StoredArray

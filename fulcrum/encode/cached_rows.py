@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fulcrum.encode.pixels import to_unit
+from fulcrum.encode.unit_pixels import to_unit
 from fulcrum.files.stored_array import Ids, StoredArray
 
 RowArray = NDArray[Any] | StoredArray  # in memory, mapped, or read from the store

@@ -61,7 +61,7 @@ def test_no_teacher_is_built_where_no_term_asks(tiny, cache, monkeypatch):
 def test_tokens_come_on_the_models_grid_and_belong_to_the_pictures(tiny, cache):
     from fulcrum.encode.networks.teacher_grid import to_grid
     from fulcrum.encode.networks.world_teacher import load_teacher
-    from fulcrum.encode.pixels import to_unit
+    from fulcrum.encode.unit_pixels import to_unit
 
     feed = Feed(tiny("spark + repa"), 0, cache)
     batch, _ = feed.at(8)

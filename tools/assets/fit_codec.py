@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fulcrum.data.world.scene import Scenes
 from fulcrum.encode.networks.kl_codec import KLCodec
 from fulcrum.encode.networks.world_teacher import load_teacher
-from fulcrum.encode.pixels import to_bytes, to_unit
+from fulcrum.encode.unit_pixels import to_bytes, to_unit
 from fulcrum.files.shipped import asset_hash
 from tools.assets.fit import Effort, Progress, fit
 from tools.assets.pictures import DOMAINS, Pictures, pictures

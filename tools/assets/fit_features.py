@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fulcrum.data.world import vocabulary as v
 from fulcrum.encode.networks.judge import FeatureNet
-from fulcrum.encode.pixels import to_bytes, to_unit
+from fulcrum.encode.unit_pixels import to_bytes, to_unit
 from tools.assets.fit import Effort, Progress, fit
 from tools.assets.pictures import DOMAINS, Pictures, blurred, disturbed, pictures
 

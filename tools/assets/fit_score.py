@@ -21,7 +21,7 @@ from fulcrum.data.world.words import MAX_TOKENS, STYLES, captions
 from fulcrum.encode.networks.pair_score import READS, PairScore, Scorer, by_place
 from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.encode.networks.world_text import load_text
-from fulcrum.encode.pixels import to_unit
+from fulcrum.encode.unit_pixels import to_unit
 from fulcrum.files.shipped import asset_hash
 from tools.assets.fit import Effort, Progress, fit
 from tools.assets.pictures import DOMAINS, pictures

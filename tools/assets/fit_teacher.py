@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fulcrum.data.world import vocabulary as v
 from fulcrum.data.world.scene import Scenes
 from fulcrum.encode.networks.world_teacher import PATCH, Teacher
-from fulcrum.encode.pixels import to_unit
+from fulcrum.encode.unit_pixels import to_unit
 from tools.assets.fit import Effort, Progress, fit
 from tools.assets.pictures import ATTRIBUTES, DOMAINS, Pictures, pictures
 

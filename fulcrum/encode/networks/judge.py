@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fulcrum.encode.pixels import to_side, to_unit
+from fulcrum.encode.unit_pixels import to_side, to_unit
 from fulcrum.files.shipped import load
 
 SIDE = 32

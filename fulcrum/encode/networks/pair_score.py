@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fulcrum.encode.networks.world_teacher import Teacher, load_teacher
 from fulcrum.encode.networks.world_text import WorldText, load_text
-from fulcrum.encode.pixels import to_side, to_unit
+from fulcrum.encode.unit_pixels import to_side, to_unit
 from fulcrum.files.shipped import AssetError, asset_hash, load
 
 SIDE = 32

@@ -18,10 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fulcrum.data.source import WorldSource
-from fulcrum.encode.pixels import to_unit
 from fulcrum.encode.pretrained.describe import CODEC_PARTS, fitting_codec
 from fulcrum.encode.pretrained.folder import config_of, content_hash, licence_of, locate
 from fulcrum.encode.pretrained.load import read
+from fulcrum.encode.unit_pixels import to_unit
 from fulcrum.spec.errors import BadInput
 
 PIXELS = 1 << 20  # of a pass: 16 pictures of 256 x 256

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fulcrum.encode.pixels import to_size
 from fulcrum.encode.pretrained.describe import TEACHER_PARTS, TeacherFacts, fitting_teacher, teacher_facts
 from fulcrum.encode.pretrained.folder import config_of, content_hash, licence_of, locate
 from fulcrum.encode.pretrained.load import read
+from fulcrum.encode.unit_pixels import to_size
 from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput
 

@@ -8,7 +8,7 @@ from fulcrum.data.source import WorldSource
 from fulcrum.encode.networks.judge import AttributeJudge, load_features, load_judge
 from fulcrum.encode.networks.kl_codec import load_codec
 from fulcrum.encode.networks.world_teacher import load_teacher
-from fulcrum.encode.pixels import to_bytes, to_unit
+from fulcrum.encode.unit_pixels import to_bytes, to_unit
 from fulcrum.files.shipped import asset_hash, card
 from tools.assets.fit_features import frechet, measure_features
 from tools.assets.fit_judge import accuracy

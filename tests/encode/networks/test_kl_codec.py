@@ -6,7 +6,7 @@ import torch
 
 from fulcrum.data.source import WorldSource
 from fulcrum.encode.networks.kl_codec import IdentityCodec, KLCodec, load_codec
-from fulcrum.encode.pixels import to_bytes, to_side, to_unit
+from fulcrum.encode.unit_pixels import to_bytes, to_side, to_unit
 from fulcrum.files.shipped import card
 from tools.assets.fit_codec import psnr
 

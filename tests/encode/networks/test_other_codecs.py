@@ -12,7 +12,7 @@ from fulcrum.data.source import WorldSource
 from fulcrum.encode.fillers import KL, Pixels, TunedKL
 from fulcrum.encode.networks.kl_codec import load_codec
 from fulcrum.encode.networks.world_teacher import load_teacher
-from fulcrum.encode.pixels import to_bytes, to_unit
+from fulcrum.encode.unit_pixels import to_bytes, to_unit
 from fulcrum.files.shipped import NAMES, card
 from fulcrum.levers.aligned_codec import AlignedCodec
 from fulcrum.levers.end_to_end_codec import EndToEndCodec
