@@ -209,9 +209,11 @@ def _painter(
     size: tuple[int, int] | None = None,
 ) -> "tuple[Painter, Path]":
     """A painter with the weights of a run."""
+    from fulcrum.dist.choose_system import device_named
     from fulcrum.train.run_folder import RunFolder
     from fulcrum.train.trained_run import find_run, open_painter
 
+    device_named(device)  # refused before anything is looked for
     folder = RunFolder(find_run(name, out))
     note_unfinished(folder)
     return open_painter(folder, catalogue(files)[0].fillers, guidance, steps, device, size), folder.path

@@ -11,11 +11,12 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import strange
 import torch
+from pydantic import AfterValidator
 
 from fulcrum.laws.ground import TINY, ground_of
 from fulcrum.levers.catalog import CATALOG
@@ -26,8 +27,8 @@ from fulcrum.spec.system import System
 from fulcrum.study.run import preview, run_evaluation
 from fulcrum.study.run.preview import previews
 from fulcrum.study.run.run_evaluation import Held, measure
+from fulcrum.train import checkpoint
 from fulcrum.train import feed as feeding
-from fulcrum.train import session as sessions
 from fulcrum.train.build import assemble, require_witness
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import after, train
@@ -46,7 +47,11 @@ def known(**said: Any) -> System:
     return System().model_copy(update=said)
 
 
-sessions.System = known  # what a checkpoint says of its system
+class StateOfAnyDevice(checkpoint.StateFile):
+    system: Annotated[Any, AfterValidator(lambda said: known(**said))]
+
+
+checkpoint.StateFile = StateOfAnyDevice  # what a checkpoint says of its system
 FAR = known(device=strange.NAME)
 PROMPTS = ["a large red circle on the left", "a small blue square"]
 POCKET = "pocket + muon + repa + tread + ema(every=2)"
