@@ -60,7 +60,7 @@ def read_json(
 ) -> dict[str, Any]:
     """A JSON object; whatever else stands there (nothing, a pipe, bad bytes, 200,000 brackets) is `kind` with `hint`."""
     try:
-        value = json.loads(read_regular(path, limit=limit, follow=follow).decode())
+        value = json.loads(read_regular(path, limit=limit, follow=follow))  # bytes: a mark of UTF-8 is no part of it
     except (OSError, ValueError, RecursionError) as error:
         raise kind(f"{path} cannot be read: {error}", hint) from None
     if not isinstance(value, dict):

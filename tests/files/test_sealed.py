@@ -62,6 +62,11 @@ def test_what_is_no_json_object_is_refused_in_words(tmp_path: Path, content: byt
     assert error.value.hint == "try this"
 
 
+def test_a_mark_of_utf8_is_no_part_of_what_is_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(b'\xef\xbb\xbf{"a": 1}')
+    assert read_json(tmp_path / "config.json", "") == {"a": 1}
+
+
 @pytest.mark.timeout(20)
 def test_what_is_no_plain_file_is_refused_in_words(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
