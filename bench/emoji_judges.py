@@ -19,8 +19,8 @@ from fulcrum import sample
 from fulcrum.data.caption import Chooser
 from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.measure.card import Measured, Sampling
-from fulcrum.study.run.plan_judges import Bench, Sources
-from fulcrum.study.run.run_evaluation import SEED
+from fulcrum.study.run.measuring.plan_judges import Bench, Sources
+from fulcrum.study.run.measuring.run_evaluation import SEED
 
 DATA, STYLE, RUNS = Path("emoji_64"), Path("emoji_64_style"), Path("runs")
 N = 192

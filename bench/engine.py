@@ -134,7 +134,7 @@ def train(place: Path, seeds: list[int], lanes: int) -> Trained:
     from fulcrum.spec.system import System
     from fulcrum.study.plan.plan import Plan
     from fulcrum.study.run.layout import lay_out, measuring
-    from fulcrum.study.run.runner import Work, run_all
+    from fulcrum.study.run.workers.runner import Work, run_all
 
     plan = Plan(
         title="Engine",

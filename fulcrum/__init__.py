@@ -178,7 +178,7 @@ def measure(
             return measure_sets(drawn, held, comparisons, Path(out) / "cache" / "features").metrics
     from fulcrum.levers.catalog import with_files
     from fulcrum.spec.plain import read
-    from fulcrum.study.run.measure_run import judges_among, measure_run
+    from fulcrum.study.run.measuring.measure_run import judges_among, measure_run
     from fulcrum.train.run_folder import RunFolder
 
     judges, folder = judges_among(features), RunFolder(_folder(pictures, out))

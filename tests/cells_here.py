@@ -4,9 +4,10 @@ import json
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.study import study_run
-from fulcrum.study.run import arm_cost, preview, run_evaluation
-from fulcrum.study.run.runner import Lane
-from fulcrum.study.run.worker import answer
+from fulcrum.study.run import arm_cost
+from fulcrum.study.run.measuring import preview, run_evaluation
+from fulcrum.study.run.workers.runner import Lane
+from fulcrum.study.run.workers.worker import answer
 
 
 class Here(Lane):

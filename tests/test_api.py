@@ -14,7 +14,7 @@ import fulcrum
 from fulcrum import Card, Lever, __version__, build, feed, measure, phrase, put, sample, study, train
 from fulcrum.cli import main
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.run import run_evaluation
+from fulcrum.study.run.measuring import run_evaluation
 from fulcrum.train import trained_run
 from tests.cells_here import all_here
 

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from fulcrum.files import remote_cache
+from fulcrum.files.remote import remote_cache
 
 
 class Site:

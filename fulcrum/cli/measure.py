@@ -121,7 +121,7 @@ def measure(
                 "--probe needs no pictures, or both pictures and a reference",
                 "write: fulcrum measure --probe, or fulcrum measure PICTURES REFERENCE --probe",
             )
-        from fulcrum.study.run.measure_run import judges_among
+        from fulcrum.study.run.measuring.measure_run import judges_among
 
         judges = judges_among([*(features or ()), *(["--metrics or --only"] if metrics or only else ())])
         return _run(what, samples, out, levers, quiet, as_json, judges, where)
@@ -276,7 +276,7 @@ def _run(
     device: "Device",
 ) -> None:
     from fulcrum.spec.plain import read
-    from fulcrum.study.run.measure_run import measure_run
+    from fulcrum.study.run.measuring.measure_run import measure_run
     from fulcrum.train.run_folder import RunFolder
     from fulcrum.train.trained_run import find_run
 

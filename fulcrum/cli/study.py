@@ -45,8 +45,8 @@ def plan_command(
     from fulcrum.study.plan.estimate import estimate
     from fulcrum.study.plan.outline import outline
     from fulcrum.study.plan.plan import load
-    from fulcrum.study.run.capacity import room
     from fulcrum.study.run.layout import lay_out
+    from fulcrum.study.run.workers.capacity import room
     from fulcrum.train.trackers import require_trackers
 
     read, (known, hashes) = load(plan), catalogue(levers)

@@ -27,9 +27,9 @@ from fulcrum.encode.networks.pair_score import load_scorer
 from fulcrum.encode.networks.protocols import Codec, FrozenNetwork, TeacherNetwork, TextEncoder
 from fulcrum.encode.unit_pixels import to_unit
 from fulcrum.encode.unknown_words import unread
-from fulcrum.files.arrays import ArrayStore
-from fulcrum.files.stored_array import Ids, StoredArray
-from fulcrum.files.unfinished_entry import Arrays
+from fulcrum.files.arrays.array_store import ArrayStore
+from fulcrum.files.arrays.stored_array import Ids, StoredArray
+from fulcrum.files.arrays.unfinished_entry import Arrays
 from fulcrum.spec.errors import BadInput, RunFailed
 
 Say = Callable[[str], None]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fulcrum.encode.unit_pixels import to_unit
-from fulcrum.files.stored_array import Ids, StoredArray
+from fulcrum.files.arrays.stored_array import Ids, StoredArray
 
 RowArray = NDArray[Any] | StoredArray  # in memory, mapped, or read from the store
 

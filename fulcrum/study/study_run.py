@@ -28,16 +28,16 @@ from fulcrum.study.plan.fingerprint import is_proven, prove_by_steps
 from fulcrum.study.plan.frozen_plan import changed_since, freeze
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.arm_cost import TimedCost, costs, read_costs, write_costs
-from fulcrum.study.run.capacity import Room, room
 from fulcrum.study.run.cell import Cell, Tracked, finished
 from fulcrum.study.run.clock import Clock
-from fulcrum.study.run.evaluation_points import at, read_points
 from fulcrum.study.run.layout import Layout, lay_out, measuring
-from fulcrum.study.run.plan_judges import require_known
+from fulcrum.study.run.measuring.evaluation_points import at, read_points
+from fulcrum.study.run.measuring.plan_judges import require_known
+from fulcrum.study.run.measuring.run_evaluation import require_measurable
 from fulcrum.study.run.progress import line, seconds_left, standing
-from fulcrum.study.run.ray_cluster import RAY_ADDRESS, cluster
-from fulcrum.study.run.run_evaluation import require_measurable
-from fulcrum.study.run.runner import Board, Lane, Work, run_all
+from fulcrum.study.run.workers.capacity import Room, room
+from fulcrum.study.run.workers.ray_cluster import RAY_ADDRESS, cluster
+from fulcrum.study.run.workers.runner import Board, Lane, Work, run_all
 from fulcrum.train.bill import of_arm
 from fulcrum.train.trackers import require_trackers
 

@@ -24,9 +24,9 @@ from fulcrum.spec.edit import key
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
-from fulcrum.study.run import preview, run_evaluation
-from fulcrum.study.run.preview import previews
-from fulcrum.study.run.run_evaluation import Held, measure
+from fulcrum.study.run.measuring import preview, run_evaluation
+from fulcrum.study.run.measuring.preview import previews
+from fulcrum.study.run.measuring.run_evaluation import Held, measure
 from fulcrum.train import checkpoint
 from fulcrum.train import feed as feeding
 from fulcrum.train.build import assemble, require_witness

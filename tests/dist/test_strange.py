@@ -15,7 +15,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
 from fulcrum.study.plan.plan import Plan
-from fulcrum.study.run.capacity import PROCESS, gpus_of, room
+from fulcrum.study.run.workers.capacity import PROCESS, gpus_of, room
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 

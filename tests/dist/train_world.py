@@ -25,7 +25,7 @@ from fulcrum.optim.storage import StoredWeights
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
-from fulcrum.study.run import preview, run_evaluation
+from fulcrum.study.run.measuring import preview, run_evaluation
 from fulcrum.train.session import Order, perform
 
 warnings.simplefilter("error")

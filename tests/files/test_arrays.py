@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fulcrum.files import unfinished_entry
-from fulcrum.files.arrays import Arrays, ArrayStore
+from fulcrum.files.arrays import unfinished_entry
+from fulcrum.files.arrays.array_store import Arrays, ArrayStore
 from fulcrum.files.damaged import Damaged
 from fulcrum.files.hashes import sha256_bytes
 from fulcrum.files.sealed import sealed

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fulcrum.files.http_files import facts_of
-from fulcrum.files.remote import numbered_urls, reason_of, without_secrets
-from fulcrum.files.remote_cache import RemoteCache
+from fulcrum.files.remote.http_files import facts_of
+from fulcrum.files.remote.remote_cache import RemoteCache
+from fulcrum.files.remote.urls import numbered_urls, reason_of, without_secrets
 from fulcrum.spec.errors import RunFailed
 
 

@@ -29,7 +29,7 @@ from fulcrum.spec.system import System
 from fulcrum.study.judge.findings import findings, remarks
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.plan import Plan
-from fulcrum.study.run.run_evaluation import Held, loss_of
+from fulcrum.study.run.measuring.run_evaluation import Held, loss_of
 from fulcrum.train.build import assemble, build
 from fulcrum.train.feed import Feed
 from fulcrum.train.painter import Painter

@@ -18,7 +18,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.stage import phases
 from fulcrum.spec.system import System
-from fulcrum.study.run.run_evaluation import _source, prompts
+from fulcrum.study.run.measuring.run_evaluation import _source, prompts
 from fulcrum.train.build import assemble, require_witness
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import train

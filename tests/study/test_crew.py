@@ -14,11 +14,11 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
 from fulcrum.study.plan.frozen_plan import freeze
-from fulcrum.study.run.capacity import PROCESS, room
 from fulcrum.study.run.cell import finished
 from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.run.runner import Lane, Work, run_all
-from fulcrum.study.run.torchrun_cell import verdict
+from fulcrum.study.run.workers.capacity import PROCESS, room
+from fulcrum.study.run.workers.runner import Lane, Work, run_all
+from fulcrum.study.run.workers.torchrun_cell import verdict
 from fulcrum.study.study_run import run
 from tests.study.small import descendants, plan, told
 
@@ -52,7 +52,9 @@ def test_one_process_per_cell_is_the_plan_that_it_was(tmp_path):
 
 def ranks(of):
     return sorted(
-        pid for pid in descendants(of) if told(pid)[1:3] == ["-u", "-m"] and "fulcrum.study.run.torchrun_cell" in told(pid)
+        pid
+        for pid in descendants(of)
+        if told(pid)[1:3] == ["-u", "-m"] and "fulcrum.study.run.workers.torchrun_cell" in told(pid)
     )
 
 
@@ -107,7 +109,7 @@ def test_processes_leave_when_their_worker_is_killed_and_save_when_it_is_asked(t
     work = Work(tmp_path, System(processes=2), measuring(asked), ())
     for number in (signal.SIGKILL, signal.SIGTERM):
         worker = subprocess.Popen(
-            [sys.executable, "-m", "fulcrum.study.run.worker", str(os.getpid())],
+            [sys.executable, "-m", "fulcrum.study.run.workers.worker", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

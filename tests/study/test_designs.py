@@ -20,8 +20,8 @@ from fulcrum.study.plan.frozen_plan import freeze
 from fulcrum.study.plan.outline import outline
 from fulcrum.study.plan.plan import Plan, from_plain, load
 from fulcrum.study.run.arm_cost import TimedCost, declared
-from fulcrum.study.run.capacity import room
 from fulcrum.study.run.layout import lay_out
+from fulcrum.study.run.workers.capacity import room
 from tests.study.small import SMALL, cells_of, plan
 
 SCALES = [{"name": "narrow", "settings": ["model.width=32"]}, {"name": "wide", "settings": ["model.width=64"]}]

@@ -10,11 +10,11 @@ import pytest
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.system import System
-from fulcrum.study.run import runner
 from fulcrum.study.run.cell import Measuring
 from fulcrum.study.run.layout import lay_out
-from fulcrum.study.run.runner import Lane, Work, run_all
-from fulcrum.study.run.worker_death import Listener
+from fulcrum.study.run.workers import runner
+from fulcrum.study.run.workers.runner import Lane, Work, run_all
+from fulcrum.study.run.workers.worker_death import Listener
 from tests.study.small import plan
 
 

@@ -14,7 +14,7 @@ from fulcrum.measure.features.extractor import Extractor, attributes, load_extra
 from fulcrum.measure.metrics.attributes import ATTRIBUTE_SHARES
 from fulcrum.measure.metrics.distances import DISTANCES, KID, MMD
 from fulcrum.measure.reference import reference_key
-from fulcrum.study.run.plan_judges import ASKED, Bench, Sources
+from fulcrum.study.run.measuring.plan_judges import ASKED, Bench, Sources
 
 SAMPLING = Sampling(
     sampler="euler, shift 1", steps=12, guidance=2.0, prompts="379cd30428c4b1ba", noise="keyed by (seed 20260, image index)"

@@ -21,8 +21,8 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
 from fulcrum.study.run.cell import finished
 from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.run.ray_cluster import RAY_ADDRESS, _places, cluster
-from fulcrum.study.run.runner import Work, run_all
+from fulcrum.study.run.workers.ray_cluster import RAY_ADDRESS, _places, cluster
+from fulcrum.study.run.workers.runner import Work, run_all
 from fulcrum.study.study_run import Executor, run
 from tests.study.small import SMALL, descendants, plan, told, without_times
 

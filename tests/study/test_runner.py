@@ -19,10 +19,10 @@ from fulcrum.spec.system import System
 from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.frozen_plan import changed_since, freeze
 from fulcrum.study.plan.plan import from_plain
-from fulcrum.study.run.capacity import PROCESS, room
 from fulcrum.study.run.cell import finished
 from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.run.runner import Lane, Work, run_all
+from fulcrum.study.run.workers.capacity import PROCESS, room
+from fulcrum.study.run.workers.runner import Lane, Work, run_all
 from fulcrum.study.study_run import run
 from tests.cells_here import Here, all_here
 from tests.study.small import SMALL, plan

@@ -13,7 +13,7 @@ from fulcrum.study.plan.frozen_plan import changed_since, freeze
 from fulcrum.study.plan.plan import load
 from fulcrum.study.run.cell import Tracked, finished, run_cell
 from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.run.runner import Lane, Work, run_all
+from fulcrum.study.run.workers.runner import Lane, Work, run_all
 from fulcrum.study.study_run import run
 from tests.cells_here import Here, lighten
 from tests.fake_wandb import WANDB

@@ -14,7 +14,7 @@ from fulcrum.study import study_run
 from fulcrum.study.judge.result import StudyState, assemble_result
 from fulcrum.study.run.layout import lay_out
 from fulcrum.study.run.progress import line, seconds_left, standing
-from fulcrum.study.run.runner import Board
+from fulcrum.study.run.workers.runner import Board
 from tests.study.small import plan
 
 GO_ON = "fulcrum study run small.toml --out here"

@@ -13,8 +13,8 @@ from fulcrum.model.counted_flops import counted
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
-from fulcrum.study.run import run_evaluation
-from fulcrum.study.run.run_evaluation import Held, loss_of
+from fulcrum.study.run.measuring import run_evaluation
+from fulcrum.study.run.measuring.run_evaluation import Held, loss_of
 from fulcrum.train.build import assemble, build
 from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.feed import Feed

@@ -17,7 +17,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
 from fulcrum.study.plan.plan import Plan
-from fulcrum.study.run.run_evaluation import can_measure, prompts, require_measurable
+from fulcrum.study.run.measuring.run_evaluation import can_measure, prompts, require_measurable
 from fulcrum.study.study_run import run as run_study
 from fulcrum.train.feed import Feed
 from fulcrum.train.session import Order, perform
@@ -143,7 +143,7 @@ def test_what_cannot_be_judged_is_refused_before_training(own, tiny, tmp_path):
         require_measurable(folder_run(tiny, tmp_path / "few"))
     assert command("data", "import", tmp_path / "given", tmp_path / "none", "--size", 32, "--hold-out", 0, "--quiet") == 0
     order = Order(folder_run(tiny, tmp_path / "none"), 0, "spark", tmp_path / "runs", System())
-    from fulcrum.study.run.preview import previews
+    from fulcrum.study.run.measuring.preview import previews
 
     with pytest.raises(BadInput, match="no pictures of the split"):
         perform(order, lambda text: None, previews)

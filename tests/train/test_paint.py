@@ -8,7 +8,7 @@ import torch
 
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
-from fulcrum.study.run.run_evaluation import measure, prompts
+from fulcrum.study.run.measuring.run_evaluation import measure, prompts
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import after, train

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from fulcrum.files.remote_cache import RemoteCache
+from fulcrum.files.remote.remote_cache import RemoteCache
 from fulcrum.spec.errors import BadInput
 
 NAMES = ("long", "medium", "short")  # what levers know; a single caption is called long

@@ -11,8 +11,16 @@ from urllib.request import url2pathname
 from fulcrum.data.readers.reader import Fields, Given, described, sidecar, unusable
 from fulcrum.data.readers.untrusted_archive import TARS, Broken, Member, members, require_sound
 from fulcrum.data.readers.untrusted_image import SUFFIXES
-from fulcrum.files.remote import file_name, file_system, is_remote, list_files, numbered_urls, split_url, without_secrets
-from fulcrum.files.remote_cache import RemoteCache, user_cache
+from fulcrum.files.remote.remote_cache import RemoteCache, user_cache
+from fulcrum.files.remote.urls import (
+    file_name,
+    file_system,
+    is_remote,
+    list_files,
+    numbered_urls,
+    split_url,
+    without_secrets,
+)
 from fulcrum.spec.errors import BadInput
 
 

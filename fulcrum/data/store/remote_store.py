@@ -12,8 +12,8 @@ from typing import IO, Any
 from fulcrum.files.atomic import folder_atomic
 from fulcrum.files.hashes import sha256_bytes, sha256_file, sha256_text
 from fulcrum.files.refusals import refusal
-from fulcrum.files.remote import file_system, is_remote, without_secrets
-from fulcrum.files.remote_cache import RemoteCache, user_cache
+from fulcrum.files.remote.remote_cache import RemoteCache, user_cache
+from fulcrum.files.remote.urls import file_system, is_remote, without_secrets
 from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput, RunFailed
 

@@ -12,7 +12,7 @@ from fulcrum.study.judge.rank import pairs_needed
 from fulcrum.study.judge.verdict import Claimed, claimed_direction, judge
 from fulcrum.study.plan.arms import Arm, baseline_of, unequal
 from fulcrum.study.plan.plan import Plan
-from fulcrum.study.run.run_evaluation import loss_of
+from fulcrum.study.run.measuring.run_evaluation import loss_of
 
 CLAIMED_AS = {"frechet": "fid", "mmd": "cmmd"}  # which published metric ours stands beside
 JUDGED_BY = ("flow", "encode.codec", "sample.prompts", "data.stages")  # what a held-out loss can depend on

@@ -14,8 +14,8 @@ from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.cell import Cell, pictures
 from fulcrum.study.run.curve_lines import read_lines
-from fulcrum.study.run.evaluation_points import read_points
-from fulcrum.study.run.runner import Board
+from fulcrum.study.run.measuring.evaluation_points import read_points
+from fulcrum.study.run.workers.runner import Board
 
 
 def shown_arm(

@@ -29,8 +29,8 @@ from fulcrum.study.plan.power import rule_detectable
 from fulcrum.study.run.arm_cost import TimedCost
 from fulcrum.study.run.cell import Cell, finished
 from fulcrum.study.run.layout import Layout, measuring
-from fulcrum.study.run.run_evaluation import can_measure
-from fulcrum.study.run.runner import Board
+from fulcrum.study.run.measuring.run_evaluation import can_measure
+from fulcrum.study.run.workers.runner import Board
 
 SHOWN = (
     "attribute_accuracy",

@@ -15,7 +15,7 @@ from fulcrum.study.plan.power import rule_detectable
 from fulcrum.study.run.arm_cost import TimedCost, costs
 from fulcrum.study.run.cell import Cell, finished
 from fulcrum.study.run.layout import Layout, measuring
-from fulcrum.study.run.run_evaluation import prompts
+from fulcrum.study.run.measuring.run_evaluation import prompts
 from fulcrum.train.training_cost import count_training
 
 DRAWN = 16  # pictures drawn to time the drawing
@@ -91,7 +91,7 @@ def _picture_seconds(arm: Arm, out: Path, device: Device) -> float:
     import numpy as np
 
     from fulcrum.spec.system import System
-    from fulcrum.study.run.run_evaluation import SEED
+    from fulcrum.study.run.measuring.run_evaluation import SEED
     from fulcrum.train.build import assemble
     from fulcrum.train.feed import Feed
     from fulcrum.train.painter import Painter

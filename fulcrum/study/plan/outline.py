@@ -11,8 +11,8 @@ from fulcrum.study.judge.rank import pairs_needed
 from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.estimate import Estimate
 from fulcrum.study.plan.plan import Plan, Sweep
-from fulcrum.study.run.capacity import Room
 from fulcrum.study.run.layout import Layout
+from fulcrum.study.run.workers.capacity import Room
 from fulcrum.train.observers import clock
 
 KINDS = {"trunk": ("trunk", "trunks"), "rate": ("try of a learning rate", "tries of learning rates")}

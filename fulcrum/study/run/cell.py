@@ -24,10 +24,10 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.study.run.clock import Clock
 from fulcrum.study.run.curve_lines import hashes, require_unchanged
-from fulcrum.study.run.evaluation_points import HINT, Paused, Points, at, pause, point_path
-from fulcrum.study.run.plan_judges import judge_hash
-from fulcrum.study.run.preview import previews
-from fulcrum.study.run.run_evaluation import REFERENCE, SEED, VALIDATION, Held, measure, prompts
+from fulcrum.study.run.measuring.evaluation_points import HINT, Paused, Points, at, pause, point_path
+from fulcrum.study.run.measuring.plan_judges import judge_hash
+from fulcrum.study.run.measuring.preview import previews
+from fulcrum.study.run.measuring.run_evaluation import REFERENCE, SEED, VALIDATION, Held, measure, prompts
 from fulcrum.train.build import Built
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.painter import Painter

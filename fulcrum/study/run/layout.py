@@ -18,7 +18,7 @@ from fulcrum.study.plan.arms import Arm, against, baseline_of, prove
 from fulcrum.study.plan.design import trunks
 from fulcrum.study.plan.plan import Plan, Sweep
 from fulcrum.study.run.cell import PENDING, Cell, Measuring, finished
-from fulcrum.study.run.evaluation_points import at
+from fulcrum.study.run.measuring.evaluation_points import at
 from fulcrum.train.fillers import Trunk
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fulcrum.dist.start import start
-from fulcrum.study.run.preview import previews
+from fulcrum.study.run.measuring.preview import previews
 from fulcrum.train.bill import sessions
 from fulcrum.train.session import Order, perform
 from fulcrum.train.trackers import RunLabels, together, tracking

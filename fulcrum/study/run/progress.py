@@ -7,8 +7,8 @@ from typing import NamedTuple
 from fulcrum.files.records import read_tail
 from fulcrum.report.number import duration
 from fulcrum.study.run.cell import Cell
-from fulcrum.study.run.evaluation_points import at
-from fulcrum.study.run.runner import Board
+from fulcrum.study.run.measuring.evaluation_points import at
+from fulcrum.study.run.workers.runner import Board
 
 NAMED = 4  # cells that one line names
 

@@ -23,7 +23,7 @@ from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import tree
-from fulcrum.study.run.run_evaluation import loss_of
+from fulcrum.study.run.measuring.run_evaluation import loss_of
 from fulcrum.train.build import build
 from tools.assets.fit_codec import psnr
 

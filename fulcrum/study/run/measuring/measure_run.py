@@ -8,7 +8,7 @@ from fulcrum.measure.card import JUDGED, Measured
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import Device, System
-from fulcrum.study.run.run_evaluation import Held, measure
+from fulcrum.study.run.measuring.run_evaluation import Held, measure
 from fulcrum.train.painter import Painter
 from fulcrum.train.run_folder import RunFolder
 from fulcrum.train.session import trained_weights

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from fulcrum.study.run.curve_lines import CURVE, append_to_curve, read_lines, write_curve
-from fulcrum.study.run.run_evaluation import SEED, Held, prompts
+from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
 from fulcrum.train.build import Built
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.observers import Every

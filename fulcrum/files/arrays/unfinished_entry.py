@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from fulcrum.files.array_records import HEADER, JOURNAL, TABLE, FinishedChunk, Region, file_of
+from fulcrum.files.arrays.array_records import HEADER, JOURNAL, TABLE, FinishedChunk, Region, file_of
+from fulcrum.files.arrays.stored_array import CHUNK
 from fulcrum.files.atomic import rename_folder, write_atomic
 from fulcrum.files.damaged import remove
 from fulcrum.files.hashes import sha256_bytes
@@ -18,7 +19,6 @@ from fulcrum.files.lock import locked
 from fulcrum.files.paths import open_regular
 from fulcrum.files.records import append_records, read_records
 from fulcrum.files.sealed import SEAL, write_sealed
-from fulcrum.files.stored_array import CHUNK
 from fulcrum.spec.errors import RunFailed
 
 Arrays = dict[str, NDArray[Any]]

@@ -16,7 +16,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.install import install_extra
 from fulcrum.spec.system import System
 from fulcrum.study.run.cell import Cell
-from fulcrum.study.run.runner import Lane
+from fulcrum.study.run.workers.runner import Lane
 
 PATIENCE = 5.0  # seconds for a cluster's door to open
 RAY_ADDRESS = "RAY_ADDRESS"  # Ray's own variable: a cluster that is there
@@ -33,7 +33,7 @@ def remote_answer(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[st
     """In a Ray worker: run a cell. Ray keeps the process, so imports and compiled code are paid for once there too; a cell
     of many processes gets its own, by torchrun, on the node that the worker has reserved cores on."""
     from fulcrum.levers.catalog import with_files
-    from fulcrum.study.run.worker import answer
+    from fulcrum.study.run.workers.worker import answer
 
     out = Path(setup["out"])
     if not out.is_dir():

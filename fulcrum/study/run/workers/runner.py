@@ -17,9 +17,9 @@ from torch.cuda import device_count
 from fulcrum.report.arm_result import CellState
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.system import System
-from fulcrum.study.run.capacity import gpus_of
 from fulcrum.study.run.cell import NOWHERE, Cell, Measuring, Tracked, reached
-from fulcrum.study.run.worker_death import MEMORY, Listener, ending
+from fulcrum.study.run.workers.capacity import gpus_of
+from fulcrum.study.run.workers.worker_death import MEMORY, Listener, ending
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # CUDA's own variable: the GPUs that a process may use
 LAST = 5.0  # seconds in which a lane ends when its worker is gone
@@ -91,7 +91,7 @@ class Work(NamedTuple):
 class Lane(threading.Thread):
     """One worker and the cells it is given. How a worker is asked is the executor's: here a process of this machine."""
 
-    program: tuple[str, ...] = ("-m", "fulcrum.study.run.worker")
+    program: tuple[str, ...] = ("-m", "fulcrum.study.run.workers.worker")
     number = 0  # among those of the study
 
     def __init__(self, work: Work, board: Board, queue: "Queue[Cell]", stop: threading.Event) -> None:

@@ -19,7 +19,7 @@ from fulcrum.files.atomic import FRESH, atomic_path, is_aside, sweep
 from fulcrum.files.hashes import sha256_text
 from fulcrum.files.lock import locked
 from fulcrum.files.refusals import explained, reason
-from fulcrum.files.remote import Announced, announced, open_remote, reason_of, without_secrets
+from fulcrum.files.remote.urls import Announced, announced, open_remote, reason_of, without_secrets
 from fulcrum.spec.errors import BadInput, FulcrumError, RunFailed
 
 Say = Callable[[str], None]

@@ -81,7 +81,7 @@ def file_system(url: str) -> tuple[Any, str]:
 
     parts = split_url(url)
     if parts.scheme in HTTP:
-        from fulcrum.files.http_files import HttpFiles
+        from fulcrum.files.remote.http_files import HttpFiles
 
         if "@" in parts.netloc:
             raise BadInput(

@@ -22,7 +22,7 @@ from fulcrum.spec.plain import read
 from fulcrum.spec.system import System
 from fulcrum.spec.user_errors import described
 from fulcrum.study.run.cell import Cell, Measuring, Tracked, run_cell
-from fulcrum.study.run.torchrun_cell import answer_together
+from fulcrum.study.run.workers.torchrun_cell import answer_together
 from fulcrum.train.session import Interrupted
 
 

@@ -8,7 +8,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from fsspec.spec import AbstractFileSystem
 
-from fulcrum.files.remote import without_secrets
+from fulcrum.files.remote.urls import without_secrets
 
 WAIT = 60.0  # seconds without a byte
 _COUNT = re.compile(r"[0-9]{1,18}")  # isdigit() accepts signs that int() does not

@@ -25,7 +25,7 @@ from fulcrum.spec.record import tree
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 from fulcrum.spec.system import System
-from fulcrum.study.run.plan_judges import Bench, Sources, measures
+from fulcrum.study.run.measuring.plan_judges import Bench, Sources, measures
 from fulcrum.train.build import Context, build
 from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.feed import stored

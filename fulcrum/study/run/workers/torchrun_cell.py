@@ -40,7 +40,7 @@ def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[
                 "--nproc-per-node",
                 str(count),
                 "-m",
-                "fulcrum.study.run.torchrun_cell",
+                "fulcrum.study.run.workers.torchrun_cell",
                 place,
             ],
             stdin=subprocess.PIPE,
@@ -95,7 +95,7 @@ def main() -> None:
     threading.Thread(target=leave_at_end_of_input, daemon=True).start()
     from fulcrum.dist.start import start
     from fulcrum.levers.catalog import with_files
-    from fulcrum.study.run.worker import answer
+    from fulcrum.study.run.workers.worker import answer
 
     place = Path(sys.argv[1])
     order = json.loads((place / ORDER).read_text())

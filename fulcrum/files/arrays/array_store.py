@@ -22,15 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from fulcrum.files.array_records import HEADER, TABLE, EntryHeader, file_of
+from fulcrum.files.arrays.array_records import HEADER, TABLE, EntryHeader, file_of
+from fulcrum.files.arrays.stored_array import CHUNK, StoredArray
+from fulcrum.files.arrays.unfinished_entry import Arrays, UnfinishedEntry
 from fulcrum.files.damaged import Damaged
 from fulcrum.files.hashes import sha256_bytes, sha256_json
 from fulcrum.files.lock import locked
 from fulcrum.files.paths import read_regular
 from fulcrum.files.refusals import explained
 from fulcrum.files.sealed import SEAL, read_sealed
-from fulcrum.files.stored_array import CHUNK, StoredArray
-from fulcrum.files.unfinished_entry import Arrays, UnfinishedEntry
 
 FORMAT = 1  # raise it when an encoder's code changes what it computes from the same weights
 _KEPT = "free some space or choose another cache directory; finished chunks are kept, nothing half-written was kept"

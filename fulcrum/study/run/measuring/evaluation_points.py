@@ -6,7 +6,7 @@ from typing import Any
 
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.spec.run import RunSpec
-from fulcrum.study.run.run_evaluation import Held, measure
+from fulcrum.study.run.measuring.run_evaluation import Held, measure
 from fulcrum.train.build import Built
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.painter import Painter

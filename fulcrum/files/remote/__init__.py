@@ -1,0 +1,1 @@
+"""Files behind URLs, through fsspec: addresses without their secrets, streams, and local copies."""
