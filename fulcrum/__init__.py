@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from fulcrum.spec.edit import put
     from fulcrum.spec.run import RunSpec
     from fulcrum.study.plan.plan import Plan
+    from fulcrum.train.drawing.trained_run import TrainedRun
     from fulcrum.train.feed import Feed
     from fulcrum.train.step import Step
-    from fulcrum.train.trained_run import TrainedRun
 
     __version__: str
 
@@ -102,8 +102,8 @@ def train(
     from fulcrum.dist.choose_system import choose_system
     from fulcrum.levers.catalog import foreign_code, read_phrase
     from fulcrum.study.run.plain_training import train_run
+    from fulcrum.train.drawing.trained_run import TrainedRun
     from fulcrum.train.session import Order
-    from fulcrum.train.trained_run import TrainedRun
 
     tell = say or _unheard
     if isinstance(run, str):
@@ -136,8 +136,8 @@ def sample(
     A run is what `train` returned, a folder, or the beginning of a key under `out`; `size` is (height, width).
     """
     from fulcrum.levers.catalog import with_files
+    from fulcrum.train.drawing.trained_run import draw, open_painter
     from fulcrum.train.run_folder import RunFolder
-    from fulcrum.train.trained_run import draw, open_painter
 
     fillers = with_files(map(Path, files))[0].fillers
     painter = open_painter(RunFolder(_folder(run, out)), fillers, guidance, steps, device, size)
@@ -219,7 +219,7 @@ def study(
 
 def _folder(run: object, out: Path | str) -> Path:
     from fulcrum.spec.errors import BadInput
-    from fulcrum.train.trained_run import TrainedRun, find_run
+    from fulcrum.train.drawing.trained_run import TrainedRun, find_run
 
     if isinstance(run, str | Path):
         return find_run(str(run), Path(out))

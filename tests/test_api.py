@@ -15,7 +15,7 @@ from fulcrum import Card, Lever, __version__, build, feed, measure, phrase, put,
 from fulcrum.cli import main
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.run.measuring import run_evaluation
-from fulcrum.train import trained_run
+from fulcrum.train.drawing import trained_run
 from tests.cells_here import all_here
 
 ROOT = Path(__file__).parents[1]

@@ -277,8 +277,8 @@ def _run(
 ) -> None:
     from fulcrum.spec.plain import read
     from fulcrum.study.run.measuring.measure_run import measure_run
+    from fulcrum.train.drawing.trained_run import find_run
     from fulcrum.train.run_folder import RunFolder
-    from fulcrum.train.trained_run import find_run
 
     folder = RunFolder(find_run(run, out))
     note_unfinished(folder)

@@ -91,6 +91,6 @@ def catalogue(files: Iterable[Path] | None) -> "tuple[Catalogue, dict[str, str]]
 def note_unfinished(folder: "RunFolder") -> None:
     """Say so when a run is drawn or measured before its end: its pictures are not what it will draw."""
     if folder.result() is None:
-        from fulcrum.train.trained_run import images_seen
+        from fulcrum.train.drawing.trained_run import images_seen
 
         say(f"note: this run is not finished; it stands at {images_seen(folder):,} images")

@@ -21,7 +21,7 @@ def register(parent: typer.Typer) -> None:
 @app.command("list", epilog="Example: fulcrum runs list")
 def list_runs(out: Out = OUT, as_json: Json = False) -> None:
     """Every run with its phrase, seed, progress and size."""
-    from fulcrum.train.trained_run import runs_under
+    from fulcrum.train.drawing.trained_run import runs_under
 
     facts = [_facts(path) for path in runs_under(out)]
     lines = [
@@ -35,7 +35,7 @@ def list_runs(out: Out = OUT, as_json: Json = False) -> None:
 @app.command(epilog="Example: fulcrum runs show RUN --price 0.5")
 def show(run: RunName, out: Out = OUT, price: Price = None, levers: Files = None, as_json: Json = False) -> None:
     """One run: what it is, where it stands, what it has cost, where its previews are."""
-    from fulcrum.train.trained_run import find_run
+    from fulcrum.train.drawing.trained_run import find_run
 
     path = find_run(run, out)
     facts, about = _facts(path), _about(path)
@@ -78,8 +78,8 @@ def remove(
     as_json: Json = False,
 ) -> None:
     """Remove a run and all its checkpoints; also one whose files are damaged."""
+    from fulcrum.train.drawing.trained_run import find_run
     from fulcrum.train.run_folder import RunFolder, claim
-    from fulcrum.train.trained_run import find_run
 
     path = find_run(run, out)
     about = _about(path)
@@ -101,8 +101,8 @@ def gc(
     as_json: Json = False,
 ) -> None:
     """Tidy up: keep the last good checkpoint of finished runs, remove what killed processes left; not runs in use."""
+    from fulcrum.train.drawing.trained_run import runs_under
     from fulcrum.train.run_folder import RunFolder, claim
-    from fulcrum.train.trained_run import runs_under
 
     gone: list[Path] = []
     freed = 0
@@ -155,8 +155,8 @@ def _about(path: Path) -> dict[str, Any] | None:
 
 
 def _facts(path: Path) -> dict[str, Any]:
+    from fulcrum.train.drawing.trained_run import images_seen
     from fulcrum.train.run_folder import RunFolder, in_use
-    from fulcrum.train.trained_run import images_seen
 
     about = _about(path)
     try:

@@ -33,7 +33,7 @@ from fulcrum.spec.printable import shown
 
 if TYPE_CHECKING:
     from fulcrum.spec.seam import StartFiller
-    from fulcrum.train.painter import Painter
+    from fulcrum.train.drawing.painter import Painter
 
 MOST_PIXELS = 8192  # of a drawn picture's side
 
@@ -122,9 +122,9 @@ def train(
 
 def _start(start: str, out: Path) -> "StartFiller":
     """The filler of the seam `start`: a folder in diffusers' format, or a finished run of ours."""
+    from fulcrum.train.drawing.trained_run import find_run
     from fulcrum.train.fillers import START_PARTS, DiffusersStart, Trunk
     from fulcrum.train.run_folder import RunFolder
-    from fulcrum.train.trained_run import find_run
 
     if start.startswith("hub:") or any((Path(start) / part / "config.json").is_file() for part in ("", *START_PARTS)):
         return DiffusersStart(path=start)
@@ -177,8 +177,8 @@ def sample(
 ) -> None:
     """Draw pictures with a trained run. Each picture has its own noise: it does not depend on the others."""
     from fulcrum.encode.unknown_words import misread
-    from fulcrum.train.picture_files import save_grid, save_pictures
-    from fulcrum.train.trained_run import draw
+    from fulcrum.train.drawing.picture_files import save_grid, save_pictures
+    from fulcrum.train.drawing.trained_run import draw
 
     painter, folder = _painter(run, out, levers, guidance, steps, device, None if size is None else _shape(size))
     place = to or folder / "samples"
@@ -210,8 +210,8 @@ def _painter(
 ) -> "tuple[Painter, Path]":
     """A painter with the weights of a run."""
     from fulcrum.dist.choose_system import device_named
+    from fulcrum.train.drawing.trained_run import find_run, open_painter
     from fulcrum.train.run_folder import RunFolder
-    from fulcrum.train.trained_run import find_run, open_painter
 
     device_named(device)  # refused before anything is looked for
     folder = RunFolder(find_run(name, out))

@@ -24,9 +24,9 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train.build import Built, assemble, build
 from fulcrum.train.checkpoint import weights_hash
+from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import Look, after, train
-from fulcrum.train.painter import Painter
 from fulcrum.train.session import Order, perform
 from fulcrum.train.state import State
 

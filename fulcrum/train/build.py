@@ -24,8 +24,8 @@ from fulcrum.spec.stage import Phase, phases
 from fulcrum.spec.system import System
 from fulcrum.spec.user_errors import failed, home
 from fulcrum.train.average import Average
+from fulcrum.train.drawing.sampling_weights import CODEC, fill
 from fulcrum.train.feed import Feed
-from fulcrum.train.sampling_weights import CODEC, fill
 from fulcrum.train.state import State
 from fulcrum.train.step import Step
 

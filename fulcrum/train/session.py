@@ -20,11 +20,11 @@ from fulcrum.spec.system import System
 from fulcrum.train import checkpoint
 from fulcrum.train.build import Built, Context, assemble, require_witness
 from fulcrum.train.checkpoint import Checkpoint, weights_hash
+from fulcrum.train.drawing.sampling_weights import drawn_parts, drawn_weights
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import Look, Observer, train
 from fulcrum.train.observers import Every, ProgressLine, Recorder
 from fulcrum.train.run_folder import RunFolder, claim, open_folder
-from fulcrum.train.sampling_weights import drawn_parts, drawn_weights
 from fulcrum.train.state import State
 
 SAVES = 10  # checkpoints per budget

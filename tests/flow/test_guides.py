@@ -10,7 +10,7 @@ from fulcrum.flow.sample import euler
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.train.build import build
-from fulcrum.train.painter import Painter
+from fulcrum.train.drawing.painter import Painter
 
 WEAK = {ClassifierFree: (False, "full"), RoutedVersusFull: (True, "routed"), PathDrop: (False, "short")}
 

@@ -31,8 +31,8 @@ from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.measuring.run_evaluation import Held, loss_of
 from fulcrum.train.build import assemble, build
+from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.feed import Feed
-from fulcrum.train.painter import Painter
 
 PREDICTS = [cls() for cls in FILLERS if issubclass(cls, seam.PredictFiller)] + [Preconditioned(sigma_data=0.5)]
 TIMES = torch.tensor([0.0, 0.01, 0.05, 0.3, 0.5, 0.9, 1.0])

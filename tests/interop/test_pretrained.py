@@ -12,7 +12,7 @@ from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.plain import read
 from fulcrum.spec.system import System
-from fulcrum.train.painter import Painter
+from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.run_folder import RunFolder
 from fulcrum.train.session import Order, perform, trained_weights
 

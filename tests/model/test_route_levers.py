@@ -16,9 +16,9 @@ from fulcrum.spec.run_route import route_of
 from fulcrum.spec.stage import phases
 from fulcrum.spec.system import System
 from fulcrum.train.build import assemble, build, require_witness
+from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import train
-from fulcrum.train.painter import Painter
 from fulcrum.train.state import State
 
 

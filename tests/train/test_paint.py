@@ -10,9 +10,9 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
 from fulcrum.study.run.measuring.run_evaluation import measure, prompts
 from fulcrum.train.build import assemble
+from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import after, train
-from fulcrum.train.painter import Painter
 from fulcrum.train.state import State
 
 COUNT = 40

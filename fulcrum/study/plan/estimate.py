@@ -93,8 +93,8 @@ def _picture_seconds(arm: Arm, out: Path, device: Device) -> float:
     from fulcrum.spec.system import System
     from fulcrum.study.run.measuring.run_evaluation import SEED
     from fulcrum.train.build import assemble
+    from fulcrum.train.drawing.painter import Painter
     from fulcrum.train.feed import Feed
-    from fulcrum.train.painter import Painter
 
     painter = Painter.of(assemble(arm.run, 0, System(device=device), Feed(arm.run, 0, out / "cache", device=device)))
     texts = prompts(arm.run, DRAWN).texts

@@ -29,11 +29,11 @@ from fulcrum.study.run.measuring.plan_judges import judge_hash
 from fulcrum.study.run.measuring.preview import previews
 from fulcrum.study.run.measuring.run_evaluation import REFERENCE, SEED, VALIDATION, Held, measure, prompts
 from fulcrum.train.build import Built
+from fulcrum.train.drawing.painter import Painter
+from fulcrum.train.drawing.picture_files import data_uri
+from fulcrum.train.drawing.sampling_weights import drawn_weights
 from fulcrum.train.loop import Look, Observer
-from fulcrum.train.painter import Painter
-from fulcrum.train.picture_files import data_uri
 from fulcrum.train.run_folder import RunFolder
-from fulcrum.train.sampling_weights import drawn_weights
 from fulcrum.train.session import Order, perform, trained_weights
 from fulcrum.train.state import State
 from fulcrum.train.trackers import RunLabels, Trackers

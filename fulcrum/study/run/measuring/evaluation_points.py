@@ -8,10 +8,10 @@ from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.spec.run import RunSpec
 from fulcrum.study.run.measuring.run_evaluation import Held, measure
 from fulcrum.train.build import Built
+from fulcrum.train.drawing.painter import Painter
+from fulcrum.train.drawing.sampling_weights import drawn_weights
 from fulcrum.train.loop import Look, Observer
-from fulcrum.train.painter import Painter
 from fulcrum.train.run_folder import RunFolder
-from fulcrum.train.sampling_weights import drawn_weights
 from fulcrum.train.session import Saver
 
 HINT = "remove the file and run the study again: it is measured anew from the saved weights"

@@ -9,7 +9,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import Device, System
 from fulcrum.study.run.measuring.run_evaluation import Held, measure
-from fulcrum.train.painter import Painter
+from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.run_folder import RunFolder
 from fulcrum.train.session import trained_weights
 

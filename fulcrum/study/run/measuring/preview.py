@@ -6,12 +6,12 @@ import torch
 from fulcrum.study.run.curve_lines import CURVE, append_to_curve, read_lines, write_curve
 from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
 from fulcrum.train.build import Built
+from fulcrum.train.drawing.painter import Painter
+from fulcrum.train.drawing.picture_files import save_grid
+from fulcrum.train.drawing.sampling_weights import drawn_weights
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.observers import Every
-from fulcrum.train.painter import Painter
-from fulcrum.train.picture_files import save_grid
 from fulcrum.train.run_folder import RunFolder
-from fulcrum.train.sampling_weights import drawn_weights
 from fulcrum.train.state import State
 
 LOOKS = 5  # per budget

@@ -20,7 +20,7 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.spec.run_route import route_of
 from fulcrum.spec.system import System
 from fulcrum.train.build import Built, Context, build
-from fulcrum.train.sampling_weights import drawn_weights, fill
+from fulcrum.train.drawing.sampling_weights import drawn_weights, fill
 
 # How sums are split, and so their last bits, follows the shapes: on a CPU every batch is padded to one shape.
 BATCH = 32  # pictures at a time

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fulcrum.spec.record import Filler
-    from fulcrum.train.painter import Painter
+    from fulcrum.train.drawing.painter import Painter
 
 KEY = re.compile("[0-9a-f]{16}")  # what the folder of a run is called
 
@@ -73,7 +73,7 @@ def open_painter(
     from fulcrum.spec.edit import put
     from fulcrum.spec.plain import read
     from fulcrum.spec.system import System
-    from fulcrum.train.painter import Painter
+    from fulcrum.train.drawing.painter import Painter
     from fulcrum.train.session import trained_weights
 
     system = System(device=device_named(device))
