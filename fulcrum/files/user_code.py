@@ -35,13 +35,15 @@ def load(path: Path, guide: str) -> UserFile:
     except OSError as error:
         raise failed(error, f"{path} cannot be used", guide) from error
     content = sha256_bytes(source)
-    module = ModuleType(f"{PREFIX}{path.stem}_{content[:12]}")
-    module.__file__ = str(path)
+    spec = importlib.util.spec_from_file_location(f"{PREFIX}{path.stem}_{content[:12]}", path)
+    assert spec is not None  # the suffix says Python
+    module = importlib.util.module_from_spec(spec)  # __file__ and __spec__, with the whole path; its loader is not used
+    name = str(module.__file__)
     setattr(module, GUIDE, guide)
     sys.modules[module.__name__] = module
     try:
-        code = compile(source, str(path), "exec", dont_inherit=True)
-        _remember_source(path, source)
+        code = compile(source, name, "exec", dont_inherit=True)
+        _remember_source(name, source)
         exec(code, module.__dict__)
     except (Exception, SystemExit) as error:  # their own code may raise anything
         del sys.modules[module.__name__]
@@ -49,7 +51,7 @@ def load(path: Path, guide: str) -> UserFile:
     return UserFile(module, content)
 
 
-def _remember_source(path: Path, source: bytes) -> None:
+def _remember_source(name: str, source: bytes) -> None:
     """Tracebacks show the lines that run, also of a file edited meanwhile: an entry without a time is never renewed."""
     lines = importlib.util.decode_source(source).splitlines(keepends=True)
-    linecache.cache[str(path)] = (len(source), None, lines, str(path))
+    linecache.cache[name] = (len(source), None, lines, name)

@@ -316,6 +316,31 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         tmp_path.chmod(0o700)
 
 
+@pytest.mark.parametrize(
+    "change", [(b'"chunk": 1', b'"chunk": 3'), (b'"start": 10', b'"start": 0 ')], ids=["number", "place"]
+)
+def test_a_changed_bit_in_a_journal_never_puts_rows_where_others_belong(
+    change: tuple[bytes, bytes], tmp_path: Path
+) -> None:
+    ArrayStore(tmp_path).share("thing", {"a": 1}, range(2), arrays_of)
+    journal = entry(tmp_path, ".making") / "00000.journal"
+    lines = journal.read_bytes()
+    assert change[0] in lines
+    journal.write_bytes(lines.replace(*change))
+    made: list[int] = []
+    assert_whole(get(tmp_path, made))
+    assert 1 in made
+
+
+def test_chunks_are_not_written_through_a_link(tmp_path: Path) -> None:
+    ArrayStore(tmp_path).share("thing", {"a": 1}, range(1), arrays_of)
+    making = entry(tmp_path, ".making")
+    elsewhere = making.rename(tmp_path / "elsewhere")
+    making.symlink_to(elsewhere)
+    with pytest.raises(Damaged, match="is a link"):
+        get(tmp_path)
+
+
 def test_files_of_a_segment_do_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unfinished_entry, "SEGMENT", 100)
     assert_whole(get(tmp_path))

@@ -83,6 +83,15 @@ def test_a_file_that_fails_is_told_and_leaves_no_module(tmp_path: Path, source: 
     assert not [name for name in sys.modules if name.startswith("fulcrum_user_broken_")]
 
 
+def test_a_file_knows_where_it_lies_whatever_folder_it_was_named_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text("from pathlib import Path\n\nhere = Path(__file__).parent\n")
+    monkeypatch.chdir(tmp_path)
+    module = load(Path("mine.py"), "").module
+    assert module.here == tmp_path and module.__spec__ is not None and module.__spec__.origin == str(tmp_path / "mine.py")
+
+
 def test_what_is_no_python_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.py")
     (tmp_path / "folder.py").mkdir()

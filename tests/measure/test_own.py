@@ -73,3 +73,13 @@ def test_a_file_that_cannot_be_used(text: str, says: str, tmp_path: Path) -> Non
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no Python file"):
         load([tmp_path / "none.py"])
+
+
+def test_files_written_before_find_their_base_classes_where_they_were():
+    """Cards hold the hashes of people's own files: they must go on to load as they are."""
+    from fulcrum.measure.metric import Distance, RowDistance
+    from fulcrum.measure.metrics import base
+    from fulcrum.measure.own import OwnExtractor
+    from fulcrum.measure.user_metrics import OwnExtractor as now
+
+    assert (Distance, RowDistance, OwnExtractor) == (base.Distance, base.RowDistance, now)

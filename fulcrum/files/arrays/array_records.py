@@ -54,7 +54,7 @@ class Region(StoredRows):
 
 
 class FinishedChunk(Frozen):
-    """A line of a segment's journal."""
+    """A line of a segment's journal, where it is sealed: the rows have a hash of their own, their number has none."""
 
     chunk: Natural
     arrays: dict[Name, Region]

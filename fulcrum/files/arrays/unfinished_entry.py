@@ -13,12 +13,12 @@ from pydantic import ValidationError
 from fulcrum.files.arrays.array_records import HEADER, JOURNAL, TABLE, FinishedChunk, Region, file_of
 from fulcrum.files.arrays.stored_array import CHUNK
 from fulcrum.files.atomic import rename_folder, write_atomic
-from fulcrum.files.damaged import remove
+from fulcrum.files.damaged import Damaged, remove
 from fulcrum.files.hashes import sha256_bytes
 from fulcrum.files.lock import locked
 from fulcrum.files.paths import open_regular
 from fulcrum.files.records import append_records, read_records
-from fulcrum.files.sealed import SEAL, write_sealed
+from fulcrum.files.sealed import CHECK, SEAL, is_intact, sealed, write_sealed
 from fulcrum.spec.errors import RunFailed
 
 Arrays = dict[str, NDArray[Any]]
@@ -39,6 +39,8 @@ class UnfinishedEntry:
         self.chunks: dict[int, tuple[int, dict[str, Region]]] = {}  # by number: its segment and arrays
         self.last: dict[tuple[int, str], Region] = {}  # the furthest of a segment's array: others go behind it
         self.first: dict[str, Region] = {}  # of each array: others have its dtype and shape
+        if self.folder.is_symlink():
+            raise Damaged(f"{self.folder} is a link, expected a folder of chunks", "remove the link and start again")
         self.folder.mkdir(exist_ok=True)
 
     def take_segment(self) -> None:
@@ -70,7 +72,7 @@ class UnfinishedEntry:
             for name, rows in arrays.items():
                 self._write(name, regions[name], rows)
             finished = FinishedChunk(chunk=number, arrays=regions)
-            append_records(self._journal(self.segment), finished.model_dump(mode="json"))
+            append_records(self._journal(self.segment), sealed(finished.model_dump(mode="json")))
         except BaseException:
             for name, region in regions.items():
                 with suppress(OSError):  # what went wrong first is what a person must see
@@ -134,9 +136,10 @@ class UnfinishedEntry:
     def _read(self, journals: list[Path]) -> None:
         """Take over what journals call finished, as far as it is there (and as it was written, if we `verify`)."""
         for journal in journals:
-            for value in read_records(journal).values:
+            for value in filter(is_intact, read_records(journal).values):
                 with suppress(ValidationError, OSError):
-                    finished, segment = FinishedChunk.model_validate(value), int(journal.stem)
+                    finished = FinishedChunk.model_validate({name: value[name] for name in value if name != CHECK})
+                    segment = int(journal.stem)
                     if all(self._is_there(segment, name, region) for name, region in finished.arrays.items()):
                         self._note(segment, finished)
 
