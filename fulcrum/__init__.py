@@ -67,17 +67,21 @@ def phrase(text: str, *settings: str, files: Files = ()) -> "RunSpec":
 
 def build(run: "RunSpec", seed: int = 0, **system: Any) -> "Step":
     """The Step of a run, a torch module: losses = step(batch, draw). `system` are fields of System: threads, compile."""
+    from fulcrum.spec.edit import require_seed
     from fulcrum.spec.system import System
     from fulcrum.train.build import build as build_step
 
-    return build_step(run, seed, System(**system))
+    require_seed(seed)
+    return build_step(_described(run), seed, System(**system))
 
 
 def feed(run: "RunSpec", seed: int = 0, cache: Path | str = "runs/cache", device: str = "cpu") -> "Feed":
     """Batches and draws of a run by position, on the device of its step: batch, draw = feed.at(images)."""
+    from fulcrum.spec.edit import require_seed
     from fulcrum.train.feed import Feed
 
-    return Feed(run, seed, Path(cache), device=device)
+    require_seed(seed)
+    return Feed(_described(run), seed, Path(cache), device=device)
 
 
 def train(
@@ -110,7 +114,8 @@ def train(
         read, hashes = read_phrase(run, map(Path, files))
         spec, label, levers = read.run, str(read), read.levers
     else:
-        spec, hashes, label, levers = run, foreign_code(run), "a run of your own", ()
+        spec = _described(run)
+        hashes, label, levers = foreign_code(spec), "a run of your own", ()
     system = choose_system(threads, compile, spec.budget.images, device, tell)
     order = Order(spec, seed, label, Path(out), system, hashes, quiet=say is None, label=label, levers=levers)
     result, _ = train_run(order, tell)
@@ -119,7 +124,7 @@ def train(
 
 def sample(
     run: "TrainedRun | Path | str",
-    prompts: Sequence[str],
+    prompts: Sequence[str] | str,
     seed: int = 0,
     out: Path | str = "runs",
     *,
@@ -133,15 +138,21 @@ def sample(
 
         pictures = sample(run, ["a large red circle at the top left."], guidance=3.0)
 
-    A run is what `train` returned, a folder, or the beginning of a key under `out`; `size` is (height, width).
+    A run is what `train` returned, a folder, or the beginning of a key under `out`; one text alone is one prompt; `size` is
+    (height, width).
     """
     from fulcrum.levers.catalog import with_files
+    from fulcrum.spec.errors import BadInput
     from fulcrum.train.drawing.trained_run import draw, open_painter
     from fulcrum.train.run_folder import RunFolder
 
+    alone = isinstance(prompts, str) or not isinstance(prompts, Iterable)
+    wanted: list[Any] = [prompts] if alone else list(prompts)
+    if not wanted or not all(isinstance(prompt, str) for prompt in wanted):
+        raise BadInput(f"expected one prompt or more, as text, found {prompts!r}", 'such as ["a large red circle."]')
     fillers = with_files(map(Path, files))[0].fillers
     painter = open_painter(RunFolder(_folder(run, out)), fillers, guidance, steps, device, size)
-    return draw(painter, prompts, seed).permute(0, 2, 3, 1).contiguous().numpy()
+    return draw(painter, wanted, seed).permute(0, 2, 3, 1).contiguous().numpy()
 
 
 def measure(
@@ -174,7 +185,7 @@ def measure(
         from fulcrum.measure.picture_sets import as_picture_set
 
         comparisons = choose_comparisons(features, paths, (), where)
-        with as_picture_set(pictures) as drawn, as_picture_set(reference) as held:
+        with as_picture_set(pictures, "the pictures") as drawn, as_picture_set(reference, "the reference") as held:
             return measure_sets(drawn, held, comparisons, Path(out) / "cache" / "features").metrics
     from fulcrum.levers.catalog import with_files
     from fulcrum.spec.plain import read
@@ -202,19 +213,31 @@ def study(
     """
     from fulcrum.dist.choose_system import can_compile
     from fulcrum.levers.catalog import with_files
-    from fulcrum.study.plan.plan import Plan, from_plain, load
+    from fulcrum.spec.errors import BadInput
+    from fulcrum.study.plan.plan import EXAMPLE, Plan, from_person, load
     from fulcrum.study.study_run import run
 
     if isinstance(plan, str | Path):
         plan = load(Path(plan))
+    elif isinstance(plan, Mapping):
+        plan = from_person(plan, "the plan")
     elif not isinstance(plan, Plan):
-        plan = from_plain(dict(plan))
+        raise BadInput(f"expected a plan: a file, a mapping or a Plan, found {type(plan).__name__}", EXAMPLE)
     paths = tuple(map(Path, files))
     known, hashes = with_files(paths)
     result, _ = run(
         plan, known, Path(out), "", say or _unheard, files=paths, user_files=hashes, compile_blocks=can_compile()
     )
     return result
+
+
+def _described(run: object) -> "RunSpec":
+    from fulcrum.spec.errors import BadInput
+    from fulcrum.spec.run import RunSpec
+
+    if not isinstance(run, RunSpec):
+        raise BadInput(f"expected the description of a run, found {type(run).__name__}", 'such as phrase("spark + muon")')
+    return run
 
 
 def _folder(run: object, out: Path | str) -> Path:

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -156,6 +157,58 @@ def test_a_study_gives_effects(tmp_path, monkeypatch):
     result = study(plan, out=tmp_path)
     effects = {(effect.arm, effect.metric): effect for effect in result.effects}
     assert effects["muon", "validation_loss"].n == 2 and list(tmp_path.glob("study-*/report.html"))
+
+
+def refused(call, *given, **settings):
+    with pytest.raises(BadInput) as error:
+        call(*given, **settings)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("seed", [-1, 10**19, "a", True, 1.5])
+def test_seeds_are_refused_as_the_command_refuses_them(seed, tmp_path, capsys):
+    run = phrase("spark", *SMALL)
+    said = refused(train, run, seed=seed, out=tmp_path)
+    assert said.startswith("the seed: ") and said == refused(build, run, seed) == refused(feed, run, seed)
+    if type(seed) is int:
+        with pytest.raises(SystemExit) as end:
+            main(["train", "spark", "--seed", str(seed), "--out", str(tmp_path), "--quiet"])
+        assert end.value.code == 2 and said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_run_is_refused_in_words(trained, tmp_path):
+    for call in (train, build, feed):
+        for wrong, name in ((3, "int"), (None, "NoneType"), (trained[1], "TrainedRun")):
+            assert f"expected the description of a run, found {name}" in refused(call, wrong)
+
+
+def test_one_prompt_is_one_picture_and_no_prompt_is_refused(trained):
+    _, run = trained
+    prompt = "a red circle."
+    assert np.array_equal(sample(run, prompt), sample(run, [prompt])) and sample(run, prompt).shape == (1, 32, 32, 3)
+    for wrong in ([], (), [3], 3, None, [prompt, None]):
+        assert f"expected one prompt or more, as text, found {wrong!r}" in refused(sample, run, wrong)
+
+
+@pytest.mark.parametrize("text", ["a = 1", 'title = "t"', 'title = "t"\nseeds = 3', 'title = 3\nbaseline = "spark"'])
+def test_a_mapping_is_refused_in_the_words_for_a_plan_file(text, tmp_path):
+    (tmp_path / "plan.toml").write_text(text)
+    by_file = refused(study, tmp_path / "plan.toml", out=tmp_path)
+    assert refused(study, tomllib.loads(text), out=tmp_path) == by_file.replace(str(tmp_path / "plan.toml"), "the plan")
+
+
+def test_what_is_no_plan_is_refused_in_words(tmp_path):
+    assert "expected a plan: a file, a mapping or a Plan, found int" in refused(study, 3, out=tmp_path)
+    assert "a plan has no '1'" in refused(study, {1: 2}, out=tmp_path)
+
+
+def test_errors_name_arrays_and_not_where_they_were_written(tmp_path):
+    good = np.zeros((4, 32, 32, 3), np.uint8)
+    for wrong in (good[:0], good[0, 0], good.astype(np.float32), good.astype(object)):
+        for pictures, reference, name in ((wrong, good, "the pictures"), (good, wrong, "the reference")):
+            said = refused(measure, pictures, reference, out=tmp_path)
+            assert said.startswith(name) and "fulcrum-pictures" not in said, said
 
 
 def test_a_lever_of_ones_own_is_built_from_public_names(tmp_path):

@@ -31,7 +31,7 @@ def listing(context: typer.Context, recipe: Base = RECIPE, levers: Files = None,
     from fulcrum.levers.catalog import with_sound_files
 
     known, _, problems = with_sound_files(levers or ())
-    base = _recipe(known, recipe)
+    base = known.recipe(recipe)
     cards = []
     for kinds, card_of in ((known.levers, _card), (known.bundles, _bundle)):
         for kind in kinds.values():
@@ -56,7 +56,7 @@ def show(name: str, recipe: Base = RECIPE, levers: Files = None, as_json: Json =
     from fulcrum.levers.catalog import with_sound_files
 
     known, _, problems = with_sound_files(levers or ())
-    base = _recipe(known, recipe)
+    base = known.recipe(recipe)
     if name in known.bundles:
         card = _bundle(known, known.bundles[name], recipe, base)
     elif name in known.levers:
@@ -107,12 +107,6 @@ def _tell(problems: list[BadInput]) -> None:
         say(f"error: {problem}")
     if problems:
         raise typer.Exit(BadInput.exit_code)
-
-
-def _recipe(known: Any, name: str) -> Any:
-    if name not in known.recipes:
-        raise BadInput(f"no recipe is called '{name}'", nearest(name, known.recipes))
-    return known.recipes[name]()
 
 
 def _card(known: Any, cls: Any, recipe: str, run: Any) -> dict[str, Any]:

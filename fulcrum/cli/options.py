@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from fulcrum.train.run_folder import RunFolder
 
 RunName = Annotated[str, typer.Argument(help="A run: its folder, its key, or the beginning of its key.")]
-Seed = Annotated[
-    int, typer.Option(min=0, max=9 * 10**18, help="Decides the weights' start, the order of the data and every draw.")
-]
+Seed = Annotated[int, typer.Option(help="Decides the weights' start, the order of the data and every draw; 0 or more.")]
 Images = Annotated[int | None, typer.Option(min=1, help="Budget: images seen in training (part of the run's key).")]
 Out = Annotated[Path, typer.Option(help="Where runs are kept.")]
 Set = Annotated[

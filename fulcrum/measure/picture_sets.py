@@ -48,16 +48,23 @@ class Stored(NamedTuple):
 
 
 @contextmanager
-def as_picture_set(pictures: object) -> Iterator["PictureSet"]:
-    """Pictures at a path, or in an array (N, H, W, 3): that is written aside for as long as it is looked at."""
+def as_picture_set(pictures: object, name: str) -> Iterator["PictureSet"]:
+    """Pictures at a path, or in an array (N, H, W, 3): that is written aside for as long as it is looked at.
+
+    Errors call the array by its `name`, not by where it was written.
+    """
     if isinstance(pictures, str | Path):
         yield PictureSet(Path(pictures))
         return
     if not isinstance(pictures, np.ndarray):
         raise BadInput(f"expected a path or an array of pictures, found {type(pictures).__name__}")
     with TemporaryDirectory(prefix="fulcrum-pictures-") as folder:
-        np.save(Path(folder) / "pictures.npy", pictures)
-        yield PictureSet(Path(folder) / "pictures.npy")
+        path = Path(folder) / "pictures.npy"
+        np.save(path, pictures)
+        try:
+            yield PictureSet(path)
+        except BadInput as error:
+            raise BadInput(error.message.replace(shown(path), name), error.hint) from None
 
 
 class PictureSet:

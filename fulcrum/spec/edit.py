@@ -5,11 +5,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput, nearest
-from fulcrum.spec.record import Filler, Record, tree
+from fulcrum.spec.record import Filler, Record, Seed, tree
 from fulcrum.spec.run import During, RunSpec
 from fulcrum.spec.version import SCIENCE
 
@@ -169,6 +169,14 @@ def explain(error: ValidationError) -> str:
         unnamed = isinstance(given, str | int | float) and f"found {given!r}" not in text
         findings.append(f"{text}, found {given!r}" if unnamed else text)
     return "; ".join(findings)
+
+
+def require_seed(seed: object) -> None:
+    """A seed of a training, from the command line or from Python: the same that a plan may name."""
+    try:
+        TypeAdapter(Seed, config=ConfigDict(strict=True)).validate_python(seed)
+    except ValidationError as error:
+        raise BadInput(f"the seed: {explain(error)}", "seeds are whole numbers: 0, 1, 2") from None
 
 
 def canonical(value: Any) -> str:

@@ -11,6 +11,7 @@ from fulcrum.spec.edit import explain, get, put_all
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Filler, Record
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.user_errors import home
 
 LONGEST = 2000  # characters of a phrase or a value
 UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
@@ -23,6 +24,18 @@ class Catalogue(NamedTuple):
     levers: Mapping[str, type[Any]]  # name -> lever class
     fillers: tuple[type[Filler], ...]
     bundles: Mapping[str, type[Any]] = {}  # name -> bundle class: several levers under one name
+
+    def recipe(self, name: str) -> RunSpec:
+        """The run that a recipe returns; a person's own may be marked `-> RunSpec` and return something else."""
+        if name not in self.recipes:
+            raise BadInput(f"no recipe is called '{name}'", nearest(name, self.recipes))
+        run: object = self.recipes[name]()
+        if not isinstance(run, RunSpec):
+            raise BadInput(
+                f"the recipe '{name}'{home(self.recipes[name])} gave {type(run).__name__}, not a run",
+                "return a RunSpec, such as fulcrum.phrase(...) gives: see docs/write-a-lever.md",
+            )
+        return run
 
 
 class Phrase(NamedTuple):
@@ -43,9 +56,7 @@ def parse(text: str, catalogue: Catalogue, settings: Iterable[str] = ()) -> Phra
     first, *rest = _terms(text)
     if not isinstance(first, ast.Name):
         raise BadInput(f"a phrase begins with a recipe, found '{ast.unparse(first)}'", _known("recipes", catalogue.recipes))
-    if first.id not in catalogue.recipes:
-        raise BadInput(f"no recipe is called '{first.id}'", nearest(first.id, catalogue.recipes))
-    base = assign(catalogue.recipes[first.id](), settings, catalogue)
+    base = assign(catalogue.recipe(first.id), settings, catalogue)
     levers = tuple(lever for node in rest for lever in _levers(node, catalogue))
     return Phrase(first.id, levers, base, apply(base, levers))
 

@@ -45,7 +45,7 @@ def place(error: BaseException | None) -> str:
 
 def home(thing: object) -> str:
     """ " (own.py)" for what a person's own file defines, nothing for ours: it follows a name in a message."""
-    module = sys.modules.get(type(thing).__module__)
+    module = sys.modules.get(getattr(thing, "__module__", ""))
     return f" ({module.__file__})" if module is not None and module.__name__.startswith(PREFIX) else ""
 
 

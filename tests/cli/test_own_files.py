@@ -178,3 +178,12 @@ def test_the_others_are_listed_beside_a_broken_lever(write, old, new, says, caps
 def test_a_good_file_is_listed(write, capsys):
     code, out, _ = fulcrum(capsys, "levers", "--levers", write()[0], "--json")
     assert code == 0 and "own" in [card["name"] for card in json.loads(out)]
+
+
+def test_a_recipe_that_gives_no_run_is_refused(tmp_path, capsys):
+    path = tmp_path / "own.py"
+    path.write_text("from fulcrum.spec.run import RunSpec\n\ndef mine() -> RunSpec:\n    return 3\n")
+    for words in (["train", "mine", "--out", tmp_path / "runs"], ["levers", "--recipe", "mine"]):
+        code, _, said = fulcrum(capsys, *words, "--with", path)
+        assert code == 2 and f"the recipe 'mine' ({path}) gave int, not a run" in said, said
+        assert "docs/write-a-lever.md" in said

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin
 
@@ -239,12 +239,17 @@ def load(path: Path) -> Plan:
         raise BadInput(f"{path} is not text in UTF-8", "save it with the encoding UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{path} is not TOML: {error}", EXAMPLE) from None
-    unknown = [name for name in fields if name not in Plan.model_fields]
+    return from_person(fields, str(path))
+
+
+def from_person(fields: Mapping[str, Any], name: str) -> Plan:
+    """A plan that a person wrote, in a file or in Python; errors begin with its name."""
+    unknown = [str(field) for field in fields if field not in Plan.model_fields]
     if unknown:
-        raise BadInput(f"{path}: a plan has no '{unknown[0]}'", nearest(unknown[0], Plan.model_fields))
+        raise BadInput(f"{name}: a plan has no '{unknown[0]}'", nearest(unknown[0], Plan.model_fields))
     try:
-        return from_plain(fields)
+        return from_plain(dict(fields))
     except BadInput as error:
-        raise BadInput(f"{path}: {error.message}", error.hint) from None
+        raise BadInput(f"{name}: {error.message}", error.hint) from None
     except ValidationError as error:
-        raise BadInput(f"{path}: {explain(error)}", EXAMPLE) from None
+        raise BadInput(f"{name}: {explain(error)}", EXAMPLE) from None
