@@ -11,6 +11,7 @@ from fulcrum.cost.run_flops import PartFlops, amount
 from fulcrum.files.atomic import write_json
 from fulcrum.files.hashes import sha256_json
 from fulcrum.files.records import read_tail
+from fulcrum.files.refusals import reason
 from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.run import RunSpec
@@ -50,7 +51,12 @@ def sessions(built: Built, folder: RunFolder, state: State) -> list[Observer]:
 
     def end(look: Look) -> None:
         if built.ranks.first and look.state.images >= built.run.budget.images:
-            write_json(folder.path / "cost.json", Peaks.now()._asdict())
+            try:
+                write_json(folder.path / "cost.json", Peaks.now()._asdict())
+            except OSError as error:  # the run is trained by now, and a bill without this is still one
+                built.feed.tell(
+                    f"cannot write {folder.path / 'cost.json'}: {reason(error)}; the machine's cost is not kept"
+                )
 
     return [end]
 

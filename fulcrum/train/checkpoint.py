@@ -47,6 +47,8 @@ class StateFile(Frozen):
     def _agrees(self) -> Self:
         if self.state.images != self.images:
             raise ValueError(f"it stands at {self.state.images} images and was saved at {self.images}")
+        if min(self.state.images, self.state.skipped) < 0:
+            raise ValueError(f"it stands at {self.state.images} images and {self.state.skipped} skipped steps")
         return self
 
 
@@ -109,6 +111,8 @@ def load(path: Path) -> Checkpoint:
         raise Damaged(f"{path} is a link, expected the folder of a checkpoint")
     try:
         about = StateFile.model_validate(read_sealed(path / "state.json", "", kind=Damaged))
+        if about.images != int(path.name):
+            raise Damaged(f"{path} stands at {about.images} images, which is not what it is called")
         for part, expected in about.files.items():
             checksum = sha256_file(path / f"{part}.safetensors")
             if checksum != expected:
@@ -122,8 +126,11 @@ def load(path: Path) -> Checkpoint:
     return Checkpoint(parts, about.key, about.state, about.system)
 
 
-def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest good checkpoint. A damaged one is set aside, named; the one before it gives the same run, bit for bit."""
+def newest(folder: Path, say: Callable[[str], None], batch: int = 1) -> Checkpoint | None:
+    """The newest good checkpoint, after a whole `batch`.
+
+    A damaged one is set aside, named; the one before it gives the same run, bit for bit.
+    """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise RunFailed(
             f"{folder} is {'a link' if folder.is_symlink() else 'no folder'}, expected a folder of checkpoints",
@@ -132,7 +139,10 @@ def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
     saved = listing(folder)
     for path in reversed(saved):
         try:
-            return load(path)
+            checkpoint = load(path)
+            if checkpoint.state.images % batch:
+                raise Damaged(f"{path} stands at {checkpoint.state.images} images, in the middle of a batch of {batch}")
+            return checkpoint
         except Damaged as error:
             say(f"{error.message}; set aside as {set_aside(path).name}, going on from the checkpoint before it")
     if saved or any(folder.glob("damaged-*")):

@@ -51,6 +51,11 @@ class Feed:
         pair = moved(pair, self.device)
         return pair
 
+    def tell(self, line: str) -> None:
+        """To the person, if anyone listens."""
+        if self.say is not None:
+            self.say(line)
+
     def ids_at(self, position: int, rows: int) -> Ids:
         """Which samples of the source these images are; they may be those of several batches."""
         return self._phase(position).encoder.ids(position, rows)
@@ -127,9 +132,8 @@ class Feed:
     def _network(self, name: str, filler: Any) -> Any:
         if name not in self.networks:
             self.networks[name] = settled(filler.build(None), self.device)
-            if self.say is not None:
-                for line in getattr(self.networks[name], "notes", ()):  # what a pretrained part found out about itself
-                    self.say(line)
+            for line in getattr(self.networks[name], "notes", ()):  # what a pretrained part found out about itself
+                self.tell(line)
         return self.networks[name]
 
     def _phase(self, position: int) -> Ready:

@@ -16,6 +16,10 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.spec.version import SCIENCE
 
 LOCK = "lock"
+RESULT = {  # what is read of result.json
+    **dict.fromkeys(("run", "key", "phrase", "weights_sha256"), str),
+    **dict.fromkeys(("images", "seconds", "images_per_second"), int | float),
+}
 PATIENCE = 3.0  # seconds: the worker of a killed study needs one to notice
 
 
@@ -33,7 +37,11 @@ class RunFolder(NamedTuple):
         return self.path / "record.jsonl"
 
     def about(self) -> dict[str, Any]:
-        return read_json(self.path / "about.json", "this is not the folder of a run")
+        path, hint = self.path / "about.json", "this is not the folder of a run"
+        about = read_json(path, hint)
+        if not isinstance(about.get("run"), dict):
+            raise BadInput(f"{path} is not the description of a run", hint)
+        return about
 
     def result(self) -> dict[str, Any] | None:
         """What the finished run said, or None while it is not finished."""
@@ -42,7 +50,7 @@ class RunFolder(NamedTuple):
             return None
         again = "remove the run with 'fulcrum runs rm' and train it again"
         result = read_json(path, again)
-        if not {"key", "weights_sha256", "images", "seconds"} <= set(result):
+        if not all(isinstance(result.get(name), kind) for name, kind in RESULT.items()):
             raise BadInput(f"{path} is not the result of a run", again)
         return result
 

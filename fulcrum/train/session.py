@@ -166,7 +166,7 @@ class Saver:
 def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State:
     """Put the newest good checkpoint into the built run; a new run begins at zero."""
     with built.ranks.first_goes_ahead("reading the checkpoint"):  # it sets damaged ones aside
-        saved = checkpoint.newest(folder.checkpoints, say)
+        saved = checkpoint.newest(folder.checkpoints, say, built.run.budget.batch)
     if saved is None:
         return State()
     if saved.key != folder.path.name:

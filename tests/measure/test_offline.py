@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from fulcrum.cli import main
 from fulcrum.measure import folders as offline
 from fulcrum.measure.card import compatible
 from fulcrum.measure.evaluate import Comparison
 from fulcrum.measure.features.extractor import load_extractor
-from fulcrum.measure.features.feature_store import FeatureStore
+from fulcrum.measure.features.feature_store import FeatureStore, PictureFacts
 from fulcrum.measure.folders import Pass, compare
 from fulcrum.measure.metrics.distances import DISTANCES, Frechet
 from fulcrum.measure.picture_sets import PictureSet
@@ -122,6 +123,25 @@ def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
     counting = Counting()
     assert look(path, tmp_path / "cache", part=counting.extractor()).n == N and counting.calls == 3
     assert FeatureStore(tmp_path / "cache", "colours-1" * 5, 6).damaged == []
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["pipe", "folder", "bfloat16"])
+def test_no_file_of_features_in_a_cache_is_damaged(tmp_path: Path, kind: str) -> None:
+    store = FeatureStore(tmp_path, "colours-1" * 5, 6)
+    store.put([bytes(32)], torch.zeros(1, 6), [PictureFacts(8, 8)])
+    kept = next(store.folder.glob("*.safetensors"))
+    kept.unlink()
+    if kind == "pipe":
+        os.mkfifo(kept)
+    elif kind == "folder":
+        kept.mkdir()
+        (kept / "notes.txt").write_text("mine")
+    else:
+        save_file({name: torch.zeros(1, 32, dtype=torch.bfloat16) for name in ("features", "keys", "facts")}, kept)
+    assert FeatureStore(tmp_path, "colours-1" * 5, 6).damaged == [kept] and not kept.exists()
+    assert FeatureStore(tmp_path, "colours-1" * 5, 6).damaged == []
+    assert kind != "folder" or (kept.parent / f"damaged-{kept.name}" / "notes.txt").read_text() == "mine"
 
 
 def test_nan_features_name_the_picture(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.study.judge.result import probes
 from fulcrum.study.plan.fingerprint import is_proven
 from fulcrum.study.plan.frozen_plan import freeze
+from fulcrum.study.plan.plan import load
 from fulcrum.study.run.arm_cost import read_costs
 from fulcrum.study.run.cell import finished
 from fulcrum.study.run.curve_lines import append_to_curve, read_lines, write_curve
@@ -102,3 +103,9 @@ def test_a_table_of_probes_that_cannot_be_read_is_named(tmp_path, kind):
     no_plain_file(tmp_path / "cache" / "probes.json", kind)
     with pytest.raises(BadInput, match=r"probes.json cannot be read"):
         probes(tmp_path)
+
+
+def test_a_plan_nested_without_end_is_no_toml(tmp_path):
+    (tmp_path / "plan.toml").write_text("arms = " + "[" * 5_000)
+    with pytest.raises(BadInput, match=r"plan.toml is not TOML"):
+        load(tmp_path / "plan.toml")

@@ -8,8 +8,9 @@ import pytest
 
 from fulcrum.files.sealed import sealed
 from fulcrum.spec.edit import key
-from fulcrum.spec.errors import RunFailed
+from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
+from fulcrum.study.run.plain_training import train_run
 from fulcrum.train import checkpoint
 from fulcrum.train.run_folder import RunFolder, claim, in_use
 from fulcrum.train.session import Order, perform, trained_weights
@@ -108,6 +109,9 @@ STATES = {
     "files of wrong type": lambda about: changed(about, files=["model"]),
     "files elsewhere": lambda about: changed(about, files={**about["files"], "../../../cache": "0" * 64}),
     "files missing": lambda about: changed(about, files={}),
+    "images below zero": lambda about: changed(about, state={**about["state"], "images": -16}, images=-16),
+    "images of another": lambda about: changed(about, state={**about["state"], "images": 8}, images=8),
+    "skipped below zero": lambda about: changed(about, state={**about["state"], "skipped": -1}),
     "not sealed": lambda about: json.dumps({**about, "images": 7}),
 }
 
@@ -124,6 +128,49 @@ def test_a_damaged_state_is_set_aside_and_the_older_checkpoint_used(lost, name):
     assert saved is not None and saved.state.images == int(older.name)
     assert f"set aside as damaged-{newer.name}, going on" in said[0] and len(said[0]) < 600
     assert (lost.checkpoints / f"damaged-{newer.name}" / "state.json").exists()
+
+
+def test_a_checkpoint_in_the_middle_of_a_batch_is_set_aside(whole, lost, tiny, tmp_path):
+    newer = checkpoint.listing(lost.checkpoints)[-1]
+    about = json.loads((newer / "state.json").read_text())
+    images = about["images"] - 1
+    (newer / "state.json").write_text(changed(about, state={**about["state"], "images": images}, images=images))
+    newer.rename(newer.with_name(f"{images:012d}"))
+    said = []
+    assert perform(order(tiny(), tmp_path), said.append)["weights_sha256"] == whole[1]
+    assert any("in the middle of a batch" in line and "set aside" in line for line in said)
+
+
+@pytest.mark.parametrize("about", [{}, {"run": None}, {"key": "k", "seed": 0}])
+def test_a_description_without_a_run_is_refused(tmp_path, about):
+    (tmp_path / "about.json").write_text(json.dumps(about))
+    with pytest.raises(BadInput, match=r"about.json is not the description of a run"):
+        RunFolder(tmp_path).about()
+
+
+@pytest.mark.parametrize("name", ["run", "phrase", "images_per_second", "weights_sha256"])
+def test_a_result_that_lacks_what_is_read_of_it_is_refused(whole, tiny, tmp_path, name):
+    result = json.loads((whole[0] / key(tiny(), 0) / "result.json").read_text())
+    for changed_result in ({**result, name: None}, {field: result[field] for field in result if field != name}):
+        (tmp_path / "result.json").write_text(json.dumps(changed_result))
+        with pytest.raises(BadInput, match=r"result.json is not the result of a run"):
+            RunFolder(tmp_path).result()
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+def test_what_stands_in_the_way_of_previews_and_cost_leaves_the_run_trained(whole, lost, tiny, tmp_path, kind):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if kind == "file":
+        (lost.path / "previews").write_text("mine")
+    elif kind == "link":
+        (lost.path / "previews").symlink_to(elsewhere, target_is_directory=True)
+    else:
+        (lost.path / "cost.json").mkdir()
+    said = []
+    result, _ = train_run(order(tiny(), tmp_path), said.append)
+    assert result["weights_sha256"] == whole[1] and lost.result() == result and not any(elsewhere.iterdir())
+    assert any(f"{'cost.json' if kind == 'folder' else 'previews'}" in line and "cannot write" in line for line in said)
 
 
 @pytest.mark.timeout(60)

@@ -4,6 +4,7 @@ n rows of a chunk, d feature width
 """
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,12 +17,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fulcrum.files.atomic import atomic_path
+from fulcrum.files.damaged import set_aside
 from fulcrum.files.hashes import sha256_bytes
+from fulcrum.files.paths import open_regular
 from fulcrum.files.refusals import explained
 from fulcrum.measure.decoded_picture import NOTES
 from fulcrum.spec.errors import BadInput, RunFailed
 
 CHUNK = 256  # pictures: at most so many are looked at again after a kill
+TYPES = {"features": torch.float32, "keys": torch.uint8, "facts": torch.int32}
 
 
 class PictureFacts(NamedTuple):
@@ -49,10 +53,15 @@ class FeatureStore:
         self.damaged: list[Path] = []
         self._open: tuple[Path, Tensor, NDArray[np.int32]] | None = None
         for path in sorted(self.folder.glob("*.safetensors")):
+            if path.name.startswith("damaged-"):
+                continue
             keys = self._read(path)
             if keys is None:
                 self.damaged.append(path)
-                path.unlink()  # our own file, and wrong: its pictures are looked at again
+                if path.is_dir():  # not ours: it stays, under another name
+                    set_aside(path)
+                else:
+                    path.unlink()  # our own file, and wrong: its pictures are looked at again
             else:
                 self.where |= {key: (path, place) for place, key in enumerate(keys)}
 
@@ -93,15 +102,16 @@ class FeatureStore:
 
     def _read(self, path: Path) -> list[bytes] | None:
         try:
+            os.close(open_regular(path, follow=True))  # a pipe would make safetensors wait without end
             with safe_open(path, framework="pt") as file:
                 checksum = (file.metadata() or {}).get("checksum")
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError):
             return None
-        if set(tensors) != {"features", "keys", "facts"} or _checksum(tensors) != checksum:
+        if {name: tensor.dtype for name, tensor in tensors.items()} != TYPES or _checksum(tensors) != checksum:
             return None
-        rows, keys = tensors["features"], tensors["keys"]
-        if rows.ndim != 2 or rows.shape[1] != self.width or keys.shape != (len(rows), 32):
+        rows, keys, facts = tensors["features"], tensors["keys"], tensors["facts"]
+        if rows.ndim != 2 or rows.shape[1] != self.width or keys.shape != (len(rows), 32) or len(facts) != len(rows):
             return None
         return [bytes(key) for key in keys.numpy()]
 

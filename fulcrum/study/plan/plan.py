@@ -237,7 +237,7 @@ def load(path: Path) -> Plan:
         raise BadInput(f"cannot read the plan {path}: {error.strerror}", EXAMPLE) from None
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not text in UTF-8", "save it with the encoding UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"{path} is not TOML: {error}", EXAMPLE) from None
     return from_person(fields, str(path))
 

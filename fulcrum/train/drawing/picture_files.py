@@ -13,6 +13,9 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from fulcrum.files.atomic import write_atomic
+from fulcrum.files.refusals import explained
+
 
 def to_image(picture: Tensor, scale: int = 1) -> Image.Image:
     """One uint8 picture (3, H, W), enlarged without smoothing: pixels are what was drawn."""
@@ -48,6 +51,9 @@ def save_grid(pictures: Tensor, path: Path, columns: int, scale: int = 4, gap: i
     sheet = Image.new("RGB", (columns * (width + gap) - gap, rows * (height + gap) - gap), "white")
     for number, picture in enumerate(pictures):
         sheet.paste(to_image(picture, scale), ((number % columns) * (width + gap), (number // columns) * (height + gap)))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(path)
+    stream = io.BytesIO()
+    sheet.save(stream, "PNG")
+    with explained("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, stream.getvalue(), flush=False)
     return path

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from fulcrum.spec.errors import RunFailed
 from fulcrum.study.run.curve_lines import CURVE, append_to_curve, read_lines, write_curve
 from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
 from fulcrum.train.build import Built
@@ -44,7 +45,13 @@ class Preview:
         )
         painter = Painter(look.built.run, weights, self.codec, self.text, look.built.system.bare())
         pictures = torch.cat(list(painter.pictures(self.wanted, SEED, np.arange(SHOWN))))
-        save_grid(pictures, self.folder / "previews" / f"{look.state.images:012d}.png", columns=4)
+        shown = self.folder / "previews"
+        try:
+            if shown.is_symlink():
+                raise RunFailed(f"cannot write into {shown}: it is a link, expected a folder")
+            save_grid(pictures, shown / f"{look.state.images:012d}.png", columns=4)
+        except RunFailed as error:  # a picture to look at: the run goes on without it
+            look.built.feed.tell(f"{error.message}; this preview is left out")
 
 
 def _hand_over(look: Look) -> None:
