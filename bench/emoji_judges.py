@@ -102,4 +102,6 @@ def _drawn(run: str, texts: list[str]) -> Tensor:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    if len(sys.argv) < 2 or sys.argv[1] not in ("scale", "style"):
+        sys.exit(__doc__)
     {"scale": scale, "style": style}[sys.argv[1]](*sys.argv[2:])

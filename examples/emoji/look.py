@@ -37,4 +37,6 @@ def sheet(to: str, *runs: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     sheet(*sys.argv[1:])

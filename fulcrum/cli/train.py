@@ -116,7 +116,8 @@ def train(
         f"  run      {result['run']}\n  weights  {result['weights_sha256'][:16]}\n"
         f"  cost     {cost}\n"
         f'  draw     fulcrum sample {result["key"][:8]} "a large red circle at the top left."'
-        + ("" if out == OUT else f" --out {shlex.quote(str(out))}"),
+        + ("" if out == OUT else f" --out {shlex.quote(str(out))}")
+        + "".join(f" --with {shlex.quote(str(file))}" for file in levers or ()),
     )
 
 

@@ -57,6 +57,6 @@ def _kind(kind: Any, fillers: tuple[type[Filler], ...]) -> type[Filler]:
     if kind not in known:
         raise BadInput(
             f"the run uses a part called '{kind}' that is not known here",
-            "if it comes from your own file, name that file with --levers; " + nearest(str(kind), known),
+            "if it comes from your own file, name that file: --with FILE; " + nearest(str(kind), known),
         )
     return known[kind]
