@@ -106,6 +106,8 @@ class MetricCard(Frozen):
     guidance: float | str | None = None
     prompts: str | None = None
     noise: str | None = None
+    floors: dict[str, float] | None = None  # what pictures get that show nothing: noise, grey, another scene's picture
+    ceiling: float | None = None  # what real pictures get
     code: str = MEASURE_VERSION
 
 

@@ -53,6 +53,8 @@ class CellResult(Frozen):
     final: dict[str, Reading] = {}
     curve: tuple[CurvePoint, ...] = ()
     loss: tuple[LossPoint, ...] = ()
+    failure: str = ""  # why a cell failed: an outcome, not a missing value
+    machine: str = ""  # processor and versions that it ran with; empty: not known
 
 
 class ArmResult(Frozen):

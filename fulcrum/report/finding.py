@@ -32,6 +32,15 @@ class Effect(Frozen):
     claim_verdict: str | None
     note: str = ""  # such as: stopped early, counted as censored
     detectable: Reading = None  # a true difference of this size would be seen in four studies of five
+    shrunk: Reading = None  # the mean without the flattery of having been picked out: what a headline says
+    tie_low: Reading = None  # the interval that a tie is asked of: at level alpha an equivalence test takes 1 - 2 alpha
+    tie_high: Reading = None
+    margin: Reading = None  # smallest effect of interest on this metric
+    planned: int = 0  # pairs that the plan asks for
+    failed: int = 0  # of them: pairs of which the arm's own side failed
+    unlike: int = 0  # of the n: pairs whose two sides ran on unlike machines
+    exploratory: bool = False  # not what the plan set out to decide: read it, but it has no badge
+    warnings: tuple[str, ...] = ()  # such as: 5 of 6 seeds agree, one is 13 margins off
 
 
 class Noise(Frozen):

@@ -26,6 +26,11 @@ class PlanFacts(Frozen):
     guidance: float
     learning_rate_policy: str
     sample_count: int
+    settings: tuple[str, ...] = ()  # path=value, the same for every arm
+    data: str = ""  # what the baseline trains on, and what reads its captions, in words
+    text: str = ""
+    looks: tuple[int, ...] = ()  # pairs at which a sequential plan decides; empty: once, at the end
+    spending: tuple[float, ...] = ()  # share of alpha that may be spent by each look
 
 
 class Provenance(Frozen):
@@ -43,6 +48,9 @@ class ShownMetric(Frozen):
     better: Literal["lower", "higher"]
     explain: str
     card: dict[str, Any]
+    floors: dict[str, Reading] = {}  # what pictures that show nothing get: noise, grey, another scene's picture
+    ceiling: Reading = None  # what real pictures get
+    agreement: str = ""  # how far a second judge agrees with the first, in words; empty: there is none
 
 
 class GridArm(Frozen):

@@ -105,14 +105,23 @@ def test_the_headline_is_the_comparison_at_equal_images(study: dict[str, Any]) -
     assert effect is not None and effect.unit == "images" and effect.mean != 9.0
 
 
-def test_a_result_written_before_findings_had_one_record_opens_and_is_written_the_same(tmp_path: Path) -> None:
+def test_a_result_written_before_findings_had_one_record_opens_and_keeps_all_it_said(tmp_path: Path) -> None:
     """The file was written by the release before: claims, changes, sweeps, fronts, probes, scales and trends in it."""
     old = Path(__file__).with_name("report_before_findings.json")
     result = page.read(old)
     assert {change.path for change in result.arms[1].diff} == {"optim.kind", "optim.matrix_lr"}
     assert result.arms[1].claims[0].verdict == "replicated" and result.sweeps and result.probes and result.pareto
     page.write(result, tmp_path)
-    assert (tmp_path / "report.json").read_bytes() == old.read_bytes()
+    assert _holds(json.loads((tmp_path / "report.json").read_bytes()), json.loads(old.read_bytes()))
+
+
+def _holds(new: Any, old: Any) -> bool:
+    """Everything of the old file stands in the new one, unchanged; later releases may say more."""
+    if isinstance(old, dict):
+        return isinstance(new, dict) and all(name in new and _holds(new[name], value) for name, value in old.items())
+    if isinstance(old, list):
+        return len(new) == len(old) and all(map(_holds, new, old))
+    return bool(new == old)
 
 
 def test_an_effect_of_the_statistics_is_written_without_its_pairs(study: dict[str, Any]) -> None:
