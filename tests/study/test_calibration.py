@@ -7,8 +7,8 @@ import pytest
 from scipy.special import stdtrit
 
 from fulcrum.study.judge.early_stop import hopeless
-from fulcrum.study.judge.effect import sign_vectors, student_interval
-from fulcrum.study.judge.rank import max_t
+from fulcrum.study.judge.effect import student_interval
+from fulcrum.study.judge.rank import adjusted
 from fulcrum.study.plan.power import rule_detectable
 
 STUDIES = 4000
@@ -67,8 +67,7 @@ def test_contrasts_cover_at_their_nominal_rate(design):
 
 def seen(differences, alpha=0.05):
     """Which effects get the verdict better or worse (studies, arms): corrected p, and an interval without zero."""
-    signs = sign_vectors(differences.shape[1])
-    p = np.concatenate([max_t(differences[k : k + 250], signs) for k in range(0, len(differences), 250)])
+    p = adjusted(differences, alpha=alpha)
     low, high = limits(differences)
     return (p <= alpha) & ((low > 0) | (high < 0))
 

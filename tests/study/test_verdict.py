@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from fulcrum.measure.card import Better
 from fulcrum.study.judge.effect import PairedEffect, paired_effect
-from fulcrum.study.judge.verdict import Claimed, ClaimVerdict, Verdict, claim_verdict, claimed_direction, judge, verdict
+from fulcrum.study.judge.outliers import oddities
+from fulcrum.study.judge.verdict import Claimed, ClaimVerdict, Verdict, claim_verdict, claimed_direction, judge
 
 
 def effect(differences: list[float], name: str = "arm") -> PairedEffect:
@@ -17,17 +19,61 @@ SMALL = effect([0.01, 0.02, 0.01, 0.02, 0.01, 0.02])
 WIDE = effect([3.0, -2.0, 1.0, -1.0, 2.0, -2.5])
 
 
+def word(one: PairedEffect, p: float, better: Better, margin: float) -> str:
+    """The verdict where the corrected p is known."""
+    return judge([one], better=better, smallest_effect=margin, p_values={one.arm: p})[0].verdict
+
+
 def test_verdict_table() -> None:
-    assert verdict(UP, 0.03, better="higher", smallest_effect=0.1) == "better"
-    assert verdict(UP, 0.03, better="lower", smallest_effect=0.1) == "worse"
-    assert verdict(UP, 0.0625, better="lower", smallest_effect=0.1) == "inconclusive"  # p decides
-    assert verdict(WIDE, 0.01, better="lower", smallest_effect=0.1) == "inconclusive"  # the interval decides
-    assert verdict(SMALL, 0.03, better="lower", smallest_effect=0.1) == "tie"  # significant, and too small to matter
-    assert verdict(SMALL, 0.03, better="lower", smallest_effect=0.0) == "worse"
-    assert verdict(WIDE, 1.0, better="lower", smallest_effect=50.0) == "tie"
-    assert verdict(effect([0.0] * 6), 1.0, better="lower", smallest_effect=0.0) == "tie"
+    assert word(UP, 0.03, "higher", 0.1) == "better"
+    assert word(UP, 0.03, "lower", 0.1) == "worse"
+    assert word(UP, 0.0625, "lower", 0.1) == "inconclusive"  # p decides
+    assert word(WIDE, 0.01, "lower", 0.1) == "inconclusive"  # the interval decides
+    assert word(SMALL, 0.03, "lower", 0.1) == "tie"  # significant, and too small to matter
+    assert word(SMALL, 0.03, "lower", 0.0) == "worse"
+    assert word(WIDE, 1.0, "lower", 50.0) == "tie"
+    assert word(effect([0.0] * 6), 1.0, "lower", 0.0) == "tie"
     with pytest.raises(ValueError, match=">= 0"):
-        verdict(UP, 0.03, better="higher", smallest_effect=-1.0)
+        word(UP, 0.03, "higher", -1.0)
+
+
+def test_a_tie_asks_the_interval_at_twice_alpha() -> None:
+    """An equivalence test at level alpha; before, ties were asked of the wider interval at 1 - alpha."""
+    row = judge([WIDE], better="lower", smallest_effect=0.0)[0]
+    assert row.tie_low is not None and row.tie_high is not None and row.low < row.tie_low < row.tie_high < row.high
+    assert (row.tie_high - row.mean) / (row.high - row.mean) == pytest.approx(2.0150484 / 2.5705818)  # from a table
+    between = (max(abs(row.tie_low), row.tie_high) + max(abs(row.low), row.high)) / 2
+    found = judge([WIDE], better="lower", smallest_effect=between)[0]
+    assert found.verdict == "tie" and found.margin == between
+
+
+def test_survivors_alone_speak_only_against_an_arm() -> None:
+    """Two of eight seeds failed: what is left is neither better nor a tie; worse it may be."""
+    survived = UP.model_copy(update={"planned": 8, "failed": 2})
+    rows = [judge([survived], better=better, smallest_effect=margin)[0]
+            for better, margin in (("higher", 0.1), ("lower", 0.1), ("higher", 50.0))]  # fmt: skip
+    assert [row.verdict for row in rows] == ["inconclusive", "worse", "inconclusive"]
+    assert all(row.note == "2 of 8 seeds failed" for row in rows)
+
+
+def test_an_arm_with_five_pairs_is_offered_one_more_seed() -> None:
+    rows = judge([UP, effect([1.0] * 4 + [1.1], "five"), effect([1.0, 1.2], "two")], better="higher", smallest_effect=0.1)
+    by_arm = {row.arm: row for row in rows}
+    assert by_arm["arm"].verdict == "better" and by_arm["arm"].note == ""  # the others do not silence it
+    assert by_arm["five"].verdict == "inconclusive"
+    assert by_arm["five"].note == "5 pairs cannot reach p ≤ 0.05: one more seed can"
+    assert by_arm["two"].note == "2 pairs cannot reach p ≤ 0.05: 4 more seeds can"
+
+
+def test_a_collapsed_seed_and_skew_are_warned_of() -> None:
+    def warned(differences: list[float], margin: float = 0.1) -> tuple[str, ...]:
+        return judge([effect(differences)], better="higher", smallest_effect=margin)[0].warnings
+
+    assert warned([0.30, 0.28, 0.32, 0.31, 0.29, -1.0]) == ("5 of 6 seeds agree, one is 13 margins off",)
+    assert warned([0.1, 0.0, 0.2, 0.1, 0.05, 0.1, 0.15, 0.3, 0.9, 0.45, 1.6, 0.0], 5.0) == ("the differences are skewed",)
+    assert warned([0.30, 0.28, 0.32, 0.31, 0.29, 0.33]) == () == warned([0.0] * 6)
+    normal = np.random.default_rng(2).standard_normal((2000, 8))
+    assert np.mean([bool(oddities(row, 0.0)) for row in normal]) <= 0.08  # rarely without reason
 
 
 def test_claimed_direction() -> None:
@@ -62,7 +108,8 @@ def test_judge_gives_the_promised_row() -> None:
     assert [finding.arm for finding in findings] == ["muon", "bf16", "short_captions"]
     rows = {row["arm"]: row for row in (finding.model_dump() for finding in findings)}
     assert set(rows["muon"]) == {"arm", "metric", "unit", "n", "mean", "low", "high", "correlation", "p_adjusted",
-                                 "verdict", "claim_verdict", "note", "detectable"}  # fmt: skip
+                                 "verdict", "claim_verdict", "note", "detectable", "shrunk", "tie_low", "tie_high",
+                                 "margin", "planned", "failed", "unlike", "exploratory", "warnings"}  # fmt: skip
     assert (rows["short_captions"]["verdict"], rows["short_captions"]["claim_verdict"]) == ("worse", "replicated")
     assert (rows["muon"]["verdict"], rows["muon"]["claim_verdict"]) == ("better", None)
     assert (rows["bf16"]["verdict"], rows["bf16"]["claim_verdict"]) == ("inconclusive", "underpowered")

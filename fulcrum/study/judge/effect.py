@@ -38,27 +38,51 @@ class PairedEffect(Effect):
 
 def paired_effect(
     baseline: Mapping[int, float], arm: Mapping[int, float], *, name: str, metric: str, unit: str = "",
-    seeds: Sequence[int] | None = None,
+    seeds: Sequence[int] | None = None, planned: int = 0, failed: int = 0, level: float = 0.95,
 ) -> PairedEffect:  # fmt: skip
-    """Paired differences over `seeds` (the plan's; otherwise both sides must hold the same ones).
+    """Paired differences over the seeds that both sides have; `seeds` limits them.
 
     The interval is Student's on the differences: at six pairs a bootstrap covers only about 85 % where it says 95.
     """
-    chosen = sorted(set(baseline) | set(arm)) if seeds is None else list(seeds)
-    _check_seeds(chosen, baseline, arm, name, metric)
-    before = np.array([baseline[seed] for seed in chosen], dtype=np.float64)
-    after = np.array([arm[seed] for seed in chosen], dtype=np.float64)
+    wanted = sorted(set(baseline) | set(arm)) if seeds is None else list(seeds)
+    if len(set(wanted)) != len(wanted):
+        raise ValueError(f"a seed stands twice in {wanted}: a repeated seed is no new pair")
+    paired = [seed for seed in wanted if seed in baseline and seed in arm]
+    if len(paired) < 2:
+        raise ValueError(f"{metric} of {name!r}: a paired effect needs at least 2 seeds, found {len(paired)}")
+    before = np.array([baseline[seed] for seed in paired], dtype=np.float64)
+    after = np.array([arm[seed] for seed in paired], dtype=np.float64)
     for side, values in (("baseline", before), (name, after)):
         if not np.isfinite(values).all():
-            bad = [seed for seed, value in zip(chosen, values, strict=True) if not math.isfinite(value)]
+            bad = [seed for seed, value in zip(paired, values, strict=True) if not math.isfinite(value)]
             raise ValueError(f"{metric} of {side!r} is not finite at seeds {bad}: such a cell failed, and is no number")
     differences = after - before
-    n, mean, sd = len(chosen), float(differences.mean()), float(differences.std(ddof=1))
-    low, high = student_interval(mean, sd, n)
+    n, mean, sd = len(paired), float(differences.mean()), float(differences.std(ddof=1))
+    low, high = student_interval(mean, sd, n, level)
     return PairedEffect(
         arm=name, metric=metric, unit=unit, n=n, mean=mean, low=low, high=high, correlation=_correlation(before, after),
-        seeds=tuple(chosen), differences=tuple(differences.tolist()), sd=sd, baseline=float(before.mean()),
+        planned=planned, failed=failed, seeds=tuple(paired), differences=tuple(differences.tolist()), sd=sd,
+        baseline=float(before.mean()),
     )  # fmt: skip
+
+
+def effect_without_pairs(
+    name: str, metric: str, *, unit: str = "", planned: int, failed: int, mean: float | None = None
+) -> Effect:
+    """The record of an arm with fewer than two pairs (`mean`: the difference of the only one): failed where every seed that
+    the plan asks for did, and otherwise no answer."""
+    return Effect(
+        arm=name, metric=metric, unit=unit, n=0 if mean is None else 1, mean=mean, low=None, high=None, correlation=None,
+        p_adjusted=None, verdict="failed" if 0 < planned <= failed else "inconclusive", claim_verdict=None,
+        note=failures_note(planned, failed), planned=planned, failed=failed,
+    )  # fmt: skip
+
+
+def failures_note(planned: int, failed: int) -> str:
+    """How many seeds of an arm failed, in words; nothing where none did."""
+    if not failed:
+        return ""
+    return f"all {planned} seeds failed" if failed >= planned > 0 else f"{failed} of {planned or '?'} seeds failed"
 
 
 def noise_floor(baseline: Mapping[int, float], metric: str) -> Noise:
@@ -104,19 +128,3 @@ def _correlation(before: Floats, after: Floats) -> float | None:
     if spread <= 1e-300:
         return None
     return float(np.clip(((before - before.mean()) * (after - after.mean())).mean() / spread, -1.0, 1.0))
-
-
-def _check_seeds(
-    chosen: Sequence[int], baseline: Mapping[int, float], arm: Mapping[int, float], name: str, metric: str
-) -> None:
-    if len(set(chosen)) != len(chosen):
-        raise ValueError(f"a seed stands twice in {list(chosen)}: a repeated seed is no new pair")
-    for side, values in (("the baseline", baseline), (f"arm {name!r}", arm)):
-        missing = [seed for seed in chosen if seed not in values]
-        if missing:
-            raise ValueError(
-                f"{metric}: {side} has no value for seeds {missing}; finish those cells, "
-                "or pass the seeds that the plan pairs"
-            )
-    if len(chosen) < 2:
-        raise ValueError(f"{metric} of {name!r}: a paired effect needs at least 2 seeds, found {len(chosen)}")

@@ -79,7 +79,7 @@ def at_equal_cost(
             judged = judge(
                 effects, better=METRICS[metric].better, smallest_effect=smallest(plan, metric, effects), alpha=plan.alpha
             )
-            rows += [row.model_copy(update={"note": notes[row.arm]}) for row in judged]
+            rows += [row.model_copy(update={"note": "; ".join(filter(None, (notes[row.arm], row.note)))}) for row in judged]
     return rows
 
 

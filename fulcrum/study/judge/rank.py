@@ -1,10 +1,16 @@
 """Corrects a family of arms by a joint sign-flip max-T test, and orders the arms.  (Westfall and Young 1993, step-down)
 
-Under the null the sign of every paired difference is a coin. One sign vector flips all arms at once, so the correlation
-that the shared baseline causes stays in place, and the smallest possible p is 2 / 2^n for any number of arms (Holm
-would multiply it by that number).
+Where a lever does nothing, arm and baseline may be exchanged seed by seed: the sign of every paired difference is a coin.
+One sign vector flips a seed of all arms at once, so the correlation that the shared baseline causes stays in place, and
+the smallest possible p is 2 / 2^n for any number of arms (Holm would multiply it by that number). An arm that lacks a
+seed takes part with the pairs that it has.
 
-n pairs, A arms, S sign vectors
+**Sign flips assume that the differences are symmetric about their mean.** An arm that leaves the mean alone but scatters
+to one side is not exchangeable with a quiet baseline: one such arm gets a false verdict in 7 % of studies of six pairs,
+and some of ten such arms in 34 % of studies of twenty pairs. Skew that both sides share is harmless, as it leaves the
+difference. `outliers.py` looks for what can be seen of it, and the page shows every seed.
+
+n seeds, A arms, S sign vectors
 """
 
 from collections.abc import Sequence
@@ -14,36 +20,79 @@ import numpy as np
 from fulcrum.measure.card import Better
 from fulcrum.study.judge.effect import Floats, PairedEffect, at_least, sign_vectors
 
+_AT_ONCE = 4_000_000  # statistics held in memory at a time, where many studies are judged together
+_SMALLEST = 1e-12  # share of an arm's second moment that its variance is taken to have at least
 
-def rank(effects: Sequence[PairedEffect], better: Better) -> dict[str, float]:
-    """Arm -> corrected p-value, best arm first; all effects on one metric, paired over the same seeds."""
+
+def rank(effects: Sequence[PairedEffect], better: Better, alpha: float = 0.05) -> dict[str, float]:
+    """Arm -> corrected p-value, best arm first; all effects on one metric."""
     if not effects:
         raise ValueError("a family needs at least one effect, found none")
     _check_family(effects)
-    differences = np.array([effect.differences for effect in effects], dtype=np.float64).T  # (n, A)
-    adjusted = max_t(differences, sign_vectors(effects[0].n))
+    p_values = adjusted(aligned(effects), alpha=alpha)
     sign = -1.0 if better == "higher" else 1.0
-    pairs = sorted(zip(effects, adjusted, strict=True), key=lambda pair: (sign * pair[0].mean, pair[0].arm))
+    pairs = sorted(zip(effects, p_values, strict=True), key=lambda pair: (sign * pair[0].mean, pair[0].arm))
     return {effect.arm: float(p) for effect, p in pairs}
 
 
-def max_t(differences: Floats, signs: Floats) -> Floats:
+def aligned(effects: Sequence[PairedEffect]) -> Floats:
+    """Differences (n, A) over all seeds that any arm has; NaN where an arm lacks the pair."""
+    seeds = sorted({seed for effect in effects for seed in effect.seeds})
+    rows = {seed: row for row, seed in enumerate(seeds)}
+    differences = np.full((len(seeds), len(effects)), np.nan)
+    for column, effect in enumerate(effects):
+        differences[[rows[seed] for seed in effect.seeds], column] = effect.differences
+    return differences
+
+
+def adjusted(differences: Floats, *, alpha: float = 0.05, signs: Floats | None = None) -> Floats:
     """Step-down adjusted p-values of the arms, of one study or of many at once.
 
-    differences (..., n, A), signs (S, n) with the observed vector first -> (..., A)
+    differences (..., n, A) with NaN for a missing pair, signs (S, n) with the observed vector first -> (..., A)
 
-    Each arm in units of its own spread, |sum s d| / sqrt(n sum d^2). For a given n this rises with Student's t, and its
-    denominator does not change under flips: the vectors come in the order of t, nothing divides by zero.
+    Arms with too few pairs for p <= alpha are a family of their own: an arm with two pairs reaches its largest statistic
+    under every second sign vector, and would silence all others.
     """
-    scale = np.sqrt(differences.shape[-2] * np.square(differences).sum(axis=-2, keepdims=True))  # (..., 1, A)
-    reached = np.abs(signs @ differences) / np.where(scale > 0.0, scale, 1.0)  # (..., S, A); no difference: zero, p = 1
-    strongest_first = np.argsort(-reached[..., :1, :], axis=-1, kind="stable")  # (..., 1, A)
-    reached = np.take_along_axis(reached, strongest_first, axis=-1)
+    n, arms = differences.shape[-2:]
+    signs = sign_vectors(n) if signs is None else signs
+    studies = differences.reshape(-1, n, arms)
+    size = max(1, _AT_ONCE // (len(signs) * arms))
+    parts = [_adjusted(studies[k : k + size], signs, pairs_needed(alpha)) for k in range(0, len(studies), size)]
+    return np.concatenate(parts).reshape(*differences.shape[:-2], arms)
+
+
+def _adjusted(differences: Floats, signs: Floats, needed: int) -> Floats:
+    statistics = flipped_statistics(differences, signs)  # (..., S, A)
+    enough = np.isfinite(differences).sum(axis=-2) >= needed  # (..., A)
+    if enough.all() or not enough.any():
+        return step_down(statistics)
+    apart = (step_down(np.where(part[..., None, :], statistics, 0.0)) for part in (enough, ~enough))
+    return np.where(enough, *apart)
+
+
+def flipped_statistics(differences: Floats, signs: Floats) -> Floats:
+    """How far every arm stands from zero under every sign vector.  (..., n, A), (S, n) -> (..., S, A)
+
+    Student's t of the arm's own pairs, carried to the normal scale (Wallace 1959) so that arms with unequal numbers of
+    pairs weigh alike. Written with the second moment about zero, which flips do not change.
+    """
+    present = np.isfinite(differences)
+    values, pairs = np.where(present, differences, 0.0), present.sum(axis=-2, keepdims=True)  # (..., 1, A)
+    moment = np.square(values).sum(axis=-2, keepdims=True)  # (..., 1, A)
+    explained = np.square(signs @ values) / np.where(moment > 0.0, pairs * moment, 1.0)  # (..., S, A), within 0 and 1
+    degrees = np.maximum(pairs - 1, 0)
+    return np.asarray(np.sqrt(-degrees * np.log(np.maximum(1.0 - explained, _SMALLEST))))
+
+
+def step_down(statistics: Floats) -> Floats:
+    """Adjusted p-values from statistics under all sign vectors, the observed one first.  (..., S, A) -> (..., A)"""
+    strongest_first = np.argsort(-statistics[..., :1, :], axis=-1, kind="stable")  # (..., 1, A)
+    reached = np.take_along_axis(statistics, strongest_first, axis=-1)
     rivals = np.maximum.accumulate(reached[..., ::-1], axis=-1)[..., ::-1]  # max over an arm and all weaker ones
-    adjusted = at_least(rivals, reached[..., :1, :]).mean(axis=-2)  # (..., A)
-    adjusted = np.maximum.accumulate(adjusted, axis=-1)  # a weaker arm never gets the smaller p
+    p_values = at_least(rivals, reached[..., :1, :]).mean(axis=-2)  # (..., A)
+    p_values = np.maximum.accumulate(p_values, axis=-1)  # a weaker arm never gets the smaller p
     back = np.argsort(strongest_first[..., 0, :], axis=-1)
-    return np.asarray(np.take_along_axis(adjusted, back, axis=-1))
+    return np.asarray(np.take_along_axis(p_values, back, axis=-1))
 
 
 def pairs_needed(alpha: float = 0.05) -> int:
@@ -63,8 +112,3 @@ def _check_family(effects: Sequence[PairedEffect]) -> None:
     for effect in effects:
         if effect.metric != first.metric:
             raise ValueError(f"a family has one metric, found {first.metric!r} and {effect.metric!r}")
-        if effect.seeds != first.seeds:
-            raise ValueError(
-                f"a family is paired over the same seeds: {first.arm!r} has {list(first.seeds)}, "
-                f"{effect.arm!r} has {list(effect.seeds)}; finish the missing cells or leave the arm out"
-            )

@@ -3,9 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from fulcrum.measure.card import Better
-from fulcrum.study.judge.effect import PairedEffect
-from fulcrum.study.judge.rank import rank
+from fulcrum.study.judge.effect import PairedEffect, failures_note, student_interval
+from fulcrum.study.judge.outliers import oddities
+from fulcrum.study.judge.rank import pairs_needed, rank
 
 Verdict = Literal["better", "worse", "tie", "inconclusive"]
 ClaimVerdict = Literal["replicated", "contradicted", "underpowered", "out of scope"]
@@ -20,23 +23,24 @@ class Claimed(NamedTuple):
     scope: Scope
 
 
-def verdict(
-    effect: PairedEffect, p_adjusted: float, *, better: Better, smallest_effect: float, alpha: float = 0.05
-) -> Verdict:
-    """The verdict on one effect.
+def verdict(effect: PairedEffect, p_adjusted: float, *, better: Better, alpha: float = 0.05) -> Verdict:
+    """The verdict on an effect whose margin and tie interval are known.
 
-    tie           the whole interval lies within +- smallest_effect: whatever is there is too small to matter
-    better/worse  p_adjusted <= alpha and the interval excludes zero (both: the p-value makes no assumption on the shape
+    tie           the tie interval lies within +- margin: whatever is there is too small to matter. An equivalence test at
+                  level alpha asks the interval at 1 - 2 alpha
+    better/worse  p_adjusted <= alpha and the interval excludes zero (both: the p-value makes no assumption on the size
                   of the noise, the interval guards against one wild seed)
     inconclusive  everything else, always with fewer than six pairs unless it is a tie
-    A tie is asked first: an effect may be significant and still not matter.
+    A tie is asked first: an effect may be significant and still not matter. Where seeds of the arm failed, the survivors
+    alone can only speak against it: they make it neither better nor a tie.
     """
-    if not smallest_effect >= 0.0:
-        raise ValueError(f"expected a smallest effect of interest >= 0, found {smallest_effect}")
-    if -smallest_effect <= effect.low and effect.high <= smallest_effect:
-        return "tie"
+    assert effect.margin is not None and effect.tie_low is not None and effect.tie_high is not None
+    if -effect.margin <= effect.tie_low and effect.tie_high <= effect.margin:
+        return "inconclusive" if effect.failed else "tie"
     if p_adjusted <= alpha and (effect.low > 0.0 or effect.high < 0.0):
-        return "better" if (effect.mean > 0.0) == (better == "higher") else "worse"
+        if (effect.mean > 0.0) != (better == "higher"):
+            return "worse"
+        return "inconclusive" if effect.failed else "better"
     return "inconclusive"
 
 
@@ -77,18 +81,46 @@ def claim_verdict(seen: str, claimed: Claimed) -> ClaimVerdict:
 
 def judge(
     effects: Sequence[PairedEffect], *, better: Better, smallest_effect: float | Mapping[str, float],
-    claims: Mapping[str, Claimed] | None = None, alpha: float = 0.05,
+    claims: Mapping[str, Claimed] | None = None, alpha: float = 0.05, p_values: Mapping[str, float] | None = None,
 ) -> list[PairedEffect]:  # fmt: skip
-    """A family of arms on one metric with corrected p-values and verdicts, best arm first; the smallest effect of interest
-    may be each arm's own."""
+    """A family of arms on one metric with corrected p-values and verdicts, best arm first.
+
+    Arms may differ in their seeds, and each may have a smallest effect of interest of its own. `p_values` (arm -> p) are
+    those of a larger family, over several metrics or looks, where the plan asks for one.
+    """
     claims = claims or {}
     strangers = sorted(set(claims) - {effect.arm for effect in effects})
     if strangers:
         raise ValueError(f"claims about arms that are not in the family: {strangers}")
     by_arm, judged = {effect.arm: effect for effect in effects}, []
-    for arm, p in rank(effects, better).items():
-        smallest = smallest_effect[arm] if isinstance(smallest_effect, Mapping) else smallest_effect
-        word = verdict(by_arm[arm], p, better=better, smallest_effect=smallest, alpha=alpha)
+    for arm, own_p in rank(effects, better, alpha).items():
+        p = own_p if p_values is None else p_values[arm]
+        margin = smallest_effect[arm] if isinstance(smallest_effect, Mapping) else smallest_effect
+        effect = _completed(by_arm[arm], margin, alpha)
+        word = verdict(effect, p, better=better, alpha=alpha)
         against = claim_verdict(word, claims[arm]) if arm in claims else None
-        judged.append(by_arm[arm].model_copy(update={"p_adjusted": p, "verdict": word, "claim_verdict": against}))
+        judged.append(effect.model_copy(update={"p_adjusted": p, "verdict": word, "claim_verdict": against}))
     return judged
+
+
+def _completed(effect: PairedEffect, margin: float, alpha: float) -> PairedEffect:
+    """With all that a verdict looks at, and what a reader must know about it."""
+    if not margin >= 0.0:
+        raise ValueError(f"expected a smallest effect of interest >= 0, found {margin}")
+    tie_low, tie_high = student_interval(effect.mean, effect.sd, effect.n, 1.0 - 2.0 * alpha)
+    notes = (effect.note, failures_note(effect.planned, effect.failed), _too_few(effect.n, alpha))
+    completed = {
+        "margin": margin,
+        "tie_low": tie_low,
+        "tie_high": tie_high,
+        "note": "; ".join(filter(None, notes)),
+        "warnings": (*effect.warnings, *oddities(np.array(effect.differences), margin)),
+    }
+    return effect.model_copy(update=completed)
+
+
+def _too_few(n: int, alpha: float) -> str:
+    missing = pairs_needed(alpha) - n
+    if missing <= 0:
+        return ""
+    return f"{n} pairs cannot reach p ≤ {alpha:g}: {'one more seed' if missing == 1 else f'{missing} more seeds'} can"

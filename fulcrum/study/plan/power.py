@@ -11,11 +11,10 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import nctdtr, stdtrit
 
-from fulcrum.study.judge.effect import EXACT_PAIRS, Floats, sign_vectors
-from fulcrum.study.judge.rank import max_t, pairs_needed
+from fulcrum.study.judge.effect import EXACT_PAIRS, Floats
+from fulcrum.study.judge.rank import adjusted, pairs_needed
 
 _STUDIES = 1000  # simulated studies: power is known to about +-0.025 at 0.8
-_CHUNK = 100  # studies at a time: bounds memory at twelve pairs
 _LARGEST = 50.0  # in units of sd: an effect that even this does not show cannot be shown
 
 
@@ -78,14 +77,11 @@ def _null_studies(n: int, arms: int) -> Floats:
 def _share_seen(null: Floats, effect: float, alpha: float) -> float:
     """Share of studies (studies, n, arms) whose first arm, moved by `effect`, gets a verdict."""
     n = null.shape[1]
-    signs = sign_vectors(n)
     moved = null.copy()
     moved[:, :, 0] += effect
     reach = float(stdtrit(n - 1, 1.0 - alpha / 2)) / math.sqrt(n) * moved[:, :, 0].std(axis=1, ddof=1)
     moved = moved[np.abs(moved[:, :, 0].mean(axis=1)) > reach]  # the interval excludes zero
-    parts = range(0, len(moved), _CHUNK)
-    seen = sum(int((max_t(moved[k : k + _CHUNK], signs)[:, 0] <= alpha).sum()) for k in parts)
-    return seen / len(null)
+    return int((adjusted(moved, alpha=alpha)[:, 0] <= alpha).sum()) / len(null) if len(moved) else 0.0
 
 
 def _check(sd: float, n: int, alpha: float, power: float = 0.8) -> None:
