@@ -26,6 +26,7 @@ from fulcrum.study.judge.report_arms import curve_of, grids, shown_arm, shown_ce
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.power import rule_detectable
+from fulcrum.study.plan.spending import spending
 from fulcrum.study.run.arm_cost import TimedCost
 from fulcrum.study.run.cell import Cell, finished
 from fulcrum.study.run.layout import Layout, measuring
@@ -152,6 +153,8 @@ def assemble_result(
             guidance=float(get(arms[0].run, "sample.guide.scale")),
             learning_rate_policy=plan.rate_policy,
             sample_count=plan.samples,
+            looks=plan.looks,
+            spending=spending(plan.looks, plan.alpha),
         ),
         made=Provenance(
             version=_version(),

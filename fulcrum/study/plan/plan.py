@@ -13,6 +13,7 @@ from fulcrum.spec.edit import digest, explain
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Count, Fraction, Positive, Record, Seed, Share, Threads, tree
 from fulcrum.spec.system import Device
+from fulcrum.study.plan.spending import SeedRounds, require_looks
 
 EXAMPLE = "an example: examples/quick.toml"
 
@@ -65,6 +66,7 @@ class Plan(Record):
     trunk: str | None = None  # a phrase, trained once per seed: every arm begins from it
     trunk_images: Count | None = None  # its budget
     seeds: tuple[Seed, ...]
+    looks: tuple[Count, ...] = ()  # pairs at which arms are judged one after the other; none = once, at the end
     images: Count | None = None  # budget; None = the recipe's own
     settings: tuple[str, ...] = ()  # path=value, the same for every arm
     samples: Annotated[int, Field(ge=64, le=1_000_000)] = 512  # pictures drawn for each evaluation
@@ -155,6 +157,8 @@ class Plan(Record):
         by = self.primary.partition(".")[0]
         if "." in self.primary and by not in self.judges:
             raise ValueError(f"the primary metric '{self.primary}' needs its judge: judges = [\"{by}\"]")
+        if self.looks:
+            self._require_sequence()
         if (self.trunk is None) != (self.trunk_images is None):
             raise ValueError("trunk and trunk_images belong together: a phrase, and the images it is trained with")
         if isinstance(self.learning_rates, Sweep) and set(self.learning_rates.seeds) & set(self.seeds):
@@ -166,12 +170,25 @@ class Plan(Record):
             )
         return self
 
+    def _require_sequence(self) -> None:
+        require_looks(self.looks, self.alpha)
+        if self.looks[-1] != len(self.seeds):
+            raise ValueError(f"the last look, at {self.looks[-1]} pairs, must have all {len(self.seeds)} seeds of the plan")
+        if self.stop_early:
+            raise ValueError(
+                "looks and stop_early are two rules that end an arm, and neither knows what the other hides: leave one out"
+            )
+        if self.interactions or self.scales:
+            raise ValueError(
+                "looks end each arm by itself, but interactions and scales compare arms over the same seeds: name the "
+                "seeds as a list, seeds = [0, 1, ...]"
+            )
+
     @property
     def frozen(self) -> dict[str, Any]:
         """What may not change once cells run, as plain data; trackers look on, and no number depends on them."""
-        unsaid = {
-            name for name in ("judges", "processes", "device") if getattr(self, name) == Plan.model_fields[name].default
-        }
+        late = ("judges", "processes", "device", "looks")  # came after the first plans, whose hashes stay
+        unsaid = {name for name in late if getattr(self, name) == Plan.model_fields[name].default}
         return {name: value for name, value in tree(self).items() if name not in {"track", *unsaid}}
 
     @property
@@ -192,6 +209,8 @@ def _require_once(values: Iterable[Any], what: str) -> None:
 def from_plain(fields: dict[str, Any]) -> Plan:
     """A plan from plain data; lists become tuples and tables records, everything else must fit as it is."""
     plain = {name: _tuples(value) for name, value in fields.items()}
+    if isinstance(plain.get("seeds"), dict):
+        plain.update(_in_rounds(plain))
     for name, value in plain.items():
         listed = name in Plan.model_fields and get_origin(Plan.model_fields[name].annotation) is tuple
         if listed and not isinstance(value, tuple):
@@ -212,6 +231,24 @@ def from_plain(fields: dict[str, Any]) -> Plan:
             raise BadInput(f"`{name}` cannot be {value!r}", f"write: {name} = {form}")
         plain[name] = _record(kind, value)
     return Plan.model_validate(plain)
+
+
+def _in_rounds(plain: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The seeds and looks that a table of seeds stands for."""
+    form = "write: seeds = { first = 8, step = 4, most = 16 }"
+    if plain.get("looks"):
+        raise BadInput("seeds as a table say at which pairs the plan looks, and `looks` says it again", "leave `looks` out")
+    missing = [name for name in SeedRounds.model_fields if name not in plain["seeds"]]
+    unknown = [name for name in plain["seeds"] if name not in SeedRounds.model_fields]
+    if missing or unknown:
+        raise BadInput(f"seeds as a table {f'lack {missing[0]!r}' if missing else f'have no {unknown[0]!r}'}", form)
+    try:
+        rounds = SeedRounds.model_validate(plain["seeds"])
+    except ValidationError as error:
+        raise BadInput(f"seeds: {explain(error)}", form) from None
+    if rounds.first >= rounds.most:
+        raise BadInput(f"the first look, at {rounds.first} pairs, is not before the last, at {rounds.most}", form)
+    return {"seeds": tuple(range(rounds.most)), "looks": rounds.looks}
 
 
 def _record(kind: type[Record], value: Any) -> Any:
