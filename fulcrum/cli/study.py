@@ -22,6 +22,7 @@ from fulcrum.cli.options import (
 from fulcrum.spec.errors import BadInput
 
 PlanFile = Annotated[Path, typer.Argument(help="A plan: see examples/quick.toml.")]
+ExecutorKind = Annotated[str, typer.Option("--executor", help="local: processes here; ray: a Ray cluster.")]
 
 app = typer.Typer(no_args_is_help=True, help="A controlled comparison of training decisions: plan it, run it, read it.")
 
@@ -37,26 +38,43 @@ def plan_command(
     out: Out = OUT,
     levers: Files = None,
     timed: Annotated[
-        bool, typer.Option("--time/--no-time", help="Take a few steps of every arm to say how long the study will last.")
+        bool,
+        typer.Option(
+            "--time/--no-time",
+            help="Take a few steps of every arm: they prove that it differs, and tell how long the study will last.",
+        ),
     ] = True,
+    executor: ExecutorKind = "local",
     as_json: Json = False,
 ) -> None:
-    """Print what a plan would run, arm by arm with the proven differences, what it costs and what it can see."""
+    """Print what a plan would run, arm by arm with the proven differences, what it costs and what it can see.
+
+    What study run would refuse is refused here.
+    """
     from fulcrum.study.plan.estimate import estimate
+    from fulcrum.study.plan.fingerprint import is_proven, prove_by_steps
+    from fulcrum.study.plan.frozen_plan import folder_of
     from fulcrum.study.plan.outline import outline
     from fulcrum.study.plan.plan import load
+    from fulcrum.study.plan.requirements import require_runnable, with_primary
+    from fulcrum.study.run.clock import Clock
     from fulcrum.study.run.layout import lay_out
     from fulcrum.study.run.workers.capacity import room
-    from fulcrum.train.trackers import require_trackers
 
+    _require_executor(executor)
     read, (known, hashes) = load(plan), catalogue(levers)
-    require_trackers(read.track)
     layout = lay_out(read, known, hashes, out)
+    read = with_primary(read, layout.arms[0].run)
+    folder = folder_of(read, out, hashes)
+    require_runnable(read, layout, folder, here=executor != "ray")
+    if timed and not is_proven(layout, folder):
+        prove_by_steps(layout, read, None, out, Clock(), say)
     arms, space = layout.arms, room([arm.run for arm in layout.arms], read.threads, read.processes)
     estimated = estimate(read, layout, out, timed)
     emit(
         {
             "plan": read.hash,
+            "primary": read.primary,
             "cells": estimated.cells,
             "finished": estimated.finished,
             "before": estimated.before,
@@ -92,7 +110,7 @@ def run_command(
     lanes: Annotated[
         int | None, typer.Option(min=1, help="Cells side by side; default: what there are cores and memory for.")
     ] = None,
-    executor: Annotated[str, typer.Option(help="local: processes here; ray: a Ray cluster.")] = "local",
+    executor: ExecutorKind = "local",
     address: Annotated[
         str | None,
         typer.Option(
@@ -125,8 +143,7 @@ def run_command(
     from fulcrum.study.plan.plan import load
     from fulcrum.study.study_run import Executor, run
 
-    if executor not in ("local", "ray"):
-        raise BadInput(f"no executor is called '{executor}'", "known: local, ray")
+    _require_executor(executor)
     if address is not None and executor != "ray":
         raise BadInput("--ray-address names a Ray cluster", "add --executor ray")
     read, (known, hashes) = load(plan), catalogue(levers)
@@ -161,10 +178,15 @@ def run_command(
     effects = [row.model_dump() for row in result.effects]
 
     emit(
-        {"report": str(page), "plan": read.hash, "effects": effects},
+        {"report": str(page), "plan": result.plan.hash, "effects": effects},
         as_json,
         f"{_summary(result)}\n\nreport: {page.resolve()}",
     )
+
+
+def _require_executor(kind: str) -> None:
+    if kind not in ("local", "ray"):
+        raise BadInput(f"no executor is called '{kind}'", "known: local, ray")
 
 
 def _command(plan: Path, levers: Iterable[Path], options: Mapping[str, Any]) -> str:

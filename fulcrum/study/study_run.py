@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fulcrum.dist.device import at_hand, require_device
-from fulcrum.dist.start import Ranks
+from fulcrum.dist.device import at_hand
 from fulcrum.files.refusals import explained
 from fulcrum.measure.card import METRICS
 from fulcrum.report.page import write
@@ -25,21 +24,19 @@ from fulcrum.study.judge.findings import EQUAL
 from fulcrum.study.judge.result import StoppedArm, StudyState, assemble_result, collect
 from fulcrum.study.plan.arms import baseline_of
 from fulcrum.study.plan.fingerprint import is_proven, prove_by_steps
-from fulcrum.study.plan.frozen_plan import changed_since, freeze
+from fulcrum.study.plan.frozen_plan import changed_since, folder_of, freeze
 from fulcrum.study.plan.plan import Plan
+from fulcrum.study.plan.requirements import require_runnable, with_primary
 from fulcrum.study.run.arm_cost import TimedCost, costs, read_costs, write_costs
 from fulcrum.study.run.cell import Cell, Tracked, finished
 from fulcrum.study.run.clock import Clock
 from fulcrum.study.run.layout import Layout, lay_out, measuring
 from fulcrum.study.run.measuring.evaluation_points import at, read_points
-from fulcrum.study.run.measuring.plan_judges import require_known
-from fulcrum.study.run.measuring.run_evaluation import require_measurable
 from fulcrum.study.run.progress import line, seconds_left, standing
 from fulcrum.study.run.workers.capacity import Room, room
 from fulcrum.study.run.workers.ray_cluster import RAY_ADDRESS, cluster
 from fulcrum.study.run.workers.runner import Board, Lane, Work, run_all
 from fulcrum.train.bill import of_arm
-from fulcrum.train.trackers import require_trackers
 
 PAGE_EVERY = 5.0  # seconds between two versions of the live page, at least
 PAGE_SHARE = 0.005  # of the time may go into it: it computes beside the cells
@@ -75,15 +72,10 @@ def run(
     clock, user_files = Clock(), user_files or {}
     torch.set_num_threads(plan.threads)  # all cores beside a busy neighbour are slower than one
     layout = lay_out(plan, catalogue, user_files, out)
-    for arm in layout.arms:
-        require_measurable(arm.run, plan.primary)
-        _ = Ranks(size=plan.processes).rows(arm.run.budget.batch)  # refused before anything runs
-    require_known(plan.judges)
-    require_trackers(plan.track)
-    if executor.kind != "ray":  # a cluster's GPUs are counted when it is joined
-        require_device(plan.device, plan.processes)
+    plan = with_primary(plan, layout.arms[0].run)
+    require_runnable(plan, layout, folder_of(plan, out, user_files), here=executor.kind != "ray")
     folder = freeze(plan, out, user_files)
-    seen = is_proven(layout, folder)  # refused before the page of a finished study is touched
+    seen = is_proven(layout, folder)
     system = System(
         device=plan.device, threads=plan.threads, processes=plan.processes, compile=plan.compile and compile_blocks
     )
@@ -149,7 +141,7 @@ class StudyRun:
         self.kept = dict[str, Any]()
         self.board: Board | None = None  # of the round that runs, or ran last
         self.stopped: list[StoppedArm] = []
-        self.spent = read_costs(folder, layout.arms)  # refused before a finished page is touched
+        self.spent = read_costs(folder, layout.arms)
 
     def done(self) -> int:
         return sum(map(len, collect(self.layout.cells, self.out, self.work.measuring.how, self.kept).values()))

@@ -17,6 +17,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
 from fulcrum.study.plan.plan import Plan
+from fulcrum.study.plan.requirements import with_primary
 from fulcrum.study.run.measuring.run_evaluation import can_measure, prompts, require_measurable
 from fulcrum.study.study_run import run as run_study
 from fulcrum.train.feed import Feed
@@ -126,18 +127,21 @@ def test_what_cannot_be_judged_is_refused_before_training(own, tiny, tmp_path):
     assert can_measure(run, "mmd") and not can_measure(run, "shape_accuracy") and can_measure(tiny(), "shape_accuracy")
     with pytest.raises(BadInput, match="only the embedded world knows"):
         require_measurable(run, "attribute_accuracy")
-    plan = Plan(
-        title="own",
-        baseline="spark",
-        arms=("muon",),
-        seeds=(0, 1),
-        images=32,
-        samples=64,
-        settings=(f"data.source=folder(path='{own}')",),
-    )
-    with pytest.raises(BadInput, match="choose another primary|only the embedded"):
-        run_study(plan, CATALOG, tmp_path, "", lambda text: None)
-    assert not list(tmp_path.glob("*/about.json"))
+    plan = {
+        "title": "own",
+        "baseline": "spark",
+        "arms": ("muon",),
+        "seeds": (0, 1),
+        "images": 32,
+        "samples": 64,
+        "settings": (f"data.source=folder(path='{own}')",),
+    }
+    with pytest.raises(BadInput, match="only the embedded"):
+        run_study(Plan(**plan, primary="attribute_accuracy"), CATALOG, tmp_path, "", lambda text: None)
+    assert not list(tmp_path.iterdir())
+    unnamed = with_primary(Plan(**plan), run)
+    assert unnamed.primary == "mmd" and unnamed.hash == Plan(**plan, primary="mmd").hash
+    assert with_primary(Plan(**plan), tiny()) == Plan(**plan)
     assert command("data", "import", write(tmp_path / "given", 30), tmp_path / "few", "--size", 32, "--quiet") == 0
     with pytest.raises(BadInput, match="at least 64"):
         require_measurable(folder_run(tiny, tmp_path / "few"))

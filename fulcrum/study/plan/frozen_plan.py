@@ -14,25 +14,37 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
 from fulcrum.study.plan.plan import Plan, from_plain
 
+NAME = "plan.json"
+
 
 def freeze(plan: Plan, out: Path, user_files: Mapping[str, str] | None = None) -> Path:
     """The folder of the study, named by the hash of its plan and the user's files; the plan in it must be this one.
 
     A plan under another version of the science is another study: the page, proof and costs of the old one stay as they are.
     """
-    name = digest([plan.frozen, dict(user_files)])[:16] if user_files else plan.hash
-    folder = out / f"study-{name if SCIENCE == FIRST_SCIENCE else digest([name, SCIENCE])[:16]}"
-    path = folder / "plan.json"
+    folder = folder_of(plan, out, user_files)
     with explained("write to", out, hint="choose another place with --out", kind=BadInput):
         folder.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            write_json(path, plan.frozen)
-    if not _holds(path, plan):
+        if not (folder / NAME).exists():
+            write_json(folder / NAME, plan.frozen)
+    require_plan(plan, folder)
+    return folder
+
+
+def folder_of(plan: Plan, out: Path, user_files: Mapping[str, str] | None = None) -> Path:
+    """Where `freeze` will put the study."""
+    name = digest([plan.frozen, dict(user_files)])[:16] if user_files else plan.hash
+    return out / f"study-{name if SCIENCE == FIRST_SCIENCE else digest([name, SCIENCE])[:16]}"
+
+
+def require_plan(plan: Plan, folder: Path) -> None:
+    """Refuse a study's folder in which another plan lies than this one."""
+    path = folder / NAME
+    if path.exists() and not _holds(path, plan):
         raise BadInput(
             f"{path} holds another plan than its name says",
             f"it was edited by hand: remove {folder}; its cells lie beside it and are kept",
         )
-    return folder
 
 
 def _holds(path: Path, plan: Plan) -> bool:
@@ -44,7 +56,7 @@ def _holds(path: Path, plan: Plan) -> bool:
 
 def changed_since(plan: Plan, folder: Path) -> str | None:
     """What differs from the newest other plan of the same title under the same `out`, in words."""
-    others = sorted(folder.parent.glob("study-*/plan.json"), key=lambda path: path.stat().st_mtime)
+    others = sorted(folder.parent.glob(f"study-*/{NAME}"), key=lambda path: path.stat().st_mtime)
     for path in reversed([path for path in others if path.parent != folder]):
         with contextlib.suppress(Exception):  # another version's plan says nothing about this one
             other = from_plain(read_json(path, ""))

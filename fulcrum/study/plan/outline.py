@@ -12,6 +12,7 @@ from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.estimate import Estimate
 from fulcrum.study.plan.plan import Plan, Sweep
 from fulcrum.study.run.layout import Layout
+from fulcrum.study.run.measuring.run_evaluation import can_measure
 from fulcrum.study.run.workers.capacity import Room
 from fulcrum.train.observers import clock
 
@@ -58,6 +59,9 @@ def _what(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
         + (f", drawn at {shares} of the budget" if len(plan.evaluations) > 1 else "")
         + f"; a difference that stays below {plan.smallest_effect:g} counts as a tie"
     )
+    usual = Plan.model_fields["primary"].default
+    if not can_measure(run, usual):
+        yield f"{usual}, the usual primary metric, asks what is seen where: these pictures do not tell"
     yield "learning rates: " + (
         "the recipe's for every arm; nothing is tuned" if plan.rate_policy == "shared" else plan.rate_policy
     )

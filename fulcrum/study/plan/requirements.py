@@ -1,0 +1,43 @@
+"""What a plan must meet before anything of it is trained: asked by `study plan` and `study run` alike."""
+
+from pathlib import Path
+
+from fulcrum.dist.device import require_device
+from fulcrum.dist.start import Ranks
+from fulcrum.spec.run import RunSpec
+from fulcrum.study.plan.fingerprint import fitting, is_proven
+from fulcrum.study.plan.frozen_plan import require_plan
+from fulcrum.study.plan.plan import Plan
+from fulcrum.study.run.arm_cost import read_costs
+from fulcrum.study.run.layout import Layout
+from fulcrum.study.run.measuring.plan_judges import require_known
+from fulcrum.study.run.measuring.run_evaluation import can_measure, require_measurable
+from fulcrum.train.trackers import require_trackers
+
+# Of pictures that tell nothing about scenes: unbiased in the number of pictures, and, unlike the validation loss, it may be
+# compared between arms whose codec or objective differ.
+PRIMARY_ANYWHERE = "mmd"
+
+
+def with_primary(plan: Plan, run: RunSpec) -> Plan:
+    """The plan with a primary metric that its pictures can have: where the plan names none and they cannot have the usual
+    one, another. What a plan names stays, and `require_runnable` refuses it with words."""
+    if "primary" in plan.model_fields_set or can_measure(run, plan.primary):
+        return plan
+    return plan.model_copy(update={"primary": PRIMARY_ANYWHERE})
+
+
+def require_runnable(plan: Plan, layout: Layout, folder: Path, here: bool = True) -> None:
+    """Refuse what could not be trained, measured or shown, and a folder of the study that was edited; cells that run `here`
+    also need the plan's device here."""
+    for arm in layout.arms:
+        require_measurable(arm.run, plan.primary)
+        _ = Ranks(size=plan.processes).rows(arm.run.budget.batch)
+    require_known(plan.judges)
+    require_trackers(plan.track)
+    if here:  # a cluster's GPUs are counted when it is joined
+        require_device(plan.device, plan.processes)
+    fitting(layout.arms, layout.trunk_runs)
+    require_plan(plan, folder)
+    is_proven(layout, folder)
+    read_costs(folder, layout.arms)

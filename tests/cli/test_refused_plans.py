@@ -1,0 +1,123 @@
+"""What a study cannot run is refused in words, by `study plan` as by `study run`, and nothing of the study is written."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fulcrum.cli import main
+
+SMALL = ("model.width=32", "model.depth=4", "model.heads=2", "data.source.count=64", "sample.steps=2")
+UNREAD = """
+from fulcrum import Card, Lever, put
+
+
+class Unread(Lever):
+    name = "unread"
+    touches = ("sample.steps",)
+    card = Card(says="changes what training does not read")
+
+    def edit(self, run):
+        return put(run, "sample.steps", 3)
+
+    def witness(self, built):
+        return built.run.sample.steps == 3
+"""
+
+
+def said(capsys, *words):
+    """Exit code, stdout and stderr of a command."""
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in words])
+    heard = capsys.readouterr()
+    return end.value.code or 0, heard.out, heard.err
+
+
+def plan_file(folder, *lines, settings=SMALL):
+    """A plan of one arm; lines replace what they name."""
+    given = {line.split(" = ")[0]: line for line in lines}
+    usual = {
+        "title": 'title = "t"',
+        "baseline": 'baseline = "spark"',
+        "arms": 'arms = ["muon"]',
+        "seeds": "seeds = [0, 1]",
+        "images": "images = 64",
+        "samples": "samples = 64",
+        "settings": f"settings = {list(settings)}",
+    }
+    path = folder / "plan.toml"
+    path.write_text("\n".join((usual | given).values()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def own_pictures(tmp_path_factory):
+    place = tmp_path_factory.mktemp("own")
+    (place / "given").mkdir()
+    for number in range(240):
+        pixels = np.random.default_rng(number).integers(0, 250, (32, 32, 3)).astype(np.uint8)
+        stream = io.BytesIO()
+        Image.fromarray(pixels).save(stream, "PNG")
+        (place / "given" / f"{number:04d}.png").write_bytes(stream.getvalue())
+        (place / "given" / f"{number:04d}.txt").write_text("a large red square in the centre")
+    with pytest.raises(SystemExit) as end:
+        words = ["data", "import", place / "given", place / "store", "--size", 32, "--hold-out", 0.27, "--quiet"]
+        main([str(word) for word in words])
+    assert not end.value.code
+    return f"data.source=folder(path='{place / 'store'}')"
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["processes = 3"], "32"),  # rows of a batch
+        (["trunk = 'spark'", "trunk_images = 64", "arms = ['resolution_condition']"], "cannot begin from the trunk"),
+        (["judges = ['lite0']", "primary = 'lite0.name_rank'"], "lite0|names"),
+        (["device = 'cuda'"], "torch finds no GPU"),
+        (["track = ['wandbb']"], "wandbb"),
+        (["seeds = [0]"], "at least 2 seeds"),
+        (["primary = 'attribute_acuracy'"], "attribute_accuracy"),
+        (["baseline = 'sparc'"], "spark"),
+    ],
+)
+def test_the_plan_says_what_the_run_would_say(capsys, tmp_path, lines, words):
+    if "cuda" in lines[0] and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    file, out = plan_file(tmp_path, *lines), tmp_path / "runs"
+    plan, run = (
+        said(capsys, "study", word, file, "--out", out, *more) for word, more in (("plan", ["--no-time"]), ("run", []))
+    )
+    assert plan == run and plan[0] == 2 and plan[2].startswith("error: ")
+    assert any(word in plan[2] for word in words.split("|")) and "Traceback" not in plan[2]
+    assert not out.exists()
+
+
+def test_cells_of_a_cluster_need_no_gpu_here(capsys, tmp_path):
+    file = plan_file(tmp_path, "device = 'cuda'")
+    code, out, _ = said(capsys, "study", "plan", file, "--no-time", "--executor", "ray", "--out", tmp_path / "runs")
+    assert code == 0 and "2 arms x 2 paired seeds" in out
+
+
+def test_an_arm_that_trains_like_its_baseline_is_refused_by_its_first_steps(capsys, tmp_path):
+    levers = tmp_path / "unread.py"
+    levers.write_text(UNREAD)
+    file = plan_file(tmp_path, "arms = ['unread']")
+    code, _, err = said(capsys, "study", "plan", file, "--levers", levers, "--out", tmp_path / "runs")
+    assert code == 2 and "after 3 steps its weights are the baseline's" in err
+    assert not list((tmp_path / "runs").glob("study-*")), "a plan leaves nothing but what was encoded"
+
+
+def test_a_primary_that_the_pictures_cannot_have(capsys, tmp_path, own_pictures):
+    settings = (own_pictures, *(one for one in SMALL if "count" not in one))
+    named = plan_file(tmp_path, "primary = 'attribute_accuracy'", settings=settings)
+    words = ("--out", tmp_path / "runs")
+    plan, run = said(capsys, "study", "plan", named, "--no-time", *words), said(capsys, "study", "run", named, *words)
+    assert plan == run and plan[0] == 2 and "which only the embedded world knows" in plan[2]
+    assert "mmd" in plan[2] and not (tmp_path / "runs").exists()
+    code, out, _ = said(capsys, "study", "plan", plan_file(tmp_path, settings=settings), "--no-time", *words)
+    assert code == 0 and "judged on mmd (lower is better)" in out and "these pictures do not tell" in out
+    chosen = out.split("(plan ")[1].split(")")[0]
+    same = plan_file(tmp_path, "primary = 'mmd'", settings=settings)
+    assert f"(plan {chosen})" in said(capsys, "study", "plan", same, "--no-time", *words)[1]
