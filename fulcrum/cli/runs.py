@@ -2,7 +2,7 @@
 
 import shutil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,9 @@ from fulcrum.cli.options import OUT, Files, Json, Out, Price, RunName, catalogue
 from fulcrum.spec.errors import BadInput, FulcrumError, RunFailed
 from fulcrum.spec.printable import shown
 from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
+
+if TYPE_CHECKING:
+    from fulcrum.spec.phrase import Catalogue
 
 app = typer.Typer(no_args_is_help=True, help="The runs on disk: list, show, remove, tidy.")
 
@@ -19,14 +22,15 @@ def register(parent: typer.Typer) -> None:
 
 
 @app.command("list", epilog="Example: fulcrum runs list")
-def list_runs(out: Out = OUT, as_json: Json = False) -> None:
-    """Every run with its phrase, seed, progress and size."""
+def list_runs(out: Out = OUT, levers: Files = None, as_json: Json = False) -> None:
+    """Every run with its phrase and what was set besides it, data and text encoder, seed, progress and size."""
     from fulcrum.train.drawing.trained_run import runs_under
 
-    facts = [_facts(path) for path in runs_under(out)]
+    known = catalogue(levers)[0]
+    facts = [_facts(path, known) for path in runs_under(out)]
     lines = [
         f"{fact['key'][:8]}  seed {fact['seed']}  {fact['state']:<9} {fact['images']:>10,} images  "
-        f"{fact['megabytes']:>7.1f} MB  {shown(fact['phrase'])}{_other_science(fact)}"
+        f"{fact['megabytes']:>7.1f} MB  {shown(_what(fact))}{_other_science(fact)}"
         for fact in facts
     ]
     emit({"runs": facts}, as_json, "\n".join(lines) or f"no runs under {out}; begin with: fulcrum train spark")
@@ -38,10 +42,10 @@ def show(run: RunName, out: Out = OUT, price: Price = None, levers: Files = None
     from fulcrum.train.drawing.trained_run import find_run
 
     path = find_run(run, out)
-    facts, about = _facts(path), _about(path)
+    facts, about = _facts(path, catalogue(levers)[0]), _about(path)
     budget = about["run"]["budget"]["images"] if about else 0
     lines = [
-        f"{shown(facts['phrase'])}, seed {facts['seed']}",
+        f"{shown(_what(facts))}, seed {facts['seed']}",
         f"  key      {facts['key']}",
         f"  state    {facts['state']}{_other_science(facts)}",
         f"  images   {facts['images']:,} of {budget:,}",
@@ -85,8 +89,8 @@ def remove(
     about = _about(path)
     if path.is_symlink() or (about is not None and about.get("key") != path.name):
         raise BadInput(f"{path} is not the folder that its about.json speaks of", "remove it by hand if you are sure")
-    facts = _facts(path)
-    what = shown(f"{facts['phrase']} seed {facts['seed']}")
+    facts = _facts(path, catalogue(None)[0])
+    what = shown(f"{_what(facts)} seed {facts['seed']}")
     if not yes and not typer.confirm(f"remove {what} ({facts['megabytes']:.1f} MB)?"):
         raise BadInput("nothing was removed")
     with claim(RunFolder(path)):
@@ -154,7 +158,7 @@ def _about(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def _facts(path: Path, known: "Catalogue") -> dict[str, Any]:
     from fulcrum.train.drawing.trained_run import images_seen
     from fulcrum.train.run_folder import RunFolder, in_use
 
@@ -174,6 +178,7 @@ def _facts(path: Path) -> dict[str, Any]:
     return {
         "key": path.name,
         "phrase": about["phrase"] if about else "?",
+        **(_read_as(about, known) if about else {}),
         "seed": about["seed"] if about else "?",
         "path": str(path),
         "state": state,
@@ -181,6 +186,35 @@ def _facts(path: Path) -> dict[str, Any]:
         "images": images_seen(RunFolder(path)),
         "megabytes": round(_size(path) / 1e6, 1),
     }
+
+
+def _read_as(about: dict[str, Any], known: "Catalogue") -> dict[str, Any]:
+    """What was set besides the phrase, data and text encoder; nothing without the user's files that it was trained with."""
+    from fulcrum.spec.phrase import parse
+    from fulcrum.spec.plain import read
+    from fulcrum.spec.run_words import in_brief, set_besides
+
+    facts: dict[str, Any] = {}
+    try:
+        run = read(about["run"], known.fillers)
+        facts = {"data": in_brief(run.data.source), "text": in_brief(run.encode.text)}
+        facts["set"] = set_besides(run, parse(_phrase(about["phrase"]), known).run)
+    except (FulcrumError, TypeError, AttributeError, RecursionError):  # a phrase or part that only a user's file knows
+        pass
+    return facts
+
+
+def _what(facts: dict[str, Any]) -> str:
+    """'spark + muon, set: optim.lr=0.002; data world; text world_text'."""
+    if "data" not in facts:
+        return f"{facts['phrase']}{'' if facts['state'] == 'damaged' else '; more is known with its --levers'}"
+    words = _phrase(facts["phrase"]) + (f", set: {', '.join(facts['set'])}" if facts.get("set") else "")
+    return f"{words}; data {facts['data']}; text {facts['text']}"
+
+
+def _phrase(text: str) -> str:
+    """Without what `fulcrum train` was told to set, which follows it."""
+    return text.partition(" --set ")[0]
 
 
 def _other_science(facts: dict[str, Any]) -> str:

@@ -77,3 +77,30 @@ def test_a_run_and_a_file_cannot_either(capsys, tmp_path):
     (given / f"a{ESCAPE}\n.txt").write_text("a star")
     _, err = said(capsys, "data", "import", given, tmp_path / "store", code=2)
     assert "\x1b" not in err and err.startswith("error: a\\x1b[2J\\x1b]0;owned\\x07\\n.png: not a picture")
+
+
+def test_runs_say_what_was_set_besides_the_phrase(capsys, tmp_path):
+    words = ["train", "spark + muon", "--images", 8, "--set", "budget.batch=8", "--set", "data.source.count=16"]
+    said(capsys, *words, "--set", "optim.lr=1e-4", "--threads", 1, "--quiet", "--out", tmp_path)
+    out, _ = said(capsys, "runs", "list", "--out", tmp_path)
+    assert "spark + muon, set: " in out and "data world(count=16, max_objects=1); text world_text" in out
+    assert {"budget.batch=8", "budget.images=8", "data.source.count=16", "optim.lr=0.0001"} == set(
+        out.split("set: ")[1].split(";")[0].split(", ")
+    )
+    (run,) = json.loads(said(capsys, "runs", "list", "--json", "--out", tmp_path)[0])["runs"]
+    assert "optim.lr=0.0001" in run["set"] and run["data"] == "world(count=16, max_objects=1)"
+    shown, _ = said(capsys, "runs", "show", run["key"], "--out", tmp_path)
+    assert shown.startswith("spark + muon, set: ") and "text world_text, seed 0" in shown
+
+
+def test_a_run_with_parts_that_are_not_known_here_is_listed_all_the_same(capsys, tmp_path):
+    place = tmp_path / ("0" * 16)
+    place.mkdir()
+    about = {
+        "key": place.name,
+        "seed": 0,
+        "phrase": "spark + mine",
+        "run": {"budget": {"images": 8}, "start": {"kind": "mine"}},
+    }
+    (place / "about.json").write_text(json.dumps(about))
+    assert "spark + mine; more is known with its --levers" in said(capsys, "runs", "list", "--out", tmp_path)[0]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fulcrum.measure.card import METRICS
 from fulcrum.spec.edit import Change
 from fulcrum.spec.printable import shown
+from fulcrum.spec.run_words import in_brief
 from fulcrum.study.judge.rank import pairs_needed
 from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.estimate import Estimate
@@ -49,6 +50,10 @@ def _what(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
         if isinstance(plan.learning_rates, Sweep) and kind == "rate":
             images = round(plan.learning_rates.share * run.budget.images)
         yield f"before them {times} {KINDS[kind][times > 1]} of about {images:,} images"
+    yield (
+        f"trained on {in_brief(run.data.source)}, captions read by {in_brief(run.encode.text)}"
+        + (f"; set for every arm: {', '.join(map(shown, plan.settings))}" if plan.settings else "")
+    )
     if plan.trunk is not None:
         yield f"every arm begins from its seed's trunk, '{plan.trunk}': the effects are those of a late change"
     if plan.design == "leave_one_out":
