@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fulcrum.laws.ground import GROUNDS, Ground, ground_of, usable
+from fulcrum.levers.base import ANY, Claim
 from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import diff
 from fulcrum.spec.errors import BadInput
@@ -141,11 +142,22 @@ def _claims(card: Any) -> list[str]:
         "| metric | change | where | source | note |",
         "|---|---|---|---|---|",
         *(
-            f"| {claim.metric} | {claim.change:+g} | {claim.scope} | {claim.source} | "
-            f"{claim.note or ('' if claim.carries else 'depends on the scale')} |"
+            f"| {claim.metric} | {claim.change:+g} | {claim.scope} | {claim.source} | {_about(claim)} |"
             for claim in card.claims
         ),
     ]
+
+
+def _about(claim: Claim) -> str:
+    """What to know of a claim: its note, and what it is about beside the lever as it stands."""
+    asked = [f"{name}={value}" for name, value in claim.settings.items() if value != ANY]
+    facts = [
+        claim.note,
+        f"about {', '.join(asked)}" if asked else "",
+        f"the published arm also had {claim.also} on: the number belongs to both" if claim.also else "",
+        "" if claim.carries else "depends on the scale",
+    ]
+    return "; ".join(fact for fact in facts if fact)
 
 
 def _measured(rows: list[dict[str, Any]]) -> list[str]:

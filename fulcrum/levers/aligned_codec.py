@@ -17,8 +17,8 @@ class AlignedCodec(ShippedCodec):
     card = Card(
         says="latents that already say what a vision teacher sees: easier to denoise, worse to decode",
         claims=(
-            claim("fid", -6.12, SCOPE, note="two changes at once: the published arm also had REPA on"),
-            claim("cmmd", -0.15, SCOPE, note="two changes at once: the published arm also had REPA on"),
+            claim("fid", -6.12, SCOPE, also="REPA"),
+            claim("cmmd", -0.15, SCOPE, also="REPA"),
         ),
         warns="pictures come back at 28.7 dB instead of 31.6 (32 px, real), the price of the alignment and of 4,000 steps "
         "of fitting instead of 6,000; validation losses of two latent spaces cannot be compared",

@@ -11,6 +11,7 @@ from fulcrum.spec.run import RunSpec
 
 GUIDE = "see docs/write-a-lever.md"
 Built = Any  # what a witness looks at: train.build.Built, which would bring torch
+ANY = "any"
 Words = Annotated[str, Field(min_length=3)]
 
 
@@ -23,6 +24,9 @@ class Claim(Record):
     source: Words  # a claim without a source is no claim
     note: str = ""
     carries: bool = True  # may its direction be expected at another scale?
+    settings: dict[str, Any] = {}  # of the lever, where it is not about the defaults; ANY: about every value
+    also: str = ""  # another lever that the published arm had on: the number belongs to both
+    recipe: str = ""  # which of ours is the setting that it was made in
 
 
 class Cost(Record):

@@ -4,11 +4,12 @@ block 0 ──► … ──► middle block ──► … ──► out
                       └──► 3-layer MLP ──► 1 - cosine with the teacher's token at the same place
 """
 
-from fulcrum.levers.base import Card
+from fulcrum.levers.base import ANY, Card
 from fulcrum.levers.shared.alignment_lever import Aligning
 from fulcrum.levers.shared.published import LATENTS, claim
 
 DINO3, DINO2 = f"{LATENTS}, DINOv3 teacher", f"{LATENTS}, DINOv2 teacher"
+TEACHER = {"teacher": ANY}  # ours stands in for the published ones
 
 
 class Repa(Aligning):
@@ -16,10 +17,10 @@ class Repa(Aligning):
     card = Card(
         says="a middle layer is drawn towards a frozen teacher's features; pays early, is best switched off later (until=)",
         claims=(
-            claim("fid", -3.56, DINO3),
-            claim("cmmd", -0.06, DINO3),
-            claim("fid", -1.60, DINO2),
-            claim("cmmd", -0.02, DINO2),
+            claim("fid", -3.56, DINO3, settings=TEACHER),
+            claim("cmmd", -0.06, DINO3, settings=TEACHER),
+            claim("fid", -1.60, DINO2, settings=TEACHER),
+            claim("cmmd", -0.02, DINO2, settings=TEACHER),
         ),
         train_only=True,
         warns="the published teachers saw far more than the training set; the embedded one saw scenes of the same world, "

@@ -15,6 +15,7 @@ from fulcrum.spec.record import Fraction, Part, Until
 from fulcrum.spec.run import RunSpec
 
 LATER = "by the published code, which has no path-drop, no guidance with it and no full-token stage: they are the paper's"
+PUBLISHED = {"path_drop": 0.0, "full_from": None}
 
 
 class Sprint(Routing):
@@ -29,10 +30,10 @@ class Sprint(Routing):
     card = Card(
         says="few tokens in the middle blocks, joined with all by a learned linear; pays when there are many tokens",
         claims=(
-            claim("fid", -0.52, MANY_TOKENS, note=f"1.33 to 1.89 batches/s; {LATER}", carries=False),
-            claim("fid", +4.36, FEW_TOKENS, note=f"3.95 to 4.20 batches/s; {LATER}", carries=False),
-            claim("cmmd", -0.20, MANY_TOKENS, carries=False),
-            claim("cmmd", +0.31, FEW_TOKENS, carries=False),
+            claim("fid", -0.52, MANY_TOKENS, note=f"1.33 to 1.89 batches/s; {LATER}", carries=False, settings=PUBLISHED),
+            claim("fid", +4.36, FEW_TOKENS, note=f"3.95 to 4.20 batches/s; {LATER}", carries=False, settings=PUBLISHED),
+            claim("cmmd", -0.20, MANY_TOKENS, carries=False, settings=PUBLISHED),
+            claim("cmmd", +0.31, FEW_TOKENS, carries=False, settings=PUBLISHED),
         ),
         warns="published at 75 % dropped beside TREAD at 50 %: the two were never compared at one budget. "
         "The model keeps the joining linear and cannot be exported to diffusers",

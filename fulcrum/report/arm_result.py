@@ -1,6 +1,6 @@
 """An arm as a study hands it to the report: what it changes, what it costs, what is claimed of it, what its cells found."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PlainSerializer
 
@@ -27,9 +27,13 @@ class ClaimResult(Claim):
 
     model_config = ConfigDict(strict=False)
 
-    carries: bool = Field(default=True, exclude=True)  # of the lever's card only
-    verdict: str | None = None  # of this claim: replicated, contradicted, underpowered, out of scope
+    carries: bool = Field(default=True, exclude=True)  # this and the next are of the lever's card only
+    settings: dict[str, Any] = Field(default={}, exclude=True)
+    also: str = Field(default="", exclude=True)
+    recipe: str = Field(default="", exclude=True)
+    verdict: str | None = None  # replicated, opposite here, contradicted, underpowered, out of scope, not comparable
     seen: str = ""  # name of our metric that stands for the claim's; empty: none does
+    why: str = ""  # the verdict's reason: what is not comparable, or what stood for the published setting
 
 
 class CurvePoint(Frozen):

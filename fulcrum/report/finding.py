@@ -65,7 +65,7 @@ class Interaction(Frozen):
     high: Reading
     unit: str = "images"
     p_adjusted: Reading = None
-    verdict: str = ""  # adds up, better together, worse together, inconclusive
+    verdict: str = ""  # adds up, better together, worse together, inconclusive, exploratory
 
 
 class ScaleFacts(Frozen):
@@ -90,7 +90,7 @@ class Trend(Frozen):
     n: int
     axis: str = "log2 of training FLOPs"
     unit: str = "images"
-    verdict: str = ""  # grows, fades, holds, inconclusive
+    verdict: str = ""  # grows, fades, crossing (it changes its sign), holds, inconclusive, exploratory
 
 
 class Target(Frozen):

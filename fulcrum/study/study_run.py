@@ -20,7 +20,7 @@ from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.system import System
 from fulcrum.study.judge.early_stop import hopeless
 from fulcrum.study.judge.effect import paired_effect
-from fulcrum.study.judge.findings import EQUAL
+from fulcrum.study.judge.pairing import EQUAL
 from fulcrum.study.judge.result import StoppedArm, StudyState, assemble_result, collect
 from fulcrum.study.plan.arms import baseline_of
 from fulcrum.study.plan.fingerprint import is_proven, prove_by_steps

@@ -26,7 +26,8 @@ from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
-from fulcrum.study.judge.findings import findings, remarks
+from fulcrum.study.judge.findings import findings
+from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.measuring.run_evaluation import Held, loss_of

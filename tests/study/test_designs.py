@@ -11,7 +11,9 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.judge.contrast import axis, interactions, scales, trends
 from fulcrum.study.judge.equal_cost import at_equal_cost, first_reached, fronts, targets, value_at
-from fulcrum.study.judge.findings import findings, remarks
+from fulcrum.study.judge.findings import findings
+from fulcrum.study.judge.margins import margins
+from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.design import wanted
 from fulcrum.study.plan.estimate import estimate
@@ -108,6 +110,40 @@ def test_a_trend_is_a_line_through_each_seed():
     values["muon [wide]"] = tuple(0.65 + one for one in noise)
     assert trends(asked, arms, cells_of(values, "attribute_accuracy"), "attribute_accuracy")[0].verdict == "holds"
     assert len(findings(asked, arms, cells_of(values, "attribute_accuracy"), "attribute_accuracy")) == 2
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "verdict"),
+    [
+        (0.05, 0.2, "grows"),
+        (0.2, 0.05, "fades"),
+        (0.1, -0.1, "crossing"),
+        (-0.03, 0.2, "crossing"),
+        (0.2, -0.0005, "fades"),  # to nothing: its other sign is noise
+        (-0.0005, 0.2, "grows"),
+    ],
+)
+def test_an_effect_that_changes_its_sign_is_crossing(narrow, wide, verdict):
+    asked = from_plain(
+        {
+            **plan().model_dump(),
+            "arms": ["muon"],
+            "seeds": [0, 1, 2, 3, 4, 5],
+            "scales": [{**SCALES[0], "at": 0.0}, {**SCALES[1], "at": 2.0}],
+            "primary": "attribute_accuracy",
+        }
+    )
+    noise = (0.001, -0.002, 0.003, 0.0, -0.001, 0.002)
+    values = {
+        "baseline [narrow]": (0.5,) * 6,
+        "muon [narrow]": tuple(0.5 + narrow + one for one in noise),
+        "baseline [wide]": (0.6,) * 6,
+        "muon [wide]": tuple(0.6 + wide - one for one in noise),
+    }
+    cells = cells_of(values, "attribute_accuracy")
+    assert trends(asked, prove(asked, CATALOG), cells, "attribute_accuracy")[0].verdict == verdict
+    other = cells_of(values, "frechet")
+    assert trends(asked, prove(asked, CATALOG), other, "frechet")[0].verdict == "exploratory"
 
 
 def test_scales_that_cost_the_same_need_a_place():
@@ -238,6 +274,42 @@ def test_the_front_holds_what_nothing_cheaper_equals():
     time, flops = fronts(arms, means, costs, "attribute_accuracy")
     assert {point.arm for point in time.points if point.front} == {"baseline", "muon", "tread"}
     assert {point.arm for point in flops.points if point.front} == {"baseline", "muon", "tread", "ema(every=2)"}
+
+
+def test_a_plan_of_before_keeps_its_hash():
+    old = {"title": "Old", "baseline": "spark", "arms": ["muon"], "seeds": [0, 1], "primary": "attribute_accuracy"}
+    assert from_plain(old).hash == "6062c7cecaba7e49"
+    assert from_plain({**old, "smallest_relative": 0.1}).hash == "c5d65e60d4cbc476"
+    for later in ({"margins": {"mmd": 0.1}}, {"margin_deviations": 2.0}, {"confirm": "all"}):
+        assert from_plain({**old, **later}).hash != from_plain(old).hash
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"margins": {"mmdd": 0.1}}, "no metric is called 'mmdd'"),
+        ({"margins": {"mmd": 0.0}}, "greater than 0"),
+        ({"margins": {"attribute_accuracy": 0.1}, "primary": "attribute_accuracy"}, "is smallest_effect"),
+        ({"margin_deviations": -1.0}, "greater than 0"),
+        ({"confirm": "some"}, "primary"),
+    ],
+)
+def test_margins_that_make_no_sense_are_refused(changes, says):
+    with pytest.raises(ValidationError, match=says):
+        from_plain({**plan().model_dump(), **changes})
+
+
+def test_the_margin_of_a_metric_is_the_plans_or_in_deviations_of_the_baseline_over_seeds():
+    values = {"baseline": (1.0, 1.2, 0.8), "muon": (2.0, 2.0, 2.0)}
+    deviation = 0.2
+
+    def margin(metric="mmd", **changes):
+        asked = plan(arms=("muon",), seeds=(0, 1, 2), primary="attribute_accuracy", **changes)
+        return margins(asked, prove(asked, CATALOG), cells_of(values, metric), metric)["muon"]
+
+    assert margin() == pytest.approx(deviation) and margin(margin_deviations=0.5) == pytest.approx(0.5 * deviation)
+    assert margin(margins={"mmd": 0.3}) == 0.3 and margin("attribute_accuracy") == 0.02
+    assert margin(smallest_relative=0.05) == pytest.approx(0.05)  # as plans of before had it
 
 
 def test_plans_are_hashed_by_all_they_fix():

@@ -28,9 +28,13 @@ def studied(tmp_path_factory):
 def test_a_study_ends_with_effects_pictures_and_a_page(studied):
     out, result, page = studied
     assert result.state == "finished" and page.is_file()
-    primary = [row for row in result.effects if row.metric == "attribute_accuracy"]
+    primary = [row for row in result.effects if row.metric == "attribute_accuracy" and row.unit == "images"]
     assert {row.arm for row in primary} == {"short_captions", "bf16_storage"} and all(row.n == 2 for row in primary)
-    assert all(row.verdict in ("inconclusive", "tie") for row in result.effects)  # two pairs decide nothing
+    assert all(row.verdict in ("inconclusive", "tie") for row in primary)  # two pairs decide nothing
+    assert {row.verdict for row in result.effects if row.exploratory} == {"exploratory"}
+    assert [row.exploratory for row in result.effects] == [row not in primary for row in result.effects]
+    assert result.plan.settings == SMALL and "64 photographed scenes" in result.plan.data and "embedded" in result.plan.text
+    assert "spark with model.width=32" in result.arms[0].says and "as it is" not in result.arms[0].says
     assert any("cannot reach significance" in remark for remark in result.remarks)
     assert len(result.grids.arms) == 3 and len(result.grids.arms[0].images) == 12
     assert {path.suffix for path in page.parent.iterdir()} >= {".html", ".json", ".csv", ".md"}

@@ -4,7 +4,7 @@ n pairs, K scales
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,8 +12,10 @@ from fulcrum.cost.denoiser import parameters, training_flops
 from fulcrum.measure.card import METRICS
 from fulcrum.report.finding import Interaction, ScaleFacts, Trend
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.judge.effect import PairedEffect, paired_effect
-from fulcrum.study.judge.findings import EQUAL, Measurements, common_seeds, compared, smallest, value_of
+from fulcrum.study.judge.effect import Floats, PairedEffect, paired_effect, student_interval
+from fulcrum.study.judge.findings import EXPLORATORY, common_seeds
+from fulcrum.study.judge.margins import margins
+from fulcrum.study.judge.pairing import EQUAL, Measurements, compared, value_of
 from fulcrum.study.judge.verdict import judge
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.design import at_scale, interaction_arms
@@ -38,7 +40,8 @@ def interactions(plan: Plan, arms: Sequence[Arm], measured: Measurements, metric
         names[both] = pair
     if not effects:
         return []
-    rows = judge(effects, better=METRICS[metric].better, smallest_effect=smallest(plan, metric, effects), alpha=plan.alpha)
+    smallest = margins(plan, arms, measured, metric)
+    rows = judge(effects, better=METRICS[metric].better, smallest_effect=smallest, alpha=plan.alpha)
     return [
         Interaction(
             a=names[row.arm][0],
@@ -50,7 +53,7 @@ def interactions(plan: Plan, arms: Sequence[Arm], measured: Measurements, metric
             high=row.high,
             unit=EQUAL,
             p_adjusted=row.p_adjusted,
-            verdict=TOGETHER[row.verdict],
+            verdict=TOGETHER[row.verdict] if metric == plan.primary else EXPLORATORY,
         )
         for row in rows
     ]
@@ -90,28 +93,29 @@ def scales(plan: Plan, arms: Sequence[Arm]) -> list[ScaleFacts]:
 
 
 def trends(plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str) -> list[Trend]:
-    """Slope of each arm's effect over the axis: a line through every seed's effects, Student over the seeds' slopes."""
+    """Slope of each arm's effect over the axis: a line through every seed's effects, Student over the seeds' slopes.
+
+    A family of its own on the primary metric, exploratory on the others.
+    """
     seeds = common_seeds(plan, arms, measured) if plan.scales else []
     if len(seeds) < 2:
         return []
     places = axis(plan, arms)
     allowed = {arm.name: arm for arm in compared(arms, metric)}
     x = np.array([places[scale.name] for scale in plan.scales])
-    centred = x - x.mean()
-    slopes, means, interest = [], {}, {}
+    centred, smallest = x - x.mean(), margins(plan, arms, measured, metric)
+    slopes, by_scale, interest = [], {}, {}
     for root in (arm.name.removesuffix(f" [{arm.scale}]") for arm in arms if arm.scale == plan.scales[0].name):
         own = [allowed.get(at_scale(root, scale.name)) for scale in plan.scales]
         if not all(own):
             continue
         at = [_differences(arm, arms, measured, metric, seeds) for arm in own if arm]
-        per_seed = np.array([[differences[seed] for differences, _ in at] for seed in seeds])  # (n, K)
+        per_seed = np.array([[differences[seed] for differences in at] for seed in seeds])  # (n, K)
         slope = per_seed @ centred / float(centred @ centred)
         by_seed = dict(zip(seeds, slope.tolist(), strict=True))
         slopes.append(paired_effect(dict.fromkeys(seeds, 0.0), by_seed, name=root, metric=metric, seeds=seeds))
-        means[root] = float(per_seed.mean())
-        middle = float(np.mean([base for _, base in at]))
-        limit = plan.smallest_effect if metric == plan.primary else plan.smallest_relative * middle
-        interest[root] = limit / float(x.max() - x.min())
+        by_scale[root] = per_seed[:, np.argsort(x)]
+        interest[root] = float(np.mean([smallest[arm.name] for arm in own if arm])) / float(x.max() - x.min())
     rows = judge(slopes, better="higher", smallest_effect=interest, alpha=plan.alpha) if slopes else []
     by = "as the plan gives it" if any(scale.at is not None for scale in plan.scales) else "log2 of training FLOPs"
     return [
@@ -124,7 +128,7 @@ def trends(plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str)
             n=row.n,
             axis=by,
             unit=EQUAL,
-            verdict=_moves(row, means[row.arm]),
+            verdict=_moves(row, by_scale[row.arm], 1 - plan.alpha) if metric == plan.primary else EXPLORATORY,
         )
         for row in rows
     ]
@@ -132,14 +136,23 @@ def trends(plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str)
 
 def _differences(
     arm: Arm, arms: Sequence[Arm], measured: Measurements, metric: str, seeds: Sequence[int]
-) -> tuple[Mapping[int, float], float]:
+) -> dict[int, float]:
     base = baseline_of(arm, arms)
-    before = {seed: value_of(measured[base.name][seed], metric) for seed in seeds}
-    after = {seed: value_of(measured[arm.name][seed], metric) for seed in seeds}
-    return {seed: after[seed] - before[seed] for seed in seeds}, abs(float(np.mean(list(before.values()))))
+    after, before = ({seed: value_of(measured[one.name][seed], metric) for seed in seeds} for one in (arm, base))
+    return {seed: after[seed] - before[seed] for seed in seeds}
 
 
-def _moves(slope: PairedEffect, mean: float) -> str:
-    if slope.verdict in ("better", "worse"):
-        return "grows" if (slope.mean > 0) == (mean > 0) else "fades"
-    return {"tie": "holds"}.get(slope.verdict, slope.verdict)
+def _moves(slope: PairedEffect, per_seed: Floats, level: float) -> str:
+    """How an effect moves; per_seed (n, K) are the effects at every scale, smallest scale first.
+
+    One that is on one side of zero at the first scale and on the other at the last crosses; where only one of the two is
+    told from zero at all, it fades to nothing or grows out of it.
+    """
+    if slope.verdict not in ("better", "worse"):
+        return {"tie": "holds"}.get(slope.verdict, slope.verdict)
+    means, deviations = per_seed.mean(axis=0), per_seed.std(axis=0, ddof=1)
+    ends = [student_interval(means[k], deviations[k], len(per_seed), level) for k in (0, -1)]
+    told = [low > 0.0 or high < 0.0 for low, high in ends]
+    if means[0] * means[-1] < 0.0 and told[0] == told[1]:
+        return "crossing"
+    return "grows" if (slope.mean > 0) == (means.mean() > 0) else "fades"

@@ -12,7 +12,9 @@ import numpy as np
 from fulcrum.measure.card import METRICS, Better
 from fulcrum.report.finding import Front, FrontPoint, Target
 from fulcrum.study.judge.effect import PairedEffect, paired_effect, student_interval
-from fulcrum.study.judge.findings import Measurements, common_seeds, compared, smallest
+from fulcrum.study.judge.findings import common_seeds, confirmed
+from fulcrum.study.judge.margins import margins
+from fulcrum.study.judge.pairing import Measurements, compared
 from fulcrum.study.judge.verdict import judge
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
@@ -56,7 +58,7 @@ def first_reached(curve: Curve, target: float, better: Better) -> float | None:
 def at_equal_cost(
     plan: Plan, arms: Sequence[Arm], measured: Measurements, curves: Curves, costs: Mapping[str, TimedCost], metric: str
 ) -> list[PairedEffect]:
-    """Effects at equal time and at equal FLOPs, where the curves reach far enough back."""
+    """Effects at equal time and at equal FLOPs, where the curves reach far enough back. They are exploratory."""
     seeds, rows = common_seeds(plan, arms, measured), []
     for unit in UNITS if len(seeds) >= 2 else ():
         effects, notes = [], {}
@@ -76,10 +78,11 @@ def at_equal_cost(
             early = min(spent, spent / times) < 1.0 - 1e-9
             notes[arm.name] = DECAYED if early and arm.run.optim.decay > 0 else ""
         if effects:
-            judged = judge(
-                effects, better=METRICS[metric].better, smallest_effect=smallest(plan, metric, effects), alpha=plan.alpha
-            )
-            rows += [row.model_copy(update={"note": "; ".join(filter(None, (notes[row.arm], row.note)))}) for row in judged]
+            smallest = margins(plan, arms, measured, metric)
+            judged = judge(effects, better=METRICS[metric].better, smallest_effect=smallest, alpha=plan.alpha)
+            for row in judged:
+                note = "; ".join(filter(None, (notes[row.arm], row.note)))
+                rows.append(confirmed(plan, row).model_copy(update={"note": note}))
     return rows
 
 

@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fulcrum.levers.base import Claim
 from fulcrum.report.arm_result import ArmCost, ArmResult, CellResult, ClaimResult, CurvePoint, LossPoint
 from fulcrum.report.schema import GridArm, Grids
-from fulcrum.study.judge.effect import PairedEffect
-from fulcrum.study.judge.findings import CLAIMED_AS, Measurements, claimed_by
-from fulcrum.study.judge.verdict import claim_verdict
+from fulcrum.study.judge.pairing import Measurements
+from fulcrum.study.judge.plan_facts import baseline_says
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.cell import Cell, pictures
@@ -19,38 +17,33 @@ from fulcrum.study.run.workers.runner import Board
 
 
 def shown_arm(
-    arm: Arm, arms: Sequence[Arm], cells: Sequence[CellResult], cost: ArmCost | None, effects: Sequence[PairedEffect]
+    plan: Plan,
+    arm: Arm,
+    arms: Sequence[Arm],
+    cells: Sequence[CellResult],
+    cost: ArmCost | None,
+    claims: Sequence[ClaimResult],
 ) -> ArmResult:
     return ArmResult(
         name=arm.name,
         phrase=str(arm.phrase),
         label=label(arm),
-        says="; ".join(lever.card.says for lever in arm.added) or _says(arm),
+        says="; ".join(lever.card.says for lever in arm.added) or _says(plan, arm),
         compound=arm.compound,
         against="" if baseline_of(arm, arms) is arms[0] else arm.against,
         scale=arm.scale,
         labels=arm.labels,
         diff=tuple(arm.changes),
         cost=cost or ArmCost(),
-        claims=tuple(_held_against(claim, arm, effects) for lever in arm.added for claim in lever.card.claims),
+        claims=tuple(claims),
         cells=tuple(cells),
     )
 
 
-def _says(arm: Arm) -> str:
+def _says(plan: Plan, arm: Arm) -> str:
+    """Of an arm that adds nothing: a stack without one of its levers, or a baseline."""
     gone = "; ".join(lever.card.says for lever in arm.removed)
-    return f"taken away: {gone}" if gone else "the recipe as it is"
-
-
-def _held_against(claim: Claim, arm: Arm, effects: Sequence[PairedEffect]) -> ClaimResult:
-    """A claim with its verdict, and our metric that stands beside the published one, if the study has it."""
-    beside = [effect for effect in effects if CLAIMED_AS.get(effect.metric) == claim.metric]
-    own = [effect for effect in beside if effect.arm == arm.name]
-    return ClaimResult(
-        **dict(claim),
-        verdict=claim_verdict(own[0].verdict, claimed_by(claim)) if own else None,
-        seen=next((metric for metric in CLAIMED_AS if any(effect.metric == metric for effect in beside)), ""),
-    )
+    return f"taken away: {gone}" if gone else baseline_says(plan, arm)
 
 
 def label(arm: Arm) -> str:

@@ -15,18 +15,21 @@ from fulcrum.files.sealed import read_json
 from fulcrum.measure.card import JUDGED, METRICS
 from fulcrum.report.arm_result import CellResult, CurvePoint
 from fulcrum.report.finding import Front, Probes, Target
-from fulcrum.report.schema import CellCounts, PlanFacts, Provenance, ShownMetric, StudyResult
-from fulcrum.spec.edit import explain, get
+from fulcrum.report.schema import CellCounts, Provenance, ShownMetric, StudyResult
+from fulcrum.spec.edit import explain
 from fulcrum.spec.errors import BadInput
+from fulcrum.study.judge.claims import claims_of
 from fulcrum.study.judge.contrast import interactions, scales, trends
 from fulcrum.study.judge.effect import PairedEffect, noise_floor, student_interval
 from fulcrum.study.judge.equal_cost import Curves, at_equal_cost, fronts, targets
-from fulcrum.study.judge.findings import Measurements, findings, other_loss, remarks, value_of
+from fulcrum.study.judge.findings import confirmed, findings
+from fulcrum.study.judge.pairing import Measurements, other_loss, value_of
+from fulcrum.study.judge.plan_facts import plan_facts
+from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.judge.report_arms import curve_of, grids, shown_arm, shown_cell
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.power import rule_detectable
-from fulcrum.study.plan.spending import spending
 from fulcrum.study.run.arm_cost import TimedCost
 from fulcrum.study.run.cell import Cell, finished
 from fulcrum.study.run.layout import Layout, measuring
@@ -112,11 +115,14 @@ def assemble_result(
     ended = {one.arm for one in state.stopped}
     running = [arm for arm in arms if arm.name not in ended]
     metrics = [name for name in dict.fromkeys((plan.primary, *_shown(plan))) if can_measure(arms[0].run, name)]
-    effects = [
+    judged = [
         effect.model_copy(update={"detectable": _detectable(effect, len(running) - 1, plan.alpha)})
         for metric in metrics
         for effect in findings(plan, arms, measured, metric, ended)
     ]
+    words = {(effect.arm, effect.metric): effect.verdict for effect in judged}
+    claims = {arm.name: claims_of(plan, arms, arm, words, metrics) for arm in arms}
+    effects = [confirmed(plan, effect, claims) for effect in judged]
     curves = {
         cell.key: curve_of(cell, out, plan, measured.get(cell.arm, {}).get(cell.seed), how) for cell in cells if cell.known
     }
@@ -141,21 +147,7 @@ def assemble_result(
     return StudyResult(
         title=plan.title,
         state="finished" if done + censored == len(cells) else "stopped" if state.ended else "running",
-        plan=PlanFacts(
-            hash=plan.hash,
-            baseline=str(arms[0].phrase),
-            primary_metric=plan.primary,
-            seeds=plan.seeds,
-            images=arms[0].run.budget.images,
-            smallest_effect=plan.smallest_effect,
-            alpha=plan.alpha,
-            threads_per_cell=plan.threads,
-            guidance=float(get(arms[0].run, "sample.guide.scale")),
-            learning_rate_policy=plan.rate_policy,
-            sample_count=plan.samples,
-            looks=plan.looks,
-            spending=spending(plan.looks, plan.alpha),
-        ),
+        plan=plan_facts(plan, arms[0]),
         made=Provenance(
             version=_version(),
             date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -164,7 +156,9 @@ def assemble_result(
             seconds=state.seconds,
         ),
         metrics=tuple(_metric(name, base) for name in metrics),
-        arms=tuple(shown_arm(arm, arms, shown[arm.name], (state.costs or {}).get(arm.name), effects) for arm in arms),
+        arms=tuple(
+            shown_arm(plan, arm, arms, shown[arm.name], (state.costs or {}).get(arm.name), claims[arm.name]) for arm in arms
+        ),
         effects=(*effects, *(one.effect for one in state.stopped), *at_cost),
         noise=tuple(
             noise_floor({seed: value_of(cell, metric) for seed, cell in base.items()}, metric)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fulcrum.dist.device import at_hand
 from fulcrum.spec.system import Device
 from fulcrum.study.judge.effect import noise_floor
-from fulcrum.study.judge.findings import value_of
+from fulcrum.study.judge.pairing import value_of
 from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.power import rule_detectable

@@ -75,7 +75,10 @@ class Plan(Record):
     judges: tuple[str, ...] = ()  # real networks of installed packages: lite0, vgg
     primary: str = "attribute_accuracy"
     smallest_effect: Positive = 0.02  # of interest, on the primary metric, in its unit
-    smallest_relative: Positive = 0.05  # of interest on the others, as a share of the baseline
+    margins: dict[str, Positive] = {}  # smallest effects of interest on other metrics, each in its own unit
+    margin_deviations: Positive = 1.0  # where none is given: so many deviations of the baseline over its seeds
+    smallest_relative: Positive | None = None  # of plans before: a share of the baseline, instead of deviations
+    confirm: Literal["primary", "all"] = "primary"  # what gets verdicts: all = one joint test over arms and metrics
     alpha: Fraction = 0.05
     threads: Threads = 1  # per process; cells run side by side
     processes: Count = 1  # per cell: more than one are started by torchrun and share it
@@ -138,6 +141,14 @@ class Plan(Record):
             raise ValueError(f"no metric is called '{primary}'; {nearest(primary, METRICS)}")
         return primary
 
+    @field_validator("margins")
+    @classmethod
+    def _metrics(cls, margins: dict[str, float]) -> dict[str, float]:
+        unknown = [name for name in margins if name not in METRICS]
+        if unknown:
+            raise ValueError(f"no metric is called '{unknown[0]}'; {nearest(unknown[0], METRICS)}")
+        return margins
+
     @model_validator(mode="after")
     def _fits(self) -> "Plan":
         if self.design == "leave_one_out":
@@ -157,6 +168,10 @@ class Plan(Record):
         by = self.primary.partition(".")[0]
         if "." in self.primary and by not in self.judges:
             raise ValueError(f"the primary metric '{self.primary}' needs its judge: judges = [\"{by}\"]")
+        if self.primary in self.margins:
+            raise ValueError(
+                f"the margin of the primary metric is smallest_effect: leave '{self.primary}' out of `margins`"
+            )
         if self.looks:
             self._require_sequence()
         if (self.trunk is None) != (self.trunk_images is None):
@@ -187,9 +202,20 @@ class Plan(Record):
     @property
     def frozen(self) -> dict[str, Any]:
         """What may not change once cells run, as plain data; trackers look on, and no number depends on them."""
-        late = ("judges", "processes", "device", "looks")  # came after the first plans, whose hashes stay
+        late = (
+            "judges",
+            "processes",
+            "device",
+            "looks",
+            "margins",
+            "margin_deviations",
+            "confirm",
+        )  # hashes of before stay
         unsaid = {name for name in late if getattr(self, name) == Plan.model_fields[name].default}
-        return {name: value for name, value in tree(self).items() if name not in {"track", *unsaid}}
+        fields = {name: value for name, value in tree(self).items() if name not in {"track", *unsaid}}
+        if self.smallest_relative is None:  # as it was written into every plan before it could be left out
+            fields["smallest_relative"] = 0.05
+        return fields
 
     @property
     def hash(self) -> str:

@@ -1,0 +1,156 @@
+"""Published claims held against a study: where each applies, and how it fared there.
+
+A claim is held only against its own lever alone, with the published settings, on a baseline and a metric that may stand for
+the published ones. Everywhere else it is "not comparable", with the reason.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+from fulcrum.data.fillers import World
+from fulcrum.encode.fillers import Pixels
+from fulcrum.levers.base import ANY, Claim
+from fulcrum.levers.catalog import CATALOG
+from fulcrum.measure.card import METRICS
+from fulcrum.report.arm_result import ClaimResult
+from fulcrum.spec.combine import Staged
+from fulcrum.spec.edit import get, put
+from fulcrum.spec.run import RunSpec
+from fulcrum.study.plan.arms import Arm, baseline_of
+from fulcrum.study.plan.plan import Plan
+
+STANDS_FOR = {"fid": "frechet", "cmmd": "mmd"}  # published metric -> ours that stands beside it
+SEAMS = (
+    "data.caption",
+    "flow.time",
+    "flow.predict",
+    "flow.weight",
+    "model.route",
+    "model.condition",
+    "optim.rule",
+    "average",
+    "sample.guide",
+)  # fmt: skip
+
+ClaimVerdict = Literal["replicated", "contradicted", "opposite here", "underpowered", "out of scope", "not comparable"]
+Scope = Literal["same", "scaled"]
+
+
+Answer = tuple[ClaimVerdict, str]  # how a claim fared, and the reason where that alone does not say it
+
+
+def seen_as(claim: Claim, metrics: Collection[str]) -> str:
+    """Name of our metric that a claim is held against; empty: this study has none."""
+    name = claim.metric if claim.metric in METRICS else STANDS_FOR.get(claim.metric, "")
+    return name if name in metrics else ""
+
+
+def not_comparable(plan: Plan, arms: Sequence[Arm], arm: Arm, lever: Any, claim: Claim, metrics: Collection[str]) -> str:
+    """Why a claim cannot be held against an arm; empty: it can."""
+    base = baseline_of(arm, arms)
+    if lever in arm.removed:
+        return "it is about adding the lever to a plain recipe, and here the lever is taken from a stack"
+    if arm.compound:
+        return "it is about this lever alone, and the arm changes more"
+    if isinstance(lever, Staged):
+        return "here the lever is on for a part of the budget only"
+    if claim.also:
+        return f"the published arm also had {claim.also} on: its number belongs to both"
+    published = {name: claim.settings.get(name, field.default) for name, field in type(lever).model_fields.items()}
+    other = [name for name, value in published.items() if value != ANY and getattr(lever, name) != value]
+    if other:
+        return f"it is about {', '.join(f'{name}={published[name]}' for name in other)}, and here it is {lever}"
+    if plan.trunk is not None:
+        return "the arms begin from a trained trunk: here the lever is a late change"
+    if base.phrase.levers:
+        return f"the baseline already has {', '.join(one.name for one in base.phrase.levers)}"
+    if unlike := _unlike(base.run, claim):
+        return unlike
+    if plan.judges or not isinstance(base.run.data.source, World):
+        return "these pictures or their judges are from outside: nothing here stands for the published metric"
+    return "" if seen_as(claim, metrics) else f"no metric of this study stands for {claim.metric}"
+
+
+def _unlike(run: RunSpec, claim: Claim) -> str:
+    """What a baseline has in place of what the claim's own had; sizes, data and frozen networks may be smaller ones."""
+    if claim.recipe not in CATALOG.recipes:
+        return ""
+    published = CATALOG.recipes[claim.recipe]()
+    for path in SEAMS:
+        ours, theirs = get(run, path), get(published, path)
+        if ours.kind != theirs.kind or (path == "data.caption" and ours != theirs):
+            return f"the baseline has {path} = {ours}, where the claim's has {theirs}"
+    if [term.kind for term in run.terms] != [term.kind for term in published.terms] or run.data.stages:
+        return "the baseline has terms or stages that the claim's has not"
+    if run.precision.storage != published.precision.storage:
+        return f"the baseline's weights are stored in {run.precision.storage}"
+    if claim.carries and isinstance(run.encode.codec, Pixels) != isinstance(published.encode.codec, Pixels):
+        return "one baseline is trained on pixels, the other on latents"
+    return ""
+
+
+def scope_of(claim: Claim, base: Arm) -> Scope | None:
+    """How near a study's setting is to the claim's: its own recipe on its own metric, or one that stands for it; None: the
+    claim's direction does not carry over to another."""
+    known = claim.recipe in CATALOG.recipes
+    own = CATALOG.recipes[claim.recipe]() if known else None
+    at_home = own is not None and put(base.run, "encode", own.encode) == own
+    if at_home and claim.metric in METRICS:
+        return "same"
+    return "scaled" if claim.carries or at_home else None
+
+
+def claimed_direction(claim: Claim) -> Literal["better", "worse", "none"]:
+    """What a claimed change means: FID -3.3 is better, an accuracy of -0.1 is worse. Published distances are better low."""
+    if claim.change == 0.0:
+        return "none"
+    better = METRICS[claim.metric].better if claim.metric in METRICS else "lower"
+    return "better" if (claim.change > 0.0) == (better == "higher") else "worse"
+
+
+def claim_verdict(seen: str, claim: Claim, scope: Scope, where: str = "") -> Answer:
+    """The verdict on a claim that may be held against what was seen, by these rules:
+
+    scope "scaled"  a smaller setting and other features stand for the claim's (`where` says which): only the direction is
+                    compared. A published size never is, and the other direction contradicts nothing: it is "opposite here".
+    scope "same"    the claim's own setting and metric.
+
+    seen \\ claimed         the same direction   the other direction                              none
+    better, worse          replicated           "same": contradicted; "scaled": opposite here    as the other direction
+    tie                    "same": contradicted; "scaled": out of scope                          replicated
+    inconclusive           underpowered
+    failed, not learned    not comparable
+    """
+    claimed = claimed_direction(claim)
+    if seen in ("failed", "not learned"):
+        return "not comparable", "every seed of the arm failed" if seen == "failed" else "the baseline has not learned this"
+    if seen == "inconclusive":
+        return "underpowered", ""
+    if seen == claimed or (seen == "tie" and claimed == "none"):
+        return "replicated", f"the direction is as claimed{where}"
+    if scope == "same":
+        return "contradicted", ""
+    if seen == "tie":
+        return "out of scope", "no difference that matters here, and a published size does not carry over"
+    return "opposite here", f"the other direction{where}: it says nothing about the claim's own setting"
+
+
+def claims_of(
+    plan: Plan, arms: Sequence[Arm], arm: Arm, words: Mapping[tuple[str, str], str], metrics: Collection[str]
+) -> tuple[ClaimResult, ...]:
+    """Every claim about an arm's levers with its verdict; `words` are the verdicts on (arm, metric), those there are."""
+    rows = []
+    for lever in (*arm.added, *arm.removed):
+        for claim in lever.card.claims:
+            scope, seen = scope_of(claim, baseline_of(arm, arms)), seen_as(claim, metrics)
+            word, answer = words.get((arm.name, seen)), None
+            if scope is None:
+                answer = "out of scope", "its direction is not expected to be the same at another scale"
+            elif reason := not_comparable(plan, arms, arm, lever, claim, metrics):
+                answer = "not comparable", reason
+            elif word is not None:
+                where = "" if scope == "same" else f", on other features, at {arm.run.data.size} px"
+                answer = claim_verdict(word, claim, scope, where)
+            verdict, why = answer or (None, "")
+            rows.append(ClaimResult(**dict(claim), verdict=verdict, seen=seen, why=why))
+    return tuple(rows)

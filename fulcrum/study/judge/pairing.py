@@ -1,0 +1,55 @@
+"""Pairs of cells: the values that an arm and its baseline have under the same seeds, and whether they may be compared."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fulcrum.measure.card import MetricCard, compatible
+from fulcrum.spec.edit import inside
+from fulcrum.study.plan.arms import Arm, baseline_of
+from fulcrum.study.run.measuring.run_evaluation import loss_of
+
+JUDGED_BY = ("flow", "encode.codec", "sample.prompts", "data.stages")  # what a held-out loss can depend on
+EQUAL = "images"  # what was held equal
+
+Measurements = Mapping[str, Mapping[int, Any]]  # arm -> seed -> what was measured of the finished cell
+
+
+def value_of(cell: Mapping[str, Any], metric: str) -> float:
+    return float(cell["metrics"][metric]["value"])
+
+
+def values_of(measured: Measurements, arm: str, metric: str) -> dict[int, float]:
+    """Seed -> value of a metric; where it is no number, or was not measured, that seed is missing for this metric alone."""
+    values = {seed: value_of(cell, metric) for seed, cell in measured.get(arm, {}).items() if metric in cell["metrics"]}
+    return {seed: value for seed, value in values.items() if math.isfinite(value)}
+
+
+def compared(arms: Sequence[Arm], metric: str) -> list[Arm]:
+    """The arms whose values of a metric may stand beside their baseline's."""
+    return [
+        arm
+        for arm in arms
+        if not arm.is_baseline and not (metric == "validation_loss" and other_loss(arm, baseline_of(arm, arms)))
+    ]
+
+
+def may_differ(arm: Arm) -> tuple[str, ...]:
+    """Fields of a metric card that this arm's levers openly change."""
+    fields = {"sample.prompts": "prompts", "sample.guide": "guidance", "sample.steps": "steps", "sample.shift": "sampler"}
+    return tuple(
+        sorted({field for change in arm.changes for path, field in fields.items() if change.path.startswith(path)})
+    )
+
+
+def other_loss(arm: Arm, base: Arm) -> bool:
+    """Does the arm openly change what a held-out loss is a loss of? Then there is nothing to compare."""
+    touched = any(inside(change.path, JUDGED_BY) for change in arm.changes)
+    return touched and loss_of(arm.run) != loss_of(base.run)
+
+
+def require_same_card(one: Mapping[str, Any], other: Mapping[str, Any], metric: str, allowed: tuple[str, ...]) -> None:
+    """Refuse numbers that were not measured alike, but for what the arm's levers openly change."""
+    mine, yours = one["metrics"][metric]["card"], other["metrics"][metric]["card"]
+    if mine != yours:
+        compatible(MetricCard(**mine), MetricCard(**yours), allowed)
