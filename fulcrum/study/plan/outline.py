@@ -12,6 +12,7 @@ from fulcrum.study.judge.rank import pairs_needed
 from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.estimate import Estimate
 from fulcrum.study.plan.plan import Plan, Sweep
+from fulcrum.study.plan.spending import spending
 from fulcrum.study.run.layout import Layout
 from fulcrum.study.run.measuring.run_evaluation import can_measure
 from fulcrum.study.run.workers.capacity import Room
@@ -42,9 +43,16 @@ def _what(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
     scales, run = len(plan.scales) or 1, layout.arms[0].run
     arms = f"{len(layout.arms) // scales} arms" + (f" at {scales} scales" if scales > 1 else "")
     yield (
-        f"{arms} x {len(plan.seeds)} paired seeds = {estimate.cells} cells of {run.budget.images:,} images; "
+        f"{arms} x {len(plan.seeds)} paired seeds = {'at most ' if plan.looks else ''}{estimate.cells} cells of "
+        f"{run.budget.images:,} images; "
         f"{estimate.finished or 'none'} {'is' if estimate.finished == 1 else 'are'} finished"
     )
+    if plan.looks:
+        spent = zip(plan.looks, spending(plan.looks, plan.alpha), strict=True)
+        yield (
+            "an arm gets more seeds only while it is undecided: looks at "
+            + ", ".join(f"{pairs} pairs (error spent: {level:.3f})" for pairs, level in spent)
+        )
     for kind, times in Counter(cell.kind for cell in layout.before).items():
         images = next(cell.run.budget.images for cell in layout.before if cell.kind == kind)
         if isinstance(plan.learning_rates, Sweep) and kind == "rate":
@@ -118,6 +126,9 @@ def _cost(estimate: Estimate, space: Room) -> Iterator[str]:
 
 def _sight(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
     pairs, least = len(plan.seeds), pairs_needed(plan.alpha)
+    compared = sum(not arm.is_baseline for arm in layout.arms)
+    with_these = f"with {pairs} pairs and {compared} {'arm' if compared == 1 else 'arms'} judged together at {plan.alpha:g}"
+    with_these += ", looked at once" if plan.looks else ""
     if pairs < least:
         yield (
             f"  note: {pairs} pairs cannot reach significance at {plan.alpha:g}; {least} can. The report will show "
@@ -125,12 +136,12 @@ def _sight(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
         )
         return
     if estimate.scatters is None:
-        yield f"  with {pairs} pairs no difference gets a verdict in four studies of five: name more seeds"
+        yield f"  {with_these}, no difference gets a verdict in four studies of five: name more seeds"
         return
     if estimate.detectable is None:
         yield f"  {estimate.noise}"
         yield (
-            f"  with {pairs} pairs, a true difference of {estimate.scatters:.2g} times the scatter of the paired "
+            f"  {with_these}, a true difference of {estimate.scatters:.2g} times the scatter of the paired "
             "differences gets its verdict in four studies of five;"
         )
         yield (
@@ -138,7 +149,10 @@ def _sight(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
             f"{plan.smallest_effect / estimate.scatters:.2g}"
         )
         return
-    yield f"  a true difference of {estimate.detectable:.2g} on {plan.primary} gets its verdict in four studies of five;"
+    yield (
+        f"  {with_these}, a true difference of {estimate.detectable:.2g} on {plan.primary} gets its verdict in four "
+        "studies of five;"
+    )
     yield f"  {estimate.noise}, which makes it smaller"
     if estimate.detectable > plan.smallest_effect:
         yield (

@@ -1,0 +1,39 @@
+"""A plan in words: how many arms its power is reckoned for, at which level, and what a sequential plan may come to."""
+
+import pytest
+
+from fulcrum.levers.catalog import CATALOG
+from fulcrum.study.plan.estimate import estimate
+from fulcrum.study.plan.outline import outline
+from fulcrum.study.run.layout import lay_out
+from fulcrum.study.run.workers.capacity import Room
+from tests.study.small import plan
+
+ROOM = Room(1, 1, 1e9, 1e8)
+
+
+def words(out, **changes):
+    asked = plan(**changes)
+    layout = lay_out(asked, CATALOG, {}, out)
+    return outline(asked, layout, estimate(asked, layout, out, timed=False), ROOM)
+
+
+@pytest.mark.parametrize(("alpha", "arms"), [(0.05, ("muon",)), (0.1, ("muon", "bf16_storage"))])
+def test_power_is_told_with_the_arms_and_the_level_that_it_is_reckoned_for(tmp_path, alpha, arms):
+    counted = "1 arm" if len(arms) == 1 else f"{len(arms)} arms"
+    said = words(tmp_path, seeds=tuple(range(7)), arms=arms, alpha=alpha)
+    assert f"with 7 pairs and {counted} judged together at {alpha:g}, a true difference of" in said
+
+
+def test_what_every_cell_has_is_told(tmp_path):
+    assert (
+        "trained on world(count=64, max_objects=1), captions read by world_text; set for every arm: model.width=32"
+        in words(tmp_path)
+    )
+
+
+def test_a_sequential_plan_tells_its_looks_and_the_most_it_can_cost(tmp_path):
+    said = words(tmp_path, seeds=tuple(range(16)), looks=(8, 12, 16))
+    assert "= at most 48 cells" in said and "judged together at 0.05, looked at once" in said
+    assert "8 pairs (error spent: 0.031), 12 pairs (error spent: 0.041), 16 pairs (error spent: 0.050)" in said
+    assert "undecided" not in words(tmp_path) and "at most" not in words(tmp_path)
