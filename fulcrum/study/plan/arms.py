@@ -1,6 +1,7 @@
 """Proof that every arm differs from its baseline in what its levers declare, and in nothing else."""
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any, NamedTuple
 
 from fulcrum.levers.base import Lever
@@ -43,8 +44,38 @@ def prove(plan: Plan, catalogue: Catalogue) -> list[Arm]:
     for asked in wanted(plan):
         arm = _resolve(asked, _parsed(asked, catalogue), arms)
         _check(arm, arms, plan)
-        arms.append(arm)
+        arms.append(arm._replace(compound=False) if plan.design == "fractional" else arm)  # each lever has an effect
     return arms
+
+
+def prove_levers(plan: Plan, catalogue: Catalogue) -> list[Arm]:
+    """Every lever of a fractional design alone on the baseline, with its proven difference; refused with both names where
+    two cannot be in one run, as every pair is in some combination."""
+    if plan.design != "fractional":
+        return []
+    first = wanted(plan)[0]
+    base, levers = _resolve(first, _parsed(first, catalogue), ()), list[Arm]()
+    for lever in plan.stack:
+        asked = first._replace(name=lever, phrase=f"{plan.baseline} + {lever}")
+        try:
+            arm = _resolve(asked, parse(asked.phrase, catalogue, asked.settings), [base])
+        except BadInput as error:
+            raise BadInput(
+                f"the lever '{lever}' alone, which is '{asked.phrase}': {error.message}",
+                error.hint
+                or "in a fraction every lever is also without the others; two that need each other are one: 'a + b'",
+            ) from None
+        _check(arm, [base, *levers], plan)
+        levers.append(arm)
+    for one, other in combinations(plan.stack, 2):
+        try:
+            parse(f"{plan.baseline} + {one} + {other}", catalogue, first.settings)
+        except BadInput as error:
+            raise BadInput(
+                f"'{one}' and '{other}' cannot be in one run, and in a fraction every two are: {error.message}",
+                "leave one of them out of the stack, or give it a plan of its own",
+            ) from None
+    return levers
 
 
 def _parsed(asked: Wanted, catalogue: Catalogue) -> Phrase:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from fulcrum.study.plan.fraction import FractionTable, fraction_table
 from fulcrum.study.plan.plan import Plan
 
 BASELINE = "baseline"
@@ -32,6 +33,11 @@ def wanted(plan: Plan) -> list[Wanted]:
     return arms
 
 
+def fraction_of(plan: Plan) -> FractionTable:
+    """Which levers are on in which arm of a fractional design."""
+    return fraction_table(plan.stack, plan.interactions, plan.combinations)
+
+
 def trunks(plan: Plan) -> dict[str, Wanted]:
     """Scale -> the run that its arms branch from."""
     if plan.trunk is None:
@@ -60,5 +66,7 @@ def _phrases(plan: Plan) -> dict[str, str]:
         for left_out in plan.stack:
             phrases[f"without {left_out}"] = " + ".join([plan.baseline, *(one for one in plan.stack if one != left_out)])
         return phrases
+    if plan.design == "fractional":
+        return {name or BASELINE: " + ".join(filter(None, [plan.baseline, name])) for name in fraction_of(plan).names()}
     arms = [*plan.arms, *(name for pair in plan.interactions for name in interaction_arms(pair))]
     return {BASELINE: plan.baseline, **{arm: f"{plan.baseline} + {arm}" for arm in dict.fromkeys(arms)}}

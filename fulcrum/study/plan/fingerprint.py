@@ -47,7 +47,7 @@ def is_proven(layout: Layout, folder: Path) -> bool:
     if not path.exists():
         return False
     proven = [one["arm"] for one in read_sealed(path, hint)["fingerprints"]]
-    expected = [arm.name for arm in layout.arms if not arm.is_baseline]
+    expected = [arm.name for arm in layout.proven if not arm.is_baseline]
     if proven != expected:
         raise BadInput(f"{path} proves {', '.join(proven)}; the plan's arms are {', '.join(expected)}", hint)
     return True
@@ -58,11 +58,11 @@ def prove_by_steps(layout: Layout, plan: Plan, folder: Path | None, out: Path, c
     is not kept."""
     tell = _once(say)
     with clock.counting("encoding"):  # of what they begin with; no cell waits for another's
-        for arm in layout.arms:
+        for arm in layout.proven:
             Feed(arm.run, plan.seeds[0], out / "cache", tell, at_hand(plan.device)).at(0)
     with clock.counting("proof"):
-        say(f"three steps of each of {len(layout.arms)} arms, to prove that they differ")
-        prints = fingerprints(layout.arms, plan.seeds, out / "cache", tell)
+        say(f"three steps of each of {len(layout.proven)} arms, to prove that they differ")
+        prints = fingerprints(layout.proven, plan.seeds, out / "cache", tell)
         if folder is not None:
             write_sealed(folder / NAME, {"fingerprints": [one._asdict() for one in prints]})
 

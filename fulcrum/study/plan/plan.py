@@ -13,6 +13,7 @@ from fulcrum.spec.edit import digest, explain
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Count, Fraction, Positive, Record, Seed, Share, Threads, tree
 from fulcrum.spec.system import Device
+from fulcrum.study.plan.fraction import fraction_table
 from fulcrum.study.plan.spending import SeedRounds, require_looks
 
 EXAMPLE = "an example: examples/quick.toml"
@@ -59,8 +60,9 @@ class Plan(Record):
     title: str
     baseline: str  # a phrase
     arms: tuple[str, ...] = ()  # levers to add to the baseline, one phrase part each
-    design: Literal["one_at_a_time", "leave_one_out"] = "one_at_a_time"
-    stack: tuple[str, ...] = ()  # leave_one_out: the baseline has all, each arm all but one
+    design: Literal["one_at_a_time", "leave_one_out", "fractional"] = "one_at_a_time"
+    stack: tuple[str, ...] = ()  # leave_one_out: the baseline has all, each arm all but one; fractional: each on or off
+    combinations: Count | None = None  # fractional: how many of them are run; none = the fewest that are enough
     interactions: tuple[tuple[str, str], ...] = ()  # pairs of levers: a, b, a + b, and what ab adds to both
     scales: tuple[Scale, ...] = ()  # the same arms at each; none = the recipe's own
     trunk: str | None = None  # a phrase, trained once per seed: every arm begins from it
@@ -156,10 +158,14 @@ class Plan(Record):
                 raise ValueError("leave_one_out takes a stack of at least two levers: stack = [...]")
             if self.arms or self.interactions:
                 raise ValueError("leave_one_out makes its own arms from the stack; others belong into another plan")
+        elif self.design == "fractional":
+            self._require_fraction()
         elif self.stack:
-            raise ValueError('a stack belongs to design = "leave_one_out"')
+            raise ValueError('a stack belongs to design = "leave_one_out" or "fractional"')
         elif not self.arms and not self.interactions:
             raise ValueError("a plan has at least 1 arm: arms = [...]")
+        if self.combinations is not None and self.design != "fractional":
+            raise ValueError('combinations belong to design = "fractional"')
         if self.scales and self.interactions:
             raise ValueError("interactions and scales are two questions: give each a plan, finished cells are shared")
         unknown = [name for name in self.judges if name not in JUDGED]
@@ -184,6 +190,18 @@ class Plan(Record):
                 f"name at least {self.stop_early.successive + 1} in `evaluations`"
             )
         return self
+
+    def _require_fraction(self) -> None:
+        if self.arms:
+            raise ValueError("a fractional design makes its own arms from the stack; others belong into another plan")
+        for name, why in (
+            ("scales", "give each scale a plan, finished cells are shared"),
+            ("looks", "every effect needs all combinations of a seed: name the seeds as a list, seeds = [0, 1, ...]"),
+            ("stop_early", "every effect needs all combinations to the end"),
+        ):
+            if getattr(self, name):
+                raise ValueError(f"a fractional design has no {name}: {why}")
+        fraction_table(self.stack, self.interactions, self.combinations)  # refused in words where there is none
 
     def _require_sequence(self) -> None:
         require_looks(self.looks, self.alpha)
@@ -210,6 +228,7 @@ class Plan(Record):
             "margins",
             "margin_deviations",
             "confirm",
+            "combinations",
         )  # hashes of before stay
         unsaid = {name for name in late if getattr(self, name) == Plan.model_fields[name].default}
         fields = {name: value for name, value in tree(self).items() if name not in {"track", *unsaid}}

@@ -14,7 +14,7 @@ from fulcrum.report.finding import RateSearch, Try
 from fulcrum.spec.edit import digest, keys, put, put_all
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
 from fulcrum.spec.run import RunSpec
-from fulcrum.study.plan.arms import Arm, against, baseline_of, prove
+from fulcrum.study.plan.arms import Arm, against, baseline_of, prove, prove_levers
 from fulcrum.study.plan.design import trunks
 from fulcrum.study.plan.plan import Plan, Sweep
 from fulcrum.study.run.cell import PENDING, Cell, Measuring, finished
@@ -28,6 +28,13 @@ class Layout(NamedTuple):
     before: list[Cell]  # trunks and tries, in the order in which they become known
     searches: list[RateSearch]  # for rates, those that have ended
     trunk_runs: dict[str, RunSpec] = {}  # by scale
+    levers: list[Arm] = []  # of a fractional design: each alone on the baseline; not run as such, but what is compared
+
+    @property
+    def proven(self) -> list[Arm]:
+        """All that must be seen to differ from its baseline: the arms, and every lever by itself."""
+        names = {arm.name for arm in self.arms}
+        return [*self.arms, *(lever for lever in self.levers if lever.name not in names)]
 
 
 def measuring(plan: Plan) -> Measuring:
@@ -35,7 +42,7 @@ def measuring(plan: Plan) -> Measuring:
 
 
 def lay_out(plan: Plan, catalogue: Catalogue, user_files: Mapping[str, str], out: Path) -> Layout:
-    arms = prove(plan, catalogue)
+    levers, arms = prove_levers(plan, catalogue), prove(plan, catalogue)
     how = measuring(plan).how
     stems = {scale: parse(asked.phrase, catalogue, asked.settings) for scale, asked in trunks(plan).items()}
     sweep = plan.learning_rates if isinstance(plan.learning_rates, Sweep) else None
@@ -79,7 +86,8 @@ def lay_out(plan: Plan, catalogue: Catalogue, user_files: Mapping[str, str], out
         for arm in arms
     ]
     cells = [cell for column in zip(*rows, strict=True) for cell in column]
-    return Layout(arms, cells, [*stem_cells.values(), *tries], searches, {scale: stem.run for scale, stem in stems.items()})
+    trunk_runs = {scale: stem.run for scale, stem in stems.items()}
+    return Layout(arms, cells, [*stem_cells.values(), *tries], searches, trunk_runs, levers)
 
 
 def _cells(arm: str, phrase: Phrase, runs: Mapping[int, RunSpec | None], user_files: Mapping[str, str]) -> list[Cell]:
