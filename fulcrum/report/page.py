@@ -14,7 +14,21 @@ from markupsafe import Markup
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.paths import read_regular
 from fulcrum.report import arm_marks as look
-from fulcrum.report import design_tables, figure, number, ranking, sentences, table
+from fulcrum.report import (
+    certainty,
+    claim_sentences,
+    cost_figure,
+    curve_figure,
+    design_tables,
+    figure,
+    markdown_text,
+    number,
+    range_figure,
+    ranking,
+    run_facts,
+    sentences,
+    table,
+)
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.schema import StudyResult
 
@@ -51,11 +65,15 @@ def render(result: StudyResult) -> str:
             trends=design_tables.trends(result),
             cells={(arm.name, cell.seed): cell for arm in result.arms for cell in arm.cells},
             held=_held_equal(result),
+            exploratory=any(row.exploratory for row in result.effects),
+            claimed=any(arm.claims for arm in result.compared),
+            machines=bool(certainty.machines(result)),
             fronts=_drawn(
-                figure.pareto(result, result.primary, "time_ratio"), figure.pareto(result, result.primary, "flops_ratio")
+                cost_figure.pareto(result, result.primary, "time_ratio"),
+                cost_figure.pareto(result, result.primary, "flops_ratio"),
             ),
             curves=_curves(result),
-            panels=figure.panels(result, result.primary) if len(others) > CROWD else [],
+            panels=curve_figure.panels(result, result.primary) if len(others) > CROWD else [],
             sheets=_sheets(result),
         )
     )
@@ -69,7 +87,7 @@ def write(result: StudyResult, folder: Path | str) -> Path:
     for name, text in (
         ("report.json", result.model_dump_json(indent=1) + "\n"),
         ("effects.csv", table.csv_text(result)),
-        ("report.md", table.markdown(result, design_tables.tables(result))),
+        ("report.md", markdown_text.markdown(result, design_tables.tables(result))),
         ("report.html", page),
     ):  # the page last: it speaks of the others
         write_atomic(folder / name, text)
@@ -93,7 +111,17 @@ def _environment() -> Environment:
     environment.filters["glue"] = _glue
     environment.filters["gapless"] = lambda text: text.replace(" ", NO_BREAK).replace(f"{NO_BREAK}[", " [")
     environment.globals.update(
-        words=sentences, number=number, table=table, figure=figure, look=look, design_tables=design_tables
+        words=sentences,
+        certainty=certainty,
+        claims=claim_sentences,
+        number=number,
+        table=table,
+        figure=figure,
+        cost_figure=cost_figure,
+        range_figure=range_figure,
+        run_facts=run_facts,
+        look=look,
+        design_tables=design_tables,
     )
     return environment
 
@@ -116,9 +144,9 @@ def _drawn(*figures: Markup | None) -> list[Markup]:
 
 def _curves(result: StudyResult) -> list[Markup]:
     """The primary metric at equal images, time and FLOPs; then every other metric and the training loss."""
-    first = [figure.curves(result, result.primary, axis) for axis in AXES]
-    rest = [figure.curves(result, metric) for metric in result.metrics if metric is not result.primary]
-    return _drawn(*first, *rest, figure.losses(result))
+    first = [curve_figure.curves(result, result.primary, axis) for axis in AXES]
+    rest = [curve_figure.curves(result, metric) for metric in result.metrics if metric is not result.primary]
+    return _drawn(*first, *rest, curve_figure.losses(result))
 
 
 def _sheets(result: StudyResult) -> list[tuple[int, list[Column]]]:

@@ -1,18 +1,18 @@
-"""The ranking that opens the page: a row per lever with its verdict, its interval to a shared scale, and its cost."""
+"""The ranking that opens the page: a row per lever with its verdict, every seed and the interval to one scale, its cost."""
 
 from typing import NamedTuple
 
 from markupsafe import Markup
 
-from fulcrum.report import number, sentences
+from fulcrum.report import certainty, number, sentences
 from fulcrum.report.arm_marks import colour
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.svg import Axis, Canvas
 
-WIDTH, HEIGHT = 360, 30
-DECIDED = ("better", "worse")
+WIDTH, HEIGHT = 360, 34
+MIDDLE, SEEDS = 12.0, 26.0  # heights of the interval, and of the row of seeds below it
 
 
 class Row(NamedTuple):
@@ -23,8 +23,8 @@ class Row(NamedTuple):
     change: str
     strip: Markup
     time: str
-    other: str  # the verdict with something else held equal
-    claim: str
+    other: str  # the verdict with something else held equal, or the difference where it is exploratory
+    remarks: list[str]  # what must stand beside the verdict: failures, missing pairs, warnings
 
 
 class Group(NamedTuple):
@@ -36,7 +36,7 @@ class Ranking(NamedTuple):
     groups: list[Group]
     ruler: Markup | None  # None: nothing was compared yet
     other: str  # what the second comparison holds equal; empty: there is none
-    claims: bool
+    seeds: bool  # single seeds are drawn
 
 
 def ranking(result: StudyResult) -> Ranking:
@@ -53,19 +53,22 @@ def ranking(result: StudyResult) -> Ranking:
         [group for group in groups if group.rows],
         _ruler(result, axis) if axis else None,
         sentences.held_equal(unit) if unit else "",
-        any(row.claim for row in rows),
+        axis is not None and any(_differences(result, arm) for arm in result.compared),
     )
 
 
 def _axis(result: StudyResult) -> Axis | None:
-    """One axis for all rows, so that the eye can compare. A wild interval is cut off rather than shrinking the rest."""
+    """One axis for all rows, so that the eye can compare. A wild interval or seed is cut off rather than shrinking the
+    rest."""
     rows = [effect for arm in result.compared if (effect := result.effect(arm.name, result.primary.name))]
     means = [row.mean for row in rows if row.mean is not None]
     if not means:
         return None
     margin = result.plan.smallest_effect
     reach = 3 * max(*(abs(mean) for mean in means), margin)
-    ends = [max(-reach, min(reach, end)) for row in rows for end in (row.low, row.high) if end is not None]
+    seeds = [value for arm in result.compared for value in _differences(result, arm).values()]
+    ends = [end for row in rows for end in (row.low, row.high) if end is not None]
+    ends = [max(-reach, min(reach, end)) for end in (*ends, *seeds)]
     return Axis.over([*means, *ends, 0.0, -margin, margin], 6, WIDTH - 6, pad=0.03)
 
 
@@ -80,13 +83,23 @@ def _row(result: StudyResult, arm: ArmResult, axis: Axis | None, place: int, uni
         number.change(effect.mean, effect.low, effect.high) if effect else number.NONE,
         _strip(result, arm, effect, axis, place) if axis else Markup(""),
         number.ratio(1.0 if base else arm.cost.time_ratio),
-        others[0].verdict if others else "",
-        "" if base else sentences.claim_of(result, arm),
+        _other(others[0]) if others else "",
+        [] if base else certainty.remarks(result, arm),
     )
 
 
+def _other(effect: Effect) -> str:
+    return number.change(effect.mean, effect.low, effect.high) if effect.exploratory else effect.verdict
+
+
+def _differences(result: StudyResult, arm: ArmResult) -> dict[int, float]:
+    """Seed -> arm minus what it is compared with, on the primary metric."""
+    before, after = (one.finals(result.primary.name) for one in (result.base_of(arm), arm))
+    return {seed: after[seed] - before[seed] for seed in sorted(before.keys() & after.keys())}
+
+
 def _strip(result: StudyResult, arm: ArmResult, effect: Effect | None, x: Axis, place: int) -> Markup:
-    canvas, y, margin = Canvas(WIDTH, HEIGHT), HEIGHT / 2, result.plan.smallest_effect
+    canvas, y, margin = Canvas(WIDTH, HEIGHT), MIDDLE, result.plan.smallest_effect
     canvas.add("rect", x=x(-margin), y=0.0, width=x(margin) - x(-margin), height=float(HEIGHT), class_="band")
     canvas.line(x(0), 0, x(0), HEIGHT, "zero")
     title = f"{arm.label}: the baseline" if result.is_base(arm) else f"{arm.label}: no answer yet"
@@ -101,8 +114,21 @@ def _strip(result: StudyResult, arm: ArmResult, effect: Effect | None, x: Axis, 
                     canvas.line(at, y - 6, at, y + 6, f"whisker {look}")
                 else:  # an arrow: the interval goes on beyond the picture
                     canvas.path([(at - 6 * outward, y - 5), (at, y), (at - 6 * outward, y + 5)], f"whisker open-end {look}")
-        canvas.dot(x(effect.mean), y, 5.5, f"{'dot' if effect.verdict in DECIDED else 'ring'} {look}")
-    return canvas.finish(f"strip-{place}", title, "")
+        canvas.dot(x(effect.mean), y, 5.5, f"{'dot' if effect.verdict in sentences.DECIDED else 'ring'} {look}")
+    seeds = {} if result.is_base(arm) else _differences(result, arm)
+    for seed, value in seeds.items():
+        at, tip = x(value), f"seed {seed}: {number.change(value, None, None)}"
+        if x.start <= at <= x.end:
+            canvas.dot(at, SEEDS, 3.0, f"seed {colour(result, arm)}", tip)
+        else:  # beyond the picture
+            at, outward = max(x.start, min(x.end, at)), 1 if at > x.end else -1
+            canvas.path(
+                [(at - 5 * outward, SEEDS - 4), (at, SEEDS), (at - 5 * outward, SEEDS + 4)],
+                f"whisker open-end {colour(result, arm)}",
+                tip,
+            )
+    desc = "; ".join(f"seed {seed} {number.change(value, None, None)}" for seed, value in seeds.items())
+    return canvas.finish(f"strip-{place}", title, desc)
 
 
 def _ruler(result: StudyResult, x: Axis) -> Markup:

@@ -1,10 +1,10 @@
-"""Plain sentences: what a study found about an arm, how sure it is, what it cost."""
+"""Plain sentences: what a study found about an arm, and what it cost."""
 
 import math
 import re
 
-from fulcrum.report import number
-from fulcrum.report.arm_result import ArmResult, ClaimResult
+from fulcrum.report import certainty, number
+from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.finding import Effect, Target
 from fulcrum.report.schema import ShownMetric, StudyResult
 
@@ -15,23 +15,20 @@ TONES = {
     "worse": "bad",
     "tie": "even",
     "inconclusive": "open",
+    "failed": "bad",
+    "not learned": "early",
     "replicated": "good",
     "contradicted": "bad",
+    "opposite here": "open",
     "underpowered": "open",
-    "out of scope": "even",
-    "failed": "bad",
     "fades": "open",
     "grows": "good",
+    "crossing": "open",
     "better together": "good",
     "worse together": "bad",
 }
-KNOWN = ("better", "worse", "tie", "inconclusive", "failed", "waiting", "no answer")
-CLAIMS = {
-    "replicated": "the direction is as claimed",
-    "contradicted": "not the direction that was claimed",
-    "underpowered": "this study cannot tell",
-    "out of scope": "our setting does not stand for the claim's",
-}
+KNOWN = ("better", "worse", "tie", "not learned", "inconclusive", "failed", "waiting", "no answer")
+DECIDED = ("better", "worse")
 COSTS = {"time_ratio": "time per image", "flops_ratio": "FLOPs", "memory_ratio": "memory", "parameters_ratio": "parameters"}
 
 
@@ -64,22 +61,47 @@ def verdict_of(result: StudyResult, arm: ArmResult) -> str:
     return "waiting" if result.state != "finished" else "no answer"
 
 
+def base_name(result: StudyResult, arm: ArmResult) -> str:
+    """What an arm is compared with, inside a sentence: 'the baseline', or the label of another arm."""
+    base = result.base_of(arm)
+    return "the baseline" if result.is_base(base) else base.label
+
+
 def answer(result: StudyResult, arm: ArmResult) -> str:
     """One sentence per arm, on the plan's primary metric."""
-    metric, effect, are = result.primary, result.effect(arm.name, result.primary.name), verb(arm.label)
-    if effect is None:
+    effect, are = result.effect(arm.name, result.primary.name), verb(arm.label)
+    if effect is None or not effect.n:
         return _no_answer(result, arm)
-    numbers = f"{lowered(metric.label)} {number.change(effect.mean, effect.low, effect.high)}, {_pairs(effect)}"
+    numbers = f"{lowered(result.primary.label)} {_measured(effect)}, {certainty.pairs(effect)}"
     if effect.p_adjusted is not None:
-        p = number.probability(effect.p_adjusted)
-        numbers += f", p {p}"
+        numbers += f", p {number.probability(effect.p_adjusted)}"
+    base = base_name(result, arm)
+    if effect.verdict == "not learned":
+        return f"{arm.label}: {base} has not learned this yet: train longer. So far {numbers}{_why(result, arm, effect)}."
     finding = {
-        "better": f"{are} better",
-        "worse": f"{are} worse",
-        "tie": f"{are} as good as the baseline",
+        "better": f"{are} better" + (f" than {base}" if base != "the baseline" else ""),
+        "worse": f"{are} worse" + (f" than {base}" if base != "the baseline" else ""),
+        "tie": f"{are} as good as {base}",
         "inconclusive": f"{are} undecided",
     }.get(effect.verdict, f"{are} {effect.verdict}")
-    return f"{arm.label} {finding}: {numbers}{_why(result, effect)}."
+    return f"{arm.label} {finding}: {numbers}{_why(result, arm, effect)}."
+
+
+def _measured(effect: Effect) -> str:
+    """'about +0.04 (measured +0.048 [+0.030, +0.066])'; without a shrunken mean, or a verdict, what was measured alone."""
+    measured = number.change(effect.mean, effect.low, effect.high)
+    return f"about {_about(effect)} (measured {measured})" if _shrunk(effect) else measured
+
+
+def _shrunk(effect: Effect) -> bool:
+    return effect.shrunk is not None and effect.verdict in DECIDED
+
+
+def _about(effect: Effect) -> str:
+    """The size that a headline says: a shrunken one in two digits, a measured one with those that its interval deserves."""
+    if effect.shrunk is not None and _shrunk(effect):
+        return number.signed(effect.shrunk, max(0, 1 - math.floor(math.log10(abs(effect.shrunk)))) if effect.shrunk else 0)
+    return number.change(effect.mean, effect.low, effect.high).split(" [")[0]
 
 
 def headline(result: StudyResult, scale: str = "") -> str:
@@ -94,7 +116,9 @@ def headline(result: StudyResult, scale: str = "") -> str:
     sentences = {
         "better": f"{{}} improved {what}.",
         "worse": f"{{}} made {'it' if named['better'] else what} worse.",
-        "tie": f"{{}} changed it by less than the {margin} that would matter.",
+        "tie": f"{{}} changed {'it' if named['better'] or named['worse'] else what} by less than the {margin} that would "
+        "matter.",
+        "not learned": f"The baseline has not learned this yet ({what}): train longer. Not compared until then: {{}}.",
         "inconclusive": "Undecided: {}.",
         "failed": "Failed: {}.",
         **{verdict: f"{verdict.capitalize()}: {{}}." for verdict in named if verdict not in KNOWN},
@@ -105,11 +129,29 @@ def headline(result: StudyResult, scale: str = "") -> str:
 
 
 def _sized(result: StudyResult, arm: ArmResult) -> str:
-    """'Muon (+0.027)' where an arm made a difference, else its name."""
-    effect = result.effect(arm.name, result.primary.name)
-    if effect is None or effect.mean is None or effect.verdict not in ("better", "worse"):
-        return plain(arm)
-    return f"{plain(arm)} ({number.change(effect.mean, effect.low, effect.high).split(' [')[0]})"
+    """'Muon (about +0.027)' where an arm made a difference, else its name; failed seeds are told with it."""
+    effect, failed = result.effect(arm.name, result.primary.name), certainty.failures(result, arm)
+    size = ""
+    if effect is not None and effect.mean is not None and effect.verdict in DECIDED:
+        size = f"about {_about(effect)}" if _shrunk(effect) else _about(effect)
+    inside = "; ".join(part for part in (size, failed) if part)
+    return f"{plain(arm)} ({inside})" if inside else plain(arm)
+
+
+def shrinkage(result: StudyResult) -> str:
+    """Why a headline says 'about', with what was measured beside it; empty where nothing was shrunk."""
+    rows = [(arm, result.effect(arm.name, result.primary.name)) for arm in result.best_first]
+    sizes = [
+        f"{arm.label} {number.change(row.mean, row.low, row.high).split(' [')[0]}"
+        for arm, row in rows
+        if row is not None and _shrunk(row)
+    ]
+    if not sizes:
+        return ""
+    return (
+        "“About”: a difference that was picked out for being large is larger than the truth on average, so the headline "
+        f"says it shrunk towards the others. Measured: {listed(sizes)}."
+    )
 
 
 def headlines(result: StudyResult) -> list[str]:
@@ -131,62 +173,16 @@ def listed(names: list[str], last: str = "and") -> str:
     return kept[0] if len(kept) == 1 else f"{', '.join(kept[:-1])} {last} {kept[-1]}"
 
 
-def claim_of(result: StudyResult, arm: ArmResult) -> str:
-    """How the published claims about an arm fared, each with the metric it is about: 'FID contradicted'. The clearest
-    answer stands first; empty where nothing was claimed."""
-    order = ("contradicted", "replicated", "underpowered", "out of scope")
-    verdicts = [(claim.verdict, claim.metric) for claim in arm.claims if claim.verdict]
-    verdicts = verdicts or [
-        (row.claim_verdict, result.metric(row.metric).label) for row in result.effects_of(arm) if row.claim_verdict
-    ]
-    by: dict[str, list[str]] = {}
-    for verdict, metric in sorted(verdicts, key=lambda one: order.index(one[0]) if one[0] in order else len(order)):
-        by.setdefault(verdict, []).append(published(metric))
-    return "; ".join(f"{', '.join(dict.fromkeys(metrics))} {verdict}" for verdict, metrics in by.items())
-
-
-def published(metric: str) -> str:
-    """A published metric's name as papers write it."""
-    return metric.upper() if metric in ("fid", "cmmd", "kid") else metric
-
-
-def claimed(claim: ClaimResult) -> str:
-    """'FID −2.65'"""
-    return f"{published(claim.metric)} {number.change(claim.change, None, None)}"
-
-
-def seen_of(result: StudyResult, arm: ArmResult, claim: ClaimResult) -> str:
-    """What this study saw of a claim, on which of its metrics, and how that agrees with the primary one."""
-    if not claim.seen:
-        return f"No metric of this study stands for {published(claim.metric)}." if result.effects else ""
-    metric, row = result.metric(claim.seen), result.effect(arm.name, claim.seen)
-    if row is None:
-        return ""
-    why = f": {CLAIMS[claim.verdict]}" if claim.verdict in CLAIMS else ""
-    sentence = (
-        f"Our {lowered(metric.label)} stands for {published(claim.metric)} ({direction(metric)}): "
-        f"{number.change(row.mean, row.low, row.high)}, {row.verdict}{why}."
-    )
-    first = result.effect(arm.name, result.primary.name)
-    if first is not None and metric.name != result.primary.name and first.verdict != row.verdict:
-        sentence += (
-            f" The ranking asks another metric, {lowered(result.primary.label)}, on which {arm.label} "
-            f"{verb(arm.label)} {first.verdict}."
-        )
-    return sentence
-
-
-def _pairs(effect: Effect) -> str:
-    return f"{effect.n} pair" + ("" if effect.n == 1 else "s")
-
-
-def _why(result: StudyResult, effect: Effect) -> str:
-    margin = number.plain(result.plan.smallest_effect)
+def _why(result: StudyResult, arm: ArmResult, effect: Effect) -> str:
+    margin = number.plain(result.plan.smallest_effect if effect.margin is None else effect.margin)
+    failed = certainty.failures(result, arm)
+    parts = [f"{failed}, so these are survivors" if failed else ""]
     if effect.verdict == "tie":
-        return f"; inside the ±{margin} that would matter"
+        parts.append(f"inside the ±{margin} that would matter")
     if effect.verdict == "inconclusive":
-        return f"; {too_few(result, effect)}" if too_few(result, effect) else f"; too noisy to tell ±{margin} from zero"
-    return ""
+        noisy = "survivors alone make no arm better" if failed else f"too noisy to tell ±{margin} from zero"
+        parts.append(certainty.too_few(result, effect) or noisy)
+    return "".join(f"; {part}" for part in parts if part)
 
 
 def _no_answer(result: StudyResult, arm: ArmResult) -> str:
@@ -198,69 +194,27 @@ def _no_answer(result: StudyResult, arm: ArmResult) -> str:
     return f"{arm.label}: no answer; {done} of {total} seeds finished and no comparison was made."
 
 
-def too_few(result: StudyResult, effect: Effect) -> str:
-    """The smallest p that n sign flips can give is 2 / 2^n: below that no result can be significant."""
-    floor = 2.0 ** (1 - effect.n)
-    if effect.n < 1 or floor <= result.plan.alpha:
+def more_seeds(result: StudyResult) -> str:
+    """What to do about arms that cannot be decided for want of pairs; empty where there are none, or more will come."""
+    if result.state == "running":
         return ""
-    return f"with {_pairs(effect)} no p below {number.probability(floor)} exists, so nothing can be significant"
-
-
-def sure(result: StudyResult, effect: Effect) -> list[str]:
-    """How far a reader may trust one comparison, as short sentences."""
-    sentences = []
-    few = too_few(result, effect)
-    if few:  # of what is undecided, the answer says it
-        sentences += [few[0].upper() + few[1:] + "."] if effect.verdict != "inconclusive" else []
-    elif effect.p_adjusted is not None:
-        beats = "below" if effect.p_adjusted <= result.plan.alpha else "not below"
-        sentences.append(
-            f"p {number.probability(effect.p_adjusted)} over the whole family of arms, {beats} the "
-            f"planned {number.plain(result.plan.alpha)}."
-        )
-    if effect.correlation is not None:
-        help_ = "pairing helped" if effect.correlation > 0.3 else "pairing helped little"
-        sentences.append(f"Over seeds the two arms correlate at {number.plain(effect.correlation, 2)}: {help_}.")
-    if effect.detectable is not None:
-        sentences.append(
-            f"With the scatter of these pairs, a true difference of {_rough(effect.detectable)} would be "
-            "seen in four studies of five."
-        )
-    return sentences
-
-
-def visible(result: StudyResult) -> str:
-    """What differences on the primary metric this study can see, lever by lever; empty where that is not known."""
-    fewest = math.ceil(1 - math.log2(result.plan.alpha))  # pairs whose sign flips can give a p that small
-    if len(result.plan.seeds) < fewest:
-        return f"So few seeds cannot decide anything, whatever is found: {fewest} are the fewest that can."
-    rows = [result.effect(arm.name, result.primary.name) for arm in result.compared]
-    sizes = [row.detectable for row in rows if row is not None and row.detectable is not None]
-    loudest = result.detectable.get(result.primary.name)
-    if not sizes:
-        return (
-            ""
-            if loudest is None
-            else (
-                f"Of the lever that scatters most, a true difference of {_rough(loudest)} "
-                "would be seen in four studies of five."
-            )
-        )
-    least, most = _rough(min(sizes)), _rough(max(sizes))
-    size = least if least == most else f"{least} to {most}, depending on how much a lever scatters over seeds,"
-    return f"A true difference of {size} would be seen in four studies of five."
-
-
-def _rough(size: float) -> str:
-    return number.plain(size, number.decimals(size))
+    rows = [(arm, result.effect(arm.name, result.primary.name)) for arm in result.compared]
+    short = {plain(arm): certainty.fewest(result) - row.n for arm, row in rows if row and certainty.too_few(result, row)}
+    if not short:
+        return ""
+    most = max(short.values())
+    seeds = "one seed more" if most == 1 else f"{most} seeds more"
+    return f"Too few pairs for {listed(list(short))}. Give the plan {seeds} and run it again; what is done is kept:"
 
 
 def elsewhere(result: StudyResult, arm: ArmResult) -> list[str]:
     """The same comparison with something else held equal: a slower arm may win on images and lose on time."""
     headline, name = result.effect(arm.name, result.primary.name), result.primary.name
     return [
-        f"at {held_equal(row.unit)}: {row.verdict}, {number.change(row.mean, row.low, row.high)}"
-        + (f" ({row.note})" if row.note else "")
+        f"at {held_equal(row.unit)}: "
+        + ("" if row.exploratory else f"{row.verdict}, ")
+        + number.change(row.mean, row.low, row.high)
+        + "".join(f" ({word})" for word in ("exploratory" if row.exploratory else "", row.note) if word)
         for row in result.effects_of(arm)
         if row.metric == name and row is not headline
     ]
@@ -308,8 +262,3 @@ def parts(arm: ArmResult) -> str:
 
 def direction(metric: ShownMetric) -> str:
     return f"{metric.better} is better"
-
-
-def failures(arm: ArmResult) -> str:
-    failed = arm.count("failed")
-    return f"{failed} of {len(arm.cells)} seeds failed" if failed else ""

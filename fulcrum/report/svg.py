@@ -118,3 +118,7 @@ def frame(canvas: Canvas, x: Axis, y: Axis, x_name: str, *, x_ticks: int = 4) ->
     canvas.grid(y, x.start, x.end)
     canvas.scale(x, bottom, x_ticks)
     canvas.text(x.end, bottom + 33, x_name, "name", "end")
+
+
+def clip(label: str, most: int) -> str:
+    return label if len(label) <= most else label[: most - 1] + "…"

@@ -1,14 +1,12 @@
-"""The report's tables as rows of text, and their Markdown and CSV forms."""
+"""The report's tables as rows of text, and all comparisons as CSV."""
 
 import csv
 import io
 import math
-import re
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fulcrum.report import number, sentences
+from fulcrum.report import certainty, number, sentences
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
@@ -44,22 +42,36 @@ def ranking(result: StudyResult) -> Table:
                 arm.label,
                 number.spread(*mean_sd(arm, metric.name)),
                 "baseline" if base else change,
-                str(effect.n) if effect else str(len(arm.finals(metric.name))),
+                _shrunk(effect),
+                _pairs(effect) if effect else str(len(arm.finals(metric.name))),
                 number.probability(effect.p_adjusted if effect else None),
                 number.ratio(1.0 if base else arm.cost.time_ratio),
                 "" if base else sentences.verdict_of(result, arm),
+                "" if base else "; ".join(certainty.remarks(result, arm)),
             )
         )
     columns = (
         "arm",
         f"{sentences.lowered(metric.label)} (mean ± sd)",
-        "difference [interval]",
-        "seeds",
+        f"difference [{certainty.level(result)} interval]",
+        "shrunk",
+        "pairs",
         "p",
         "time",
         "verdict",
+        "remarks",
     )
-    return Table(f"{metric.label}, {sentences.direction(metric)}; best first", columns, tuple(rows), (0, 6))
+    return Table(f"{metric.label}, {sentences.direction(metric)}; best first", columns, tuple(rows), (0, 7, 8))
+
+
+def _pairs(effect: Effect) -> str:
+    return f"{effect.n} of {effect.planned}" if effect.n < effect.planned else str(effect.n)
+
+
+def _shrunk(effect: Effect | None) -> str:
+    if effect is None or effect.shrunk is None:
+        return number.NONE
+    return number.change(effect.shrunk, effect.low, effect.high).split(" [")[0]
 
 
 def readings(result: StudyResult) -> Table:
@@ -81,15 +93,39 @@ def comparisons(result: StudyResult, arm: ArmResult) -> Table:
                 metric.label,
                 sentences.held_equal(effect.unit),
                 number.change(effect.mean, effect.low, effect.high),
-                str(effect.n),
+                number.NONE if effect.margin is None else f"±{number.plain(effect.margin)}",
+                _pairs(effect),
                 number.plain(effect.correlation, 2),
                 number.probability(effect.p_adjusted),
-                effect.verdict,
+                "exploratory" if effect.exploratory else effect.verdict,
                 effect.claim_verdict or number.NONE,
             )
         )
-    columns = ("metric", "at", "difference [interval]", "pairs", "correlation", "p", "verdict", "against the claim")
-    return Table(f"Everything compared for {arm.label}", columns, tuple(rows), (0, 1, 6, 7))
+    columns = (
+        "metric",
+        "at",
+        f"difference [{certainty.level(result)} interval]",
+        "too small to matter",
+        "pairs",
+        "correlation",
+        "p",
+        "verdict",
+        "against the claim",
+    )
+    return Table(f"Everything compared for {arm.label}", columns, tuple(rows), (0, 1, 7, 8))
+
+
+def failed(result: StudyResult) -> Table:
+    """Every cell that failed, and why: an outcome of its arm."""
+    rows = tuple(
+        (arm.label, str(cell.seed), f"{cell.images:,}", cell.failure or "no reason was recorded")
+        for arm in result.arms
+        for cell in arm.cells
+        if cell.state == "failed"
+    )
+    return Table(
+        "Cells that failed: outcomes, which count against their arm", ("arm", "seed", "images", "why"), rows, (0, 3)
+    )
 
 
 def noise(result: StudyResult) -> Table:
@@ -111,88 +147,37 @@ def noise(result: StudyResult) -> Table:
     return Table("The baseline, repeated: what changes when only the seed does", columns, tuple(rows))
 
 
-def markdown(result: StudyResult, more: Sequence[tuple[str, Table]] = ()) -> str:
-    """The report as Markdown: answers, ranking, all metrics, noise, `more` tables, levers, remarks, how to reproduce."""
-    lines = [f"# {_md(result.title)}", ""]
-    if result.state != "finished":
-        lines += [f"*{result.state.capitalize()}: {result.progress.done} of {result.progress.total} cells done.*", ""]
-    lines += [line for headline in sentences.headlines(result) for line in (f"**{_md(headline)}**", "")]
-    lines += [f"- {_md(sentences.answer(result, arm))}" for arm in result.best_first]
-    for title, table in (("Ranking", ranking(result)), ("All metrics", readings(result)), ("Noise", noise(result)), *more):
-        if table.rows:
-            lines += ["", f"## {title}", "", f"{_md(table.caption)}.", "", *_md_rows(table)]
-    for arm in result.compared:
-        table = comparisons(result, arm)
-        lines += ["", f"## {_md(arm.label)}", "", f"{_code(arm.phrase)}: {_md(arm.says)}", ""]
-        lines += [
-            f"- {_code(change.path)}: {_code(number.literal(change.before))} → {_code(number.literal(change.after))}"
-            for change in arm.diff
-        ]
-        lines += [f"- costs {_md(sentences.cost(arm))}"] if sentences.cost(arm) else []
-        lines += [f"- {_md(sentences.parts(arm))}"] if sentences.parts(arm) else []
-        lines += [
-            f"- claimed: {_md(sentences.claimed(claim))}, {_md(claim.scope)} ({_md(claim.source)})"
-            + (f": {_md(claim.verdict)}" if claim.verdict else "")
-            + (f". {_md(sentences.seen_of(result, arm, claim))}" if sentences.seen_of(result, arm, claim) else "")
-            for claim in arm.claims
-        ]
-        lines += ["", *_md_rows(table)] if table.rows else []
-    if result.remarks:
-        lines += ["", "## Remarks", "", *(f"- {_md(remark)}" for remark in result.remarks)]
-    lines += [
-        "",
-        "## Reproduce",
-        "",
-        _code(result.made.command),
-        "",
-        f"Fulcrum {_md(result.made.version)}, {_md(result.made.date)}, {_md(result.made.machine)}, "
-        f"plan {_code(result.plan.hash)}.",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _md_rows(table: Table) -> list[str]:
-    rule = ["---" if i in table.text_columns else "---:" for i in range(len(table.columns))]
-    body = [[_md(value) for value in row] for row in (table.columns, *table.rows)]
-    return ["| " + " | ".join(row) + " |" for row in (body[0], rule, *body[1:])]
-
-
-def _md(text: str) -> str:
-    """Text of the study is text, not markup: neither a table's bar nor a tag nor a link may come from it."""
-    return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", " ".join(text.split()))
-
-
-def _code(text: str) -> str:
-    """A code span whose fence is longer than any run of backticks inside."""
-    flat = " ".join(text.split()).replace("|", "\\|")
-    fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", flat)), default=0))
-    return f"{fence}{flat}{fence}" if len(fence) == 1 else f"{fence} {flat} {fence}"
+# Columns of a comparison in the CSV, each a field of its record, in the order in which they were added.
+FIELDS = (
+    "unit",
+    "n",
+    "mean",
+    "low",
+    "high",
+    "correlation",
+    "p_adjusted",
+    "verdict",
+    "claim_verdict",
+    "shrunk",
+    "tie_low",
+    "tie_high",
+    "margin",
+    "planned",
+    "failed",
+    "unlike",
+    "exploratory",
+    "detectable",
+)
 
 
 def csv_text(result: StudyResult) -> str:
     """One line per arm and comparison, full precision, with the final value of every seed beside it."""
     seeds = sorted({cell.seed for arm in result.arms for cell in arm.cells})
-    head = [
-        "arm",
-        "label",
-        "metric",
-        "unit",
-        "n",
-        "mean",
-        "low",
-        "high",
-        "correlation",
-        "p_adjusted",
-        "verdict",
-        "claim_verdict",
-        "arm_mean",
-        "arm_sd",
-        *COSTS,
-        *(f"seed_{seed}" for seed in seeds),
-    ]
+    head = ["arm", "label", "against", "metric", *FIELDS, "warnings", "note", "arm_mean", "arm_sd", *COSTS]
     rows: list[list[object]] = []
     for arm in result.arms:
         costs = [getattr(arm.cost, name) for name in COSTS]
+        against = "" if result.is_base(arm) else result.base_of(arm).name
         for metric in result.metrics:
             finals, headline = arm.finals(metric.name), result.effect(arm.name, metric.name)
             made = [row for row in result.effects_of(arm) if row.metric == metric.name]
@@ -201,24 +186,14 @@ def csv_text(result: StudyResult) -> str:
                 # Final values belong to equal images; beside another comparison they would mislead.
                 own = effect is headline
                 values = [finals.get(seed) if own else None for seed in seeds]
-                stats = (
-                    [
-                        effect.unit,
-                        effect.n,
-                        effect.mean,
-                        effect.low,
-                        effect.high,
-                        effect.correlation,
-                        effect.p_adjusted,
-                        effect.verdict,
-                        effect.claim_verdict,
-                    ]
-                    if effect
-                    else [None, len(finals), *[None] * 7]
-                )
+                if effect:
+                    stats = [*(getattr(effect, name) for name in FIELDS), "; ".join(effect.warnings), effect.note]
+                else:
+                    stats = [len(finals) if name == "n" else None for name in FIELDS] + ["", ""]
                 means = mean_sd(arm, metric.name) if own else (None, None)
-                rows.append([arm.name, arm.label, metric.name, *stats, *means, *costs, *values])
+                rows.append([arm.name, arm.label, against, metric.name, *stats, *means, *costs, *values])
     out = io.StringIO()
+    head += [f"seed_{seed}" for seed in seeds]
     csv.writer(out, lineterminator="\n").writerows([head, *([_csv(value) for value in row] for row in rows)])
     return out.getvalue()
 

@@ -105,9 +105,18 @@ class Browser:
 
     def wait(self, script: str, seconds: float = 10.0) -> None:
         end = time.monotonic() + seconds
-        while not self.ask(script):
+        while not self.asked_between_pages(script):
             assert time.monotonic() < end, f"never true: {script}"
             time.sleep(0.02)
+
+    def asked_between_pages(self, script: str) -> Any:
+        """The answer, or None of a page that was just being exchanged for another."""
+        try:
+            return self.ask(script)
+        except AssertionError as error:
+            if "navigated or closed" not in str(error):
+                raise
+            return None
 
     def ask(self, script: str) -> Any:
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)

@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from fulcrum.report import arm_marks as look
-from fulcrum.report import design_tables, figure, page, ranking, sentences, table
+from fulcrum.report import cost_figure, design_tables, figure, markdown_text, page, ranking, sentences, table
 from fulcrum.report.schema import StudyResult
 
 RICH = runpy.run_path(str(Path(__file__).with_name("fake_rich.py")))
@@ -51,10 +51,10 @@ def test_the_ranking_ranks_with_the_same_marks_as_the_figures(rich: StudyResult)
     made = ranking.ranking(rich)
     (group,) = made.groups
     assert [row.mark for row in group.rows] == ["1", "2", "3", "4", "5", "B", "6", "7", "8", "9"]
-    assert made.other == "equal time" and made.claims and made.ruler is not None
+    assert made.other == "equal time" and made.seeds and made.ruler is not None
     first = group.rows[0]
-    assert (first.arm.name, first.verdict, first.time, first.claim) == ("repa", "better", "1.17×", "FID replicated")
-    drawn = figure.pareto(rich, rich.primary)
+    assert (first.arm.name, first.verdict, first.time) == ("repa", "better", "1.17×")
+    drawn = cost_figure.pareto(rich, rich.primary)
     assert drawn is not None
     marks = [node.text for node in ET.fromstring(drawn).iter("text") if node.attrib.get("class") == "mark halo"]
     assert set(marks) <= set(rich.marks.values()) and "1" in marks and "B" in marks
@@ -63,7 +63,8 @@ def test_the_ranking_ranks_with_the_same_marks_as_the_figures(rich: StudyResult)
 def test_a_decided_effect_has_a_full_dot_and_an_open_one_a_ring(rich: StudyResult) -> None:
     for row in ranking.ranking(rich).groups[0].rows:
         kinds = [node.attrib["class"].split()[0] for node in ET.fromstring(row.strip).iter("circle")]
-        assert kinds == ([] if row.base else ["dot"] if row.verdict in ("better", "worse") else ["ring"])
+        full = "dot" if row.verdict in ("better", "worse") else "ring"
+        assert kinds == ([] if row.base else [full, *["seed"] * 6])
 
 
 def test_a_wild_interval_does_not_squeeze_the_others() -> None:
@@ -103,10 +104,10 @@ def test_every_optional_part_is_on_the_page_and_in_markdown(rich: StudyResult, s
         "contradicted",
     ):
         assert said in text, said
-    told = table.markdown(rich, design_tables.tables(rich))
+    told = markdown_text.markdown(rich, design_tables.tables(rich))
     for title in ("Interactions", "Time to target", "Learning rates", "What each metric sees"):
         assert f"\n## {title}\n" in told
-    assert "\n## Trends\n" in table.markdown(scaled, design_tables.tables(scaled))
+    assert "\n## Trends\n" in markdown_text.markdown(scaled, design_tables.tables(scaled))
     rows = list(csv.DictReader(io.StringIO(table.csv_text(rich))))
     assert {row["unit"] for row in rows if row["arm"] == "muon"} == {"images", "time"}
 
@@ -138,7 +139,7 @@ def test_names_of_optional_parts_must_agree(spoil: Any, message: str) -> None:
 
 def test_marks_in_a_crowd_keep_apart_and_in_order() -> None:
     points = [(100.0, 50.0), (101.0, 52.0), (103.0, 51.0), (100.0, 200.0), (300.0, 50.0)]
-    places = figure._apart(points)
+    places = cost_figure._apart(points)
     crowd = [places[k][1] for k in (0, 2, 1)]
     assert crowd == sorted(crowd) and min(b - a for a, b in zip(crowd, crowd[1:], strict=False)) >= 13
     assert places[3][1] == 200.0 and places[4] == (309.0, 50.0)

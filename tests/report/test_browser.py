@@ -17,7 +17,7 @@ from fulcrum.report.running import beating
 from fulcrum.report.schema import StudyResult
 
 HERE = Path(__file__).parent
-FAKE, RICH = (runpy.run_path(str(HERE / name)) for name in ("fake_study.py", "fake_rich.py"))
+FAKE, RICH, HONEST = (runpy.run_path(str(HERE / f"fake_{name}.py")) for name in ("study", "rich", "honest"))
 DRIVER = runpy.run_path(str(HERE / "browser.py"))
 SHOTS = HERE.parents[1] / "build" / "screenshots"  # git ignores it
 pytestmark = [
@@ -68,6 +68,11 @@ def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(HONEST["honest_study"](), tmp_path_factory.mktemp("honest"))
+
+
+@pytest.fixture(scope="module")
 def scaled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(RICH["scaled_study"](), tmp_path_factory.mktemp("scaled"))
 
@@ -80,7 +85,9 @@ def shots() -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name, pictures, figures", [("report", 60, 18), ("rich", 132, 39), ("scaled", 0, 44)])
+@pytest.mark.parametrize(
+    "name, pictures, figures", [("report", 60, 18), ("rich", 132, 39), ("honest", 132, 39), ("scaled", 0, 44)]
+)
 def test_it_opens_quietly_draws_everything_and_asks_for_nothing(
     browser: Any, name: str, pictures: int, figures: int, request: pytest.FixtureRequest
 ) -> None:
@@ -102,7 +109,17 @@ def test_it_opens_quietly_draws_everything_and_asks_for_nothing(
 
 
 @pytest.mark.parametrize(
-    "width, name", [(320, "rich"), (320, "scaled"), (390, "report"), (768, "rich"), (1200, "rich"), (1000, "scaled")]
+    "width, name",
+    [
+        (320, "rich"),
+        (320, "honest"),
+        (320, "scaled"),
+        (390, "report"),
+        (768, "honest"),
+        (1200, "rich"),
+        (1200, "honest"),
+        (1000, "scaled"),
+    ],
 )
 def test_the_page_never_scrolls_sideways(
     browser: Any, shots: Path, width: int, name: str, request: pytest.FixtureRequest
@@ -155,15 +172,15 @@ def test_many_arms_with_long_names_fit_a_phone(browser: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_can_be_read(browser: Any, rich: Path, shots: Path, scheme: str) -> None:
-    browser.open(rich, scheme=scheme)
+def test_every_text_can_be_read(browser: Any, honest: Path, shots: Path, scheme: str) -> None:
+    browser.open(honest, scheme=scheme)
     browser.ask(OPEN_ALL)
     found = browser.ask(CONTRASTS)
     assert len(found) > 500
     assert [one for one in found if one[0] < 4.5] == []
     back = browser.ask("getComputedStyle(document.body).backgroundColor")
     assert back == {"dark": "rgb(22, 22, 20)", "light": "rgb(251, 250, 247)"}[scheme]
-    browser.picture(shots / f"rich-{scheme}.png")
+    browser.picture(shots / f"honest-{scheme}.png")
 
 
 def test_the_keyboard_reaches_and_opens_everything(browser: Any, rich: Path) -> None:

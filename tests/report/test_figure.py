@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from markupsafe import Markup
 
-from fulcrum.report import figure
+from fulcrum.report import cost_figure, curve_figure, figure
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.svg import Axis
 
@@ -19,14 +19,14 @@ NASTY = '<script>alert("&")</script>'
 
 
 def all_figures(result: StudyResult) -> list[Markup]:
-    drawn: list[Markup | None] = [figure.losses(result)]
+    drawn: list[Markup | None] = [curve_figure.losses(result)]
     for metric in result.metrics:
         drawn += [
             figure.effects(result, metric),
-            figure.curves(result, metric),
-            figure.curves(result, metric, "flops"),
-            figure.pareto(result, metric),
-            figure.pareto(result, metric, "flops_ratio"),
+            curve_figure.curves(result, metric),
+            curve_figure.curves(result, metric, "flops"),
+            cost_figure.pareto(result, metric),
+            cost_figure.pareto(result, metric, "flops_ratio"),
         ]
         drawn += [figure.pairs(result, arm, metric) for arm in result.arms[1:]]
     return [one for one in drawn if one is not None]
@@ -60,14 +60,14 @@ def test_words_in_a_figure_are_escaped() -> None:
 
 
 def test_curves_have_a_thin_line_per_seed_and_a_thick_one_per_arm(study: StudyResult) -> None:
-    drawn = figure.curves(study, study.primary)
+    drawn = curve_figure.curves(study, study.primary)
     assert drawn is not None
     kinds = [node.attrib["class"].split()[0] for node in ET.fromstring(drawn).iter("path")]
     assert kinds.count("thin") == 24 and kinds.count("thick") == 4
 
 
 def test_the_mean_uses_only_points_that_every_started_seed_reached() -> None:
-    assert figure._mean([[(1, 1.0, 2.0), (2, 2.0, 3.0)], [(1, 3.0, 4.0)]]) == [(2.0, 3.0)]
+    assert curve_figure._mean([[(1, 1.0, 2.0), (2, 2.0, 3.0)], [(1, 3.0, 4.0)]]) == [(2.0, 3.0)]
 
 
 def test_a_worse_arm_lies_left_of_zero_when_higher_is_better(study: StudyResult) -> None:
@@ -81,7 +81,7 @@ def test_a_worse_arm_lies_left_of_zero_when_higher_is_better(study: StudyResult)
 
 @pytest.mark.parametrize("higher, expected", [(True, [(1, 3), (3, 5)]), (False, [(1, 3), (2, 2)])])
 def test_front(higher: bool, expected: list[tuple[float, float]]) -> None:
-    assert figure._front([(2, 2), (1, 3), (3, 5), (1, 3), (4, 5)], higher) == expected
+    assert cost_figure._front([(2, 2), (1, 3), (3, 5), (1, 3), (4, 5)], higher) == expected
 
 
 def test_pairs_leave_out_a_seed_that_one_side_lacks() -> None:

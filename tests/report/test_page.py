@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from fulcrum.report import page, table
+from fulcrum.report import markdown_text, page, table
 from fulcrum.report.schema import StudyResult
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_study.py")))
@@ -216,10 +216,10 @@ def test_csv_and_markdown_take_text_as_text() -> None:
     result = StudyResult.model_validate(study)
     labels = {row["label"] for row in csv.DictReader(io.StringIO(table.csv_text(result)))}
     assert "'=HYPERLINK(1)" in labels
-    text = table.markdown(result)
+    text = markdown_text.markdown(result)
     assert r"a\|b \<b\>\[x\](y)" in text and "``` `` tick ```" in text
     width = {len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("| ")}
-    assert width == {8, 5, 7, 9}  # ranking, all metrics, noise, comparisons
+    assert width == {10, 5, 7}  # ranking and comparisons, all metrics, noise
 
 
 def test_ranking_is_best_first_also_when_lower_is_better() -> None:
@@ -266,5 +266,5 @@ def test_contrast_reaches_aa(scheme: int) -> None:
             assert contrast(palette[ink], palette[back]) >= 4.5, (ink, back)
         for k in range(8):
             assert contrast(palette[f"arm-{k}"], palette[back]) >= 3, (k, back)
-    for tone in ("good", "bad", "even", "open"):
+    for tone in ("good", "bad", "even", "open", "early"):
         assert contrast(palette[tone], palette[f"{tone}-back"]) >= 4.5, tone

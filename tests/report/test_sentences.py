@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fulcrum.report import number, sentences
+from fulcrum.report import certainty, claim_sentences, number, sentences
 from fulcrum.report.page import render
 from fulcrum.report.schema import StudyResult
 
@@ -65,10 +65,10 @@ def test_the_answer_of_the_brief() -> None:
 
 def test_too_few_pairs_are_never_hidden() -> None:
     result = study_with(n=5, p_adjusted=0.0625, verdict="inconclusive")
-    assert "no p below 0.062 exists" in sentences.answer(result, result.arms[1])
-    assert not any("no p below" in said for said in sentences.sure(result, result.effects[0])), "said twice"
+    assert "5 pairs cannot be decided (p ≥ 0.062): one more seed can" in sentences.answer(result, result.arms[1])
+    assert not any("cannot be decided" in said for said in certainty.trust(result, result.effects[0])), "said twice"
     six = study_with(n=6, verdict="inconclusive")
-    assert "no p below" not in sentences.answer(six, six.arms[1])
+    assert "cannot be decided" not in sentences.answer(six, six.arms[1])
 
 
 @pytest.mark.parametrize("seeds, said", [(5, "6 are the fewest that can"), (6, "")])
@@ -76,7 +76,7 @@ def test_too_few_seeds_are_told_beside_the_headline(seeds: int, said: str) -> No
     study = FAKE["fake_study"]()
     study["plan"]["seeds"] = list(range(seeds))
     result = StudyResult.model_validate(study)
-    assert (said in sentences.visible(result)) and ("whatever is found" in render(result)) == bool(said)
+    assert (said in certainty.visible(result)) and ("whatever is found" in render(result)) == bool(said)
 
 
 def test_a_target_that_is_not_reached_is_told_once_and_with_its_metric() -> None:
@@ -150,18 +150,17 @@ def claimed_study(**change: Any) -> StudyResult:
 def test_a_claim_says_which_metric_it_is_about_and_what_was_seen_on_it() -> None:
     result = claimed_study()
     (muon,) = (arm for arm in result.arms if arm.name == "muon")
-    assert sentences.claim_of(result, muon) == "FID contradicted"
-    said = sentences.seen_of(result, muon, muon.claims[0])
+    said = claim_sentences.seen_of(result, muon, muon.claims[0])
     assert said == (
-        "Our Fréchet distance stands for FID (lower is better): +1.20 [+0.90, +1.50], worse: not the direction "
-        "that was claimed. The ranking asks another metric, attribute accuracy, on which Muon is better."
+        "Our Fréchet distance stands for FID (lower is better): +1.20 [+0.90, +1.50], worse: in the same setting, "
+        "not the direction that was claimed. The ranking asks another metric, attribute accuracy, on which Muon is better."
     )
 
 
 def test_a_claim_about_a_metric_that_we_do_not_have_says_so() -> None:
     result = claimed_study(metric="human preference", seen="", verdict=None)
     (muon,) = (arm for arm in result.arms if arm.name == "muon")
-    assert sentences.seen_of(result, muon, muon.claims[0]) == "No metric of this study stands for human preference."
+    assert claim_sentences.seen_of(result, muon, muon.claims[0]) == "No metric of this study stands for human preference."
 
 
 def test_what_can_be_seen_is_each_arms_own() -> None:
@@ -171,5 +170,5 @@ def test_what_can_be_seen_is_each_arms_own() -> None:
     ):
         row["detectable"] = size
     result = StudyResult.model_validate(study)
-    assert "0.020 to 0.10, depending on how much a lever scatters" in sentences.visible(result)
-    assert any("a true difference of 0.020 would" in said for said in sentences.sure(result, result.effects[3]))
+    assert "0.020 to 0.10, depending on how much a lever scatters" in certainty.visible(result)
+    assert any("a true difference of 0.020 would" in said for said in certainty.trust(result, result.effects[3]))
