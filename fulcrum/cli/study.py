@@ -131,10 +131,16 @@ def run_command(
             "changes no number. Repeatable.",
         ),
     ] = None,
+    retry_failed: Annotated[
+        bool,
+        typer.Option("--retry-failed", help="Run cells again whose training failed; else they count as what was found."),
+    ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run a study. Started again after a stop it goes on: finished cells are never run twice.
+
+    A cell whose training fails by itself (a loss that is not finite) is an outcome: the others go on, the page counts it.
 
     Ends with the path of the report, one HTML file that opens offline. The page is there, and growing, from the beginning
     on: watch it with fulcrum report --watch.
@@ -174,6 +180,7 @@ def run_command(
         user_files=hashes,
         compile_blocks=compiles,
         executor=Executor(executor, address, lanes),
+        retry_failed=retry_failed,
     )
     effects = [row.model_dump() for row in result.effects]
 

@@ -68,6 +68,7 @@ class Grids(Frozen):
 class CellCounts(Frozen):
     done: int
     total: int
+    failed: int = 0  # of the total: cells whose training came to nothing
     seconds_left: Reading = None
 
 

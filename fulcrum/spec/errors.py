@@ -27,6 +27,11 @@ class RunFailed(FulcrumError):
     """The run could not go on; what was saved stays usable."""
 
 
+class TrainingFailed(RunFailed):
+    """A training came to nothing by itself: numbers that are not finite, pictures that cannot be measured, a part that
+    refuses to go on. The same again ends the same, so a study counts it as what the cell found, not as a mishap."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A "did you mean" clause, or a list of what exists when nothing is near."""
     names = sorted(known)

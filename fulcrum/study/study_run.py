@@ -16,6 +16,7 @@ from fulcrum.measure.card import METRICS
 from fulcrum.report.page import write
 from fulcrum.report.running import beating
 from fulcrum.report.schema import StudyResult
+from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.system import System
 from fulcrum.study.judge.early_stop import hopeless
@@ -28,7 +29,7 @@ from fulcrum.study.plan.frozen_plan import changed_since, folder_of, freeze
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.requirements import require_runnable, with_primary
 from fulcrum.study.run.arm_cost import TimedCost, costs, read_costs, write_costs
-from fulcrum.study.run.cell import Cell, Tracked, finished
+from fulcrum.study.run.cell import Cell, Tracked, failures, finished, forget_failures
 from fulcrum.study.run.clock import Clock
 from fulcrum.study.run.layout import Layout, lay_out, measuring
 from fulcrum.study.run.measuring.evaluation_points import at, read_points
@@ -40,6 +41,7 @@ from fulcrum.train.bill import of_arm
 
 PAGE_EVERY = 5.0  # seconds between two versions of the live page, at least
 PAGE_SHARE = 0.005  # of the time may go into it: it computes beside the cells
+NAMED = 4  # failed cells that are named at the end
 LINE_EVERY = 15.0  # seconds after which the next page is told on the terminal too
 
 Say = Callable[[str], None]
@@ -67,8 +69,12 @@ def run(
     user_files: dict[str, str] | None = None,
     compile_blocks: bool = True,
     executor: Executor = HERE,
+    retry_failed: bool = False,
 ) -> tuple[StudyResult, Path]:
-    """Run a study to its end; started again, it goes on. Returns the result and the path of the page."""
+    """Run a study to its end; started again, it goes on. Returns the result and the path of the page.
+
+    A cell whose training failed by itself is an outcome and is not run again, unless `retry_failed`.
+    """
     clock, user_files = Clock(), user_files or {}
     torch.set_num_threads(plan.threads)  # all cores beside a busy neighbour are slower than one
     layout = lay_out(plan, catalogue, user_files, out)
@@ -93,13 +99,13 @@ def run(
         gpus=torch.cuda.device_count() if plan.device == "cuda" else None,
     )
     session = StudyRun(plan, catalogue, user_files, out, folder, work, command, say, clock, layout)
-    done = session.done()
-    with beating(folder), session.showing():
-        if done < len(layout.cells):
+    with beating(folder), session.showing(retry_failed):
+        done, settled = session.done(), session.settled()
+        if settled < len(layout.cells):
             say(f"the page grows at {folder / 'report.html'}")
         if not seen:
             prove_by_steps(layout, plan, folder, out, clock, say)
-        if done < len(layout.cells):
+        if settled < len(layout.cells):
             changed = changed_since(plan, folder)
             say(f"{changed}, and {done} of its {len(layout.cells)} cells are finished already") if changed else None
         with _place(executor, work.system, space) as (lanes, lane):
@@ -107,6 +113,7 @@ def run(
             say(f"{len(layout.arms)} arms x {len(plan.seeds)} seeds = {len(layout.cells)} cells, {side}")
             result = session.run(lanes, lane)
     clock.write(folder, lanes=lanes, cpu=time.process_time(), cells=[cell.key for cell in layout.cells], already=done)
+    session.require_answer()
     return result, folder / "report.html"
 
 
@@ -144,12 +151,25 @@ class StudyRun:
         self.spent = read_costs(folder, layout.arms)
 
     def done(self) -> int:
-        return sum(map(len, collect(self.layout.cells, self.out, self.work.measuring.how, self.kept).values()))
+        return sum(map(len, self._measured().values()))
+
+    def _measured(self) -> dict[str, dict[int, Any]]:
+        return collect(self.layout.cells, self.out, self.work.measuring.how, self.kept)
+
+    def failures(self) -> dict[str, dict[int, str]]:
+        return failures(self.layout.cells, self.out, self.work.measuring.how)
+
+    def settled(self) -> int:
+        """Cells that are not run again: finished, or failed by themselves."""
+        return self.done() + sum(map(len, self.failures().values()))
 
     @contextlib.contextmanager
-    def showing(self) -> Iterator[None]:
+    def showing(self, retry_failed: bool = False) -> Iterator[None]:
         """There is a page from the beginning on, and one that was left before the end does not say that it runs."""
-        if self.done() < len(self.layout.cells):
+        if retry_failed:
+            again = forget_failures(self.layout.cells, self.out, self.work.measuring.how)
+            self.say(f"{again} failed cell{'s are' if again != 1 else ' is'} run again")
+        if self.settled() < len(self.layout.cells):
             self._write(self._result(StudyState()))
         try:
             yield
@@ -157,7 +177,7 @@ class StudyRun:
             with contextlib.suppress(Exception):  # what stopped it is worth more than the page
                 if self.board is not None:
                     self.board.let_go()
-                if self.done() < len(self.layout.cells):  # a finished page holds costs that are not known here
+                if self.settled() < len(self.layout.cells):  # a finished page holds costs that are not known here
                     self._write(self._result(StudyState(self.board, stopped=tuple(self.stopped), ended=True)))
             raise
 
@@ -183,17 +203,36 @@ class StudyRun:
         self._write(result)
         return result
 
+    def require_answer(self) -> None:
+        """Say which cells failed; a study without a single baseline has nothing to compare with."""
+        reasons = [(arm, seed, why) for arm, seeds in self.failures().items() for seed, why in seeds.items()]
+        if not reasons:
+            return
+        named = "; ".join(f"{arm}, seed {seed}: {why}" for arm, seed, why in reasons[:NAMED])
+        more = f"; and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
+        words = f"{len(reasons)} of {len(self.layout.cells)} cells failed: {named}{more}"
+        if not any(arm.is_baseline and arm.name in self._measured() for arm in self.layout.arms):
+            raise RunFailed(
+                f"no cell of the baseline was finished, so there is nothing to compare with; {words}",
+                "they would fail again: lower optim.lr in `settings`, or correct the plan; --retry-failed runs them anew",
+            )
+        self.say(f"{words}; they count as what was found, and are run again only with --retry-failed")
+
     def _alive(self) -> list[Cell]:
         ended = {one.arm for one in self.stopped}
         return [cell for cell in self.layout.cells if cell.arm not in ended]
 
     def _run(self, cells: Sequence[Cell], until: float | None = None) -> Board:
-        known, shown, printed = -1, 0.0, 0.0  # cells done, and when the page was written and the terminal last heard
+        known, shown, printed = (
+            -1,
+            0.0,
+            0.0,
+        )  # cells done or failed, and when the page was written and the terminal last heard
         wait = PAGE_EVERY
 
         def tick(board: Board) -> None:
             nonlocal known, shown, printed, wait
-            now, done, self.board = time.monotonic(), board.count("done"), board
+            now, done, self.board = time.monotonic(), board.count("done") + board.count("failed"), board
             changed = done != known
             if not changed and now - shown < wait:
                 return
@@ -234,27 +273,28 @@ class StudyRun:
         write_costs(self.folder, spent)
         return spent
 
+    def _line(self, cell: Cell, shares: Sequence[float], metric: str) -> list[float]:
+        """A cell's values at these shares of the budget; empty if it failed before the last of them."""
+        points = read_points(self.out / cell.key, cell.run, self.work.measuring.how, shares)
+        reached = [points[at(cell.run, share)][metric]["value"] for share in shares if at(cell.run, share) in points]
+        return reached if len(reached) == len(shares) else []
+
     def _stop_hopeless(self, share: float) -> None:
         """Decided from points that every cell has reached, so a study that was killed decides the same again."""
         rule, metric = self.plan.stop_early, self.plan.primary
         assert rule is not None
         shares = [one for one in self.plan.evaluations if one <= share]
-        values = {
-            (cell.arm, cell.seed): [
-                read_points(self.out / cell.key, cell.run, self.work.measuring.how, shares)[at(cell.run, one)][metric][
-                    "value"
-                ]
-                for one in shares
-            ]
-            for cell in self._alive()
-        }
+        values = {(cell.arm, cell.seed): line for cell in self._alive() if (line := self._line(cell, shares, metric))}
         ended = {one.arm for one in self.stopped}
         for arm in (one for one in self.layout.arms if not one.is_baseline and one.name not in ended):
             base = baseline_of(arm, self.layout.arms)
-            after, before = (np.array([values[name, seed] for seed in self.plan.seeds]) for name in (arm.name, base.name))
+            seeds = [seed for seed in self.plan.seeds if {(arm.name, seed), (base.name, seed)} <= values.keys()]
+            if len(seeds) < 2:
+                continue
+            after, before = (np.array([values[name, seed] for seed in seeds]) for name in (arm.name, base.name))
             if hopeless(shares, after - before, METRICS[metric].better, successive=rule.successive, level=rule.level):
-                last = [dict(zip(self.plan.seeds, one[:, -1].tolist(), strict=True)) for one in (before, after)]
-                effect = paired_effect(*last, name=arm.name, metric=metric, unit=EQUAL, seeds=self.plan.seeds)
+                last = [dict(zip(seeds, one[:, -1].tolist(), strict=True)) for one in (before, after)]
+                effect = paired_effect(*last, name=arm.name, metric=metric, unit=EQUAL, seeds=seeds)
                 note = f"stopped at {share:.0%} of the budget, where it was worse; counted as censored"
                 effect = effect.model_copy(update={"verdict": "inconclusive", "note": note})
                 self.stopped.append(StoppedArm(share, effect))

@@ -9,11 +9,16 @@ from torch import Tensor
 
 from fulcrum.dist.reduce import all_finite, average_gradients, clip, means, total
 from fulcrum.dist.shard import sum_gradients
+from fulcrum.encode.batch import Batch
+from fulcrum.flow.draw import Draw
 from fulcrum.loss.term import Losses
-from fulcrum.spec.errors import RunFailed
+from fulcrum.spec.errors import BadInput, TrainingFailed
+from fulcrum.spec.user_errors import described
 from fulcrum.train.build import Built
 from fulcrum.train.state import State
 from fulcrum.train.step_clock import Pace
+
+NUMERIC = (FloatingPointError, OverflowError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]  # about numbers
 
 
 class Look(NamedTuple):
@@ -71,7 +76,7 @@ def gradients(built: Built, state: State) -> Losses:
     for first in range(mine.start, mine.stop, rows):
         batch, draw = built.feed.at(state.images + first, min(rows, mine.stop - first))
         sum_gradients(built.step, first + rows >= mine.stop)
-        losses = built.step(batch, draw, built.weights(state.images))
+        losses = _losses(built, batch, draw, state)
         share = len(batch.x0) / count
         (losses.total * share).backward()
         part = Losses(
@@ -83,6 +88,18 @@ def gradients(built: Built, state: State) -> Losses:
     assert summed is not None
     average_gradients(built.step.parameters(), built.ranks)
     return _agreed(summed, built)
+
+
+def _losses(built: Built, batch: Batch, draw: Draw, state: State) -> Losses:
+    """The step; a part of it that refuses, or whose numbers cannot be computed with, ends this training and no other."""
+    try:
+        losses: Losses = built.step(batch, draw, built.weights(state.images))
+        return losses
+    except BadInput as error:
+        raise TrainingFailed(f"the step at {state.images} images was refused: {error.message}", error.hint) from error
+    except NUMERIC as error:
+        hint = "lower optim.lr, or correct the part that failed"
+        raise TrainingFailed(f"the step at {state.images} images failed: {described(error)}", hint) from error
 
 
 def _agreed(losses: Losses, built: Built) -> Losses:
@@ -98,14 +115,14 @@ def _finite(built: Built, losses: Losses, norm: Tensor, state: State) -> bool:
     if bool(torch.isfinite(losses.total)) and bool(torch.isfinite(norm)):
         return True
     if not all_finite(built.step.parameters(), built.ranks):
-        raise RunFailed(
+        raise TrainingFailed(
             f"the weights are not finite at {state.images} images: an earlier update was too large",
             "lower optim.lr, remove the run with 'fulcrum runs rm' and train it again",
         )
     if built.run.optim.not_finite == "skip":
         return False
     parts = ", ".join(f"{name} {float(value):g}" for name, value in losses.parts.items())
-    raise RunFailed(
+    raise TrainingFailed(
         f"the step at {state.images} images is not finite: {parts}, gradient norm {float(norm):g}",
         "the weights are still good and the last checkpoint stands; lower optim.lr, or leave such steps out "
         "with --set optim.not_finite=skip",

@@ -14,7 +14,7 @@ from fulcrum.dist.reduce import gathered
 from fulcrum.dist.shard import cut
 from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.files.atomic import write_json
-from fulcrum.spec.errors import BadInput, RunFailed
+from fulcrum.spec.errors import BadInput, RunFailed, TrainingFailed
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train import checkpoint
@@ -189,7 +189,7 @@ def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State
 def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dict[str, Any]:
     """The last checkpoint and the result, in this order: a result stands for a run that can be used."""
     if state.skipped * built.run.budget.batch >= built.run.budget.images:
-        raise RunFailed(
+        raise TrainingFailed(
             "every step was skipped because it was not finite: nothing was learned",
             "a term or the data gives NaN: leave optim.not_finite=skip out to see which",
         )

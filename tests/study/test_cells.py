@@ -10,7 +10,8 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.system import System
 from fulcrum.study.judge.result import assemble_result
-from fulcrum.study.run.cell import finished, run_cell
+from fulcrum.study.run.cell import finished
+from fulcrum.study.run.cell_training import run_cell
 from fulcrum.study.run.curve_lines import read_lines, write_curve
 from fulcrum.study.run.layout import lay_out, measuring
 from tests.cells_here import lighten

@@ -107,7 +107,7 @@ def test_a_study_killed_with_minus_9_goes_on_to_the_same_effects(studied, tmp_pa
         "claim_verdict",
     } <= set(said["effects"][0])
     untimed = [row for row in said["effects"] if row["unit"] != "time"]
-    assert untimed == [row.model_dump() for row in studied[1].effects if row.unit != "time"]
+    assert untimed == [row.model_dump(mode="json") for row in studied[1].effects if row.unit != "time"]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,10 @@ GUIDE = "see docs/write-a-metric.md"
 FEATURES = "look at the features: constant or enormous ones have no distance"
 
 
+class NoValue(BadInput):
+    """The pictures are such that a metric of them has no value: constant, or with features that are not finite."""
+
+
 def answered(metric: Distance, label: str, pictures: Any, reference: Any) -> Interval:
     """The metric of gathered pictures against a gathered reference; what a user's own metric does wrong is told as such."""
     own = home(metric)
@@ -33,7 +37,7 @@ def answered(metric: Distance, label: str, pictures: Any, reference: Any) -> Int
                 f"`value` returns a number, `compute` (value, low, high): {GUIDE}",
             ) from error
         if isinstance(error, ValueError):
-            raise BadInput(f"{label} cannot be computed: {error}", FEATURES) from error
+            raise NoValue(f"{label} cannot be computed: {error}", FEATURES) from error
         raise
     if [rows._version for rows in shared] != before:
         raise BadInput(
@@ -41,7 +45,7 @@ def answered(metric: Distance, label: str, pictures: Any, reference: Any) -> Int
             f"work on a copy, `pictures.clone()`: {GUIDE}",
         )
     if not all(math.isfinite(number) for number in (value, low, high)):
-        raise BadInput(f"{label}{own} is not finite ({value}, interval {low} to {high})", FEATURES)
+        raise NoValue(f"{label}{own} is not finite ({value}, interval {low} to {high})", FEATURES)
     if low > high:
         raise BadInput(f"{label}{own}: the interval is upside down, {low} to {high}", f"return (value, low, high): {GUIDE}")
     return within_shares(value, low, high) if metric.unit == "share" else (value, low, high)

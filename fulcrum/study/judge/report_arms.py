@@ -12,6 +12,7 @@ from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.cell import Cell, pictures
 from fulcrum.study.run.curve_lines import read_lines
+from fulcrum.study.run.machine import machine_words
 from fulcrum.study.run.measuring.evaluation_points import read_points
 from fulcrum.study.run.workers.runner import Board
 
@@ -62,23 +63,34 @@ def shown_cell(
     most: int,
     ended: bool,
     apart: bool,
+    outcome: Mapping[str, Any] | None = None,
 ) -> CellResult:
-    """What the report shows of a cell; a loss of another kind is `apart` and not put beside the baseline's."""
+    """What the report shows of a cell; a loss of another kind is `apart` and not put beside the baseline's.
+
+    `outcome` is of a cell that failed by itself.
+    """
     final = {name: value["value"] for name, value in measured["metrics"].items()} if measured else {}
     if apart:
         final.pop("validation_loss", None)
         curve = [point.model_copy(update={"values": _without_loss(point)}) for point in curve]
     lines = read_lines(out.joinpath(cell.key, "record.jsonl"), measured, most)
+    going = board.state.get(cell.key, "waiting") if board else "waiting"
     return CellResult(
         seed=cell.seed,
         key=cell.key,
-        state="done" if measured else "stopped" if ended else board.state.get(cell.key, "waiting") if board else "waiting",
+        state="done" if measured else "failed" if outcome else "stopped" if ended else going,
         budget=cell.run.budget.images,
-        images=measured["result"]["images"] if measured else lines[-1]["images"] if lines else 0,
+        images=measured["result"]["images"] if measured else outcome["images"] if outcome else _images(lines),
         final=final,
         curve=tuple(point for point in curve if point.values),
         loss=tuple(LossPoint(images=line["images"], loss=line["loss"]) for line in lines),
+        failure=str(outcome["why"]) if outcome else "",
+        machine=machine_words(measured or outcome or {}),
     )
+
+
+def _images(lines: Sequence[Mapping[str, Any]]) -> int:
+    return int(lines[-1]["images"]) if lines else 0
 
 
 def _without_loss(point: CurvePoint) -> dict[str, float | None]:

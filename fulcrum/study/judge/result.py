@@ -5,7 +5,6 @@ import datetime
 import gc
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,8 +30,9 @@ from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.power import rule_detectable
 from fulcrum.study.run.arm_cost import TimedCost
-from fulcrum.study.run.cell import Cell, finished
+from fulcrum.study.run.cell import Cell, failed, finished
 from fulcrum.study.run.layout import Layout, measuring
+from fulcrum.study.run.machine import fulcrum_version
 from fulcrum.study.run.measuring.run_evaluation import can_measure
 from fulcrum.study.run.workers.runner import Board
 
@@ -112,6 +112,7 @@ def assemble_result(
     """Everything the report shows, for a study that is running or finished."""
     arms, cells, how = layout.arms, layout.cells, measuring(plan).how
     measured = collect(cells, out, how, kept)
+    outcomes = {cell.key: outcome for cell in cells if (outcome := failed(out, cell, how)) is not None}
     ended = {one.arm for one in state.stopped}
     running = [arm for arm in arms if arm.name not in ended]
     metrics = [name for name in dict.fromkeys((plan.primary, *_shown(plan))) if can_measure(arms[0].run, name)]
@@ -126,7 +127,9 @@ def assemble_result(
     curves = {
         cell.key: curve_of(cell, out, plan, measured.get(cell.arm, {}).get(cell.seed), how) for cell in cells if cell.known
     }
-    censored = sum(cell.arm in ended and cell.seed not in measured.get(cell.arm, {}) for cell in cells)
+    censored = sum(
+        cell.arm in ended and cell.key not in outcomes and cell.seed not in measured.get(cell.arm, {}) for cell in cells
+    )
     done = sum(len(seeds) for seeds in measured.values())
     base = measured.get(arms[0].name, {})
     at_cost, reached = list[PairedEffect](), list[Target]()
@@ -142,14 +145,24 @@ def assemble_result(
     for cell in cells:
         values, curve = measured.get(cell.arm, {}).get(cell.seed), curves.get(cell.key, [])
         shown[cell.arm].append(
-            shown_cell(cell, values, state.board, out, curve, most, cell.arm in ended, cell.arm in apart)
+            shown_cell(
+                cell,
+                values,
+                state.board,
+                out,
+                curve,
+                most,
+                cell.arm in ended,
+                cell.arm in apart,
+                outcomes.get(cell.key),
+            )
         )
     return StudyResult(
         title=plan.title,
-        state="finished" if done + censored == len(cells) else "stopped" if state.ended else "running",
+        state="finished" if done + len(outcomes) + censored == len(cells) else "stopped" if state.ended else "running",
         plan=plan_facts(plan, arms[0]),
         made=Provenance(
-            version=_version(),
+            version=fulcrum_version(),
             date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
             command=command,
             machine=f"{platform.system()} {platform.machine()}",
@@ -175,7 +188,7 @@ def assemble_result(
         sweeps=tuple(layout.searches),
         pareto=tuple(_fronts(running, measured, state.costs, plan.primary)) if state.costs else (),
         probes=probes(out),
-        progress=CellCounts(done=done, total=len(cells) - censored, seconds_left=state.seconds_left),
+        progress=CellCounts(done=done, total=len(cells) - censored, failed=len(outcomes), seconds_left=state.seconds_left),
     )
 
 
@@ -197,13 +210,6 @@ def probes(out: Path) -> Probes | None:
         return Probes.model_validate(read_json(path, hint))
     except ValidationError as error:
         raise BadInput(f"{path} holds no table of probes: {explain(error)}", hint) from None
-
-
-@cache
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("fulcrum-lab")
 
 
 def _metric(name: str, base: Mapping[int, Any]) -> ShownMetric:

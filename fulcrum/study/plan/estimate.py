@@ -13,7 +13,7 @@ from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.power import rule_detectable
 from fulcrum.study.run.arm_cost import TimedCost, costs
-from fulcrum.study.run.cell import Cell, finished
+from fulcrum.study.run.cell import Cell, failed, finished
 from fulcrum.study.run.layout import Layout, measuring
 from fulcrum.study.run.measuring.run_evaluation import prompts
 from fulcrum.train.training_cost import count_training
@@ -37,7 +37,11 @@ class Estimate(NamedTuple):
 def estimate(plan: Plan, layout: Layout, out: Path, timed: bool = True) -> Estimate:
     how = measuring(plan).how
     measured = {cell.key: finished(out, cell, how) for cell in (*layout.cells, *layout.before)}
-    left = [cell for cell in (*layout.before, *layout.cells) if measured[cell.key] is None]
+    left = [
+        cell
+        for cell in (*layout.before, *layout.cells)
+        if measured[cell.key] is None and failed(out, cell, how) is None  # one that failed is not run again
+    ]
     flops = sum(count_training(cell.run).training() * cell.run.budget.images for cell in (*layout.before, *layout.cells))
     seconds, by = _seconds(plan, layout, left, measured, out) if timed else (None, "not timed")
     done = [measured[cell.key] for cell in layout.cells if measured[cell.key]]

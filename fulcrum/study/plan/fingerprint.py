@@ -10,7 +10,7 @@ import torch
 
 from fulcrum.dist.device import at_hand
 from fulcrum.files.sealed import read_sealed, write_sealed
-from fulcrum.spec.errors import BadInput
+from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 from fulcrum.spec.system import System
@@ -78,11 +78,11 @@ def fingerprints(arms: Sequence[Arm], seeds: Sequence[int], cache: Path, say: Sa
     for arm in (one for one in arms if not one.is_baseline):
         base = baseline_of(arm, arms)
         places = tuple(sorted({phase.start for one in (base.run, arm.run) for phase in phases(one)}))
-        built = _stepped(arm.run, places, cache, say)
+        built = _stepped(arm, places, cache, say)
         require_witness(arm.levers, built)
         by = _by(arm)
         if (base.name, places) not in taken:
-            taken = {(base.name, places): _stepped(base.run, places, cache, say)}
+            taken = {(base.name, places): _stepped(base, places, cache, say)}
         before, after = _hash(taken[base.name, places], by), _hash(built, by)
         if before == after:
             raise BadInput(
@@ -132,11 +132,14 @@ def _independent(run: RunSpec, seeds: Sequence[int], cache: Path, say: Say | Non
         )
 
 
-def _stepped(run: RunSpec, places: Sequence[int], cache: Path, say: Say | None) -> Built:
-    built = assemble(run, 0, System(), Feed(run, 0, cache, say))
+def _stepped(arm: Arm, places: Sequence[int], cache: Path, say: Say | None) -> Built:
+    built = assemble(arm.run, 0, System(), Feed(arm.run, 0, cache, say))
     for place in places:
         left = iter(range(STEPS))
-        train(built, State(images=place), [], lambda steps=left: next(steps, None) is None)  # type: ignore[misc]
+        try:
+            train(built, State(images=place), [], lambda steps=left: next(steps, None) is None)  # type: ignore[misc]
+        except TrainingFailed as error:  # every seed would fail: hours are saved
+            raise BadInput(f"the arm '{arm.name}' fails in its first steps: {error.message}", error.hint) from error
     return built
 
 

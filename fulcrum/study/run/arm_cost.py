@@ -12,9 +12,10 @@ from pydantic import Field
 from fulcrum.dist.device import wait_for
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.report.arm_result import ArmCost
+from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.system import Device, System
 from fulcrum.study.plan.arms import Arm, baseline_of
-from fulcrum.train.build import assemble
+from fulcrum.train.build import Built, assemble
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import after, train
 from fulcrum.train.state import State
@@ -47,16 +48,26 @@ def costs(
 def _costs(arms: Sequence[Arm], cache: Path, rounds: int, system: System) -> dict[str, TimedCost]:
     """Eager steps, taken in turns so that a noisy machine hits all alike."""
     torch.set_num_threads(system.threads)
-    built = {arm.name: assemble(arm.run, 0, system, Feed(arm.run, 0, cache, device=system.device)) for arm in arms}
+
+    def anew(arm: Arm) -> Built:
+        return assemble(arm.run, 0, system, Feed(arm.run, 0, cache, device=system.device))
+
+    built = {arm.name: anew(arm) for arm in arms}
     states = {name: train(one, State(), [], after(1)) for name, one in built.items()}  # warm-up
     taken: dict[str, list[float]] = {name: [] for name in built}
     for _ in range(rounds):
-        for name, one in built.items():
+        for arm in arms:
+            name, one = arm.name, built[arm.name]
             if states[name].images + STEPS * one.run.budget.batch > one.run.budget.images:
                 states[name] = State()  # a short budget is gone through again: a step is a step
             wait_for(system.device)
             begun = time.perf_counter()
-            states[name] = train(one, states[name], [], after(STEPS))
+            try:
+                states[name] = train(one, states[name], [], after(STEPS))
+            except TrainingFailed:  # its cells say so; its first steps were seen to be sound
+                built[name] = anew(arm)
+                begun = time.perf_counter()
+                states[name] = train(built[name], State(), [], after(STEPS))
             wait_for(system.device)
             taken[name].append(time.perf_counter() - begun)
     base = arms[0].name

@@ -54,9 +54,11 @@ def line(board: Board, going: list[Stand], lanes: int, seconds: float, until: fl
     """One line for the terminal: cells done, cells that run, time left."""
     left = seconds_left(board, going, lanes)
     named = [str(stand) for stand in going[:NAMED]] + ([f"{len(going) - NAMED} more"] if len(going) > NAMED else [])
+    failed = board.count("failed")
     return (
-        f"{board.count('done')} of {len(board.cells)} cells {f'at {until:.0%}' if until else 'done'} after "
-        f"{duration(seconds)}"
+        f"{board.count('done')} of {len(board.cells)} cells {f'at {until:.0%}' if until else 'done'}"
+        + (f", {failed} failed," if failed else "")
+        + f" after {duration(seconds)}"
         + (f"; running: {', '.join(named)}" if named else "")
         + (f"; about {duration(left)} left" if left is not None else "")
     )

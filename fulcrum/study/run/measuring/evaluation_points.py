@@ -1,11 +1,18 @@
 """Evaluation points: pictures drawn and measured while a cell trains, and a pause at one of them."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from fulcrum.files.sealed import read_sealed, write_sealed
+from fulcrum.measure.features.image_checks import BadImages
+from fulcrum.measure.metrics.checked_answer import NoValue
+from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.system import System
 from fulcrum.study.run.measuring.run_evaluation import Held, measure
 from fulcrum.train.build import Built
 from fulcrum.train.drawing.painter import Painter
@@ -15,6 +22,7 @@ from fulcrum.train.run_folder import RunFolder
 from fulcrum.train.session import Saver
 
 HINT = "remove the file and run the study again: it is measured anew from the saved weights"
+COLLAPSED = "what it draws has collapsed: lower its learning rate, or leave the arm out"
 Tell = Callable[[Mapping[str, Any], int], None]  # hears what was measured, and after how many images
 
 
@@ -40,6 +48,26 @@ def read_points(folder: Path, run: RunSpec, how: str, shares: Sequence[float]) -
         if path.exists():
             points[images] = read_sealed(path, HINT)["metrics"]
     return points
+
+
+def quality_of(
+    run: RunSpec, weights: Mapping[str, Tensor], parts: tuple[Any, Any], cache: Path, samples: int, judges: Sequence[str],
+    system: System,
+) -> tuple[dict[str, Any], Painter]:  # fmt: skip
+    """Every metric of a cell's weights, by name, and what draws with them; `parts` are codec and text encoder.
+
+    Pictures that have collapsed so far that they cannot be measured are the training's failure, not the metric's.
+    """
+    painter = Painter(run, weights, *parts, system)
+    try:
+        measured = measure(run, painter, cache, samples, judges=judges)
+    except (BadImages, NoValue) as error:
+        raise TrainingFailed(f"its pictures cannot be measured: {getattr(error, 'message', error)}", COLLAPSED) from error
+    held = Held(run, *parts, cache, system).loss(weights)
+    if not math.isfinite(held.loss):
+        raise TrainingFailed(f"its held-out loss is not finite: {held.loss:g}", COLLAPSED)
+    measured["validation_loss"] = held.measured()
+    return {name: value.model_dump() for name, value in measured.items()}, painter
 
 
 class Points:
@@ -73,10 +101,7 @@ class Points:
         bare = look.built.system.bare()
         if not look.built.ranks.first:  # the first has their weights now, and measures
             return {}
-        painter = Painter(run, weights, feed.codec(), feed.text(), bare)
-        measured = measure(run, painter, feed.root, self.samples, judges=self.judges)
-        measured["validation_loss"] = Held(run, feed.codec(), feed.text(), feed.root, bare).loss(weights).measured()
-        metrics = {name: value.model_dump() for name, value in measured.items()}
+        metrics, _ = quality_of(run, weights, (feed.codec(), feed.text()), feed.root, self.samples, self.judges, bare)
         write_sealed(path, {"images": look.state.images, "metrics": metrics})
         return metrics
 

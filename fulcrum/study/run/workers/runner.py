@@ -1,4 +1,4 @@
-"""The runner: cells side by side in worker processes; finished ones are never run again, lost ones are."""
+"""The runner: cells side by side in worker processes; finished and failed ones are never run again, lost ones are."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from torch.cuda import device_count
 from fulcrum.report.arm_result import CellState
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.system import System
-from fulcrum.study.run.cell import NOWHERE, Cell, Measuring, Tracked, reached
+from fulcrum.study.run.cell import NOWHERE, Cell, Measuring, Tracked, failed, reached
 from fulcrum.study.run.workers.capacity import gpus_of
 from fulcrum.study.run.workers.worker_death import MEMORY, Listener, ending
 
@@ -32,7 +32,7 @@ class Board:
     def __init__(self, cells: Sequence[Cell]) -> None:
         self.cells, self.lock = list(cells), threading.Lock()
         self.state: dict[str, CellState] = {cell.key: "waiting" for cell in cells}
-        self.error: dict[str, str] = {}
+        self.error: dict[str, str] = {}  # of cells that have to be run again
         self.seconds: list[float] = []  # of cells that ran in this session
         self.lost = 0  # workers that went away under a cell
 
@@ -132,10 +132,11 @@ class Lane(threading.Thread):
         answer = self.ask(cell)
         if answer is None:
             return False
+        known = answer["ok"] or answer.get("outcome")  # what the cell found stands in its folder
         self.board.mark(
             cell,
             "done" if answer["ok"] else "failed",
-            "" if answer["ok"] else f"{cell.arm}, seed {cell.seed}: {answer['error']}\n{answer['hint']}",
+            "" if known else f"{cell.arm}, seed {cell.seed}: {answer['error']}\n{answer['hint']}",
         )
         return True
 
@@ -218,12 +219,14 @@ def run_all(
     every: float = 2.0,
     lane: type[Lane] = Lane,
 ) -> Board:
-    """Run what is not finished; `tick` is called now and then with the state of things, and at the end."""
+    """Run what is neither finished nor failed by itself; `tick` hears how it stands now and then, and at the end."""
     board, queue, stop = Board(cells), Queue[Cell](), threading.Event()
     how = work.measuring.how
     for cell in cells:
         if reached(work.out, cell, how, work.until):
             board.mark(cell, "done")
+        elif failed(work.out, cell, how) is not None:
+            board.mark(cell, "failed")
         else:
             queue.put(cell)
     workers = [lane(work, board, queue, stop) for _ in range(min(lanes, queue.qsize()))]

@@ -16,12 +16,13 @@ from typing import Any
 
 from fulcrum.dist.start import ALONE, Ranks, is_loss
 from fulcrum.levers.catalog import CATALOG, with_files
-from fulcrum.spec.errors import FulcrumError
+from fulcrum.spec.errors import FulcrumError, TrainingFailed
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.plain import read
 from fulcrum.spec.system import System
 from fulcrum.spec.user_errors import described
-from fulcrum.study.run.cell import Cell, Measuring, Tracked, run_cell
+from fulcrum.study.run.cell import Cell, Measuring, Tracked
+from fulcrum.study.run.cell_training import run_cell
 from fulcrum.study.run.workers.torchrun_cell import answer_together
 from fulcrum.train.session import Interrupted
 
@@ -40,7 +41,10 @@ def answer(
     asked: Mapping[str, Any], setup: Mapping[str, Any], catalogue: Catalogue, ranks: Ranks = ALONE
 ) -> dict[str, Any] | None:
     """Run one cell and say how it went; None when the study is ending and the cell was saved on the way, or when another
-    process of the cell was lost. A cell of many processes is handed to as many, each of which comes here."""
+    process of the cell was lost. An `outcome` is the answer of a cell whose training came to nothing by itself.
+
+    A cell of many processes is handed to as many, each of which comes here.
+    """
     if setup["system"]["processes"] > ranks.size:
         return answer_together(asked, setup)
     cell = Cell(
@@ -68,6 +72,10 @@ def answer(
         return {"key": cell.key, "ok": True}
     except Interrupted:  # SIGTERM: the cell is saved, and the study is ending
         return None
+    except TrainingFailed as error:
+        if cell.kind == "trunk":
+            error.hint = f"every arm of seed {cell.seed} begins from it: {error.hint}; or leave this seed out of the plan"
+        return {**failure(cell.key, error), "outcome": cell.kind == "arm"}
     except FulcrumError as error:
         if is_loss(error.__cause__):
             return None

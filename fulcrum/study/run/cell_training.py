@@ -1,0 +1,189 @@
+"""A cell trained and measured, in a worker process: what it found, or how it failed, is written into its folder."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fulcrum.dist.start import ALONE, Ranks
+from fulcrum.files.sealed import read_sealed, write_sealed
+from fulcrum.spec.errors import TrainingFailed
+from fulcrum.spec.system import System
+from fulcrum.study.run.cell import NOWHERE, SHOWN, Cell, Measuring, Tracked, write_failure
+from fulcrum.study.run.clock import Clock
+from fulcrum.study.run.curve_lines import hashes, require_unchanged
+from fulcrum.study.run.machine import MACHINE, machine_facts
+from fulcrum.study.run.measuring.evaluation_points import HINT, Paused, Points, pause, quality_of
+from fulcrum.study.run.measuring.preview import previews
+from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
+from fulcrum.train.build import Built
+from fulcrum.train.drawing.picture_files import data_uri
+from fulcrum.train.drawing.sampling_weights import drawn_weights
+from fulcrum.train.loop import Look, Observer
+from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.session import Order, perform, trained_weights
+from fulcrum.train.state import State
+from fulcrum.train.trackers import Trackers
+
+
+def run_cell(
+    cell: Cell,
+    out: Path,
+    system: System,
+    measuring: Measuring,
+    say: Callable[[str], None],
+    until: float | None = None,
+    tracked: Tracked = NOWHERE,
+    ranks: Ranks = ALONE,
+) -> None:
+    """Train the cell (or take it as it stands), draw, measure, write down. `until` a share of the budget: go no further.
+
+    Many processes train it together; the first of them measures. A training that comes to nothing is written down as what
+    the cell found, and raised.
+    """
+    final = FinalWeights()
+    with tracked.of(cell) as trackers:
+        try:
+            _run(cell, out, system, measuring, say, until, trackers, ranks, final)
+        except TrainingFailed as error:
+            if cell.kind == "arm":
+                write_failure(out, cell, measuring.how, error, final.images, system)
+            raise
+
+
+class FinalWeights:
+    """An observer: how far a run is, and what it draws with at its end, which need not be read from its checkpoint then."""
+
+    weights: dict[str, torch.Tensor] | None = None
+    images = 0
+
+    def __call__(self, look: Look) -> None:
+        self.images = look.state.images
+        if look.state.images >= look.built.run.budget.images:
+            self.weights = drawn_weights(look.built.step, look.built.average)
+
+    def of(self, folder: RunFolder) -> dict[str, torch.Tensor]:
+        """Of a run that was trained before, those of its checkpoint."""
+        return trained_weights(folder) if self.weights is None else self.weights
+
+
+def _run(
+    cell: Cell,
+    out: Path,
+    system: System,
+    measuring: Measuring,
+    say: Callable[[str], None],
+    until: float | None,
+    trackers: Trackers,
+    ranks: Ranks,
+    final: FinalWeights,
+) -> None:
+    torch.set_num_threads(system.threads)
+    begun, clock = time.perf_counter(), Clock()
+    order = Order(
+        cell.run, cell.seed, cell.phrase, out, system, cell.user_files, quiet=True, label=f"{cell.arm}/{cell.seed}"
+    )
+    if cell.kind == "rate":
+        return _try_rate(cell, order, measuring.how, say, trackers, ranks)
+
+    def observers(built: Built, folder: RunFolder, state: State) -> list[Observer]:
+        final.images = state.images
+        watching: list[Observer] = [final, clock.steps(state), *trackers.watch(built, folder, state)]
+        if cell.kind == "trunk":
+            return watching
+        points = Points(
+            built,
+            folder,
+            measuring.samples,
+            measuring.how,
+            measuring.evaluations,
+            measuring.judges,
+            lambda metrics, images: trackers.tell(folder, quality(metrics), images),
+        )
+        with clock.counting("drawing"):
+            drawn: list[Observer] = [*previews(built, folder, state), points]
+        watching += [clock.timed("drawing", one) for one in drawn]
+        return [*watching, pause(cell.run, folder, until)] if until else watching
+
+    try:
+        result = perform(order, say, observers, ranks)
+    except Paused:
+        return
+    final.images = result["images"]
+    if cell.kind == "arm" and ranks.first:
+        with clock.counting("drawing"):
+            metrics = _measure(cell, out, measuring, result, begun, system, final)
+        trackers.tell(RunFolder(out / cell.key), quality(metrics), cell.run.budget.images)
+    if ranks.first:
+        clock.write(out / cell.key)
+
+
+def quality(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Measured values under the names that trackers show."""
+    return {f"quality/{name}": float(value["value"]) for name, value in metrics.items()}
+
+
+def _measure(
+    cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any], begun: float, system: System, final: FinalWeights
+) -> Mapping[str, Any]:
+    """Draw and measure a trained cell, write that down, and return the metrics."""
+    trained = time.perf_counter()
+    folder, how = RunFolder(out / cell.key), measuring.how
+    path, drawn_path = folder.path / f"measured-{how}.json", folder.path / f"pictures-{how}.json"
+    before = read_sealed(path, HINT) if path.exists() else {}
+    before = before if before.get("result") == result else {}  # else it was trained again, with other times
+    require_unchanged(folder.path, before)
+    if before and drawn_path.exists():
+        return dict(before["metrics"])
+    run, weights = cell.run, final.of(folder)
+    parts = run.encode.codec.build(None), run.encode.text.build(None)
+    metrics, painter = quality_of(run, weights, parts, out / "cache", measuring.samples, measuring.judges, system.bare())
+    shown = prompts(run, SHOWN).texts
+    drawn = torch.cat(list(painter.pictures(shown, SEED, np.arange(SHOWN))))
+    write_sealed(drawn_path, {"prompts": shown, "pictures": [data_uri(one) for one in drawn]})
+    write_sealed(
+        path,
+        {
+            "arm": cell.arm,
+            "seed": cell.seed,
+            "key": cell.key,
+            "result": result,
+            "lines": hashes(folder.path),
+            "metrics": metrics,
+            MACHINE: machine_facts(system),
+            "seconds": {"training": round(trained - begun, 2), "evaluation": round(time.perf_counter() - trained, 2)},
+        },
+    )
+    return metrics
+
+
+def _try_rate(cell: Cell, order: Order, how: str, say: Callable[[str], None], trackers: Trackers, ranks: Ranks) -> None:
+    """The held-out loss after a short training. A rate that is too high has no loss: that is a finding, not a failure."""
+    folder, final = RunFolder(order.out / cell.key), FinalWeights()
+    begun, loss = time.perf_counter(), math.inf
+    try:
+        perform(order, say, lambda *built: [*trackers.watch(*built), final], ranks)
+        if not ranks.first:
+            return
+        weights = final.of(folder)
+        codec, text = cell.run.encode.codec.build(None), cell.run.encode.text.build(None)
+        loss = Held(cell.run, codec, text, order.out / "cache", order.system.bare()).loss(weights).loss
+    except TrainingFailed:
+        if not ranks.first:
+            return
+    write_sealed(
+        folder.path / f"rate-{how}.json",
+        {
+            "arm": cell.arm,
+            "seed": cell.seed,
+            "key": cell.key,
+            "rate": cell.rate,
+            "loss": loss if math.isfinite(loss) else None,
+            "images": cell.run.budget.images,
+            "seconds": round(time.perf_counter() - begun, 2),
+        },
+    )
