@@ -1,7 +1,7 @@
 """Reads the shipped frozen parts: tensors and card, verified by checksum before anyone uses them.
 
 `asset_hash` needs no torch, so that a run's key costs nothing; `shipped` and `load` bring torch when they are called.
-Each network's own file has its loader: load_codec, load_text, load_teacher, load_judge, load_features.
+Each network's own file has its loader: load_codec, load_text, load_teacher, load_judge, load_second_judge, load_features.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Network = TypeVar("Network", bound=nn.Module)
 
-NAMES = ("codec", "text", "judge", "features", "teacher", "score", "codec_wide", "codec_aligned")
+NAMES = ("codec", "text", "judge", "features", "teacher", "score", "codec_wide", "codec_aligned", "judge_second")
 MEND = "reinstall the package, or in a clone run: python -m tools.assets"
 
 

@@ -40,8 +40,18 @@ METRICS: dict[str, Metric] = {
         Metric("mmd_published", "MMD² (published form)", "x1000", "lower",
                "The published form: sigma 10 on unit-norm features, x1000. In effect a distance of means: it hardly "
                "sees lost diversity. Shown for comparison only."),
-        Metric("attribute_accuracy", "Attribute accuracy", "share", "higher",
-               "Of all shapes, colours, textures and sizes asked for, the share drawn at the right place."),
+        Metric("attribute_f1", "Attribute F-score", "share", "higher",
+               "Shapes, colours, textures and sizes drawn at the right place, against those asked for and those drawn: a "
+               "missed object and one too many count alike. Harmonic mean of recall and precision."),
+        Metric("attribute_f1_second", "Attribute F-score, second judge", "share", "higher",
+               "The same score by a second judge with another architecture and other training pictures. Both learned from "
+               "labels of the same world: what they agree on may still be what only such networks see."),
+        Metric("attribute_accuracy", "Attribute recall", "share", "higher",
+               "Of all shapes, colours, textures and sizes asked for, the share drawn at the right place. Blind to objects "
+               "that nobody asked for: noise scores above zero."),
+        Metric("attribute_precision", "Attribute precision", "share", "higher",
+               "Of all shapes, colours, textures and sizes that the judge sees, the share that was asked for there. Blind "
+               "to objects that are missing."),
         Metric("shape_accuracy", "Shape accuracy", "share", "higher", "Objects drawn at their place with their shape."),
         Metric("colour_accuracy", "Colour accuracy", "share", "higher",
                "Objects drawn at their place with their colour."),
@@ -111,6 +121,10 @@ class MetricCard(Frozen):
     code: str = MEASURE_VERSION
 
 
+# What helps to read a number and decides nothing about it: an older card without them is as comparable as before.
+ABOUT = ("floors", "ceiling")
+
+
 class Measured(Frozen):
     """A value with its interval (95 %) and its card."""
 
@@ -142,7 +156,7 @@ def compatible(a: MetricCard, b: MetricCard, may_differ: Collection[str] = ()) -
     fixed = sorted({"metric", "better"} & set(may_differ))
     if fixed:
         raise ValueError(f"{fixed} may never differ: such numbers have nothing in common")
-    different = [name for name in known if not _same(getattr(a, name), getattr(b, name))]
+    different = [name for name in known if name not in ABOUT and not _same(getattr(a, name), getattr(b, name))]
     refused = [name for name in different if name not in may_differ]
     if refused:
         width = max(len(name) for name in refused)

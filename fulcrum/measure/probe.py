@@ -13,9 +13,9 @@ from torch import Tensor
 from fulcrum.measure.card import Better, Measured
 from fulcrum.measure.evaluate import Comparison, FeatureSet, compare
 from fulcrum.measure.faults import CHOICES, PIXELS
-from fulcrum.measure.features.extractor import Extractor, attributes, full_name
+from fulcrum.measure.features.extractor import attributes, full_name, second_attributes
 from fulcrum.measure.features.image_checks import BATCH
-from fulcrum.measure.metrics.attributes import ATTRIBUTE_SHARES, count_rows, score
+from fulcrum.measure.metrics.attributes import ATTRIBUTE_SHARES, SECOND_SHARES, count_rows, score
 from fulcrum.measure.metrics.base import Distance
 from fulcrum.measure.metrics.interval import Interval
 from fulcrum.measure.probe_expectations import PROBES, Declared
@@ -91,9 +91,9 @@ def answer(fair: Interval, faulty: Interval, better: Better) -> Answer:
 
 
 class Shares(NamedTuple):
-    """A judge of what is drawn, for pictures whose truth is known."""
+    """Judges of what is drawn, for pictures whose truth is known."""
 
-    judge: Extractor
+    judges: Sequence[Comparison]
     pictures: Mapping[str, Any]  # truth of the pictures
     reference: Mapping[str, Any]  # and of the reference
 
@@ -109,16 +109,17 @@ def probe(
     """Batches (B, 3, H, W) of as many pictures as reference pictures, without a fault; the faults are made here."""
     extractors = [part for part, _ in comparisons]
     rows: dict[tuple[str, str], list[Tensor]] = {}
-    answers: dict[str, list[Mapping[str, Tensor]]] = {}
+    judges = [] if shares is None else list(shares.judges)
+    answers: dict[tuple[str, str], list[Mapping[str, Tensor]]] = {}
     for faults, batches in (({"": _unchanged, **PIXELS}, pictures), ({"copy": _unchanged}, reference)):
         for images in batches:
             for name, fault in faults.items():
                 altered = fault(images)
                 for part in extractors:
                     rows.setdefault((name, part.name), []).append(part.rows(altered))
-                if shares is not None:
-                    network: Any = shares.judge.network
-                    answers.setdefault(name, []).append(network.judge(altered))
+                for part, _ in judges:
+                    network: Any = part.network
+                    answers.setdefault((name, part.name), []).append(network.judge(altered))
     together = {key: torch.cat(parts) for key, parts in rows.items()}
     first = extractors[0].name
     n, around = len(together.get(("", first), ())), len(together.get(("copy", first), ()))
@@ -130,10 +131,10 @@ def probe(
     for name, choose in CHOICES.items():
         together |= {(name, part.name): together["", part.name][choose(together["", part.name])] for part in extractors}
     if shares is not None:
-        together |= {(name, shares.judge.name): _counted(parts, shares, name) for name, parts in answers.items()}
+        together |= {(name, judge): _counted(parts, shares, name) for (name, judge), parts in answers.items()}
         for name, choose in CHOICES.items():
-            together[name, shares.judge.name] = together["", shares.judge.name][choose(together["", first])]
-        comparisons = [*comparisons, Comparison(shares.judge, ATTRIBUTE_SHARES)]
+            together |= {(name, part.name): together["", part.name][choose(together["", first])] for part, _ in judges}
+        comparisons = [*comparisons, *judges]
     held = _gathered(comparisons, together, "copy", reference=True)
     keys = dict.fromkeys((part.name for part in extractors), source)
     measured = {}
@@ -182,7 +183,7 @@ def _counted(parts: list[Mapping[str, Tensor]], shares: Shares, name: str) -> Te
 
 
 def embedded_world(n: int = 512) -> tuple[Iterator[Tensor], Iterator[Tensor], Shares]:
-    """Pictures and reference from the embedded world, two parts of one split, with the judge and the truth of both."""
+    """Pictures and reference from the embedded world, two parts of one split, with the judges and the truth of both."""
     from fulcrum.data.source import WorldSource
 
     source = WorldSource(split="reference", domain="real", size=32, count=2 * n)
@@ -192,7 +193,8 @@ def embedded_world(n: int = 512) -> tuple[Iterator[Tensor], Iterator[Tensor], Sh
             yield torch.from_numpy(source.read(np.arange(start, min(start + BATCH, first + n))).images)
 
     truth = [source.scenes(np.arange(first, first + n)).grid() for first in (n, 0)]
-    return batches(n), batches(0), Shares(attributes(), truth[0], truth[1])
+    judges = (Comparison(attributes(), ATTRIBUTE_SHARES), Comparison(second_attributes(), SECOND_SHARES))
+    return batches(n), batches(0), Shares(judges, truth[0], truth[1])
 
 
 def _unchanged(images: Tensor) -> Tensor:

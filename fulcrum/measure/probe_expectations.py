@@ -57,7 +57,10 @@ SEES: Mapping[str, Sees] = {
     },
     # Independent pictures cover 1 - 2^-k = 97 % already: a copy can gain 3 % and no more.
     "coverage": _sees(halved="worse", duplicated="worse", collapsed="worse", copy="depends"),
+    "attribute_f1": _sees(**_BLIND),
+    "attribute_f1_second": _sees(**_BLIND),
     "attribute_accuracy": _sees(**_BLIND),
+    "attribute_precision": _sees(**_BLIND),
     "colour_accuracy": _sees(**_BLIND),
     "shape_accuracy": {**_sees(**_BLIND), "swapped_channels": "stays"},
     "size_accuracy": {**_sees(**_BLIND), "swapped_channels": "stays"},

@@ -17,6 +17,8 @@ from fulcrum.measure.card import MEASURE_VERSION
 from fulcrum.measure.evaluate import Comparison, FeatureSet
 from fulcrum.measure.features.extractor import Extractor, digest_of
 from fulcrum.measure.features.gathered import Rows
+from fulcrum.measure.floors import PICTURES, Limits, limit_counts, limits_of
+from fulcrum.measure.metrics.attributes import SHARES
 from fulcrum.measure.metrics.distances import KernelDistance
 
 CHUNK = 256  # pictures read at a time
@@ -49,6 +51,17 @@ class References:
                 if isinstance(metric, KernelDistance):
                     self._recall(metric, gathered.of(part.name, metric), _facts(source, part))
         return gathered
+
+    def limits(self, source: Any, judge: Extractor) -> dict[str, Limits]:
+        """Floors and ceiling of every share by this judge, for scenes like those of the reference."""
+        count = min(len(source), PICTURES)
+
+        def chunk(number: int) -> Arrays:
+            index = np.arange(number * CHUNK, min((number + 1) * CHUNK, count))
+            return {"counts": limit_counts(source, judge, index, count)}
+
+        facts = _facts(source, judge) | {"shares": SHARES, "count": count, "code": MEASURE_VERSION}
+        return limits_of(np.array(self.store.get("floors", facts, range(-(-count // CHUNK)), chunk)["counts"]))
 
     def _recall(self, metric: KernelDistance, reference: Rows, facts: dict[str, Any]) -> None:
         def chunk(number: int) -> Arrays:

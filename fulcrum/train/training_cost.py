@@ -45,6 +45,7 @@ def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any
     prompts  captions as the run has them: their lengths decide what text costs
     """
     from fulcrum.encode.networks.judge import load_features, load_judge
+    from fulcrum.encode.networks.second_judge import load_second_judge
 
     words = list(prompts)[:BATCH]
     if len(words) < BATCH:
@@ -52,14 +53,15 @@ def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any
     codec, text = run.encode.codec.build(None), run.encode.text.build(None)
     pixels = torch.zeros(BATCH, 3, run.data.size, run.data.size)
     images = torch.zeros(BATCH, 3, run.data.size, run.data.size, dtype=torch.uint8)
-    features, judge = load_features(), load_judge()
+    features, judges = load_features(), (load_judge(), load_second_judge())
 
     encode = _each(codec, lambda: codec.encode(pixels))
     decode = _each(codec, lambda: codec.decode(codec.encode(pixels))) - encode
     trained = count_training(run)
     steps = run.sample.steps * (2 if getattr(run.sample.guide, "scale", 1.0) != 1.0 else 1)  # with and without the caption
     drawing = steps * trained.denoiser / 3  # a forward is a third of a training step
-    looking = _each(features, lambda: features.features(images)) + _each(judge, lambda: judge.judge(images))
+    looking = _each(features, lambda: features.features(images))
+    looking += sum(_each(judge, lambda judge=judge: judge.judge(images)) for judge in judges)  # type: ignore[misc]
     return PartFlops(
         **dict(trained),
         codec=encode,

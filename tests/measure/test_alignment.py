@@ -1,10 +1,14 @@
-"""Attribute accuracy by hand, and refused truths."""
+"""Attributes by hand: recall, precision and F-score; floors and ceiling; refused truths."""
 
 import numpy as np
 import pytest
 import torch
 
-from fulcrum.measure.metrics.attributes import ATTRIBUTES, score, share
+from fulcrum.data.source import WorldSource
+from fulcrum.measure.features.extractor import attributes, second_attributes
+from fulcrum.measure.floors import noise_pictures
+from fulcrum.measure.metrics.attributes import ATTRIBUTES, AttributeShare, count_rows, pooled, score
+from fulcrum.measure.reference import References
 
 CLASSES = {"present": 2, "shape": 7, "colour": 8, "texture": 4, "size": 3}
 
@@ -26,6 +30,10 @@ def say(truth: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
             for name, count in CLASSES.items()}  # fmt: skip
 
 
+def shares(seen: dict[str, np.ndarray], truth: dict[str, np.ndarray]) -> dict[str, float]:
+    return pooled(count_rows(score(say(seen), truth)).numpy().astype(np.int64))
+
+
 def test_by_hand() -> None:
     truth, seen = empty(2), empty(2)
     put(truth, 0, 0, shape=1, colour=2, texture=3, size=1)
@@ -35,9 +43,9 @@ def test_by_hand() -> None:
     #  the object at place 8 is missing: its classes 0 would all match a guess, and must not count
     put(seen, 1, 4, shape=6, colour=7, texture=1, size=2)  # all right
     put(seen, 1, 5, shape=6, colour=7, texture=1, size=2)  # and one that nobody asked for
-    found = {name: share(*counts) for name, counts in score(say(seen), truth).items()}
-    assert found == pytest.approx({
-        "attribute_accuracy": 7 / 12, "shape_accuracy": 2 / 3, "colour_accuracy": 1 / 3, "texture_accuracy": 2 / 3,
+    assert shares(seen, truth) == pytest.approx({
+        "attribute_f1": 2 * 7 / (12 + 12), "attribute_accuracy": 7 / 12, "attribute_precision": 7 / 12,
+        "shape_accuracy": 2 / 3, "colour_accuracy": 1 / 3, "texture_accuracy": 2 / 3,
         "size_accuracy": 2 / 3, "presence_accuracy": 2 / 3, "extra_objects": 1 / 15,
     })  # fmt: skip
 
@@ -48,10 +56,52 @@ def test_perfect_and_swapped_places() -> None:
     for row in range(50):
         put(truth, row, int(rng.integers(9)), shape=int(rng.integers(7)), colour=int(rng.integers(8)),
             texture=int(rng.integers(4)), size=int(rng.integers(3)))  # fmt: skip
-    assert share(*score(say(truth), truth)["attribute_accuracy"]) == 1.0
-    moved = {name: np.roll(values, 1, axis=1) for name, values in truth.items()}
-    counts = score(say(moved), truth)
-    assert share(*counts["attribute_accuracy"]) == 0.0 and share(*counts["extra_objects"]) == pytest.approx(1 / 8)
+    perfect = shares(truth, truth)
+    assert perfect["attribute_f1"] == perfect["attribute_accuracy"] == perfect["attribute_precision"] == 1.0
+    moved = shares({name: np.roll(values, 1, axis=1) for name, values in truth.items()}, truth)
+    assert moved["attribute_f1"] == moved["attribute_accuracy"] == 0.0 and moved["extra_objects"] == pytest.approx(1 / 8)
+
+
+def test_plenty_is_no_merit() -> None:
+    """Nine objects, the right one among them: recall calls it perfect, the F-score counts the eight that nobody wanted."""
+    truth, seen = empty(1), empty(1)
+    put(truth, 0, 4, shape=1, colour=2, texture=3, size=1)
+    for place in range(9):
+        put(seen, 0, place, shape=1, colour=2, texture=3, size=1)
+    found = shares(seen, truth)
+    assert found["attribute_accuracy"] == 1.0 and found["attribute_precision"] == pytest.approx(1 / 9)
+    assert found["attribute_f1"] == pytest.approx(2 * 4 / (4 + 36))
+
+
+def test_nothing_drawn_has_no_precision() -> None:
+    truth = empty(1)
+    put(truth, 0, 4, shape=1, colour=2, texture=3, size=1)
+    found = shares(empty(1), truth)
+    assert found["attribute_precision"] == found["attribute_f1"] == found["attribute_accuracy"] == 0.0
+    rows = AttributeShare("attribute_precision").gather(0, False)
+    rows.update(count_rows(score(say(empty(1)), truth)).repeat(64, 1), np.arange(64))
+    value, low, high = AttributeShare("attribute_precision").compute(rows)
+    assert value == low == 0.0 and 0.0 < high < 0.1
+
+
+@pytest.mark.parametrize("judge", [attributes, second_attributes], ids=["first", "second"])
+def test_floors_and_ceiling(judge, tmp_path) -> None:
+    """Noise earns a fifth of the recall and little of the F-score; real pictures nearly all of both; kept on disk."""
+    source = WorldSource(split="reference", domain="real", size=32, count=256)
+    part = judge()
+    limits = References(tmp_path).limits(source, part)
+    f1, recall = limits["attribute_f1"], limits["attribute_accuracy"]
+    assert set(f1.floors) == {"noise", "grey", "another scene"} and f1.ceiling > 0.95 and recall.ceiling > 0.95
+    assert max(f1.floors.values()) < 0.15
+    assert f1.floors["another scene"] == pytest.approx(recall.floors["another scene"], abs=0.03)
+    silent = part._replace(network=None)  # cannot look at anything
+    assert References(tmp_path).limits(source, silent) == limits
+
+
+def test_noise_is_keyed_by_the_picture() -> None:
+    noise = noise_pictures(np.arange(5), 8)
+    assert torch.equal(noise[3:], noise_pictures(np.array([3, 4]), 8)) and not torch.equal(noise[0], noise[1])
+    assert noise.float().mean() == pytest.approx(127.5, abs=6) and int(noise.max()) > 240
 
 
 def test_refusals() -> None:
@@ -71,4 +121,4 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="where an object is present"):
         score(logits, {**truth, "size": np.full((1, 9), -1)})
     with pytest.raises(ValueError, match="nothing was asked"):
-        share(np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int64))
+        pooled(np.zeros((3, 18), dtype=np.int64))

@@ -183,7 +183,7 @@ def test_refusals(setting: Setting) -> None:
         setting.measure([], N)
     with pytest.raises(BadInput, match=r"images \[0, 1, 2"):
         setting.measure([*batches(images[:128]), *batches(images[:128])], N)
-    with pytest.raises(ValueError, match="expected 256 images, attribute_accuracy saw 128"):
+    with pytest.raises(ValueError, match="expected 256 images, attribute_f1 saw 128"):
         setting.measure([*batches(images[:128]), (images[128:], np.arange(128, 256), None)], N)
     with pytest.raises(BadImages, match="declared range"):
         setting.measure([(images.float(), np.arange(N), None)], N)

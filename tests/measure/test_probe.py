@@ -22,7 +22,7 @@ from fulcrum.measure.faults import (
     wrong_range,
 )
 from fulcrum.measure.features.extractor import Extractor, load_extractor
-from fulcrum.measure.metrics.attributes import SHARES
+from fulcrum.measure.metrics.attributes import NEED_SCENES
 from fulcrum.measure.metrics.base import RowDistance
 from fulcrum.measure.metrics.distances import DISTANCES, MMD, Frechet, MMDPublished
 from fulcrum.measure.metrics.mmd import unit_norm
@@ -42,15 +42,15 @@ def cell(table: ProbeTable, name: str, metric: str):
 
 
 def test_every_metric_declares_every_fault() -> None:
-    for name in [*(metric.name for metric in DISTANCES), *SHARES]:
+    for name in [*(metric.name for metric in DISTANCES), *NEED_SCENES]:
         assert set(SEES[name]) == set(PROBES), name
-    assert all(METRICS[name].sees == SEES[name] for name in ("frechet", "mmd", "mmd_published", *SHARES))
+    assert all(METRICS[name].sees == SEES[name] for name in ("frechet", "mmd", "mmd_published", *NEED_SCENES))
     assert set(PIXELS) | set(CHOICES) | {"copy"} == set(PROBES)
 
 
 def test_every_metric_does_what_it_declares(table: ProbeTable) -> None:
     assert table.mismatches == ()
-    assert len(table.cells) == len(PROBES) * (len(DISTANCES) + len(SHARES)) and table.n == 512
+    assert len(table.cells) == len(PROBES) * (len(DISTANCES) + len(NEED_SCENES)) and table.n == 512
     assert "collapsed" in "\n".join(table.lines())
 
 

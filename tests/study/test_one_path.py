@@ -11,7 +11,7 @@ from fulcrum.data.source import WorldSource
 from fulcrum.measure.card import MetricCard, Sampling, compatible
 from fulcrum.measure.evaluate import card_of
 from fulcrum.measure.features.extractor import Extractor, attributes, load_extractor
-from fulcrum.measure.metrics.attributes import ATTRIBUTE_SHARES
+from fulcrum.measure.metrics.attributes import AttributeShare
 from fulcrum.measure.metrics.distances import DISTANCES, KID, MMD
 from fulcrum.measure.reference import reference_key
 from fulcrum.study.run.measuring.plan_judges import ASKED, Bench, Sources
@@ -79,7 +79,7 @@ def test_cells_measured_before_still_compare(pictures):
         interval="95 %, bootstrap over images, 1000 draws", resize="antialiased to 32 px", value_range="uint8", code="1",
         **SAMPLING.model_dump(),
     )  # fmt: skip
-    assert compatible(before, card_of(ATTRIBUTE_SHARES[0], judge, 64, None, SAMPLING)) == ()
+    assert compatible(before, card_of(AttributeShare("attribute_accuracy"), judge, 64, None, SAMPLING)) == ()
 
 
 def test_a_judge_of_a_plan_has_the_card_of_folders():

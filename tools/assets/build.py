@@ -28,6 +28,7 @@ from fulcrum.data.world.vocabulary import WORLD_VERSION
 from fulcrum.encode.networks.judge import load_features, load_judge
 from fulcrum.encode.networks.kl_codec import load_codec
 from fulcrum.encode.networks.pair_score import load_score
+from fulcrum.encode.networks.second_judge import load_second_judge
 from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.encode.networks.world_text import load_text
 from fulcrum.files.atomic import write_atomic
@@ -41,6 +42,8 @@ from tools.assets.fit_judge import EFFORT as JUDGE
 from tools.assets.fit_judge import fit_judge, measure_judge
 from tools.assets.fit_score import EFFORT as SCORE
 from tools.assets.fit_score import fit_score, measure_score
+from tools.assets.fit_second_judge import EFFORT as SECOND_JUDGE
+from tools.assets.fit_second_judge import fit_second_judge
 from tools.assets.fit_teacher import EFFORT as TEACHER
 from tools.assets.fit_teacher import fit_teacher, measure_teacher
 from tools.assets.fit_text import EFFORT as TEXT
@@ -80,6 +83,14 @@ PARTS: dict[str, Part] = {
         JUDGE,
         fit_judge,
         load_judge,
+        measure_judge,
+    ),
+    "judge_second": Part(
+        "what stands at each of the nine places, by another architecture from other scenes; checks 'judge', never trains a "
+        "model; it reads the shipped 'codec' while it is fitted",
+        SECOND_JUDGE,
+        fit_second_judge,
+        load_second_judge,
         measure_judge,
     ),
     "features": Part(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fulcrum.data.world import vocabulary as v
 from fulcrum.encode.networks.judge import AttributeJudge
+from fulcrum.encode.networks.second_judge import PatchJudge
 from fulcrum.encode.unit_pixels import to_unit
 from tools.assets.fit import Effort, Progress, fit
 from tools.assets.pictures import ATTRIBUTES, DOMAINS, Pictures, disturbed, pictures
@@ -39,7 +40,7 @@ def fit_judge(effort: Effort = EFFORT, progress: Progress = print) -> tuple[Attr
     return judge, {**asdict(effort), "scenes": SCENES, "seconds": round(seconds, 1)}
 
 
-def accuracy(judge: AttributeJudge, images: Tensor, grid: dict[str, Tensor]) -> dict[str, float]:
+def accuracy(judge: AttributeJudge | PatchJudge, images: Tensor, grid: dict[str, Tensor]) -> dict[str, float]:
     """Share of right answers: presence over all places, attributes over the places where an object stands."""
     logits: dict[str, list[Tensor]] = {name: [] for name in judge.classes}
     for chunk in torch.split(images, 256):
@@ -51,7 +52,7 @@ def accuracy(judge: AttributeJudge, images: Tensor, grid: dict[str, Tensor]) -> 
     return {"present": (found["present"] == grid["present"]).double().mean().item(), **right}
 
 
-def measure_judge(judge: AttributeJudge, count: int = 1000) -> dict[str, Any]:
+def measure_judge(judge: AttributeJudge | PatchJudge, count: int = 1000) -> dict[str, Any]:
     """Held-out accuracy per domain and attribute, untouched pictures; shape and texture also by size of the object."""
     pool: Pictures = pictures("validation", count)
     quality: dict[str, Any] = {}

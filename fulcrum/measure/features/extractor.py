@@ -87,7 +87,7 @@ def load_extractor(text: str) -> Extractor:
 
 def full_name(part: Extractor, metric: str) -> str:
     """A metric's name in a result: `extractor.metric`; those of the embedded networks need no prefix."""
-    return metric if part.name in ("embedded", "attributes") else f"{part.name}.{metric}"
+    return metric if part.name in ("embedded", "attributes", "attributes_second") else f"{part.name}.{metric}"
 
 
 def digest_of(*facts: Any) -> str:
@@ -113,17 +113,25 @@ def embedded(_: str = "") -> Extractor:
 def attributes() -> Extractor:
     """The judge of what stands where in a picture of the embedded world; its answers are asked for with the truth."""
     from fulcrum.encode.networks.judge import load_judge
-    from fulcrum.files.shipped import asset_hash
 
-    network = load_judge()
+    return _of_judge("attributes", "judge", load_judge())
+
+
+def second_attributes() -> Extractor:
+    """Another judge of the same, which checks the first."""
+    from fulcrum.encode.networks.second_judge import load_second_judge
+
+    return _of_judge("attributes_second", "judge_second", load_second_judge())
+
+
+def _of_judge(name: str, asset: str, network: Any) -> Extractor:
+    from fulcrum.files.shipped import asset_hash
 
     def answers(images: Tensor) -> Tensor:
         return torch.cat([logits.flatten(1) for logits in network.judge(images).values()], dim=1)
 
     width = PLACES * sum(network.classes.values())
-    return Extractor(
-        "attributes", asset_hash("judge"), "antialiased to 32 px", "float [-1, 1]", width, answers, network=network
-    )
+    return Extractor(name, asset_hash(asset), "antialiased to 32 px", "float [-1, 1]", width, answers, network=network)
 
 
 def _inception(where: str, like_tensorflow: bool) -> Extractor:

@@ -4,6 +4,9 @@ B images, P places of the 3 x 3 grid, C classes
 
 An attribute counts as right when the judge sees an object at that place *and* names the attribute: what is not drawn
 has no right colour, and a guess about an empty place earns nothing.
+
+Recall alone is gamed by plenty: a picture full of objects has the right one somewhere. The F-score therefore counts what
+was seen as well as what was asked for: an object that nobody asked for is four wrong attributes.
 """
 
 from collections.abc import Mapping
@@ -22,8 +25,11 @@ from fulcrum.measure.metrics.interval import BOOTSTRAP, Interval, bootstrap_shar
 
 ATTRIBUTES = ("shape", "colour", "texture", "size")
 SHARES = (
-    "attribute_accuracy", *(f"{name}_accuracy" for name in ATTRIBUTES), "presence_accuracy", "extra_objects",
+    "attribute_f1", "attribute_accuracy", "attribute_precision", *(f"{name}_accuracy" for name in ATTRIBUTES),
+    "presence_accuracy", "extra_objects",
 )  # fmt: skip
+SECOND = "attribute_f1_second"  # the F-score again, by the second judge
+NEED_SCENES = (*SHARES, SECOND)  # asked of pictures whose scene is known
 
 Counts = dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]  # share: (right (B,), asked (B,)), one entry per image
 
@@ -40,9 +46,11 @@ def score(logits: Mapping[str, Tensor], truth: Mapping[str, NDArray[np.integer]]
     hits = {name: present & seen & (_named(logits[name]) == np.asarray(truth[name])) for name in ATTRIBUTES}
     objects = _per_image(present)
     counts: Counts = {f"{name}_accuracy": (_per_image(hit), objects) for name, hit in hits.items()}
-    counts["attribute_accuracy"] = (
-        np.sum([_per_image(hit) for hit in hits.values()], axis=0, dtype=np.int64), objects * len(ATTRIBUTES),
-    )  # fmt: skip
+    right: NDArray[np.int64] = np.stack([_per_image(hit) for hit in hits.values()]).sum(axis=0, dtype=np.int64)
+    asked: NDArray[np.int64] = objects * len(ATTRIBUTES)
+    drawn: NDArray[np.int64] = _per_image(seen) * len(ATTRIBUTES)
+    counts["attribute_accuracy"], counts["attribute_precision"] = (right, asked), (right, drawn)
+    counts["attribute_f1"] = (2 * right, asked + drawn)
     counts["presence_accuracy"] = (_per_image(present & seen), objects)
     counts["extra_objects"] = (_per_image(~present & seen), _per_image(~present))
     return {name: counts[name] for name in SHARES}
@@ -53,12 +61,16 @@ def count_rows(counts: Counts) -> Tensor:
     return torch.from_numpy(np.stack([counts[name][side] for side in (0, 1) for name in SHARES], axis=1)).float()
 
 
-def share(right: NDArray[np.int64], asked: NDArray[np.int64]) -> float:
-    """sum(right) / sum(asked)."""
-    total = int(asked.sum())
-    if total == 0:
+def pooled(counts: NDArray[np.int64]) -> dict[str, float]:
+    """Every share, sum(right) / sum(asked), of the counts of n pictures as `count_rows` has them.  (n, 2k)
+
+    Pictures in which the judge sees no object at all have a precision of 0: nothing of what was asked for is there.
+    """
+    right, asked = counts.reshape(len(counts), 2, len(SHARES)).sum(axis=0)  # (k,) each
+    never = [name for name, total in zip(SHARES, asked, strict=True) if total == 0 and name != "attribute_precision"]
+    if never:
         raise ValueError("nothing was asked for: no scene holds an object (or an empty place) to judge")
-    return float(right.sum()) / total
+    return {name: float(right[k]) / max(int(asked[k]), 1) for k, name in enumerate(SHARES)}
 
 
 class AttributeShare(Distance):
@@ -69,23 +81,26 @@ class AttributeShare(Distance):
     referenced = False
     gathers = Scores
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, share: str | None = None) -> None:
         self.name, self.label, _, self.better, self.explain, self.sees = METRICS[name]
+        self.share = share or name
 
     def gather(self, width: int, reference: bool) -> Scores:
         return Scores(2 * len(SHARES))
 
     def compute(self, pictures: Scores, reference: Any = None) -> Interval:
-        return pictures.once("shares", lambda: _shares(pictures.rows))[self.name]
+        return pictures.once("shares", lambda: _shares(pictures.rows))[self.share]
 
 
 ATTRIBUTE_SHARES = tuple(AttributeShare(name) for name in SHARES)
+SECOND_SHARES = (AttributeShare(SECOND, "attribute_f1"),)
 
 
 def _shares(rows: Tensor) -> dict[str, Interval]:
-    right, asked = rows.numpy().astype(np.int64).reshape(len(rows), 2, len(SHARES)).transpose(1, 0, 2)  # (n, k) each
-    low, high = bootstrap_shares(right, asked)
-    return {name: (share(right[:, k], asked[:, k]), float(low[k]), float(high[k])) for k, name in enumerate(SHARES)}
+    counts = rows.numpy().astype(np.int64)
+    values = pooled(counts)
+    low, high = bootstrap_shares(*counts.reshape(len(counts), 2, len(SHARES)).transpose(1, 0, 2))  # (n, k) each
+    return {name: (values[name], float(low[k]), float(high[k])) for k, name in enumerate(SHARES)}
 
 
 def _named(logits: Tensor) -> NDArray[np.int64]:

@@ -64,6 +64,7 @@ class Measuring(NamedTuple):
                 SHOWN,
                 SEED,
                 asset_hash("judge"),
+                asset_hash("judge_second"),
                 asset_hash("features"),
                 MEASURE_VERSION,
                 FORM,

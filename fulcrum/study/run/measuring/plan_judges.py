@@ -1,6 +1,6 @@
 """Who judges a run's pictures: the embedded networks, and real ones that a plan names.
 
-    embedded   frechet, frechet_limit, mmd, mmd_published; what stands where, for pictures of the embedded world
+    embedded   frechet, frechet_limit, mmd, mmd_published; what stands where, by two judges, for pictures of the world
     lite0   kid, mmd against the reference; name_rank, name_recall where pictures have a caption called short
     vgg     kid against the reference; lpips to the reference picture of the same caption
 
@@ -20,10 +20,10 @@ from fulcrum.data.caption import Chooser
 from fulcrum.files.arrays.unfinished_entry import Arrays
 from fulcrum.measure.card import JUDGED, Measured, Sampling
 from fulcrum.measure.evaluate import Comparison, FeatureSet, compare
-from fulcrum.measure.features.extractor import attributes, digest_of, load_extractor
+from fulcrum.measure.features.extractor import attributes, digest_of, load_extractor, second_attributes
 from fulcrum.measure.features.gathered import Ids
 from fulcrum.measure.features.image_checks import FeatureFunction, feature_rows
-from fulcrum.measure.metrics.attributes import ATTRIBUTE_SHARES, count_rows, score
+from fulcrum.measure.metrics.attributes import ATTRIBUTE_SHARES, SECOND_SHARES, AttributeShare, count_rows, score
 from fulcrum.measure.metrics.base import Distance
 from fulcrum.measure.metrics.distances import KID, MMD, Frechet, FrechetLimit, MMDPublished
 from fulcrum.measure.metrics.mean_scores import Lpips
@@ -81,8 +81,11 @@ class Bench:
         self.extractors = {name: load_extractor(name).on(device) for name in judges}
         self.comparisons = [Comparison(part, ASKED[name]) for name, part in self.extractors.items()]
         self.names = "lite0" in judges and "short" in _styles(sources.reference)
-        self.attributes = Comparison(attributes().on(device), ATTRIBUTE_SHARES)
-        self.pictures = FeatureSet([*self.comparisons, self.attributes])
+        self.scene_judges = (
+            Comparison(attributes().on(device), ATTRIBUTE_SHARES),
+            Comparison(second_attributes().on(device), SECOND_SHARES),
+        )
+        self.pictures = FeatureSet([*self.comparisons, *self.scene_judges])
 
     def look(self, images: Tensor, index: Ids, truth: Mapping[str, NDArray[np.integer]] | None = None) -> None:
         """uint8 (B, 3, S, S) with the number of each in the evaluation, and what each should show, where that is known."""
@@ -92,19 +95,27 @@ class Bench:
             paired = torch.cat([images, real], dim=1).to(self.device)  # (B, 6, S, S): both go through the same padding
             self.pictures.score("vgg", feature_rows(paired, _lpips(self.extractors["vgg"].network)), index)
         if truth is not None:
-            network: Any = self.attributes.extractor.network
-            self.pictures.score("attributes", count_rows(score(network.judge(images), truth)), index)
+            for part, _ in self.scene_judges:
+                network: Any = part.network
+                self.pictures.score(part.name, count_rows(score(network.judge(images), truth)), index)
 
     def compute(self, sampling: Sampling, n: int) -> dict[str, Measured]:
         """Every metric of the n pictures that were looked at."""
         reference = self.references.features(self.sources.reference, self.comparisons, self.most)
         comparisons = list(self.comparisons)
-        if self.pictures.count("attributes", ATTRIBUTE_SHARES[0]):
-            comparisons.insert(1, self.attributes)
+        judged = [one for one in self.scene_judges if self.pictures.count(one.extractor.name, one.metrics[0])]
+        comparisons[1:1] = judged
         if self.names:
             comparisons.append(Comparison(self.extractors["lite0"], self._name_metrics(n)))
         keys = {name: reference_key(self.sources.reference, part, self.most) for name, part in self.extractors.items()}
-        return compare(comparisons, self.pictures, reference, n, keys, sampling)
+        measured = compare(comparisons, self.pictures, reference, n, keys, sampling)
+        for part, metrics in judged:
+            limits = self.references.limits(self.sources.reference, part)
+            for metric in metrics:
+                assert isinstance(metric, AttributeShare)
+                number, ends = measured[metric.name], limits[metric.share]._asdict()
+                measured[metric.name] = number.model_copy(update={"card": number.card.model_copy(update=ends)})
+        return measured
 
     def _name_metrics(self, n: int) -> tuple[NameRank, NameRecall]:
         namer, vectors, estimator = self.namer()

@@ -17,7 +17,7 @@ from fulcrum.encode.cache import Cache
 from fulcrum.flow.draw import Draws
 from fulcrum.flow.fillers import CFG, UniformTime
 from fulcrum.measure.card import Measured, Sampling
-from fulcrum.measure.metrics.attributes import SHARES
+from fulcrum.measure.metrics.attributes import NEED_SCENES
 from fulcrum.measure.metrics.validation_loss import TimeBin, ValidationLoss
 from fulcrum.spec.edit import canonical, digest, put
 from fulcrum.spec.errors import BadInput
@@ -72,7 +72,7 @@ def can_measure(run: RunSpec, metric: str) -> bool:
     """Does this run's source tell what the metric asks?"""
     if "." in metric:
         return measures(_source(run, "reference", REFERENCE), metric)
-    return metric not in SHARES or _knows_scenes(run.data.source)
+    return metric not in NEED_SCENES or _knows_scenes(run.data.source)
 
 
 def require_measurable(run: RunSpec, primary: str | None = None) -> None:

@@ -1,0 +1,101 @@
+"""Trains the second judge: on scenes of its own, and on what a generated picture may look like.
+
+The first judge learned from one to three objects in clean pictures. Beside those this one sees, in every batch, collages
+with anything from no object to nine, pictures of nothing (noise, blots, plain colours), and pictures that went through
+the codec with a disturbed latent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fulcrum.encode.networks.kl_codec import load_codec
+from fulcrum.encode.networks.second_judge import PatchJudge
+from fulcrum.encode.unit_pixels import to_unit
+from tools.assets.fit import Effort, Progress, fit
+from tools.assets.fit_judge import CLASSES
+from tools.assets.pictures import ATTRIBUTES, Pictures, blurred, disturbed, pictures
+
+EFFORT = Effort(steps=2400, batch=96, lr=2e-3, seed=71)
+SCENES, FIRST = 40_000, 400_000  # other scenes than the first judge, the features and the teacher saw
+COLLAGES, NOTHING, DECODED = 0.25, 0.125, 0.125  # shares of a batch; the rest are pictures as they are
+EDGES = (0, 11, 21, 32)  # pixels: the borders of the three columns, and rows, of places
+
+
+def fit_second_judge(effort: Effort = EFFORT, progress: Progress = print) -> tuple[PatchJudge, dict[str, Any]]:
+    """Cross entropy of presence at all places, and of the attributes where an object stands."""
+    pool = pictures("assets", min(SCENES, effort.steps * effort.batch), start=FIRST)
+    holding = [[(pool.grid["present"][:, place] == full).nonzero().flatten() for full in (0, 1)] for place in range(9)]
+    codec = load_codec()
+    torch.manual_seed(effort.seed)
+    judge = PatchJudge(CLASSES)
+    collages, nothing, decoded = (round(share * effort.batch) for share in (COLLAGES, NOTHING, DECODED))
+
+    def loss(step: int, generator: torch.Generator) -> Tensor:
+        images, row, domain = pool.draw(effort.batch - nothing, generator)
+        rows = row[:, None].expand(-1, 9).clone()  # the scene that each place is taken from
+        rows[:collages] = _collage_rows(holding, collages, generator)
+        pixels = to_unit(images)
+        pixels[:collages] = to_unit(_collage(pool, rows[:collages], domain[:collages]))
+        last = slice(len(pixels) - decoded, None)
+        with torch.no_grad():
+            latent = codec.encode(pixels[last])
+            sigma = 0.4 * torch.rand(decoded, 1, 1, 1, generator=generator)
+            pixels[last] = codec.decode(latent + sigma * torch.randn(latent.shape, generator=generator))
+        pixels, _ = disturbed(pixels, generator, blur=1.0, noise=0.2, light=0.15)
+        logits = judge(torch.cat([pixels, _nothing(nothing, generator)]))
+        places = torch.arange(9)
+        present = torch.cat([pool.grid["present"][rows, places], torch.zeros(nothing, 9, dtype=torch.long)])
+        total = 4 * F.cross_entropy(logits["present"].flatten(0, 1), present.flatten())
+        for name in ATTRIBUTES:
+            wanted = pool.grid[name][rows, places].flatten()  # -1 where a place is empty
+            total = total + F.cross_entropy(logits[name][: len(rows)].flatten(0, 1), wanted, ignore_index=-1)
+        return total
+
+    seconds = fit("judge_second", judge, loss, effort, progress)
+    shares = {"collages": COLLAGES, "nothing": NOTHING, "decoded": DECODED}
+    return judge, {**asdict(effort), "scenes": SCENES, "first_scene": FIRST, **shares, "seconds": round(seconds, 1)}
+
+
+def _collage_rows(holding: list[list[Tensor]], count: int, generator: torch.Generator) -> Tensor:
+    """Which scene fills each place; every number of objects from none to nine is about as likely.  (count, P)"""
+    share = torch.rand(count, 1, generator=generator)
+    full = (torch.rand(count, 9, generator=generator) < share).tolist()
+    chosen = torch.rand(count, 9, generator=generator)
+    rows = torch.empty(count, 9, dtype=torch.long)
+    for place in range(9):
+        for line in range(count):
+            among = holding[place][int(full[line][place])]
+            if not len(among):  # in a trial of a few scenes
+                among = holding[place][1 - int(full[line][place])]
+            rows[line, place] = among[int(chosen[line, place] * len(among))]
+    return rows
+
+
+def _collage(pool: Pictures, rows: Tensor, domain: Tensor) -> Tensor:
+    """Pictures whose nine places come from nine scenes.  (B, 3, 32, 32) uint8"""
+    out = torch.empty(len(rows), *pool.images.shape[2:], dtype=torch.uint8)
+    for place in range(9):
+        down, across = (slice(EDGES[k], EDGES[k + 1]) for k in (place // 3, place % 3))
+        out[:, :, down, across] = pool.images[domain, rows[:, place]][:, :, down, across]
+    return out
+
+
+def _nothing(count: int, generator: torch.Generator) -> Tensor:
+    """Pictures without an object: noise of every strength, fine or in blots, around any colour.  (B, 3, 32, 32)"""
+    colour = 2 * torch.rand(count, 3, 1, 1, generator=generator) - 1
+    strength = (
+        1.5 * torch.rand(count, 1, 1, 1, generator=generator) * (torch.rand(count, 1, 1, 1, generator=generator) < 0.8)
+    )
+    fine = torch.randn(count, 3, 32, 32, generator=generator)
+    blots = F.interpolate(torch.randn(count, 3, 8, 8, generator=generator), size=32, mode="bilinear", align_corners=False)
+    uniform = (2 * torch.rand(count, 3, 32, 32, generator=generator) - 1) * 3**0.5
+    soft = 2.5 * blurred(fine, 0.8)
+    kind = torch.randint(4, (count, 1, 1, 1), generator=generator)
+    noise = torch.where(kind == 0, fine, torch.where(kind == 1, blots, torch.where(kind == 2, uniform, soft)))
+    return (colour + strength * noise).clamp(-1, 1)
