@@ -76,7 +76,7 @@ class Plan(Record):
     guidance: Literal["shared", "per_arm"] = "shared"  # one guide for all arms, or as each arm's levers say
     judges: tuple[str, ...] = ()  # real networks of installed packages: lite0, vgg
     primary: str = "attribute_accuracy"
-    smallest_effect: Positive | None = 0.02  # of interest, on the primary metric, in its unit; none = as on the others
+    smallest_effect: Positive = 0.02  # of interest, on the primary metric, in its unit
     margins: dict[str, Positive] = {}  # smallest effects of interest on other metrics, each in its own unit
     margin_deviations: Positive = 1.0  # where none is given: so many deviations of the baseline over its seeds
     smallest_relative: Positive | None = None  # of plans before: a share of the baseline, instead of deviations
@@ -211,11 +211,13 @@ class Plan(Record):
             raise ValueError(
                 "looks and stop_early are two rules that end an arm, and neither knows what the other hides: leave one out"
             )
-        if self.interactions or self.scales:
+        if self.interactions or self.scales or self.design == "fractional":
             raise ValueError(
-                "looks end each arm by itself, but interactions and scales compare arms over the same seeds: name the "
-                "seeds as a list, seeds = [0, 1, ...]"
+                "looks end each arm by itself, but interactions, scales and fractions compare arms over the same seeds: "
+                "name the seeds as a list, seeds = [0, 1, ...]"
             )
+        if self.confirm == "all":
+            raise ValueError("looks judge the primary metric alone: leave `confirm` out, or name the seeds as a list")
 
     @property
     def frozen(self) -> dict[str, Any]:
