@@ -64,13 +64,19 @@ def survivors(result: StudyResult, arm: ArmResult) -> str:
     return f"{failed}; {left} compared survived, and survivors alone never make an arm better, nor a tie."
 
 
-def reasons(arm: ArmResult) -> list[str]:
-    """'seeds 2, 5: the loss is not finite', reason by reason."""
+def reasons(arm: ArmResult) -> list[tuple[str, str]]:
+    """(which seeds, why they failed): ('2, 5', 'the loss was not finite')."""
     by: dict[str, list[int]] = {}
     for cell in arm.cells:
         if cell.state == "failed":
             by.setdefault(cell.failure or "no reason was recorded", []).append(cell.seed)
-    return [f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}: {why}" for why, seeds in by.items()]
+    return [(", ".join(map(str, seeds)), why) for why, seeds in by.items()]
+
+
+def failed_cells(result: StudyResult) -> str:
+    """'8 cells failed'"""
+    failed = sum(arm.count("failed") for arm in result.arms)
+    return f"{failed} cell{'' if failed == 1 else 's'} failed"
 
 
 def look(result: StudyResult, effect: Effect) -> str:

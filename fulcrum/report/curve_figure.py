@@ -126,7 +126,7 @@ def _curves(
                 )
     ends: Line = []
     for arm in reversed(shown):  # means lie on top, and the baseline's over all
-        mean = _mean([points for points in lines[arm.name] if points])
+        mean = _mean(_lasting(arm, lines[arm.name]))
         if len(mean) > 1:
             canvas.path([(x(a), y(b)) for a, b in mean], f"thick {colour(result, arm)}", f"{arm.label}, mean")
         if mean:
@@ -146,6 +146,12 @@ def _bounds(canvas: Canvas, metric: ShownMetric, x: Axis, y: Axis) -> None:
         if (value > 0 or not y.log) and min(y.start, y.end) <= y(value) <= max(y.start, y.end):
             canvas.line(x.start, y(value), x.end, y(value), "front")
             canvas.text(x.end, y(value) - 4, name, "name halo", "end")
+
+
+def _lasting(arm: ArmResult, lines: list[list[tuple[int, float, float]]]) -> list[list[tuple[int, float, float]]]:
+    """Curves that a mean may be taken of: those of failed cells end early, and are left out unless all failed."""
+    begun = [(cell.state, points) for cell, points in zip(arm.cells, lines, strict=True) if points]
+    return [points for state, points in begun if state != "failed"] or [points for _, points in begun]
 
 
 def _mean(seeds: list[list[tuple[int, float, float]]]) -> Line:

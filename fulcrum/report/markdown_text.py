@@ -49,7 +49,7 @@ def markdown(result: StudyResult, more: Sequence[tuple[str, table.Table]] = ()) 
             + (f". {_md(seen)}" if (seen := claim_sentences.seen_of(result, arm, claim)) else "")
             for claim in arm.claims
         ]
-        lines += [f"- failed: {_md(reason)}" for reason in certainty.reasons(arm)]
+        lines += [f"- failed: seeds {seeds}: {_md(why)}" for seeds, why in certainty.reasons(arm)]
         lines += ["", *_md_rows(made)] if made.rows else []
     if result.remarks:
         lines += ["", "## Remarks", "", *(f"- {_md(remark)}" for remark in result.remarks)]

@@ -50,8 +50,8 @@ def standing(result: StudyResult, metric: ShownMetric) -> str:
 def beside(metric: ShownMetric) -> str:
     """What the other pictures that show nothing get, and how far a second judge agrees."""
     rest = [f"{bound.name} gets {number.plain(bound.value)}" for bound in floors(metric)[1:]]
-    listed = sentences.listed(rest) if rest else ""
-    return " ".join(part for part in (f"{listed[:1].upper()}{listed[1:]}." if rest else "", metric.agreement) if part)
+    marks = f"Of the bar's other marks, {sentences.listed(rest)}." if rest else ""
+    return " ".join(part for part in (marks, metric.agreement) if part)
 
 
 def bar(result: StudyResult, metric: ShownMetric) -> Markup | None:

@@ -117,15 +117,8 @@ def comparisons(result: StudyResult, arm: ArmResult) -> Table:
 
 def failed(result: StudyResult) -> Table:
     """Every cell that failed, and why: an outcome of its arm."""
-    rows = tuple(
-        (arm.label, str(cell.seed), f"{cell.images:,}", cell.failure or "no reason was recorded")
-        for arm in result.arms
-        for cell in arm.cells
-        if cell.state == "failed"
-    )
-    return Table(
-        "Cells that failed: outcomes, which count against their arm", ("arm", "seed", "images", "why"), rows, (0, 3)
-    )
+    rows = tuple((arm.label, seeds, why) for arm in result.arms for seeds, why in certainty.reasons(arm))
+    return Table("A failed cell is an outcome, which counts against its arm", ("arm", "seeds", "why"), rows, (0, 1, 2))
 
 
 def noise(result: StudyResult) -> Table:

@@ -15,6 +15,7 @@ import pytest
 from fulcrum.report import (
     certainty,
     claim_sentences,
+    curve_figure,
     markdown_text,
     page,
     range_figure,
@@ -64,6 +65,13 @@ def test_what_failed_is_an_outcome_beside_the_verdict_with_its_reason(honest: St
     assert "4 of 6 pairs" in sentences.answer(honest, arm_of(honest, "tread"))
     assert "Failed: Contrastive flow (6 of 6 seeds failed)." in sentences.headlines(honest)[0]
     assert "none of 6 seeds finished" in sentences.answer(honest, arm_of(honest, "contrastive_flow"))
+
+
+def test_a_mean_curve_is_of_the_seeds_that_did_not_fail(honest: StudyResult) -> None:
+    drawn = curve_figure.curves(honest, honest.primary)
+    assert drawn is not None
+    means = {node.find("title").text: node.attrib["d"].count("L") for node in ET.fromstring(drawn).iter("path")}
+    assert means["TREAD, mean"] == means["REPA, mean"] == 7 and means["Contrastive flow, mean"] == 1
 
 
 def test_seeds_that_are_missing_are_offered_with_the_command(honest: StudyResult, text: str) -> None:
@@ -120,7 +128,7 @@ def test_the_baseline_stands_between_floor_and_ceiling(better: str, floors: Any,
 def test_floors_ceiling_and_the_second_judge_are_on_page_and_card(honest: StudyResult, text: str) -> None:
     assert "<dt>floor: noise</dt><dd>0.2</dd>" in text and "<dt>ceiling: real pictures</dt><dd>0.95</dd>" in text
     assert text.count("agrees on 94 % of the attributes") == 2  # below the ranking, and on the metric's card
-    assert "Noise gets 0.2 and a grey picture gets 0.05." in text
+    assert "noise gets 0.2 and a grey picture gets 0.05." in text
     plain = StudyResult.model_validate(FAKE["RICH"]["rich_study"]())
     assert range_figure.bar(plain, plain.primary) is None and 'class="range"' not in page.render(plain)
 
