@@ -3,7 +3,7 @@
 **The error.** One sign vector over all seeds so far flips every arm at every look. The bound of a look is the lowest at
 which the share of sign vectors that would be rejected at this look or an earlier one stays within what may be spent by
 then (`fulcrum/study/plan/spending.py`): exact for any noise that is symmetric, and what a look could not spend (few pairs
-have few p-values) is left for the next. Rejected arms leave the family, as in a step-down test. An arm that leaves *without*
+have few p-values) is left for the next. Rejected arms leave the family, as in a step-down test. One that leaves *without*
 a rejection stays in it, so that the bound is as high as if it had gone on (its leaving is "non-binding"): the pairs that it
 was spared are stood in for by its earlier ones, in order. Without them the best of many arms that do nothing would be
 tested as if it had been alone.
