@@ -2,13 +2,13 @@
 
 import itertools
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from fulcrum.study.judge.effect import PairedEffect, paired_effect
-from fulcrum.study.judge.rank import adjusted, pairs_needed, rank
+from fulcrum.study.judge.moderation import shared_scatter
+from fulcrum.study.judge.rank import adjusted, corrected, pairs_needed, rank
 
 
 def effect(name: str, differences: list[float], metric: str = "frechet") -> PairedEffect:
@@ -17,21 +17,34 @@ def effect(name: str, differences: list[float], metric: str = "frechet") -> Pair
     return paired_effect(baseline, {s: baseline[s] + differences[s] for s in seeds}, name=name, metric=metric)
 
 
-def student(differences: np.ndarray) -> float:
-    return float(abs(differences.mean()) / max(differences.std(ddof=1), 1e-12))
+def on_the_normal_scale(t: float, degrees: float) -> float:
+    return math.sqrt(degrees * math.log1p(t * t / degrees)) * (8 * degrees + 1) / (8 * degrees + 3)
 
 
-def brute_force(differences: np.ndarray, size: Callable[[np.ndarray], float] = student) -> list[float]:
-    """Westfall and Young's step-down by its definition, the statistic written out, one sign vector at a time."""
+def distances(differences: np.ndarray) -> list[float]:
+    """The moderated t of every arm by its definition, about the mean; or Student's own, at a discount."""
+    pairs = np.isfinite(differences).sum(axis=0)
+    prior = shared_scatter(np.nansum(differences**2, axis=0), pairs.astype(float))
+    sizes = []
+    for k, n in enumerate(pairs):
+        own = differences[np.isfinite(differences[:, k]), k]
+        degrees = n - 1 + prior.degrees[k]
+        variance = (prior.degrees[k] * prior.variance[k] + (n - 1) * own.var(ddof=1)) / degrees
+        moderated, student = (own.mean() / math.sqrt(max(v, 1e-18) / n) for v in (variance, own.var(ddof=1)))
+        alone = on_the_normal_scale(student, n - 1) * (math.sqrt(0.77) if prior.degrees[k] else 1.0)
+        sizes.append(max(on_the_normal_scale(moderated, degrees), alone))
+    return sizes
+
+
+def brute_force(differences: np.ndarray) -> list[float]:
+    """Westfall and Young's step-down by its definition, one sign vector at a time."""
     n, arms = differences.shape
-    observed = [size(differences[:, a]) for a in range(arms)]
+    observed = distances(differences)
     order = sorted(range(arms), key=lambda a: -observed[a])
+    flipped = [distances(differences * np.array(signs)[:, None]) for signs in itertools.product((1.0, -1.0), repeat=n)]
     p, highest = [0.0] * arms, 0.0
     for place, arm in enumerate(order):
-        reached = 0
-        for signs in itertools.product((1.0, -1.0), repeat=n):
-            flipped = differences * np.array(signs)[:, None]
-            reached += max(size(flipped[:, a]) for a in order[place:]) >= observed[arm] * (1 - 1e-9)
+        reached = sum(max(sizes[a] for a in order[place:]) >= observed[arm] * (1 - 1e-9) for sizes in flipped)
         highest = max(highest, reached / 2**n)
         p[arm] = highest
     return p
@@ -42,6 +55,25 @@ def test_equals_the_definition(seed: int) -> None:
     rng = np.random.default_rng(seed)
     differences = rng.standard_normal((6, 3)) * [1.0, 3.0, 0.2] + [1.5, 0.0, 0.3]
     assert adjusted(differences) == pytest.approx(brute_force(differences))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_missing_pairs_equal_the_definition(seed: int) -> None:
+    """Each arm's own pairs, all seeds of the family flipped; the scale is the normal's, so that few pairs do not shout."""
+    differences = np.random.default_rng([9, seed]).standard_normal((9, 3)) + [1.5, 0.0, 0.4]
+    differences[[0, 4], 1] = differences[[1, 2, 8], 2] = np.nan
+    assert adjusted(differences) == pytest.approx(brute_force(differences))
+
+
+def test_a_joint_test_over_metrics_shares_no_scatter_between_them() -> None:
+    """The units of another metric say nothing; its arms only join the family."""
+    rng = np.random.default_rng(4)
+    accuracy = [effect(f"a{k}", (rng.standard_normal(8) + 2.0 * (k == 0)).tolist()) for k in range(4)]
+    loss = [effect(f"a{k}", (1e-3 * rng.standard_normal(8)).tolist(), metric="loss") for k in range(4)]
+    scaled = [effect(e.arm, [50.0 * d for d in e.differences], metric="loss") for e in loss]
+    alone, joint, other_unit = corrected(accuracy), corrected([*accuracy, *loss]), corrected([*accuracy, *scaled])
+    assert joint == pytest.approx(other_unit)
+    assert alone[0] <= joint[0] <= 0.05 and all(a <= b for a, b in zip(alone, joint, strict=False))
 
 
 def test_many_studies_at_once_equal_one_by_one() -> None:
@@ -90,20 +122,6 @@ def test_an_arm_that_lacks_seeds_leaves_the_others_as_they_are() -> None:
     family = rank([clear, small, two], "lower")
     assert {arm: family[arm] for arm in whole} == whole
     assert family["two"] == pytest.approx(0.5)  # two pairs alone
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_missing_pairs_equal_the_definition(seed: int) -> None:
-    """Each arm's own pairs, all seeds of the family flipped; the scale is the normal's, so that few pairs do not shout."""
-    differences = np.random.default_rng([9, seed]).standard_normal((9, 3)) + [1.5, 0.0, 0.4]
-    differences[[0, 4], 1] = differences[[1, 2, 8], 2] = np.nan
-
-    def size(d: np.ndarray) -> float:
-        own = d[np.isfinite(d)]
-        t, degrees = own.mean() / (own.std(ddof=1) / math.sqrt(len(own))), len(own) - 1
-        return math.sqrt(degrees * math.log(1.0 + t * t / degrees))
-
-    assert adjusted(differences) == pytest.approx(brute_force(differences, size))
 
 
 def test_refusals() -> None:

@@ -6,9 +6,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fulcrum.measure.card import Better
-from fulcrum.study.judge.effect import PairedEffect, failures_note, student_interval
+from fulcrum.study.judge.effect import PairedEffect, failures_note
+from fulcrum.study.judge.moderation import half_widths
 from fulcrum.study.judge.outliers import oddities
-from fulcrum.study.judge.rank import pairs_needed, rank
+from fulcrum.study.judge.rank import aligned, flipped_statistics, pairs_needed, rank
+from fulcrum.study.judge.selection import attained_level, kept_share
 
 Verdict = Literal["better", "worse", "tie", "inconclusive"]
 ClaimVerdict = Literal["replicated", "contradicted", "underpowered", "out of scope"]
@@ -92,31 +94,47 @@ def judge(
     strangers = sorted(set(claims) - {effect.arm for effect in effects})
     if strangers:
         raise ValueError(f"claims about arms that are not in the family: {strangers}")
-    by_arm, judged = {effect.arm: effect for effect in effects}, []
+    by_arm, judged = {effect.arm: effect for effect in _with_intervals(effects, alpha)}, []
     for arm, own_p in rank(effects, better, alpha).items():
         p = own_p if p_values is None else p_values[arm]
         margin = smallest_effect[arm] if isinstance(smallest_effect, Mapping) else smallest_effect
-        effect = _completed(by_arm[arm], margin, alpha)
+        effect = _with_margin(by_arm[arm], margin, alpha)
         word = verdict(effect, p, better=better, alpha=alpha)
         against = claim_verdict(word, claims[arm]) if arm in claims else None
-        judged.append(effect.model_copy(update={"p_adjusted": p, "verdict": word, "claim_verdict": against}))
+        shrunk = effect.shrunk if word in ("better", "worse") else effect.mean  # nobody picked the others
+        row = {"p_adjusted": p, "verdict": word, "claim_verdict": against, "shrunk": shrunk}
+        judged.append(effect.model_copy(update=row))
     return judged
 
 
-def _completed(effect: PairedEffect, margin: float, alpha: float) -> PairedEffect:
-    """With all that a verdict looks at, and what a reader must know about it."""
+def _with_intervals(effects: Sequence[PairedEffect], alpha: float) -> list[PairedEffect]:
+    """What the family tells about each effect: intervals by the moderated variance, and the mean as it would be if it was
+    picked out."""
+    differences = aligned(effects)
+    reach, tie_reach = half_widths(differences, alpha), half_widths(differences, 2.0 * alpha)
+    distances = np.sqrt(flipped_statistics(differences, np.ones((1, len(differences))))[0])
+    tested = max(1, sum(effect.n >= pairs_needed(alpha) for effect in effects))
+    return [
+        effect.model_copy(
+            update={
+                "low": effect.mean - float(reach[k]),
+                "high": effect.mean + float(reach[k]),
+                "tie_low": effect.mean - float(tie_reach[k]),
+                "tie_high": effect.mean + float(tie_reach[k]),
+                "shrunk": effect.mean * kept_share(float(distances[k]), attained_level(alpha, tested, effect.n)),
+            }
+        )
+        for k, effect in enumerate(effects)
+    ]
+
+
+def _with_margin(effect: PairedEffect, margin: float, alpha: float) -> PairedEffect:
+    """With the margin that a verdict asks for, and what a reader must know about the effect."""
     if not margin >= 0.0:
         raise ValueError(f"expected a smallest effect of interest >= 0, found {margin}")
-    tie_low, tie_high = student_interval(effect.mean, effect.sd, effect.n, 1.0 - 2.0 * alpha)
     notes = (effect.note, failures_note(effect.planned, effect.failed), _too_few(effect.n, alpha))
-    completed = {
-        "margin": margin,
-        "tie_low": tie_low,
-        "tie_high": tie_high,
-        "note": "; ".join(filter(None, notes)),
-        "warnings": (*effect.warnings, *oddities(np.array(effect.differences), margin)),
-    }
-    return effect.model_copy(update=completed)
+    warnings = (*effect.warnings, *oddities(np.array(effect.differences), margin))
+    return effect.model_copy(update={"margin": margin, "note": "; ".join(filter(None, notes)), "warnings": warnings})
 
 
 def _too_few(n: int, alpha: float) -> str:

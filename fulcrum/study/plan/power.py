@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import nctdtr, stdtrit
 
 from fulcrum.study.judge.effect import EXACT_PAIRS, Floats
+from fulcrum.study.judge.moderation import half_widths
 from fulcrum.study.judge.rank import adjusted, pairs_needed
 
 _STUDIES = 1000  # simulated studies: power is known to about +-0.025 at 0.8
@@ -76,11 +77,9 @@ def _null_studies(n: int, arms: int) -> Floats:
 
 def _share_seen(null: Floats, effect: float, alpha: float) -> float:
     """Share of studies (studies, n, arms) whose first arm, moved by `effect`, gets a verdict."""
-    n = null.shape[1]
     moved = null.copy()
     moved[:, :, 0] += effect
-    reach = float(stdtrit(n - 1, 1.0 - alpha / 2)) / math.sqrt(n) * moved[:, :, 0].std(axis=1, ddof=1)
-    moved = moved[np.abs(moved[:, :, 0].mean(axis=1)) > reach]  # the interval excludes zero
+    moved = moved[np.abs(moved[:, :, 0].mean(axis=1)) > half_widths(moved, alpha)[:, 0]]  # the interval excludes zero
     return int((adjusted(moved, alpha=alpha)[:, 0] <= alpha).sum()) / len(null) if len(moved) else 0.0
 
 

@@ -1,0 +1,66 @@
+"""Scatter shared by a family: against simulated truth, arms that are unlike, and what is left of a picked effect."""
+
+import numpy as np
+import pytest
+from scipy.special import stdtrit
+
+from fulcrum.study.judge.moderation import half_widths, shared_scatter
+from fulcrum.study.judge.selection import attained_level, kept_share
+
+
+def moments(sds: list[float], n: int = 8, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    differences = np.random.default_rng(seed).standard_normal((n, len(sds))) * np.array(sds)
+    return np.square(differences).sum(axis=0), np.full(len(sds), float(n))
+
+
+def test_arms_of_equal_noise_share_it() -> None:
+    """25 arms with a variance of four: it is found, and worth more than twenty pairs of an arm's own."""
+    prior = shared_scatter(*moments([2.0] * 25))
+    assert prior.variance == pytest.approx(np.full(25, 4.0), rel=0.25) and (prior.degrees > 12).all()
+
+
+def test_unequal_noise_counts_for_less() -> None:
+    rng = np.random.default_rng(1)
+    equal, unequal = (shared_scatter(*moments(sds)) for sds in ([1.0] * 25, np.sqrt(2 / rng.gamma(3, 1, 25)).tolist()))
+    assert np.median(unequal.degrees) < np.median(equal.degrees) / 2
+
+
+def test_an_arm_alone_or_far_from_all_others_stands_alone() -> None:
+    assert shared_scatter(*moments([1.0])).degrees == [0.0]
+    prior = shared_scatter(*moments([1.0] * 9 + [100.0, 0.01, 0.0]))
+    assert (prior.degrees[9:] == 0.0).all() and (prior.degrees[:9] > 3.0).all()
+    assert prior.variance[:9] == pytest.approx(np.ones(9), rel=0.6)  # the loud one is not averaged in
+
+
+def test_other_metrics_are_no_neighbours() -> None:
+    moment, pairs = moments([1.0] * 6)
+    both = shared_scatter(moment, pairs, np.array([0, 0, 0, 1, 1, 1]))
+    assert both.variance[:3] == pytest.approx(shared_scatter(moment[:3], pairs[:3]).variance)
+
+
+def test_flips_do_not_change_it() -> None:
+    differences = np.random.default_rng(2).standard_normal((7, 5)) + 1.0
+    flipped = differences * np.array([1, -1, 1, 1, -1, -1, 1])[:, None]
+    for one, other in zip(*(shared_scatter(np.square(d).sum(axis=0), np.full(5, 7.0)) for d in (differences, flipped)),
+                          strict=True):  # fmt: skip
+        assert one == pytest.approx(other)
+
+
+def test_one_arm_has_students_interval() -> None:
+    one = np.random.default_rng(3).standard_normal((6, 1))
+    assert half_widths(one, 0.05) == pytest.approx(stdtrit(5, 0.975) * one.std(ddof=1) / 6**0.5)
+    assert half_widths(one, 0.1) < half_widths(one, 0.05)
+    assert half_widths(np.where(np.arange(6)[:, None] < 1, one, np.nan), 0.05) == [np.inf]  # one pair has none
+
+
+def test_a_picked_effect_is_cut_near_the_bar_and_kept_far_from_it() -> None:
+    level = attained_level(0.05, 3, 6)
+    assert kept_share(2.45, level) < 0.5 and kept_share(0.0, level) == 1.0
+    assert all(kept_share(4.0, attained_level(0.05, arms, 8)) >= 0.9 for arms in (1, 3, 25))
+    shares = [kept_share(distance, level) for distance in (2.5, 3.0, 3.5, 4.0, 6.0)]
+    assert shares == sorted(shares) and shares[-1] == pytest.approx(1.0, abs=0.01)
+
+
+def test_six_pairs_are_tested_at_a_step_below_alpha() -> None:
+    assert attained_level(0.05, 1, 6) == 1 / 32 and attained_level(0.05, 25, 6) == 0.002
+    assert attained_level(0.05, 1, 20) == pytest.approx(0.05, abs=1e-4)
