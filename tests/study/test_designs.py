@@ -68,12 +68,12 @@ def test_an_interaction_is_ab_minus_a_minus_b_plus_base():
     asked = plan(arms=(), interactions=(("muon", "tread"),), seeds=(0, 1, 2), smallest_effect=0.5)
     arms = prove(asked, CATALOG)
     values = {"baseline": (10, 12, 11), "muon": (11, 13, 13), "tread": (9, 12, 10), "muon + tread": (15, 17, 18)}
-    (row,) = interactions(asked, arms, cells_of(values, "attribute_accuracy"), "attribute_accuracy")
+    (row,) = interactions(asked, arms, cells_of(values, "attribute_f1"), "attribute_f1")
     assert (row.a, row.b, row.n) == ("muon", "tread", 3)
     assert row.mean == pytest.approx((5 + 4 + 6) / 3) and row.low < 5 < row.high
     assert row.verdict == "inconclusive"  # three pairs decide nothing
     same = {**values, "muon + tread": (10, 13, 12)}
-    assert interactions(asked, arms, cells_of(same, "attribute_accuracy"), "attribute_accuracy")[0].verdict == "adds up"
+    assert interactions(asked, arms, cells_of(same, "attribute_f1"), "attribute_f1")[0].verdict == "adds up"
 
 
 def test_every_scale_has_its_own_baseline():
@@ -104,12 +104,12 @@ def test_a_trend_is_a_line_through_each_seed():
         "baseline [wide]": (0.6,) * 6,
         "muon [wide]": tuple(0.8 + 2 * one for one in noise),
     }
-    (row,) = trends(asked, arms, cells_of(values, "attribute_accuracy"), "attribute_accuracy")
+    (row,) = trends(asked, arms, cells_of(values, "attribute_f1"), "attribute_f1")
     assert row.arm == "muon" and row.slope == pytest.approx((0.2 - 0.05) / 2, abs=0.002)
     assert row.low < row.slope < row.high and row.verdict == "grows"
     values["muon [wide]"] = tuple(0.65 + one for one in noise)
-    assert trends(asked, arms, cells_of(values, "attribute_accuracy"), "attribute_accuracy")[0].verdict == "holds"
-    assert len(findings(asked, arms, cells_of(values, "attribute_accuracy"), "attribute_accuracy")) == 2
+    assert trends(asked, arms, cells_of(values, "attribute_f1"), "attribute_f1")[0].verdict == "holds"
+    assert len(findings(asked, arms, cells_of(values, "attribute_f1"), "attribute_f1")) == 2
 
 
 @pytest.mark.parametrize(

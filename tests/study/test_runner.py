@@ -80,7 +80,7 @@ def test_a_trunk_a_sweep_and_evaluation_points_in_one_study(out):
         assert sweep.chosen == best.rate == arm.run.optim.lr and sweep.images == 2 * 24
     curve = result.arms[1].cells[0].curve
     assert [point.images for point in curve if "frechet" in point.values] == [24, 48]
-    timed = [row for row in result.effects if row.metric == "attribute_accuracy" and row.unit in ("time", "flops")]
+    timed = [row for row in result.effects if row.metric == "attribute_f1" and row.unit in ("time", "flops")]
     assert timed and any("swept" in remark for remark in result.remarks) and result.pareto and result.time_to_target
     after = estimate(asked, layout, out)
     assert after.finished == 4 and after.seconds == 0 and after.detectable is None  # two pairs detect nothing

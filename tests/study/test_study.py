@@ -28,7 +28,7 @@ def studied(tmp_path_factory):
 def test_a_study_ends_with_effects_pictures_and_a_page(studied):
     out, result, page = studied
     assert result.state == "finished" and page.is_file()
-    primary = [row for row in result.effects if row.metric == "attribute_accuracy" and row.unit == "images"]
+    primary = [row for row in result.effects if row.metric == "attribute_f1" and row.unit == "images"]
     assert {row.arm for row in primary} == {"short_captions", "bf16_storage"} and all(row.n == 2 for row in primary)
     assert all(row.verdict in ("inconclusive", "tie") for row in primary)  # two pairs decide nothing
     assert {row.verdict for row in result.effects if row.exploratory} == {"exploratory"}

@@ -37,7 +37,10 @@ from fulcrum.study.run.measuring.run_evaluation import can_measure
 from fulcrum.study.run.workers.runner import Board
 
 SHOWN = (
+    "attribute_f1",
+    "attribute_f1_second",
     "attribute_accuracy",
+    "attribute_precision",
     "frechet",
     "mmd",
     "validation_loss",
