@@ -309,6 +309,7 @@ def test_the_margin_of_a_metric_is_the_plans_or_in_deviations_of_the_baseline_ov
 
     assert margin() == pytest.approx(deviation) and margin(margin_deviations=0.5) == pytest.approx(0.5 * deviation)
     assert margin(margins={"mmd": 0.3}) == 0.3 and margin("attribute_accuracy") == 0.02
+    assert margin("attribute_accuracy", smallest_effect=None) == pytest.approx(deviation)
     assert margin(smallest_relative=0.05) == pytest.approx(0.05)  # as plans of before had it
 
 

@@ -16,12 +16,13 @@ from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
-from fulcrum.study.plan.plan import Plan
+from fulcrum.study.plan.plan import Plan, from_person
 from fulcrum.study.plan.requirements import with_primary
 from fulcrum.study.run.measuring.run_evaluation import can_measure, prompts, require_measurable
 from fulcrum.study.study_run import run as run_study
 from fulcrum.train.feed import Feed
 from fulcrum.train.session import Order, perform
+from tests.cells_here import all_here
 
 COLOURS = {"red": (200, 30, 30), "blue": (30, 40, 200), "green": (40, 160, 60)}
 
@@ -140,7 +141,9 @@ def test_what_cannot_be_judged_is_refused_before_training(own, tiny, tmp_path):
         run_study(Plan(**plan, primary="attribute_accuracy"), CATALOG, tmp_path, "", lambda text: None)
     assert not list(tmp_path.iterdir())
     unnamed = with_primary(Plan(**plan), run)
-    assert unnamed.primary == "mmd" and unnamed.hash == Plan(**plan, primary="mmd").hash
+    assert unnamed.primary == "mmd" and unnamed.smallest_effect is None  # 0.02 of MMD² is half of what a baseline has
+    assert unnamed.hash == Plan(**plan, primary="mmd", smallest_effect=None).hash
+    assert with_primary(Plan(**plan, smallest_effect=0.5), run).smallest_effect == 0.5
     assert with_primary(Plan(**plan), tiny()) == Plan(**plan)
     assert command("data", "import", write(tmp_path / "given", 30), tmp_path / "few", "--size", 32, "--quiet") == 0
     with pytest.raises(BadInput, match="at least 64"):
@@ -151,6 +154,26 @@ def test_what_cannot_be_judged_is_refused_before_training(own, tiny, tmp_path):
 
     with pytest.raises(BadInput, match="no pictures of the split"):
         perform(order, lambda text: None, previews)
+
+
+def test_a_study_of_ones_own_pictures_needs_no_word_about_its_metric(own, tmp_path, monkeypatch):
+    all_here(monkeypatch)
+    small = ("model.width=32", "model.depth=2", "model.heads=2", "budget.batch=8", "sample.steps=2")
+    plan = {
+        "title": "own",
+        "baseline": "spark",
+        "arms": ["muon"],
+        "seeds": [0, 1],
+        "images": 16,
+        "samples": 64,
+        "compile": False,
+    }
+    asked = from_person({**plan, "settings": [f"data.source=folder(path='{own}')", *small]}, "the plan")
+    result, _ = run_study(asked, CATALOG, tmp_path, "", lambda text: None)
+    (effect,) = [row for row in result.effects if row.metric == result.plan.primary_metric and row.unit == "images"]
+    assert effect.metric == "mmd" and effect.n == 2 and effect.margin == result.plan.smallest_effect > 0
+    again, _ = run_study(asked, CATALOG, tmp_path, "", lambda text: None)  # the frozen plan is found again
+    assert again.plan == result.plan and len(list(tmp_path.glob("study-*"))) == 1
 
 
 def test_two_folders_are_mixed_in_training(own, tiny, tmp_path, cache):

@@ -22,7 +22,7 @@ def margins(plan: Plan, arms: Iterable[Arm], measured: Measurements, metric: str
 
 
 def _margin(plan: Plan, metric: str, baseline: Floats) -> float:
-    if metric == plan.primary:
+    if metric == plan.primary and plan.smallest_effect is not None:
         return plan.smallest_effect
     if metric in plan.margins:
         return plan.margins[metric]

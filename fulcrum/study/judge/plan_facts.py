@@ -5,12 +5,14 @@ from fulcrum.encode.fillers import EmbeddedText
 from fulcrum.report.schema import PlanFacts
 from fulcrum.spec.edit import get
 from fulcrum.spec.run import RunSpec
+from fulcrum.study.judge.margins import margins
+from fulcrum.study.judge.pairing import Measurements
 from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.spending import spending
 
 
-def plan_facts(plan: Plan, base: Arm) -> PlanFacts:
+def plan_facts(plan: Plan, base: Arm, measured: Measurements) -> PlanFacts:
     run = base.run
     return PlanFacts(
         hash=plan.hash,
@@ -18,7 +20,7 @@ def plan_facts(plan: Plan, base: Arm) -> PlanFacts:
         primary_metric=plan.primary,
         seeds=plan.seeds,
         images=run.budget.images,
-        smallest_effect=plan.smallest_effect,
+        smallest_effect=margins(plan, [base], measured, plan.primary).get(base.name, plan.smallest_effect or 0.0),
         alpha=plan.alpha,
         threads_per_cell=plan.threads,
         guidance=float(get(run, "sample.guide.scale")),

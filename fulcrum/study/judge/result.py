@@ -163,7 +163,7 @@ def assemble_result(
     return StudyResult(
         title=plan.title,
         state="finished" if done + len(outcomes) + censored == len(cells) else "stopped" if state.ended else "running",
-        plan=plan_facts(plan, arms[0]),
+        plan=plan_facts(plan, arms[0], measured),
         made=Provenance(
             version=fulcrum_version(),
             date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),

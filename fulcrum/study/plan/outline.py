@@ -70,7 +70,7 @@ def _what(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
     yield (
         f"judged on {plan.primary} ({METRICS[plan.primary].better} is better) of {plan.samples:,} pictures"
         + (f", drawn at {shares} of the budget" if len(plan.evaluations) > 1 else "")
-        + f"; a difference that stays below {plan.smallest_effect:g} counts as a tie"
+        + f"; a difference that stays below {_margin(plan)} counts as a tie"
     )
     usual = Plan.model_fields["primary"].default
     if not can_measure(run, usual):
@@ -78,6 +78,12 @@ def _what(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
     yield "learning rates: " + (
         "the recipe's for every arm; nothing is tuned" if plan.rate_policy == "shared" else plan.rate_policy
     )
+
+
+def _margin(plan: Plan) -> str:
+    if plan.smallest_effect is not None:
+        return f"{plan.smallest_effect:g}"
+    return f"{plan.margin_deviations:g} of the baseline's own deviation over seeds"
 
 
 def _arms(plan: Plan, layout: Layout) -> Iterator[str]:
@@ -144,17 +150,18 @@ def _sight(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
             f"  {with_these}, a true difference of {estimate.scatters:.2g} times the scatter of the paired "
             "differences gets its verdict in four studies of five;"
         )
-        yield (
-            f"  {plan.smallest_effect:g} on {plan.primary} is seen if they scatter by no more than "
-            f"{plan.smallest_effect / estimate.scatters:.2g}"
-        )
+        if plan.smallest_effect is not None:
+            yield (
+                f"  {plan.smallest_effect:g} on {plan.primary} is seen if they scatter by no more than "
+                f"{plan.smallest_effect / estimate.scatters:.2g}"
+            )
         return
     yield (
         f"  {with_these}, a true difference of {estimate.detectable:.2g} on {plan.primary} gets its verdict in four "
         "studies of five;"
     )
     yield f"  {estimate.noise}, which makes it smaller"
-    if estimate.detectable > plan.smallest_effect:
+    if plan.smallest_effect is not None and estimate.detectable > plan.smallest_effect:
         yield (
             f"  that is more than the {plan.smallest_effect:g} of interest: what lies between may end as inconclusive; "
             "more seeds or pictures see more"

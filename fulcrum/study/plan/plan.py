@@ -76,7 +76,7 @@ class Plan(Record):
     guidance: Literal["shared", "per_arm"] = "shared"  # one guide for all arms, or as each arm's levers say
     judges: tuple[str, ...] = ()  # real networks of installed packages: lite0, vgg
     primary: str = "attribute_f1"
-    smallest_effect: Positive = 0.02  # of interest, on the primary metric, in its unit
+    smallest_effect: Positive | None = 0.02  # of interest, on the primary metric, in its unit; none = as on the others
     margins: dict[str, Positive] = {}  # smallest effects of interest on other metrics, each in its own unit
     margin_deviations: Positive = 1.0  # where none is given: so many deviations of the baseline over its seeds
     smallest_relative: Positive | None = None  # of plans before: a share of the baseline, instead of deviations

@@ -21,10 +21,12 @@ PRIMARY_ANYWHERE = "mmd"
 
 def with_primary(plan: Plan, run: RunSpec) -> Plan:
     """The plan with a primary metric that its pictures can have: where the plan names none and they cannot have the usual
-    one, another. What a plan names stays, and `require_runnable` refuses it with words."""
+    one, another, with a margin in deviations of the baseline unless the plan gives one. What a plan names stays, and
+    `require_runnable` refuses it with words."""
     if "primary" in plan.model_fields_set or can_measure(run, plan.primary):
         return plan
-    return plan.model_copy(update={"primary": PRIMARY_ANYWHERE})
+    margin = plan.smallest_effect if "smallest_effect" in plan.model_fields_set else None
+    return plan.model_copy(update={"primary": PRIMARY_ANYWHERE, "smallest_effect": margin})
 
 
 def require_runnable(plan: Plan, layout: Layout, folder: Path, here: bool = True) -> None:
