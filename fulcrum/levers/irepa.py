@@ -6,6 +6,7 @@ block 0 ──► … ──► middle block ──► … ──► out
 
 from fulcrum.levers.base import Card
 from fulcrum.levers.shared.alignment_lever import Aligning
+from fulcrum.levers.shared.same_labels import same_labels
 
 
 class IRepa(Aligning):
@@ -16,5 +17,6 @@ class IRepa(Aligning):
         says="alignment to the teacher's spatial layout rather than to what its tokens share (published without numbers: "
         "helped with DINOv2, degraded with DINOv3)",
         train_only=True,
-        warns="the convolution sees the whole grid even where the layer is routed: tokens that are not there are zero",
+        warns="the convolution sees the whole grid even where the layer is routed: tokens that are not there are zero; "
+        + same_labels("the teacher"),
     )
