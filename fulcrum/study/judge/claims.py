@@ -5,7 +5,7 @@ the published ones. Everywhere else it is "not comparable", with the reason.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fulcrum.data.fillers import World
 from fulcrum.encode.fillers import Pixels
@@ -13,9 +13,12 @@ from fulcrum.levers.base import ANY, Claim
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.card import METRICS
 from fulcrum.report.arm_result import ClaimResult
+from fulcrum.report.finding import Effect
 from fulcrum.spec.combine import Staged
 from fulcrum.spec.edit import get, put
 from fulcrum.spec.run import RunSpec
+from fulcrum.study.judge.findings import joint_p_values, judged, paired
+from fulcrum.study.judge.pairing import Measurements
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 
@@ -36,7 +39,7 @@ ClaimVerdict = Literal["replicated", "contradicted", "opposite here", "underpowe
 Scope = Literal["same", "scaled"]
 
 
-Answer = tuple[ClaimVerdict, str]  # how a claim fared, and the reason where that alone does not say it
+Fared = tuple[ClaimVerdict, str]  # how a claim fared, and the reason where that alone does not say it
 
 
 def seen_as(claim: Claim, metrics: Collection[str]) -> str:
@@ -108,7 +111,7 @@ def claimed_direction(claim: Claim) -> Literal["better", "worse", "none"]:
     return "better" if (claim.change > 0.0) == (better == "higher") else "worse"
 
 
-def claim_verdict(seen: str, claim: Claim, scope: Scope, where: str = "") -> Answer:
+def claim_verdict(seen: str, claim: Claim, scope: Scope, where: str = "") -> Fared:
     """The verdict on a claim that may be held against what was seen, by these rules:
 
     scope "scaled"  a smaller setting and other features stand for the claim's (`where` says which): only the direction is
@@ -135,22 +138,53 @@ def claim_verdict(seen: str, claim: Claim, scope: Scope, where: str = "") -> Ans
     return "opposite here", f"the other direction{where}: it says nothing about the claim's own setting"
 
 
-def claims_of(
-    plan: Plan, arms: Sequence[Arm], arm: Arm, words: Mapping[tuple[str, str], str], metrics: Collection[str]
-) -> tuple[ClaimResult, ...]:
-    """Every claim about an arm's levers with its verdict; `words` are the verdicts on (arm, metric), those there are."""
-    rows = []
-    for lever in (*arm.added, *arm.removed):
-        for claim in lever.card.claims:
-            scope, seen = scope_of(claim, baseline_of(arm, arms)), seen_as(claim, metrics)
-            word, answer = words.get((arm.name, seen)), None
-            if scope is None:
-                answer = "out of scope", "its direction is not expected to be the same at another scale"
-            elif reason := not_comparable(plan, arms, arm, lever, claim, metrics):
-                answer = "not comparable", reason
-            elif word is not None:
-                where = "" if scope == "same" else f", on other features, at {arm.run.data.size} px"
-                answer = claim_verdict(word, claim, scope, where)
-            verdict, why = answer or (None, "")
-            rows.append(ClaimResult(**dict(claim), verdict=verdict, seen=seen, why=why))
-    return tuple(rows)
+class Place(NamedTuple):
+    """A claim, where it meets a study."""
+
+    claim: Claim
+    arm: Arm
+    seen: str  # our metric; empty: none
+    scope: Scope | None
+    reason: str  # why it is not comparable; empty: it is
+
+    @property
+    def held(self) -> bool:
+        return self.scope is not None and not self.reason
+
+
+def study_claims(
+    plan: Plan, arms: Sequence[Arm], measured: Measurements, effects: Mapping[str, Sequence[Effect]]
+) -> dict[str, tuple[ClaimResult, ...]]:
+    """Arm -> the claims about its levers with their verdicts, from effects (by metric) that are not yet judged.
+
+    The claims that can be held against the study are one family, over arms and metrics.
+    """
+    places = [
+        Place(claim, arm, seen_as(claim, effects), scope_of(claim, baseline_of(arm, arms)), reason)
+        for arm in arms
+        for lever in (*arm.added, *arm.removed)
+        for claim in lever.card.claims
+        for reason in [not_comparable(plan, arms, arm, lever, claim, effects)]
+    ]
+    asked = {(place.arm.name, place.seen) for place in places if place.held}
+    family = {metric: [row for row in rows if (row.arm, metric) in asked] for metric, rows in effects.items()}
+    p_values = joint_p_values(paired(family.values()), plan.alpha)
+    words = {
+        (row.arm, metric): row.verdict
+        for metric, rows in family.items()
+        for row in judged(plan, arms, measured, metric, rows, p_values)
+    }
+    return {arm.name: tuple(_answered(place, words) for place in places if place.arm is arm) for arm in arms}
+
+
+def _answered(place: Place, words: Mapping[tuple[str, str], str]) -> ClaimResult:
+    word, fared = words.get((place.arm.name, place.seen)), None
+    if place.scope is None:
+        fared = "out of scope", "its direction is not expected to be the same at another scale"
+    elif place.reason:
+        fared = "not comparable", place.reason
+    elif word is not None:
+        where = "" if place.scope == "same" else f", on other features, at {place.arm.run.data.size} px"
+        fared = claim_verdict(word, place.claim, place.scope, where)
+    verdict, why = fared or (None, "")
+    return ClaimResult(**dict(place.claim), verdict=verdict, seen=place.seen, why=why)

@@ -4,7 +4,7 @@ n pairs, K scales
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -13,30 +13,30 @@ from fulcrum.measure.card import METRICS
 from fulcrum.report.finding import Interaction, ScaleFacts, Trend
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.judge.effect import Floats, PairedEffect, paired_effect, student_interval
-from fulcrum.study.judge.findings import EXPLORATORY, common_seeds
+from fulcrum.study.judge.findings import EXPLORATORY, NONE_FAILED
 from fulcrum.study.judge.margins import margins
-from fulcrum.study.judge.pairing import EQUAL, Measurements, compared, value_of
+from fulcrum.study.judge.pairing import EQUAL, Failures, Measurements, compared, values_of
 from fulcrum.study.judge.verdict import judge
-from fulcrum.study.plan.arms import Arm, baseline_of
+from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.design import at_scale, interaction_arms
 from fulcrum.study.plan.plan import Plan
 
 TOGETHER = {"better": "better together", "worse": "worse together", "tie": "adds up", "inconclusive": "inconclusive"}
 
 
-def interactions(plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str) -> list[Interaction]:
-    """ab - a - b + base, pair by pair: paired by seed, corrected over the plan's interactions."""
-    seeds, allowed = common_seeds(plan, arms, measured), {arm.name for arm in compared(arms, metric)}
+def interactions(
+    plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str, failed: Failures = NONE_FAILED
+) -> list[Interaction]:
+    """ab - a - b + base, pair by pair, over the seeds that all four have; corrected over the plan's interactions."""
+    allowed = {arm.name for arm in compared(arms, metric)}
     effects, names = [], {}
     for pair in plan.interactions:
         a, b, both = interaction_arms(pair)
-        if len(seeds) < 2 or not {a, b, both} <= allowed:
+        base, one, two, ab = (values_of(measured, name, metric) for name in (arms[0].name, a, b, both))
+        expected = {seed: one[seed] + two[seed] - base[seed] for seed in base.keys() & one.keys() & two.keys()}
+        if len(expected.keys() & ab.keys()) < 2 or not {a, b, both} <= allowed:
             continue
-        base, one, two, ab = (
-            {seed: value_of(measured[name][seed], metric) for seed in seeds} for name in (arms[0].name, a, b, both)
-        )
-        expected = {seed: one[seed] + two[seed] - base[seed] for seed in seeds}
-        effects.append(paired_effect(expected, ab, name=both, metric=metric, unit=EQUAL, seeds=seeds))
+        effects.append(_contrast(plan, expected, ab, both, metric, _failed(plan, (a, b, both), failed)))
         names[both] = pair
     if not effects:
         return []
@@ -53,7 +53,7 @@ def interactions(plan: Plan, arms: Sequence[Arm], measured: Measurements, metric
             high=row.high,
             unit=EQUAL,
             p_adjusted=row.p_adjusted,
-            verdict=TOGETHER[row.verdict] if metric == plan.primary else EXPLORATORY,
+            verdict=TOGETHER[_told(row)] if metric == plan.primary else EXPLORATORY,
         )
         for row in rows
     ]
@@ -92,13 +92,15 @@ def scales(plan: Plan, arms: Sequence[Arm]) -> list[ScaleFacts]:
     ]
 
 
-def trends(plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str) -> list[Trend]:
-    """Slope of each arm's effect over the axis: a line through every seed's effects, Student over the seeds' slopes.
+def trends(
+    plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str, failed: Failures = NONE_FAILED
+) -> list[Trend]:
+    """Slope of each arm's effect over the axis: a line through every seed's effects, Student over the slopes of the seeds
+    that the arm has at all scales.
 
     A family of its own on the primary metric, exploratory on the others.
     """
-    seeds = common_seeds(plan, arms, measured) if plan.scales else []
-    if len(seeds) < 2:
+    if not plan.scales:
         return []
     places = axis(plan, arms)
     allowed = {arm.name: arm for arm in compared(arms, metric)}
@@ -106,16 +108,20 @@ def trends(plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str)
     centred, smallest = x - x.mean(), margins(plan, arms, measured, metric)
     slopes, by_scale, interest = [], {}, {}
     for root in (arm.name.removesuffix(f" [{arm.scale}]") for arm in arms if arm.scale == plan.scales[0].name):
-        own = [allowed.get(at_scale(root, scale.name)) for scale in plan.scales]
-        if not all(own):
+        own = [arm for scale in plan.scales if (arm := allowed.get(at_scale(root, scale.name)))]
+        if len(own) < len(plan.scales):
             continue
-        at = [_differences(arm, arms, measured, metric, seeds) for arm in own if arm]
+        at = [_differences(arm, measured, metric) for arm in own]
+        seeds = [seed for seed in plan.seeds if all(seed in differences for differences in at)]
+        if len(seeds) < 2:
+            continue
         per_seed = np.array([[differences[seed] for differences in at] for seed in seeds])  # (n, K)
         slope = per_seed @ centred / float(centred @ centred)
         by_seed = dict(zip(seeds, slope.tolist(), strict=True))
-        slopes.append(paired_effect(dict.fromkeys(seeds, 0.0), by_seed, name=root, metric=metric, seeds=seeds))
+        lost = _failed(plan, [arm.name for arm in own], failed)
+        slopes.append(_contrast(plan, dict.fromkeys(seeds, 0.0), by_seed, root, metric, lost))
         by_scale[root] = per_seed[:, np.argsort(x)]
-        interest[root] = float(np.mean([smallest[arm.name] for arm in own if arm])) / float(x.max() - x.min())
+        interest[root] = float(np.mean([smallest[arm.name] for arm in own])) / float(x.max() - x.min())
     rows = judge(slopes, better="higher", smallest_effect=interest, alpha=plan.alpha) if slopes else []
     by = "as the plan gives it" if any(scale.at is not None for scale in plan.scales) else "log2 of training FLOPs"
     return [
@@ -134,12 +140,28 @@ def trends(plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str)
     ]
 
 
-def _differences(
-    arm: Arm, arms: Sequence[Arm], measured: Measurements, metric: str, seeds: Sequence[int]
-) -> dict[int, float]:
-    base = baseline_of(arm, arms)
-    after, before = ({seed: value_of(measured[one.name][seed], metric) for seed in seeds} for one in (arm, base))
-    return {seed: after[seed] - before[seed] for seed in seeds}
+def _differences(arm: Arm, measured: Measurements, metric: str) -> dict[int, float]:
+    after, before = (values_of(measured, name, metric) for name in (arm.name, arm.against))
+    return {seed: after[seed] - before[seed] for seed in after.keys() & before.keys()}
+
+
+def _failed(plan: Plan, names: Collection[str], failed: Failures) -> int:
+    """Seeds of the plan under which any of these arms failed."""
+    return sum(any(seed in failed.get(name, {}) for name in names) for seed in plan.seeds)
+
+
+def _contrast(
+    plan: Plan, expected: Mapping[int, float], seen: Mapping[int, float], name: str, metric: str, failed: int
+) -> PairedEffect:
+    return paired_effect(
+        expected, seen, name=name, metric=metric, unit=EQUAL, seeds=plan.seeds, planned=len(plan.seeds), failed=failed,
+        level=1.0 - plan.alpha,
+    )  # fmt: skip
+
+
+def _told(row: PairedEffect) -> str:
+    """What survivors show of a contrast speaks neither for nor against it."""
+    return "inconclusive" if row.failed else row.verdict
 
 
 def _moves(slope: PairedEffect, per_seed: Floats, level: float) -> str:
@@ -148,8 +170,8 @@ def _moves(slope: PairedEffect, per_seed: Floats, level: float) -> str:
     One that is on one side of zero at the first scale and on the other at the last crosses; where only one of the two is
     told from zero at all, it fades to nothing or grows out of it.
     """
-    if slope.verdict not in ("better", "worse"):
-        return {"tie": "holds"}.get(slope.verdict, slope.verdict)
+    if _told(slope) not in ("better", "worse"):
+        return {"tie": "holds"}.get(_told(slope), "inconclusive")
     means, deviations = per_seed.mean(axis=0), per_seed.std(axis=0, ddof=1)
     ends = [student_interval(means[k], deviations[k], len(per_seed), level) for k in (0, -1)]
     told = [low > 0.0 or high < 0.0 for low, high in ends]

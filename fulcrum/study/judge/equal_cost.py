@@ -10,11 +10,11 @@ from typing import Literal
 import numpy as np
 
 from fulcrum.measure.card import METRICS, Better
-from fulcrum.report.finding import Front, FrontPoint, Target
-from fulcrum.study.judge.effect import PairedEffect, paired_effect, student_interval
-from fulcrum.study.judge.findings import common_seeds, confirmed
+from fulcrum.report.finding import Effect, Front, FrontPoint, Target
+from fulcrum.study.judge.effect import paired_effect, student_interval
+from fulcrum.study.judge.findings import NONE_FAILED, confirmed
 from fulcrum.study.judge.margins import margins
-from fulcrum.study.judge.pairing import Measurements, compared
+from fulcrum.study.judge.pairing import Failures, Measurements, compared
 from fulcrum.study.judge.verdict import judge
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
@@ -56,38 +56,51 @@ def first_reached(curve: Curve, target: float, better: Better) -> float | None:
 
 
 def at_equal_cost(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, curves: Curves, costs: Mapping[str, TimedCost], metric: str
-) -> list[PairedEffect]:
-    """Effects at equal time and at equal FLOPs, where the curves reach far enough back. They are exploratory."""
-    seeds, rows = common_seeds(plan, arms, measured), []
-    for unit in UNITS if len(seeds) >= 2 else ():
+    plan: Plan, arms: Sequence[Arm], measured: Measurements, curves: Curves, costs: Mapping[str, TimedCost], metric: str,
+    failed: Failures = NONE_FAILED,
+) -> list[Effect]:  # fmt: skip
+    """Effects at equal time and at equal FLOPs, each arm on its own pairs, where the curves reach far enough back. They are
+    exploratory."""
+    rows = list[Effect]()
+    for unit in UNITS:
         effects, notes = [], {}
         for arm in compared(arms, metric):
             base = baseline_of(arm, arms)
             times = ratio(costs[arm.name], unit) / ratio(costs[base.name], unit)
             spent = min(1.0, times)  # of what the baseline spends on its budget
             before, after = (
-                {seed: value_at(curves[name].get(seed, ()), share) for seed in seeds}
-                for name, share in ((base.name, spent), (arm.name, spent / times))
+                _values(curves, measured, name, share) for name, share in ((base.name, spent), (arm.name, spent / times))
             )
-            if None in before.values() or None in after.values():
+            if len(before.keys() & after.keys()) < 2:
                 continue
+            lost = sum(seed in failed.get(arm.name, {}) for seed in plan.seeds)
             effects.append(
-                paired_effect(_numbers(before), _numbers(after), name=arm.name, metric=metric, unit=unit, seeds=seeds)
+                paired_effect(
+                    before,
+                    after,
+                    name=arm.name,
+                    metric=metric,
+                    unit=unit,
+                    seeds=plan.seeds,
+                    planned=len(plan.seeds),
+                    failed=lost,
+                    level=1.0 - plan.alpha,
+                )  # fmt: skip
             )
             early = min(spent, spent / times) < 1.0 - 1e-9
             notes[arm.name] = DECAYED if early and arm.run.optim.decay > 0 else ""
         if effects:
             smallest = margins(plan, arms, measured, metric)
-            judged = judge(effects, better=METRICS[metric].better, smallest_effect=smallest, alpha=plan.alpha)
-            for row in judged:
+            for row in judge(effects, better=METRICS[metric].better, smallest_effect=smallest, alpha=plan.alpha):
                 note = "; ".join(filter(None, (notes[row.arm], row.note)))
                 rows.append(confirmed(plan, row).model_copy(update={"note": note}))
     return rows
 
 
-def _numbers(values: Mapping[int, float | None]) -> dict[int, float]:
-    return {seed: value for seed, value in values.items() if value is not None}
+def _values(curves: Curves, measured: Measurements, arm: str, share: float) -> dict[int, float]:
+    """Seed -> value at a share of the budget, of the finished cells whose curves reach back to it."""
+    values = {seed: value_at(curves[arm].get(seed, ()), share) for seed in measured.get(arm, {})}
+    return {seed: value for seed, value in values.items() if value is not None and math.isfinite(value)}
 
 
 def targets(
@@ -99,11 +112,15 @@ def targets(
     metric: str,
 ) -> list[Target]:
     """What each arm needs to stand where its baseline ends, over what the baseline needs: below one is sooner."""
-    seeds, better, rows = common_seeds(plan, arms, measured), METRICS[metric].better, []
-    for arm in compared(arms, metric) if len(seeds) >= 2 else ():
+    better, rows = METRICS[metric].better, []
+    for arm in compared(arms, metric):
         base = baseline_of(arm, arms)
-        ends = {seed: curves[base.name][seed][-1][1] for seed in seeds if len(curves[base.name].get(seed, ())) > 1}
-        if len(ends) < len(seeds) or any(len(curves[arm.name].get(seed, ())) < 2 for seed in seeds):
+        ends = {
+            seed: curves[base.name][seed][-1][1]
+            for seed in plan.seeds
+            if all(seed in measured.get(name, {}) and len(curves[name].get(seed, ())) > 1 for name in (arm.name, base.name))
+        }
+        if len(ends) < 2:
             continue
         need = [
             tuple(first_reached(curves[name][seed], end, better) for name in (arm.name, base.name))
@@ -112,14 +129,14 @@ def targets(
         times = [arm_need / base_need if arm_need is not None and base_need else math.inf for arm_need, base_need in need]
         for unit in ("images", *(UNITS if costs else ())):
             factor = 1.0 if costs is None else ratio(costs[arm.name], unit) / ratio(costs[base.name], unit)
-            ratios = _typical(times, factor)
+            ratios = _typical(times, factor, 1.0 - plan.alpha)
             rows.append(
                 Target(
                     arm=arm.name,
                     metric=metric,
                     target=float(np.mean(list(ends.values()))),
                     unit=unit,
-                    n=len(seeds),
+                    n=len(ends),
                     reached=sum(map(math.isfinite, times)),
                     ratio=ratios[0],
                     low=ratios[1],
@@ -129,11 +146,11 @@ def targets(
     return rows
 
 
-def _typical(times: Sequence[float], factor: float) -> tuple[float | None, float | None, float | None]:
+def _typical(times: Sequence[float], factor: float, level: float) -> tuple[float | None, float | None, float | None]:
     """The geometric mean with its interval where every seed arrived; else the median, if that many did."""
     if all(map(math.isfinite, times)):
         logs = np.log(times)
-        low, high = student_interval(float(logs.mean()), float(logs.std(ddof=1)), len(logs))
+        low, high = student_interval(float(logs.mean()), float(logs.std(ddof=1)), len(logs), level)
         return factor * math.exp(logs.mean()), factor * math.exp(low), factor * math.exp(high)
     middle = float(np.median(times))
     return factor * middle if math.isfinite(middle) else None, None, None

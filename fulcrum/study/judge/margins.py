@@ -1,10 +1,11 @@
-"""The smallest effect of interest on each metric: what a tie is asked against."""
+"""What a tie is asked against: the smallest effect of interest on a metric, and the floor that a baseline must be above."""
 
 from collections.abc import Iterable
 
 import numpy as np
 
-from fulcrum.study.judge.effect import Floats
+from fulcrum.measure.card import METRICS
+from fulcrum.study.judge.effect import Floats, student_interval
 from fulcrum.study.judge.pairing import Measurements, values_of
 from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.plan import Plan
@@ -29,3 +30,21 @@ def _margin(plan: Plan, metric: str, baseline: Floats) -> float:
     if plan.smallest_relative is not None:
         return plan.smallest_relative * abs(float(baseline.mean()))
     return plan.margin_deviations * float(baseline.std(ddof=1)) if len(baseline) > 1 else 0.0
+
+
+def not_learned(measured: Measurements, baseline: str, metric: str, level: float) -> str:
+    """Why a baseline has not learned what a metric asks: within the interval over its seeds it does no better than pictures
+    that show nothing of it. Empty: it has, or the metric's floor is not known."""
+    cells, values = measured[baseline], np.array(list(values_of(measured, baseline, metric).values()))
+    floors = next(iter(cells.values()))["metrics"][metric]["card"].get("floors") or {}
+    if not floors or len(values) < 2:
+        return ""
+    higher = METRICS[metric].better == "higher"
+    name, floor = (max if higher else min)(floors.items(), key=lambda entry: entry[1])
+    low, high = student_interval(float(values.mean()), float(values.std(ddof=1)), len(values), level)
+    if low > floor if higher else high < floor:
+        return ""
+    return (
+        f"the baseline has not learned this yet, train longer: it stands at {values.mean():.3g}, and pictures that show "
+        f"nothing of what was asked for ({name}) get {floor:.3g}"
+    )

@@ -1,7 +1,7 @@
 """Pairs of cells: the values that an arm and its baseline have under the same seeds, and whether they may be compared."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fulcrum.measure.card import MetricCard, compatible
@@ -13,6 +13,7 @@ JUDGED_BY = ("flow", "encode.codec", "sample.prompts", "data.stages")  # what a 
 EQUAL = "images"  # what was held equal
 
 Measurements = Mapping[str, Mapping[int, Any]]  # arm -> seed -> what was measured of the finished cell
+Failures = Mapping[str, Mapping[int, str]]  # arm -> seed -> why the cell came to nothing
 
 
 def value_of(cell: Mapping[str, Any], metric: str) -> float:
@@ -21,8 +22,13 @@ def value_of(cell: Mapping[str, Any], metric: str) -> float:
 
 def values_of(measured: Measurements, arm: str, metric: str) -> dict[int, float]:
     """Seed -> value of a metric; where it is no number, or was not measured, that seed is missing for this metric alone."""
-    values = {seed: value_of(cell, metric) for seed, cell in measured.get(arm, {}).items() if metric in cell["metrics"]}
-    return {seed: value for seed, value in values.items() if math.isfinite(value)}
+    readings = {seed: cell["metrics"].get(metric, {}).get("value") for seed, cell in measured.get(arm, {}).items()}
+    return {seed: float(value) for seed, value in readings.items() if value is not None and math.isfinite(value)}
+
+
+def not_stopped(arms: Sequence[Arm], stopped: Collection[str]) -> list[Arm]:
+    """The arms that have a final value to compare, and something to compare it with: what was stopped early is censored."""
+    return [arm for arm in arms if arm.name not in stopped and arm.against not in stopped]
 
 
 def compared(arms: Sequence[Arm], metric: str) -> list[Arm]:

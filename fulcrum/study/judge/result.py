@@ -11,21 +11,22 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from fulcrum.files.sealed import read_json
-from fulcrum.measure.card import JUDGED, METRICS
+from fulcrum.measure.card import JUDGED
 from fulcrum.report.arm_result import CellResult, CurvePoint
-from fulcrum.report.finding import Front, Probes, Target
-from fulcrum.report.schema import CellCounts, Provenance, ShownMetric, StudyResult
+from fulcrum.report.finding import Effect, Front, Probes, Target
+from fulcrum.report.schema import CellCounts, Provenance, StudyResult
 from fulcrum.spec.edit import explain
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.judge.claims import claims_of
+from fulcrum.study.judge.claims import study_claims
 from fulcrum.study.judge.contrast import interactions, scales, trends
 from fulcrum.study.judge.effect import PairedEffect, noise_floor, student_interval
 from fulcrum.study.judge.equal_cost import Curves, at_equal_cost, fronts, targets
-from fulcrum.study.judge.findings import confirmed, findings
-from fulcrum.study.judge.pairing import Measurements, other_loss, value_of
+from fulcrum.study.judge.findings import all_findings, confirmed, effects_on
+from fulcrum.study.judge.pairing import Measurements, not_stopped, other_loss, values_of
 from fulcrum.study.judge.plan_facts import plan_facts
 from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.judge.report_arms import curve_of, grids, shown_arm, shown_cell
+from fulcrum.study.judge.shown_metrics import shown_metric
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.power import rule_detectable
@@ -116,17 +117,20 @@ def assemble_result(
     arms, cells, how = layout.arms, layout.cells, measuring(plan).how
     measured = collect(cells, out, how, kept)
     outcomes = {cell.key: outcome for cell in cells if (outcome := failed(out, cell, how)) is not None}
+    lost = {arm.name: dict[int, str]() for arm in arms}
+    for cell in cells:
+        if cell.key in outcomes:
+            lost[cell.arm][cell.seed] = str(outcomes[cell.key]["why"])
     ended = {one.arm for one in state.stopped}
-    running = [arm for arm in arms if arm.name not in ended]
+    running = not_stopped(arms, ended)
     metrics = [name for name in dict.fromkeys((plan.primary, *_shown(plan))) if can_measure(arms[0].run, name)]
-    judged = [
-        effect.model_copy(update={"detectable": _detectable(effect, len(running) - 1, plan.alpha)})
-        for metric in metrics
-        for effect in findings(plan, arms, measured, metric, ended)
+    pairs = {metric: effects_on(plan, running, measured, metric, lost) for metric in metrics}
+    claims = study_claims(plan, arms, measured, pairs)
+    family = max(1, len(pairs[plan.primary]) if plan.confirm == "primary" else sum(map(len, pairs.values())))
+    effects = [
+        confirmed(plan, row.model_copy(update={"detectable": _detectable(row, family, plan.alpha)}), claims)
+        for row in all_findings(plan, running, measured, pairs)
     ]
-    words = {(effect.arm, effect.metric): effect.verdict for effect in judged}
-    claims = {arm.name: claims_of(plan, arms, arm, words, metrics) for arm in arms}
-    effects = [confirmed(plan, effect, claims) for effect in judged]
     curves = {
         cell.key: curve_of(cell, out, plan, measured.get(cell.arm, {}).get(cell.seed), how) for cell in cells if cell.known
     }
@@ -134,13 +138,12 @@ def assemble_result(
         cell.arm in ended and cell.key not in outcomes and cell.seed not in measured.get(cell.arm, {}) for cell in cells
     )
     done = sum(len(seeds) for seeds in measured.values())
-    base = measured.get(arms[0].name, {})
-    at_cost, reached = list[PairedEffect](), list[Target]()
+    at_cost, reached = list[Effect](), list[Target]()
     drawn = {name for curve in curves.values() for point in curve for name in point.values}
     for metric in (name for name in metrics if name in drawn):
         lines = _by_arm(running, cells, curves, metric)
         if state.costs:
-            at_cost += at_equal_cost(plan, running, measured, lines, state.costs, metric)
+            at_cost += at_equal_cost(plan, running, measured, lines, state.costs, metric, lost)
         reached += targets(plan, running, measured, lines, state.costs, metric)
     most = max(8, LOSS_POINTS // max(len(cells), 1))
     apart = {arm.name for arm in arms if other_loss(arm, baseline_of(arm, arms))}
@@ -171,25 +174,25 @@ def assemble_result(
             machine=f"{platform.system()} {platform.machine()}",
             seconds=state.seconds,
         ),
-        metrics=tuple(_metric(name, base) for name in metrics),
+        metrics=tuple(shown_metric(name, measured, arms[0].name) for name in metrics),
         arms=tuple(
             shown_arm(plan, arm, arms, shown[arm.name], (state.costs or {}).get(arm.name), claims[arm.name]) for arm in arms
         ),
         effects=(*effects, *(one.effect for one in state.stopped), *at_cost),
         noise=tuple(
-            noise_floor({seed: value_of(cell, metric) for seed, cell in base.items()}, metric)
+            noise_floor(values, metric)
             for metric in metrics
-            if len(base) > 1
+            if len(values := values_of(measured, arms[0].name, metric)) > 1
         ),
         detectable=_loudest(effects),
         grids=grids(arms, cells, measured, out, how),
         remarks=(*remarks(plan, arms, layout.searches), *map(_censored, state.stopped)),
-        interactions=tuple(row for metric in metrics for row in interactions(plan, running, measured, metric)),
+        interactions=tuple(row for metric in metrics for row in interactions(plan, running, measured, metric, lost)),
         scales=tuple(scales(plan, arms)),
-        trends=tuple(row for metric in metrics for row in trends(plan, running, measured, metric)),
+        trends=tuple(row for metric in metrics for row in trends(plan, running, measured, metric, lost)),
         time_to_target=tuple(reached),
         sweeps=tuple(layout.searches),
-        pareto=tuple(_fronts(running, measured, state.costs, plan.primary)) if state.costs else (),
+        pareto=tuple(_fronts(plan, running, measured, state.costs)) if state.costs else (),
         probes=probes(out),
         progress=CellCounts(done=done, total=len(cells) - censored, failed=len(outcomes), seconds_left=state.seconds_left),
     )
@@ -215,14 +218,6 @@ def probes(out: Path) -> Probes | None:
         raise BadInput(f"{path} holds no table of probes: {explain(error)}", hint) from None
 
 
-def _metric(name: str, base: Mapping[int, Any]) -> ShownMetric:
-    metric = METRICS[name]
-    card = next(iter(base.values()))["metrics"][name]["card"] if base else {}
-    return ShownMetric(
-        name=name, label=metric.label, unit=metric.unit, better=metric.better, explain=metric.explain, card=card
-    )
-
-
 def _by_arm(arms: Sequence[Arm], cells: Sequence[Cell], curves: Mapping[str, Sequence[CurvePoint]], metric: str) -> Curves:
     """arm -> seed -> (share, value) of one metric."""
     lines: dict[str, dict[int, list[tuple[float, float]]]] = {arm.name: {} for arm in arms}
@@ -237,13 +232,15 @@ def _by_arm(arms: Sequence[Arm], cells: Sequence[Cell], curves: Mapping[str, Seq
     return lines
 
 
-def _detectable(effect: PairedEffect, arms: int, alpha: float) -> float | None:
+def _detectable(effect: Effect, arms: int, alpha: float) -> float | None:
     """The smallest true effect that this study would have seen in four of five repeats, with the scatter of this arm's
     differences on this metric."""
-    return rule_detectable(effect.sd, effect.n, arms=arms, alpha=alpha) if effect.sd > 0 else None
+    if not isinstance(effect, PairedEffect) or effect.sd <= 0:
+        return None
+    return rule_detectable(effect.sd, effect.n, arms=arms, alpha=alpha)
 
 
-def _loudest(effects: Sequence[PairedEffect]) -> dict[str, float | None]:
+def _loudest(effects: Sequence[Effect]) -> dict[str, float | None]:
     """Metric -> what would have been seen of the arm whose differences scatter most."""
     most: dict[str, float | None] = {}
     for effect in effects:
@@ -252,15 +249,15 @@ def _loudest(effects: Sequence[PairedEffect]) -> dict[str, float | None]:
     return most
 
 
-def _fronts(arms: Sequence[Arm], measured: Measurements, costs: Mapping[str, TimedCost], metric: str) -> list[Front]:
+def _fronts(plan: Plan, arms: Sequence[Arm], measured: Measurements, costs: Mapping[str, TimedCost]) -> list[Front]:
     means = {}
     for arm in arms:
-        values = [value_of(cell, metric) for cell in measured.get(arm.name, {}).values()]
+        values = list(values_of(measured, arm.name, plan.primary).values())
         if len(values) > 1:
             mean = sum(values) / len(values)
             sd = (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
-            means[arm.name] = (mean, *student_interval(mean, sd, len(values)))
-    return fronts(arms, means, costs, metric)
+            means[arm.name] = (mean, *student_interval(mean, sd, len(values), 1.0 - plan.alpha))
+    return fronts(arms, means, costs, plan.primary)
 
 
 def _censored(one: StoppedArm) -> str:

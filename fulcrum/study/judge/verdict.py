@@ -1,7 +1,7 @@
-"""Verdicts on an effect (better, worse, tie, inconclusive) and on the claim that the literature makes about it."""
+"""Verdicts on an effect: better, worse, tie, inconclusive."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -13,16 +13,6 @@ from fulcrum.study.judge.rank import aligned, flipped_statistics, pairs_needed, 
 from fulcrum.study.judge.selection import attained_level, kept_share
 
 Verdict = Literal["better", "worse", "tie", "inconclusive"]
-ClaimVerdict = Literal["replicated", "contradicted", "underpowered", "out of scope"]
-Direction = Literal["better", "worse", "none"]
-Scope = Literal["same", "scaled", "other"]
-
-
-class Claimed(NamedTuple):
-    """What a claim says about an arm, and how near its setting is to ours."""
-
-    direction: Direction
-    scope: Scope
 
 
 def verdict(effect: PairedEffect, p_adjusted: float, *, better: Better, alpha: float = 0.05) -> Verdict:
@@ -46,64 +36,23 @@ def verdict(effect: PairedEffect, p_adjusted: float, *, better: Better, alpha: f
     return "inconclusive"
 
 
-def claimed_direction(change: float, better: Better) -> Direction:
-    """What a claimed change of a metric means: FID -3.3 is better, an accuracy of -0.1 is worse."""
-    if change == 0.0:
-        return "none"
-    return "better" if (change > 0.0) == (better == "higher") else "worse"
-
-
-def claim_verdict(seen: str, claimed: Claimed) -> ClaimVerdict:
-    """The verdict on a claim, by these rules:
-
-    scope "other"   the claim is about a setting that ours does not stand for (other token count, a lever on another
-                    seam filler): out of scope, whatever we found.
-    scope "scaled"  our setting is a scaled-down one of the claim's (32 px against 256 px, a million parameters against
-                    a billion): only the direction is compared. A published size never is.
-    scope "same"    the claim's own setting.
-
-    seen \\ claimed         the same direction   the other direction   none
-    better, worse          replicated           contradicted          contradicted
-    tie                    "same": contradicted; "scaled": out of scope      replicated
-    inconclusive           underpowered
-
-    A tie contradicts a claim only in the claim's own setting: scaled down, the effect may have shrunk below what is of
-    interest, and a size is just what does not carry over.
-    """
-    if claimed.scope == "other":
-        return "out of scope"
-    if seen == "inconclusive":
-        return "underpowered"
-    if seen == "tie":
-        if claimed.direction == "none":
-            return "replicated"
-        return "contradicted" if claimed.scope == "same" else "out of scope"
-    return "replicated" if seen == claimed.direction else "contradicted"
-
-
 def judge(
     effects: Sequence[PairedEffect], *, better: Better, smallest_effect: float | Mapping[str, float],
-    claims: Mapping[str, Claimed] | None = None, alpha: float = 0.05, p_values: Mapping[str, float] | None = None,
+    alpha: float = 0.05, p_values: Mapping[str, float] | None = None,
 ) -> list[PairedEffect]:  # fmt: skip
     """A family of arms on one metric with corrected p-values and verdicts, best arm first.
 
     Arms may differ in their seeds, and each may have a smallest effect of interest of its own. `p_values` (arm -> p) are
     those of a larger family, over several metrics or looks, where the plan asks for one.
     """
-    claims = claims or {}
-    strangers = sorted(set(claims) - {effect.arm for effect in effects})
-    if strangers:
-        raise ValueError(f"claims about arms that are not in the family: {strangers}")
     by_arm, judged = {effect.arm: effect for effect in _with_intervals(effects, alpha)}, []
     for arm, own_p in rank(effects, better, alpha).items():
         p = own_p if p_values is None else p_values[arm]
         margin = smallest_effect[arm] if isinstance(smallest_effect, Mapping) else smallest_effect
         effect = _with_margin(by_arm[arm], margin, alpha)
         word = verdict(effect, p, better=better, alpha=alpha)
-        against = claim_verdict(word, claims[arm]) if arm in claims else None
         shrunk = effect.shrunk if word in ("better", "worse") else effect.mean  # nobody picked the others
-        row = {"p_adjusted": p, "verdict": word, "claim_verdict": against, "shrunk": shrunk}
-        judged.append(effect.model_copy(update=row))
+        judged.append(effect.model_copy(update={"p_adjusted": p, "verdict": word, "shrunk": shrunk}))
     return judged
 
 

@@ -1,0 +1,233 @@
+"""Findings: every arm on its own pairs, failures as outcomes, one family, what is exploratory, what was not learned."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+
+from fulcrum.levers.catalog import CATALOG
+from fulcrum.study.judge.contrast import interactions, trends
+from fulcrum.study.judge.findings import all_findings, confirmed, effects_on, findings
+from fulcrum.study.judge.shown_metrics import shown_metric
+from fulcrum.study.plan.arms import prove
+from fulcrum.study.plan.plan import from_plain
+from tests.study.small import cells_of, plan
+
+METRIC = "attribute_accuracy"
+SEEDS = tuple(range(6))
+ARMS = ("muon", "repa", "ema(every=2)", "bf16_storage")
+
+
+def noise(rng, mean=0.0):
+    return tuple(mean + 0.02 * rng.standard_normal(len(SEEDS)))
+
+
+@pytest.fixture
+def study():
+    """A plan, its arms and cells: one arm is better, one much worse, two do nothing."""
+    rng, asked = np.random.default_rng(5), plan(arms=ARMS, seeds=SEEDS, primary=METRIC)
+    means = {"baseline": 0.5, "muon": 0.7, "repa": 0.15, "ema(every=2)": 0.5, "bf16_storage": 0.5}
+    return asked, prove(asked, CATALOG), cells_of({arm: noise(rng, mean) for arm, mean in means.items()}, METRIC)
+
+
+def verdicts(rows):
+    return {row.arm: row.verdict for row in rows}
+
+
+def test_an_arm_without_cells_leaves_the_other_verdicts_as_they_are(study):
+    asked, arms, cells = study
+    whole = verdicts(findings(asked, arms, cells, METRIC))
+    assert whole["muon"] == "better" and whole["repa"] == "worse"
+    for hidden in ARMS:
+        rest = {arm: values for arm, values in cells.items() if arm != hidden}
+        left = verdicts(findings(asked, arms, rest, METRIC))
+        assert left == {arm: verdict for arm, verdict in whole.items() if arm != hidden}
+
+
+def test_a_seed_that_one_arm_has_not_yet_leaves_the_other_verdicts_as_they_are(study):
+    asked, arms, cells = study
+    whole = verdicts(findings(asked, arms, cells, METRIC))
+    for hidden in ARMS:
+        rest = cells | {hidden: {seed: cell for seed, cell in cells[hidden].items() if seed != 3}}
+        rows = {row.arm: row for row in findings(asked, arms, rest, METRIC)}
+        assert {arm: row.verdict for arm, row in rows.items() if arm != hidden} == {
+            arm: verdict for arm, verdict in whole.items() if arm != hidden
+        }
+        assert (rows[hidden].n, rows[hidden].planned, rows[hidden].verdict) == (5, 6, "inconclusive")
+        assert "one more seed can" in rows[hidden].note
+
+
+def test_survivors_never_make_an_arm_better_and_may_make_it_worse(study):
+    asked, arms, cells = study
+    whole = verdicts(findings(asked, arms, cells, METRIC))
+    seven = asked.model_copy(update={"seeds": (*SEEDS, 6)})
+    cells["baseline"][6] = cells["baseline"][0]
+    lost = {arm: {6: "the loss is not finite"} for arm in ARMS}
+    rows = {row.arm: row for row in findings(seven, arms, cells, METRIC, failed=lost)}
+    assert whole["muon"] == "better" and rows["muon"].verdict == "inconclusive" and rows["repa"].verdict == "worse"
+    assert "1 of 7 seeds failed" in rows["muon"].note and (rows["muon"].n, rows["muon"].failed) == (6, 1)
+
+
+def test_an_arm_whose_every_seed_failed_is_failed_and_the_others_are_decided(study):
+    asked, arms, cells = study
+    whole = verdicts(findings(asked, arms, cells, METRIC))
+    del cells["repa"]
+    lost = {"repa": dict.fromkeys(SEEDS, "collapsed")}
+    rows = {row.arm: row for row in findings(asked, arms, cells, METRIC, failed=lost)}
+    assert (rows["repa"].n, rows["repa"].mean, rows["repa"].verdict) == (0, None, "failed")
+    assert rows["repa"].note == "all 6 seeds failed"
+    assert {arm: row.verdict for arm, row in rows.items()} == whole | {"repa": "failed"}
+    assert confirmed(asked, rows["repa"]).verdict == "failed" and not confirmed(asked, rows["repa"]).exploratory
+
+
+def test_a_metric_that_is_no_number_under_one_seed_misses_that_pair_alone(study):
+    asked, arms, cells = study
+    cells["muon"][2]["metrics"][METRIC]["value"] = math.nan
+    rows = {row.arm: row for row in findings(asked, arms, cells, METRIC)}
+    assert rows["muon"].n == 5 and "seed 2 has no number: its pair is missing" in rows["muon"].warnings
+    assert rows["repa"].verdict == "worse" and rows["repa"].n == 6
+    del cells["baseline"][1]["metrics"][METRIC]
+    assert {row.arm: row.n for row in findings(asked, arms, cells, METRIC)}["repa"] == 5
+
+
+def test_a_baseline_that_failed_under_a_seed_takes_that_pair_from_all(study):
+    asked, arms, cells = study
+    del cells["baseline"][0]
+    rows = findings(asked, arms, cells, METRIC, failed={"baseline": {0: "collapsed"}})
+    assert {(row.n, row.failed) for row in rows} == {(5, 0)}
+    assert all("seed 0 failed in the baseline: its pair is missing" in row.warnings for row in rows)
+    del cells["baseline"]
+    rows = findings(asked, arms, cells, METRIC, failed={"baseline": dict.fromkeys(SEEDS, "collapsed")})
+    assert {(row.n, row.verdict) for row in rows} == {(0, "inconclusive")}
+
+
+def test_an_arm_that_still_runs_has_no_effect_yet(study):
+    asked, arms, cells = study
+    cells["muon"] = {0: cells["muon"][0]}
+    assert "muon" not in verdicts(findings(asked, arms, cells, METRIC))
+
+
+def test_two_seeds_are_enough_for_numbers_and_decide_nothing():
+    asked = plan(arms=("muon",), seeds=(0, 1), primary=METRIC)
+    (row,) = findings(asked, prove(asked, CATALOG), cells_of({"baseline": (0.1, 0.2), "muon": (0.8, 0.7)}, METRIC), METRIC)
+    assert row.verdict == "inconclusive" and "2 pairs cannot reach p" in row.note and row.mean == pytest.approx(0.6)
+
+
+def test_intervals_are_at_the_plans_level_and_ties_at_twice_its_alpha(study):
+    asked, arms, cells = study
+    wide, narrow = (findings(asked.model_copy(update={"alpha": alpha}), arms, cells, METRIC) for alpha in (0.05, 0.1))
+    for one, other in zip(wide, narrow, strict=True):
+        assert one.low < other.low < one.mean and (one.tie_low, one.tie_high) == pytest.approx((other.low, other.high))
+
+
+def test_a_stopped_baseline_takes_its_arms_with_it(study):
+    asked, arms, cells = study
+    arms = [arm._replace(against="muon") if arm.name == "repa" else arm for arm in arms]
+    assert set(verdicts(findings(asked, arms, cells, METRIC, stopped=["muon"]))) == {"ema(every=2)", "bf16_storage"}
+
+
+# ---- several metrics
+
+
+def many(asked, arms, metrics, rng, mean=0.0):
+    cells = {arm.name: {seed: {"metrics": {}} for seed in asked.seeds} for arm in arms}
+    for metric in metrics:
+        values = {arm.name: (0.0 if arm.is_baseline else mean) + rng.standard_normal(len(asked.seeds)) for arm in arms}
+        for name, by_seed in cells_of(values, metric).items():
+            for seed, cell in by_seed.items():
+                cells[name][seed]["metrics"] |= cell["metrics"]
+    return cells
+
+
+METRICS = (METRIC, "frechet", "mmd", "validation_loss", "colour_accuracy", "shape_accuracy", "texture_accuracy",
+           "size_accuracy", "presence_accuracy", "extra_objects", "mmd_published")  # fmt: skip
+
+
+def judged_study(asked, arms, cells):
+    effects = {metric: effects_on(asked, arms, cells, metric) for metric in METRICS}
+    return [confirmed(asked, row) for row in all_findings(asked, arms, cells, effects)]
+
+
+def test_everything_but_the_primary_metric_is_exploratory():
+    asked = plan(arms=("muon",), seeds=tuple(range(8)), primary=METRIC)
+    arms = prove(asked, CATALOG)
+    rows = judged_study(asked, arms, many(asked, arms, METRICS, np.random.default_rng(0), mean=20.0))
+    assert {row.metric: (row.verdict, row.exploratory) for row in rows} == {
+        metric: ("better", False) if metric == METRIC else ("exploratory", True) for metric in METRICS
+    }
+    assert all(row.p_adjusted is not None for row in rows)
+
+
+@pytest.mark.parametrize("confirm", ["primary", "all"])
+def test_with_eleven_metrics_and_nothing_true_no_more_than_alpha_of_studies_have_a_badge(confirm):
+    asked = plan(arms=("muon", "bf16_storage", "ema(every=2)"), seeds=SEEDS, primary=METRIC, confirm=confirm,
+                 smallest_effect=1e-6, margin_deviations=1e-6)  # fmt: skip
+    arms, rng, wrong, studies = prove(asked, CATALOG), np.random.default_rng(1), 0, 300
+    for _ in range(studies):
+        rows = judged_study(asked, arms, many(asked, arms, METRICS, rng))
+        wrong += any(row.verdict in ("better", "worse") for row in rows)
+    assert wrong / studies <= 0.05 + 3 * (0.05 * 0.95 / studies) ** 0.5
+
+
+def test_one_joint_test_over_all_metrics_decides_what_is_large_on_any():
+    asked = plan(arms=("muon", "bf16_storage"), seeds=tuple(range(8)), primary=METRIC, confirm="all")
+    arms = prove(asked, CATALOG)
+    cells = many(asked, arms, METRICS, np.random.default_rng(3))
+    for seed in asked.seeds:
+        cells["muon"][seed]["metrics"]["frechet"]["value"] = -50.0 + seed / 10
+    rows = {(row.arm, row.metric): row for row in judged_study(asked, arms, cells)}
+    assert rows["muon", "frechet"].verdict == "better" and not any(row.exploratory for row in rows.values())
+    assert rows["muon", "mmd"].verdict in ("inconclusive", "tie")
+
+
+def test_an_interaction_and_a_trend_take_the_seeds_that_their_own_sides_have():
+    asked = plan(arms=("ema(every=2)",), interactions=(("muon", "tread"),), seeds=SEEDS, primary=METRIC)
+    arms, rng = prove(asked, CATALOG), np.random.default_rng(2)
+    cells = cells_of({arm.name: noise(rng, 0.9 if " + " in arm.name else 0.5) for arm in arms}, METRIC)
+    del cells["ema(every=2)"]
+    (row,) = interactions(asked, arms, cells, METRIC)
+    assert (row.n, row.verdict) == (6, "better together")
+    del cells["tread"][0]
+    assert interactions(asked, arms, cells, METRIC)[0].n == 5
+    lost = {"tread": {0: "collapsed"}}
+    assert interactions(asked, arms, cells, METRIC, lost)[0].verdict == "inconclusive"
+
+    scales = [{"name": name, "settings": [f"model.width={width}"]} for name, width in (("s", 32), ("l", 64))]
+    asked = from_plain({**plan(seeds=SEEDS, primary=METRIC).model_dump(), "arms": ["muon", "repa"], "scales": scales})
+    arms = prove(asked, CATALOG)
+    cells = cells_of({arm.name: noise(rng, 0.9 if arm.name == "muon [l]" else 0.5) for arm in arms}, METRIC)
+    del cells["repa [l]"], cells["repa [s]"][2]
+    (row,) = trends(asked, arms, cells, METRIC)
+    assert (row.arm, row.n, row.verdict) == ("muon", 6, "grows")
+
+
+# ---- floors
+
+
+@pytest.mark.parametrize(("mean", "verdict"), [(0.2, "not learned"), (0.6, "tie")])
+def test_a_tie_at_the_metrics_floor_is_no_tie(mean, verdict):
+    asked = plan(arms=("muon",), seeds=SEEDS, primary=METRIC, smallest_effect=0.05)
+    values = tuple(mean + one for one in (0.01, -0.01, 0.0, 0.02, -0.02, 0.0))
+    cells = cells_of({"baseline": values, "muon": values[::-1]}, METRIC)
+    for by_seed in cells.values():
+        for cell in by_seed.values():
+            cell["metrics"][METRIC]["card"] |= {"floors": {"noise": 0.21, "grey": 0.0}, "ceiling": 0.98}
+    (row,) = findings(asked, prove(asked, CATALOG), cells, METRIC)
+    assert row.verdict == verdict
+    assert ("train longer" in row.note and "noise) get 0.21" in row.note) == (verdict == "not learned")
+    shown = shown_metric(METRIC, cells, "baseline")
+    assert (shown.floors["noise"], shown.ceiling, shown.agreement) == (0.21, 0.98, "")
+
+
+# ---- speed
+
+
+def test_a_large_study_is_judged_in_two_seconds():
+    levers = [f"ema(every=2, half_life={0.01 + 0.001 * k:.3f})" for k in range(25)]
+    asked = plan(arms=tuple(levers), seeds=tuple(range(12)), primary=METRIC)
+    arms = prove(asked, CATALOG)
+    cells = many(asked, arms, (*METRICS, "images_per_second"), np.random.default_rng(4))
+    begun = time.perf_counter()
+    rows = judged_study(asked, arms, cells)
+    assert len(rows) == 25 * 11 and time.perf_counter() - begun < 2.0
