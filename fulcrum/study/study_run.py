@@ -294,7 +294,7 @@ class StudyRun:
             after, before = (np.array([values[name, seed] for seed in seeds]) for name in (arm.name, base.name))
             if hopeless(shares, after - before, METRICS[metric].better, successive=rule.successive, level=rule.level):
                 last = [dict(zip(seeds, one[:, -1].tolist(), strict=True)) for one in (before, after)]
-                effect = paired_effect(*last, name=arm.name, metric=metric, unit=EQUAL, seeds=seeds)
+                effect = paired_effect(*last, name=arm.name, metric=metric, unit=EQUAL, level=1 - self.plan.alpha)
                 note = f"stopped at {share:.0%} of the budget, where it was worse; counted as censored"
                 effect = effect.model_copy(update={"verdict": "inconclusive", "note": note})
                 self.stopped.append(StoppedArm(share, effect))

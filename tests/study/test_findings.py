@@ -220,6 +220,19 @@ def test_a_tie_at_the_metrics_floor_is_no_tie(mean, verdict):
     assert (shown.floors["noise"], shown.ceiling, shown.agreement) == (0.21, 0.98, "")
 
 
+def test_two_judges_that_agree_say_how_far():
+    first = {"baseline": (0.2, 0.3, 0.4), "muon": (0.6, 0.7, 0.8)}
+    cells = cells_of(first, "attribute_f1")
+    assert shown_metric("attribute_f1", cells, "baseline").agreement == ""  # the second has not looked
+    second = {arm: [one + 0.05 for one in values] for arm, values in first.items()}
+    for arm, by_seed in cells_of(second, "attribute_f1_second").items():
+        for seed, cell in by_seed.items():
+            cells[arm][seed]["metrics"] |= cell["metrics"]
+    words = shown_metric("attribute_f1", cells, "baseline").agreement
+    assert words == "over 6 cells the two judges correlate at 1.00, and their values lie 0.05 apart on average"
+    assert shown_metric("attribute_f1_second", cells, "baseline").agreement == ""
+
+
 # ---- speed
 
 

@@ -2,13 +2,9 @@
 
 The primary metric is what a plan sets out to decide: its arms are one family. Every other metric is exploratory, or, where
 the plan says `confirm = "all"`, a part of one joint test over arms and metrics.
-
-n seeds, A arms of all metrics
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-
-import numpy as np
 
 from fulcrum.measure.card import METRICS
 from fulcrum.report.arm_result import ClaimResult
@@ -25,7 +21,7 @@ from fulcrum.study.judge.pairing import (
     require_same_card,
     values_of,
 )
-from fulcrum.study.judge.rank import adjusted, aligned
+from fulcrum.study.judge.rank import corrected
 from fulcrum.study.judge.verdict import judge
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
@@ -137,19 +133,8 @@ def _learned(plan: Plan, measured: Measurements, row: PairedEffect, base: str) -
 
 
 def joint_p_values(effects: Sequence[PairedEffect], alpha: float) -> dict[tuple[str, str], float]:
-    """(arm, metric) -> p corrected over arms and metrics together: one sign vector flips a seed of all of them.
-
-    Every metric in units of the root mean square of its differences, which no flip changes: variances of unlike metrics are
-    shrunk towards each other then as those of one are.
-    """
-    if not effects:
-        return {}
-    differences, sizes = aligned(effects), np.ones(len(effects))  # (n, A), (A,)
-    metrics = np.array([effect.metric for effect in effects])
-    for metric in set(metrics.tolist()):
-        size = float(np.sqrt(np.nanmean(np.square(differences[:, metrics == metric]))))
-        sizes[metrics == metric] = size if size > 0.0 else 1.0
-    p_values = adjusted(differences / sizes, alpha=alpha).tolist()
+    """(arm, metric) -> p corrected over arms and metrics together: one sign vector flips a seed of all of them."""
+    p_values = corrected(effects, alpha) if effects else []
     return {(effect.arm, effect.metric): p for effect, p in zip(effects, p_values, strict=True)}
 
 
