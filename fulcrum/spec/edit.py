@@ -154,7 +154,12 @@ def inside(path: str, declared: tuple[str, ...]) -> bool:
     return any(path == slot or path.startswith(slot + ".") for slot in declared)
 
 
-PLAIN = {"tuple_type": "should be a list", "too_long": "has too many values", "too_short": "has too few values"}
+PLAIN = {
+    "tuple_type": "should be a list",
+    "dict_type": "should be a table: { name = value }",
+    "too_long": "has too many values",
+    "too_short": "has too few values",
+}
 
 
 def explain(error: ValidationError) -> str:

@@ -1,6 +1,7 @@
 """What a study cannot run is refused in words, by `study plan` as by `study run`, and nothing of the study is written."""
 
 import io
+import json
 
 import numpy as np
 import pytest
@@ -80,6 +81,25 @@ def own_pictures(tmp_path_factory):
         (["seeds = [0]"], "at least 2 seeds"),
         (["primary = 'attribute_acuracy'"], "attribute_accuracy"),
         (["baseline = 'sparc'"], "spark"),
+        (["seeds = {first = 6, step = 6, most = 18}"], "could decide nothing"),
+        (["seeds = {first = 8, step = 4}"], "most"),
+        (["margins = {mmdd = 0.1}"], "mmd"),
+        (["margins = 0.1"], "should be a table"),
+        (["design = 'fractional'", "stack = ['muon', 'tread']", "arms = []"], "3 to 16 levers"),
+        (
+            [
+                "design = 'fractional'",
+                "stack = ['muon', 'tread', 'bf16_storage', 'ema', 'repa']",
+                "arms = []",
+                "combinations = 8",
+            ],
+            "combinations",
+        ),
+        (["arms = []"], "at least 1 arm"),
+        (["alpha = 0"], "greater than 0|alpha"),
+        (["smallest_effect = 0"], "greater than 0"),
+        (["samples = 8"], "at least 64|greater than or equal to 64"),
+        (["primary = 'lite0.kid'"], "needs its judge"),
     ],
 )
 def test_the_plan_says_what_the_run_would_say(capsys, tmp_path, lines, words):
@@ -119,3 +139,10 @@ def test_a_primary_that_the_pictures_cannot_have(capsys, tmp_path, own_pictures)
     code, out, _ = said(capsys, "study", "plan", plan_file(tmp_path, settings=settings), "--no-time", *words)
     assert code == 0 and "judged on mmd (lower is better)" in out and "these pictures do not tell" in out
     assert "below 1 of the baseline's own deviation over seeds counts as a tie" in out
+
+
+def test_two_seeds_are_planned_with_a_word_about_what_they_cannot_do(capsys, tmp_path):
+    code, out, _ = said(capsys, "study", "plan", plan_file(tmp_path), "--no-time", "--out", tmp_path / "runs")
+    assert code == 0 and "note: 2 pairs cannot reach significance at 0.05; 6 can" in out
+    facts = json.loads(said(capsys, "study", "plan", plan_file(tmp_path), "--no-time", "--json", "--out", tmp_path)[1])
+    assert facts["detectable_in_scatters"] is None and facts["primary"] == "attribute_f1"
