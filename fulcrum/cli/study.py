@@ -204,13 +204,19 @@ def _command(plan: Path, levers: Iterable[Path], options: Mapping[str, Any]) -> 
     )
 
 
+def _measured(row: Any) -> str:
+    """Mean and interval; an arm that failed has none, one with a single pair no interval."""
+    if row.mean is None:
+        return "nothing to compare"
+    return f"{row.mean:+.4f}" + (f" [{row.low:+.4f}, {row.high:+.4f}]" if row.low is not None else "")
+
+
 def _summary(result: Any) -> str:
     """The primary metric's findings, one line per arm."""
     rows = [row for row in result.effects if row.metric == result.plan.primary_metric and row.unit == "images"]
     width = max((len(row.arm) for row in rows), default=0)
     return "\n".join(
-        f"  {row.arm:<{width}}  {row.metric} {row.mean:+.4f} [{row.low:+.4f}, {row.high:+.4f}]  "
-        f"n={row.n}  "
+        f"  {row.arm:<{width}}  {row.metric} {_measured(row)}  n={row.n}  "
         + (f"p={row.p_adjusted:.3f}  " if row.p_adjusted is not None else "")
         + row.verdict
         + (f" ({row.note})" if row.note else "")

@@ -92,8 +92,8 @@ def look(result: StudyResult, effect: Effect) -> str:
 
 def remarks(result: StudyResult, arm: ArmResult) -> list[str]:
     """What must stand beside a verdict, as short lines: what failed, how few pairs, what looks odd."""
-    effect = result.effect(arm.name, result.primary.name)
-    lines = [failures(result, arm)]
+    effect, base = result.effect(arm.name, result.primary.name), result.base_of(arm)
+    lines = ["" if result.is_base(base) else f"compared with {base.label}", failures(result, arm)]
     if effect is not None and effect.n:
         missing = pairs(effect) if effect.n < effect.planned else ""
         lines.append(look(result, effect) or too_few(result, effect) or missing)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fulcrum.cli.study import _summary
 from fulcrum.report import (
     certainty,
     claim_sentences,
@@ -65,6 +66,12 @@ def test_what_failed_is_an_outcome_beside_the_verdict_with_its_reason(honest: St
     assert "4 of 6 pairs" in sentences.answer(honest, arm_of(honest, "tread"))
     assert "Failed: Contrastive flow (6 of 6 seeds failed)." in sentences.headlines(honest)[0]
     assert "none of 6 seeds finished" in sentences.answer(honest, arm_of(honest, "contrastive_flow"))
+
+
+def test_the_command_prints_an_arm_of_which_nothing_is_left(honest: StudyResult) -> None:
+    printed = {line.split()[0]: line for line in _summary(honest).splitlines()}
+    assert "nothing to compare  n=0  failed" in printed["contrastive_flow"]
+    assert "+0.0401 [+0.0310, +0.0492]  n=6  p=0.031  better" in printed["repa"]
 
 
 def test_a_mean_curve_is_of_the_seeds_that_did_not_fail(honest: StudyResult) -> None:
