@@ -33,6 +33,7 @@ def table(found: "dict[str, Measured]", labels: dict[str, str]) -> list[str]:
             f"{one.card.better} is better" + (f"  ({labels[name]})" if name in labels else "")
             for name, one in found.items()
         ),
+        *(f"  mind: {name}: {one.card.caution}" for name, one in found.items() if one.card.caution),
         "cards in short, whole with --json",
         *(f"  {', '.join(names)}: {card}" for card, names in alike.items()),
     ]

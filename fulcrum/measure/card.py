@@ -32,9 +32,11 @@ METRICS: dict[str, Metric] = {
     metric.name: metric._replace(sees=SEES.get(metric.name, {}))
     for metric in (
         Metric("frechet", "Fréchet distance", "", "lower",
-               "Distance of two Gaussians fitted to the features of generated and reference pictures. Biased in N."),
+               "Distance of two Gaussians fitted to the features of generated and reference pictures. Biased in N. Its "
+               "interval is too narrow where features have heavy tails; the card says when."),
         Metric("frechet_limit", "Fréchet distance, N → ∞", "", "lower",
-               "The Fréchet distance extrapolated to infinitely many pictures, against the same reference: no bias in N."),
+               "The Fréchet distance extrapolated to infinitely many pictures, against the same reference. Free of "
+               "the bias in N from about four pictures for each feature on; with fewer it lies too low: see the card."),
         Metric("mmd", "MMD² (unbiased)", "", "lower",
                "Kernel distance of the feature distributions, median bandwidth, unbiased: it may fall below zero."),
         Metric("mmd_published", "MMD² (published form)", "x1000", "lower",
@@ -118,11 +120,12 @@ class MetricCard(Frozen):
     noise: str | None = None
     floors: dict[str, float] | None = None  # what pictures get that show nothing: noise, grey, another scene's picture
     ceiling: float | None = None  # what real pictures get
+    caution: str | None = None  # why this very number, or its interval, deserves less trust than usual
     code: str = MEASURE_VERSION
 
 
 # What helps to read a number and decides nothing about it: an older card without them is as comparable as before.
-ABOUT = ("floors", "ceiling")
+ABOUT = ("floors", "ceiling", "caution")
 
 
 class Measured(Frozen):

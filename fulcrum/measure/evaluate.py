@@ -101,7 +101,7 @@ def compare(
                 raise BadInput(f"{name} needs at least {metric.minimum} pictures, found {n}", "draw or take more of them")
             held, key = (reference.of(part.name, metric), reference_keys[part.name]) if metric.referenced else (None, None)
             value, low, high = answered(metric, name, pictures.of(part.name, metric), held)
-            card = card_of(metric, part, n, key, sampling or Sampling())
+            card = card_of(metric, part, n, key, sampling or Sampling(), metric.caution(pictures.of(part.name, metric)))
             measured[name] = Measured(value=value, low=low, high=high, card=card)
     return measured
 
@@ -110,7 +110,9 @@ def _of_scores(metric: Distance) -> bool:
     return issubclass(metric.gathers, Scores)
 
 
-def card_of(metric: Distance, part: Extractor, n: int, reference: str | None, sampling: Sampling) -> MetricCard:
+def card_of(
+    metric: Distance, part: Extractor, n: int, reference: str | None, sampling: Sampling, caution: str | None = None
+) -> MetricCard:
     estimator, interval = metric.described(part.width)
     return MetricCard(
         metric=full_name(part, metric.name),
@@ -122,6 +124,7 @@ def card_of(metric: Distance, part: Extractor, n: int, reference: str | None, sa
         value_range="uint8",
         n=n,
         reference=reference,
+        caution=caution,
         code=metric.code,
         **sampling.model_dump(),
     )

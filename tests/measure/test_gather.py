@@ -142,6 +142,9 @@ def test_density_and_coverage_by_the_definition() -> None:
     assert found.coverage(2) == pytest.approx(float(inside[kept].any(0).double().mean()))
     with pytest.raises(ValueError, match="more than 5 reference rows"):
         balls(y[:5])
+    for metric in (Density(), Coverage()):  # as the others do: groups without a picture have no value
+        with pytest.raises(ValueError, match="at least 64 generated rows, found 2"):
+            metric.compute(gathered(metric, normal(1, 2)), gathered(metric, normal(2, 70)))
 
 
 def test_what_density_and_coverage_see() -> None:

@@ -7,7 +7,7 @@ import torch
 from fulcrum.measure.features.gathered import Rows
 from fulcrum.measure.features.moments import Moments
 from fulcrum.measure.metrics.checked_answer import answered
-from fulcrum.measure.metrics.distances import Coverage, Density
+from fulcrum.measure.metrics.distances import Coverage, Density, Frechet, FrechetLimit
 from fulcrum.measure.metrics.frechet import FrechetDistance
 from fulcrum.measure.metrics.interval import GROUPS, bootstrap_shares, jackknife, within_shares
 from fulcrum.measure.metrics.mmd import kernel_sums, median_bandwidth, self_sum, unbiased
@@ -73,3 +73,45 @@ def test_all_right_is_not_certainty() -> None:
     low, high = bootstrap_shares(right, asked)
     assert (low[0], high[0]) == pytest.approx((0.025 ** (1 / 100), 1.0))
     assert (low[1], high[1]) == pytest.approx((0.0, 1 - 0.025 ** (1 / 100)))
+
+
+def gathered_moments(rows: torch.Tensor):
+    pictures = Frechet().gather(rows.shape[1], reference=False)
+    pictures.update(rows, np.arange(len(rows)))
+    return pictures
+
+
+def test_heavy_tails_are_named_where_the_interval_covers_too_little() -> None:
+    """Student's t with three degrees has no fourth moment: no interval from the pictures themselves can cover."""
+    rng = np.random.default_rng(0)
+    around = FrechetDistance(Moments.of(torch.from_numpy(rng.standard_normal((2000, 8)))).compute())
+
+    def sets(heavy: bool):
+        for _ in range(60):
+            scale = np.sqrt(rng.chisquare(3, (256, 1)) / 3) if heavy else 1.0
+            yield torch.from_numpy(rng.standard_normal((256, 8)) / scale).float()
+
+    for heavy in (False, True):
+        intervals, cautions = [], []
+        for rows in sets(heavy):
+            whole = Moments.of(rows)
+            parts = [whole.without(Moments.of(rows[k::GROUPS])) for k in range(GROUPS)]
+            value = around.to(whole.compute())
+            intervals.append((value, *jackknife(value, [around.to(part.compute()) for part in parts])))
+            cautions.append(Frechet().caution(gathered_moments(rows)))
+        mean = np.mean([value for value, _, _ in intervals])
+        covered = np.mean([low <= mean <= high for _, low, high in intervals])
+        named = np.mean([caution is not None for caution in cautions])
+        assert (covered < 0.75 and named > 0.9) if heavy else (covered > 0.9 and named == 0), (heavy, covered, named)
+        assert not heavy or "heavy tails" in str(cautions)
+
+
+def test_the_limit_says_when_there_are_too_few_pictures_for_its_line() -> None:
+    """Equal Gaussians in 64 dimensions: the limit of 2 d pictures lies far below the true zero, that of 8 d near it."""
+    generator = torch.Generator().manual_seed(0)
+    reference = Frechet().gather(64, reference=True)
+    reference.update(torch.randn(4096, 64, generator=generator), np.arange(4096))
+    few, enough = (gathered_moments(torch.randn(n, 64, generator=generator)) for n in (128, 512))
+    assert FrechetLimit().compute(few, reference)[2] < -0.5 and abs(FrechetLimit().compute(enough, reference)[0]) < 0.5
+    assert "128 pictures of 64 features" in str(FrechetLimit().caution(few)) and FrechetLimit().caution(enough) is None
+    assert Frechet().caution(few) is None

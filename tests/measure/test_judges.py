@@ -1,5 +1,7 @@
 """Other people's implementations on the same features: torchmetrics, and scipy's square root as pytorch-fid uses it."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -106,3 +108,24 @@ def test_the_metric_is_what_torchmetrics_says() -> None:
     value, low, high = metric.compute(pictures, reference)
     judge = by_torchmetrics(Moments.of(x).compute(), Moments.of(y).compute())
     assert value == pytest.approx(judge, rel=1e-6) and low < value < high
+
+
+@pytest.mark.parametrize("mean", [0, 100, 3000])
+@pytest.mark.parametrize("fast", [False, True], ids=["fp64", "fp32"])
+def test_kid_of_features_far_from_zero(mean: int, fast: bool) -> None:
+    """Rows of whole numbers, so that Python's integers know the answer exactly: (x y + d)^3 over all pairs, then / d^3."""
+    d, rng = 512, np.random.default_rng(0)
+    x, y = rng.integers(-8, 9, (64, d)) + mean, rng.integers(-9, 10, (80, d)) + mean + rng.integers(0, 2, d)
+
+    def total(a: np.ndarray, b: np.ndarray, same: bool) -> int:
+        cubes = ((a @ b.T).astype(object) + d) ** 3
+        return int(cubes.sum() - (np.diagonal(cubes).sum() if same else 0))
+
+    n, m = len(x), len(y)
+    exact = float(
+        Fraction(total(x, x, True), n * (n - 1)) + Fraction(total(y, y, True), m * (m - 1))
+        - Fraction(2 * total(x, y, False), n * m)
+    ) / d**3  # fmt: skip
+    a, b = torch.from_numpy(x).float(), torch.from_numpy(y).float()
+    found = unbiased(kernel_sums(a, b, self_sum(b, PolynomialKernel(), fast), PolynomialKernel(), 4, fast))
+    assert found == pytest.approx(exact, rel=1e-5 if fast else 1e-9)

@@ -44,6 +44,10 @@ class Distance(ABC):
         """The estimator and the interval in words, as a card of features of this width has them."""
         return self.estimator, self.interval
 
+    def caution(self, pictures: Any) -> str | None:
+        """What a reader should know before trusting the number of these gathered pictures; for the card."""
+        return None
+
     @abstractmethod
     def compute(self, pictures: Any, reference: Any) -> Interval:
         """Value, low and high of the gathered pictures against the gathered reference."""

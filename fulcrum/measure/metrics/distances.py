@@ -29,6 +29,10 @@ from fulcrum.measure.metrics.mmd import (
 from fulcrum.measure.probe_expectations import SEES
 
 BLOCK = 512  # reference rows that enter the moments at once
+# The square of the farthest row's distance from the mean, over the average one. 512 normal rows in 32 dimensions have 2,
+# rows of Student's t with 9 degrees 6, with 5 degrees 14: there the jackknife's 95 % covers .84, and .31 with 3 degrees.
+HEAVY = 8.0
+ROWS_PER_FEATURE = 4  # from here on a Fréchet distance is linear in 1/N, whatever the spectrum of the features
 
 
 class Frechet(Distance):
@@ -62,6 +66,19 @@ class Frechet(Distance):
             left = [around.to(whole.without(part).compute()) for part in parts]
         return (value, *jackknife(value, left))
 
+    def caution(self, pictures: GroupedMoments) -> str | None:
+        """Heavy tails, where the rows are still there to be looked at."""
+        if pictures.rows is None:
+            return None
+        away = (pictures.rows.double() - pictures.rows.double().mean(dim=0)).square().sum(dim=1)
+        farthest = float(away.max() / away.mean().clamp_min(1e-300))
+        if farthest <= HEAVY:
+            return None
+        return (
+            f"heavy tails: one picture lies {farthest:.0f} times as far from the mean (squared) as the average one; "
+            "the interval covers less than 95 %"
+        )
+
     def _distances(self, pictures: GroupedMoments, reference: GroupedMoments, halves: bool) -> Distances:
         """One computation serves the value and its limit, whichever is asked for first."""
         around = _around(reference)
@@ -80,6 +97,17 @@ class FrechetLimit(Frechet):
 
     def described(self, width: int) -> tuple[str, str]:
         return self.estimator, self.interval
+
+    def caution(self, pictures: GroupedMoments) -> str | None:
+        few = pictures.n < ROWS_PER_FEATURE * pictures.width
+        reasons = [
+            f"{pictures.n} pictures of {pictures.width} features: the line over 1/N holds from about "
+            f"{ROWS_PER_FEATURE * pictures.width} on; with fewer the limit lies too low, and may be negative"
+            if few
+            else None,
+            super().caution(pictures),
+        ]
+        return "; ".join(reason for reason in reasons if reason) or None
 
     def compute(self, pictures: GroupedMoments, reference: GroupedMoments) -> Interval:
         return self._distances(pictures, reference, halves=True).limit()
@@ -178,6 +206,7 @@ class KID(KernelDistance):
     label = "KID"
     explain = "Kernel distance with the polynomial kernel (x y / d + 1)^3, unbiased: it may fall below zero."
     estimator = "unbiased, polynomial kernel of degree 3, all pairs"
+    code = "2"  # 1 was computed about zero, and rounding spoiled it for features with a large mean
     sees = SEES["kid"]
 
     def kernel(self, bandwidth: float, fast: bool) -> Kernel:
@@ -212,7 +241,10 @@ class Coverage(Neighbours):
     name = "coverage"
     label = "Coverage"
     unit = "share"
-    explain = "Share of reference pictures with a picture nearer than their 5th neighbour: diversity. Grows with N."
+    explain = (
+        "Share of reference pictures with a picture nearer than their 5th neighbour: diversity. Grows with N. The interval "
+        "is for this reference: over redrawn references of heavy-tailed features it covered .78 to .92."
+    )
     estimator = f"k = {neighbours.K}, Euclidean"
     sees = SEES["coverage"]
 

@@ -46,8 +46,8 @@ def unit_norm(rows: Tensor) -> Tensor:
 
 def self_sum(rows: Tensor, kernel: float | Kernel, fast: bool = False) -> float:
     """Sum of k over ordered pairs of different rows. A number stands for a Gaussian kernel of that sigma."""
-    kernel = _kernel(kernel)
-    rows, total = _ready(rows, rows, kernel, fast), 0.0
+    mean, total = _mean(rows, fast), 0.0
+    kernel, rows = _kernel(kernel).about(mean), _ready(rows, mean, fast)
     norms = kernel.norms(rows)
     for start in range(0, rows.shape[0], _BLOCK_ROWS):
         stop = min(start + _BLOCK_ROWS, rows.shape[0])
@@ -73,13 +73,14 @@ def kernel_sums(
     rows: Tensor, reference: Tensor, reference_sum: float, kernel: float | Kernel, groups: int = 1, fast: bool = False
 ) -> KernelSums:
     """One pass over the generated rows; row i belongs to group i mod G."""
-    n, m, kernel = rows.shape[0], reference.shape[0], _kernel(kernel)
+    n, m, mean = rows.shape[0], reference.shape[0], _mean(reference, fast)
+    kernel = _kernel(kernel).about(mean)
     if n < 2 * groups:
         raise ValueError(f"{groups} groups need at least {2 * groups} generated rows, found {n}")
     group = torch.arange(n) % groups
     by_group = torch.argsort(group, stable=True)
     group = group[by_group]
-    x, y = _ready(rows, reference, kernel, fast)[by_group], _ready(reference, reference, kernel, fast)
+    x, y = _ready(rows, mean, fast)[by_group], _ready(reference, mean, fast)
     xx, yy = kernel.norms(x), kernel.norms(y)
     counts = torch.bincount(group, minlength=groups)
     own, cross = torch.zeros(groups, groups, dtype=torch.float64), torch.zeros(groups, dtype=torch.float64)
@@ -134,12 +135,13 @@ def _tiles(first: int, last: int, fast: bool) -> list[tuple[int, int]]:
     return [(left, min(left + step, last)) for left in range(first, last, step)]
 
 
-def _ready(rows: Tensor, reference: Tensor, kernel: Kernel, fast: bool) -> Tensor:
-    """Rows as the kernel takes them. A Gaussian's are moved to the reference's mean: |x|^2 + |y|^2 - 2xy cancels less."""
-    if rows.shape[1] != reference.shape[1]:
-        raise ValueError(f"expected features of width {reference.shape[1]}, found width {rows.shape[1]}")
-    wanted = torch.float32 if fast else torch.float64
-    if not kernel.centred:
-        return rows.to(wanted)
-    mean = reference.mean(dim=0, dtype=torch.float64)
-    return (rows - mean.to(wanted)) if fast and rows.dtype == wanted else (rows.double() - mean).to(wanted)
+def _mean(reference: Tensor, fast: bool) -> Tensor:
+    """The reference's mean as rows are moved by it: in fp32 where they are.  (d,)"""
+    return reference.mean(dim=0, dtype=torch.float64).to(torch.float32 if fast else torch.float64)
+
+
+def _ready(rows: Tensor, mean: Tensor, fast: bool) -> Tensor:
+    """Rows moved to the reference's mean: |x|^2 + |y|^2 - 2xy cancels less, and so does a polynomial."""
+    if rows.shape[1] != len(mean):
+        raise ValueError(f"expected features of width {len(mean)}, found width {rows.shape[1]}")
+    return rows - mean if fast and rows.dtype == mean.dtype else (rows.double() - mean.double()).to(mean.dtype)

