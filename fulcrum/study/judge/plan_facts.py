@@ -1,10 +1,11 @@
 """What a study ran, for its page: the plan's choices, what the baseline is, its data and its text encoder in words."""
 
-from fulcrum.data.fillers import World
+from fulcrum.data.fillers import OneStyle, World
 from fulcrum.encode.fillers import EmbeddedText
 from fulcrum.report.schema import PlanFacts
 from fulcrum.spec.edit import get
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.run_words import in_brief
 from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.pairing import Measurements
 from fulcrum.study.plan.arms import Arm
@@ -43,9 +44,11 @@ def baseline_says(plan: Plan, arm: Arm) -> str:
 
 
 def _data(run: RunSpec) -> str:
-    source, captions = run.data.source, f"captioned by {run.data.caption}, {run.data.size} px"
-    if not isinstance(source, World):
-        return f"{source}, {captions}"
+    source, caption = run.data.source, run.data.caption
+    words = f"{caption.style} captions" if isinstance(caption, OneStyle) else in_brief(caption)
+    captions = f"{words}, {run.data.size} px"
+    if type(source) is not World:
+        return f"{in_brief(source)}, {captions}"
     objects = "one object" if source.max_objects == 1 else f"up to {source.max_objects} objects"
     kind = "photographed" if source.domain == "real" else "drawn"
     planted = f", {source.mislabelled:.0%} of them mislabelled" if source.mislabelled else ""
@@ -54,4 +57,4 @@ def _data(run: RunSpec) -> str:
 
 def _text(run: RunSpec) -> str:
     text = run.encode.text
-    return f"the embedded encoder, width {text.width}" if isinstance(text, EmbeddedText) else str(text)
+    return f"the embedded encoder, width {text.width}" if isinstance(text, EmbeddedText) else in_brief(text)
