@@ -26,7 +26,7 @@ from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
-from fulcrum.study.judge.findings import findings
+from fulcrum.study.judge.findings import effects_on
 from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.plan import Plan
@@ -249,11 +249,11 @@ def test_a_study_leaves_out_what_cannot_be_compared_and_says_so():
     losses = {
         arm.name: {seed: cell(arm, "validation_loss", estimator=str(loss_of(arm.run))) for seed in (0, 1)} for arm in arms
     }
-    assert [effect.arm for effect in findings(plan, arms, losses, "validation_loss")] == ["muon"]
+    assert [effect.arm for effect in effects_on(plan, arms, losses, "validation_loss")] == ["muon"]
     drawn = {
         arm.name: {seed: cell(arm, "frechet", sampler=f"shift {arm.run.sample.shift}") for seed in (0, 1)} for arm in arms
     }
-    assert len(findings(plan, arms, drawn, "frechet")) == 3
+    assert len(effects_on(plan, arms, drawn, "frechet")) == 3
     said = " ".join(remarks(plan, arms))
     assert "validation loss of x_prediction, shifted_time is not compared" in said
     assert "shifted_time is evaluated with other sampler" in said

@@ -11,7 +11,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.judge.contrast import axis, interactions, scales, trends
 from fulcrum.study.judge.equal_cost import at_equal_cost, first_reached, fronts, targets, value_at
-from fulcrum.study.judge.findings import findings
+from fulcrum.study.judge.findings import effects_on
 from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.plan.arms import prove
@@ -109,7 +109,7 @@ def test_a_trend_is_a_line_through_each_seed():
     assert row.low < row.slope < row.high and row.verdict == "grows"
     values["muon [wide]"] = tuple(0.65 + one for one in noise)
     assert trends(asked, arms, cells_of(values, "attribute_f1"), "attribute_f1")[0].verdict == "holds"
-    assert len(findings(asked, arms, cells_of(values, "attribute_f1"), "attribute_f1")) == 2
+    assert len(effects_on(asked, arms, cells_of(values, "attribute_f1"), "attribute_f1")) == 2
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_a_slower_arm_may_win_at_equal_images_and_lose_at_equal_time():
         "muon": TimedCost(flops_ratio=1.1, time_ratio=2.0, parameters_ratio=1.0),
     }
     rows = {row.unit: row for row in at_equal_cost(asked, arms, found, curves, costs, "validation_loss")}
-    assert findings(asked, arms, found, "validation_loss")[0].mean == pytest.approx(-0.1)
+    assert effects_on(asked, arms, found, "validation_loss")[0].mean == pytest.approx(-0.1)
     assert rows["time"].mean == pytest.approx(0.9)  # half the images in the same time: 1.9 against 1.0
     assert rows["time"].note and rows["flops"].mean == pytest.approx(0.9 + 1.0 * (1 - 1 / 1.1) / 0.5 - 1.0)
     due = {row.unit: row for row in targets(asked, arms, found, curves, costs, "validation_loss")}

@@ -8,7 +8,8 @@ import pytest
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.study.judge.contrast import interactions, trends
-from fulcrum.study.judge.findings import all_findings, confirmed, effects_on, findings
+from fulcrum.study.judge.findings import all_findings, confirmed, effects_on, judged
+from fulcrum.study.judge.pairing import not_stopped
 from fulcrum.study.judge.shown_metrics import shown_metric
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.plan import from_plain
@@ -29,6 +30,12 @@ def study():
     rng, asked = np.random.default_rng(5), plan(arms=ARMS, seeds=SEEDS, primary=METRIC)
     means = {"baseline": 0.5, "muon": 0.7, "repa": 0.15, "ema(every=2)": 0.5, "bf16_storage": 0.5}
     return asked, prove(asked, CATALOG), cells_of({arm: noise(rng, mean) for arm, mean in means.items()}, METRIC)
+
+
+def findings(asked, arms, cells, metric, stopped=(), failed=None):
+    """Effects of all arms that were not stopped on one metric, judged as one family."""
+    arms = not_stopped(arms, stopped)
+    return judged(asked, arms, cells, metric, effects_on(asked, arms, cells, metric, failed or {}))
 
 
 def verdicts(rows):
@@ -85,7 +92,7 @@ def test_a_metric_that_is_no_number_under_one_seed_misses_that_pair_alone(study)
     asked, arms, cells = study
     cells["muon"][2]["metrics"][METRIC]["value"] = math.nan
     rows = {row.arm: row for row in findings(asked, arms, cells, METRIC)}
-    assert rows["muon"].n == 5 and "seed 2 has no number: its pair is missing" in rows["muon"].warnings
+    assert rows["muon"].n == 5 and "the pair of seed 2 is missing: no number" in rows["muon"].warnings
     assert rows["repa"].verdict == "worse" and rows["repa"].n == 6
     del cells["baseline"][1]["metrics"][METRIC]
     assert {row.arm: row.n for row in findings(asked, arms, cells, METRIC)}["repa"] == 5
@@ -96,7 +103,7 @@ def test_a_baseline_that_failed_under_a_seed_takes_that_pair_from_all(study):
     del cells["baseline"][0]
     rows = findings(asked, arms, cells, METRIC, failed={"baseline": {0: "collapsed"}})
     assert {(row.n, row.failed) for row in rows} == {(5, 0)}
-    assert all("seed 0 failed in the baseline: its pair is missing" in row.warnings for row in rows)
+    assert all("the pair of seed 0 is missing: the baseline failed" in row.warnings for row in rows)
     del cells["baseline"]
     rows = findings(asked, arms, cells, METRIC, failed={"baseline": dict.fromkeys(SEEDS, "collapsed")})
     assert {(row.n, row.verdict) for row in rows} == {(0, "inconclusive")}

@@ -4,7 +4,7 @@ The primary metric is what a plan sets out to decide: its arms are one family. E
 the plan says `confirm = "all"`, a part of one joint test over arms and metrics.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fulcrum.measure.card import METRICS
 from fulcrum.report.arm_result import ClaimResult
@@ -17,7 +17,6 @@ from fulcrum.study.judge.pairing import (
     Measurements,
     compared,
     may_differ,
-    not_stopped,
     require_same_card,
     values_of,
 )
@@ -31,23 +30,11 @@ EXPLORATORY = "exploratory"  # in the place of a verdict: not what the plan set 
 NONE_FAILED: Failures = {}
 
 
-def findings(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str, stopped: Collection[str] = (),
-    failed: Failures = NONE_FAILED,
-) -> list[Effect]:  # fmt: skip
-    """Effects of all arms on one metric, judged as one family.
-
-    All scales are one family: a sign flip flips a seed at every scale. Arms that were stopped early are censored: left out.
-    """
-    arms = not_stopped(arms, stopped)
-    return judged(plan, arms, measured, metric, effects_on(plan, arms, measured, metric, failed))
-
-
 def all_findings(
     plan: Plan, arms: Sequence[Arm], measured: Measurements, effects: Mapping[str, Sequence[Effect]]
 ) -> list[Effect]:
     """The effects on all metrics (metric -> effects) with verdicts: each metric is a family, or all of them are one, as the
-    plan asks."""
+    plan asks. All scales are in one family: a sign flip flips a seed at every scale."""
     p_values = joint_p_values(paired(effects.values()), plan.alpha) if plan.confirm == "all" else None
     return [row for metric in effects for row in judged(plan, arms, measured, metric, effects[metric], p_values)]
 
@@ -62,42 +49,50 @@ def effects_on(
     A seed without a number on either side is missing for this metric alone. An arm with fewer than two pairs has no effect
     while more may come, and one without an interval when none can.
     """
-    seeds, level, effects = plan.seeds if seeds is None else seeds, level or 1.0 - plan.alpha, list[Effect]()
-    for arm in compared(arms, metric):
-        base = baseline_of(arm, arms)
-        cells = [measured.get(one.name, {}) for one in (base, arm)]
-        before, after = (values_of(measured, one.name, metric) for one in (base, arm))
-        finished = [seed for seed in seeds if all(seed in side for side in cells)]
-        pairs = [seed for seed in finished if seed in before and seed in after]
-        for seed in pairs:
-            require_same_card(cells[0][seed], cells[1][seed], metric, may_differ(arm))
-        lost, base_lost = ([seed for seed in seeds if seed in failed.get(one.name, {})] for one in (arm, base))
-        warnings = (
-            *_missing("has no number", [seed for seed in finished if seed not in pairs]),
-            *_missing("failed in the baseline", [seed for seed in base_lost if seed not in lost]),
-        )
-        if len(pairs) > 1:
-            effect: Effect = paired_effect(
-                before, after, name=arm.name, metric=metric, unit=EQUAL, seeds=pairs, planned=len(seeds),
-                failed=len(lost), level=level,
-            )  # fmt: skip
-        elif set(seeds) <= {*finished, *lost, *base_lost}:
-            only = after[pairs[0]] - before[pairs[0]] if pairs else None
-            effect = effect_without_pairs(
-                arm.name, metric, unit=EQUAL, planned=len(seeds), failed=len(lost), mean=only
-            )  # fmt: skip
-        else:
-            continue
-        strangers = sum(unlike(cells[0][seed], cells[1][seed]) for seed in pairs)
-        effects.append(effect.model_copy(update={"warnings": warnings, "unlike": strangers}))
-    return effects
+    seeds, level = plan.seeds if seeds is None else seeds, 1.0 - plan.alpha if level is None else level
+    effects = [
+        _effect_of(arm, baseline_of(arm, arms), measured, metric, failed, seeds, level) for arm in compared(arms, metric)
+    ]
+    return [effect for effect in effects if effect is not None]
 
 
-def _missing(why: str, seeds: Sequence[int]) -> tuple[str, ...]:
-    if not seeds:
-        return ()
+def _effect_of(
+    arm: Arm, base: Arm, measured: Measurements, metric: str, failed: Failures, seeds: Sequence[int], level: float
+) -> Effect | None:
+    cells, base_cells = (measured.get(one.name, {}) for one in (arm, base))
+    after, before = (values_of(measured, one.name, metric) for one in (arm, base))
+    finished = [seed for seed in seeds if seed in cells and seed in base_cells]
+    pairs = [seed for seed in finished if seed in after and seed in before]
+    for seed in pairs:
+        require_same_card(base_cells[seed], cells[seed], metric, may_differ(arm))
+    lost, base_lost = ([seed for seed in seeds if seed in failed.get(one.name, {})] for one in (arm, base))
+    if len(pairs) > 1:
+        effect: Effect = paired_effect(
+            before, after, name=arm.name, metric=metric, unit=EQUAL, seeds=pairs, planned=len(seeds), failed=len(lost),
+            level=level,
+        )  # fmt: skip
+    elif set(seeds) <= {*finished, *lost, *base_lost}:  # no more can come
+        only = after[pairs[0]] - before[pairs[0]] if pairs else None
+        effect = effect_without_pairs(arm.name, metric, unit=EQUAL, planned=len(seeds), failed=len(lost), mean=only)
+    else:
+        return None
+    warnings = (
+        *_missing([seed for seed in finished if seed not in pairs], "no number"),
+        *_missing([seed for seed in base_lost if seed not in lost], "the baseline failed"),
+    )
+    unlike_pairs = sum(unlike(base_cells[seed], cells[seed]) for seed in pairs)
+    return effect.model_copy(update={"warnings": warnings, "unlike": unlike_pairs})
+
+
+def _missing(seeds: Sequence[int], why: str) -> tuple[str, ...]:
+    """'the pair of seed 3 is missing: no number'"""
     listed = ", ".join(map(str, seeds))
-    return (f"seed {listed} {why}: its pair is missing",) if len(seeds) == 1 else (f"seeds {listed}: {why}",)
+    one = len(seeds) == 1
+    return (
+        (f"the {'pair of seed' if one else 'pairs of seeds'} {listed} {'is' if one else 'are'} missing: {why}",)
+        if seeds
+        else ()
+    )
 
 
 def judged(
