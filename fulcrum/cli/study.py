@@ -89,6 +89,7 @@ def plan_command(
                 {
                     "name": arm.name,
                     "phrase": str(arm.phrase),
+                    "against": arm.against,
                     "compound": arm.compound,
                     "labels": arm.labels,
                     "diff": [change._asdict() for change in arm.changes],

@@ -13,7 +13,7 @@ CellState = Literal["waiting", "running", "done", "failed", "stopped"]
 
 
 class ArmCost(Frozen):
-    """Each ratio is the arm's over the baseline's; below one is cheaper."""
+    """Each ratio is the arm's over the baseline's of its scale, whatever it is compared with; below one is cheaper."""
 
     flops_ratio: Reading = None
     time_ratio: Reading = None

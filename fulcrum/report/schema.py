@@ -135,9 +135,9 @@ class StudyResult(Frozen):
 
     @cached_property
     def compared(self) -> tuple[ArmResult, ...]:
-        """All arms but the baselines; every scale has a baseline of its own."""
-        bases = {arm.against for arm in self.arms if arm.against} | {self.arms[0].name}
-        return tuple(arm for arm in self.arms if arm.name not in bases)
+        """All arms but the baselines; every scale has a baseline of its own, which is held against itself. An arm that
+        others are held against is compared itself as well."""
+        return tuple(arm for arm in self.arms[1:] if arm.against != arm.name)
 
     @cached_property
     def decisions(self) -> tuple[str, ...]:

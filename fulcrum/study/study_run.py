@@ -223,11 +223,7 @@ class StudyRun:
         return [cell for cell in self.layout.cells if cell.arm not in ended]
 
     def _run(self, cells: Sequence[Cell], until: float | None = None) -> Board:
-        known, shown, printed = (
-            -1,
-            0.0,
-            0.0,
-        )  # cells done or failed, and when the page was written and the terminal last heard
+        known, shown, printed = -1, 0.0, 0.0  # cells settled, and when the page was written and the terminal last heard
         wait = PAGE_EVERY
 
         def tick(board: Board) -> None:
@@ -286,7 +282,8 @@ class StudyRun:
         shares = [one for one in self.plan.evaluations if one <= share]
         values = {(cell.arm, cell.seed): line for cell in self._alive() if (line := self._line(cell, shares, metric))}
         ended = {one.arm for one in self.stopped}
-        for arm in (one for one in self.layout.arms if not one.is_baseline and one.name not in ended):
+        needed = {arm.against for arm in self.layout.arms if arm.name not in ended}  # what others are compared with
+        for arm in (one for one in self.layout.arms if one.name not in ended | needed):
             base = baseline_of(arm, self.layout.arms)
             seeds = [seed for seed in self.plan.seeds if {(arm.name, seed), (base.name, seed)} <= values.keys()]
             if len(seeds) < 2:

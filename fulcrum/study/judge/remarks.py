@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fulcrum.report.finding import RateSearch
 from fulcrum.study.judge.pairing import may_differ, other_loss
 from fulcrum.study.judge.rank import pairs_needed
-from fulcrum.study.plan.arms import Arm, baseline_of, unequal
+from fulcrum.study.plan.arms import Arm, baseline_of, bases_of, unequal
 from fulcrum.study.plan.plan import Plan
 
 
@@ -23,17 +23,25 @@ def remarks(plan: Plan, arms: Sequence[Arm], searches: Sequence[RateSearch] = ()
         if arm.compound and count > 1:
             lines.append(f"{arm.name} is a compound of {count} levers: its effect belongs to them together.")
         lines += [f"{arm.name} {label}." for label in arm.labels]
+    lines += [
+        f"{arm.name} is compared with {arm.against}, not with the baseline: its effect is what it adds to that."
+        for arm in arms
+        if len(bases_of(arm, arms)) > 1
+    ]
     apart = [arm.name for arm in arms if other_loss(arm, baseline_of(arm, arms))]
     lines += (
         [
             f"The validation loss of {', '.join(apart)} is not compared: the objective, the latent space or the prompts "
-            "are not the baseline's."
+            "are not those of what it would be compared with."
         ]
         if apart
         else []
     )
     labelled = {arm.name: may_differ(arm) for arm in arms if may_differ(arm)}
-    lines += [f"{name} is evaluated with other {', '.join(fields)} than the baseline." for name, fields in labelled.items()]
+    lines += [
+        f"{name} is evaluated with other {', '.join(fields)} than what it is compared with."
+        for name, fields in labelled.items()
+    ]
     lines += unequal(arms)
     if plan.design == "leave_one_out":
         lines.append(

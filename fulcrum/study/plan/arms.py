@@ -93,6 +93,15 @@ def baseline_of(arm: Arm, arms: Sequence[Arm]) -> Arm:
     return next(one for one in arms if one.name == arm.against)
 
 
+def bases_of(arm: Arm, arms: Sequence[Arm]) -> list[Arm]:
+    """What an arm is held against, what that is held against, and so on to the baseline of its scale, which has none."""
+    bases = list[Arm]()
+    while not arm.is_baseline:
+        arm = baseline_of(arm, arms)
+        bases.append(arm)
+    return bases
+
+
 def against(run: RunSpec, arm: Arm, base: RunSpec) -> Arm:
     """The same arm with another run, as tuning gives it; its difference is told anew."""
     return arm._replace(run=run, changes=diff(base, run))
@@ -171,7 +180,7 @@ def unequal(arms: Sequence[Arm]) -> list[str]:
     sentences = []
     for number, one in enumerate(arms):
         for other in arms[number + 1 :]:
-            if one.scale != other.scale or one.is_baseline or other.is_baseline:
+            if one.against != other.against or one.is_baseline or other.is_baseline:
                 continue
             for path in {change.path for change in one.changes} & {change.path for change in other.changes}:
                 sentences += [

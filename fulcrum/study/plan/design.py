@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from fulcrum.study.plan.fraction import FractionTable, fraction_table
-from fulcrum.study.plan.plan import Plan
+from fulcrum.study.plan.plan import OwnBaseArm, Plan
 
 BASELINE = "baseline"
 
@@ -28,8 +28,10 @@ def wanted(plan: Plan) -> list[Wanted]:
             *([f"budget.images={plan.images}"] if plan.images is not None else []),
             *(scale.settings if scale else ()),
         )
-        base = at_scale(BASELINE, label)
-        arms += [Wanted(at_scale(name, label), phrase, base, label, settings) for name, phrase in _phrases(plan).items()]
+        arms += [
+            Wanted(at_scale(name, label), arm.phrase, at_scale(arm.against, label), label, settings)
+            for name, arm in _phrases(plan).items()
+        ]
     return arms
 
 
@@ -59,14 +61,35 @@ def interaction_arms(pair: tuple[str, str]) -> tuple[str, str, str]:
     return pair[0], pair[1], f"{pair[0]} + {pair[1]}"
 
 
-def _phrases(plan: Plan) -> dict[str, str]:
-    """Arm -> phrase at one scale, the baseline first."""
+class _Held(NamedTuple):
+    phrase: str
+    against: str = BASELINE
+
+
+def _phrases(plan: Plan) -> dict[str, _Held]:
+    """Arm -> what it is and is held against, at one scale; the baseline first, every other base before its arms."""
     if plan.design == "leave_one_out":
-        phrases = {BASELINE: " + ".join([plan.baseline, *plan.stack])}
+        arms = {BASELINE: _Held(" + ".join([plan.baseline, *plan.stack]))}
         for left_out in plan.stack:
-            phrases[f"without {left_out}"] = " + ".join([plan.baseline, *(one for one in plan.stack if one != left_out)])
-        return phrases
+            rest = (one for one in plan.stack if one != left_out)
+            arms[f"without {left_out}"] = _Held(" + ".join([plan.baseline, *rest]))
+        return arms
     if plan.design == "fractional":
-        return {name or BASELINE: " + ".join(filter(None, [plan.baseline, name])) for name in fraction_of(plan).names()}
-    arms = [*plan.arms, *(name for pair in plan.interactions for name in interaction_arms(pair))]
-    return {BASELINE: plan.baseline, **{arm: f"{plan.baseline} + {arm}" for arm in dict.fromkeys(arms)}}
+        names = fraction_of(plan).names()
+        return {name or BASELINE: _Held(" + ".join(filter(None, [plan.baseline, name]))) for name in names}
+    arms = {BASELINE: _Held(plan.baseline)}
+    own = {arm.name: arm for arm in plan.arms if isinstance(arm, OwnBaseArm)}
+
+    def add(name: str) -> _Held:
+        if name not in arms:
+            arm = own.get(name)
+            held = _Held(f"{plan.baseline} + {name}") if arm is None else _Held(f"{add(arm.to).phrase} + {arm.add}", arm.to)
+            arms[name] = held
+        return arms[name]
+
+    for arm in plan.arms:
+        add(arm if isinstance(arm, str) else arm.name)
+    for pair in plan.interactions:
+        for name in interaction_arms(pair):
+            add(name)
+    return arms

@@ -9,7 +9,7 @@ from fulcrum.dist.device import at_hand
 from fulcrum.spec.system import Device
 from fulcrum.study.judge.effect import noise_floor
 from fulcrum.study.judge.pairing import value_of
-from fulcrum.study.plan.arms import Arm
+from fulcrum.study.plan.arms import Arm, bases_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.power import rule_detectable
 from fulcrum.study.run.arm_cost import TimedCost, costs
@@ -67,7 +67,7 @@ def _seconds(plan: Plan, layout: Layout, left: Sequence[Cell], measured: Mapping
         if measured[cell.key]:
             known.setdefault(cell.arm, []).append(sum(measured[cell.key]["seconds"].values()))
     new = [arm for arm in layout.arms if arm.name not in known]
-    needed = {arm.against for arm in new}
+    needed = {base.name for arm in new for base in bases_of(arm, layout.arms)}
     timed = [arm for arm in layout.arms if arm in new or arm.name in needed] if new or layout.before else []
     device = at_hand(plan.device)
     steps = costs(timed, out / "cache", plan.threads, rounds=2, device=device) if timed else {}

@@ -10,6 +10,7 @@ from fulcrum.spec.printable import shown
 from fulcrum.spec.run_words import in_brief
 from fulcrum.study.judge.rank import pairs_needed
 from fulcrum.study.plan.arms import Arm
+from fulcrum.study.plan.design import BASELINE, at_scale
 from fulcrum.study.plan.estimate import Estimate
 from fulcrum.study.plan.plan import Plan, Sweep
 from fulcrum.study.plan.spending import spending
@@ -100,7 +101,9 @@ def _arms(plan: Plan, layout: Layout) -> Iterator[str]:
 
 
 def _arm(arm: Arm, name: str) -> Iterator[str]:
-    yield f"  {name}: {arm.phrase}" + ("  (compound: more than one decision)" if arm.compound else "")
+    notes = ["compound: more than one decision"] * arm.compound
+    notes += [f"compared with {arm.against}"] * (arm.against != at_scale(BASELINE, arm.scale))
+    yield f"  {name}: {arm.phrase}" + (f"  ({'; '.join(notes)})" if notes else "")
     yield from (f"      {change.path}: {_change(change)}" for change in arm.changes)
     yield from (f"      note: {label}" for label in arm.labels)
 

@@ -56,10 +56,21 @@ class StopEarly(Record):
     level: Fraction = 0.99  # of the intervals that must exclude the baseline
 
 
+class OwnBaseArm(Record):
+    """Levers that need others: held against another arm of the study, the base that they are added to."""
+
+    add: Annotated[str, Field(min_length=1)]
+    to: Annotated[str, Field(min_length=1)]  # levers on the baseline, or the name of such an arm; the study has it too
+
+    @property
+    def name(self) -> str:
+        return f"{self.add} on {self.to}"
+
+
 class Plan(Record):
     title: str
     baseline: str  # a phrase
-    arms: tuple[str, ...] = ()  # levers to add to the baseline, one phrase part each
+    arms: tuple[str | OwnBaseArm, ...] = ()  # levers to add to the baseline, or to another arm: one phrase part each
     design: Literal["one_at_a_time", "leave_one_out", "fractional"] = "one_at_a_time"
     stack: tuple[str, ...] = ()  # leave_one_out: the baseline has all, each arm all but one; fractional: each on or off
     combinations: Count | None = None  # fractional: how many of them are run; none = the fewest that are enough
@@ -92,9 +103,13 @@ class Plan(Record):
 
     @field_validator("arms")
     @classmethod
-    def _once(cls, arms: tuple[str, ...]) -> tuple[str, ...]:
-        _require_once(arms, "an arm, which is one comparison with the baseline,")
-        if "baseline" in arms:
+    def _once(cls, arms: tuple[str | OwnBaseArm, ...]) -> tuple[str | OwnBaseArm, ...]:
+        names = [arm if isinstance(arm, str) else arm.name for arm in arms]
+        _require_once(names, "an arm, which is one comparison with its baseline,")
+        plain = [arm.add for arm in arms if isinstance(arm, OwnBaseArm) and arm.to == "baseline"]
+        if plain:
+            raise ValueError(f"'{plain[0]}' on the baseline is a plain arm: arms = [\"{plain[0]}\"]")
+        if "baseline" in names:
             raise ValueError("the baseline is an arm of every study: leave it out of `arms`")
         return arms
 
@@ -211,6 +226,11 @@ class Plan(Record):
             raise ValueError(
                 "looks and stop_early are two rules that end an arm, and neither knows what the other hides: leave one out"
             )
+        if any(isinstance(arm, OwnBaseArm) for arm in self.arms):
+            raise ValueError(
+                "looks end each arm by itself, and an arm with a base of its own needs that base: name the seeds as a "
+                "list, seeds = [0, 1, ...]"
+            )
         if self.interactions or self.scales or self.design == "fractional":
             raise ValueError(
                 "looks end each arm by itself, but interactions, scales and fractions compare arms over the same seeds: "
@@ -267,6 +287,11 @@ def from_plain(fields: dict[str, Any]) -> Plan:
             raise BadInput(
                 f"a scale cannot be {one!r}", 'write: scales = [{ name = "a", settings = ["model.depth=4"] }, ...]'
             )
+    for one in plain.get("arms", ()):
+        if not isinstance(one, str | dict | OwnBaseArm):
+            raise BadInput(f"an arm cannot be {one!r}", 'write: arms = ["muon", { add = "end_to_end_codec", to = "repa" }]')
+    if isinstance(plain.get("arms"), tuple):
+        plain["arms"] = tuple(_record(OwnBaseArm, one) for one in plain["arms"])
     if isinstance(plain.get("scales"), tuple):
         plain["scales"] = tuple(_record(Scale, one) for one in plain["scales"])
     for name, kind, form in (

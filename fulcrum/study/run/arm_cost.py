@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -14,7 +15,7 @@ from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.report.arm_result import ArmCost
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.system import Device, System
-from fulcrum.study.plan.arms import Arm, baseline_of
+from fulcrum.study.plan.arms import Arm, bases_of
 from fulcrum.train.build import Built, assemble
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import after, train
@@ -26,7 +27,7 @@ STEPS = 3  # per round and arm
 
 
 class TimedCost(ArmCost):
-    """An arm over its baseline: the report's record, all of it known."""
+    """An arm over the baseline of its scale: the report's record, all of it known."""
 
     flops_ratio: float
     time_ratio: float
@@ -38,7 +39,8 @@ class TimedCost(ArmCost):
 def costs(
     arms: Sequence[Arm], cache: Path, threads: int, rounds: int = ROUNDS, device: Device = "cpu"
 ) -> dict[str, TimedCost]:
-    """The cost of every arm relative to its baseline; the arms of one scale take their steps in turns."""
+    """The cost of every arm relative to the baseline of its scale, also of one that is held against another arm; the arms
+    of one scale take their steps in turns."""
     timed: dict[str, TimedCost] = {}
     for scale in dict.fromkeys(arm.scale for arm in arms):
         timed |= _costs([arm for arm in arms if arm.scale == scale], cache, rounds, System(threads=threads, device=device))
@@ -97,8 +99,9 @@ def write_costs(folder: Path, costs: Mapping[str, TimedCost]) -> None:
 
 
 def declared(arm: Arm, arms: Sequence[Arm], what: str) -> float:
-    """What the arm's levers say they cost, over the baseline."""
-    base = baseline_of(arm, arms)
-    return prod(float(getattr(lever.cost(base.run), what)) for lever in arm.added) / prod(
-        float(getattr(lever.cost(arm.run), what)) for lever in arm.removed
-    )
+    """What the arm's levers, and those of a base of its own, say they cost, over the baseline of its scale."""
+    cost = 1.0
+    for one, base in pairwise([arm, *bases_of(arm, arms)]):
+        cost *= prod(float(getattr(lever.cost(base.run), what)) for lever in one.added)
+        cost /= prod(float(getattr(lever.cost(one.run), what)) for lever in one.removed)
+    return cost
