@@ -31,7 +31,10 @@ def pairs(effect: Effect) -> str:
 
 
 def fewest(result: StudyResult) -> int:
-    """The fewest pairs whose sign flips can give a p as small as the plan asks: the smallest of n pairs is 2 / 2^n."""
+    """The fewest pairs whose sign flips can give a p as small as the plan asks: the smallest of n pairs is 2 / 2^n. A plan
+    that takes fewer seeds of a fraction is decided without sign flips."""
+    if result.fraction is not None and len(result.plan.seeds) < math.ceil(1 - math.log2(result.plan.alpha)):
+        return 2
     return math.ceil(1 - math.log2(result.plan.alpha))
 
 
@@ -165,7 +168,7 @@ def looks(result: StudyResult) -> str:
 def machines(result: StudyResult) -> list[str]:
     """Every kind of machine that cells ran on, with how many did: 'AMD EPYC, torch 2.13.0 (12 cells)'."""
     counts: dict[str, int] = {}
-    for cell in (cell for arm in result.arms for cell in arm.cells if cell.machine):
+    for cell in (cell for arm in result.trained for cell in arm.cells if cell.machine):
         counts[cell.machine] = counts.get(cell.machine, 0) + 1
     return [f"{machine} ({count} cell{'s' if count > 1 else ''})" for machine, count in counts.items()]
 

@@ -10,7 +10,7 @@ from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.svg import Axis, Canvas, frame
-from fulcrum.report.table import Table
+from fulcrum.report.table import Table, mean_sd
 
 SEES = {"worse": "sees it", "better": "likes it", "stays": "unmoved"}
 
@@ -137,8 +137,49 @@ def target_table(result: StudyResult) -> Table:
     )
 
 
+def combination_table(result: StudyResult) -> Table:
+    """Which levers were on in which combination of a fraction, and what each gave."""
+    assert result.fraction is not None
+    names, metric = {arm.root: sentences.plain(arm) for arm in result.compared}, result.primary
+    rows = [
+        (
+            result.marks[arm.name],
+            *("on" if one else "" for one in on),
+            number.spread(*mean_sd(arm, metric.name)),
+            f"{arm.count('done')} of {len(arm.cells)}" + (f", {arm.count('failed')} failed" if arm.count("failed") else ""),
+        )
+        for arm, on in zip(result.trained, result.fraction.on, strict=True)
+    ]
+    heads = (names.get(lever, lever) for lever in result.fraction.levers)
+    return Table(
+        f"The combinations that were trained, with their {sentences.lowered(metric.label)} (mean ± sd over seeds)",
+        ("combination", *heads, sentences.lowered(metric.label), "seeds done"),
+        tuple(rows),
+        tuple(range(len(result.fraction.levers) + 1)),
+    )
+
+
+def string_table(result: StudyResult) -> Table:
+    """Pairs that were not chosen, those together that a fraction cannot tell apart."""
+    names = {arm.root: sentences.plain(arm) for arm in result.compared}
+    rows = tuple(
+        (
+            " or ".join(f"{names[a]} × {names[b]}" for a, b in row.pairs),
+            number.change(row.mean, row.low, row.high),
+            str(row.n),
+            number.probability(row.p_adjusted),
+        )
+        for row in (result.fraction.strings if result.fraction else ())
+    )
+    return Table(
+        "Pairs that were not chosen: the sum of what those in a line do beyond their levers' effects, for reading",
+        ("pairs that stand together", "beyond the sum [interval]", "seeds", "p"),
+        rows,
+    )
+
+
 def sweep_table(result: StudyResult) -> Table:
-    names, rows = {arm.name: arm.label for arm in result.arms}, []
+    names, rows = {arm.name: arm.label for arm in result.trained}, []
     rates = sorted({one.rate for row in result.sweeps for one in row.tries})
     for row in result.sweeps:
         values = []
@@ -186,6 +227,7 @@ def tables(result: StudyResult) -> list[tuple[str, Table]]:
         ("Scales", scale_table(result)),
         ("Trends", trend_table(result)),
         ("Interactions", interaction_table(result)),
+        *([("Combinations", combination_table(result)), ("Other pairs", string_table(result))] if result.fraction else []),
         ("Time to target", target_table(result)),
         ("Learning rates", sweep_table(result)),
         *([("What each metric sees", probes)] if probes else []),

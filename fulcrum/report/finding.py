@@ -68,6 +68,29 @@ class Interaction(Frozen):
     verdict: str = ""  # adds up, better together, worse together, inconclusive, exploratory
 
 
+class AliasString(Frozen):
+    """Pairs of levers that a fractional design cannot tell apart, and what they do together beyond their sums."""
+
+    pairs: tuple[tuple[str, str], ...]
+    metric: str
+    n: int
+    mean: Reading
+    low: Reading
+    high: Reading
+    p_adjusted: Reading = None
+
+
+class FractionFacts(Frozen):
+    """Many levers in few combinations: which were on in which, and what cannot be told apart."""
+
+    levers: tuple[str, ...]
+    on: tuple[tuple[bool, ...], ...]  # combination by combination, the baseline first
+    rule: str  # how few or many seeds decide, in words
+    aliased: str  # what stands together with what, in words
+    strings: tuple[AliasString, ...] = ()  # of pairs that were not chosen, on the primary metric
+    by_seed: dict[str, dict[int, float]] = {}  # lever -> seed -> its effect on the primary metric
+
+
 class ScaleFacts(Frozen):
     """One size at which the same arms were compared; arms name it in `scale`."""
 

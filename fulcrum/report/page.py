@@ -63,7 +63,7 @@ def render(result: StudyResult) -> str:
             decisions=len(result.decisions),
             ranking=ranking.ranking(result),
             trends=design_tables.trends(result),
-            cells={(arm.name, cell.seed): cell for arm in result.arms for cell in arm.cells},
+            cells={(arm.name, cell.seed): cell for arm in result.trained for cell in arm.cells},
             held=_held_equal(result),
             exploratory=any(row.exploratory for row in result.effects),
             claimed=any(arm.claims for arm in result.compared),
@@ -73,7 +73,7 @@ def render(result: StudyResult) -> str:
                 cost_figure.pareto(result, result.primary, "flops_ratio"),
             ),
             curves=_curves(result),
-            panels=curve_figure.panels(result, result.primary) if len(others) > CROWD else [],
+            panels=curve_figure.panels(result, result.primary) if len(others) > CROWD and not result.fraction else [],
             sheets=_sheets(result),
         )
     )
@@ -144,6 +144,8 @@ def _drawn(*figures: Markup | None) -> list[Markup]:
 
 def _curves(result: StudyResult) -> list[Markup]:
     """The primary metric at equal images, time and FLOPs; then every other metric and the training loss."""
+    if result.fraction is not None:  # no lever has a curve of its own
+        return []
     first = [curve_figure.curves(result, result.primary, axis) for axis in AXES]
     rest = [curve_figure.curves(result, metric) for metric in result.metrics if metric is not result.primary]
     return _drawn(*first, *rest, curve_figure.losses(result))
@@ -155,7 +157,7 @@ def _sheets(result: StudyResult) -> list[tuple[int, list[Column]]]:
         return []
     pictures = {(row.arm, row.seed): row.images for row in result.grids.arms}
     seeds = sorted({seed for _, seed in pictures})
-    order = [*(arm for arm in result.arms if result.is_base(arm)), *result.best_first]
+    order = [*(arm for arm in result.arms if result.is_base(arm)), *(result.combinations or result.best_first)]
     return [(seed, [Column(arm, pictures.get((arm.name, seed), ())) for arm in order]) for seed in seeds]
 
 

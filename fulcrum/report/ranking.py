@@ -94,6 +94,8 @@ def _other(effect: Effect) -> str:
 
 def _differences(result: StudyResult, arm: ArmResult) -> dict[int, float]:
     """Seed -> arm minus what it is compared with, on the primary metric."""
+    if result.fraction is not None:
+        return result.fraction.by_seed.get(arm.name, {})
     before, after = (one.finals(result.primary.name) for one in (result.base_of(arm), arm))
     return {seed: after[seed] - before[seed] for seed in sorted(before.keys() & after.keys())}
 

@@ -95,21 +95,26 @@ def _says_it_runs(folder: Path) -> bool:
 
 def stopped(result: StudyResult, heard: float) -> StudyResult:
     """The result of a study that was last heard of then, as it is left: cells that ran wait for the next."""
-    arms = tuple(
-        arm.model_copy(
-            update={
-                "cells": tuple(
-                    cell.model_copy(update={"state": "waiting"}) if cell.state == "running" else cell for cell in arm.cells
-                )
-            }
+    arms, combinations = (
+        tuple(
+            arm.model_copy(
+                update={
+                    "cells": tuple(
+                        cell.model_copy(update={"state": "waiting"}) if cell.state == "running" else cell
+                        for cell in arm.cells
+                    )
+                }
+            )
+            for arm in part
         )
-        for arm in result.arms
+        for part in (result.arms, result.combinations)
     )
     when = datetime.datetime.fromtimestamp(heard, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     return result.model_copy(
         update={
             "state": "stopped",
             "arms": arms,
+            "combinations": combinations,
             "made": result.made.model_copy(update={"date": when}),
             "progress": result.progress.model_copy(update={"seconds_left": None}),
         }

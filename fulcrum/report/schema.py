@@ -7,7 +7,19 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fulcrum.report.arm_result import ArmResult
-from fulcrum.report.finding import Effect, Front, Interaction, Noise, Probes, RateSearch, Reading, ScaleFacts, Target, Trend
+from fulcrum.report.finding import (
+    Effect,
+    FractionFacts,
+    Front,
+    Interaction,
+    Noise,
+    Probes,
+    RateSearch,
+    Reading,
+    ScaleFacts,
+    Target,
+    Trend,
+)
 from fulcrum.spec.record import Frozen
 
 # A picture is part of the page, never a link: anything but an inline PNG would be a request to somewhere.
@@ -92,6 +104,8 @@ class StudyResult(Frozen):
     pareto: tuple[Front, ...] = ()  # empty: the page draws its own from means and costs
     probes: Probes | None = None
     progress: CellCounts
+    fraction: FractionFacts | None = None  # then the arms are the baseline and the levers, each with its mean effect
+    combinations: tuple[ArmResult, ...] = ()  # of a fraction: what was trained beside the baseline
 
     @model_validator(mode="after")
     def _names_agree(self) -> Self:
@@ -101,6 +115,7 @@ class StudyResult(Frozen):
             twice = [name for name, times in Counter(names).items() if times > 1]
             if twice:
                 raise ValueError(f"expected every {kind} once, found {twice} more than once: give each its own name")
+        trained = [*arms, *(arm.name for arm in self.combinations)]
         compared, roots = [arm.name for arm in self.compared], [arm.root for arm in self.compared]
         scales = [scale.name for scale in self.scales]
         claims = [claim.seen for arm in self.arms for claim in arm.claims if claim.seen]
@@ -113,14 +128,14 @@ class StudyResult(Frozen):
             ("claims", "metric", metrics, claims),
             ("noise", "metric", metrics, [row.metric for row in self.noise]),
             ("detectable", "metric", metrics, list(self.detectable)),
-            ("grids.arms", "arm", arms, [row.arm for row in self.grids.arms] if self.grids else []),
+            ("grids.arms", "arm", trained, [row.arm for row in self.grids.arms] if self.grids else []),
             ("interactions", "arm", roots, [name for row in self.interactions for name in (row.a, row.b)]),
             ("interactions", "metric", metrics, [row.metric for row in self.interactions]),
             ("trends", "arm", roots, [row.arm for row in self.trends]),
             ("trends", "metric", metrics, [row.metric for row in self.trends]),
             ("time_to_target", "arm", compared, [row.arm for row in self.time_to_target]),
             ("time_to_target", "metric", metrics, [row.metric for row in self.time_to_target]),
-            ("sweeps", "arm", arms, [row.arm for row in self.sweeps]),
+            ("sweeps", "arm", trained, [row.arm for row in self.sweeps]),
             ("pareto", "arm", arms, [point.arm for front in self.pareto for point in front.points]),
             ("pareto", "metric", metrics, [front.metric for front in self.pareto]),
         ):
@@ -138,6 +153,11 @@ class StudyResult(Frozen):
         """All arms but the baselines; every scale has a baseline of its own, which is held against itself. An arm that
         others are held against is compared itself as well."""
         return tuple(arm for arm in self.arms[1:] if arm.against != arm.name)
+
+    @property
+    def trained(self) -> tuple[ArmResult, ...]:
+        """What has cells: all arms, or of a fraction the baseline and the combinations."""
+        return self.arms if self.fraction is None else (self.arms[0], *self.combinations)
 
     @cached_property
     def decisions(self) -> tuple[str, ...]:
@@ -217,6 +237,7 @@ class StudyResult(Frozen):
     def marks(self) -> dict[str, str]:
         """Arm -> its number in the ranking of its scale; a baseline is B."""
         marks, last = {name: "B" for name in self._bases}, dict[str, int]()
+        marks |= {arm.name: f"c{place}" for place, arm in enumerate(self.combinations, 1)}
         for arm in self.best_first:
             last[arm.scale] = last.get(arm.scale, 0) + 1
             marks[arm.name] = str(last[arm.scale])

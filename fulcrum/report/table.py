@@ -117,7 +117,7 @@ def comparisons(result: StudyResult, arm: ArmResult) -> Table:
 
 def failed(result: StudyResult) -> Table:
     """Every cell that failed, and why: an outcome of its arm."""
-    rows = tuple((arm.label, seeds, why) for arm in result.arms for seeds, why in certainty.reasons(arm))
+    rows = tuple((arm.label, seeds, why) for arm in result.trained for seeds, why in certainty.reasons(arm))
     caption = "A failed cell is an outcome, which counts against its arm; --retry-failed runs it again"
     return Table(caption, ("arm", "seeds", "why"), rows, (0, 1, 2))
 

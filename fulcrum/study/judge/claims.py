@@ -51,6 +51,8 @@ def seen_as(claim: Claim, metrics: Collection[str]) -> str:
 def not_comparable(plan: Plan, arms: Sequence[Arm], arm: Arm, lever: Any, claim: Claim, metrics: Collection[str]) -> str:
     """Why a claim cannot be held against an arm; empty: it can."""
     base = baseline_of(arm, arms)
+    if plan.design == "fractional":
+        return "it is about adding the lever to a plain recipe, and here its effect is a mean over settings of the others"
     if lever in arm.removed:
         return "it is about adding the lever to a plain recipe, and here the lever is taken from a stack"
     if arm.compound:

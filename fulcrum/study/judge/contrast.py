@@ -30,7 +30,7 @@ def interactions(
     """ab - a - b + base, pair by pair, over the seeds that all four have; corrected over the plan's interactions."""
     allowed = {arm.name for arm in compared(arms, metric)}
     effects, names = [], {}
-    for pair in plan.interactions:
+    for pair in plan.interactions if plan.design != "fractional" else ():
         a, b, both = interaction_arms(pair)
         base, one, two, ab = (values_of(measured, name, metric) for name in (arms[0].name, a, b, both))
         expected = {seed: one[seed] + two[seed] - base[seed] for seed in base.keys() & one.keys() & two.keys()}

@@ -49,6 +49,8 @@ def effects_on(
     A seed without a number on either side is missing for this metric alone. An arm with fewer than two pairs has no effect
     while more may come, and one without an interval when none can.
     """
+    if plan.design == "fractional":  # its combinations are no arms to be compared one by one: see main_effects.py
+        return []
     seeds, level = plan.seeds if seeds is None else seeds, 1.0 - plan.alpha if level is None else level
     effects = [
         _effect_of(arm, baseline_of(arm, arms), measured, metric, failed, seeds, level) for arm in compared(arms, metric)
@@ -111,7 +113,7 @@ def judged(
         alpha=plan.alpha,
         p_values=own,
     )
-    known = [_learned(plan, measured, row, against[row.arm]) for row in rows]
+    known = [if_learned(plan, measured, row, against[row.arm]) for row in rows]
     return [*known, *(effect for effect in effects if not isinstance(effect, PairedEffect))]
 
 
@@ -119,7 +121,7 @@ def paired(families: Iterable[Sequence[Effect]]) -> list[PairedEffect]:
     return [effect for family in families for effect in family if isinstance(effect, PairedEffect)]
 
 
-def _learned(plan: Plan, measured: Measurements, row: PairedEffect, base: str) -> PairedEffect:
+def if_learned(plan: Plan, measured: Measurements, row: PairedEffect, base: str) -> PairedEffect:
     """A tie says something only where the baseline has learned something."""
     why = not_learned(measured, base, row.metric, 1.0 - plan.alpha) if row.verdict == "tie" else ""
     return (

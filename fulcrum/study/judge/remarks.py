@@ -12,7 +12,7 @@ from fulcrum.study.plan.plan import Plan
 def remarks(plan: Plan, arms: Sequence[Arm], searches: Sequence[RateSearch] = ()) -> list[str]:
     """What a reader must know before believing the effects."""
     lines = [*_rates(plan, searches)]
-    if len(plan.seeds) < pairs_needed(plan.alpha):
+    if len(plan.seeds) < pairs_needed(plan.alpha) and plan.design != "fractional":
         lines.append(
             f"{len(plan.seeds)} pairs cannot reach significance at {plan.alpha:g}: it takes "
             f"{pairs_needed(plan.alpha)}. Read the intervals, not the verdicts."
@@ -47,6 +47,11 @@ def remarks(plan: Plan, arms: Sequence[Arm], searches: Sequence[RateSearch] = ()
         lines.append(
             "Each arm is the whole stack without one lever: a lever that helps makes its arm worse. Published "
             "claims are about adding a lever to a plain recipe, and are not held against this."
+        )
+    if plan.design == "fractional":
+        lines.append(
+            "A lever's effect is its mean over the settings of the others: published claims are about adding it to a plain "
+            "recipe, and are not held against this. Effects at equal time or FLOPs are not read off a fraction."
         )
     if plan.trunk is not None:
         lines.append(

@@ -22,6 +22,7 @@ from fulcrum.study.judge.contrast import interactions, scales, trends
 from fulcrum.study.judge.effect import PairedEffect, noise_floor, student_interval
 from fulcrum.study.judge.equal_cost import Curves, at_equal_cost, fronts, targets
 from fulcrum.study.judge.findings import all_findings, confirmed, effects_on
+from fulcrum.study.judge.fraction_result import as_fraction
 from fulcrum.study.judge.pairing import Measurements, not_stopped, other_loss, values_of
 from fulcrum.study.judge.plan_facts import plan_facts
 from fulcrum.study.judge.remarks import remarks
@@ -140,7 +141,7 @@ def assemble_result(
     done = sum(len(seeds) for seeds in measured.values())
     at_cost, reached = list[Effect](), list[Target]()
     drawn = {name for curve in curves.values() for point in curve for name in point.values}
-    for metric in (name for name in metrics if name in drawn):
+    for metric in (name for name in metrics if name in drawn and plan.design != "fractional"):
         lines = _by_arm(running, cells, curves, metric)
         if state.costs:
             at_cost += at_equal_cost(plan, running, measured, lines, state.costs, metric, lost)
@@ -163,7 +164,7 @@ def assemble_result(
                 outcomes.get(cell.key),
             )
         )
-    return StudyResult(
+    result = StudyResult(
         title=plan.title,
         state="finished" if done + len(outcomes) + censored == len(cells) else "stopped" if state.ended else "running",
         plan=plan_facts(plan, arms[0], measured),
@@ -196,6 +197,9 @@ def assemble_result(
         probes=probes(out),
         progress=CellCounts(done=done, total=len(cells) - censored, failed=len(outcomes), seconds_left=state.seconds_left),
     )
+    if plan.design != "fractional":
+        return result
+    return as_fraction(plan, layout, measured, lost, state.costs, result)
 
 
 def _shown(plan: Plan) -> tuple[str, ...]:

@@ -216,6 +216,8 @@ class Plan(Record):
         ):
             if getattr(self, name):
                 raise ValueError(f"a fractional design has no {name}: {why}")
+        if self.confirm == "all":
+            raise ValueError("a fractional design confirms the primary metric only: leave `confirm` out")
         fraction_table(self.stack, self.interactions, self.combinations)  # refused in words where there is none
 
     def _require_sequence(self) -> None:

@@ -1,0 +1,58 @@
+"""What a fractional design can see, beside one lever at a time with as many cells.
+
+S seeds, K levers
+"""
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from fulcrum.study.judge.main_effects import few_seeds
+from fulcrum.study.judge.rank import pairs_needed
+from fulcrum.study.plan.design import fraction_of
+from fulcrum.study.plan.plan import Plan
+from fulcrum.study.plan.power import rule_detectable
+
+_STUDIES = 2000  # simulated: power is known to about +-0.02 at 0.8
+
+
+def fraction_detectable(plan: Plan) -> float | None:
+    """The smallest true effect of a lever that gets its verdict in four studies of five, in units of the scatter of a
+    single cell; None where none does."""
+    combinations, levers = fraction_of(plan).on.shape
+    return _in_cells(combinations, levers, len(plan.seeds), plan.alpha)
+
+
+def one_at_a_time(plan: Plan) -> tuple[int, float | None]:
+    """As many cells spent on every lever alone: how many seeds that gives, and what they would see."""
+    combinations, levers = fraction_of(plan).on.shape
+    seeds = combinations * len(plan.seeds) // (levers + 1)
+    enough = seeds >= pairs_needed(plan.alpha)
+    return seeds, rule_detectable(math.sqrt(2.0), seeds, arms=levers, alpha=plan.alpha) if enough else None
+
+
+def _in_cells(combinations: int, levers: int, seeds: int, alpha: float) -> float | None:
+    """A contrast halves the cells: its scatter is 2 / sqrt(combinations) of a cell's."""
+    enough = seeds >= pairs_needed(alpha)
+    units = rule_detectable(1.0, seeds, arms=levers, alpha=alpha) if enough else _by_normal_theory(seeds, levers, alpha)
+    return None if units is None else 2.0 * units / math.sqrt(combinations)
+
+
+@lru_cache(maxsize=64)
+def _by_normal_theory(seeds: int, levers: int, alpha: float) -> float:
+    """In units of the scatter of a contrast, by simulation of the rule, keyed."""
+    null = np.random.default_rng([seeds, levers]).standard_normal((_STUDIES, seeds, levers))
+
+    def seen(effect: float) -> bool:
+        moved = null.copy()
+        moved[:, :, 0] += effect
+        return bool((few_seeds(moved, moved)[0][:, 0] <= alpha).mean() >= 0.8)
+
+    low, high = 0.0, 1.0
+    while not seen(high):
+        low, high = high, high * 2.0
+    for _ in range(10):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if seen(middle) else (middle, high)
+    return high
