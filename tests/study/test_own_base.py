@@ -9,7 +9,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.page import render
 from fulcrum.report.sentences import answer, base_name
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.judge.findings import findings
+from fulcrum.study.judge.findings import effects_on, judged
 from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.plan.arms import bases_of, prove, unequal
 from fulcrum.study.plan.design import wanted
@@ -129,7 +129,9 @@ def test_both_are_in_the_family_and_each_is_held_against_its_own():
         "muon": base + 0.2 + 0.005 * noise.standard_normal(8),
         "bf16_storage on muon": base + 0.2 - 0.1 + 0.005 * noise.standard_normal(8),
     }
-    rows = {row.arm: row for row in findings(wanted_plan, arms, cells_of(values, wanted_plan.primary), wanted_plan.primary)}
+    measured, metric = cells_of(values, wanted_plan.primary), wanted_plan.primary
+    effects = effects_on(wanted_plan, arms, measured, metric)
+    rows = {row.arm: row for row in judged(wanted_plan, arms, measured, metric, effects)}
     assert set(rows) == {"muon", "bf16_storage on muon"}
     assert rows["muon"].mean == pytest.approx(0.2, abs=0.01) and rows["muon"].verdict == "better"
     own = rows["bf16_storage on muon"]
