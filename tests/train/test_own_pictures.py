@@ -126,8 +126,10 @@ def test_what_cannot_be_judged_is_refused_before_training(own, tiny, tmp_path):
     run = folder_run(tiny, own)
     assert len(prompts(run, 100).texts) == 100 and prompts(run, 100).scenes is None
     assert can_measure(run, "mmd") and not can_measure(run, "shape_accuracy") and can_measure(tiny(), "shape_accuracy")
-    with pytest.raises(BadInput, match="only the embedded world knows"):
-        require_measurable(run, "attribute_accuracy")
+    for primary in ("attribute_f1", "attribute_f1_second", "attribute_precision", "attribute_accuracy"):
+        assert not can_measure(run, primary) and can_measure(tiny(), primary)
+        with pytest.raises(BadInput, match=f"'{primary}' asks what is seen where, which only the embedded world knows"):
+            require_measurable(run, primary)
     plan = {
         "title": "own",
         "baseline": "spark",

@@ -41,7 +41,7 @@ def fit_second_judge(effort: Effort = EFFORT, progress: Progress = print) -> tup
         rows = row[:, None].expand(-1, 9).clone()  # the scene that each place is taken from
         rows[:collages] = _collage_rows(holding, collages, generator)
         pixels = to_unit(images)
-        pixels[:collages] = to_unit(_collage(pool, rows[:collages], domain[:collages]))
+        pixels[:collages] = to_unit(collage(pool, rows[:collages], domain[:collages]))
         last = slice(len(pixels) - decoded, None)
         with torch.no_grad():
             latent = codec.encode(pixels[last])
@@ -77,7 +77,7 @@ def _collage_rows(holding: list[list[Tensor]], count: int, generator: torch.Gene
     return rows
 
 
-def _collage(pool: Pictures, rows: Tensor, domain: Tensor) -> Tensor:
+def collage(pool: Pictures, rows: Tensor, domain: Tensor) -> Tensor:
     """Pictures whose nine places come from nine scenes.  (B, 3, 32, 32) uint8"""
     out = torch.empty(len(rows), *pool.images.shape[2:], dtype=torch.uint8)
     for place in range(9):

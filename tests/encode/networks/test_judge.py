@@ -7,21 +7,27 @@ import torch
 from fulcrum.data.source import WorldSource
 from fulcrum.encode.networks.judge import AttributeJudge, load_features, load_judge
 from fulcrum.encode.networks.kl_codec import load_codec
+from fulcrum.encode.networks.second_judge import PatchJudge, load_second_judge
 from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.encode.unit_pixels import to_bytes, to_unit
 from fulcrum.files.shipped import asset_hash, card
+from fulcrum.measure.floors import noise_pictures
 from tools.assets.fit_features import frechet, measure_features
 from tools.assets.fit_judge import accuracy
+from tools.assets.fit_second_judge import collage
 from tools.assets.fit_teacher import measure_teacher
 from tools.assets.pictures import blurred, pictures
 
-
-@pytest.fixture(scope="module")
-def judge() -> AttributeJudge:
-    return load_judge()
+Judge = AttributeJudge | PatchJudge
+LOADED = {"judge": load_judge, "judge_second": load_second_judge}
 
 
-def test_judge_shapes(judge: AttributeJudge) -> None:
+@pytest.fixture(scope="module", params=list(LOADED))
+def judge(request: pytest.FixtureRequest) -> Judge:
+    return LOADED[request.param]()
+
+
+def test_judge_shapes(judge: Judge) -> None:
     found = judge.judge(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
     assert {name: tuple(v.shape) for name, v in found.items()} == {
         "present": (2, 9, 2),
@@ -33,15 +39,17 @@ def test_judge_shapes(judge: AttributeJudge) -> None:
 
 
 @pytest.mark.parametrize("domain", [0, 1], ids=["synthetic", "real"])
-def test_judge_keeps_the_promise_of_its_card(judge: AttributeJudge, domain: int) -> None:
+def test_judge_keeps_the_promise_of_its_card(judge: Judge, domain: int) -> None:
     pool = pictures("validation", 300, start=3000)
     found = accuracy(judge, pool.images[domain], pool.grid)
-    promised = card("judge")["quality"][("synthetic", "real")[domain]]
+    promised = card("judge" if isinstance(judge, AttributeJudge) else "judge_second")["quality"][
+        ("synthetic", "real")[domain]
+    ]
     assert all(found[name] > promised[name] - 0.05 for name in found)
     assert min(promised[name] for name in found) > 0.98
 
 
-def test_judge_reads_pictures_that_went_through_the_codec(judge: AttributeJudge) -> None:
+def test_judge_reads_pictures_that_went_through_the_codec(judge: Judge) -> None:
     """Otherwise a latent model could not reach what the metric calls perfect."""
     pool, codec = pictures("validation", 200, start=3000), load_codec()
     back = to_bytes(codec.decode(codec.encode(to_unit(pool.images[1]))))
@@ -50,13 +58,32 @@ def test_judge_reads_pictures_that_went_through_the_codec(judge: AttributeJudge)
     assert min(found["shape"], found["texture"], found["size"]) > 0.9
 
 
-def test_judge_takes_any_size_and_range(judge: AttributeJudge) -> None:
+def test_judge_takes_any_size_and_range(judge: Judge) -> None:
     index = np.arange(100)
     large = torch.from_numpy(WorldSource("validation", "real", 128, 100).read(index).images)
     grid = pictures("validation", 100).grid
     assert accuracy(judge, large, grid)["colour"] > 0.95
     as_bytes, as_floats = judge.judge(large)["shape"], judge.judge(large.float() / 255, span=(0, 1))["shape"]
     torch.testing.assert_close(as_bytes, as_floats, atol=1e-3, rtol=1e-3)
+
+
+def test_the_second_judge_sees_nothing_in_noise_and_counts_to_nine() -> None:
+    """What the first was never shown: noise is nine objects to it."""
+    noise = noise_pictures(np.arange(64), 32)
+    second = load_second_judge()
+    assert float(second.judge(noise)["present"].argmax(-1).float().mean()) < 0.01
+    assert float(load_judge().judge(noise)["present"].argmax(-1).float().mean()) > 0.9
+    pool = pictures("validation", 300, start=3000)
+    rows = torch.stack([(pool.grid["present"][:, place] == 1).nonzero()[0] for place in range(9)], dim=1)  # (1, 9)
+    assert second.judge(collage(pool, rows, torch.tensor([1])))["present"].argmax(-1).tolist() == [[1] * 9]
+
+
+def test_the_judges_learned_from_different_scenes_and_weights() -> None:
+    first, second = card("judge"), card("judge_second")
+    assert first["kind"] != second["kind"] and first["built"]["seed"] != second["built"]["seed"]
+    assert second["built"]["first_scene"] >= first["built"]["scenes"] and second["bytes"] < 2_000_000
+    scenes = {name: card(name)["built"]["split"] for name in ("judge", "judge_second", "features", "teacher")}
+    assert set(scenes.values()) == {"assets"}  # none that a run trains on or is judged by
 
 
 def test_features_see_damage_and_not_chance() -> None:
