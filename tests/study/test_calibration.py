@@ -9,7 +9,7 @@ from scipy.special import stdtrit
 from fulcrum.study.judge.early_stop import hopeless
 from fulcrum.study.judge.effect import student_interval
 from fulcrum.study.judge.rank import adjusted
-from fulcrum.study.plan.power import rule_detectable
+from fulcrum.study.plan.power import detectable
 
 STUDIES = 4000
 
@@ -99,7 +99,7 @@ def test_without_power_the_verdict_is_inconclusive():
 
 
 def test_the_promised_power_is_found():
-    smallest = rule_detectable(1.0, 8, arms=3, power=0.7)
+    smallest = detectable(8, 3, power=0.7)
     differences = studies(6, 8, 3, truth=np.array([smallest * math.sqrt(2), 0.0, 0.0]), shared=0.0)
     assert abs(float(seen(differences)[:, 0].mean()) - 0.7) <= 0.05
 

@@ -5,9 +5,9 @@ So the scatter of an arm is averaged with that of its *neighbours*, the arms of 
 a factor that chance explains. How much they count, `degrees`, follows from how alike they are. An arm without neighbours
 stands alone, and its statistics are Student's.
 
-Everything here is a function of the second moments about zero, sum d^2, which no flip of signs changes: a sign-flip
-test built on it is exact. (Moments about the mean, recomputed under every flip, were tried: arms with true effects
-inflate the flipped variances, and the family error rises to .09 where eight of 25 arms do something.)
+The test takes second moments about zero, sum d^2, which no flip of signs changes: so it is exact. (Moments about the mean,
+recomputed under every flip, were tried: arms with true effects inflate the flipped variances, and the family error
+rises to .09 where eight of 25 arms do something.) Intervals flip nothing, and take moments about the mean.
 
 n seeds, A arms
 """
@@ -37,13 +37,13 @@ class SharedScatter(NamedTuple):
 
 
 def shared_scatter(moment: Floats, pairs: Floats, groups: NDArray[np.int64] | None = None) -> SharedScatter:
-    """The prior of every arm: moment (..., A) = sum d^2 over its pairs (..., A).
+    """The prior of every arm: moment (..., A), a sum of squares, and how many (..., A) independent ones are in it.
 
     Only arms of one group (A,) are compared: those of one metric. The spread of log moments beyond what `pairs` alone
     give is fitted among an arm's neighbours, and steadied by the expectation; that the middle of few neighbours is not
     well known counts as further spread.
     """
-    usable = (moment > 0.0) & (pairs > 1)
+    usable = (moment > 0.0) & (pairs >= 1.0)
     half = np.where(usable, pairs, 2.0) / 2.0
     chance, expected = polygamma(1, half), float(polygamma(1, _SHAPE))  # variance of a log moment, and of log variances
     size = np.where(usable, np.log(np.where(usable, moment / (2.0 * half), 1.0)) - psi(half) + np.log(half), 0.0)
@@ -81,7 +81,7 @@ def half_widths(differences: Floats, alpha: float, groups: NDArray[np.int64] | N
     n = np.maximum(pairs, 1.0)
     moment, mean = np.square(values).sum(axis=-2), values.sum(axis=-2) / n
     around = np.maximum(moment - n * np.square(mean), 0.0)  # sum of squares about the mean
-    prior = shared_scatter(moment, pairs, groups)
+    prior = shared_scatter(around, pairs - 1.0, groups)
     lone, own = prior.degrees == 0.0, np.maximum(pairs - 1.0, 1e-9)
     degrees = prior.degrees + own
     moderated = stdtrit(degrees, 1.0 - np.where(lone, alpha, (1.0 - _OWN) * alpha) / 2.0)

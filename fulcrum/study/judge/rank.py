@@ -13,7 +13,7 @@ difference. `outliers.py` looks for what can be seen of it, and the page shows e
 n seeds, A arms, S sign vectors
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +22,19 @@ from fulcrum.measure.card import Better
 from fulcrum.study.judge.effect import Floats, PairedEffect, at_least, sign_vectors
 from fulcrum.study.judge.moderation import normal_square, shared_scatter
 
-_AT_ONCE = 4_000_000  # statistics held in memory at a time, where many studies are judged together
+_AT_ONCE = 500_000  # statistics held in memory at a time, where many studies are judged together
 _DISCOUNT = 0.77  # on the squared statistic of an arm by its own scatter alone: 3.2 counts as 2.8
 
 
-def rank(effects: Sequence[PairedEffect], better: Better, alpha: float = 0.05) -> dict[str, float]:
-    """Arm -> corrected p-value, best arm first; all effects on one metric."""
+def rank(
+    effects: Sequence[PairedEffect], better: Better, alpha: float = 0.05, p_values: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Arm -> corrected p-value, best arm first; all effects on one metric. `p_values`: those of a larger family."""
     _check_family(effects)
+    if p_values is None:
+        p_values = dict(zip((effect.arm for effect in effects), corrected(effects, alpha), strict=True))
     sign = -1.0 if better == "higher" else 1.0
-    rows = zip(effects, corrected(effects, alpha), strict=True)
-    return {effect.arm: p for effect, p in sorted(rows, key=lambda row: (sign * row[0].mean, row[0].arm))}
+    return {effect.arm: p_values[effect.arm] for effect in sorted(effects, key=lambda one: (sign * one.mean, one.arm))}
 
 
 def corrected(effects: Sequence[PairedEffect], alpha: float = 0.05) -> list[float]:

@@ -30,7 +30,7 @@ from fulcrum.study.judge.report_arms import curve_of, grids, shown_arm, shown_ce
 from fulcrum.study.judge.shown_metrics import shown_metric
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
-from fulcrum.study.plan.power import rule_detectable
+from fulcrum.study.plan.power import detectable
 from fulcrum.study.run.arm_cost import TimedCost
 from fulcrum.study.run.cell import Cell, failed, finished
 from fulcrum.study.run.layout import Layout, measuring
@@ -241,7 +241,8 @@ def _detectable(effect: Effect, arms: int, alpha: float) -> float | None:
     differences on this metric."""
     if not isinstance(effect, PairedEffect) or effect.sd <= 0:
         return None
-    return rule_detectable(effect.sd, effect.n, arms=arms, alpha=alpha)
+    scatters = detectable(effect.n, max(arms, 1), alpha=alpha)
+    return None if scatters is None else scatters * effect.sd
 
 
 def _loudest(effects: Sequence[Effect]) -> dict[str, float | None]:

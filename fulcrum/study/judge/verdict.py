@@ -46,8 +46,7 @@ def judge(
     those of a larger family, over several metrics or looks, where the plan asks for one.
     """
     by_arm, judged = {effect.arm: effect for effect in _with_intervals(effects, alpha)}, []
-    for arm, own_p in rank(effects, better, alpha).items():
-        p = own_p if p_values is None else p_values[arm]
+    for arm, p in rank(effects, better, alpha, p_values).items():
         margin = smallest_effect[arm] if isinstance(smallest_effect, Mapping) else smallest_effect
         effect = _with_margin(by_arm[arm], margin, alpha)
         word = verdict(effect, p, better=better, alpha=alpha)

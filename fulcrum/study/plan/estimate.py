@@ -11,7 +11,7 @@ from fulcrum.study.judge.effect import noise_floor
 from fulcrum.study.judge.pairing import value_of
 from fulcrum.study.plan.arms import Arm, bases_of
 from fulcrum.study.plan.plan import Plan
-from fulcrum.study.plan.power import rule_detectable
+from fulcrum.study.plan.power import detectable
 from fulcrum.study.run.arm_cost import TimedCost, costs
 from fulcrum.study.run.cell import Cell, failed, finished
 from fulcrum.study.run.layout import Layout, measuring
@@ -130,4 +130,4 @@ def _detectable(plan: Plan, layout: Layout, measured: Mapping[str, Any]) -> tupl
 
 def _in_scatters(plan: Plan, layout: Layout) -> float | None:
     compared = sum(not arm.is_baseline for arm in layout.arms)
-    return rule_detectable(1.0, len(plan.seeds), arms=compared, alpha=plan.alpha)
+    return detectable(len(plan.seeds), compared, alpha=plan.alpha)

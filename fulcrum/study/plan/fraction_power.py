@@ -12,7 +12,7 @@ from fulcrum.study.judge.main_effects import few_seeds
 from fulcrum.study.judge.rank import pairs_needed
 from fulcrum.study.plan.design import fraction_of
 from fulcrum.study.plan.plan import Plan
-from fulcrum.study.plan.power import rule_detectable
+from fulcrum.study.plan.power import detectable
 
 _STUDIES = 2000  # simulated: power is known to about +-0.02 at 0.8
 
@@ -28,14 +28,14 @@ def one_at_a_time(plan: Plan) -> tuple[int, float | None]:
     """As many cells spent on every lever alone: how many seeds that gives, and what they would see."""
     combinations, levers = fraction_of(plan).on.shape
     seeds = combinations * len(plan.seeds) // (levers + 1)
-    enough = seeds >= pairs_needed(plan.alpha)
-    return seeds, rule_detectable(math.sqrt(2.0), seeds, arms=levers, alpha=plan.alpha) if enough else None
+    units = detectable(seeds, levers, alpha=plan.alpha) if seeds >= pairs_needed(plan.alpha) else None
+    return seeds, None if units is None else math.sqrt(2.0) * units
 
 
 def _in_cells(combinations: int, levers: int, seeds: int, alpha: float) -> float | None:
     """A contrast halves the cells: its scatter is 2 / sqrt(combinations) of a cell's."""
     enough = seeds >= pairs_needed(alpha)
-    units = rule_detectable(1.0, seeds, arms=levers, alpha=alpha) if enough else _by_normal_theory(seeds, levers, alpha)
+    units = detectable(seeds, levers, alpha=alpha) if enough else _by_normal_theory(seeds, levers, alpha)
     return None if units is None else 2.0 * units / math.sqrt(combinations)
 
 
