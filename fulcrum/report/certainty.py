@@ -84,13 +84,21 @@ def failed_cells(result: StudyResult) -> str:
 
 def look(result: StudyResult, effect: Effect) -> str:
     """Where a plan that decides at several looks ended an arm: 'decided at 12 of 16 pairs'."""
-    if not result.plan.looks or effect.n >= result.plan.looks[-1] or not effect.n:
+    reached = effect.n + effect.failed
+    if not result.plan.looks or not effect.n or reached >= result.plan.looks[-1]:
         return ""
-    of = f"{effect.n} of {result.plan.looks[-1]} pairs"
+    of = f"{reached} of {result.plan.looks[-1]} pairs"
     if effect.verdict in SETTLED:
         return f"decided at {of}"
-    following = next(pairs for pairs in result.plan.looks if pairs > effect.n)
-    return f"stopped at {of}" if result.state == "finished" else f"{of}; next look at {following}"
+    following = next(pairs for pairs in result.plan.looks if pairs > reached)
+    ended = f"stopped at {of}: a verdict had become unlikely"
+    return ended if result.state == "finished" else f"{of}; next look at {following}"
+
+
+def seeds(result: StudyResult) -> str:
+    """'6 paired seeds'; '8 to 16 paired seeds' where the plan adds them while an arm is undecided."""
+    first = f"{result.plan.looks[0]} to " if result.plan.looks[1:] else ""
+    return f"{first}{len(result.plan.seeds)} paired seeds"
 
 
 def remarks(result: StudyResult, arm: ArmResult) -> list[str]:

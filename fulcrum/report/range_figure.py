@@ -51,7 +51,8 @@ def beside(metric: ShownMetric) -> str:
     """What the other pictures that show nothing get, and how far a second judge agrees."""
     rest = [f"{bound.name} gets {number.plain(bound.value)}" for bound in floors(metric)[1:]]
     marks = f"Of the bar's other marks, {sentences.listed(rest)}." if rest else ""
-    return " ".join(part for part in (marks, metric.agreement) if part)
+    second = f"A second judge checks the first: {metric.agreement}." if metric.agreement else ""
+    return " ".join(part for part in (marks, second) if part)
 
 
 def bar(result: StudyResult, metric: ShownMetric) -> Markup | None:

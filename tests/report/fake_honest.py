@@ -25,7 +25,7 @@ def honest_study() -> dict[str, Any]:
     study["metrics"][0].update(
         floors={"noise": 0.2, "grey": 0.05, "another scene": 0.31},
         ceiling=0.95,
-        agreement="A second judge, of another architecture and training set, agrees on 94 % of the attributes.",
+        agreement="over 60 cells the two judges correlate at 0.98, and their values lie 0.021 apart on average",
     )
     arms = {arm["name"]: arm for arm in study["arms"]}
     for arm in study["arms"]:

@@ -134,7 +134,7 @@ def test_the_baseline_stands_between_floor_and_ceiling(better: str, floors: Any,
 
 def test_floors_ceiling_and_the_second_judge_are_on_page_and_card(honest: StudyResult, text: str) -> None:
     assert "<dt>floor: noise</dt><dd>0.2</dd>" in text and "<dt>ceiling: real pictures</dt><dd>0.95</dd>" in text
-    assert text.count("agrees on 94 % of the attributes") == 2  # below the ranking, and on the metric's card
+    assert text.count("the two judges correlate at 0.98") == 2  # below the ranking, and on the metric's card
     assert "noise gets 0.2 and a grey picture gets 0.05." in text
     plain = StudyResult.model_validate(FAKE["RICH"]["rich_study"]())
     assert range_figure.bar(plain, plain.primary) is None and 'class="range"' not in page.render(plain)
@@ -239,8 +239,9 @@ def test_looks_and_where_an_arm_was_decided() -> None:
     assert "decided at 6 of 10 pairs" in row_of(result, "ema").remarks
     running = result.model_copy(update={"state": "running"})
     undecided = next(row for row in running.effects if row.arm == "tread")
-    assert certainty.look(running, undecided) == "4 of 10 pairs; next look at 6"
-    assert certainty.look(result, undecided) == "stopped at 4 of 10 pairs"
+    assert certainty.look(running, undecided) == "6 of 10 pairs; next look at 8"
+    assert certainty.look(result, undecided) == "stopped at 6 of 10 pairs: a verdict had become unlikely"
+    assert "6 to 10 paired seeds, 60,000 images each" in page.render(result)
 
 
 def test_a_trend_that_changes_its_sign_is_crossing() -> None:
