@@ -149,8 +149,8 @@ def shrinkage(result: StudyResult) -> str:
     if not sizes:
         return ""
     return (
-        "“About”: a difference that was picked out for being large is larger than the truth on average, so the headline "
-        f"says it shrunk towards the others. Measured: {listed(sizes)}."
+        "“About”: a difference that was picked out for being large is larger than the truth on average, and the headline "
+        f"takes that off. Measured: {listed(sizes)}."
     )
 
 
@@ -180,8 +180,10 @@ def _why(result: StudyResult, arm: ArmResult, effect: Effect) -> str:
     if effect.verdict == "tie":
         parts.append(f"inside the ±{margin} that would matter")
     if effect.verdict == "inconclusive":
-        noisy = "survivors alone make no arm better" if failed else f"too noisy to tell ±{margin} from zero"
-        parts.append(certainty.too_few(result, effect) or noisy)
+        few = certainty.too_few(result, effect)
+        passed = effect.p_adjusted is not None and effect.p_adjusted <= result.plan.alpha
+        noisy = "the interval holds zero, and a verdict asks both" if passed else f"too noisy to tell ±{margin} from zero"
+        parts.append(few or ("survivors alone make no arm better" if failed else noisy))
     return "".join(f"; {part}" for part in parts if part)
 
 

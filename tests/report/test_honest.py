@@ -188,6 +188,13 @@ def test_the_headline_says_shrunken_sizes_and_the_measured_ones_beside(honest: S
     assert "about" not in sentences.headlines(with_effect("repa", shrunk=None))[0].split(",")[0]
 
 
+def test_a_small_p_beside_an_interval_with_zero_is_explained() -> None:
+    result = with_effect("min_snr", n=6, p_adjusted=0.031, verdict="inconclusive")
+    assert "p 0.031; the interval holds zero, and a verdict asks both." in sentences.answer(
+        result, arm_of(result, "min_snr")
+    )
+
+
 def test_one_level_is_printed_everywhere_the_plans() -> None:
     study = FAKE["honest_study"]()
     study["plan"]["alpha"] = 0.1
