@@ -33,12 +33,16 @@ def signed(value: float | None, places: int) -> str:
 
 
 def change(mean: float | None, low: float | None, high: float | None) -> str:
-    """'−0.21 [−0.25, −0.17]'; without an interval the mean alone."""
+    """'−0.21 [−0.25, −0.17]'; without an interval the mean alone. An end that is not zero does not read as zero where the
+    interval has a sign."""
     if mean is None:
         return NONE
     if low is None or high is None:
         return ("+" if mean > 0 else "") + plain(mean)
     places = decimals((high - low) / 2)
+    nearest = min(abs(low), abs(high)) if low * high > 0 else 0.0
+    while nearest and places < 8 and not round(nearest, places):
+        places += 1
     return f"{signed(mean, places)} [{signed(low, places)}, {signed(high, places)}]"
 
 

@@ -31,6 +31,8 @@ def study_with(**change: Any) -> StudyResult:
         (0.5, None, None, "+0.5"),
         (None, None, None, "–"),
         (-0.0004, -0.4, 0.4, "0.0 [−0.4, +0.4]"),
+        (-0.0322, -0.063, -0.0014, "−0.032 [−0.063, −0.001]"),
+        (0.3, 0.0, 0.6, "+0.30 [0.00, +0.60]"),
     ],
 )
 def test_change(mean: float | None, low: float | None, high: float | None, said: str) -> None:
