@@ -30,13 +30,21 @@ def table(found: "dict[str, Measured]", labels: dict[str, str]) -> list[str]:
         f"  {'metric':<{width}} {'value':>10}  [95 % interval]",
         *(
             f"  {name:<{width}} {_digits(one.value):>10}  [{_digits(one.low)}, {_digits(one.high)}]  "
-            f"{one.card.better} is better" + (f"  ({labels[name]})" if name in labels else "")
+            f"{one.card.better} is better" + (f"  ({labels[name]})" if name in labels else "") + _ends(one.card)
             for name, one in found.items()
         ),
         *(f"  mind: {name}: {one.card.caution}" for name, one in found.items() if one.card.caution),
         "cards in short, whole with --json",
         *(f"  {', '.join(names)}: {card}" for card, names in alike.items()),
     ]
+
+
+def _ends(card: "MetricCard") -> str:
+    """Where a scale begins and ends: the best of the pictures that show nothing of what was asked for, and real ones."""
+    if not card.floors or card.ceiling is None:
+        return ""
+    name, floor = (max if card.better == "higher" else min)(card.floors.items(), key=lambda entry: entry[1])
+    return f"  ({name} {_digits(floor)}, real pictures {_digits(card.ceiling)})"
 
 
 def _short(card: "MetricCard") -> str:

@@ -8,6 +8,8 @@ import pytest
 from PIL import Image
 
 from fulcrum.cli import main
+from fulcrum.cli.metric_table import table
+from fulcrum.measure.card import Measured, MetricCard
 
 OWN = """
 from fulcrum.measure.metrics.base import RowDistance
@@ -150,3 +152,11 @@ def test_bad_words(words, says, sets, tmp_path, capsys):
         capsys, "measure", *(places.get(word, word) for word in words), "--out", tmp_path / "runs", "--json", "--quiet"
     )
     assert code == 2 and says in json.loads(out.strip().splitlines()[-1])["error"]
+
+
+def test_a_value_stands_between_its_floor_and_its_ceiling_with_its_caution():
+    card = MetricCard(metric="attribute_f1", better="higher", estimator="e", interval="i", n=64, ceiling=0.998,
+                      floors={"noise": 0.04, "grey": 0.0}, caution="few pictures")  # fmt: skip
+    lines = table({"attribute_f1": Measured(value=0.5, low=0.4, high=0.6, card=card)}, {})
+    assert lines[1].endswith("higher is better  (noise 0.0400, real pictures 0.9980)")
+    assert "  mind: attribute_f1: few pictures" in lines

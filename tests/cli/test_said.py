@@ -23,7 +23,7 @@ def test_the_doctor_speaks_to_people_in_rows(capsys):
     assert not [sign for sign in ("{", "True", "False", "None") if sign in out], "a table, no Python"
     rows = {line.split("  ")[0]: line for line in out.splitlines()}
     assert {"what", "Python", "torch", "cores", "GPU", "C++ compiler", "free disk", "embedded parts"} <= set(rows)
-    assert "8 of 8 sound" in rows["embedded parts"]
+    assert "9 of 9 sound" in rows["embedded parts"]
 
 
 def test_the_doctor_names_what_is_damaged_and_what_is_missing(capsys, monkeypatch):
