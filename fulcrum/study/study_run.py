@@ -289,7 +289,9 @@ class StudyRun:
             if len(seeds) < 2:
                 continue
             after, before = (np.array([values[name, seed] for seed in seeds]) for name in (arm.name, base.name))
-            if hopeless(shares, after - before, METRICS[metric].better, successive=rule.successive, level=rule.level):
+            decay = max(arm.run.optim.decay, base.run.optim.decay)
+            better, points = METRICS[metric].better, rule.successive
+            if hopeless(shares, after - before, better, decay=decay, successive=points, level=rule.level):
                 last = [dict(zip(seeds, one[:, -1].tolist(), strict=True)) for one in (before, after)]
                 effect = paired_effect(*last, name=arm.name, metric=metric, unit=EQUAL, level=1 - self.plan.alpha)
                 note = f"stopped at {share:.0%} of the budget, where it was worse; counted as censored"

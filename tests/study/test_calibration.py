@@ -148,6 +148,26 @@ def test_an_arm_that_is_worse_and_stays_so_is_stopped(kind):
     assert stopped(curves(9, kind)) >= 0.8
 
 
+@pytest.mark.parametrize("decay", [0.5, 0.2])
+def test_an_arm_that_turns_when_the_rate_decays_is_not_stopped(decay):
+    """Worse by a constant until the rate decays, better in the end: the guard stopped every such arm at the third point,
+    as it did not know of the decay. An arm that stays worse is still stopped, where enough points lie in the decay."""
+    shares = np.arange(1, 10) / 10
+    turned = np.clip((shares - (1 - decay)) / decay, 0, 1)
+    rng = np.random.default_rng(12)
+    noise = 0.01 * rng.standard_normal((1000, 6, 1)) + 0.005 * rng.standard_normal((1000, 6, len(shares)))
+
+    def ended(mean, decay):
+        points = range(3, len(shares) + 1)
+        return np.mean(
+            [any(hopeless(shares[:k], (one + mean)[:, :k], "lower", decay=decay) for k in points) for one in noise]
+        )
+
+    assert ended(0.05 - 0.08 * turned, decay) <= 0.01
+    assert ended(0.05 - 0.08 * turned, 0.0) >= 0.9  # what was done before
+    assert (ended(0.05 + 0.0 * turned, decay) >= 0.8) == (decay == 0.5)  # the last fifth holds one point only
+
+
 def test_the_guard_knows_which_side_is_worse_and_asks_for_enough():
     worse = np.full((6, 3), 0.05) + 0.001 * np.random.default_rng(0).standard_normal((6, 3))
     assert hopeless(SHARES[:3], worse, "lower") and not hopeless(SHARES[:3], worse, "higher")

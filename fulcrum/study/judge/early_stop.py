@@ -2,7 +2,9 @@
 
 An arm is stopped only when, over several successive evaluation points, the interval of its paired differences lies on the
 worse side of the baseline, *and* the differences, carried on as they move, do not come back by the end of the budget. A
-stopped arm is censored: it has no final value, and its verdict says so.
+decaying learning rate turns curves where it begins: a loud arm calms down then, and may well win. Points from before say
+nothing about the end, so only those within the decay count. A stopped arm is censored: it has no final value, and its
+verdict says so.
 
 n pairs, P points
 """
@@ -18,12 +20,23 @@ from fulcrum.study.judge.effect import Floats
 
 
 def hopeless(
-    shares: Sequence[float], differences: Floats, better: Better, *, successive: int = 3, level: float = 0.99
+    shares: Sequence[float],
+    differences: Floats,
+    better: Better,
+    *,
+    decay: float = 0.0,
+    successive: int = 3,
+    level: float = 0.99,
 ) -> bool:
-    """May the arm be stopped at the last of `shares` of the budget?  differences (n, P): arm minus baseline."""
+    """May the arm be stopped at the last of `shares` of the budget?  differences (n, P): arm minus baseline.
+
+    decay: the share of the budget, at its end, over which the learning rate of either side falls; 0: it stays.
+    """
     worse = np.asarray(differences if better == "lower" else -differences, dtype=np.float64)
     n = len(worse)
     if len(shares) < successive or n < 2 or not np.isfinite(worse).all():
+        return False
+    if decay > 0.0 and shares[-successive] < 1.0 - decay - 1e-9:
         return False
     recent, places = worse[:, -successive:], np.asarray(shares[-successive:], dtype=np.float64)
     reach = float(stdtrit(n - 1, 0.5 + level / 2)) / math.sqrt(n)
