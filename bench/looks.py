@@ -73,7 +73,7 @@ def tally(differences: Floats, moved: int, margin: float = 0.0) -> Tally:
     for study in differences:
         answers = decide(
             effects_from(study, names), names, looks, range(LOOKS[-1]), better="higher",
-            margins=dict.fromkeys(names, margin), most_signs=SIGNS,
+            margins_at=lambda look: dict.fromkeys(names, margin), most_signs=SIGNS,
         )  # fmt: skip
         words = [effect.verdict if (effect := answers[name].effect) else "" for name in names]
         wrong += any(word in ("better", "worse") for word in words[moved:])

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from fulcrum.study.judge.early_stop import hopeless
 from fulcrum.study.judge.effect import paired_effect
 from fulcrum.study.judge.pairing import EQUAL
 from fulcrum.study.judge.result import StoppedArm, StudyState, assemble_result, collect
+from fulcrum.study.judge.sequence import Sequenced, ending, sequence
 from fulcrum.study.plan.arms import baseline_of
 from fulcrum.study.plan.fingerprint import is_proven, prove_by_steps
 from fulcrum.study.plan.frozen_plan import changed_since, folder_of, freeze
@@ -33,7 +34,7 @@ from fulcrum.study.run.cell import Cell, Tracked, failures, finished, forget_fai
 from fulcrum.study.run.clock import Clock
 from fulcrum.study.run.layout import Layout, lay_out, measuring
 from fulcrum.study.run.measuring.evaluation_points import at, read_points
-from fulcrum.study.run.progress import line, seconds_left, standing
+from fulcrum.study.run.progress import Stand, line, seconds_left, standing
 from fulcrum.study.run.workers.capacity import Room, room
 from fulcrum.study.run.workers.ray_cluster import RAY_ADDRESS, cluster
 from fulcrum.study.run.workers.runner import Board, Lane, Work, run_all
@@ -100,17 +101,21 @@ def run(
     )
     session = StudyRun(plan, catalogue, user_files, out, folder, work, command, say, clock, layout)
     with beating(folder), session.showing(retry_failed):
-        done, settled = session.done(), session.settled()
-        if settled < len(layout.cells):
+        done, left = session.done(), session.left()
+        if left:
             say(f"the page grows at {folder / 'report.html'}")
         if not seen:
             prove_by_steps(layout, plan, folder, out, clock, say)
-        if settled < len(layout.cells):
+        if left:
             changed = changed_since(plan, folder)
             say(f"{changed}, and {done} of its {len(layout.cells)} cells are finished already") if changed else None
         with _place(executor, work.system, space) as (lanes, lane):
             side = f"{lanes} side by side on Ray" if executor.kind == "ray" else str(space._replace(lanes=lanes))
-            say(f"{len(layout.arms)} arms x {len(plan.seeds)} seeds = {len(layout.cells)} cells, {side}")
+            seeds, cells = str(len(plan.seeds)), str(len(layout.cells))
+            if plan.looks:
+                seeds = f"{plan.looks[0]} to {seeds}"
+                cells = f"{len(layout.arms) * plan.looks[0]} to {cells}"
+            say(f"{len(layout.arms)} arms x {seeds} seeds = {cells} cells, {side}")
             result = session.run(lanes, lane)
     clock.write(folder, lanes=lanes, cpu=time.process_time(), cells=[cell.key for cell in layout.cells], already=done)
     session.require_answer()
@@ -159,9 +164,20 @@ class StudyRun:
     def failures(self) -> dict[str, dict[int, str]]:
         return failures(self.layout.cells, self.out, self.work.measuring.how)
 
-    def settled(self) -> int:
-        """Cells that are not run again: finished, or failed by themselves."""
-        return self.done() + sum(map(len, self.failures().values()))
+    def sequenced(self) -> Sequenced:
+        return sequence(self.plan, self.layout.arms, self._measured(), self.failures())
+
+    def left(self) -> int:
+        """Cells that may still be run: not finished, not failed by themselves, and not of an arm that needs no more."""
+        cells = self.layout.cells
+        if self.plan.looks:
+            sequenced = self.sequenced()
+            cells = [cell for cell in cells if not sequenced.spares(cell.arm, cell.seed)]
+        return len(self._unsettled(cells))
+
+    def _unsettled(self, cells: Sequence[Cell]) -> list[Cell]:
+        measured, failed = self._measured(), self.failures()
+        return [cell for cell in cells if cell.seed not in {*measured.get(cell.arm, ()), *failed.get(cell.arm, ())}]
 
     @contextlib.contextmanager
     def showing(self, retry_failed: bool = False) -> Iterator[None]:
@@ -169,7 +185,7 @@ class StudyRun:
         if retry_failed:
             again = forget_failures(self.layout.cells, self.out, self.work.measuring.how)
             self.say(f"{again} failed cell{'s are' if again != 1 else ' is'} run again")
-        if self.settled() < len(self.layout.cells):
+        if self.left():
             self._write(self._result(StudyState()))
         try:
             yield
@@ -177,31 +193,57 @@ class StudyRun:
             with contextlib.suppress(Exception):  # what stopped it is worth more than the page
                 if self.board is not None:
                     self.board.let_go()
-                if self.settled() < len(self.layout.cells):  # a finished page holds costs that are not known here
+                if self.left():  # a finished page holds costs that are not known here
                     self._write(self._result(StudyState(self.board, stopped=tuple(self.stopped), ended=True)))
             raise
 
     def run(self, lanes: int, lane: type[Lane]) -> StudyResult:
         self.begun, self.lanes, self.lane = time.monotonic(), lanes, lane
-        how = self.work.measuring.how
-        while True:  # trunks, then rates: each makes the next cells known
-            before = [cell for cell in self.layout.before if cell.known and finished(self.out, cell, how) is None]
-            if not before:
-                break
-            self.say(f"first {len(before)} short trainings that the arms depend on")
-            self._run(before)
-            self.layout = lay_out(self.plan, self.catalogue, self.user_files, self.out)
-        if self.plan.stop_early:
-            for share in self.plan.evaluations[:-1]:
-                self._run(self._alive(), share)
-                self._stop_hopeless(share)
-        board = self._run(self._alive())
+        if self.plan.looks:
+            board = self._run_looks()
+        else:
+            self._prepare()
+            if self.plan.stop_early:
+                for share in self.plan.evaluations[:-1]:
+                    self._run(self._alive(), share)
+                    self._stop_hopeless(share)
+            board = self._run(self._alive())
         with self.clock.counting("costs"):
             spent = self._costs()
         seconds = time.monotonic() - self.begun
         result = self._result(StudyState(board, None, spent, seconds, tuple(self.stopped)))
         self._write(result)
         return result
+
+    def _prepare(self, spared: Collection[int] = ()) -> None:
+        """Trunks, then rates: each makes the next cells known. No trunk is trained for a seed that is not needed yet."""
+        how = self.work.measuring.how
+        while True:
+            before = [cell for cell in self.layout.before if cell.known and cell.seed not in spared]
+            before = [cell for cell in before if finished(self.out, cell, how) is None]
+            if not before:
+                break
+            self.say(f"first {len(before)} short trainings that the arms depend on")
+            self._run(before)
+            self.layout = lay_out(self.plan, self.catalogue, self.user_files, self.out)
+
+    def _run_looks(self) -> Board:
+        """The seeds of the first look for all arms, then, look by look, more for those that are undecided."""
+        ended = set[str]()
+        while True:
+            sequenced = self.sequenced()
+            for arm, answer in sequenced.answers.items():
+                if answer.left and arm not in ended:
+                    self.say(f"{arm} needs no more seeds: {ending(answer, self.plan.looks)}")
+            ended = {arm for arm, answer in sequenced.answers.items() if answer.left}
+            pairs = max(seeds.now for seeds in sequenced.needed.values())
+            self._prepare(self.plan.seeds[pairs:])
+            cells = [cell for cell in self.layout.cells if sequenced.needs(cell.arm, cell.seed)]
+            if left := len(self._unsettled(cells)):
+                self.say(f"{left} cells until the look at {pairs} of {len(self.plan.seeds)} pairs")
+            board = self._run(cells)
+            if len(self._unsettled(cells)) == left:  # nothing is left to run
+                return board
 
     def require_answer(self) -> None:
         """Say which cells failed; a study without a single baseline has nothing to compare with."""
@@ -240,12 +282,17 @@ class StudyRun:
             with self.clock.counting("pages"):
                 self._write(
                     self._result(
-                        StudyState(board, seconds_left(board, going, self.lanes), self.spent, stopped=tuple(self.stopped))
+                        StudyState(board, self._seconds_left(board, going), self.spent, stopped=tuple(self.stopped))
                     )
                 )
             wait = max(PAGE_EVERY, (time.monotonic() - now) / PAGE_SHARE)
 
         return run_all(cells, self.work._replace(until=until), self.lanes, tick, lane=self.lane)
+
+    def _seconds_left(self, board: Board, going: list[Stand]) -> float | None:
+        """With looks at most: if no arm were decided before the last of them."""
+        seconds, now = seconds_left(board, going, self.lanes), board.count("waiting") + board.count("running")
+        return seconds * self.left() / now if seconds and now and self.plan.looks else seconds
 
     def _result(self, state: StudyState) -> StudyResult:
         return assemble_result(self.plan, self.layout, self.out, self.command, state, self.kept)

@@ -1,8 +1,15 @@
 """What tests of studies share: the smallest plan, and cells with given values."""
 
+import json
 from pathlib import Path
 
+from fulcrum.files.sealed import write_sealed
 from fulcrum.study.plan.plan import Plan
+from fulcrum.study.run.curve_lines import hashes
+
+PIXEL = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
 
 SMALL = (
     "model.width=32",
@@ -77,3 +84,33 @@ def cells_of(values, metric, better="higher"):
         }
         for arm, per_seed in values.items()
     }
+
+
+def finish_cell(out, cell, how, values, level=1.0):
+    """The files that a finished cell leaves, but for its weights, with these values of the metrics."""
+    folder = out / cell.key
+    folder.mkdir(parents=True, exist_ok=True)
+    card = {"better": "higher", "estimator": "as usual", "interval": "as usual", "n": 512, "prompts": "abc"}
+    metrics = {
+        name: {"value": float(value), "low": 0.0, "high": 9.0, "card": {"metric": name, **card}}
+        for name, value in values.items()
+    }
+    result = {"key": cell.key, "weights_sha256": cell.key, "images": 48, "seconds": 1.0}
+    losses = [{"images": 80 * k, "loss": 1.0 / k, "seconds": k} for k in range(1, 41)]
+    held_out = [{"images": 8 * k, "seconds": k, "validation_loss": level / k, "bins": []} for k in range(1, 7)]
+    (folder / "result.json").write_text(json.dumps(result))
+    (folder / "record.jsonl").write_text("".join(json.dumps(line) + "\n" for line in losses))
+    (folder / "curve.jsonl").write_text("".join(json.dumps(line) + "\n" for line in held_out))
+    write_sealed(folder / f"pictures-{how}.json", {"prompts": ["a"], "pictures": [PIXEL]})
+    write_sealed(
+        folder / f"measured-{how}.json",
+        {
+            "arm": cell.arm,
+            "seed": cell.seed,
+            "key": cell.key,
+            "result": result,
+            "lines": hashes(folder),
+            "metrics": metrics,
+            "seconds": {"training": 1.0, "evaluation": 1.0},
+        },
+    )

@@ -71,8 +71,8 @@ LOOKS = looks_of((8, 12, 16), 0.05)
 
 def decided(differences, margin=0.0, better="higher", looks=LOOKS):
     names = [f"arm {k}" for k in range(differences.shape[1])]
-    margins = dict.fromkeys(names, margin)
-    return list(decide(effects_from(differences, names), names, looks, range(16), better=better, margins=margins).values())
+    effects_at, margins = effects_from(differences, names), dict.fromkeys(names, margin)
+    return list(decide(effects_at, names, looks, range(16), better=better, margins_at=lambda look: margins).values())
 
 
 def test_the_levels_of_the_looks_alone_add_up_to_alpha():

@@ -63,6 +63,7 @@ class Round(NamedTuple):
 
 
 EffectsAt = Callable[[PlannedLook, Sequence[str]], Mapping[str, PairedEffect | None] | None]
+MarginsAt = Callable[[PlannedLook], Mapping[str, float]]  # arm -> the smallest effect of interest
 
 
 @lru_cache(maxsize=64)
@@ -88,7 +89,7 @@ def looks_of(pairs: tuple[int, ...], alpha: float) -> tuple[PlannedLook, ...]:
 
 def decide(
     effects_at: EffectsAt, arms: Sequence[str], looks: Sequence[PlannedLook], seeds: Sequence[int], *, better: Better,
-    margins: Mapping[str, float], most_signs: int = MOST_SIGNS,
+    margins_at: MarginsAt, most_signs: int = MOST_SIGNS,
 ) -> dict[str, Answer]:  # fmt: skip
     """The arms after the last look that is there, from effects over the first pairs of `seeds` alone: whoever goes on with
     a study that was stopped decides the same again.
@@ -104,7 +105,7 @@ def decide(
         rounds.append(_round(standing, effects, rounds, seeds[: look.pairs], look))
         p_values = _p_values(rounds, looks[: number + 1], signs[: number + 1])
         present = [effect for effect in effects.values() if effect is not None]
-        judged = {} if not present else _judged(present, p_values, look, looks[-1], better, margins)
+        judged = {} if not present else _judged(present, p_values, look, looks[-1], better, margins_at(look))
         family = len(standing)
         for arm in tuple(going):
             effect = judged.get(arm)

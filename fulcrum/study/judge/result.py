@@ -27,6 +27,7 @@ from fulcrum.study.judge.pairing import Measurements, not_stopped, other_loss, v
 from fulcrum.study.judge.plan_facts import plan_facts
 from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.judge.report_arms import curve_of, grids, shown_arm, shown_cell
+from fulcrum.study.judge.sequence import sequence, sequential_findings
 from fulcrum.study.judge.shown_metrics import shown_metric
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
@@ -122,21 +123,29 @@ def assemble_result(
     for cell in cells:
         if cell.key in outcomes:
             lost[cell.arm][cell.seed] = str(outcomes[cell.key]["why"])
+    sequenced = sequence(plan, arms, measured, lost) if plan.looks else None
+    spared = {cell.key for cell in cells if sequenced and sequenced.spares(cell.arm, cell.seed)}
+    if sequenced:  # what another study has finished or lost beyond the looks is none of this one's
+        measured, lost = sequenced.within(measured), sequenced.within(lost)
+        outcomes = {cell.key: outcomes[cell.key] for cell in cells if cell.seed in lost[cell.arm]}
     ended = {one.arm for one in state.stopped}
     running = not_stopped(arms, ended)
     metrics = [name for name in dict.fromkeys((plan.primary, *_shown(plan))) if can_measure(arms[0].run, name)]
     pairs = {metric: effects_on(plan, running, measured, metric, lost) for metric in metrics}
     claims = study_claims(plan, arms, measured, pairs)
     family = max(1, len(pairs[plan.primary]) if plan.confirm == "primary" else sum(map(len, pairs.values())))
+    at_looks = sequential_findings(plan, arms, measured, lost, sequenced) if sequenced else []
+    at_end = {metric: rows for metric, rows in pairs.items() if not (sequenced and metric == plan.primary)}
     effects = [
         confirmed(plan, row.model_copy(update={"detectable": _detectable(row, family, plan.alpha)}), claims)
-        for row in all_findings(plan, running, measured, pairs)
+        for row in (*at_looks, *all_findings(plan, running, measured, at_end))
     ]
     curves = {
         cell.key: curve_of(cell, out, plan, measured.get(cell.arm, {}).get(cell.seed), how) for cell in cells if cell.known
     }
+    not_run = {cell.key for cell in cells if cell.arm in ended or cell.key in spared}
     censored = sum(
-        cell.arm in ended and cell.key not in outcomes and cell.seed not in measured.get(cell.arm, {}) for cell in cells
+        cell.key in not_run and cell.key not in outcomes and cell.seed not in measured.get(cell.arm, {}) for cell in cells
     )
     done = sum(len(seeds) for seeds in measured.values())
     at_cost, reached = list[Effect](), list[Target]()
@@ -159,7 +168,7 @@ def assemble_result(
                 out,
                 curve,
                 most,
-                cell.arm in ended,
+                cell.key in not_run,
                 cell.arm in apart,
                 outcomes.get(cell.key),
             )

@@ -1,0 +1,163 @@
+"""A study with sequential seeds, from its finished cells: which arms go on, which cells are needed, what is said of each.
+
+Everything follows from the cells that are finished or failed, in the order of the plan's seeds: a study that was killed
+decides the same again, and cells that another study has finished beyond an arm's last look do not count.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fulcrum.measure.card import METRICS
+from fulcrum.report.finding import Effect
+from fulcrum.study.judge.effect import PairedEffect
+from fulcrum.study.judge.findings import effects_on, if_learned
+from fulcrum.study.judge.looks import UNLIKELY, Answer, PlannedLook, decide, looks_of
+from fulcrum.study.judge.margins import margins
+from fulcrum.study.judge.pairing import Failures, Measurements, compared
+from fulcrum.study.judge.verdict import judge
+from fulcrum.study.plan.arms import Arm
+from fulcrum.study.plan.plan import Plan
+
+
+class ArmSeeds(NamedTuple):
+    """How many of the plan's seeds an arm needs."""
+
+    now: int  # for the next look, or, of one that has left, for its last
+    most: int  # if no further look answers
+
+
+class Sequenced(NamedTuple):
+    """How far the looks of a study are."""
+
+    seeds: tuple[int, ...]  # of the plan
+    needed: dict[str, ArmSeeds]  # every arm, baselines too: they go on while any arm that is held against them does
+    answers: dict[str, Answer]  # of the arms that were looked at
+
+    def needs(self, arm: str, seed: int) -> bool:
+        """Is this cell needed for the next look, or was it for an earlier one?"""
+        return seed in self.seeds[: self.needed[arm].now]
+
+    def spares(self, arm: str, seed: int) -> bool:
+        """Will this cell never be needed?"""
+        return seed not in self.seeds[: self.needed[arm].most]
+
+    def within(self, measured: Measurements) -> dict[str, dict[int, Any]]:
+        """What counts of the finished cells."""
+        return {arm: {seed: cells[seed] for seed in cells if self.needs(arm, seed)} for arm, cells in measured.items()}
+
+
+def sequence(plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures) -> Sequenced:
+    """Where a study with looks stands."""
+    looks, candidates = looks_of(plan.looks, plan.alpha), {arm.name: arm for arm in compared(arms, plan.primary)}
+
+    def effects_at(look: PlannedLook, names: Sequence[str]) -> Mapping[str, PairedEffect | None] | None:
+        seeds = plan.seeds[: look.pairs]
+        sides = {side for name in names for side in (name, candidates[name].against)}
+        if not all(seed in measured.get(side, {}) or seed in failed.get(side, {}) for side in sides for seed in seeds):
+            return None
+        effects = _effects(plan, arms, measured, failed, look)
+        return {name: effect if isinstance(effect := effects.get(name), PairedEffect) else None for name in names}
+
+    answers = decide(
+        effects_at,
+        list(candidates),
+        looks,
+        plan.seeds,
+        better=METRICS[plan.primary].better,
+        margins_at=lambda look: _margins(plan, arms, measured, look),
+    )
+    return Sequenced(plan.seeds, _needed(arms, answers, candidates, looks), answers)
+
+
+def _needed(
+    arms: Sequence[Arm], answers: Mapping[str, Answer], candidates: Mapping[str, Arm], looks: Sequence[PlannedLook]
+) -> dict[str, ArmSeeds]:
+    first, last = looks[0].pairs, looks[-1].pairs
+    own = dict[str, ArmSeeds]()
+    for arm in arms:
+        answer = answers.get(arm.name)
+        if arm.name not in candidates:  # a baseline, or an arm that cannot be compared on the primary metric
+            own[arm.name] = ArmSeeds(first, first)
+        elif answer is None:
+            own[arm.name] = ArmSeeds(first, last)
+        elif answer.left or answer.look.pairs == last:
+            own[arm.name] = ArmSeeds(answer.look.pairs, answer.look.pairs)
+        else:
+            own[arm.name] = ArmSeeds(next(look.pairs for look in looks if look.pairs > answer.look.pairs), last)
+    held = {arm.name: [own[arm.name], *(own[one.name] for one in arms if one.against == arm.name)] for arm in arms}
+    return {name: ArmSeeds(max(one.now for one in rows), max(one.most for one in rows)) for name, rows in held.items()}
+
+
+def sequential_findings(
+    plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures, sequenced: Sequenced
+) -> list[Effect]:
+    """The effects on the primary metric, each as it was at the last look that its arm took part in."""
+    against, rows = {arm.name: arm.against for arm in arms}, list[Effect]()
+    for name, answer in sequenced.answers.items():
+        effect: Effect | None = answer.effect
+        if isinstance(effect, PairedEffect):
+            effect = if_learned(plan, _until(plan, measured, answer.look), effect, against[name])
+        else:
+            effect = _effects(plan, arms, measured, failed, answer.look).get(name)
+        if effect is not None:
+            note = "; ".join(filter(None, (effect.note, ending(answer, plan.looks))))
+            rows.append(effect.model_copy(update={"note": note}))
+    return [*_best_first(rows, plan), *_before_the_first_look(plan, arms, measured, failed, sequenced)]
+
+
+def ending(answer: Answer, looks: Sequence[int]) -> str:
+    """Where the looks at an arm ended, and why: 'decided at 12 of 16 pairs'."""
+    of = f"{answer.look.pairs} of {looks[-1]} pairs"
+    if answer.left == "decided":
+        return f"decided at {of}"
+    if answer.left == "unlikely":
+        return f"stopped at {of}: the chance of an answer by {looks[-1]} was below {UNLIKELY:.0%}"
+    if answer.left == "failed":
+        return f"stopped at {of}"
+    if answer.look.pairs == looks[-1]:
+        return f"undecided after all {looks[-1]} pairs"
+    return f"undecided at {of}: it goes on to {next(pairs for pairs in looks if pairs > answer.look.pairs)}"
+
+
+def _best_first(rows: Sequence[Effect], plan: Plan) -> list[Effect]:
+    sign = -1.0 if METRICS[plan.primary].better == "higher" else 1.0
+    return sorted(rows, key=lambda row: (row.mean is None, sign * (row.mean or 0.0), row.arm))
+
+
+def _before_the_first_look(
+    plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures, sequenced: Sequenced
+) -> list[Effect]:
+    """What is seen of the arms so far, without a verdict: looking more often than was planned is what looks are against."""
+    first = looks_of(plan.looks, plan.alpha)[0]
+    effects = _effects(plan, arms, measured, failed, first)
+    seen = [one for one in effects.values() if isinstance(one, PairedEffect) and one.arm not in sequenced.answers]
+    if not seen:
+        return []
+    rows = judge(
+        seen,
+        better=METRICS[plan.primary].better,
+        smallest_effect=_margins(plan, arms, measured, first),
+        alpha=first.level,
+        p_values={one.arm: 1.0 for one in seen},
+    )
+    update = {"verdict": "inconclusive", "p_adjusted": None, "note": f"the first look is at {first.pairs} pairs"}
+    return [row.model_copy(update=update) for row in rows]
+
+
+def _effects(
+    plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures, look: PlannedLook
+) -> dict[str, Effect]:
+    effects = effects_on(
+        plan, arms, measured, plan.primary, failed, seeds=plan.seeds[: look.pairs], level=1.0 - look.level
+    )  # fmt: skip
+    return {effect.arm: effect for effect in effects}
+
+
+def _until(plan: Plan, measured: Measurements, look: PlannedLook) -> Measurements:
+    """The finished cells that a look may see: what is finished later changes nothing of it."""
+    seeds = plan.seeds[: look.pairs]
+    return {arm: {seed: cells[seed] for seed in seeds if seed in cells} for arm, cells in measured.items()}
+
+
+def _margins(plan: Plan, arms: Sequence[Arm], measured: Measurements, look: PlannedLook) -> dict[str, float]:
+    return margins(plan, arms, _until(plan, measured, look), plan.primary)
