@@ -197,6 +197,42 @@ def _require_executor(kind: str) -> None:
         raise BadInput(f"no executor is called '{kind}'", "known: local, ray")
 
 
+@app.command("merge", epilog="Example: fulcrum study merge examples/quick.toml other/runs --out runs")
+def merge_command(
+    plan: PlanFile,
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="The --out folders of other machines.")],
+    out: Out = OUT,
+    levers: Files = None,
+    weights: Annotated[bool, typer.Option("--weights/--no-weights", help="Copy the trained weights too.")] = True,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Join the cells of one plan that several machines ran, and judge what is there.
+
+    Finished and failed cells are verified and copied into --out, where nothing is overwritten. The page says which pairs
+    ran on unlike machines, and which cells are missing.
+    """
+    from fulcrum.study.plan.plan import load
+    from fulcrum.study.study_merge import merge
+
+    read, (known, hashes) = load(plan), catalogue(levers)
+    command = _command(plan, levers or (), {"--out": out if out != OUT else None})
+    result, page, joined = merge(
+        read, known, folders, out, command, (lambda text: None) if quiet else say, user_files=hashes, weights=weights
+    )
+    emit(
+        {
+            "report": str(page),
+            "plan": result.plan.hash,
+            **joined._asdict(),
+            "cells": result.progress.model_dump(),
+            "effects": [row.model_dump() for row in result.effects],
+        },
+        as_json,
+        f"{_summary(result)}\n\nreport: {page.resolve()}",
+    )
+
+
 def _command(plan: Path, levers: Iterable[Path], options: Mapping[str, Any]) -> str:
     """What a person types to run, or to go on with, this study."""
     given = [word for name, value in options.items() if value is not None for word in (name, str(value))]

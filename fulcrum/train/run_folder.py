@@ -55,18 +55,23 @@ class RunFolder(NamedTuple):
         return result
 
 
-def open_folder(out: Path, run: RunSpec, seed: int, phrase: str, user_files: Mapping[str, str]) -> RunFolder:
-    """The folder for this run under `out`; made if new, refused if it holds something else."""
-    key = key_of(run, seed, user_files)
-    folder = RunFolder(out / key)
-    about = {
-        "key": key,
+def description(run: RunSpec, seed: int, phrase: str, user_files: Mapping[str, str]) -> dict[str, Any]:
+    """What stands in about.json."""
+    return {
+        "key": key_of(run, seed, user_files),
         "seed": seed,
         "phrase": phrase,
         "run": run.plain(),
         "user_files": dict(user_files),
         "science": SCIENCE,
     }
+
+
+def open_folder(out: Path, run: RunSpec, seed: int, phrase: str, user_files: Mapping[str, str]) -> RunFolder:
+    """The folder for this run under `out`; made if new, refused if it holds something else."""
+    about = description(run, seed, phrase, user_files)
+    key = about["key"]
+    folder = RunFolder(out / key)
     if (folder.path / "about.json").exists():
         written = folder.about()
         same = agree(written.get("run"), about["run"], tree(run, identity=True))
