@@ -74,7 +74,8 @@ def pairs(result: StudyResult, arm: ArmResult, metric: ShownMetric) -> Markup | 
         return None
     width, height, left, right = 320, 230, 110.0, 250.0
     y = Axis.over([*(before[seed] for seed in both), *(after[seed] for seed in both)], height - 30, 26)
-    canvas, look, base = Canvas(width, height), colour(result, arm), sentences.base_name(result, arm)
+    canvas, base = Canvas(width, height), sentences.base_name(result, arm)
+    look, base_look = colour(result, arm), colour(result, result.base_of(arm))
     canvas.text(0, 12, f"{metric.label}, seed by seed", "label")
     canvas.grid(y, 56, width - 6)
     for seed in both:
@@ -82,9 +83,9 @@ def pairs(result: StudyResult, arm: ArmResult, metric: ShownMetric) -> Markup | 
         canvas.path([(left, y(before[seed])), (right, y(after[seed]))], f"pair {look}", tip)
         if len(both) > SEED_DOTS:
             continue
-        canvas.dot(left, y(before[seed]), 3.5, "dot arm-0", tip)
+        canvas.dot(left, y(before[seed]), 3.5, f"dot {base_look}", tip)
         canvas.dot(right, y(after[seed]), 3.5, f"dot {look}", tip)
-    for place, values, kind in ((left, before, "arm-0"), (right, after, look)):
+    for place, values, kind in ((left, before, base_look), (right, after, look)):
         middle = y(statistics.fmean(values[seed] for seed in both))
         outer = -1 if place == left else 1
         canvas.line(place + 8 * outer, middle, place + 26 * outer, middle, f"mean {kind}")

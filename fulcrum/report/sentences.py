@@ -224,27 +224,25 @@ def elsewhere(result: StudyResult, arm: ArmResult) -> list[str]:
 
 def targets(result: StudyResult, arm: ArmResult) -> list[str]:
     """How soon an arm gets where the baseline ends; what is not reached is told once for images, time and FLOPs."""
-    sentences, missed = list[str](), dict[tuple[str, int, int], list[str]]()
+    sentences, missed, base = list[str](), dict[tuple[str, int, int], list[str]](), base_name(result, arm)
     for row in result.time_to_target:
         if row.arm == arm.name:
             unit = EQUAL.get(row.unit, row.unit)
             goal = f"{lowered(result.metric(row.metric).label)} {number.plain(row.target)}"
             if row.reached and row.ratio is not None:
-                sentences.append(_reached(row, goal, unit))
+                sentences.append(_reached(row, goal, f"{base}'s {unit}"))
             else:
                 missed.setdefault((goal, row.reached, row.n), []).append(unit)
     return sentences + [
-        f"{reached} of {n} seeds reach {goal}, where the baseline ends, counted in {listed(units, 'or')}."
+        f"{reached} of {n} seeds reach {goal}, where {base} ends, counted in {listed(units, 'or')}."
         for (goal, reached, n), units in missed.items()
     ]
 
 
-def _reached(row: Target, goal: str, unit: str) -> str:
+def _reached(row: Target, goal: str, needed: str) -> str:
     """'Reaches attribute accuracy 0.78 with 0.71× [0.64×, 0.79×] of the baseline's images, 6 of 6 seeds.'"""
     between = "" if row.low is None or row.high is None else f" [{number.ratio(row.low)}, {number.ratio(row.high)}]"
-    return (
-        f"Reaches {goal} with {number.ratio(row.ratio)}{between} of the baseline's {unit}, {row.reached} of {row.n} seeds."
-    )
+    return f"Reaches {goal} with {number.ratio(row.ratio)}{between} of {needed}, {row.reached} of {row.n} seeds."
 
 
 def cost(arm: ArmResult) -> str:

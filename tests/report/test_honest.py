@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 from fulcrum.cli.study import _summary
+from fulcrum.report import arm_marks as look
 from fulcrum.report import (
     certainty,
     claim_sentences,
     curve_figure,
+    figure,
     markdown_text,
+    number,
     page,
     range_figure,
     ranking,
@@ -256,6 +259,24 @@ def test_a_trend_that_changes_its_sign_is_crossing() -> None:
     study["trends"][0]["verdict"] = "crossing"
     text = page.render(StudyResult.model_validate(study))
     assert '<span class="chip open">crossing</span>' in text and "changes its sign" in text
+
+
+def test_an_arm_on_another_arm_is_compared_with_that_one() -> None:
+    study = FAKE["honest_study"]()
+    muon = next(arm for arm in study["arms"] if arm["name"] == "muon")
+    muon.update(against="repa", label="Muon on REPA")
+    result = StudyResult.model_validate(study)
+    arm, repa = arm_of(result, "muon"), arm_of(result, "repa")
+    assert "compared with REPA" in row_of(result, "muon").remarks and row_of(result, "repa").verdict == "better"
+    assert sentences.answer(result, arm).startswith("Muon on REPA is better than REPA: ")
+    assert "of REPA's images" in sentences.targets(result, arm)[0]
+    first = repa.finals(PRIMARY)[0]
+    strip = ET.fromstring(row_of(result, "muon").strip).find("desc")
+    assert strip is not None and f"seed 0 {number.change(arm.finals(PRIMARY)[0] - first, None, None)}" in str(strip.text)
+    pairs = figure.pairs(result, arm, result.primary)
+    assert pairs is not None and ">REPA</text>" in pairs and look.colour(result, repa) in pairs
+    check = page.render(result)
+    assert check.count('<article aria-labelledby="lever-h-') == 9
 
 
 def test_csv_and_markdown_tell_the_same(honest: StudyResult) -> None:

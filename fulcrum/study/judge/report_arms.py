@@ -1,5 +1,6 @@
 """Arms, their cells and their pictures as the report shows them."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,20 @@ from fulcrum.study.run.curve_lines import read_lines
 from fulcrum.study.run.machine import machine_words
 from fulcrum.study.run.measuring.evaluation_points import read_points
 from fulcrum.study.run.workers.runner import Board
+
+# Names of levers that are spelled in their own way.
+SPELLED = {
+    "bf16": "BF16",
+    "edm": "EDM",
+    "ema": "EMA",
+    "irepa": "iREPA",
+    "lpips": "LPIPS",
+    "repa": "REPA",
+    "sft": "SFT",
+    "snr": "SNR",
+    "sprint": "SPRINT",
+    "tread": "TREAD",
+}
 
 
 def shown_arm(
@@ -48,10 +63,11 @@ def _says(plan: Plan, arm: Arm) -> str:
 
 
 def label(arm: Arm) -> str:
-    """What a person calls the arm: "Short captions", "Muon"."""
+    """What a person calls the arm: "Short captions", "Muon", "BF16 storage"."""
     if arm.is_baseline:
         return f"the baseline [{arm.scale}]" if arm.scale else "the baseline"
-    return arm.name[:1].upper() + arm.name[1:].replace("_", " ")
+    words = re.sub(r"[a-z0-9]+", lambda word: SPELLED.get(word[0], word[0]), arm.name.replace("_", " "))
+    return words if words.split()[0] in SPELLED.values() else words[:1].upper() + words[1:]
 
 
 def shown_cell(
