@@ -9,6 +9,10 @@ import torch
 from PIL import Image
 
 from fulcrum.cli import main
+from fulcrum.levers.catalog import with_files
+from fulcrum.study import study_run
+from fulcrum.study.run.workers.worker import answer
+from tests.cells_here import Here, all_here
 
 SMALL = ("model.width=32", "model.depth=4", "model.heads=2", "data.source.count=64", "sample.steps=2")
 UNREAD = """
@@ -25,6 +29,31 @@ class Unread(Lever):
 
     def witness(self, built):
         return built.run.sample.steps == 3
+"""
+BURST = """
+import torch
+
+from fulcrum import Card, Lever, put
+from fulcrum.spec.seam import WeightFiller
+
+
+class BurstWeight(WeightFiller):
+    kind = "burst"
+
+    def build(self, ctx):
+        return lambda t: torch.where(t > 0.93, torch.inf, 2.0)
+
+
+class Burst(Lever):
+    name = "burst"
+    touches = ("flow.weight",)
+    card = Card(says="a weight that is infinite at some times")
+
+    def edit(self, run):
+        return put(run, "flow.weight", BurstWeight())
+
+    def witness(self, built):
+        return True
 """
 
 
@@ -146,3 +175,22 @@ def test_two_seeds_are_planned_with_a_word_about_what_they_cannot_do(capsys, tmp
     assert code == 0 and "note: 2 pairs cannot reach significance at 0.05; 6 can" in out
     facts = json.loads(said(capsys, "study", "plan", plan_file(tmp_path), "--no-time", "--json", "--out", tmp_path)[1])
     assert facts["detectable_in_scatters"] is None and facts["primary"] == "attribute_f1"
+
+
+class WithFiles(Here):
+    """Cells in this process, with the levers of the user's files."""
+
+    def ask(self, cell):
+        return answer(json.loads(json.dumps(self.work.asked(cell))), self.work.setup(), with_files(self.work.files)[0])
+
+
+def test_an_arm_that_fails_under_every_seed_is_an_answer_and_no_error(capsys, tmp_path, monkeypatch):
+    all_here(monkeypatch)
+    monkeypatch.setattr(study_run, "Lane", WithFiles)
+    levers, out = tmp_path / "burst.py", tmp_path / "runs"
+    levers.write_text(BURST)
+    file = plan_file(tmp_path, "arms = ['burst']", "images = 256", "compile = false", settings=(*SMALL, "budget.batch=8"))
+    code, told, _ = said(capsys, "study", "run", file, "--levers", levers, "--out", out, "--quiet")
+    (line,) = [line for line in told.splitlines() if line.startswith("  burst")]
+    assert code == 0 and "failed" in line and "n=0" in line
+    assert len(list(out.glob("study-*/report.html"))) == 1
