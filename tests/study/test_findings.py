@@ -65,6 +65,26 @@ def test_a_seed_that_one_arm_has_not_yet_leaves_the_other_verdicts_as_they_are(s
         assert "one more seed can" in rows[hidden].note
 
 
+def test_the_finished_study_of_make_study_keeps_its_verdicts_whatever_is_hidden_of_one_arm():
+    values = {  # attribute recall of 24 trained cells
+        "baseline": (0.4897, 0.4932, 0.501, 0.4292, 0.4546, 0.5015),
+        "short_captions": (0.1265, 0.1064, 0.1299, 0.1245, 0.1631, 0.1113),
+        "muon": (0.5278, 0.5083, 0.522, 0.5288, 0.5273, 0.5425),
+        "bf16_storage": (0.4268, 0.4785, 0.48, 0.3652, 0.4429, 0.4912),
+    }
+    asked = plan(arms=tuple(values)[1:], seeds=SEEDS, primary=METRIC)
+    arms, cells = prove(asked, CATALOG), cells_of(values, METRIC)
+    whole = {"muon": "better", "bf16_storage": "worse", "short_captions": "worse"}
+    assert verdicts(findings(asked, arms, cells, METRIC)) == whole
+    for hidden in asked.arms:
+        for kept in ({}, *({seed: cells[hidden][seed] for seed in SEEDS if seed != gone} for gone in SEEDS)):
+            left = verdicts(findings(asked, arms, cells | {hidden: kept}, METRIC))
+            assert {arm: left[arm] for arm in whole if arm != hidden} == {
+                arm: verdict for arm, verdict in whole.items() if arm != hidden
+            }
+            assert left.get(hidden) == ("inconclusive" if kept else None)
+
+
 def test_survivors_never_make_an_arm_better_and_may_make_it_worse(study):
     asked, arms, cells = study
     whole = verdicts(findings(asked, arms, cells, METRIC))
