@@ -55,6 +55,7 @@ SHOWN = (
     "extra_objects",
     "mmd_published",
 )
+FAMILY = 100  # comparisons that power is reckoned for, at most: the metrics of an arm move together
 LOSS_POINTS = 80_000  # of all cells' training losses together: what a page can hold
 
 
@@ -133,7 +134,7 @@ def assemble_result(
     metrics = [name for name in dict.fromkeys((plan.primary, *_shown(plan))) if can_measure(arms[0].run, name)]
     pairs = {metric: effects_on(plan, running, measured, metric, lost) for metric in metrics}
     claims = study_claims(plan, arms, measured, pairs)
-    family = max(1, len(pairs[plan.primary]) if plan.confirm == "primary" else sum(map(len, pairs.values())))
+    family = len(pairs[plan.primary]) if plan.confirm == "primary" else sum(map(len, pairs.values()))
     at_looks = sequential_findings(plan, arms, measured, lost, sequenced) if sequenced else []
     at_end = {metric: rows for metric, rows in pairs.items() if not (sequenced and metric == plan.primary)}
     effects = [
@@ -250,7 +251,7 @@ def _detectable(effect: Effect, arms: int, alpha: float) -> float | None:
     differences on this metric."""
     if not isinstance(effect, PairedEffect) or effect.sd <= 0:
         return None
-    scatters = detectable(effect.n, max(arms, 1), alpha=alpha)
+    scatters = detectable(effect.n, min(max(arms, 1), FAMILY), alpha=alpha)
     return None if scatters is None else scatters * effect.sd
 
 
