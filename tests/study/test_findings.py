@@ -16,6 +16,7 @@ from fulcrum.study.judge.shown_metrics import shown_metric
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.plan import from_plain
 from fulcrum.study.run.layout import lay_out
+from fulcrum.study.run.machine import MACHINE
 from tests.study.small import cells_of, plan
 
 METRIC = "attribute_accuracy"
@@ -130,6 +131,14 @@ def test_a_baseline_that_failed_under_a_seed_takes_that_pair_from_all(study):
     del cells["baseline"]
     rows = findings(asked, arms, cells, METRIC, failed={"baseline": dict.fromkeys(SEEDS, "collapsed")})
     assert {(row.n, row.verdict) for row in rows} == {(0, "inconclusive")}
+
+
+def test_pairs_whose_sides_ran_on_unlike_machines_are_counted(study):
+    asked, arms, cells = study
+    for arm, by_seed in cells.items():
+        for seed, cell in by_seed.items():
+            cell[MACHINE] = {"processor": "other" if arm == "muon" and seed < 2 else "usual", "fulcrum": str(seed)}
+    assert {row.arm: row.unlike for row in findings(asked, arms, cells, METRIC)} == {"muon": 2} | dict.fromkeys(ARMS[1:], 0)
 
 
 def test_an_arm_that_still_runs_has_no_effect_yet(study):
