@@ -37,3 +37,17 @@ def test_a_sequential_plan_tells_its_looks_and_the_most_it_can_cost(tmp_path):
     assert "= at most 48 cells" in said and "judged together at 0.05, looked at once" in said
     assert "8 pairs (error spent: 0.031), 12 pairs (error spent: 0.041), 16 pairs (error spent: 0.050)" in said
     assert "undecided" not in words(tmp_path) and "at most" not in words(tmp_path)
+
+
+def test_more_arms_need_larger_effects_with_many_pairs_too(tmp_path):
+    """Student's formula, asked from 13 pairs on, knew nothing of the other arms: 80 % promised, a third kept."""
+
+    def scatters(count):
+        asked = plan(
+            seeds=tuple(range(16)), arms=tuple(f"muon(lr_ratio={0.01 * number:.2f})" for number in range(1, count + 1))
+        )
+        return estimate(asked, lay_out(asked, CATALOG, {}, tmp_path), tmp_path, timed=False).scatters
+
+    assert scatters(25) > 1.2 * scatters(1)
+    said = words(tmp_path, seeds=tuple(range(16)), arms=tuple(f"muon(lr_ratio=0.{number})" for number in range(1, 10)))
+    assert "with 16 pairs and 9 arms judged together at 0.05" in said
