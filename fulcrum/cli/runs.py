@@ -171,6 +171,8 @@ def _facts(path: Path, known: "Catalogue") -> dict[str, Any]:
             if RunFolder(path).result()
             else "training"
             if in_use(RunFolder(path))
+            else "failed"
+            if any(path.glob("failed-*.json"))
             else "stopped"
         )
     except FulcrumError:

@@ -16,7 +16,7 @@ from fulcrum.study.plan.frozen_plan import folder_of, freeze
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.requirements import with_primary
 from fulcrum.study.run.arm_cost import read_costs, write_costs
-from fulcrum.study.run.cell import Cell, failed, finished
+from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.cell_copy import CellFiles, copy_cell, find_cell
 from fulcrum.study.run.layout import Layout, lay_out, measuring
 from fulcrum.train.drawing.trained_run import KEY
@@ -65,7 +65,7 @@ def merge(
         result = assemble_result(plan, layout, out, command, StudyState(costs=costs, ended=True))
         with explained("write", study, message="could not write the page", then="start the same command again"):
             write(result, study)
-        say(_missing(layout, out, measuring(plan).how, command))
+        say(_missing(result))
     return result, study / "report.html", joined
 
 
@@ -196,9 +196,10 @@ def _words(joined: Joined) -> Iterable[str]:
         yield f"{joined.others} runs are not of this plan{version if joined.older else ''}"
 
 
-def _missing(layout: Layout, out: Path, how: str, command: str) -> str:
-    lacking = [cell for cell in layout.cells if finished(out, cell, how) is None and failed(out, cell, how) is None]
+def _missing(result: StudyResult) -> str:
+    lacking = [f"{arm.name}, seed {cell.seed}" for arm in result.arms for cell in arm.cells if cell.state == "waiting"]
+    total = result.progress.total
     if not lacking:
-        return f"all {len(layout.cells)} cells are there"
-    named = "; ".join(map(_name, lacking[:NAMED])) + (f"; and {len(lacking) - NAMED} more" if len(lacking) > NAMED else "")
-    return f"{len(lacking)} of {len(layout.cells)} cells are missing: {named}\n  run them with: {command}"
+        return f"all {total} cells are there"
+    named = "; ".join(lacking[:NAMED]) + (f"; and {len(lacking) - NAMED} more" if len(lacking) > NAMED else "")
+    return f"{len(lacking)} of {total} cells are missing: {named}\n  run them with: {result.made.command}"

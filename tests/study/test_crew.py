@@ -28,6 +28,7 @@ GOOD, BAD = {"key": "k", "ok": True}, {"key": "k", "ok": False, "error": "no luc
 def test_one_answer_from_those_of_all_processes():
     assert verdict([GOOD, GOOD]) == GOOD
     assert verdict([None, BAD]) == verdict([BAD, GOOD]) == verdict([GOOD, BAD]) == BAD
+    assert verdict([None, {**BAD, "outcome": True}])["outcome"]  # its training failed on one: the other waits for it
     assert verdict([GOOD, None]) is None and verdict([None, None]) is None  # one was lost: run it again
 
 
