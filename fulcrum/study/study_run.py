@@ -26,7 +26,7 @@ from fulcrum.study.judge.result import StoppedArm, StudyState, assemble_result, 
 from fulcrum.study.judge.sequence import Sequenced, ending, sequence
 from fulcrum.study.plan.arms import baseline_of
 from fulcrum.study.plan.fingerprint import is_proven, prove_by_steps
-from fulcrum.study.plan.frozen_plan import changed_since, folder_of, freeze
+from fulcrum.study.plan.frozen_plan import added_seeds, changed_since, folder_of, freeze
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.requirements import require_runnable, with_primary
 from fulcrum.study.run.arm_cost import TimedCost, costs, read_costs, write_costs
@@ -109,6 +109,7 @@ def run(
         if left:
             changed = changed_since(plan, folder)
             say(f"{changed}, and {done} of its {len(layout.cells)} cells are finished already") if changed else None
+            say(added) if (added := added_seeds(plan, out)) else None
         with _place(executor, work.system, space) as (lanes, lane):
             side = f"{lanes} side by side on Ray" if executor.kind == "ray" else str(space._replace(lanes=lanes))
             seeds, cells = str(len(plan.seeds)), str(len(layout.cells))

@@ -34,7 +34,7 @@ def test_what_every_cell_has_is_told(tmp_path):
 
 def test_a_sequential_plan_tells_its_looks_and_the_most_it_can_cost(tmp_path):
     said = words(tmp_path, seeds=tuple(range(16)), looks=(8, 12, 16))
-    assert "= at most 48 cells" in said and "judged together at 0.05, looked at once" in said
+    assert "= 24 to 48 cells" in said and "judged together at 0.05, looked at once" in said
     assert "8 pairs (error spent: 0.031), 12 pairs (error spent: 0.041), 16 pairs (error spent: 0.050)" in said
     assert "undecided" not in words(tmp_path) and "at most" not in words(tmp_path)
 

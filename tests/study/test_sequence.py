@@ -151,3 +151,20 @@ def test_an_arm_that_others_are_held_against_goes_on_with_them():
 def test_no_trunk_is_trained_before_its_seed_is_needed(given, tmp_path):
     run(asked(trunk="spark", trunk_images=16), CATALOG, tmp_path, "x", str)
     assert [seed for arm, seed in given.ran if arm == "trunk"] == list(range(12))
+
+
+def test_seeds_added_by_hand_to_a_finished_study_are_said_on_the_page_and_in_the_terminal(given, tmp_path):
+    def judged(seeds, **changes):
+        lines = []
+        fixed = asked(seeds=tuple(range(seeds)), looks=(), title=f"{seeds} seeds", **changes)
+        result, _ = run(fixed, CATALOG, tmp_path, "x", lines.append)
+        return [line for line in (*result.remarks, *lines) if "judged before" in line]
+
+    assert judged(6) == []
+    page, terminal = judged(8)
+    assert page == terminal and "judged before, on 6 of these seeds" in page
+    page, terminal = judged(10)
+    assert "judged before, on 6 and 8 of these seeds" in page and "in 8% of studies, not in 5%" in page
+    assert judged(10, samples=128) == [] and judged(6) == []  # another question, or nothing added
+    (remark, _) = [*run(asked(), CATALOG, tmp_path, "x", str)[0].remarks, ""][:2]
+    assert "The levels of this plan's looks do not know of that" in remark

@@ -30,6 +30,7 @@ from fulcrum.study.judge.report_arms import curve_of, grids, shown_arm, shown_ce
 from fulcrum.study.judge.sequence import sequence, sequential_findings
 from fulcrum.study.judge.shown_metrics import shown_metric
 from fulcrum.study.plan.arms import Arm, baseline_of
+from fulcrum.study.plan.frozen_plan import added_seeds
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.power import detectable
 from fulcrum.study.run.arm_cost import TimedCost
@@ -197,7 +198,11 @@ def assemble_result(
         ),
         detectable=_loudest(effects),
         grids=grids(arms, cells, measured, out, how),
-        remarks=(*remarks(plan, arms, layout.searches), *map(_censored, state.stopped)),
+        remarks=(
+            *filter(None, [added_seeds(plan, out)]),
+            *remarks(plan, arms, layout.searches),
+            *map(_censored, state.stopped),
+        ),
         interactions=tuple(row for metric in metrics for row in interactions(plan, running, measured, metric, lost)),
         scales=tuple(scales(plan, arms)),
         trends=tuple(row for metric in metrics for row in trends(plan, running, measured, metric, lost)),

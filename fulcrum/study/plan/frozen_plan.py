@@ -1,20 +1,24 @@
 """The plan as it was when its study began: kept in the study's folder, and held against the plan that is asked for."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from fulcrum.files.atomic import write_json
+from fulcrum.files.paths import open_regular
 from fulcrum.files.refusals import explained
 from fulcrum.files.sealed import read_json
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
 from fulcrum.study.plan.plan import Plan, from_plain
+from fulcrum.study.plan.spending import error_by_hand
 
 NAME = "plan.json"
+HEAD = 1 << 16  # bytes of a result in which its state stands
+FINISHED = b'\n "state": "finished",'  # there: a title in JSON has no line break
 
 
 def freeze(plan: Plan, out: Path, user_files: Mapping[str, str] | None = None) -> Path:
@@ -65,3 +69,39 @@ def changed_since(plan: Plan, folder: Path) -> str | None:
                 changed = ", ".join(fields) or "the version of the science"
                 return f"this plan is not that of {path.parent.name}: {changed} changed; it has a page of its own"
     return None
+
+
+def added_seeds(plan: Plan, out: Path) -> str:
+    """What it does to the error that this plan was judged before with fewer of its seeds; empty: it was not.
+
+    Only finished studies count: one that was stopped has shown no verdict to be unhappy with.
+    """
+    earlier = sorted({len(other.seeds) for other in _finished_plans(out) if _same_but_seeds(plan, other)})
+    if not earlier:
+        return ""
+    looked = [*earlier, len(plan.seeds)]
+    times = f"{', '.join(map(str, looked[:-1]))} and {looked[-1]}"
+    told = f"These arms were judged before, on {' and '.join(map(str, earlier))} of these seeds. "
+    if plan.looks:
+        return told + "The levels of this plan's looks do not know of that: its errors are more likely than they say."
+    return (
+        f"{told}Seeds that are added because an answer was open make errors more likely: where nothing is true, one arm "
+        f"looked at with {times} pairs gets a verdict in {error_by_hand(looked, plan.alpha):.0%} of studies, not in "
+        f"{plan.alpha:.0%}. A plan that looks several times by rule keeps its error: "
+        "seeds = {first = 8, step = 4, most = 16}."
+    )
+
+
+def _finished_plans(out: Path) -> Iterator[Plan]:
+    for path in sorted(out.glob(f"study-*/{NAME}")):
+        result = path.with_name("report.json")
+        with contextlib.suppress(Exception), open(open_regular(result, follow=True), "rb") as stream:
+            if FINISHED in stream.read(HEAD):  # what cannot be read, or is another version's, says nothing about this plan
+                yield from_plain(read_json(path, ""))
+
+
+def _same_but_seeds(plan: Plan, other: Plan) -> bool:
+    """Does another plan ask the same of fewer of the seeds?"""
+    free = {"title", "seeds", "looks"}
+    mine, theirs = ({name: one.frozen[name] for name in one.frozen if name not in free} for one in (plan, other))
+    return mine == theirs and set(other.seeds) < set(plan.seeds)

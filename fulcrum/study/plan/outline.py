@@ -43,9 +43,11 @@ def outline(plan: Plan, layout: Layout, estimate: Estimate, space: Room) -> str:
 def _what(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
     scales, run = len(plan.scales) or 1, layout.arms[0].run
     arms = f"{len(layout.arms) // scales} arms" + (f" at {scales} scales" if scales > 1 else "")
+    seeds, cells = str(len(plan.seeds)), str(estimate.cells)
+    if plan.looks:
+        seeds, cells = f"{plan.looks[0]} to {seeds}", f"{len(layout.arms) * plan.looks[0]} to {cells}"
     yield (
-        f"{arms} x {len(plan.seeds)} paired seeds = {'at most ' if plan.looks else ''}{estimate.cells} cells of "
-        f"{run.budget.images:,} images; "
+        f"{arms} x {seeds} paired seeds = {cells} cells of {run.budget.images:,} images; "
         f"{estimate.finished or 'none'} {'is' if estimate.finished == 1 else 'are'} finished"
     )
     if plan.looks:
