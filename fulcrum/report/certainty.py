@@ -91,8 +91,9 @@ def look(result: StudyResult, effect: Effect) -> str:
     if effect.verdict in SETTLED:
         return f"decided at {of}"
     following = next(pairs for pairs in result.plan.looks if pairs > reached)
+    spared = any(arm.count("stopped") for arm in result.arms if arm.name == effect.arm)
     ended = f"stopped at {of}: a verdict had become unlikely"
-    return ended if result.state == "finished" else f"{of}; next look at {following}"
+    return ended if spared or result.state == "finished" else f"{of}; next look at {following}"
 
 
 def seeds(result: StudyResult) -> str:

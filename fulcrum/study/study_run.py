@@ -235,7 +235,8 @@ class StudyRun:
             sequenced = self.sequenced()
             for arm, answer in sequenced.answers.items():
                 if answer.left and arm not in ended:
-                    self.say(f"{arm} needs no more seeds: {ending(answer, self.plan.looks)}")
+                    word = answer.effect.verdict if answer.effect else "failed"
+                    self.say(f"{arm} needs no more seeds: {word}, {ending(answer, self.plan.looks)}")
             ended = {arm for arm, answer in sequenced.answers.items() if answer.left}
             pairs = max(seeds.now for seeds in sequenced.needed.values())
             self._prepare(self.plan.seeds[pairs:])

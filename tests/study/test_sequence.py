@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.report import certainty
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.study import study_run
 from fulcrum.study.judge.result import SHOWN, StudyState, assemble_result
@@ -86,7 +87,7 @@ def test_only_undecided_arms_get_more_cells(given, tmp_path):
     assert result.state == "finished" and result.progress.done == result.progress.total == len(given.ran) == 40
     assert all(sum(arm == name for name, _ in given.ran) == cells[arm].count("done") for arm in cells)
     assert result.plan.looks == (8, 12, 16) and result.plan.spending[-1] == pytest.approx(0.05)
-    assert any("short_captions needs no more seeds: decided at 8 of 16 pairs" in line for line in said)
+    assert "short_captions needs no more seeds: better, decided at 8 of 16 pairs" in said
     assert any("4 arms x 8 to 16 seeds = 32 to 64 cells" in line for line in said)
     assert len({row.n for row in result.effects if row.metric == "frechet"}) > 1  # other metrics, on each arm's own pairs
     again, _ = run(asked(), CATALOG, tmp_path, "again", said.append)
@@ -105,6 +106,9 @@ def test_a_study_that_was_stopped_decides_the_same_again(given, tmp_path, monkey
                 finish_cell(out, cell, measuring(asked()).how, dict.fromkeys(SHOWN, value(cell.arm, cell.seed)))
         between = assemble_result(asked(), layout, out, "x", StudyState(ended=True))
         assert between.state == "stopped" and between.progress.total >= whole.progress.total
+        if after >= 32:  # the first look is behind it: one arm has left, another goes on
+            stopped, going = (certainty.look(between, primary(between)[arm]) for arm in ("bf16_storage", "muon"))
+            assert stopped.startswith("stopped at 8 of 16 pairs") and going == "8 of 16 pairs; next look at 12"
         rest, _ = run(asked(), CATALOG, out, "x", str)
         assert primary(rest) == primary(whole) and sorted(given.ran) == sorted(order[after:])
 

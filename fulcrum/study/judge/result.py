@@ -23,6 +23,7 @@ from fulcrum.study.judge.effect import PairedEffect, noise_floor, student_interv
 from fulcrum.study.judge.equal_cost import Curves, at_equal_cost, fronts, targets
 from fulcrum.study.judge.findings import all_findings, confirmed, effects_on
 from fulcrum.study.judge.fraction_result import as_fraction
+from fulcrum.study.judge.looks import looks_of
 from fulcrum.study.judge.pairing import Measurements, not_stopped, other_loss, values_of
 from fulcrum.study.judge.plan_facts import plan_facts
 from fulcrum.study.judge.remarks import remarks
@@ -139,7 +140,7 @@ def assemble_result(
     at_looks = sequential_findings(plan, arms, measured, lost, sequenced) if sequenced else []
     at_end = {metric: rows for metric, rows in pairs.items() if not (sequenced and metric == plan.primary)}
     effects = [
-        confirmed(plan, row.model_copy(update={"detectable": _detectable(row, family, plan.alpha)}), claims)
+        confirmed(plan, row.model_copy(update={"detectable": _detectable(plan, row, family)}), claims)
         for row in (*at_looks, *all_findings(plan, running, measured, at_end))
     ]
     curves = {
@@ -251,12 +252,15 @@ def _by_arm(arms: Sequence[Arm], cells: Sequence[Cell], curves: Mapping[str, Seq
     return lines
 
 
-def _detectable(effect: Effect, arms: int, alpha: float) -> float | None:
+def _detectable(plan: Plan, effect: Effect, arms: int) -> float | None:
     """The smallest true effect that this study would have seen in four of five repeats, with the scatter of this arm's
-    differences on this metric."""
+    differences on this metric. With looks: at the last of them, whatever the earlier ones would have seen."""
     if not isinstance(effect, PairedEffect) or effect.sd <= 0:
         return None
-    scatters = detectable(effect.n, min(max(arms, 1), FAMILY), alpha=alpha)
+    pairs, alpha = effect.n, plan.alpha
+    if plan.looks and effect.metric == plan.primary:
+        pairs, _, alpha = looks_of(plan.looks, plan.alpha)[-1]
+    scatters = detectable(pairs, min(max(arms, 1), FAMILY), alpha=alpha)
     return None if scatters is None else scatters * effect.sd
 
 
