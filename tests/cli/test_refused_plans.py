@@ -143,6 +143,13 @@ def test_the_plan_says_what_the_run_would_say(capsys, tmp_path, lines, words):
     assert not out.exists()
 
 
+def test_a_place_that_cannot_hold_the_study(capsys, tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    words = plan_file(tmp_path), "--out", tmp_path / "taken"
+    plan, run = said(capsys, "study", "plan", *words, "--no-time"), said(capsys, "study", "run", *words)
+    assert plan == run and plan[0] == 2 and f"cannot write to {tmp_path / 'taken'}" in plan[2]
+
+
 def test_cells_of_a_cluster_need_no_gpu_here(capsys, tmp_path):
     file = plan_file(tmp_path, "device = 'cuda'")
     code, out, _ = said(capsys, "study", "plan", file, "--no-time", "--executor", "ray", "--out", tmp_path / "runs")

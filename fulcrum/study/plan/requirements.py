@@ -1,9 +1,11 @@
 """What a plan must meet before anything of it is trained: asked by `study plan` and `study run` alike."""
 
+import os
 from pathlib import Path
 
 from fulcrum.dist.device import require_device
 from fulcrum.dist.start import Ranks
+from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.study.plan.fingerprint import fitting, is_proven
 from fulcrum.study.plan.frozen_plan import require_plan
@@ -30,8 +32,8 @@ def with_primary(plan: Plan, run: RunSpec) -> Plan:
 
 
 def require_runnable(plan: Plan, layout: Layout, folder: Path, here: bool = True) -> None:
-    """Refuse what could not be trained, measured or shown, and a folder of the study that was edited; cells that run `here`
-    also need the plan's device here."""
+    """Refuse what could not be trained, measured or shown, and a folder that was edited or cannot be made; cells
+    that run `here` also need the plan's device here."""
     for arm in layout.arms:
         require_measurable(arm.run, plan.primary)
         _ = Ranks(size=plan.processes).rows(arm.run.budget.batch)
@@ -40,6 +42,9 @@ def require_runnable(plan: Plan, layout: Layout, folder: Path, here: bool = True
     if here:  # a cluster's GPUs are counted when it is joined
         require_device(plan.device, plan.processes)
     fitting(layout.arms, layout.trunk_runs)
+    place = next(path for path in folder.parents if path.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise BadInput(f"cannot write to {folder.parent}", "choose another place with --out")
     require_plan(plan, folder)
     is_proven(layout, folder)
     read_costs(folder, layout.arms)
