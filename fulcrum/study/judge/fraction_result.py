@@ -14,7 +14,7 @@ from fulcrum.study.judge.rank import pairs_needed
 from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.judge.report_arms import shown_arm
 from fulcrum.study.plan.design import BASELINE, fraction_of
-from fulcrum.study.plan.fraction import alias_words
+from fulcrum.study.plan.fraction import alias_words, named
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.layout import Layout
 
@@ -80,7 +80,7 @@ def _by_seed(effects: FractionEffects) -> dict[str, dict[int, float]]:
 def _notable(strings: Sequence[AliasString], alpha: float) -> list[str]:
     """Pairs that were not asked for, and seem to interact."""
     return [
-        f"Some of {', '.join(' × '.join(pair) for pair in row.pairs)} seem to interact (p {row.p_adjusted:.3f} among "
+        f"Some of {', '.join(map(named, row.pairs))} seem to interact (p {row.p_adjusted:.3f} among "
         "the pairs that were not chosen): name one in `interactions` to see it by itself."
         for row in strings
         if row.p_adjusted is not None and row.p_adjusted <= alpha

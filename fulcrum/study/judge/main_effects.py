@@ -32,12 +32,11 @@ from fulcrum.study.judge.rank import pairs_needed
 from fulcrum.study.judge.verdict import judge, verdict
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.design import BASELINE, fraction_of
-from fulcrum.study.plan.fraction import FractionTable, alias_strings
+from fulcrum.study.plan.fraction import FractionTable, alias_strings, named
 from fulcrum.study.plan.plan import Plan
 
 Pair = tuple[str, str]
 
-BEYOND = " × "  # a pair's name
 NORMAL = "so few seeds decide only by the scatter of all levers together, taken to be normal"
 
 
@@ -72,7 +71,7 @@ def fraction_effects(
         return NOTHING
     family = _Family(plan, metric, seeds, next(iter(smallest.values())))
     alone, strings = lever_contrasts(values, table), alias_strings(table)
-    together, listed = pair_contrasts(values, table), {BEYOND.join(string[0]): string for string in strings}
+    together, listed = pair_contrasts(values, table), {named(string[0]): string for string in strings}
     rows = family.judged(table.levers, alone, alone, _means(values, ~table.on))
     keys, count = list(listed), len(table.chosen)
     pairs = family.judged(keys[:count], together[:, :count], together)

@@ -10,6 +10,7 @@ from fulcrum.spec.system import Device
 from fulcrum.study.judge.effect import noise_floor
 from fulcrum.study.judge.pairing import value_of
 from fulcrum.study.plan.arms import Arm, bases_of
+from fulcrum.study.plan.fraction_power import fraction_detectable
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.power import detectable
 from fulcrum.study.run.arm_cost import TimedCost, costs
@@ -121,7 +122,8 @@ def _detectable(plan: Plan, layout: Layout, measured: Mapping[str, Any]) -> tupl
     floor = noise_floor(values, plan.primary)
     if not floor.sd:
         return None, "the finished baselines do not differ at all: their scatter says nothing"
-    spread, units = floor.sd * 2**0.5, _in_scatters(plan, layout)  # of a difference, if pairing gives nothing
+    cells = 1 if plan.design == "fractional" else 2  # whose scatter the units count, if pairing gives nothing
+    spread, units = floor.sd * cells**0.5, _in_scatters(plan, layout)
     return (
         None if units is None else units * spread,
         f"from {len(values)} finished baselines that scatter by {floor.sd:.4g}, without any help from pairing",
@@ -129,5 +131,7 @@ def _detectable(plan: Plan, layout: Layout, measured: Mapping[str, Any]) -> tupl
 
 
 def _in_scatters(plan: Plan, layout: Layout) -> float | None:
+    if plan.design == "fractional":
+        return fraction_detectable(plan)  # of single cells
     compared = sum(not arm.is_baseline for arm in layout.arms)
     return detectable(len(plan.seeds), compared, alpha=plan.alpha)

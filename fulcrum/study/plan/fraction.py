@@ -103,24 +103,20 @@ def alias_strings(table: FractionTable) -> list[tuple[tuple[str, str], ...]]:
 
 
 def alias_words(table: FractionTable) -> list[str]:
-    """What can be told apart from what, in sentences."""
+    """What can be told apart from what, in sentences; the strings of pairs that were not chosen are not listed."""
     sentences = ["Every lever's effect is clear of what any two others do together, not of what three do."]
     if len(table.on) == FOLDED:
-        return [
-            *sentences,
-            "Pairs that share no lever overlap by a third: none can be read by itself.",
-        ]
+        return [*sentences, "Pairs that share no lever overlap by a third: none can be read by itself."]
     strings, count = alias_strings(table), len(table.chosen)
     for string in strings[:count]:
-        rest = ", ".join(" × ".join(pair) for pair in string[1:])
-        beside = f"{rest} stand with it, and are taken to do nothing" if rest else "no other pair stands with it"
-        sentences.append(f"The chosen pair {' × '.join(string[0])} is clear of the other chosen ones; {beside}.")
-    together = [string for string in strings[count:] if len(string) > 1]
-    others = " and ".join(["the other pairs"] if count else ["all pairs"])
-    if not together:
-        return [*sentences, f"Of {others} each stands alone."] if len(strings) > count else sentences
-    listed = "; ".join(" = ".join(" × ".join(pair) for pair in string) for string in together)
-    return [*sentences, f"Of {others} these cannot be told apart: {listed}."]
+        pair, rest = named(string[0]), ", ".join(map(named, string[1:]))
+        beside = f"stands with {rest}, which are taken to do nothing" if rest else "is clear of every other pair"
+        sentences.append(f"The chosen pair {pair} {beside}.")
+    return sentences
+
+
+def named(pair: tuple[str, str]) -> str:
+    return " × ".join(pair)
 
 
 @lru_cache(maxsize=64)

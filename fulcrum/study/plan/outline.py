@@ -12,6 +12,7 @@ from fulcrum.study.judge.rank import pairs_needed
 from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.design import BASELINE, at_scale
 from fulcrum.study.plan.estimate import Estimate
+from fulcrum.study.plan.fraction_outline import combination_lines, sight_lines
 from fulcrum.study.plan.plan import Plan, Sweep
 from fulcrum.study.plan.spending import spending
 from fulcrum.study.run.layout import Layout
@@ -28,7 +29,7 @@ def outline(plan: Plan, layout: Layout, estimate: Estimate, space: Room) -> str:
             f"{shown(plan.title)} (plan {plan.hash})",
             *_what(plan, layout, estimate),
             "",
-            "arms",
+            "levers" if layout.levers else "arms",
             *_arms(plan, layout),
             "",
             "cost",
@@ -42,7 +43,8 @@ def outline(plan: Plan, layout: Layout, estimate: Estimate, space: Room) -> str:
 
 def _what(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
     scales, run = len(plan.scales) or 1, layout.arms[0].run
-    arms = f"{len(layout.arms) // scales} arms" + (f" at {scales} scales" if scales > 1 else "")
+    arms = f"{len(layout.arms) // scales} {'combinations' if layout.levers else 'arms'}"
+    arms += f" at {scales} scales" if scales > 1 else ""
     seeds, cells = str(len(plan.seeds)), str(estimate.cells)
     if plan.looks:
         seeds, cells = f"{plan.looks[0]} to {seeds}", f"{len(layout.arms) * plan.looks[0]} to {cells}"
@@ -67,6 +69,8 @@ def _what(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
     )
     if plan.trunk is not None:
         yield f"every arm begins from its seed's trunk, '{plan.trunk}': the effects are those of a late change"
+    if plan.design == "fractional":
+        yield "a lever's effect is the mean of all combinations with it, minus the mean of those without it"
     if plan.design == "leave_one_out":
         yield "every arm lacks one lever of the baseline's stack: a lever that helps makes its arm worse"
     shares = ", ".join(f"{share:.0%}" for share in plan.evaluations)
@@ -91,6 +95,11 @@ def _margin(plan: Plan) -> str:
 
 def _arms(plan: Plan, layout: Layout) -> Iterator[str]:
     """Every arm with its proven difference; at further scales only what is not as at the first."""
+    if plan.design == "fractional":
+        for arm in (layout.arms[0], *layout.levers):
+            yield from _arm(arm, arm.name)
+        yield from combination_lines(plan)
+        return
     if plan.scales:
         yield "  each at " + ", ".join(f"{scale.name} ({', '.join(scale.settings)})" for scale in plan.scales)
     shown_changes: dict[str, list[Change]] = {}
@@ -136,6 +145,9 @@ def _cost(estimate: Estimate, space: Room) -> Iterator[str]:
 
 
 def _sight(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
+    if plan.design == "fractional":
+        yield from sight_lines(plan, estimate)
+        return
     pairs, least = len(plan.seeds), pairs_needed(plan.alpha)
     compared = sum(not arm.is_baseline for arm in layout.arms)
     with_these = f"with {pairs} pairs and {compared} {'arm' if compared == 1 else 'arms'} judged together at {plan.alpha:g}"
