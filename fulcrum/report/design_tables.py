@@ -93,24 +93,28 @@ def interaction_table(result: StudyResult) -> Table:
     names = {arm.root: sentences.plain(arm) for arm in result.compared}
     rows = []
     for row in result.interactions:
-        alone = [result.effect(name, row.metric) for name in (row.a, row.b)]
-        both = result.effect(f"{row.a} + {row.b}", row.metric)
+        effects = [result.effect(name, row.metric) for name in (row.a, row.b)]
+        effects += [result.effect(f"{row.a} + {row.b}", row.metric)] * (result.fraction is None)
         rows.append(
             (
                 f"{names[row.a]} × {names[row.b]}",
                 result.metric(row.metric).label,
-                *(number.change(one.mean, None, None) if one else number.NONE for one in (*alone, both)),
+                *(number.change(one.mean, None, None) if one else number.NONE for one in effects),
                 number.change(row.mean, row.low, row.high),
                 str(row.n),
                 number.probability(row.p_adjusted),
                 row.verdict,
             )
         )
+    heads = (
+        ("first alone", "second alone", "both") if result.fraction is None else ("first, on average", "second, on average")
+    )
+    columns = ("pair", "metric", *heads, "beyond the sum [interval]", "pairs", "p", "verdict")
     return Table(
         "What two levers do together beyond the sum of each alone; zero means that their effects add up",
-        ("pair", "metric", "first alone", "second alone", "both", "beyond the sum [interval]", "pairs", "p", "verdict"),
+        columns,
         tuple(rows),
-        (0, 1, 8),
+        (0, 1, len(columns) - 1),
     )
 
 

@@ -77,7 +77,8 @@ def _shrunk(effect: Effect | None) -> str:
 def readings(result: StudyResult) -> Table:
     """Every arm on every metric."""
     rows = tuple(
-        (arm.label, *(number.spread(*mean_sd(arm, metric.name)) for metric in result.metrics)) for arm in result.ranked
+        (arm.label, *(number.spread(*mean_sd(arm, metric.name)) for metric in result.metrics))
+        for arm in (result.ranked if result.fraction is None else result.trained)
     )
     heads = tuple(f"{metric.label} ({metric.better})" for metric in result.metrics)
     return Table("Mean ± standard deviation over the finished seeds", ("arm", *heads), rows)

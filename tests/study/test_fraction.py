@@ -13,9 +13,13 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.study.judge.main_effects import few_seeds, fraction_effects, lever_contrasts, lever_costs
 from fulcrum.study.plan.arms import prove, prove_levers
 from fulcrum.study.plan.design import wanted
+from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.fraction import SIZES, alias_strings, fraction_table
+from fulcrum.study.plan.fraction_power import fraction_detectable, one_at_a_time
+from fulcrum.study.plan.outline import outline
 from fulcrum.study.plan.plan import from_plain
 from fulcrum.study.run.layout import lay_out
+from fulcrum.study.run.workers.capacity import room
 from fulcrum.study.study_run import run
 from tests.cells_here import all_here
 from tests.study.small import cells_of, plan
@@ -314,3 +318,29 @@ def test_a_fraction_is_run_judged_and_shown(tmp_path, monkeypatch):
     assert render(type(result).model_validate_json(page.with_suffix(".json").read_text())) == shown
     again, _ = run(asked, CATALOG, tmp_path, "again", print)
     assert [row.model_dump() for row in again.effects] == [row.model_dump() for row in result.effects]
+
+
+def test_a_fraction_in_words_says_what_stands_together_and_what_it_can_see(tmp_path, eight):
+    asked = eight(interactions=(("muon", "repa"),), seeds=(0, 1, 2, 3))
+    layout = lay_out(asked, CATALOG, {}, tmp_path)
+    told = outline(asked, layout, estimate(asked, layout, tmp_path, timed=False), room([layout.arms[0].run], 1))
+    for words in (
+        "16 combinations x 4 paired seeds = 64 cells",
+        "16 of 256 combinations, x where a lever is on",
+        "muon              . x . x",
+        "The chosen pair muon × repa stands with",
+        "those in a line cannot be told apart",
+        "one lever at a time, as many cells (64) are 7 seeds of each, and see only effects",
+        "4 seeds decide by normal theory",
+    ):
+        assert words in told, words
+    assert "compound" not in told and "cannot reach significance" not in told
+
+
+def test_more_seeds_and_combinations_see_more_and_more_than_one_at_a_time(eight):
+    sizes = [fraction_detectable(eight(seeds=tuple(range(seeds)))) for seeds in (2, 3, 5)]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] < 2.5
+    assert fraction_detectable(eight(seeds=(0, 1, 2), combinations=32)) < sizes[1]
+    assert one_at_a_time(eight(seeds=(0, 1))) == (3, None)  # 32 cells on nine arms: three seeds decide nothing
+    seeds, visible = one_at_a_time(eight(seeds=(0, 1, 2, 3)))
+    assert seeds == 7 and visible > 1.3 * fraction_detectable(eight(seeds=(0, 1, 2, 3)))

@@ -1,12 +1,14 @@
 """A fractional study as the report shows it: its levers in the place of arms, the combinations that were trained beside
 them."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from fulcrum.report.arm_result import ArmCost
 from fulcrum.report.finding import AliasString, FractionFacts
 from fulcrum.report.schema import StudyResult
 from fulcrum.study.judge.claims import study_claims
+from fulcrum.study.judge.effect import PairedEffect
 from fulcrum.study.judge.findings import confirmed, if_learned
 from fulcrum.study.judge.main_effects import FractionEffects, fraction_effects, lever_costs
 from fulcrum.study.judge.pairing import Failures, Measurements
@@ -15,6 +17,7 @@ from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.judge.report_arms import shown_arm
 from fulcrum.study.plan.design import BASELINE, fraction_of
 from fulcrum.study.plan.fraction import alias_words, named
+from fulcrum.study.plan.fraction_power import contrast_detectable
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.layout import Layout
 
@@ -34,7 +37,7 @@ def as_fraction(
     judged = [row for one in by_metric.values() for row in one.levers]
     lost = [row for one in by_metric.values() for row in one.failed]
     claims = study_claims(plan, arms, measured, {name: [] for name in metrics})  # each tells why it is not held
-    judged = [if_learned(plan, measured, row, BASELINE) for row in judged]
+    judged = [if_learned(plan, measured, _with_sight(plan, row, by_metric[row.metric]), BASELINE) for row in judged]
     effects = [confirmed(plan, row) for row in (*judged, *lost)]
     spent = lever_costs(plan, layout.arms, costs) if costs else {}
     primary = by_metric[plan.primary]
@@ -47,7 +50,10 @@ def as_fraction(
             ),
             "combinations": result.arms[1:],
             "effects": tuple(effects),
-            "detectable": {},
+            "detectable": {
+                name: max((row.detectable for row in judged if row.metric == name and row.detectable), default=None)
+                for name in metrics
+            },
             "remarks": (*remarks(plan, arms, layout.searches), *_notable(primary.strings, plan.alpha)),
             "interactions": tuple(row for one in by_metric.values() for row in one.interactions),
             "time_to_target": (),
@@ -62,6 +68,15 @@ def as_fraction(
             ),
         }
     )
+
+
+def _with_sight(plan: Plan, row: PairedEffect, effects: FractionEffects) -> PairedEffect:
+    """With the true effect that would have been seen in four studies of five: of few seeds by the scatter that they were
+    judged by, which is no smaller than that of all levers together."""
+    together = math.sqrt(sum(one.sd**2 for one in effects.levers) / len(effects.levers))
+    scatter = max(row.sd, together) if len(plan.seeds) < pairs_needed(plan.alpha) else row.sd
+    units = contrast_detectable(plan, row.n, len(effects.levers)) if scatter > 0.0 else None
+    return row.model_copy(update={"detectable": None if units is None else units * scatter})
 
 
 def _rule(plan: Plan) -> str:

@@ -19,9 +19,17 @@ _STUDIES = 2000  # simulated: power is known to about +-0.02 at 0.8
 
 def fraction_detectable(plan: Plan) -> float | None:
     """The smallest true effect of a lever that gets its verdict in four studies of five, in units of the scatter of a
-    single cell; None where none does."""
+    single cell; None where none does. A contrast halves the cells: it scatters by 2 / sqrt(combinations) of that."""
     combinations, levers = fraction_of(plan).on.shape
-    return _in_cells(combinations, levers, len(plan.seeds), plan.alpha)
+    units = contrast_detectable(plan, len(plan.seeds), levers)
+    return None if units is None else 2.0 * units / math.sqrt(combinations)
+
+
+def contrast_detectable(plan: Plan, seeds: int, levers: int) -> float | None:
+    """The same in units of the scatter of a lever's contrast over seeds, of which so many are there."""
+    if len(plan.seeds) >= pairs_needed(plan.alpha):
+        return detectable(seeds, levers, alpha=plan.alpha)
+    return _by_normal_theory(seeds, levers, plan.alpha)
 
 
 def one_at_a_time(plan: Plan) -> tuple[int, float | None]:
@@ -30,13 +38,6 @@ def one_at_a_time(plan: Plan) -> tuple[int, float | None]:
     seeds = combinations * len(plan.seeds) // (levers + 1)
     units = detectable(seeds, levers, alpha=plan.alpha) if seeds >= pairs_needed(plan.alpha) else None
     return seeds, None if units is None else math.sqrt(2.0) * units
-
-
-def _in_cells(combinations: int, levers: int, seeds: int, alpha: float) -> float | None:
-    """A contrast halves the cells: its scatter is 2 / sqrt(combinations) of a cell's."""
-    enough = seeds >= pairs_needed(alpha)
-    units = detectable(seeds, levers, alpha=alpha) if enough else _by_normal_theory(seeds, levers, alpha)
-    return None if units is None else 2.0 * units / math.sqrt(combinations)
 
 
 @lru_cache(maxsize=64)
