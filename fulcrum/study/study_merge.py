@@ -22,7 +22,9 @@ from fulcrum.study.run.layout import Layout, lay_out, measuring
 from fulcrum.train.drawing.trained_run import KEY
 from fulcrum.train.run_folder import RunFolder
 
-NAMED = 6  # missing cells that are named
+NAMED = 6  # cells that were left out or are missing, and are named
+OTHERWISE = "measured in another way"
+MEASURE = "run this plan there with this version first: what is trained is only measured anew"
 Say = Callable[[str], None]
 
 
@@ -62,6 +64,9 @@ def merge(
         layout = lay_out(plan, catalogue, user_files, out)
         _take_costs(plan, layout, user_files, folders, out, study)
         costs = read_costs(study, layout.arms)
+        if not any(find_cell(out, cell, measuring(plan).how, ()) for cell in layout.cells):
+            reason = f": {joined.left_out[0]}" if joined.left_out else ""
+            raise BadInput(f"no finished cell of this plan was found in {', '.join(map(str, folders))}{reason}", MEASURE)
         result = assemble_result(plan, layout, out, command, StudyState(costs=costs, ended=True))
         with explained("write", study, message="could not write the page", then="start the same command again"):
             write(result, study)
@@ -152,7 +157,7 @@ def _unfit(cell: Cell, folder: Path) -> list[str]:
     if not place.is_dir():
         return []
     measured = any(place.glob("measured-*.json"))
-    why = "was measured in another way than this plan and version do" if measured else "is not finished"
+    why = f"was {OTHERWISE} than this plan and version do" if measured else "is not finished"
     return [f"{_name(cell)}: {place} {why}"]
 
 
@@ -190,7 +195,11 @@ def _words(joined: Joined) -> Iterable[str]:
     yield "joined " + ", ".join(f"{count} from {folder}" for folder, count in joined.copied.items())
     if joined.present:
         yield f"{joined.present} were there already, with the same numbers"
-    yield from (f"left out: {line}" for line in joined.left_out)
+    yield from (f"left out: {line}" for line in joined.left_out[:NAMED])
+    if len(joined.left_out) > NAMED:
+        yield f"left out: {len(joined.left_out) - NAMED} more"
+    if any(OTHERWISE in line for line in joined.left_out):
+        yield MEASURE
     if joined.others:
         version = f"; {joined.older} of them are this plan's by another version of the science, which is {SCIENCE} here"
         yield f"{joined.others} runs are not of this plan{version if joined.older else ''}"

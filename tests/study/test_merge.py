@@ -234,6 +234,13 @@ def test_runs_of_other_plans_and_versions_are_counted(whole, tmp_path):
     assert any("2 runs are not of this plan; 1 of them are this plan's by another version" in line for line in told)
 
 
+def test_a_folder_without_a_cell_of_the_plan_is_refused_with_the_reason(whole, tmp_path):
+    other = plan(arms=("bf16_storage",), images=32, samples=65)
+    with pytest.raises(BadInput, match="no finished cell of this plan.*measured in another way") as error:
+        merge(other, CATALOG, [whole], tmp_path / "out", "x", lambda text: None)
+    assert "only measured anew" in error.value.hint and not list((tmp_path / "out").glob("study-*/report.html"))
+
+
 def test_trunks_and_rates_come_first(tmp_path):
     asked = from_plain(
         {
