@@ -27,31 +27,33 @@ def floors(metric: ShownMetric) -> list[Bound]:
 
 
 def standing(result: StudyResult, metric: ShownMetric) -> str:
-    """'The baseline stands 38 % of the way from another scene's picture (0.23) to real pictures (0.93).'"""
+    """'The baseline, 0.50, stands 38 % of the way from another scene's picture (0.23) to real pictures (0.93).'"""
     known, mean = floors(metric), mean_sd(result.baseline, metric.name)[0]
     if not known or mean is None:
         return ""
-    best, higher = known[0], metric.better == "higher"
-    learned = (mean > best.value) == higher and mean != best.value
-    text = f"{best.name} ({number.plain(best.value)})"
-    if not learned:
-        words = f"The baseline, {number.plain(mean)}, is no better than {text}: it has not learned this yet."
-    elif metric.ceiling is None or metric.ceiling == best.value:
-        words = f"The baseline, {number.plain(mean)}, is better than {text}."
-    else:
-        share = (mean - best.value) / (metric.ceiling - best.value)
-        words = (
-            f"The baseline, {number.plain(mean)}, stands {share:.0%} of the way from {text} to real pictures "
-            f"({number.plain(metric.ceiling)})."
-        ).replace("%", " %")
-    return words
+    best, places = known[0], _places(metric, mean)
+    here, floor = number.plain(mean, places), f"{best.name} ({number.plain(best.value, places)})"
+    told = any(row.metric == metric.name and row.verdict == "not learned" for row in result.effects)
+    if told or mean == best.value or (mean > best.value) != (metric.better == "higher"):
+        return f"The baseline, {here}, is no better than {floor}: it has not learned this yet."
+    if metric.ceiling is None or metric.ceiling == best.value:
+        return f"The baseline, {here}, is better than {floor}."
+    share = 100 * (mean - best.value) / (metric.ceiling - best.value)
+    real = number.plain(metric.ceiling, places)
+    return f"The baseline, {here}, stands {share:.0f} % of the way from {floor} to real pictures ({real})."
+
+
+def _places(metric: ShownMetric, mean: float) -> int:
+    """Decimals that the eye can tell apart on the bar."""
+    ends = [mean, *(bound.value for bound in floors(metric)), *([] if metric.ceiling is None else [metric.ceiling])]
+    return number.decimals((max(ends) - min(ends)) / 30)
 
 
 def beside(metric: ShownMetric) -> str:
     """What the other pictures that show nothing get, and how far a second judge agrees."""
     rest = [f"{bound.name} gets {number.plain(bound.value)}" for bound in floors(metric)[1:]]
     marks = f"Of the bar's other marks, {sentences.listed(rest)}." if rest else ""
-    second = f"A second judge checks the first: {metric.agreement}." if metric.agreement else ""
+    second = f"A second judge checks the first: {metric.agreement.removesuffix('.')}." if metric.agreement else ""
     return " ".join(part for part in (marks, second) if part)
 
 
@@ -66,7 +68,7 @@ def bar(result: StudyResult, metric: ShownMetric) -> Markup | None:
     ends += [] if metric.ceiling is None else [metric.ceiling]
     start, end = (4, WIDTH - 4) if metric.better == "higher" else (WIDTH - 4, 4)
     x, y = Axis.over(ends, start, end, pad=0.02), 36.0
-    floor = x(known[0].value)
+    floor, places = x(known[0].value), _places(metric, mean)
     right = WIDTH - 4 if metric.ceiling is None else x(metric.ceiling)
     canvas = Canvas(WIDTH, HEIGHT)
     canvas.add("rect", x=4.0, y=y - 7, width=max(0.0, right - 4), height=14.0, rx=3, class_="track")
@@ -81,12 +83,12 @@ def bar(result: StudyResult, metric: ShownMetric) -> Markup | None:
     for arm, value in means[1:]:
         canvas.dot(x(value), y, 3.5, f"seed {colour(result, arm)}", f"{arm.label}: {number.plain(value)}")
     canvas.line(reached, y - 11, reached, y + 11, "zero")
-    _label(canvas, reached, 16, f"baseline {number.plain(mean)}", "label")
-    low = f"{known[0].name} {number.plain(known[0].value)}"
+    _label(canvas, reached, 16, f"baseline {number.plain(mean, places)}", "label")
+    low = f"{known[0].name} {number.plain(known[0].value, places)}"
     if metric.ceiling is None:
         _label(canvas, floor, 64, low, "name")
     else:
-        high = f"real pictures {number.plain(metric.ceiling)}"
+        high = f"real pictures {number.plain(metric.ceiling, places)}"
         _label(canvas, min(floor, right - LETTER * (len(low) / 2 + len(high)) - 16), 64, low, "name")
         _label(canvas, right, 64, high, "name")
     title = f"{metric.label}: the baseline between floor and ceiling"

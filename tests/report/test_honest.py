@@ -104,19 +104,20 @@ def test_a_baseline_at_the_floor_is_told_to_train_longer_and_never_called_a_tie(
         in (sentences.headlines(result)[0])
     )
     assert '<span class="chip early">not learned</span>' in page.render(result)
+    assert "it has not learned this yet" in range_figure.standing(result, result.primary)  # not "73 % of the way"
 
 
 @pytest.mark.parametrize(
     "better, floors, ceiling, said",
     [
         ("higher", {"noise": 0.2, "grey": 0.05, "another scene": 0.31}, 0.95, "73 % of the way from another scene's"),
-        ("higher", {"noise": 0.8}, 0.95, "is no better than noise (0.8): it has not learned this yet"),
-        ("higher", {"noise": 0.2}, None, "is better than noise (0.2)"),
+        ("higher", {"noise": 0.8}, 0.95, "is no better than noise (0.800): it has not learned this yet"),
+        ("higher", {"noise": 0.2}, None, "is better than noise (0.200)"),
         (
             "lower",
             {"noise": 1.6, "grey": 1.2},
             0.2,
-            "42 % of the way from a grey picture (1.2) to real pictures (0.2)",
+            "42 % of the way from a grey picture (1.20) to real pictures (0.20)",
         ),
     ],
 )
