@@ -8,10 +8,18 @@ from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
 
 SETTLED = ("better", "worse", "tie")
-EXPLORATORY = (
-    "The plan's question is the primary metric at equal images; everything else is exploratory, for reading: with eleven "
-    "metrics and no true difference, some interval misses zero in about a third of studies."
-)
+
+
+def question(result: StudyResult) -> str:
+    """What the plan set out to decide, and what the rest is; empty where nothing is exploratory."""
+    if not any(row.exploratory for row in result.effects):
+        return ""
+    joint = any(not row.exploratory and row.metric != result.primary.name for row in result.effects)
+    asked = "every metric, in one joint test over arms and metrics," if joint else "the primary metric"
+    return (
+        f"The plan's question is {asked} at equal images; everything else is exploratory, for reading: with eleven "
+        "metrics and no true difference, some interval misses zero in about a third of studies."
+    )
 
 
 def level(result: StudyResult) -> str:

@@ -19,7 +19,7 @@ def markdown(result: StudyResult, more: Sequence[tuple[str, table.Table]] = ()) 
         sentences.shrinkage(result),
         range_figure.standing(result, result.primary),
         range_figure.beside(result.primary),
-        certainty.EXPLORATORY if any(row.exploratory for row in result.effects) else "",
+        certainty.question(result),
         more_seeds,
     )
     lines += [line for note in notes if note for line in ("", _md(note))]

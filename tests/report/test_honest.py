@@ -177,6 +177,10 @@ def test_what_is_exploratory_has_no_badge_and_is_explained(honest: StudyResult, 
         row_of(honest, "muon").other.startswith("+0.014 [")
         and "At equal time: +0.014 [+0.008, +0.020] (exploratory)" in text
     )
+    joint = with_effect("repa", "frechet", exploratory=False, verdict="better")
+    assert certainty.question(joint).startswith(
+        "The plan's question is every metric, in one joint test over arms and metrics"
+    )
     plain = page.render(StudyResult.model_validate(FAKE["RICH"]["rich_study"]()))
     assert "exploratory" not in plain
 
