@@ -23,7 +23,7 @@ from fulcrum.study.judge.early_stop import hopeless
 from fulcrum.study.judge.effect import paired_effect
 from fulcrum.study.judge.pairing import EQUAL
 from fulcrum.study.judge.result import StoppedArm, StudyState, assemble_result, collect
-from fulcrum.study.judge.sequence import Sequenced, ending, sequence
+from fulcrum.study.judge.sequence import Sequenced, ending, sequence, sequential_findings
 from fulcrum.study.plan.arms import baseline_of
 from fulcrum.study.plan.fingerprint import is_proven, prove_by_steps
 from fulcrum.study.plan.frozen_plan import added_seeds, changed_since, folder_of, freeze
@@ -233,10 +233,11 @@ class StudyRun:
         ended = set[str]()
         while True:
             sequenced = self.sequenced()
+            rows = sequential_findings(self.plan, self.layout.arms, self._measured(), self.failures(), sequenced)
+            words = {row.arm: row.verdict for row in rows}
             for arm, answer in sequenced.answers.items():
                 if answer.left and arm not in ended:
-                    word = answer.effect.verdict if answer.effect else "failed"
-                    self.say(f"{arm} needs no more seeds: {word}, {ending(answer, self.plan.looks)}")
+                    self.say(f"{arm} needs no more seeds: {words[arm]}, {ending(answer, self.plan.looks)}")
             ended = {arm for arm, answer in sequenced.answers.items() if answer.left}
             pairs = max(seeds.now for seeds in sequenced.needed.values())
             self._prepare(self.plan.seeds[pairs:])
