@@ -238,7 +238,8 @@ def test_a_failed_combination_silences_no_lever_and_helps_none(eight):
     words = {row.arm: row.verdict for row in found.levers}
     assert words["muon"] == "inconclusive" and words["tread"] == "worse" and words["repa"] == "better"
     (row,) = (row for row in found.levers if row.arm == "muon")
-    assert "4 of 32 cells with it failed, 0 of 32 without it" in row.note and row.mean == pytest.approx(0.08, abs=0.02)
+    assert "4 of 32 cells with it failed, 0 of 32 without it: survivors alone" in " ".join(row.warnings)
+    assert row.mean == pytest.approx(0.08, abs=0.02)
     waiting = judged(asked, values, {}, [(arm, 3)])  # not failed: that seed waits
     assert {row.n for row in waiting.levers} == {3}
 

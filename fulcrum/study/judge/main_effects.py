@@ -209,12 +209,12 @@ def _with_failures(row: PairedEffect, table: FractionTable, arms: Sequence[Arm],
     if not with_it and not without:
         return row
     half = len(on) // 2 * row.planned
-    note = f"{with_it} of {half} cells with it failed, {without} of {half} without it"
-    changed: dict[str, object] = {"note": "; ".join(filter(None, (note, row.note)))}
-    if with_it > without:
-        changed["failed"] = min(with_it, row.planned)
-        changed["verdict"] = "inconclusive" if row.verdict in ("better", "tie") else row.verdict
-    return row.model_copy(update=changed)
+    lost_cells = f"{with_it} of {half} cells with it failed, {without} of {half} without it"
+    silenced = with_it > without and row.verdict in ("better", "tie")
+    if silenced:
+        lost_cells += ": survivors alone make it neither better nor a tie"
+    word = "inconclusive" if silenced else row.verdict
+    return row.model_copy(update={"warnings": (*row.warnings, lost_cells), "verdict": word})
 
 
 def _interaction(row: PairedEffect, pair: Pair, primary: bool) -> Interaction:
