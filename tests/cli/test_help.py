@@ -21,6 +21,7 @@ LONG = {
     "measure",
     "study plan",
     "study run",
+    "study merge",
     "report",
     "audit",
     "levers",
