@@ -293,7 +293,11 @@ def test_a_page_that_is_not_touched_any_more_says_so(browser: Any, tmp_path: Pat
         browser.wait("document.getElementById('silent') && !document.getElementById('silent').hidden")
         assert "for 3 h 10 min: it was stopped" in browser.ask("document.getElementById('silent').innerText")
         assert browser.ask("document.getElementById('state').textContent") == "not heard of" and browser.said == []
+        browser.unhurry(hurry)
+        browser.open(path)  # a picture of a page that is loaded anew meanwhile would never come
         browser.picture(shots / "silent.png")
+        hurry = browser.hurry(10)
+        browser.open(path)
         os.utime(path)  # it was only asleep
         browser.wait("document.getElementById('silent') && document.getElementById('silent').hidden")
     finally:
