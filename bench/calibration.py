@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from fulcrum.study.judge.effect import Floats, sign_vectors
-from fulcrum.study.judge.moderation import half_widths
+from fulcrum.study.judge.effect import Floats, half_widths, sign_vectors
 from fulcrum.study.judge.outliers import oddities
 from fulcrum.study.judge.rank import adjusted, flipped_statistics, pairs_needed, step_down
 from fulcrum.study.judge.selection import attained_level, kept_share

@@ -7,8 +7,7 @@ import pytest
 
 from bench.calibration import MARGIN, Case, all_cases, draw, judge_before, judge_now, measure
 from fulcrum.study.judge.early_stop import hopeless
-from fulcrum.study.judge.effect import paired_effect
-from fulcrum.study.judge.moderation import half_widths
+from fulcrum.study.judge.effect import half_widths, paired_effect
 from fulcrum.study.judge.verdict import judge
 
 STUDIES = 2000

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from fulcrum.study.judge.moderation import half_widths, shared_scatter
+from fulcrum.study.judge.effect import half_widths
+from fulcrum.study.judge.moderation import shared_scatter
 from fulcrum.study.judge.selection import attained_level, kept_share
 
 
@@ -46,11 +47,25 @@ def test_flips_do_not_change_it() -> None:
         assert one == pytest.approx(other)
 
 
-def test_one_arm_has_students_interval() -> None:
-    one = np.random.default_rng(3).standard_normal((6, 1))
-    assert half_widths(one, 0.05) == pytest.approx(stdtrit(5, 0.975) * one.std(ddof=1) / 6**0.5)
-    assert half_widths(one, 0.1) < half_widths(one, 0.05)
-    assert half_widths(np.where(np.arange(6)[:, None] < 1, one, np.nan), 0.05) == [np.inf]  # one pair has none
+@pytest.mark.parametrize("loudness", [1.0, 2.0, 3.0])
+def test_an_arm_that_is_louder_than_the_others_has_an_interval_of_its_own(loudness: float) -> None:
+    """24 quiet arms say nothing about a loud one. With their scatter shared its interval covered .73 at six pairs, and an
+    effect of a whole margin was called a tie in .17 of studies."""
+    cells = np.random.default_rng(3).standard_normal((4000, 6, 26)) / 2**0.5
+    differences = cells[..., 1:] - cells[..., :1]
+    differences[..., 0] *= loudness
+    mean, (reach, tie_reach) = differences[..., 0].mean(axis=1), (half_widths(differences, a)[:, 0] for a in (0.05, 0.1))
+    assert abs(float((np.abs(mean) <= reach).mean()) - 0.95) <= 0.012
+    margin = 2.0 * loudness
+    assert float((mean + margin + tie_reach <= margin).mean()) <= 0.06  # at a true effect of just the margin
+
+
+def test_other_arms_do_not_move_an_interval() -> None:
+    differences = np.random.default_rng(4).standard_normal((6, 3)) * np.array([1.0, 1.5, 1.2])
+    assert (half_widths(differences, 0.05)[:2] == half_widths(differences[:, :2], 0.05)).all()
+    assert half_widths(np.where(np.arange(6)[:, None] < 1, differences, np.nan), 0.05).tolist() == [np.inf] * 3  # one pair
+    own = differences[:, 0]
+    assert half_widths(differences, 0.05)[0] == pytest.approx(stdtrit(5, 0.975) * own.std(ddof=1) / 6**0.5)
 
 
 def test_a_picked_effect_is_cut_near_the_bar_and_kept_far_from_it() -> None:

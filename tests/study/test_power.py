@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from fulcrum.study.judge.moderation import half_widths
+from fulcrum.study.judge.effect import half_widths
 from fulcrum.study.judge.rank import adjusted
 from fulcrum.study.plan.power import chance_seen, detectable
 

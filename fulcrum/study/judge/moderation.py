@@ -7,24 +7,22 @@ stands alone, and its statistics are Student's.
 
 The test takes second moments about zero, sum d^2, which no flip of signs changes: so it is exact. (Moments about the mean,
 recomputed under every flip, were tried: arms with true effects inflate the flipped variances, and the family error
-rises to .09 where eight of 25 arms do something.) Intervals flip nothing, and take moments about the mean.
+rises to .09 where eight of 25 arms do something.) Only the test shares scatter. Intervals do not (`half_widths`).
 
 n seeds, A arms
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import polygamma, psi, stdtrit
+from scipy.special import polygamma, psi
 
 from fulcrum.study.judge.effect import Floats
 
 _SHAPE = 3.0  # expected unlikeness of arms, before their data: variances as 1 / gamma(3)
 _WEIGHT = 8.0  # arms' worth of data that this expectation counts for
 _WINDOW = 3.0  # neighbours: log moments within so many standard deviations of what chance and _SHAPE give
-_OWN = 0.2  # share of alpha that goes to an arm's scatter alone: the calm arm among loud ones is not silenced
 _GRID = np.geomspace(2e-3, 2e5, 4000)  # degrees of freedom at which the trigamma function is tabulated
 _SPREAD = np.log(polygamma(1, _GRID / 2.0))  # of log variances with so many degrees, as a logarithm; falls
 
@@ -68,26 +66,6 @@ def normal_square(explained: Floats, degrees: Floats) -> Floats:
     numbers of pairs and of neighbours weigh alike; explained = t^2 / (t^2 + degrees)."""
     scale = degrees * np.square((8.0 * degrees + 1.0) / (8.0 * degrees + 3.0))
     return np.asarray(-scale * np.log(np.maximum(1.0 - explained, 1e-12)))
-
-
-def half_widths(differences: Floats, alpha: float, groups: NDArray[np.int64] | None = None) -> Floats:
-    """Half the interval of every arm's mean at 1 - alpha.  differences (..., n, A), NaN: no pair -> (..., A)
-
-    The narrower of two: by the moderated variance at 1 - 0.8 alpha, and Student's own at 1 - 0.2 alpha; together they
-    miss in alpha of the studies at most. An arm without neighbours has Student's at 1 - alpha.
-    """
-    present = np.isfinite(differences)
-    values, pairs = np.where(present, differences, 0.0), present.sum(axis=-2).astype(np.float64)  # (..., A)
-    n = np.maximum(pairs, 1.0)
-    moment, mean = np.square(values).sum(axis=-2), values.sum(axis=-2) / n
-    around = np.maximum(moment - n * np.square(mean), 0.0)  # sum of squares about the mean
-    prior = shared_scatter(around, pairs - 1.0, groups)
-    lone, own = prior.degrees == 0.0, np.maximum(pairs - 1.0, 1e-9)
-    degrees = prior.degrees + own
-    moderated = stdtrit(degrees, 1.0 - np.where(lone, alpha, (1.0 - _OWN) * alpha) / 2.0)
-    moderated = moderated * np.sqrt((prior.degrees * prior.variance + around) / degrees / n)
-    student = stdtrit(own, 1.0 - np.where(lone, alpha, _OWN * alpha) / 2.0) * np.sqrt(around / own / n)
-    return np.where(pairs > 1, np.minimum(moderated, student), math.inf)
 
 
 def _degrees(spread: Floats) -> Floats:

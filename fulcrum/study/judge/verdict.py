@@ -6,8 +6,7 @@ from typing import Literal
 import numpy as np
 
 from fulcrum.measure.card import Better
-from fulcrum.study.judge.effect import PairedEffect, failures_note
-from fulcrum.study.judge.moderation import half_widths
+from fulcrum.study.judge.effect import PairedEffect, failures_note, half_widths
 from fulcrum.study.judge.outliers import oddities
 from fulcrum.study.judge.rank import aligned, flipped_statistics, pairs_needed, rank
 from fulcrum.study.judge.selection import attained_level, kept_share
@@ -56,8 +55,7 @@ def judge(
 
 
 def _with_intervals(effects: Sequence[PairedEffect], alpha: float) -> list[PairedEffect]:
-    """What the family tells about each effect: intervals by the moderated variance, and the mean as it would be if it was
-    picked out."""
+    """Each effect with its intervals, and with its mean as it would be told if it was picked out of the family."""
     differences = aligned(effects)
     reach, tie_reach = half_widths(differences, alpha), half_widths(differences, 2.0 * alpha)
     distances = np.sqrt(flipped_statistics(differences, np.ones((1, len(differences))))[0])

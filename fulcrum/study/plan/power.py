@@ -12,8 +12,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtri
 
-from fulcrum.study.judge.effect import Floats, sign_vectors
-from fulcrum.study.judge.moderation import half_widths
+from fulcrum.study.judge.effect import Floats, half_widths, sign_vectors
 from fulcrum.study.judge.rank import adjusted, pairs_needed
 
 _VECTORS = 512  # sign vectors of a simulated study, at most: enough to know on which side of alpha a p lies
