@@ -24,7 +24,8 @@ from fulcrum.files.sealed import read_json
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.features.extractor import attributes
 from fulcrum.measure.metrics.attributes import ATTRIBUTES, score
-from fulcrum.study.plan.plan import Plan, from_plain
+from fulcrum.study.plan.plan import Plan
+from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.layout import lay_out
 from fulcrum.study.run.measuring.run_evaluation import SEED, Held, loss_of, prompts

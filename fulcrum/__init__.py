@@ -214,7 +214,8 @@ def study(
     from fulcrum.dist.choose_system import can_compile
     from fulcrum.levers.catalog import with_files
     from fulcrum.spec.errors import BadInput
-    from fulcrum.study.plan.plan import EXAMPLE, Plan, from_person, load
+    from fulcrum.study.plan.plan import Plan
+    from fulcrum.study.plan.plan_file import EXAMPLE, from_person, load
     from fulcrum.study.study_run import run
 
     if isinstance(plan, str | Path):

@@ -242,7 +242,7 @@ def test_a_filler_that_stands_in_no_file_is_refused(tmp_path):
 IMPORTS = (
     "from fulcrum import study, train, measure",
     "import fulcrum.study.plan.plan, fulcrum.train.build, fulcrum.measure.card",
-    "from fulcrum.study.plan.plan import load",
+    "from fulcrum.study.plan.plan_file import load",
     "from fulcrum.train import build",
     "import importlib; importlib.import_module('fulcrum.measure.card')",
 )

@@ -55,7 +55,7 @@ def plan_command(
     from fulcrum.study.plan.fingerprint import is_proven, prove_by_steps
     from fulcrum.study.plan.frozen_plan import folder_of
     from fulcrum.study.plan.outline import outline
-    from fulcrum.study.plan.plan import load
+    from fulcrum.study.plan.plan_file import load
     from fulcrum.study.plan.requirements import require_runnable, with_primary
     from fulcrum.study.run.clock import Clock
     from fulcrum.study.run.layout import lay_out
@@ -147,7 +147,7 @@ def run_command(
     on: watch it with fulcrum report --watch.
     """
     from fulcrum.dist.choose_system import can_compile, thread_count
-    from fulcrum.study.plan.plan import load
+    from fulcrum.study.plan.plan_file import load
     from fulcrum.study.study_run import Executor, run
 
     _require_executor(executor)
@@ -212,7 +212,7 @@ def merge_command(
     Finished and failed cells are verified and copied into --out, where nothing is overwritten. The page says which pairs
     ran on unlike machines, and which cells are missing.
     """
-    from fulcrum.study.plan.plan import load
+    from fulcrum.study.plan.plan_file import load
     from fulcrum.study.study_merge import merge
 
     read, (known, hashes) = load(plan), catalogue(levers)

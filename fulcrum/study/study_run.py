@@ -3,49 +3,27 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 
-from fulcrum.dist.device import at_hand
-from fulcrum.files.refusals import explained
-from fulcrum.measure.card import METRICS
-from fulcrum.report.page import write
 from fulcrum.report.running import beating
 from fulcrum.report.schema import StudyResult
-from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.system import System
-from fulcrum.study.judge.early_stop import hopeless
-from fulcrum.study.judge.effect import paired_effect
-from fulcrum.study.judge.pairing import EQUAL
-from fulcrum.study.judge.result import StoppedArm, StudyState, assemble_result, collect
-from fulcrum.study.judge.sequence import Sequenced, ending, sequence, sequential_findings
-from fulcrum.study.plan.arms import baseline_of
 from fulcrum.study.plan.fingerprint import is_proven, prove_by_steps
 from fulcrum.study.plan.frozen_plan import added_seeds, changed_since, folder_of, freeze
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.requirements import require_runnable, with_primary
-from fulcrum.study.run.arm_cost import TimedCost, costs, read_costs, write_costs
-from fulcrum.study.run.cell import Cell, Tracked, failures, finished, forget_failures
+from fulcrum.study.run.cell import Tracked
 from fulcrum.study.run.clock import Clock
-from fulcrum.study.run.layout import Layout, lay_out, measuring
-from fulcrum.study.run.measuring.evaluation_points import at, read_points
-from fulcrum.study.run.progress import Stand, line, seconds_left, standing
+from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.run.workers.capacity import Room, room
 from fulcrum.study.run.workers.ray_cluster import RAY_ADDRESS, cluster
-from fulcrum.study.run.workers.runner import Board, Lane, Work, run_all
-from fulcrum.train.bill import of_arm
-
-PAGE_EVERY = 5.0  # seconds between two versions of the live page, at least
-PAGE_SHARE = 0.005  # of the time may go into it: it computes beside the cells
-NAMED = 4  # failed cells that are named at the end
-LINE_EVERY = 15.0  # seconds after which the next page is told on the terminal too
-
-Say = Callable[[str], None]
+from fulcrum.study.run.workers.runner import Lane, Work
+from fulcrum.study.study_rounds import Say, StudyRun
 
 
 class Executor(NamedTuple):
@@ -131,220 +109,3 @@ def _place(executor: Executor, system: System, space: Room) -> Iterator[tuple[in
             yield place
     else:
         yield executor.lanes or space.lanes, Lane
-
-
-class StudyRun:
-    """One go at a study: what is not finished is run, round by round, and the page is kept up to date."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        catalogue: Catalogue,
-        user_files: dict[str, str],
-        out: Path,
-        folder: Path,
-        work: Work,
-        command: str,
-        say: Say,
-        clock: Clock,
-        layout: Layout,
-    ) -> None:
-        self.plan, self.catalogue, self.user_files, self.out, self.folder = plan, catalogue, user_files, out, folder
-        self.work, self.command, self.say, self.clock, self.layout = work, command, say, clock, layout
-        self.kept = dict[str, Any]()
-        self.board: Board | None = None  # of the round that runs, or ran last
-        self.stopped: list[StoppedArm] = []
-        self.spent = read_costs(folder, layout.arms)
-
-    def done(self) -> int:
-        return sum(map(len, self._measured().values()))
-
-    def _measured(self) -> dict[str, dict[int, Any]]:
-        return collect(self.layout.cells, self.out, self.work.measuring.how, self.kept)
-
-    def failures(self) -> dict[str, dict[int, str]]:
-        return failures(self.layout.cells, self.out, self.work.measuring.how)
-
-    def sequenced(self) -> Sequenced:
-        return sequence(self.plan, self.layout.arms, self._measured(), self.failures())
-
-    def left(self) -> int:
-        """Cells that may still be run: not finished, not failed by themselves, and not of an arm that needs no more."""
-        cells = self.layout.cells
-        if self.plan.looks:
-            sequenced = self.sequenced()
-            cells = [cell for cell in cells if not sequenced.spares(cell.arm, cell.seed)]
-        return len(self._unsettled(cells))
-
-    def _unsettled(self, cells: Sequence[Cell]) -> list[Cell]:
-        measured, failed = self._measured(), self.failures()
-        return [cell for cell in cells if cell.seed not in {*measured.get(cell.arm, ()), *failed.get(cell.arm, ())}]
-
-    @contextlib.contextmanager
-    def showing(self, retry_failed: bool = False) -> Iterator[None]:
-        """There is a page from the beginning on, and one that was left before the end does not say that it runs."""
-        if retry_failed:
-            again = forget_failures(self.layout.cells, self.out, self.work.measuring.how)
-            self.say(f"{again} failed cell{'s are' if again != 1 else ' is'} run again")
-        if self.left():
-            self._write(self._result(StudyState()))
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(Exception):  # what stopped it is worth more than the page
-                if self.board is not None:
-                    self.board.let_go()
-                if self.left():  # a finished page holds costs that are not known here
-                    self._write(self._result(StudyState(self.board, stopped=tuple(self.stopped), ended=True)))
-            raise
-
-    def run(self, lanes: int, lane: type[Lane]) -> StudyResult:
-        self.begun, self.lanes, self.lane = time.monotonic(), lanes, lane
-        if self.plan.looks:
-            board = self._run_looks()
-        else:
-            self._prepare()
-            if self.plan.stop_early:
-                for share in self.plan.evaluations[:-1]:
-                    self._run(self._alive(), share)
-                    self._stop_hopeless(share)
-            board = self._run(self._alive())
-        with self.clock.counting("costs"):
-            spent = self._costs()
-        seconds = time.monotonic() - self.begun
-        result = self._result(StudyState(board, None, spent, seconds, tuple(self.stopped)))
-        self._write(result)
-        return result
-
-    def _prepare(self, spared: Collection[int] = ()) -> None:
-        """Trunks, then rates: each makes the next cells known. No trunk is trained for a seed that is not needed yet."""
-        how = self.work.measuring.how
-        while True:
-            before = [cell for cell in self.layout.before if cell.known and cell.seed not in spared]
-            before = [cell for cell in before if finished(self.out, cell, how) is None]
-            if not before:
-                break
-            self.say(f"first {len(before)} short trainings that the arms depend on")
-            self._run(before)
-            self.layout = lay_out(self.plan, self.catalogue, self.user_files, self.out)
-
-    def _run_looks(self) -> Board:
-        """The seeds of the first look for all arms, then, look by look, more for those that are undecided."""
-        ended = set[str]()
-        while True:
-            sequenced = self.sequenced()
-            rows = sequential_findings(self.plan, self.layout.arms, self._measured(), self.failures(), sequenced)
-            words = {row.arm: row.verdict for row in rows}
-            for arm, answer in sequenced.answers.items():
-                if answer.left and arm not in ended:
-                    self.say(f"{arm} needs no more seeds: {words[arm]}, {ending(answer, self.plan.looks)}")
-            ended = {arm for arm, answer in sequenced.answers.items() if answer.left}
-            pairs = max(seeds.now for seeds in sequenced.needed.values())
-            self._prepare(self.plan.seeds[pairs:])
-            cells = [cell for cell in self.layout.cells if sequenced.needs(cell.arm, cell.seed)]
-            if left := len(self._unsettled(cells)):
-                self.say(f"{left} cells until the look at {pairs} of {len(self.plan.seeds)} pairs")
-            board = self._run(cells)
-            if len(self._unsettled(cells)) == left:  # nothing is left to run
-                return board
-
-    def require_answer(self) -> None:
-        """Say which cells failed; a study without a single baseline has nothing to compare with."""
-        reasons = [(arm, seed, why) for arm, seeds in self.failures().items() for seed, why in seeds.items()]
-        if not reasons:
-            return
-        named = "; ".join(f"{arm}, seed {seed}: {why}" for arm, seed, why in reasons[:NAMED])
-        more = f"; and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
-        words = f"{len(reasons)} of {len(self.layout.cells)} cells failed: {named}{more}"
-        if not any(arm.is_baseline and arm.name in self._measured() for arm in self.layout.arms):
-            raise RunFailed(
-                f"no cell of the baseline was finished, so there is nothing to compare with; {words}",
-                "they would fail again: lower optim.lr in `settings`, or correct the plan; --retry-failed runs them anew",
-            )
-        self.say(f"{words}; they count as what was found, and are run again only with --retry-failed")
-
-    def _alive(self) -> list[Cell]:
-        ended = {one.arm for one in self.stopped}
-        return [cell for cell in self.layout.cells if cell.arm not in ended]
-
-    def _run(self, cells: Sequence[Cell], until: float | None = None) -> Board:
-        known, shown, printed = -1, 0.0, 0.0  # cells settled, and when the page was written and the terminal last heard
-        wait = PAGE_EVERY
-
-        def tick(board: Board) -> None:
-            nonlocal known, shown, printed, wait
-            now, done, self.board = time.monotonic(), board.count("done") + board.count("failed"), board
-            changed = done != known
-            if not changed and now - shown < wait:
-                return
-            going = standing(board, self.out, until)
-            if changed or now - printed >= LINE_EVERY:
-                self.say(line(board, going, self.lanes, now - self.begun, until))
-                printed = now
-            known, shown = done, now
-            with self.clock.counting("pages"):
-                self._write(
-                    self._result(
-                        StudyState(board, self._seconds_left(board, going), self.spent, stopped=tuple(self.stopped))
-                    )
-                )
-            wait = max(PAGE_EVERY, (time.monotonic() - now) / PAGE_SHARE)
-
-        return run_all(cells, self.work._replace(until=until), self.lanes, tick, lane=self.lane)
-
-    def _seconds_left(self, board: Board, going: list[Stand]) -> float | None:
-        """With looks at most: if no arm were decided before the last of them."""
-        seconds, now = seconds_left(board, going, self.lanes), board.count("waiting") + board.count("running")
-        return seconds * self.left() / now if seconds and now and self.plan.looks else seconds
-
-    def _result(self, state: StudyState) -> StudyResult:
-        return assemble_result(self.plan, self.layout, self.out, self.command, state, self.kept)
-
-    def _write(self, result: StudyResult) -> None:
-        hint = "make room and start the same command again: finished cells are kept"
-        with explained("write", self.folder, message="could not write the page", hint=hint):
-            write(result, self.folder)
-
-    def _costs(self) -> dict[str, TimedCost]:
-        """Timed once per study: the same study always tells the same ratios."""
-        plan, arms, cache = self.plan, self.layout.arms, self.out / "cache"
-        if (kept := read_costs(self.folder, arms)) is not None:
-            return kept
-        self.say("timing the arms' steps in turns")
-        device = at_hand(plan.device)
-        if device != plan.device:
-            self.say("this machine has no GPU: the steps are timed on its CPU, and so are the arms' time ratios")
-        timed, drawn = costs(arms, cache, plan.threads, device=device), plan.samples * len(plan.evaluations)
-        spent = {arm.name: timed[arm.name].model_copy(update={"parts": of_arm(arm.run, cache, drawn)}) for arm in arms}
-        write_costs(self.folder, spent)
-        return spent
-
-    def _line(self, cell: Cell, shares: Sequence[float], metric: str) -> list[float]:
-        """A cell's values at these shares of the budget; empty if it failed before the last of them."""
-        points = read_points(self.out / cell.key, cell.run, self.work.measuring.how, shares)
-        reached = [points[at(cell.run, share)][metric]["value"] for share in shares if at(cell.run, share) in points]
-        return reached if len(reached) == len(shares) else []
-
-    def _stop_hopeless(self, share: float) -> None:
-        """Decided from points that every cell has reached, so a study that was killed decides the same again."""
-        rule, metric = self.plan.stop_early, self.plan.primary
-        assert rule is not None
-        shares = [one for one in self.plan.evaluations if one <= share]
-        values = {(cell.arm, cell.seed): line for cell in self._alive() if (line := self._line(cell, shares, metric))}
-        ended = {one.arm for one in self.stopped}
-        needed = {arm.against for arm in self.layout.arms if arm.name not in ended}  # what others are compared with
-        for arm in (one for one in self.layout.arms if one.name not in ended | needed):
-            base = baseline_of(arm, self.layout.arms)
-            seeds = [seed for seed in self.plan.seeds if {(arm.name, seed), (base.name, seed)} <= values.keys()]
-            if len(seeds) < 2:
-                continue
-            after, before = (np.array([values[name, seed] for seed in seeds]) for name in (arm.name, base.name))
-            decay = max(arm.run.optim.decay, base.run.optim.decay)
-            better, points = METRICS[metric].better, rule.successive
-            if hopeless(shares, after - before, better, decay=decay, successive=points, level=rule.level):
-                last = [dict(zip(seeds, one[:, -1].tolist(), strict=True)) for one in (before, after)]
-                effect = paired_effect(*last, name=arm.name, metric=metric, unit=EQUAL, level=1 - self.plan.alpha)
-                note = f"stopped at {share:.0%} of the budget, where it was worse; counted as censored"
-                effect = effect.model_copy(update={"verdict": "inconclusive", "note": note})
-                self.stopped.append(StoppedArm(share, effect))
-                self.say(f"{arm.name} is stopped at {share:.0%} of the budget: worse at {rule.successive} points in a row")

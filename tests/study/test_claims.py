@@ -8,7 +8,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.study.judge.claims import claim_verdict, claimed_direction, scope_of, study_claims
 from fulcrum.study.judge.findings import effects_on
 from fulcrum.study.plan.arms import prove
-from fulcrum.study.plan.plan import from_plain
+from fulcrum.study.plan.plan_file import from_plain
 from tests.study.small import SMALL, cells_of, plan
 
 METRICS = ("frechet", "mmd", "validation_loss")

@@ -20,7 +20,8 @@ from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.fingerprint import fitting
 from fulcrum.study.plan.frozen_plan import freeze
 from fulcrum.study.plan.outline import outline
-from fulcrum.study.plan.plan import Plan, from_plain, load
+from fulcrum.study.plan.plan import Plan
+from fulcrum.study.plan.plan_file import from_plain, load
 from fulcrum.study.run.arm_cost import TimedCost, declared
 from fulcrum.study.run.layout import lay_out
 from fulcrum.study.run.workers.capacity import room

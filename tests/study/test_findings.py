@@ -14,7 +14,7 @@ from fulcrum.study.judge.pairing import not_stopped
 from fulcrum.study.judge.result import SHOWN
 from fulcrum.study.judge.shown_metrics import shown_metric
 from fulcrum.study.plan.arms import prove
-from fulcrum.study.plan.plan import from_plain
+from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.run.layout import lay_out
 from fulcrum.study.run.machine import MACHINE
 from tests.study.small import cells_of, plan

@@ -17,7 +17,7 @@ from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.fraction import SIZES, alias_strings, fraction_table
 from fulcrum.study.plan.fraction_power import fraction_detectable, one_at_a_time
 from fulcrum.study.plan.outline import outline
-from fulcrum.study.plan.plan import from_plain
+from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.run.layout import lay_out
 from fulcrum.study.run.workers.capacity import room
 from fulcrum.study.study_run import run

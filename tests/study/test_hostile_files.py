@@ -12,7 +12,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.study.judge.result import probes
 from fulcrum.study.plan.fingerprint import is_proven
 from fulcrum.study.plan.frozen_plan import freeze
-from fulcrum.study.plan.plan import load
+from fulcrum.study.plan.plan_file import load
 from fulcrum.study.run.arm_cost import read_costs
 from fulcrum.study.run.cell import finished
 from fulcrum.study.run.curve_lines import append_to_curve, read_lines, write_curve

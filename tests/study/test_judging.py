@@ -14,7 +14,8 @@ from fulcrum.data.store.importing import Options
 from fulcrum.measure.card import JUDGED, METRICS, Sampling
 from fulcrum.measure.features.extractor import Extractor
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.plan.plan import Plan, from_plain
+from fulcrum.study.plan.plan import Plan
+from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.run.cell import Measuring
 from fulcrum.study.run.measuring import plan_judges as judging
 from fulcrum.study.run.measuring.plan_judges import Bench, Sources, measures, require_known

@@ -16,7 +16,7 @@ from fulcrum.spec.system import System
 from fulcrum.study import study_run
 from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.frozen_plan import freeze
-from fulcrum.study.plan.plan import from_plain
+from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.run.arm_cost import costs
 from fulcrum.study.run.cell import failed, failures, finished
 from fulcrum.study.run.layout import lay_out, measuring

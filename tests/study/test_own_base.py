@@ -16,7 +16,8 @@ from fulcrum.study.plan.design import wanted
 from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.fingerprint import fingerprints
 from fulcrum.study.plan.outline import outline
-from fulcrum.study.plan.plan import OwnBaseArm, from_plain, load
+from fulcrum.study.plan.plan import OwnBaseArm
+from fulcrum.study.plan.plan_file import from_plain, load
 from fulcrum.study.run.arm_cost import costs, declared
 from fulcrum.study.run.layout import lay_out
 from fulcrum.study.run.workers.capacity import room

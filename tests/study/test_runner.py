@@ -18,7 +18,7 @@ from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
 from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.frozen_plan import changed_since, freeze
-from fulcrum.study.plan.plan import from_plain
+from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.run.cell import finished
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.run.workers.capacity import PROCESS, room

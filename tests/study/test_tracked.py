@@ -10,7 +10,7 @@ from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
 from fulcrum.study import study_run
 from fulcrum.study.plan.frozen_plan import changed_since, freeze
-from fulcrum.study.plan.plan import load
+from fulcrum.study.plan.plan_file import load
 from fulcrum.study.run.cell import Tracked, finished
 from fulcrum.study.run.cell_training import run_cell
 from fulcrum.study.run.layout import lay_out, measuring

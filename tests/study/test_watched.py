@@ -10,7 +10,7 @@ from fulcrum.cli import main
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.page import read, render
 from fulcrum.spec.errors import BadInput
-from fulcrum.study import study_run
+from fulcrum.study import study_rounds, study_run
 from fulcrum.study.judge.result import StudyState, assemble_result
 from fulcrum.study.run.layout import lay_out
 from fulcrum.study.run.progress import line, seconds_left, standing
@@ -75,7 +75,7 @@ def test_a_stopped_study_says_so_and_how_to_go_on(tmp_path, monkeypatch):
 
     def interrupted(cells, work, lanes, tick, lane):
         board, now = Board(cells), [1000.0]
-        monkeypatch.setattr(study_run, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        monkeypatch.setattr(study_rounds, "time", SimpleNamespace(monotonic=lambda: now[0]))
         board.mark(cells[0], "running")
         for now[0] in (1001.0, 1004.0, 1007.0, 1015.0, 1022.0):
             record(tmp_path / cells[0].key, 8 * int(now[0] - 1000) // 4)
@@ -84,7 +84,7 @@ def test_a_stopped_study_says_so_and_how_to_go_on(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(study_run, "prove_by_steps", watched)
-    monkeypatch.setattr(study_run, "run_all", interrupted)
+    monkeypatch.setattr(study_rounds, "run_all", interrupted)
     with pytest.raises(KeyboardInterrupt):
         study_run.run(plan(), CATALOG, tmp_path, GO_ON, said.append)
     page = next(tmp_path.glob("study-*/report.html"))

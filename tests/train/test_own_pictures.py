@@ -16,7 +16,8 @@ from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
-from fulcrum.study.plan.plan import Plan, from_person
+from fulcrum.study.plan.plan import Plan
+from fulcrum.study.plan.plan_file import from_person
 from fulcrum.study.plan.requirements import with_primary
 from fulcrum.study.run.measuring.run_evaluation import can_measure, prompts, require_measurable
 from fulcrum.study.study_run import run as run_study

@@ -13,7 +13,8 @@ from fulcrum.files.sealed import read_json
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
-from fulcrum.study.plan.plan import Plan, from_plain
+from fulcrum.study.plan.plan import Plan
+from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.plan.spending import error_by_hand
 
 NAME = "plan.json"

@@ -1,22 +1,18 @@
 """The plan of a study: everything that is fixed before the first cell runs, and its hash."""
 
-import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal, get_origin
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from fulcrum.measure.card import JUDGED, METRICS
-from fulcrum.spec.edit import digest, explain
-from fulcrum.spec.errors import BadInput, nearest
+from fulcrum.spec.edit import digest
+from fulcrum.spec.errors import nearest
 from fulcrum.spec.record import Count, Fraction, Positive, Record, Seed, Share, Threads, tree
 from fulcrum.spec.system import Device
 from fulcrum.study.plan.fraction import fraction_table
-from fulcrum.study.plan.spending import SeedRounds, require_looks
-
-EXAMPLE = "an example: examples/quick.toml"
+from fulcrum.study.plan.spending import require_looks
 
 
 class Scale(Record):
@@ -273,94 +269,3 @@ def _require_once(values: Iterable[Any], what: str) -> None:
     twice = [value for value, times in Counter(values).items() if times > 1]
     if twice:
         raise ValueError(f"{what} is named twice: {twice[0]}")
-
-
-def from_plain(fields: dict[str, Any]) -> Plan:
-    """A plan from plain data; lists become tuples and tables records, everything else must fit as it is."""
-    plain = {name: _tuples(value) for name, value in fields.items()}
-    if isinstance(plain.get("seeds"), dict):
-        plain.update(_in_rounds(plain))
-    for name, value in plain.items():
-        listed = name in Plan.model_fields and get_origin(Plan.model_fields[name].annotation) is tuple
-        if listed and not isinstance(value, tuple):
-            raise BadInput(f"`{name}` is a list, found {value!r}", f"write it in brackets: {name} = [{value!r}]")
-    for one in plain.get("scales", ()):
-        if not isinstance(one, dict | Scale):
-            raise BadInput(
-                f"a scale cannot be {one!r}", 'write: scales = [{ name = "a", settings = ["model.depth=4"] }, ...]'
-            )
-    for one in plain.get("arms", ()):
-        if not isinstance(one, str | dict | OwnBaseArm):
-            raise BadInput(f"an arm cannot be {one!r}", 'write: arms = ["muon", { add = "end_to_end_codec", to = "repa" }]')
-    if isinstance(plain.get("arms"), tuple):
-        plain["arms"] = tuple(_record(OwnBaseArm, one) for one in plain["arms"])
-    if isinstance(plain.get("scales"), tuple):
-        plain["scales"] = tuple(_record(Scale, one) for one in plain["scales"])
-    for name, kind, form in (
-        ("learning_rates", Sweep, '"shared" or { sweep = [0.5, 1, 2] }'),
-        ("stop_early", StopEarly, "{ successive = 3, level = 0.99 }"),
-    ):
-        value = plain.get(name, Plan.model_fields[name].default)
-        if not isinstance(value, dict | kind) and value != Plan.model_fields[name].default:
-            raise BadInput(f"`{name}` cannot be {value!r}", f"write: {name} = {form}")
-        plain[name] = _record(kind, value)
-    return Plan.model_validate(plain)
-
-
-def _in_rounds(plain: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The seeds and looks that a table of seeds stands for."""
-    form = "write: seeds = { first = 8, step = 4, most = 16 }"
-    if plain.get("looks"):
-        raise BadInput("seeds as a table say at which pairs the plan looks, and `looks` says it again", "leave `looks` out")
-    missing = [name for name in SeedRounds.model_fields if name not in plain["seeds"]]
-    unknown = [name for name in plain["seeds"] if name not in SeedRounds.model_fields]
-    if missing or unknown:
-        raise BadInput(f"seeds as a table {f'lack {missing[0]!r}' if missing else f'have no {unknown[0]!r}'}", form)
-    try:
-        rounds = SeedRounds.model_validate(plain["seeds"])
-    except ValidationError as error:
-        raise BadInput(f"seeds: {explain(error)}", form) from None
-    if rounds.first >= rounds.most:
-        raise BadInput(f"the first look, at {rounds.first} pairs, is not before the last, at {rounds.most}", form)
-    return {"seeds": tuple(range(rounds.most)), "looks": rounds.looks}
-
-
-def _record(kind: type[Record], value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    unknown = [name for name in value if name not in kind.model_fields]
-    if unknown:
-        raise BadInput(f"{kind.__name__} has no '{unknown[0]}'", nearest(unknown[0], kind.model_fields))
-    return kind.model_validate(value)
-
-
-def _tuples(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_tuples(item) for item in value)
-    return {name: _tuples(item) for name, item in value.items()} if isinstance(value, dict) else value
-
-
-def load(path: Path) -> Plan:
-    """A plan from a TOML file; an unknown name or a wrong type is an error that says so."""
-    try:
-        fields: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a mark
-    except OSError as error:
-        raise BadInput(f"cannot read the plan {path}: {error.strerror}", EXAMPLE) from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{path} is not text in UTF-8", "save it with the encoding UTF-8") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{path} is not TOML: {error}", EXAMPLE) from None
-    return from_person(fields, str(path))
-
-
-def from_person(fields: Mapping[str, Any], name: str) -> Plan:
-    """A plan that a person wrote, in a file or in Python; errors begin with its name."""
-    unknown = [str(field) for field in fields if field not in Plan.model_fields]
-    if unknown:
-        raise BadInput(f"{name}: a plan has no '{unknown[0]}'", nearest(unknown[0], Plan.model_fields))
-    try:
-        return from_plain(dict(fields))
-    except BadInput as error:
-        raise BadInput(f"{name}: {error.message}", error.hint) from None
-    except ValidationError as error:
-        raise BadInput(f"{name}: {explain(error)}", EXAMPLE) from None
