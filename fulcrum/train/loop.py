@@ -96,6 +96,8 @@ def _losses(built: Built, batch: Batch, draw: Draw, state: State) -> Losses:
         losses: Losses = built.step(batch, draw, built.weights(state.images))
         return losses
     except BadInput as error:
+        if state.images == 0:  # nothing was trained: what was asked for is wrong
+            raise
         raise TrainingFailed(f"the step at {state.images} images was refused: {error.message}", error.hint) from error
     except NUMERIC as error:
         hint = "lower optim.lr, or correct the part that failed"

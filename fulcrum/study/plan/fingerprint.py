@@ -138,7 +138,7 @@ def _stepped(arm: Arm, places: Sequence[int], cache: Path, say: Say | None) -> B
         left = iter(range(STEPS))
         try:
             train(built, State(images=place), [], lambda steps=left: next(steps, None) is None)  # type: ignore[misc]
-        except TrainingFailed as error:  # every seed would fail: hours are saved
+        except (TrainingFailed, BadInput) as error:  # every seed would fail: hours are saved
             raise BadInput(f"the arm '{arm.name}' fails in its first steps: {error.message}", error.hint) from error
     return built
 
