@@ -201,6 +201,17 @@ def test_planted_levers_are_found_and_the_others_are_not(eight, seeds):
     assert best.n == seeds and ("normal" in best.note) == (seeds < 6)
 
 
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_a_headline_of_few_seeds_keeps_what_their_own_test_is_sure_of(eight, seeds):
+    """It was cut by what sign flips of so few pairs say: +0.14 with p 2e-5 was told as about +0.055 of two seeds."""
+    asked = eight(seeds=tuple(range(seeds)))
+    found = judged(asked, planted(asked, 0.01, {"muon": 0.14, "repa": -0.01}))
+    best = next(row for row in found.levers if row.arm == "muon")
+    assert best.verdict == "better" and 0.95 * best.mean <= best.shrunk <= best.mean
+    for row in found.levers:  # one that was picked out just above the bar is told as less than was measured
+        assert abs(row.shrunk) <= abs(row.mean) and (row.verdict in ("better", "worse") or row.shrunk == row.mean)
+
+
 def test_a_contrast_is_the_mean_with_minus_the_mean_without():
     table = fraction_table(levers(4))
     values = np.arange(16.0).reshape(2, 8) ** 2

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
+from scipy.special import ndtri, stdtr, stdtrit
 
 from fulcrum.measure.card import METRICS, Better
 from fulcrum.report.arm_result import ArmCost
@@ -29,6 +29,7 @@ from fulcrum.study.judge.findings import EXPLORATORY
 from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.pairing import EQUAL, Failures, Measurements, may_differ, other_loss, require_same_card, values_of
 from fulcrum.study.judge.rank import pairs_needed
+from fulcrum.study.judge.selection import kept_share
 from fulcrum.study.judge.verdict import judge, verdict
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.design import BASELINE, fraction_of
@@ -172,7 +173,7 @@ class _Family(NamedTuple):
         by_name = dict(zip(names, p_values.tolist(), strict=True))
         rows = judge(effects, better=better, smallest_effect=self.margin, alpha=alpha, p_values=by_name)
         spread = dict(zip(names, errors.tolist(), strict=True))
-        return [_by_normal_theory(row, spread[row.arm], float(degrees[0]), better, alpha) for row in rows]
+        return [_by_normal_theory(row, spread[row.arm], float(degrees[0]), len(rows), better, alpha) for row in rows]
 
     def _effect(self, name: str, before: Floats, contrast: Floats) -> PairedEffect:
         told = [place for place, value in enumerate(contrast) if math.isfinite(value)]
@@ -187,13 +188,19 @@ class _Family(NamedTuple):
         )
 
 
-def _by_normal_theory(row: PairedEffect, error: float, degrees: float, better: Better, alpha: float) -> PairedEffect:
-    """The same effect with the interval of `few_seeds`, and the verdict that follows."""
+def _by_normal_theory(
+    row: PairedEffect, error: float, degrees: float, levers: int, better: Better, alpha: float
+) -> PairedEffect:
+    """The same effect with the interval of `few_seeds`, the verdict that follows, and what a headline keeps of it."""
     reach, near = (error * float(stdtrit(degrees, 1.0 - tail)) for tail in (alpha / 2.0, alpha))
     limits = {"low": row.mean - reach, "high": row.mean + reach, "tie_low": row.mean - near, "tie_high": row.mean + near}
     moved = row.model_copy(update={**limits, "note": NORMAL})
     assert row.p_adjusted is not None
-    return moved.model_copy(update={"verdict": verdict(moved, row.p_adjusted, better=better, alpha=alpha)})
+    word, shrunk = verdict(moved, row.p_adjusted, better=better, alpha=alpha), row.mean
+    if word in ("better", "worse"):
+        tail = max(float(stdtr(degrees, -abs(row.mean) / error)), 1e-300)
+        shrunk *= kept_share(-float(ndtri(tail)), alpha / levers)
+    return moved.model_copy(update={"verdict": word, "shrunk": shrunk})
 
 
 def _means(values: Floats, where: NDArray[np.bool_]) -> Floats:
