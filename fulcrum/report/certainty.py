@@ -7,7 +7,7 @@ from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
 
-SETTLED = ("better", "worse", "tie")
+LOOKED = ("decided at ", "stopped at ", "undecided at ", "undecided after ")  # how notes on a look begin
 
 
 def question(result: StudyResult) -> str:
@@ -17,8 +17,8 @@ def question(result: StudyResult) -> str:
     joint = any(not row.exploratory and row.metric != result.primary.name for row in result.effects)
     asked = "every metric, in one joint test over arms and metrics," if joint else "the primary metric"
     return (
-        f"The plan's question is {asked} at equal images; everything else is exploratory, for reading: with eleven "
-        "metrics and no true difference, some interval misses zero in about a third of studies."
+        f"The plan's question is {asked} at equal images; everything else is exploratory, for reading: where nothing "
+        "is true, some of so many intervals still miss zero."
     )
 
 
@@ -59,7 +59,7 @@ def too_few(result: StudyResult, effect: Effect) -> str:
 
 def failures(result: StudyResult, arm: ArmResult) -> str:
     """'2 of 6 seeds failed'; empty where none did."""
-    failed, total = arm.count("failed"), len(arm.cells)
+    failed, total = arm.count("failed"), len(arm.cells) - arm.count("stopped")  # without seeds that it was spared
     effect = result.effect(arm.name, result.primary.name)
     if not failed and effect is not None:
         failed, total = effect.failed, max(effect.planned, effect.n + effect.failed)
@@ -90,18 +90,9 @@ def failed_cells(result: StudyResult) -> str:
     return f"{failed} cell{'' if failed == 1 else 's'} failed"
 
 
-def look(result: StudyResult, effect: Effect) -> str:
-    """Where a plan that decides at several looks ended an arm: 'decided at 12 of 16 pairs'."""
-    reached = effect.n + effect.failed
-    if not result.plan.looks or not effect.n or reached >= result.plan.looks[-1]:
-        return ""
-    of = f"{reached} of {result.plan.looks[-1]} pairs"
-    if effect.verdict in SETTLED:
-        return f"decided at {of}"
-    following = next(pairs for pairs in result.plan.looks if pairs > reached)
-    spared = any(arm.count("stopped") for arm in result.arms if arm.name == effect.arm)
-    ended = f"stopped at {of}: a verdict had become unlikely"
-    return ended if spared or result.state == "finished" else f"{of}; next look at {following}"
+def look(effect: Effect) -> str:
+    """Where a plan that decides at several looks ended an arm, as its judge noted it: 'decided at 12 of 16 pairs'."""
+    return next((part for part in notes(effect) if part.startswith(LOOKED)), "")
 
 
 def seeds(result: StudyResult) -> str:
@@ -116,7 +107,7 @@ def remarks(result: StudyResult, arm: ArmResult) -> list[str]:
     lines = ["" if result.is_base(base) else f"compared with {base.label}", failures(result, arm)]
     if effect is not None and effect.n:
         missing = pairs(effect) if effect.n < effect.planned else ""
-        lines.append(look(result, effect) or too_few(result, effect) or missing)
+        lines.append(look(effect) or too_few(result, effect) or missing)
         lines += [*effect.warnings, unlike(effect)]
     return [line for line in lines if line]
 
@@ -143,7 +134,7 @@ def trust(result: StudyResult, effect: Effect) -> list[str]:
             f"p {number.probability(effect.p_adjusted)} over the whole family of arms, {beats} the "
             f"planned {number.plain(result.plan.alpha)}."
         )
-    lines = [*notes(effect), look(result, effect), *effect.warnings, unlike(effect)]
+    lines = [*notes(effect), *effect.warnings, unlike(effect)]
     sentences += [line[0].upper() + line[1:] + "." for line in lines if line]
     if effect.correlation is not None:
         help_ = "pairing helped" if effect.correlation > 0.3 else "pairing helped little"

@@ -172,7 +172,7 @@ def test_what_is_exploratory_has_no_badge_and_is_explained(honest: StudyResult, 
     assert "exploratory" not in badges and '<span class="explore">exploratory</span>' in text
     rows = [row for row in honest.effects if not row.exploratory]
     assert {row.metric for row in rows} == {PRIMARY} and {row.unit for row in rows} == {"images"}
-    assert "some interval misses zero in about a third of studies" in text
+    assert "where nothing is true, some of so many intervals still miss zero" in text
     assert (
         row_of(honest, "muon").other.startswith("+0.014 [")
         and "At equal time: +0.014 [+0.008, +0.020] (exploratory)" in text
@@ -246,16 +246,18 @@ def test_the_page_says_what_was_run(honest: StudyResult, text: str) -> None:
 def test_looks_and_where_an_arm_was_decided() -> None:
     study = FAKE["honest_study"]()
     study["plan"].update(looks=[6, 8, 10], spending=[0.031, 0.041, 0.05], seeds=list(range(10)))
+    ends = {"ema": "decided at 6 of 10 pairs", "tread": "1 of 6 seeds failed; undecided at 6 of 10 pairs: it goes on to 8"}
+    for row in (one for one in study["effects"] if one["metric"] == study["plan"]["primary_metric"]):
+        row["note"] = ends.get(row["arm"], "")
     result = StudyResult.model_validate(study)
     assert (
         certainty.looks(result)
         == "decides at 6, 8 and 10 pairs, having spent at most 0.031, 0.041, 0.05 of the error by then"
     )
     assert "decided at 6 of 10 pairs" in row_of(result, "ema").remarks
-    running = result.model_copy(update={"state": "running"})
-    undecided = next(row for row in running.effects if row.arm == "tread")
-    assert certainty.look(running, undecided) == "6 of 10 pairs; next look at 8"
-    assert certainty.look(result, undecided) == "stopped at 6 of 10 pairs: a verdict had become unlikely"
+    assert "undecided at 6 of 10 pairs: it goes on to 8" in row_of(result, "tread").remarks
+    decided = next(row for row in result.effects if row.arm == "ema")
+    assert certainty.trust(result, decided).count("Decided at 6 of 10 pairs.") == 1  # as the judge noted it, and once
     assert "6 to 10 paired seeds, 60,000 images each" in page.render(result)
 
 
@@ -300,6 +302,6 @@ def test_csv_and_markdown_tell_the_same(honest: StudyResult) -> None:
         "Measured: REPA +0.040",
         "settings of every arm: optim.lr=0.002",
         "Give the plan 2 seeds more",
-        "about a third of studies",
+        "some of so many intervals still miss zero",
     ):
         assert said in told, said

@@ -139,6 +139,21 @@ def test_both_are_in_the_family_and_each_is_held_against_its_own():
     assert own.mean == pytest.approx(-0.1, abs=0.01) and own.verdict == "worse"  # it is better than the baseline
 
 
+def test_what_failed_is_named_where_it_is_not_the_baseline():
+    wanted_plan = asked("muon", ON, seeds=list(range(4)))
+    arms, values = (
+        prove(wanted_plan, CATALOG),
+        {name: [0.5, 0.6, 0.4, 0.5] for name in ("baseline", "muon", "bf16_storage on muon")},
+    )
+    measured = cells_of(values, wanted_plan.primary)
+    del measured["muon"][3]
+    rows = effects_on(wanted_plan, arms, measured, wanted_plan.primary, {"muon": {3: "the loss was not finite"}})
+    assert {row.arm: row.warnings for row in rows} == {
+        "muon": (),
+        "bf16_storage on muon": ("the pair of seed 3 is missing: muon failed",),
+    }
+
+
 def test_unlike_settings_are_named_only_between_arms_of_one_base():
     arms = prove(asked("repa", {"add": "bf16_storage", "to": "repa"}, "irepa"), CATALOG)
     assert all(" on " not in sentence for sentence in unequal(arms))

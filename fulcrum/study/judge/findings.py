@@ -80,7 +80,7 @@ def _effect_of(
         return None
     warnings = (
         *_missing([seed for seed in finished if seed not in pairs], "no number"),
-        *_missing([seed for seed in base_lost if seed not in lost], "the baseline failed"),
+        *_missing([seed for seed in base_lost if seed not in lost], f"{'the ' * base.is_baseline}{base.name} failed"),
     )
     unlike_pairs = sum(unlike(base_cells[seed], cells[seed]) for seed in pairs)
     return effect.model_copy(update={"warnings": warnings, "unlike": unlike_pairs})
