@@ -23,7 +23,8 @@ import numpy as np
 from fulcrum.files.sealed import seal
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.page import write
-from fulcrum.study.judge.result import SHOWN, StudyState, assemble_result, collect
+from fulcrum.study.judge.result import StudyState, assemble_result, collect
+from fulcrum.study.judge.shown_metrics import SHOWN
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.arm_cost import TimedCost
 from fulcrum.study.run.layout import Layout, lay_out, measuring

@@ -127,6 +127,8 @@ def own_pictures(tmp_path_factory):
         ),
         (["arms = []"], "at least 1 arm"),
         (["alpha = 0"], "greater than 0|alpha"),
+        (["alpha = 0.9"], "between 0.001 and 0.5"),
+        (["alpha = 1e-310"], "between 0.001 and 0.5"),
         (["smallest_effect = 0"], "greater than 0"),
         (["samples = 8"], "at least 64|greater than or equal to 64"),
         (["primary = 'lite0.kid'"], "needs its judge"),

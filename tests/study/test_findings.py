@@ -11,8 +11,7 @@ from fulcrum.study.judge import result
 from fulcrum.study.judge.contrast import interactions, trends
 from fulcrum.study.judge.findings import all_findings, confirmed, effects_on, judged
 from fulcrum.study.judge.pairing import not_stopped
-from fulcrum.study.judge.result import SHOWN
-from fulcrum.study.judge.shown_metrics import shown_metric
+from fulcrum.study.judge.shown_metrics import SHOWN, shown_metric
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.run.layout import lay_out

@@ -1,13 +1,15 @@
 """A plan in words: how many arms its power is reckoned for, at which level, and what a sequential plan may come to."""
 
+import math
+
 import pytest
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.outline import outline
-from fulcrum.study.run.layout import lay_out
+from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.run.workers.capacity import Room
-from tests.study.small import plan
+from tests.study.small import finish_cell, plan
 
 ROOM = Room(1, 1, 1e9, 1e8)
 
@@ -51,3 +53,21 @@ def test_more_arms_need_larger_effects_with_many_pairs_too(tmp_path):
     assert scatters(25) > 1.2 * scatters(1)
     said = words(tmp_path, seeds=tuple(range(16)), arms=tuple(f"muon(lr_ratio=0.{number})" for number in range(1, 10)))
     assert "with 16 pairs and 9 arms judged together at 0.05" in said
+
+
+def test_a_plan_that_confirms_every_metric_is_reckoned_for_all_of_them(tmp_path):
+    """Power was promised as if the arms were judged on the primary metric alone: 1.8 scatters where 2.3 is true."""
+    asked = {"seeds": tuple(range(6)), "arms": ("muon",)}
+    said = words(tmp_path, confirm="all", **asked)
+    assert "with 6 pairs and 1 arm on 14 metrics judged together at 0.05, a true difference of 2.3 times" in said
+    assert "with 6 pairs and 1 arm judged together at 0.05, a true difference of 1.8 times" in words(tmp_path, **asked)
+
+
+@pytest.mark.parametrize("strange", [math.nan, math.inf])
+def test_a_baseline_without_a_number_under_one_seed_does_not_end_a_plan(tmp_path, strange):
+    asked = plan(seeds=tuple(range(6)), arms=("muon",))
+    layout = lay_out(asked, CATALOG, {}, tmp_path)
+    for cell in (one for one in layout.cells if one.arm == "baseline"):
+        value = strange if cell.seed == 2 else 0.5 + 0.01 * cell.seed
+        finish_cell(tmp_path, cell, measuring(asked).how, {asked.primary: value})
+    assert "from 5 finished baselines that scatter by" in words(tmp_path, seeds=tuple(range(6)), arms=("muon",))

@@ -44,6 +44,12 @@ def test_too_few_pairs_detect_nothing() -> None:
     assert detectable(6) is not None and detectable(6, alpha=0.01) is None
 
 
+def test_a_strict_level_can_be_reached() -> None:
+    """With 512 sign vectors for any alpha the smallest p was 1 / 512, and no effect whatever was seen at 0.001."""
+    strict, usual = detectable(12, 3, alpha=0.001), detectable(12, 3)
+    assert strict is not None and usual is not None and 1.3 * usual < strict < 2.5 * usual
+
+
 def test_more_arms_cost_power_and_more_pairs_give_it() -> None:
     smallest = [detectable(n, arms) or 0.0 for n, arms in ((20, 1), (20, 25), (12, 25), (8, 25), (6, 25))]
     assert smallest == sorted(smallest) and smallest[0] > 0.0

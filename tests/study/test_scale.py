@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.study.judge.result import SHOWN, StudyState, assemble_result
+from fulcrum.study.judge.result import StudyState, assemble_result
+from fulcrum.study.judge.shown_metrics import SHOWN
 from fulcrum.study.run.arm_cost import TimedCost
 from fulcrum.study.run.layout import lay_out, measuring
 from tests.study.small import finish_cell, plan

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from fulcrum.files.sealed import read_json
-from fulcrum.measure.card import JUDGED
 from fulcrum.report.arm_result import CellResult, CurvePoint
 from fulcrum.report.finding import Effect, Front, Probes, Target
 from fulcrum.report.schema import CellCounts, Provenance, StudyResult
@@ -29,7 +28,7 @@ from fulcrum.study.judge.plan_facts import plan_facts
 from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.judge.report_arms import curve_of, grids, shown_arm, shown_cell
 from fulcrum.study.judge.sequence import sequence, sequential_findings
-from fulcrum.study.judge.shown_metrics import shown_metric
+from fulcrum.study.judge.shown_metrics import FAMILY, metrics_of, shown_metric
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.frozen_plan import added_seeds
 from fulcrum.study.plan.plan import Plan
@@ -38,26 +37,8 @@ from fulcrum.study.run.arm_cost import TimedCost
 from fulcrum.study.run.cell import Cell, failed, finished
 from fulcrum.study.run.layout import Layout, measuring
 from fulcrum.study.run.machine import fulcrum_version
-from fulcrum.study.run.measuring.run_evaluation import can_measure
 from fulcrum.study.run.workers.runner import Board
 
-SHOWN = (
-    "attribute_f1",
-    "attribute_f1_second",
-    "attribute_accuracy",
-    "attribute_precision",
-    "frechet",
-    "mmd",
-    "validation_loss",
-    "colour_accuracy",
-    "shape_accuracy",
-    "texture_accuracy",
-    "size_accuracy",
-    "presence_accuracy",
-    "extra_objects",
-    "mmd_published",
-)
-FAMILY = 100  # comparisons that power is reckoned for, at most: the metrics of an arm move together
 LOSS_POINTS = 80_000  # of all cells' training losses together: what a page can hold
 
 
@@ -133,7 +114,7 @@ def assemble_result(
         outcomes = {cell.key: outcomes[cell.key] for cell in cells if cell.seed in lost[cell.arm]}
     ended = {one.arm for one in state.stopped}
     running = not_stopped(arms, ended)
-    metrics = [name for name in dict.fromkeys((plan.primary, *_shown(plan))) if can_measure(arms[0].run, name)]
+    metrics = metrics_of(plan, arms[0].run)
     pairs = {metric: effects_on(plan, running, measured, metric, lost) for metric in metrics}
     claims = study_claims(plan, arms, measured, pairs)
     family = len(pairs[plan.primary]) if plan.confirm == "primary" else sum(map(len, pairs.values()))
@@ -216,14 +197,6 @@ def assemble_result(
     if plan.design != "fractional":
         return result
     return as_fraction(plan, layout, measured, lost, state.costs, result)
-
-
-def _shown(plan: Plan) -> tuple[str, ...]:
-    """Where real networks judge, the distances of the embedded one, which was made for the embedded world, are left out."""
-    if not plan.judges:
-        return SHOWN
-    embedded = ("frechet", "mmd", "mmd_published")
-    return (*(name for judge in plan.judges for name in JUDGED[judge]), *(name for name in SHOWN if name not in embedded))
 
 
 def probes(out: Path) -> Probes | None:

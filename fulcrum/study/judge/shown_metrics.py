@@ -1,12 +1,42 @@
-"""Metrics as the report shows them: how to read them, their ends, and how far a second judge agrees with the first."""
+"""Which metrics a study is judged on, and how the report shows them: their ends, and how far a second judge agrees."""
 
 import numpy as np
 
-from fulcrum.measure.card import METRICS
+from fulcrum.measure.card import JUDGED, METRICS
 from fulcrum.report.schema import ShownMetric
+from fulcrum.spec.run import RunSpec
 from fulcrum.study.judge.pairing import Measurements, values_of
+from fulcrum.study.plan.plan import Plan
+from fulcrum.study.run.measuring.run_evaluation import can_measure
 
+SHOWN = (
+    "attribute_f1",
+    "attribute_f1_second",
+    "attribute_accuracy",
+    "attribute_precision",
+    "frechet",
+    "mmd",
+    "validation_loss",
+    "colour_accuracy",
+    "shape_accuracy",
+    "texture_accuracy",
+    "size_accuracy",
+    "presence_accuracy",
+    "extra_objects",
+    "mmd_published",
+)
+FAMILY = 100  # comparisons that power is reckoned for, at most: the metrics of an arm move together
 SECOND = {"attribute_f1": "attribute_f1_second"}  # metric -> the same number by another judge
+
+
+def metrics_of(plan: Plan, run: RunSpec) -> list[str]:
+    """What a study is judged on, the primary metric first. Where real networks judge, the distances of the embedded one,
+    which was made for the embedded world, are left out."""
+    names: tuple[str, ...] = SHOWN
+    if plan.judges:
+        own = (name for name in SHOWN if name not in ("frechet", "mmd", "mmd_published"))
+        names = (*(name for judge in plan.judges for name in JUDGED[judge]), *own)
+    return [name for name in dict.fromkeys((plan.primary, *names)) if can_measure(run, name)]
 
 
 def shown_metric(name: str, measured: Measurements, baseline: str) -> ShownMetric:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from fulcrum.dist.device import at_hand
 from fulcrum.spec.system import Device
 from fulcrum.study.judge.effect import noise_floor
-from fulcrum.study.judge.pairing import value_of
+from fulcrum.study.judge.pairing import values_of
+from fulcrum.study.judge.shown_metrics import FAMILY, metrics_of
 from fulcrum.study.plan.arms import Arm, bases_of
 from fulcrum.study.plan.fraction_power import fraction_detectable
 from fulcrum.study.plan.plan import Plan
@@ -112,11 +113,8 @@ def _picture_seconds(arm: Arm, out: Path, device: Device) -> float:
 def _detectable(plan: Plan, layout: Layout, measured: Mapping[str, Any]) -> tuple[float | None, str]:
     """The smallest true effect on the primary metric that gets its verdict in four studies of five."""
     base = layout.arms[0].name
-    values = {
-        cell.seed: value_of(measured[cell.key], plan.primary)
-        for cell in layout.cells
-        if cell.arm == base and measured[cell.key]
-    }
+    done = {cell.seed: measured[cell.key] for cell in layout.cells if cell.arm == base and measured[cell.key]}
+    values = values_of({base: done}, base, plan.primary)
     if len(values) < 2:
         return None, "how far repeated baselines scatter is not known before two are finished"
     floor = noise_floor(values, plan.primary)
@@ -133,5 +131,12 @@ def _detectable(plan: Plan, layout: Layout, measured: Mapping[str, Any]) -> tupl
 def _in_scatters(plan: Plan, layout: Layout) -> float | None:
     if plan.design == "fractional":
         return fraction_detectable(plan)  # of single cells
-    compared = sum(not arm.is_baseline for arm in layout.arms)
-    return detectable(len(plan.seeds), compared, alpha=plan.alpha)
+    return detectable(len(plan.seeds), min(sum(judged_together(plan, layout)), FAMILY), alpha=plan.alpha)
+
+
+def judged_together(plan: Plan, layout: Layout) -> list[int]:
+    """Arms that are compared in one family, metric by metric: of the primary alone, or of all, as the plan confirms."""
+    arms, metrics = sum(not arm.is_baseline for arm in layout.arms), 1
+    if plan.confirm == "all":
+        metrics = len(metrics_of(plan, layout.arms[0].run))
+    return [arms] * metrics

@@ -11,7 +11,7 @@ from fulcrum.spec.run_words import in_brief
 from fulcrum.study.judge.rank import pairs_needed
 from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.design import BASELINE, at_scale
-from fulcrum.study.plan.estimate import Estimate
+from fulcrum.study.plan.estimate import Estimate, judged_together
 from fulcrum.study.plan.fraction_outline import combination_lines, sight_lines
 from fulcrum.study.plan.plan import Plan, Sweep
 from fulcrum.study.plan.spending import spending
@@ -149,8 +149,9 @@ def _sight(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
         yield from sight_lines(plan, estimate)
         return
     pairs, least = len(plan.seeds), pairs_needed(plan.alpha)
-    compared = sum(not arm.is_baseline for arm in layout.arms)
-    with_these = f"with {pairs} pairs and {compared} {'arm' if compared == 1 else 'arms'} judged together at {plan.alpha:g}"
+    family = judged_together(plan, layout)
+    with_these = f"with {pairs} pairs and {family[0]} {'arm' if family[0] == 1 else 'arms'}"
+    with_these += (f" on {len(family)} metrics" if len(family) > 1 else "") + f" judged together at {plan.alpha:g}"
     with_these += ", looked at once" if plan.looks else ""
     if pairs < least:
         yield (

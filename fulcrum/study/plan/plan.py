@@ -154,6 +154,16 @@ class Plan(Record):
             raise ValueError(f"no metric is called '{primary}'; {nearest(primary, METRICS)}")
         return primary
 
+    @field_validator("alpha")
+    @classmethod
+    def _level(cls, alpha: float) -> float:
+        if not 0.001 <= alpha < 0.5:
+            raise ValueError(
+                f"an error of {alpha:g} cannot be held: ties ask the interval at 1 - 2 alpha, and p-values are counted to "
+                "1 in 20,000; choose between 0.001 and 0.5, such as 0.05"
+            )
+        return alpha
+
     @field_validator("margins")
     @classmethod
     def _metrics(cls, margins: dict[str, float]) -> dict[str, float]:

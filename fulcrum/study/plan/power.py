@@ -7,6 +7,7 @@ where 35 % is true.
 n pairs, A arms, S sign vectors
 """
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -15,7 +16,8 @@ from scipy.special import ndtri
 from fulcrum.study.judge.effect import Floats, half_widths, sign_vectors
 from fulcrum.study.judge.rank import adjusted, pairs_needed
 
-_VECTORS = 512  # sign vectors of a simulated study, at most: enough to know on which side of alpha a p lies
+_VECTORS = 512  # sign vectors of a simulated study: enough to know on which side of 0.05 a p lies
+_REJECTED = 8  # of them within alpha, at least: a p of 1 in 512 never reaches 0.001
 _WORK = 4_000_000  # numbers per tried effect: a second for any plan
 _STUDIES = (200, 5000)  # fewest and most: power is known to +- 0.03 and +- 0.01
 _CLOSE = 0.01  # of power, between what was asked for and what the effect gives
@@ -29,7 +31,7 @@ def detectable(n: int, arms: int = 1, *, alpha: float = 0.05, power: float = 0.8
     _check(n, arms, alpha, power)
     if n < pairs_needed(alpha):
         return None
-    null, goal = _null_studies(n, arms), float(ndtri(power))
+    null, goal = _null_studies(n, arms, alpha), float(ndtri(power))
     effect: float = float(ndtri(1.0 - alpha / (2.0 * arms)) + goal) / n**0.5 * (1.0 + 20.0 / n**2)
     slope, tried = 0.7 * n**0.5, list[tuple[float, float]]()
     for _ in range(12):  # power rises with the effect about as the normal distribution does: a secant on that scale
@@ -49,13 +51,17 @@ def chance_seen(effect: float, n: int, arms: int = 1, *, alpha: float = 0.05) ->
     """Chance that a true effect of one arm among `arms` gets its verdict; the effect in units of the standard deviation of
     that arm's paired differences."""
     _check(n, arms, alpha)
-    return _share_seen(_null_studies(n, arms), effect, alpha) if n >= pairs_needed(alpha) else 0.0
+    return _share_seen(_null_studies(n, arms, alpha), effect, alpha) if n >= pairs_needed(alpha) else 0.0
 
 
-def _null_studies(n: int, arms: int) -> Floats:
+def _vectors(alpha: float) -> int:
+    return max(_VECTORS, math.ceil(_REJECTED / alpha))
+
+
+def _null_studies(n: int, arms: int, alpha: float) -> Floats:
     """Differences without any effect, keyed (studies, n, A): all arms share the baseline's noise (so they correlate by 1/2)
     and differ in size; the first has unit variance."""
-    vectors = min(2 ** (n - 1), _VECTORS)
+    vectors = min(2 ** (n - 1), _vectors(alpha))
     studies = int(np.clip(_WORK // (arms * (vectors + 4 * arms)), *_STUDIES))
     rng = np.random.default_rng([n, arms])
     cells = rng.standard_normal((studies, n, arms + 1)) / 2**0.5
@@ -71,8 +77,8 @@ def _share_seen(null: Floats, effect: float, alpha: float) -> float:
     if not len(moved):
         return 0.0
     signs = sign_vectors(null.shape[1])
-    if len(signs) > _VECTORS:
-        drawn = np.random.default_rng(null.shape[1]).choice(len(signs) - 1, _VECTORS - 1, replace=False)
+    if len(signs) > (most := _vectors(alpha)):
+        drawn = np.random.default_rng(null.shape[1]).choice(len(signs) - 1, most - 1, replace=False)
         signs = signs[np.concatenate([[0], drawn + 1])]  # the observed one stays first
     return int((adjusted(moved, alpha=alpha, signs=signs)[:, 0] <= alpha).sum()) / len(null)
 
