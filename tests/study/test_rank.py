@@ -124,6 +124,15 @@ def test_an_arm_that_lacks_seeds_leaves_the_others_as_they_are() -> None:
     assert family["two"] == pytest.approx(0.5)  # two pairs alone
 
 
+def test_the_scatter_of_an_arm_with_too_few_pairs_is_not_shared() -> None:
+    """It was: an arm with two pairs moved the others' p, by .375 at most, and turned one decision in seventy."""
+    rng = np.random.default_rng(6)
+    for _ in range(50):
+        differences, few = rng.standard_normal((7, 4)) + np.array([1.2, 0.0, 0.0, 0.0]), np.full((7, 1), np.nan)
+        few[:2] = rng.standard_normal((2, 1))
+        assert (adjusted(np.concatenate([differences, few], axis=1))[:4] == adjusted(differences)).all()
+
+
 def test_refusals() -> None:
     three = effect("a", [1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match="one metric"):

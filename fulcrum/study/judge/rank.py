@@ -63,7 +63,7 @@ def adjusted(
     is shared among the arms of one group (A,), which is one metric; none: all.
 
     Arms with too few pairs for p <= alpha are a family of their own: an arm with two pairs reaches its largest statistic
-    under every second sign vector, and would silence all others.
+    under every second sign vector, and would silence all others. Their scatter is not shared with the others either.
     """
     n, arms = differences.shape[-2:]
     signs = sign_vectors(n) if signs is None else signs
@@ -75,12 +75,11 @@ def adjusted(
 
 
 def _adjusted(differences: Floats, signs: Floats, needed: int, groups: NDArray[np.int64] | None) -> Floats:
-    statistics = flipped_statistics(differences, signs, groups)  # (..., S, A)
     enough = np.isfinite(differences).sum(axis=-2) >= needed  # (..., A)
     if enough.all() or not enough.any():
-        return step_down(statistics)
-    apart = (step_down(np.where(part[..., None, :], statistics, 0.0)) for part in (enough, ~enough))
-    return np.where(enough, *apart)
+        return step_down(flipped_statistics(differences, signs, groups))
+    apart = [np.where(part[..., None, :], differences, np.nan) for part in (enough, ~enough)]  # strangers to each other
+    return np.where(enough, *(step_down(flipped_statistics(part, signs, groups)) for part in apart))
 
 
 def flipped_statistics(differences: Floats, signs: Floats, groups: NDArray[np.int64] | None = None) -> Floats:
