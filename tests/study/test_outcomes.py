@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from fulcrum.files.sealed import read_sealed
+from fulcrum.files.sealed import read_sealed, sealed
 from fulcrum.levers.base import Card, Swap
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.metrics.checked_answer import NoValue
@@ -149,7 +149,8 @@ def test_an_outcome_that_was_damaged_is_set_aside_and_the_cell_runs_again(doomed
     run(asked(), CATALOG, tmp_path, "x", lambda text: None)
     (path,) = tmp_path.glob("*/failed-*.json")
     outcome = json.loads(path.read_text())
-    for harm in ('{"why": "edi', json.dumps({**outcome, "why": "no reason"}), "[]"):
+    no_reason = json.dumps(sealed({name: outcome[name] for name in outcome if name not in ("why", "check")}))
+    for harm in ('{"why": "edi', json.dumps({**outcome, "why": "no reason"}), "[]", no_reason):
         path.write_text(harm)
         ran.clear()
         run(asked(), CATALOG, tmp_path, "x", lambda text: None)

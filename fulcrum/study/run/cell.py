@@ -125,7 +125,8 @@ def failed(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
         outcome = read_sealed(path, HINT)
     except BadInput:
         outcome = {}
-    if outcome.get("key") != cell.key:
+    shape = {"key": str, "why": str, "images": int, MACHINE: dict}
+    if outcome.get("key") != cell.key or not all(isinstance(outcome.get(name), kind) for name, kind in shape.items()):
         set_aside(path)
         return None
     return None if finished(out, cell, how) else outcome
