@@ -138,6 +138,7 @@ def trust(result: StudyResult, effect: Effect) -> list[str]:
     sentences += [line[0].upper() + line[1:] + "." for line in lines if line]
     if effect.correlation is not None:
         help_ = "pairing helped" if effect.correlation > 0.3 else "pairing helped little"
+        help_ = "pairing did not help" if effect.correlation < -0.1 else help_
         sentences.append(f"Over seeds the two arms correlate at {number.plain(effect.correlation, 2)}: {help_}.")
     if effect.detectable is not None:
         sentences.append(

@@ -129,28 +129,24 @@ def headline(result: StudyResult, scale: str = "") -> str:
 
 
 def _sized(result: StudyResult, arm: ArmResult) -> str:
-    """'Muon (about +0.027)' where an arm made a difference, else its name; failed seeds are told with it."""
+    """'Muon (about +0.022, measured +0.07)' where an arm made a difference, else its name; failed seeds beside it."""
     effect, failed = result.effect(arm.name, result.primary.name), certainty.failures(result, arm)
     size = ""
     if effect is not None and effect.mean is not None and effect.verdict in DECIDED:
-        size = f"about {_about(effect)}" if _shrunk(effect) else _about(effect)
+        size = measured = number.change(effect.mean, effect.low, effect.high).split(" [")[0]
+        if _shrunk(effect) and _about(effect) != measured:
+            size = f"about {_about(effect)}, measured {measured}"
     inside = "; ".join(part for part in (size, failed) if part)
     return f"{plain(arm)} ({inside})" if inside else plain(arm)
 
 
 def shrinkage(result: StudyResult) -> str:
-    """Why a headline says 'about', with what was measured beside it; empty where nothing was shrunk."""
-    rows = [(arm, result.effect(arm.name, result.primary.name)) for arm in result.best_first]
-    sizes = [
-        f"{arm.label} {number.change(row.mean, row.low, row.high).split(' [')[0]}"
-        for arm, row in rows
-        if row is not None and _shrunk(row)
-    ]
-    if not sizes:
+    """Why a headline says 'about'; empty where nothing was shrunk."""
+    if not any(_shrunk(row) for arm in result.best_first if (row := result.effect(arm.name, result.primary.name))):
         return ""
     return (
-        "“About”: a difference that was picked out for being large is larger than the truth on average, and the headline "
-        f"takes that off. Measured: {listed(sizes)}."
+        "“About”: a difference that was picked out for being large is larger than the truth on average, and this takes "
+        "that off. The less clearly it passed the bar, the more is taken."
     )
 
 

@@ -12,6 +12,7 @@ from PIL import Image
 from fulcrum.cli import main
 from fulcrum.levers.catalog import with_files
 from fulcrum.study import study_run
+from fulcrum.study.plan.plan_file import from_person
 from fulcrum.study.run.workers.worker import answer
 from tests.cells_here import Here, all_here
 
@@ -206,3 +207,13 @@ def test_an_arm_that_fails_under_every_seed_is_an_answer_and_no_error(capsys, tm
     (line,) = [line for line in told.splitlines() if line.startswith("  burst")]
     assert code == 0 and "failed" in line and "n=0" in line
     assert len(list(out.glob("study-*/report.html"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("primary", "margin"), [("attribute_f1", 0.02), ("shape_accuracy", 0.02), ("mmd", None), ("frechet", None)]
+)
+def test_two_in_a_hundred_is_the_margin_of_shares_only(primary, margin):
+    """0.02 of MMD² was half of a baseline's, so that real differences were ties; of a Fréchet distance it is nothing."""
+    fields = {"title": "t", "baseline": "spark", "arms": ["muon"], "seeds": [0, 1], "primary": primary}
+    assert from_person(fields, "plan").smallest_effect == margin
+    assert from_person({**fields, "smallest_effect": 0.5}, "plan").smallest_effect == 0.5

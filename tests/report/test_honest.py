@@ -187,8 +187,9 @@ def test_what_is_exploratory_has_no_badge_and_is_explained(honest: StudyResult, 
 
 def test_the_headline_says_shrunken_sizes_and_the_measured_ones_beside(honest: StudyResult, text: str) -> None:
     (said,) = sentences.headlines(honest)
-    assert said.startswith("REPA (about +0.034), Muon (about +0.023)") and "Short captions (about −0.18)" in said
-    assert "Measured: REPA +0.040, Muon +0.027" in text
+    assert said.startswith("REPA (about +0.034, measured +0.040), Muon (about +0.023, measured +0.027)")
+    assert "Short captions (about −0.18, measured" in said
+    assert "picked out for being large" in text
     answer = sentences.answer(honest, arm_of(honest, "repa"))
     assert "about +0.034 (measured +0.040 [+0.031, +0.049])" in answer
     assert "about" not in sentences.answer(honest, arm_of(honest, "ema"))  # a tie was not picked out
@@ -299,7 +300,7 @@ def test_csv_and_markdown_tell_the_same(honest: StudyResult) -> None:
         "## Failed",
         "the loss was not finite",
         "73 % of the way",
-        "Measured: REPA +0.040",
+        "REPA (about +0.034, measured +0.040)",
         "settings of every arm: optim.lr=0.002",
         "Give the plan 2 seeds more",
         "some of so many intervals still miss zero",

@@ -354,7 +354,7 @@ def test_a_stack_is_estimated_at_no_less_than_its_members_and_with_its_tries(tmp
     ("line", "said", "hint"),
     [
         ("seeds = [0]", "at least 2 seeds, and 6 reach significance", "examples/quick.toml"),
-        ("seeds = 3", "`seeds` is a list, found 3", r"seeds = \[3\]"),
+        ("seeds = 3", "`seeds` is a list, found 3", r"seeds are named, not counted"),
         ('seeds = [0, 1]\ntrack = "tensorboard"', "`track` is a list", "brackets"),
         ("seeds = [0, 1]\nlearning_rates = {sweep = [1]}", "at least two multiples", "examples"),
         (

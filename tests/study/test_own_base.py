@@ -69,7 +69,7 @@ def test_plans_without_own_bases_have_the_hash_that_they_had():
     [
         ([3], "an arm cannot be 3"),
         ([{"add": "muon"}], "to"),
-        ([{"add": "muon", "on": "repa"}], "OwnBaseArm has no 'on'"),
+        ([{"add": "muon", "on": "repa"}], "an arm with a base has no 'on'"),
         ([{"add": "muon", "to": ""}], "at least 1 character"),
         ([{"add": "muon", "to": "baseline"}], r'on the baseline is a plain arm: arms = \["muon"\]'),
         ([ON, ON], "named twice: bf16_storage on muon"),

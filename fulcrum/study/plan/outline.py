@@ -182,5 +182,5 @@ def _sight(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
     if plan.smallest_effect is not None and estimate.detectable > plan.smallest_effect:
         yield (
             f"  that is more than the {plan.smallest_effect:g} of interest: what lies between may end as inconclusive; "
-            "more seeds or pictures see more"
+            "more seeds see more"
         )

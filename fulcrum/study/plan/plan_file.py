@@ -7,6 +7,7 @@ from typing import Any, get_origin
 
 from pydantic import ValidationError
 
+from fulcrum.measure.card import METRICS
 from fulcrum.spec.edit import explain
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Record
@@ -14,6 +15,8 @@ from fulcrum.study.plan.plan import OwnBaseArm, Plan, Scale, StopEarly, Sweep
 from fulcrum.study.plan.spending import SeedRounds
 
 EXAMPLE = "an example: examples/quick.toml"
+NOUNS = {Scale: "a scale", OwnBaseArm: "an arm with a base", Sweep: "`learning_rates`", StopEarly: "`stop_early`"}
+DEFAULT_PRIMARY = Plan.model_fields["primary"].default
 
 
 def from_plain(fields: dict[str, Any]) -> Plan:
@@ -24,7 +27,8 @@ def from_plain(fields: dict[str, Any]) -> Plan:
     for name, value in plain.items():
         listed = name in Plan.model_fields and get_origin(Plan.model_fields[name].annotation) is tuple
         if listed and not isinstance(value, tuple):
-            raise BadInput(f"`{name}` is a list, found {value!r}", f"write it in brackets: {name} = [{value!r}]")
+            form = "[0, 1, 2, 3, 4, 5]: seeds are named, not counted" if name == "seeds" else f"[{value!r}]"
+            raise BadInput(f"`{name}` is a list, found {value!r}", f"write it in brackets: {name} = {form}")
     for one in plain.get("scales", ()):
         if not isinstance(one, dict | Scale):
             raise BadInput(
@@ -71,7 +75,7 @@ def _record(kind: type[Record], value: Any) -> Any:
         return value
     unknown = [name for name in value if name not in kind.model_fields]
     if unknown:
-        raise BadInput(f"{kind.__name__} has no '{unknown[0]}'", nearest(unknown[0], kind.model_fields))
+        raise BadInput(f"{NOUNS.get(kind, 'a table')} has no '{unknown[0]}'", nearest(unknown[0], kind.model_fields))
     return kind.model_validate(value)
 
 
@@ -99,8 +103,11 @@ def from_person(fields: Mapping[str, Any], name: str) -> Plan:
     unknown = [str(field) for field in fields if field not in Plan.model_fields]
     if unknown:
         raise BadInput(f"{name}: a plan has no '{unknown[0]}'", nearest(unknown[0], Plan.model_fields))
+    primary = METRICS.get(str(fields.get("primary", DEFAULT_PRIMARY)))
+    shares = primary is None or primary.unit == "share"  # the usual margin, two in a hundred, is meant for these
+    margin = {} if shares else {"smallest_effect": None}
     try:
-        return from_plain(dict(fields))
+        return from_plain({**margin, **fields})
     except BadInput as error:
         raise BadInput(f"{name}: {error.message}", error.hint) from None
     except ValidationError as error:
