@@ -42,21 +42,23 @@ def interactions(
         return []
     smallest = margins(plan, arms, measured, metric)
     rows = judge(effects, better=METRICS[metric].better, smallest_effect=smallest, alpha=plan.alpha)
-    return [
-        Interaction(
-            a=names[row.arm][0],
-            b=names[row.arm][1],
-            metric=metric,
-            n=row.n,
-            mean=row.mean,
-            low=row.low,
-            high=row.high,
-            unit=EQUAL,
-            p_adjusted=row.p_adjusted,
-            verdict=TOGETHER[_told(row)] if metric == plan.primary else EXPLORATORY,
-        )
-        for row in rows
-    ]
+    return [interaction(row, names[row.arm], metric == plan.primary) for row in rows]
+
+
+def interaction(row: PairedEffect, pair: tuple[str, str], primary: bool) -> Interaction:
+    """A judged contrast as what two levers do together; only on the primary metric it has a verdict."""
+    return Interaction(
+        a=pair[0],
+        b=pair[1],
+        metric=row.metric,
+        n=row.n,
+        mean=row.mean,
+        low=row.low,
+        high=row.high,
+        unit=EQUAL,
+        p_adjusted=row.p_adjusted,
+        verdict=TOGETHER[_verdict_of_all(row)] if primary else EXPLORATORY,
+    )
 
 
 def axis(plan: Plan, arms: Sequence[Arm]) -> dict[str, float]:
@@ -159,7 +161,7 @@ def _contrast(
     )  # fmt: skip
 
 
-def _told(row: PairedEffect) -> str:
+def _verdict_of_all(row: PairedEffect) -> str:
     """What survivors show of a contrast speaks neither for nor against it."""
     return "inconclusive" if row.failed else row.verdict
 
@@ -170,11 +172,11 @@ def _moves(slope: PairedEffect, per_seed: Floats, level: float) -> str:
     One that is on one side of zero at the first scale and on the other at the last crosses; where only one of the two is
     told from zero at all, it fades to nothing or grows out of it.
     """
-    if _told(slope) not in ("better", "worse"):
-        return {"tie": "holds"}.get(_told(slope), "inconclusive")
+    if _verdict_of_all(slope) not in ("better", "worse"):
+        return {"tie": "holds"}.get(_verdict_of_all(slope), "inconclusive")
     means, deviations = per_seed.mean(axis=0), per_seed.std(axis=0, ddof=1)
     ends = [student_interval(means[k], deviations[k], len(per_seed), level) for k in (0, -1)]
-    told = [low > 0.0 or high < 0.0 for low, high in ends]
-    if means[0] * means[-1] < 0.0 and told[0] == told[1]:
+    clear = [low > 0.0 or high < 0.0 for low, high in ends]
+    if means[0] * means[-1] < 0.0 and clear[0] == clear[1]:
         return "crossing"
     return "grows" if (slope.mean > 0) == (means.mean() > 0) else "fades"

@@ -23,9 +23,8 @@ from scipy.special import ndtri, stdtr, stdtrit
 from fulcrum.measure.card import METRICS, Better
 from fulcrum.report.arm_result import ArmCost
 from fulcrum.report.finding import AliasString, Effect, Interaction
-from fulcrum.study.judge.contrast import TOGETHER
+from fulcrum.study.judge.contrast import interaction
 from fulcrum.study.judge.effect import Floats, PairedEffect, effect_without_pairs, paired_effect
-from fulcrum.study.judge.findings import EXPLORATORY
 from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.pairing import EQUAL, Failures, Measurements, may_differ, other_loss, require_same_card, values_of
 from fulcrum.study.judge.rank import pairs_needed
@@ -85,7 +84,7 @@ def fraction_effects(
             for lever in table.levers
             if lever in lost
         ],
-        [_interaction(row, listed[row.arm][0], metric == plan.primary) for row in pairs],
+        [interaction(row, listed[row.arm][0], metric == plan.primary) for row in pairs],
         [_string(row, listed[row.arm]) for row in sorted(others, key=lambda row: row.p_adjusted or 0.0)],
     )
 
@@ -119,8 +118,8 @@ def _fitted(values: Floats, table: FractionTable) -> Floats:
     for row in values:
         there = np.isfinite(row)
         inverse = np.linalg.pinv(columns[there])
-        told = np.isclose(np.diag(inverse @ columns[there]), 1.0)
-        rows.append(np.where(told, inverse @ row[there], math.nan)[1:])
+        estimable = np.isclose(np.diag(inverse @ columns[there]), 1.0)
+        rows.append(np.where(estimable, inverse @ row[there], math.nan)[1:])
     return np.array(rows).reshape(len(values), columns.shape[1] - 1)
 
 
@@ -176,8 +175,8 @@ class _Family(NamedTuple):
         return [_by_normal_theory(row, spread[row.arm], float(degrees[0]), len(rows), better, alpha) for row in rows]
 
     def _effect(self, name: str, before: Floats, contrast: Floats) -> PairedEffect:
-        told = [place for place, value in enumerate(contrast) if math.isfinite(value)]
-        sides = [{self.seeds[place]: float(side[place]) for place in told} for side in (before, before + contrast)]
+        known = [place for place, value in enumerate(contrast) if math.isfinite(value)]
+        sides = [{self.seeds[place]: float(side[place]) for place in known} for side in (before, before + contrast)]
         return paired_effect(
             *sides,
             name=name,
@@ -222,21 +221,6 @@ def _with_failures(row: PairedEffect, table: FractionTable, arms: Sequence[Arm],
         lost_cells += ": survivors alone make it neither better nor a tie"
     word = "inconclusive" if silenced else row.verdict
     return row.model_copy(update={"warnings": (*row.warnings, lost_cells), "verdict": word})
-
-
-def _interaction(row: PairedEffect, pair: Pair, primary: bool) -> Interaction:
-    return Interaction(
-        a=pair[0],
-        b=pair[1],
-        metric=row.metric,
-        n=row.n,
-        mean=row.mean,
-        low=row.low,
-        high=row.high,
-        unit=EQUAL,
-        p_adjusted=row.p_adjusted,
-        verdict=TOGETHER[row.verdict] if primary else EXPLORATORY,
-    )
 
 
 def _string(row: PairedEffect, pairs: tuple[Pair, ...]) -> AliasString:
