@@ -42,8 +42,8 @@ def verdicts(values: np.ndarray, table: FractionTable) -> np.ndarray:
     contrasts = values @ table.signs * 2.0 / len(table.on)
     if values.shape[1] < pairs_needed(ALPHA):
         return np.asarray(few_seeds(contrasts, contrasts)[0] <= ALPHA)
-    told = np.abs(contrasts.mean(axis=1)) > half_widths(contrasts, ALPHA)
-    return np.asarray((adjusted(contrasts, alpha=ALPHA) <= ALPHA) & told)
+    clear = np.abs(contrasts.mean(axis=1)) > half_widths(contrasts, ALPHA)
+    return np.asarray((adjusted(contrasts, alpha=ALPHA) <= ALPHA) & clear)
 
 
 def textbook(values: np.ndarray, table: FractionTable) -> np.ndarray:

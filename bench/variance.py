@@ -158,11 +158,11 @@ def show_pictures(study: Study, pictures: int) -> None:
             values = study.values(arm, metric, "shared", pictures)
             parts = split(values, base)
             variance = np.array([parts.seed + parts.rest / n for n in SIZES])
-            found = [_as_found(values - base, n) for n in SIZES if n <= pictures]
+            spreads = [_as_found(values - base, n) for n in SIZES if n <= pictures]
             time_of = train + picture * np.array(SIZES)
             equal = np.sqrt(variance * time_of / (variance * time_of)[SIZES.index(USUAL)])
             print(_row(f"{arm}", [*np.sqrt(variance), parts.seed**0.5]))
-            print(_row("  in parts of that size, as found", found))
+            print(_row("  in parts of that size, as found", spreads))
             print(_row("  for equal time, 512 pictures = 1", equal))
         print(f"\n{metric}: what sharing prompts and noise is worth, sd at {USUAL} pictures; then the error of the mean")
         print(f"  {'':<34}{'shared':>10}{'by seed':>10}{'by cell':>10}   error: {'shared':>8}{'by seed':>9}")

@@ -33,8 +33,8 @@ def standing(result: StudyResult, metric: ShownMetric) -> str:
         return ""
     best, places = known[0], _places(metric, mean)
     here, floor = number.plain(mean, places), f"{best.name} ({number.plain(best.value, places)})"
-    told = any(row.metric == metric.name and row.verdict == "not learned" for row in result.effects)
-    if told or mean == best.value or (mean > best.value) != (metric.better == "higher"):
+    unlearned = any(row.metric == metric.name and row.verdict == "not learned" for row in result.effects)
+    if unlearned or mean == best.value or (mean > best.value) != (metric.better == "higher"):
         return f"The baseline, {here}, is no better than {floor}: it has not learned this yet."
     if metric.ceiling is None or metric.ceiling == best.value:
         return f"The baseline, {here}, is better than {floor}."

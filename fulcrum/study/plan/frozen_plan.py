@@ -82,11 +82,11 @@ def added_seeds(plan: Plan, out: Path) -> str:
         return ""
     looked = [*earlier, len(plan.seeds)]
     times = f"{', '.join(map(str, looked[:-1]))} and {looked[-1]}"
-    told = f"These arms were judged before, on {' and '.join(map(str, earlier))} of these seeds. "
+    before = f"These arms were judged before, on {' and '.join(map(str, earlier))} of these seeds. "
     if plan.looks:
-        return told + "The levels of this plan's looks do not know of that: its errors are more likely than they say."
+        return before + "The levels of this plan's looks do not know of that: its errors are more likely than they say."
     return (
-        f"{told}Seeds that are added because an answer was open make errors more likely: where nothing is true, one arm "
+        f"{before}Seeds that are added because an answer was open make errors more likely: where nothing is true, one arm "
         f"looked at with {times} pairs gets a verdict in {error_by_hand(looked, plan.alpha):.0%} of studies, not in "
         f"{plan.alpha:.0%}. A plan that looks several times by rule keeps its error: "
         "seeds = {first = 8, step = 4, most = 16}."

@@ -25,23 +25,23 @@ class CellFiles(NamedTuple):
     """What one place has of a cell."""
 
     place: Path
-    found: dict[str, Any]  # what was measured, how it failed, what a try of a rate found, how a trunk ended
+    outcome: dict[str, Any]  # what was measured, how it failed, what a try of a rate found, how a trunk ended
     result: dict[str, Any] | None  # of its training; None: it failed
     names: tuple[str, ...]  # of the files that hold this
 
     @property
     def numbers(self) -> Any:
         """What another copy of the cell must agree with."""
-        values = {name: value["value"] for name, value in self.found.get("metrics", {}).items()}
-        return values or [self.found.get(name) for name in ("why", "loss", "weights_sha256")]
+        values = {name: value["value"] for name, value in self.outcome.get("metrics", {}).items()}
+        return values or [self.outcome.get(name) for name in ("why", "loss", "weights_sha256")]
 
     def contradicts(self, other: "CellFiles") -> bool:
         return bool(self.numbers != other.numbers)
 
     def ran_alike(self, other: "CellFiles") -> bool:
         """Both say where they ran, and it was the same kind of machine."""
-        known = all(one.found.get(MACHINE) for one in (self, other))
-        return known and not unlike(self.found, other.found)
+        known = all(one.outcome.get(MACHINE) for one in (self, other))
+        return known and not unlike(self.outcome, other.outcome)
 
 
 def find_cell(folder: Path, cell: Cell, how: str, shares: tuple[float, ...]) -> CellFiles | None:
