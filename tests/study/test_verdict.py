@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fulcrum.measure.card import Better
+from fulcrum.study.judge.contrast import interaction
 from fulcrum.study.judge.effect import PairedEffect, paired_effect
 from fulcrum.study.judge.outliers import oddities
 from fulcrum.study.judge.verdict import Verdict, judge
@@ -119,3 +120,15 @@ def test_a_large_study_is_judged_in_two_seconds() -> None:
     begun = time.perf_counter()
     rows = [judge(family, better="higher", smallest_effect=0.5) for family in families]
     assert time.perf_counter() - begun < 2.0 and all(len(family) == 25 for family in rows)
+
+
+@pytest.mark.parametrize(("failed", "verdict"), [(0, "better together"), (1, "inconclusive")])
+def test_survivors_decide_no_interaction(failed, verdict):
+    """A fraction's pairs were read off without this rule."""
+    base = {seed: 0.0 for seed in range(8)}
+    both = {seed: 1.0 + 0.01 * seed for seed in range(8)}
+    effect = paired_effect(base, both, name="a + b", metric="attribute_f1", planned=8 + failed, failed=failed)
+    (row,) = judge([effect], better="higher", smallest_effect=0.02)
+    row = row.model_copy(update={"verdict": "better"})  # as the survivors alone would say
+    assert interaction(row, ("a", "b"), primary=True).verdict == verdict
+    assert interaction(row, ("a", "b"), primary=False).verdict == "exploratory"
