@@ -18,7 +18,6 @@ def parameters(run: RunSpec) -> int:
     block = attention + 3 * width * hidden + _linear(width, 6 * width)  # gated MLP, modulation
     narrow = model.bottleneck
     into = _linear(features, width) if narrow is None else _linear(features, narrow) + _linear(narrow, width)
-    fuse = width + _linear(2 * width, width) if route_of(run).fuses else 0  # mask token, W and b
     return (
         into
         + _linear(run.encode.text.width, width)
@@ -26,7 +25,7 @@ def parameters(run: RunSpec) -> int:
         + _linear(width, width)
         + model.condition.parameters(width)
         + model.depth * block
-        + fuse
+        + route_of(run).parameters(width)
         + _linear(width, 2 * width)
         + _linear(width, features)
     )
@@ -95,6 +94,5 @@ def newton_schulz_share(run: RunSpec) -> float:
     def steps(ratio: float) -> float:
         return min(20 * ratio + 10, 8 * ratio + 28) if gram else 20 * ratio + 10
 
-    fuse = steps(2) if route_of(run).fuses else 0  # W of a route that joins two paths
-    total = width**3 * (model.depth * sum(map(steps, ratios)) + fuse)
+    total = width**3 * model.depth * sum(map(steps, ratios))
     return total / (training_flops(run) * run.budget.batch)

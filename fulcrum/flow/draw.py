@@ -40,6 +40,17 @@ class Subset(NamedTuple):
         return keyed_noise.subset(seed, purpose, index, self.n, self.kept)
 
 
+class GroupedSubset(NamedTuple):
+    """A declared need: `kept` of the four positions of every 2 x 2 group of a grid, per image."""
+
+    rows: int
+    columns: int
+    kept: int
+
+    def make(self, seed: int, purpose: str, index: np.ndarray) -> Tensor:
+        return keyed_noise.grouped_subset(seed, purpose, index, self.rows, self.columns, self.kept)
+
+
 class Chance(NamedTuple):
     """A declared need: yes or no for each image, yes with probability p."""
 
@@ -66,7 +77,7 @@ class Draws(NamedTuple):
     shape: tuple[int, int, int]  # of one latent
     drop_text: float
     noise_scale: float = 1.0
-    needs: Mapping[str, Uniform | Subset | Chance | Normal] = {}
+    needs: Mapping[str, Uniform | Subset | GroupedSubset | Chance | Normal] = {}
 
     def at(self, position: int, rows: int) -> Draw:
         """The draw of the images position … position + rows - 1, counted over the whole run and all processes."""

@@ -6,6 +6,7 @@ B rows, n numbers per row.
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from fulcrum.spec.keyed import bits, key
 
@@ -29,3 +30,20 @@ def subset(seed: int, purpose: str, index: np.ndarray, n: int, kept: int) -> Ten
     """(B, kept) sorted positions out of n, each subset equally likely."""
     order = uniform(seed, purpose, index, n).argsort(dim=1)[:, :kept]
     return order.sort(dim=1).values
+
+
+def grouped_subset(seed: int, purpose: str, index: np.ndarray, rows: int, columns: int, kept: int) -> Tensor:
+    """(B, K) sorted positions on a grid: of every 2 x 2 group `kept` of its four, each choice equally likely.
+
+    Where a side is odd the groups at its edge are smaller and keep their share, rounded up: none is ever empty.
+    """
+    drawn = uniform(seed, purpose, index, rows * columns).reshape(-1, rows, columns)
+    even = F.pad(drawn, (0, columns % 2, 0, rows % 2), value=2.0)  # places that are not there come last
+    groups = even.unfold(1, 2, 2).unfold(2, 2, 2)  # (B, groups down, groups across, 2, 2)
+    members = groups.flatten(3)  # (B, groups down, groups across, 4)
+    quota = -(-(members < 1).sum(-1, keepdim=True) * kept // 4)
+    chosen = members.argsort(-1).argsort(-1) < quota
+    whole = (
+        chosen.reshape(groups.shape).transpose(2, 3).reshape(even.shape)[:, :rows, :columns].flatten(1)
+    )  # (B, N) true where kept
+    return whole.nonzero()[:, 1].reshape(len(index), -1)

@@ -34,4 +34,6 @@ class Tread(Routing):
             claim("cmmd", +0.14, FEW_TOKENS, carries=False),
         ),
         train_only=True,
+        warns="blocks 2 to 12 of 16, counted from zero, as published; at other depths the same share of them, and a block "
+        "at each end stays dense",
     )

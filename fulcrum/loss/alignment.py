@@ -57,16 +57,18 @@ class ConvProjector(nn.Module):
         return projected if tokens.index is None else gather_rows(projected, tokens.index)
 
 
-def spatially_normalised(y: Tensor) -> Tensor:
-    """iREPA: (y - mean over tokens) / std over tokens, channel by channel; what all tokens share says nothing."""
+def spatially_normalised(y: Tensor, alpha: float = 1.0) -> Tensor:
+    """iREPA (arXiv:2512.10794): (y - alpha mean over tokens) / std over tokens, channel by channel; what all tokens share
+    says less, and nothing where alpha is 1."""
     std, mean = y.std(1, correction=0, keepdim=True), y.mean(1, keepdim=True)
-    return (y - mean) / (std + EPS)  # (B, N, E)
+    return (y - alpha * mean) / (std + EPS)  # (B, N, E)
 
 
 class AlignmentTerm(nn.Module):
-    def __init__(self, layer: int, teacher: str, projector: nn.Module, normalise: bool) -> None:
+    def __init__(self, layer: int, teacher: str, projector: nn.Module, normalise: bool, alpha: float = 1.0) -> None:
         super().__init__()
-        self.layer, self.teacher, self.projector, self.normalise = layer, teacher, projector, normalise
+        self.layer, self.teacher, self.projector = layer, teacher, projector
+        self.normalise, self.alpha = normalise, alpha
         self.taps: tuple[int, ...] = (layer,)
 
     def forward(self, view: View) -> Tensor:  # -> (B,)
@@ -77,7 +79,7 @@ class AlignmentTerm(nn.Module):
                 f"{y.shape[1]}: the feed must bring the teacher onto the model's grid"
             )
         if self.normalise:
-            y = spatially_normalised(y)
+            y = spatially_normalised(y, self.alpha)
         height, width = view.v.shape[-2:]
         patch = isqrt(height * width // y.shape[1])  # cells of a token, along each side
         projected = self.projector(tokens, (height // patch, width // patch))  # (B, K, E)

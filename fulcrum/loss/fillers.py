@@ -52,6 +52,7 @@ class Alignment(seam.TermFiller):
     layer: int | None = None  # negative counts from the end; None = the middle, 8th of 16
     projector: Literal["mlp", "conv"] = "mlp"
     normalise: bool = False  # the teacher's tokens, over space
+    alpha: Share = 1.0  # share of their mean over tokens that is taken away then; runs from before it had all of it
     schedule: Literal["constant", "cosine"] = "constant"  # as it is, or falling to zero
     until: Until = 1.0  # share of the budget after which it is off
 
@@ -142,7 +143,7 @@ class Alignment(seam.TermFiller):
         runs = [phase.run for phase in phases(ctx.run) if self in phase.run.terms]
         make = ConvProjector if self.projector == "conv" else MLPProjector
         projector = make(ctx.run.model.width, self._width(runs[0]))
-        return AlignmentTerm(self.tap(ctx.run.model.depth), self.teacher, projector, self.normalise)
+        return AlignmentTerm(self.tap(ctx.run.model.depth), self.teacher, projector, self.normalise, self.alpha)
 
 
 class Perceptual(seam.TermFiller):

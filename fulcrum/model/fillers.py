@@ -1,10 +1,13 @@
 """Records of the model's seams: routes and conditions."""
 
-from typing import TYPE_CHECKING, Any
+from math import isqrt
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import model_validator
 
 from fulcrum.cost.flops import vector_multiply_adds
 from fulcrum.spec import seam
-from fulcrum.spec.record import Fraction, Part
+from fulcrum.spec.record import Fraction, Part, Within
 
 if TYPE_CHECKING:
     from fulcrum.model.condition import Condition
@@ -22,23 +25,32 @@ class Dense(seam.RouteFiller):
         return DenseRoute()
 
 
+BlockNumber = Annotated[int, Within("[-1024, 1023]")]  # counted from zero; negative counts from the end
+
+
 class SpanRoute(seam.RouteFiller):
     """What routes with a span share: its blocks, and that a share `drop` of the tokens is not seen there."""
 
-    start: int = 1  # first routed block
-    end: int = -2  # last routed block, inclusive; negative counts from the end
+    start: BlockNumber | None = None  # first routed block; none: by the route's own rule for this depth
+    end: BlockNumber | None = None  # last routed block, inclusive; none: as above
     drop: Part  # share of tokens that the span does not see
+
+    def usual_span(self, depth: int) -> tuple[int, int]:
+        """First and last block where nobody chose them."""
+        return 1, depth - 2
 
     def kept(self, tokens: int) -> int:
         return max(1, round(tokens * (1 - self.drop)))
 
     def bounds(self, depth: int) -> tuple[int, int]:
-        first, last = (block if block >= 0 else depth + block for block in (self.start, self.end))
+        chosen = zip((self.start, self.end), self.usual_span(depth), strict=True)
+        first, last = (usual if block is None else depth + block if block < 0 else block for block, usual in chosen)
         return first, last
 
-    def draws(self, tokens: int) -> dict[str, Any]:
+    def draws(self, grid: tuple[int, int]) -> dict[str, Any]:
         from fulcrum.flow.draw import Subset
 
+        tokens = grid[0] * grid[1]
         kept = self.kept(tokens)
         return {"keep": Subset(tokens, kept)} if kept < tokens else {}
 
@@ -48,6 +60,11 @@ class Carry(SpanRoute):
 
     kind = "carry"
     drop: Fraction = 0.5  # share of tokens that takes the shortcut
+
+    def usual_span(self, depth: int) -> tuple[int, int]:
+        """Blocks 2 to 12 of 16, counted from zero, scaled with the depth; one block at least stays dense at each end."""
+        first, last = ((2 * block * depth + 16) // 32 for block in (2, 12))  # rounded, halves up
+        return max(first, 1), min(last, depth - 2)
 
     def build(self, ctx: Any) -> "Route":
         from fulcrum.model.route import CarryRoute
@@ -61,16 +78,51 @@ class DropAndFuse(SpanRoute):
     kind = "drop_and_fuse"
     fuses = True
     path_drop: Part = 0.0  # share of samples for which the whole span counts for nothing
+    # The defaults of these two are what runs from before had, whose files name neither.
+    choice: Literal["uniform", "grouped"] = "uniform"  # of the tokens: from all, or as many of every 2 x 2 group
+    mask: Literal["learned", "frozen"] = "learned"  # the token that stands for those not seen; frozen at zero
 
-    def draws(self, tokens: int) -> dict[str, Any]:
-        from fulcrum.flow.draw import Chance
+    @model_validator(mode="after")
+    def _whole_groups(self) -> "DropAndFuse":
+        if self.choice == "grouped" and 4 * self.drop % 1:
+            raise ValueError(
+                f"choice=grouped drops 1, 2 or 3 of every 2 x 2 tokens, so drop must be 0.25, 0.5 or 0.75, "
+                f"found {self.drop:g}; choice=uniform drops any share"
+            )
+        return self
 
-        return super().draws(tokens) | ({"drop_path": Chance(self.path_drop)} if self.path_drop else {})
+    def usual_span(self, depth: int) -> tuple[int, int]:
+        """Two dense blocks at each end, as its authors have it; one where there are fewer than eight blocks."""
+        dense = 2 if depth >= 8 else 1
+        return dense, depth - 1 - dense
+
+    def kept(self, tokens: int) -> int:
+        side = isqrt(tokens)
+        return self._kept_on((side, side)) if self.choice == "grouped" else super().kept(tokens)
+
+    def _kept_on(self, grid: tuple[int, int]) -> int:
+        """Of every group its share, rounded up where a side is odd and the group smaller."""
+        (down, odd_row), (across, odd_column) = (divmod(side, 2) for side in grid)
+        of_four = round(4 * (1 - self.drop))
+        return down * across * of_four + (odd_row * across + odd_column * down) * -(-of_four // 2) + odd_row * odd_column
+
+    def parameters(self, width: int) -> int:
+        return 2 * width * width + width + (width if self.mask == "learned" else 0)  # W, b and m
+
+    def draws(self, grid: tuple[int, int]) -> dict[str, Any]:
+        from fulcrum.flow.draw import Chance, GroupedSubset
+
+        dropped = {"drop_path": Chance(self.path_drop)} if self.path_drop else {}
+        if self.choice == "uniform":
+            return super().draws(grid) | dropped
+        some = self._kept_on(grid) < grid[0] * grid[1]
+        return ({"keep": GroupedSubset(*grid, round(4 * (1 - self.drop)))} if some else {}) | dropped
 
     def build(self, ctx: Any) -> "Route":
         from fulcrum.model.route import FuseRoute
 
-        return FuseRoute(*self.bounds(ctx.run.model.depth), ctx.run.model.width, ctx.dtype("compute"))
+        width, compute = ctx.run.model.width, ctx.dtype("compute")
+        return FuseRoute(*self.bounds(ctx.run.model.depth), width, compute, self.mask == "learned")
 
 
 class NoCondition(seam.ConditionFiller):

@@ -12,7 +12,7 @@ from torch import nn
 class Role(StrEnum):
     matrix = "matrix"  # a 2-D weight inside a block: what Muon orthogonalises
     embed = "embed"  # brings an input into the stream: image patches, text, time, resolution
-    head = "head"  # the last layer, out of the stream
+    head = "head"  # the last layer, out of the stream; a layer that joins two paths of it
     vector = "vector"  # biases, norm scales, single learned tokens
 
 

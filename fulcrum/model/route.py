@@ -70,35 +70,39 @@ class CarryRoute(nn.Module):
 
 class FuseRoute(nn.Module):
     """SPRINT (arXiv:2510.21986): fused = W [dense; sparse] + b, where `dense` is what entered the span and `sparse`
-    what left it, on a grid filled with the learned mask token m.
+    what left it, on a grid filled with the mask token m, which begins at zero and stays there unless it is learned.
 
     W is applied in halves, W = [W_dense, W_sparse]: the places that hold m all get the same W_sparse m, so only the K
     kept tokens are multiplied, and neither the filled grid nor the concatenation (B, N, 2 D) is ever stored. W is a
-    `matrix`: a 2-D weight between two points of the stream, with dense inputs and outputs, like those inside the blocks.
+    `head`: no weight inside a block, so a rule for the blocks' matrices leaves it alone.
     """
 
     fuses = True
-    parameter_roles = {"mask": Role.vector}
-    parameter_starts = {"mask": ZERO}
 
-    def __init__(self, start: int, end: int, width: int, compute: torch.dtype = torch.float32):
+    def __init__(self, start: int, end: int, width: int, compute: torch.dtype = torch.float32, learned_mask: bool = True):
         super().__init__()
         self.start: int | None = start
         self.end: int | None = end
-        self.mask = nn.Parameter(torch.zeros(width, dtype=torch.float32))
-        self.fuse = Linear(2 * width, width, Role.matrix, compute=compute)
+        self.mask = nn.Parameter(torch.zeros(width, dtype=torch.float32)) if learned_mask else None
+        self.parameter_roles = {"mask": Role.vector} if learned_mask else {}
+        self.parameter_starts = {"mask": ZERO} if learned_mask else {}
+        self.fuse = Linear(2 * width, width, Role.head, compute=compute)
 
     def split(self, tokens: Tokens, keep: Tensor | None) -> Tokens:
         return tokens if keep is None else tokens.take(keep)  # (B, N, D) -> (B, K, D)
 
     def merge(self, before: Tokens, after: Tokens, dropped: Tensor | None) -> Tokens:
-        missing = self.sparse(self.mask)  # (D,)
+        missing = self.missing(before.h)  # (D,)
         whole = Tokens(missing.expand_as(before.h)).put(after._replace(h=self.sparse(after.h)))  # (B, N, D)
         sparse = whole.h if dropped is None else torch.where(dropped[:, None, None], missing, whole.h)
         return Tokens(self.dense(before.h) + sparse)
 
     def around(self, before: Tokens) -> Tokens:
-        return Tokens(self.dense(before.h) + self.sparse(self.mask))
+        return Tokens(self.dense(before.h) + self.missing(before.h))
+
+    def missing(self, h: Tensor) -> Tensor:
+        """W_sparse m: what a place gets that the span did not see."""
+        return h.new_zeros(h.shape[-1]) if self.mask is None else self.sparse(self.mask)
 
     def dense(self, h: Tensor) -> Tensor:
         weight, bias, compute = self.fuse.weight, self.fuse.bias, self.fuse.compute

@@ -74,15 +74,19 @@ class RouteFiller(Filler, Builds["Route"]):
     fuses: ClassVar[bool] = False  # a path leads around the span: it may be left out
 
     def kept(self, tokens: int) -> int:
-        """How many of a sample's tokens the span sees in training."""
+        """How many tokens of a square sample the span sees in training; for costs."""
         return tokens
 
     def bounds(self, depth: int) -> tuple[int, int]:
         """First and last block of the span."""
         return (depth, depth - 1)  # no block
 
-    def draws(self, tokens: int) -> dict[str, Any]:
-        """Random numbers that it needs in training, by name: `keep`, `drop_path`."""
+    def parameters(self, width: int) -> int:
+        """That it adds to a model of this width; for costs."""
+        return 0
+
+    def draws(self, grid: tuple[int, int]) -> dict[str, Any]:
+        """Random numbers that it needs in training, for tokens on a grid of (rows, columns): `keep`, `drop_path`."""
         return {}
 
 

@@ -185,7 +185,7 @@ def needs(run: RunSpec, cells: tuple[int, int] | None = None) -> dict[str, Any]:
     columns `cells`, else square ones."""
     side = run.data.size // run.encode.codec.stride
     height, width = cells or (side, side)
-    draws: dict[str, Any] = run.model.route.draws(height * width // run.model.patch**2)
+    draws: dict[str, Any] = run.model.route.draws((height // run.model.patch, width // run.model.patch))
     for term in run.terms:
         for name, need in getattr(term, "draws", dict)().items():
             latent = isinstance(need, Normal) and not need.shape

@@ -33,8 +33,8 @@ def view(tokens, y):
     return View(Batch(y), None, torch.empty(1, 1, isqrt(y.shape[1]), isqrt(y.shape[1])), None, None, {2: tokens})
 
 
-def term(projector, normalise=False):
-    made = AlignmentTerm(2, "world", projector(WIDTH, TEACHER), normalise)
+def term(projector, normalise=False, alpha=1.0):
+    made = AlignmentTerm(2, "world", projector(WIDTH, TEACHER), normalise, alpha)
     initialise(made, seed=0)
     return made
 
@@ -77,6 +77,46 @@ def test_spatial_normalisation_takes_away_what_all_tokens_share(y):
     assert normal.mean(1).abs().max() < 1e-5 and (normal.std(1, correction=0) - 1).abs().max() < 1e-4
     assert torch.allclose(spatially_normalised(2 * y + 5), normal, atol=1e-4)
     assert spatially_normalised(torch.ones(1, 4, 2)).isfinite().all()
+
+
+def literal_irepa(h, y, weight, bias, alpha):
+    """arXiv:2512.10794 written out: for each channel (y - alpha mean over tokens) / deviation over tokens; what is said of
+    a token comes from its 3 x 3 neighbourhood, zero outside the grid; 1 - cosine, mean over tokens."""
+    losses = []
+    for row in range(len(h)):
+        target = torch.empty_like(y[row])
+        for channel in range(y.shape[-1]):
+            values = y[row, :, channel]
+            target[:, channel] = (values - alpha * values.sum() / len(values)) / values.std()
+        total = 0.0
+        for place in range(SIDE * SIDE):
+            said = bias.clone()
+            for down in (-1, 0, 1):
+                for right in (-1, 0, 1):
+                    r, c = place // SIDE + down, place % SIDE + right
+                    if 0 <= r < SIDE and 0 <= c < SIDE:
+                        said = said + weight[:, :, down + 1, right + 1] @ h[row, r * SIDE + c]
+            total = total + 1 - said @ target[place] / (said.norm() * target[place].norm())
+        losses.append(total / (SIDE * SIDE))
+    return torch.stack(losses)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 0.8, 1.0])
+def test_irepa_is_the_formula_of_its_authors(h, y, alpha):
+    align = term(ConvProjector, normalise=True, alpha=alpha)
+    with torch.no_grad():
+        expected = literal_irepa(h, y, align.projector.weight, align.projector.bias, alpha)
+        torch.testing.assert_close(align(view(Tokens(h), y)), expected, atol=1e-5, rtol=1e-5)
+        other = literal_irepa(h, y, align.projector.weight, align.projector.bias, alpha=0.3)
+        assert (other - expected).abs().max() > 1e-2
+
+
+def test_irepa_has_the_weights_of_its_authors(tiny):
+    aligned = get(tiny("spark + irepa"), "terms.alignment")
+    assert (aligned.alpha, aligned.weight, aligned.projector, aligned.normalise) == (0.6, 1.0, "conv", True)
+    plain = get(tiny("spark + repa"), "terms.alignment")
+    assert (plain.weight, plain.projector, plain.normalise) == (0.5, "mlp", False)
+    assert Alignment(normalise=True).alpha == 1.0  # what runs from before did, whose files name no alpha
 
 
 def test_a_perfect_projection_has_no_loss_and_the_opposite_has_two(h):
@@ -156,6 +196,8 @@ def test_the_middle_block_is_the_eighth_of_sixteen(depth, layer, block):
         ("spark + repa", ("encode.codec=pixels", "model.patch=2"), "8 x 8 tokens, too few for the model's 16 x 16"),
         ("spark + repa", ("encode.codec=pixels", "model.patch=5", "data.size=30"), "multiples of 4 px, found 30"),
         ("spark + irepa", ("data.size=8",), "one token"),
+        ("spark + irepa(alpha=1.1)", (), "at most 1"),
+        ("spark + repa(alpha=0.6)", (), "alpha"),
         ("spark + repa(until=1.5)", (), "until"),
         ("spark + repa(weight=0.0)", (), "weight"),
         ("spark + repa + irepa", (), "both write terms.alignment"),

@@ -110,7 +110,9 @@ def test_gradients_reach_the_mask_and_both_halves(model, given, keep) -> None:
     model(*given).pred.square().mean().backward()  # nothing is missing: nothing to learn for the mask
     assert model.route.mask.grad is None
     found = roles(model.route)
-    assert found == {"mask": Role.vector, "fuse.weight": Role.matrix, "fuse.bias": Role.vector}
+    assert found == {"mask": Role.vector, "fuse.weight": Role.head, "fuse.bias": Role.vector}
+    frozen = FuseRoute(1, 2, D, learned_mask=False)
+    assert roles(frozen) == {"fuse.weight": Role.head, "fuse.bias": Role.vector}
 
 
 @pytest.mark.parametrize("route", [CarryRoute(1, 2), FuseRoute(1, 2, D)], ids=["carry", "fuse"])

@@ -17,7 +17,7 @@ class Aligning(Swap):
     until: Fraction | None = None  # share of the budget after which it is off; none = never
 
     slot, filler = "terms.alignment", Alignment
-    settings = ("teacher", "layer", "weight", "schedule")
+    settings: ClassVar[tuple[str, ...]] = ("teacher", "layer", "weight", "schedule")
     touches = ("terms.alignment", "encode.teachers.world")
     projector: ClassVar[Literal["mlp", "conv"]] = "mlp"
     normalise: ClassVar[bool] = False  # the teacher's tokens, over space
@@ -44,5 +44,7 @@ class Aligning(Swap):
         batch, draw = built.feed.at(0)
         term, tokens = built.step.terms["alignment"], batch.teacher[self.teacher].shape[1]
         convolves = any(parameter.ndim == 4 for parameter in term.parameters())
-        asked = (term.normalise, convolves) == (self.normalise, self.projector == "conv")
-        return asked and bool(tokens == draw.eps[0, 0].numel() // built.run.model.patch**2)
+        asked = (self.normalise, self.term().alpha, self.projector == "conv")
+        return (term.normalise, term.alpha, convolves) == asked and bool(
+            tokens == draw.eps[0, 0].numel() // built.run.model.patch**2
+        )

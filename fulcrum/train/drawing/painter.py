@@ -92,9 +92,9 @@ class Painter:
     def keep(self, seed: int, index: np.ndarray) -> Tensor | None:
         """(B, K) tokens of each picture that a routed pass keeps in the span, the same at every step: a picture's own,
         whatever else is in its batch. None where the run's route keeps all."""
-        tokens = self.cells[0] * self.cells[1] // self.run.model.patch**2
-        kept = route_of(self.run).kept(tokens)
-        return moved(keyed_noise.subset(seed, "sample keep", index, tokens, kept), self.device) if kept < tokens else None
+        rows, columns = (side // self.run.model.patch for side in self.cells)
+        need = route_of(self.run).draws((rows, columns)).get("keep")
+        return None if need is None else moved(need.make(seed, "sample keep", index), self.device)
 
     def pictures(self, prompts: Sequence[str], seed: int, index: np.ndarray | None = None) -> Iterator[Tensor]:
         """uint8 pictures (B, 3, H, W) on the CPU, a batch at a time."""
