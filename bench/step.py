@@ -36,7 +36,7 @@ HOPELESS = 1.6  # after three rounds, a peer mode this much slower than the fast
 
 
 def lengths() -> list[list[int]]:
-    """Words of the long captions of the embedded world, for every image of every batch."""
+    """Tokens of the long captions of the embedded world, the start counted, for every image of every batch."""
     import numpy as np
 
     from fulcrum.data.world.scene import scenes
@@ -44,7 +44,7 @@ def lengths() -> list[list[int]]:
     from fulcrum.encode.networks.world_text import tokenize
 
     texts = captions(scenes("train", np.arange(BATCH * BATCHES)), "long").texts
-    counts = [len(tokenize(text)) for text in texts]
+    counts = [1 + len(tokenize(text)) for text in texts]
     return [counts[i * BATCH : (i + 1) * BATCH] for i in range(BATCHES)]
 
 

@@ -26,8 +26,8 @@ def unread(source: Any, chooser: Any, text: Any) -> str | None:
     words, unknown = 0, Counter[str]()
     for number, prompt in zip(ids, source.prompts(chooser, ids), strict=True):
         tokens = tokenize(prompt)
-        if not tokens or len(tokens) > LONGEST:
-            what = f"has {len(tokens)} tokens, the most is {LONGEST}" if tokens else "holds no word it can read"
+        if not tokens or 1 + len(tokens) > LONGEST:
+            what = f"has {len(tokens)} words, the most is {LONGEST - 1}" if tokens else "holds no word it can read"
             raise BadInput(
                 f"the embedded text encoder cannot take the caption of sample {number}: {prompt[:60]!r} {what}", HINT
             )

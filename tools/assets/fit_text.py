@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fulcrum.data.world import vocabulary as v
 from fulcrum.data.world.scene import Scenes, scenes
 from fulcrum.data.world.words import BACKGROUND, MAX_TOKENS, STYLES, WORDS, captions, tokenize
-from fulcrum.encode.networks.world_text import HIDDEN, PAD, Tokenizer, WorldText
+from fulcrum.encode.networks.world_text import HIDDEN, PAD, START, Tokenizer, WorldText
 from tools.assets.fit import Effort, Progress, fit
 
 EFFORT = Effort(steps=800, batch=64, lr=2e-3, seed=41)
@@ -32,6 +32,7 @@ OBJECT = {
 GROUND = {"background": len(v.BACKGROUNDS), "first": len(v.BACKGROUND_COLOURS), "second": len(v.BACKGROUND_COLOURS)}
 SKIP = -100  # cross_entropy's "no question here"
 GUESSED = 4  # one row in four guesses hidden words
+NOISE = 1.0  # deviation of what is added to tokens before they are asked
 UNSAID = 0  # the caption does not say it; classes start at 1
 
 
@@ -50,10 +51,10 @@ def lesson(found: Scenes, style: str) -> Lesson:
     wanted = {name: np.full((len(found), MAX_TOKENS), SKIP) for name in (*OBJECT, *GROUND)}
     colours = set(v.COLOURS)
     for row, (text, owner) in enumerate(zip(told.texts, told.owners, strict=True)):
-        tokens, count = tokenize(text), len(owner)
-        ids[row, :count] = torch.tensor(tokenizer.ids(text))
+        tokens, read = tokenize(text), tokenizer.ids(text)
+        ids[row, : len(read)] = torch.tensor(read)
         for slot in range(v.MAX_OBJECTS):
-            mine = np.flatnonzero(owner == slot)
+            mine = np.flatnonzero(owner == slot)  # the start stands before them all
             said = {
                 "shape": True,
                 "colour": any(tokens[k] in colours for k in mine),
@@ -62,8 +63,8 @@ def lesson(found: Scenes, style: str) -> Lesson:
                 "size": style == "long",
             }
             for name in OBJECT:
-                wanted[name][row, mine] = getattr(found, name)[row, slot] + 1 if said[name] else UNSAID
-        behind = np.flatnonzero(owner == BACKGROUND)
+                wanted[name][row, 1 + mine] = getattr(found, name)[row, slot] + 1 if said[name] else UNSAID
+        behind = 1 + np.flatnonzero(owner == BACKGROUND)
         wanted["background"][row, behind] = found.background[row] + 1
         wanted["first"][row, behind] = found.background_colour[row, 0] + 1
         wanted["second"][row, behind] = found.background_colour[row, 1] + 1  # -1 (none) becomes UNSAID
@@ -79,10 +80,13 @@ class Homework(nn.Module):
         self.heads = nn.ModuleDict({name: nn.Linear(text.width, count + 1) for name, count in {**OBJECT, **GROUND}.items()})
         self.guess = nn.Linear(text.width, len(text.tokenizer))
 
-    def forward(self, ids: Tensor, wanted: dict[str, Tensor], hide: Tensor) -> Tensor:
-        """Attributes from whole captions (most of the rows), hidden words from the others."""
+    def forward(self, ids: Tensor, wanted: dict[str, Tensor], hide: Tensor, noise: Tensor) -> Tensor:
+        """Attributes from whole captions (most of the rows), hidden words from the others.
+
+        The questions are read through noise: a token has unit variance to spend, and it goes to what its object is.
+        """
         whole = len(ids) - len(ids) // GUESSED
-        hide = hide & (ids != PAD)
+        hide = hide & (ids != PAD) & (ids != START)
         hide[:whole] = False
         tokens = self.text(ids.masked_fill(hide, HIDDEN), ids != PAD)  # (B, L, E)
         total = F.cross_entropy(
@@ -90,8 +94,9 @@ class Homework(nn.Module):
             ids[whole:].masked_fill(~hide[whole:], SKIP).flatten(),
             ignore_index=SKIP,
         )
+        heard = tokens[:whole] + NOISE * noise[:whole]
         for name, head in self.heads.items():
-            answers, right = head(tokens[:whole]).flatten(0, 1), wanted[name][:whole].flatten()
+            answers, right = head(heard).flatten(0, 1), wanted[name][:whole].flatten()
             # The mean of no question at all would be NaN (a batch may hold no background).
             error = F.cross_entropy(answers, right, ignore_index=SKIP, reduction="sum")
             total = total + error / (right != SKIP).sum().clamp_min(1)
@@ -112,9 +117,10 @@ def fit_text(effort: Effort = EFFORT, progress: Progress = print) -> tuple[World
         ids = lessons[style].ids[rows]
         length = int((ids != PAD).sum(1).max())
         hide = torch.rand(effort.batch, length, generator=generator) < 0.2
-        hide[:, 0] = True  # at least one hidden word in the batch
+        hide[:, 1] = True  # at least one hidden word in the batch
         wanted = {name: values[rows, :length] for name, values in lessons[style].wanted.items()}
-        return homework(ids[:, :length], wanted, hide)  # type: ignore[no-any-return]
+        noise = torch.randn(effort.batch, length, homework.text.width, generator=generator)
+        return homework(ids[:, :length], wanted, hide, noise)  # type: ignore[no-any-return]
 
     seconds = fit("text", homework, loss, effort, progress)
     return homework.text, {
@@ -122,6 +128,7 @@ def fit_text(effort: Effort = EFFORT, progress: Progress = print) -> tuple[World
         "scenes": SCENES,
         "styles": SHARES,
         "hidden": 0.2,
+        "noise": NOISE,
         "seconds": round(seconds, 1),
     }
 
@@ -135,6 +142,8 @@ def measure_text(text: WorldText, count: int = 1000) -> dict[str, Any]:
     for style in STYLES:
         asked = lesson(found, style)
         tokens = torch.cat([text(ids, ids != PAD) for ids in torch.split(asked.ids, 256)])  # (n, L, E)
+        if style == "long":
+            quality["explained"] = round(explained(tokens, asked), 4)
         tokens = F.pad(tokens, (0, 1), value=1.0)
         right = {}
         for name, wanted in asked.wanted.items():
@@ -150,3 +159,12 @@ def measure_text(text: WorldText, count: int = 1000) -> dict[str, Any]:
             right[name] = round((found_class == wanted[read_on]).double().mean().item(), 4)
         quality[style] = right
     return quality
+
+
+def explained(tokens: Tensor, asked: Lesson) -> float:
+    """Share of the variance of objects' tokens (n, L, E) that their object's attributes explain; the rest is wording."""
+    of_objects = asked.wanted["shape"] > UNSAID
+    answers = [F.one_hot(asked.wanted[name][of_objects], count + 1) for name, count in OBJECT.items()]
+    a, b = F.pad(torch.cat(answers, 1), (0, 1), value=1).double(), tokens[of_objects].double()
+    fitted = a @ torch.linalg.solve(a.T @ a + 1e-6 * torch.eye(a.shape[1], dtype=a.dtype), a.T @ b)
+    return float(1 - (b - fitted).square().sum() / (b - b.mean(0)).square().sum())

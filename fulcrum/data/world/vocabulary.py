@@ -39,9 +39,9 @@ BACKGROUND_RGB = (
 RADII = (0.088, 0.119, 0.160)
 CENTRES = (0.18, 0.50, 0.82)  # columns, and rows, of the 3 x 3 places
 
-_TOKEN = re.compile(r"[a-z]+|[.,;]")
+TOKEN = re.compile(r"[a-z]+|[.,;]")
 
 
 def tokenize(text: str) -> list[str]:
     """Words and marks of a text; anything else separates them."""
-    return _TOKEN.findall(text.lower())
+    return TOKEN.findall(text.lower())

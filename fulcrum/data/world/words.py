@@ -13,7 +13,7 @@ from fulcrum.spec.keyed import key, uniform
 __all__ = ["BACKGROUND", "MAX_TOKENS", "NOBODY", "STYLES", "WORDS", "Captions", "captions", "tokenize"]
 
 STYLES = ("long", "medium", "short")
-MAX_TOKENS = 48  # no caption is longer; the text encoder's length
+MAX_TOKENS = 49  # no caption is longer: 48 words, and the start token of the text encoder
 NOBODY, BACKGROUND = -1, -2  # owners of tokens that speak of no object
 
 # Other words for the vocabulary's; colours and shapes have one name each, so that short captions differ from long ones

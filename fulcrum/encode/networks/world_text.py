@@ -1,9 +1,11 @@
 """The world's text encoder: words in, contextual token embeddings out, padding masked.
 
+Graph and parameter names are those of transformers' ModernBertModel with every layer global, the ids those of a stock word
+level tokenizer (arXiv:2412.13663; `fulcrum.interop.text_folder` writes both): what leaves is a copy, and computes the same.
+
 B prompts, L tokens of the longest prompt, E embedding width, V words
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,9 +16,11 @@ from torch import Tensor, nn
 from fulcrum.data.world.words import tokenize
 from fulcrum.files.shipped import load
 
-PAD, UNKNOWN, EMPTY, HIDDEN = 0, 1, 2, 3  # HIDDEN is only used while training: the word to guess
+PAD, UNKNOWN, START, HIDDEN = 0, 1, 2, 3  # HIDDEN is only used while training: the word to guess
 SPECIAL = 4
-LONGEST = 64
+LONGEST = 64  # tokens of a prompt: the start and 63 words
+THETA = 64.0  # of the rotary angles: captions are short
+EPS = 1e-5  # of the norms
 
 
 class Tokenizer:
@@ -34,18 +38,16 @@ class Tokenizer:
         return SPECIAL + len(self.words)
 
     def ids(self, prompt: str) -> list[int]:
-        """Token ids of one prompt, never padded; the empty prompt is exactly [EMPTY]."""
+        """Token ids of one prompt, never padded: the start, then its words. The empty prompt is exactly [START]."""
         tokens = tokenize(prompt)
-        if not tokens:
-            if prompt.strip():
-                raise ValueError(f"the prompt {prompt!r} holds no word that can be read; write plain English words")
-            return [EMPTY]
-        if len(tokens) > LONGEST:
-            raise ValueError(f"a prompt may hold {LONGEST} tokens, found {len(tokens)}; shorten {prompt[:60]!r}...")
+        if not tokens and prompt.strip():
+            raise ValueError(f"the prompt {prompt!r} holds no word that can be read; write plain English words")
+        if 1 + len(tokens) > LONGEST:
+            raise ValueError(f"a prompt may hold {LONGEST - 1} words, found {len(tokens)}; shorten {prompt[:60]!r}...")
         for token in tokens:
             if token not in self.index:
                 self.unknown[token] = self.unknown.get(token, 0) + 1
-        return [self.index.get(token, UNKNOWN) for token in tokens]
+        return [START, *(self.index.get(token, UNKNOWN) for token in tokens)]
 
     def batch(self, prompts: Sequence[str], length: int | None = None) -> tuple[Tensor, Tensor]:
         """ids (B, L) int64 padded with PAD, and mask (B, L) bool, true = a real token."""
@@ -62,7 +64,7 @@ class Tokenizer:
 
 def rotary(length: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Cosine and sine (L, width): attention sees how far and on which side a word stands, never its absolute place."""
-    rate = torch.exp(-math.log(LONGEST) * torch.arange(0, width, 2, device=device) / width)
+    rate = 1.0 / THETA ** (torch.arange(0, width, 2, dtype=torch.float32, device=device) / width)
     angle = torch.arange(length, device=device)[:, None] * rate  # (L, width / 2)
     angle = torch.cat([angle, angle], dim=-1)
     return angle.cos(), angle.sin()
@@ -73,47 +75,85 @@ def _turned(part: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return part * cosine + torch.cat([-right, left], dim=-1) * sine
 
 
-class TextBlock(nn.Module):
-    """Pre-norm bidirectional attention and MLP."""
+def _norm(width: int) -> nn.LayerNorm:
+    return nn.LayerNorm(width, eps=EPS, bias=False)
+
+
+class WordEmbedding(nn.Module):
+    """Words as vectors of unit variance."""
+
+    def __init__(self, words: int, width: int) -> None:
+        super().__init__()
+        self.tok_embeddings = nn.Embedding(words, width, padding_idx=PAD)
+        self.norm = _norm(width)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.norm(self.tok_embeddings(ids))  # type: ignore[no-any-return]
+
+
+class WordAttention(nn.Module):
+    """Every word looks at every other, on both sides."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.norm_attention, self.norm_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.Wqkv, self.Wo = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
 
     def forward(self, h: Tensor, mask: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-        rows, length, width = h.shape
         q, k, v = (
-            part.view(rows, length, self.heads, -1).transpose(1, 2)
-            for part in self.qkv(self.norm_attention(h)).chunk(3, dim=-1)
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.Wqkv(h).chunk(3, dim=-1)
         )  # (B, heads, L, E/heads)
         q, k = _turned(q, *turn), _turned(k, *turn)
         seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None, :])
-        h = h + self.out(seen.transpose(1, 2).reshape(rows, length, width))
-        return h + self.down(F.gelu(self.up(self.norm_mlp(h)), approximate="tanh"))  # type: ignore[no-any-return]
+        return self.Wo(seen.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+class WordMLP(nn.Module):
+    """Gated: one half of the first product is let through by the other."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.Wi, self.Wo = nn.Linear(width, 2 * hidden, bias=False), nn.Linear(hidden, width, bias=False)
+
+    def forward(self, h: Tensor) -> Tensor:
+        value, gate = self.Wi(h).chunk(2, dim=-1)
+        return self.Wo(F.gelu(value) * gate)  # type: ignore[no-any-return]
+
+
+class TextLayer(nn.Module):
+    """Pre-norm attention and MLP; the first layer reads embeddings that are normalised already."""
+
+    def __init__(self, width: int, heads: int, hidden: int, first: bool) -> None:
+        super().__init__()
+        self.attn_norm = nn.Identity() if first else _norm(width)
+        self.attn = WordAttention(width, heads)
+        self.mlp_norm = _norm(width)
+        self.mlp = WordMLP(width, hidden)
+
+    def forward(self, h: Tensor, mask: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+        h = h + self.attn(self.attn_norm(h), mask, turn)
+        return h + self.mlp(self.mlp_norm(h))  # type: ignore[no-any-return]
 
 
 class WorldText(nn.Module):
     """Tiny bidirectional transformer over the world's words; every token carries what its object is."""
 
-    def __init__(self, words: Sequence[str], width: int = 96, depth: int = 3, heads: int = 4) -> None:
+    def __init__(self, words: Sequence[str], width: int = 96, depth: int = 3, heads: int = 4, hidden: int = 192) -> None:
         super().__init__()
-        self.config = {"words": list(words), "width": width, "depth": depth, "heads": heads}
+        self.config = {"words": list(words), "width": width, "depth": depth, "heads": heads, "hidden": hidden}
         self.width, self.heads = width, heads
         self.tokenizer = Tokenizer(words)
-        self.word = nn.Embedding(len(self.tokenizer), width)
-        self.blocks = nn.ModuleList(TextBlock(width, heads) for _ in range(depth))
-        self.norm = nn.LayerNorm(width, elementwise_affine=False)  # unit variance: the denoiser's text input
-        nn.init.normal_(self.word.weight, std=0.5)
+        self.embeddings = WordEmbedding(len(self.tokenizer), width)
+        self.layers = nn.ModuleList(TextLayer(width, heads, hidden, first=i == 0) for i in range(depth))
+        self.final_norm = _norm(width)
+        self.final_norm.weight.requires_grad_(False)  # stays one: unit variance is the denoiser's text input
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        h = self.word(ids)  # (B, L, E)
+        h = self.embeddings(ids)  # (B, L, E)
         turn = rotary(ids.shape[1], self.width // self.heads, ids.device)
-        for block in self.blocks:
-            h = block(h, mask, turn)
-        return self.norm(h) * mask[..., None]  # type: ignore[no-any-return]  # padding = 0
+        for layer in self.layers:
+            h = layer(h, mask, turn)
+        return self.final_norm(h) * mask[..., None]  # type: ignore[no-any-return]  # padding = 0
 
     @torch.no_grad()
     def encode(self, prompts: Sequence[str], length: int | None = None) -> tuple[Tensor, Tensor]:
@@ -121,7 +161,7 @@ class WorldText(nn.Module):
         if isinstance(prompts, str):
             raise TypeError("expected a list of prompts, found one string; pass [prompt]")
         ids, mask = self.tokenizer.batch(prompts, length)
-        device = self.word.weight.device
+        device = self.final_norm.weight.device
         ids, mask = ids.to(device), mask.to(device)
         return self(ids, mask), mask
 

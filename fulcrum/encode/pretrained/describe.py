@@ -27,7 +27,9 @@ TEXTS = {
     "CLIPTextModelWithProjection": ("CLIPTextModel", "text_config"),
     "CLIPModel": ("CLIPTextModel", "text_config"),
     "BertModel": ("BertModel", ""),
+    "ModernBertModel": ("ModernBertModel", ""),
 }
+BOUNDED = ("CLIPTextModel", "BertModel", "ModernBertModel")  # text encoders whose positions end
 TEACHERS = {
     "Dinov2Model": ("Dinov2Model", ""),
     "Dinov2WithRegistersModel": ("Dinov2WithRegistersModel", ""),
@@ -82,7 +84,7 @@ def text_facts(folder: Path) -> TextFacts:
     width = config.get("hidden_size", config.get("d_model"))
     if not isinstance(width, int):
         raise BadInput(f"{folder / CONFIG} names no hidden_size", "expected what save_pretrained writes")
-    bound = config.get("max_position_embeddings") if network in ("CLIPTextModel", "BertModel") else None
+    bound = config.get("max_position_embeddings") if network in BOUNDED else None
     return TextFacts(network, width, bound)
 
 
