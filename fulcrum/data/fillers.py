@@ -47,6 +47,15 @@ class World(seam.SourceFiller):
         """Another split of the same world to judge by: real, truly captioned, unfiltered, whatever is trained on."""
         return World.model_validate({"domain": "real", "split": split, "count": count, "max_objects": self.max_objects})
 
+    def glimpse(self, size: int, count: int) -> Any:
+        """Of a filtered world too: what is dropped there is dropped for its caption."""
+        import numpy as np
+
+        from fulcrum.data.source import WorldSource
+
+        count = min(count, self.count)
+        return WorldSource(self.split, self.domain, size, count, self.max_objects).read(np.arange(count)).images
+
     def hashes(self) -> dict[str, str]:
         from fulcrum.data.world.vocabulary import WORLD_VERSION
 

@@ -1,5 +1,7 @@
 """Records of the frozen networks: codecs, text encoders, teachers."""
 
+from functools import cache
+from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import model_validator
@@ -7,6 +9,8 @@ from pydantic import model_validator
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.record import Count, Factor, Fraction, Width
+
+LOOKED_AT, LOOKED_AT_SIZE = 64, 32  # pictures, and pixels on a side, that a deviation is measured on
 
 if TYPE_CHECKING:  # a record is read without torch
     from fulcrum.encode.networks.kl_codec import IdentityCodec, KLCodec, TunedCodec
@@ -50,6 +54,13 @@ class KL(seam.CodecFiller):
 
         return load_codec(self.asset)
 
+    def deviation(self, source: seam.SourceFiller) -> float | None:
+        """As its card says, over the channels; of a user's pictures as of the world's real ones."""
+        from fulcrum.files.shipped import card
+
+        channels = card(self.asset).get("quality", {}).get(f"latent_std_{getattr(source, 'domain', 'real')}")
+        return round(sqrt(sum(value**2 for value in channels) / len(channels)), 3) if channels else None
+
     def hashes(self) -> dict[str, str]:
         from fulcrum.files.shipped import asset_hash
 
@@ -83,6 +94,17 @@ class Pixels(seam.CodecFiller):
         from fulcrum.encode.networks.kl_codec import IdentityCodec
 
         return IdentityCodec()
+
+    def deviation(self, source: seam.SourceFiller) -> float | None:
+        """Of the world's pixels in [-1, 1]. A user's pictures may be elsewhere when a run is drawn with: not measured."""
+        return _pixel_deviation(source) if getattr(source, "has_scenes", True) else None
+
+
+@cache
+def _pixel_deviation(source: seam.SourceFiller) -> float | None:
+    """About its mean, over the first pictures, small: the same whatever the run's size."""
+    pictures = source.glimpse(LOOKED_AT_SIZE, LOOKED_AT)
+    return None if pictures is None else round(float(pictures.std()) / 127.5, 3)
 
 
 class EmbeddedText(seam.TextFiller):
@@ -127,6 +149,10 @@ class FolderCodec(seam.CodecFiller):
         from fulcrum.encode.pretrained.codec import load_codec
 
         return load_codec(self.path, self.stride, self.channels, self.network)
+
+    def deviation(self, source: seam.SourceFiller) -> float | None:
+        """One: scale and shift of its config are its authors' measure, and a loaded one says how near it comes."""
+        return 1.0
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.encode.pretrained.describe import CODEC_PARTS

@@ -1,5 +1,6 @@
 """Records of the flow's fillers; their torch code is imported when they are built."""
 
+from math import log
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fulcrum.spec import seam
@@ -8,6 +9,8 @@ from fulcrum.spec.record import Factor, Fraction, Guidance, Share, Within
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.run_route import route_of
 from fulcrum.spec.stage import phases
+
+EDM_SIGMA_DATA = 0.5  # the data of EDM's own noise law
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,11 +21,30 @@ if TYPE_CHECKING:
     from fulcrum.flow.predict import Predict
 
 
-class LogitNormal(seam.TimeFiller):
-    """Most times from sigmoid(N(0,1)), shifted; a share uniform, so that both ends are seen."""
+Location = Annotated[float, Within("[-10, 10]")]  # mean of a normal number
+Spread = Annotated[float, Within("(0, 10]")]  # deviation of a normal number
+Deviation = Annotated[float, Within("(0, 100]")]  # of what the denoiser sees
 
-    kind = "logit_normal"
-    uniform_share: Share = 0.1
+
+def data_deviation(run: RunSpec, given: float | None) -> float | None:
+    """The spread of what the denoiser sees: as it was given, else as it was measured. None: nobody has measured it."""
+    return given if given is not None else run.encode.codec.deviation(run.data.source)
+
+
+def known_deviation(run: RunSpec, given: float | None) -> float:
+    """The same, or words that ask for it."""
+    deviation = data_deviation(run, given)
+    if deviation is None:
+        raise BadInput(
+            f"nobody has measured the deviation of what {run.encode.codec.kind} gives of these pictures",
+            "give it: sigma_data, about 1 for normalised latents and 0.4 to 0.6 for pixels in [-1, 1]",
+        )
+    return deviation
+
+
+class ShiftedTimes(seam.TimeFiller):
+    """What times with a shift share; a stage may scale it."""
+
     shift: Factor = 1.0
     scale: Factor = 1.0  # of the shift, for a stage with smaller pictures
 
@@ -31,19 +53,50 @@ class LogitNormal(seam.TimeFiller):
         """The shift that holds: scaled, but never past no shift at all."""
         return max(min(self.shift, 1.0), self.shift * self.scale)
 
+
+class LogitNormal(ShiftedTimes):
+    """Most times from sigmoid(N(mean, deviation)), shifted; a share uniform, so that both ends are seen."""
+
+    kind = "logit_normal"
+    uniform_share: Share = 0.1
+    mean: Location = 0.0  # above zero = more noise; a shift of k is a mean of ln k
+    deviation: Spread = 1.0
+
     def build(self, ctx: Any) -> "Callable[[Tensor], Tensor]":
         from fulcrum.flow.time import LogitNormalTime
 
-        return LogitNormalTime(self.uniform_share, self.k)
+        return LogitNormalTime(self.uniform_share, self.k, self.mean, self.deviation)
 
 
-class UniformTime(seam.TimeFiller):
+class UniformTime(ShiftedTimes):
+    """Times spread evenly, then shifted."""
+
     kind = "uniform"
 
     def build(self, ctx: Any) -> "Callable[[Tensor], Tensor]":
+        from fulcrum.flow.time import UniformTimes
+
+        return UniformTimes(self.k)
+
+
+class EDMNoise(seam.TimeFiller):
+    """EDM's noise law: ln sigma is normal.  arXiv:2206.00364
+
+    Its sigma is that of data with a deviation of 0.5. What a noise level means is its ratio to the data, so with data of
+    deviation s and noise of scale n: n t / (1 - t) = sigma s / 0.5, and t is the sigmoid of a normal number.
+    """
+
+    kind = "edm_noise"
+    mean: Location = -1.2  # of ln sigma
+    deviation: Spread = 1.2
+    sigma_data: Deviation | None = None  # none: as the codec's was measured
+
+    def build(self, ctx: Any) -> "Callable[[Tensor], Tensor]":
         from fulcrum.flow.time import LogitNormalTime
 
-        return LogitNormalTime(uniform_share=1.0, k=1.0)
+        run: RunSpec = ctx.run
+        mean = self.mean + log(known_deviation(run, self.sigma_data) / EDM_SIGMA_DATA) - log(run.flow.noise_scale)
+        return LogitNormalTime(uniform_share=0.0, k=1.0, mean=mean, deviation=self.deviation)
 
 
 class Velocity(seam.PredictFiller):
@@ -69,12 +122,12 @@ class Preconditioned(seam.PredictFiller):
     """EDM: what the network sees and what it gives have unit variance at every time."""
 
     kind = "preconditioned"
-    sigma_data: Annotated[float, Within("(0, 100]")] = 1.0  # spread of the data: latents 1, pixels 0.4 to 0.5
+    sigma_data: Deviation | None = None  # spread of the data; none: as the codec's was measured
 
     def build(self, ctx: Any) -> "Predict":
         from fulcrum.flow.predict import PreconditionedPrediction
 
-        return PreconditionedPrediction(self.sigma_data, ctx.run.flow.noise_scale)
+        return PreconditionedPrediction(known_deviation(ctx.run, self.sigma_data), ctx.run.flow.noise_scale)
 
 
 class EvenWeight(seam.WeightFiller):
@@ -95,7 +148,19 @@ class MinSNR(seam.WeightFiller):
     def build(self, ctx: Any) -> "Callable[[Tensor], Tensor]":
         from fulcrum.flow.time import MinSNRWeight
 
-        return MinSNRWeight(self.gamma)
+        return MinSNRWeight(self.gamma, ctx.run.flow.noise_scale)
+
+
+class EDMLoss(seam.WeightFiller):
+    """EDM's loss weight: the error of a preconditioned output counts the same at every time."""
+
+    kind = "edm_weight"
+    sigma_data: Deviation | None = None  # spread of the data; none: as the codec's was measured
+
+    def build(self, ctx: Any) -> "Callable[[Tensor], Tensor]":
+        from fulcrum.flow.time import EDMWeight
+
+        return EDMWeight(known_deviation(ctx.run, self.sigma_data), ctx.run.flow.noise_scale)
 
 
 class CFG(seam.GuideFiller):
@@ -159,11 +224,13 @@ def _require(guide: RoutedGuide | PathDropGuide, run: RunSpec) -> None:
 FILLERS = (
     LogitNormal,
     UniformTime,
+    EDMNoise,
     Velocity,
     XPrediction,
     Preconditioned,
     EvenWeight,
     MinSNR,
+    EDMLoss,
     CFG,
     RoutedGuide,
     PathDropGuide,

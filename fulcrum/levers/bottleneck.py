@@ -1,4 +1,7 @@
-"""Bottleneck: patches enter through two linears with a narrow waist instead of one.  arXiv:2511.13720"""
+"""Bottleneck: patches enter through two linears with a narrow waist instead of one.  arXiv:2511.13720
+
+The waist is a seventh of the model: 256 of 1792 in the published pixel model, 128 of 768 in JiT-B.
+"""
 
 from fulcrum.levers.base import Built, Card, Cost, Lever
 from fulcrum.levers.shared import price
@@ -8,12 +11,15 @@ from fulcrum.spec.run import RunSpec
 
 
 class Bottleneck(Lever):
-    width: Width | None = None  # of the waist; none = half of the model's
+    width: Width | None = None  # of the waist; none = a seventh of the model's, in eights
 
     name = "bottleneck"
     touches = ("model.bottleneck",)
     card = Card(
-        says="wide patches are squeezed before they reach the stream; pays for pixels, where most of a patch is redundant"
+        says="wide patches are squeezed before they reach the stream; pays for pixels, where most of a patch is redundant "
+        "(JiT, class-conditional ImageNet in pixels, patches of 768 to 3,072 numbers; part of the published pixel models, "
+        "never ablated alone there)",
+        warns="a patch of latents has few numbers, and a waist narrower than that loses some of them for good",
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
@@ -37,4 +43,4 @@ class Bottleneck(Lever):
         return len(shapes) == 2 and shapes[0][0] == waist and shapes[1] == (width, waist)
 
     def _waist(self, run: RunSpec) -> int:
-        return self.width or max(1, run.model.width // 2)
+        return self.width or max(8, 8 * round(run.model.width / 7 / 8))

@@ -3,7 +3,11 @@
 from fulcrum.levers.aligned_codec import AlignedCodec
 from fulcrum.levers.base import Bundle, Card, Lever
 from fulcrum.levers.bottleneck import Bottleneck
+from fulcrum.levers.edm_noise import UseEDMNoise
+from fulcrum.levers.edm_precondition import EDMPrecondition
+from fulcrum.levers.edm_weight import UseEDMWeight
 from fulcrum.levers.ema import UseEMA
+from fulcrum.levers.logit_normal_time import PlacedTimes
 from fulcrum.levers.lpips import UseLPIPS
 from fulcrum.levers.muon import UseMuon
 from fulcrum.levers.perceptual_features import UsePerceptualFeatures
@@ -18,11 +22,30 @@ from fulcrum.spec.record import Fraction
 
 
 class JiT(Bundle):
+    """arXiv:2511.13720. There t = 1 is data and t = sigmoid(N(-0.8, 0.8)): our 1 - t has a mean of 0.8."""
+
     name = "jit"
-    card = Card(says="no codec: pixels, a clean-picture prediction and a narrow way in, as JiT has it")
+    card = Card(
+        says="no codec: pixels, a clean-picture prediction, a narrow way in and times with a median noise level of 0.69, "
+        "as JiT has them (class-conditional ImageNet at 256 px, patch 16, noise of scale 1)",
+        warns="JiT's transformer, its in-context class tokens and its Heun sampler are not part of it",
+    )
 
     def parts(self) -> tuple[Lever, ...]:
-        return (UsePixels(), PredictX(), Bottleneck())
+        times = PlacedTimes(mean=0.8, deviation=0.8, uniform_share=0.0, shift=1.0)
+        return (UsePixels(), PredictX(), Bottleneck(), times)
+
+
+class EDM(Bundle):
+    name = "edm"
+    card = Card(
+        says="the objective of EDM: its preconditioning, noise law and loss weight together (arXiv:2206.00364, CIFAR-10 "
+        "and ImageNet-64 in pixels)",
+        warns="its sampler, augmentation and network are not part of it",
+    )
+
+    def parts(self) -> tuple[Lever, ...]:
+        return (EDMPrecondition(), UseEDMNoise(), UseEDMWeight())
 
 
 class Speedrun(Bundle):
@@ -61,4 +84,4 @@ class PRXRecipe(Bundle):
         return (AlignedCodec(), Repa(until=0.5), UseMuon(), UseEMA(), SyntheticThenReal(), SFTStage())
 
 
-BUNDLES: tuple[type[Bundle], ...] = (JiT, Speedrun, PRXRecipe)
+BUNDLES: tuple[type[Bundle], ...] = (JiT, EDM, Speedrun, PRXRecipe)

@@ -20,10 +20,13 @@ from fulcrum.levers.bottleneck import Bottleneck
 from fulcrum.levers.bundles import BUNDLES
 from fulcrum.levers.caption_filter import CaptionFilter
 from fulcrum.levers.contrastive_flow import ContrastiveFlow
+from fulcrum.levers.edm_noise import UseEDMNoise
 from fulcrum.levers.edm_precondition import EDMPrecondition
+from fulcrum.levers.edm_weight import UseEDMWeight
 from fulcrum.levers.ema import UseEMA
 from fulcrum.levers.end_to_end_codec import EndToEndCodec
 from fulcrum.levers.irepa import IRepa
+from fulcrum.levers.logit_normal_time import PlacedTimes
 from fulcrum.levers.lpips import UseLPIPS
 from fulcrum.levers.min_snr import UseMinSNR
 from fulcrum.levers.mixed_captions import MixedCaptions
@@ -81,9 +84,12 @@ LEVERS: tuple[type[Lever], ...] = (
     UseLPIPS,
     PredictX,
     UseUniformTime,
+    PlacedTimes,
     ShiftedTime,
     UseMinSNR,
     EDMPrecondition,
+    UseEDMNoise,
+    UseEDMWeight,
     ContrastiveFlow,
     UsePixels,
     WideCodec,

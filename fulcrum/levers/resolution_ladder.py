@@ -7,7 +7,7 @@ from typing import Literal
 
 from fulcrum.cost.denoiser import training_flops
 from fulcrum.data.fillers import World
-from fulcrum.flow.fillers import LogitNormal
+from fulcrum.flow.fillers import ShiftedTimes
 from fulcrum.levers.base import Built, Card, Cost, Lever
 from fulcrum.spec.edit import during, put
 from fulcrum.spec.record import Count, Fraction
@@ -36,7 +36,7 @@ class ResolutionLadder(Lever):
     def edit(self, run: RunSpec) -> RunSpec:
         small = self._small(run)
         run = during(run, 0.0, self.until, "data.size", small)
-        if self.shift == "scaled" and isinstance(run.flow.time, LogitNormal):
+        if self.shift == "scaled" and isinstance(run.flow.time, ShiftedTimes):
             run = during(run, 0.0, self.until, "flow.time.scale", small / run.data.size)
         return run
 
@@ -48,8 +48,8 @@ class ResolutionLadder(Lever):
             return f"it starts at {small} pixels, but the run's own size is {run.data.size}: nothing to climb"
         if isinstance(run.data.source, World) and small < SMALLEST:
             return f"it starts at {small} pixels, but the world is drawn at {SMALLEST} or more"
-        if self.shift == "scaled" and not isinstance(run.flow.time, LogitNormal):
-            return f"it scales the shift of logit-normal times, but flow.time is {run.flow.time}; write shift=kept"
+        if self.shift == "scaled" and not isinstance(run.flow.time, ShiftedTimes):
+            return f"it scales the shift of the times, and flow.time has none: {run.flow.time}; write shift=kept"
         return None
 
     def cost(self, run: RunSpec) -> Cost:

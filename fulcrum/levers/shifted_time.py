@@ -1,11 +1,11 @@
 """Shifted time: training and sampling move towards noise, as larger pictures need.  arXiv:2403.03206
 
-S_k(t) = k t / (1 + (k - 1) t), on the logit-normal part of the times and on the sampler's grid
+S_k(t) = k t / (1 + (k - 1) t), on the times (the uniform part of a mixture stays) and on the sampler's grid
 """
 
 from typing import Annotated
 
-from fulcrum.flow.fillers import LogitNormal
+from fulcrum.flow.fillers import ShiftedTimes
 from fulcrum.levers.base import Built, Card, Lever
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
@@ -25,18 +25,18 @@ class ShiftedTime(Lever):
 
     def edit(self, run: RunSpec) -> RunSpec:
         time = run.flow.time
-        if isinstance(time, LogitNormal) and time.shift == run.sample.shift == self.k:
+        if isinstance(time, ShiftedTimes) and time.shift == run.sample.shift == self.k:
             raise BadInput(
                 f"'shifted_time' would change nothing: times and sampler are shifted by {self.k:g} already",
                 "choose another k, or leave it out",
             )
-        if isinstance(time, LogitNormal):  # other times have no shift: `needs` says so
+        if isinstance(time, ShiftedTimes):  # other times have no shift: `needs` says so
             run = put(run, "flow.time.shift", self.k)
         return put(run, "sample.shift", self.k)
 
     def needs(self, run: RunSpec) -> str | None:
         time = run.flow.time
-        return None if isinstance(time, LogitNormal) else f"it shifts logit-normal times, but flow.time is {time}"
+        return None if isinstance(time, ShiftedTimes) else f"it shifts times, and flow.time has no shift: {time}"
 
     def witness(self, built: Built) -> bool:
         import numpy as np
@@ -44,7 +44,7 @@ class ShiftedTime(Lever):
         from fulcrum.flow import keyed_noise, path
 
         last = built.run.budget.images - built.run.budget.batch  # a stage before may scale the shift
-        t, share = built.feed.at(last)[1].t.cpu(), built.run.flow.time.uniform_share
+        t, time = built.feed.at(last)[1].t.cpu(), built.run.flow.time
         u = keyed_noise.uniform(built.seed, "t", np.arange(last, last + len(t)))[:, 0]
-        expected = path.shift(LogitNormal(uniform_share=share).build(None)(u), self.k)
-        return built.run.sample.shift == self.k and bool((t - expected)[u >= share].abs().max() < 1e-6)
+        plain, share = time.model_copy(update={"shift": 1.0}).build(built)(u), getattr(time, "uniform_share", 0.0)
+        return built.run.sample.shift == self.k and bool((t - path.shift(plain, self.k))[u >= share].abs().max() < 1e-6)

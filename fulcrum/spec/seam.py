@@ -8,6 +8,8 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Builds, Filler, Width
 
 if TYPE_CHECKING:  # what each seam's fillers build: the protocols live where the parts run
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from fulcrum.data.caption import Chooser
@@ -29,6 +31,11 @@ class SourceFiller(Filler, Builds["Source"]):
         """Pictures to judge by that no run trains on: truly captioned, whatever this source does to its own."""
         raise BadInput(f"{type(self).__name__} has no held-out pictures", "define held_out(split, count)")
 
+    def glimpse(self, size: int, count: int) -> "NDArray[np.uint8] | None":
+        """The first `count` pictures that training may see, (count, 3, size, size), read without a cache; None: they
+        cannot be had by themselves."""
+        return None
+
 
 class CaptionFiller(Filler, Builds["Chooser"]):
     """data.caption: which text a sample gets."""
@@ -40,6 +47,10 @@ class CodecFiller(Filler, Builds["Codec"]):
     trained: ClassVar[bool] = False  # part of the step, which then reads pixels
     stride: Width
     channels: Width
+
+    def deviation(self, source: SourceFiller) -> float | None:
+        """Of what it gives of a source's pictures, as measured; None: nobody has measured it."""
+        return None
 
 
 class TextFiller(Filler, Builds["TextEncoder"]):

@@ -2,14 +2,26 @@
 
 import math
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
 
 from fulcrum.cost.denoiser import parameters
+from fulcrum.data.fillers import World
 from fulcrum.encode.fillers import Pixels
 from fulcrum.flow import path
-from fulcrum.flow.fillers import FILLERS, LogitNormal, MinSNR, Preconditioned, UniformTime, Velocity, XPrediction
+from fulcrum.flow.fillers import (
+    FILLERS,
+    EDMLoss,
+    EDMNoise,
+    LogitNormal,
+    MinSNR,
+    Preconditioned,
+    UniformTime,
+    Velocity,
+    XPrediction,
+)
 from fulcrum.flow.predict import PreconditionedPrediction
 from fulcrum.flow.sample import euler
 from fulcrum.interop.diffusers import pipeline_of
@@ -22,9 +34,11 @@ from fulcrum.model.counted_flops import counted
 from fulcrum.recipes.pocket import pocket_pixels
 from fulcrum.recipes.prx import prx_256, prx_pixels_1024
 from fulcrum.spec import seam
-from fulcrum.spec.edit import put
+from fulcrum.spec.combine import apply
+from fulcrum.spec.edit import diff, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
+from fulcrum.spec.stage import phases
 from fulcrum.spec.system import System
 from fulcrum.study.judge.findings import effects_on
 from fulcrum.study.judge.remarks import remarks
@@ -40,9 +54,12 @@ TIMES = torch.tensor([0.0, 0.01, 0.05, 0.3, 0.5, 0.9, 1.0])
 MINE = (
     "x_prediction",
     "uniform_time",
+    "logit_normal_time",
     "shifted_time",
     "min_snr",
     "edm_precondition",
+    "edm_noise",
+    "edm_weight",
     "contrastive_flow",
     "pixels",
     "bottleneck",
@@ -50,8 +67,12 @@ MINE = (
 )
 
 
-def built(filler, noise_scale=1.0):
-    return filler.build(SimpleNamespace(run=SimpleNamespace(flow=SimpleNamespace(noise_scale=noise_scale))))
+def built(filler, noise_scale=1.0, deviation=1.0):
+    """A filler's part in a run whose codec gives data of this deviation."""
+    codec = SimpleNamespace(deviation=lambda source: deviation)
+    run = {"flow": SimpleNamespace(noise_scale=noise_scale), "encode": SimpleNamespace(codec=codec), "data": None}
+    run["data"] = SimpleNamespace(source=None)
+    return filler.build(SimpleNamespace(run=SimpleNamespace(**run)))
 
 
 def pair(scale=1.0):
@@ -113,24 +134,116 @@ def test_preconditioned_inputs_and_targets_have_unit_variance_at_every_time():
         assert float((value.std(1) - 1).abs().max()) < 0.03
 
 
-def test_the_models_spread_of_the_data_is_what_the_defaults_say(tiny, cache):
-    """sigma_data 1 for latents; the card says 0.4 to 0.5 for pixels."""
-    for text, expected in (("spark", 1.0), ("spark + pixels", 0.45)):
-        assert abs(float(Feed(tiny(text), 0, cache).at(0, 32)[0].x0.std()) - expected) < 0.1
+@pytest.mark.parametrize("setting", ["data.source.domain=real", "data.source.domain=synthetic"])
+@pytest.mark.parametrize("codec", ["spark", "spark + wide_codec", "spark + aligned_codec", "spark + pixels"])
+def test_the_spread_of_the_data_is_that_of_what_is_trained_on(codec, setting, tiny, cache):
+    """Not a constant: pixels have less than half of what latents have, and a bright world more than a dark one."""
+    run = tiny(codec, setting)
+    measured = float(Feed(run, 0, cache).at(0, 64)[0].x0.std())
+    assert run.encode.codec.deviation(run.data.source) == pytest.approx(measured, rel=0.1)
+    part = build(put(run, "flow.predict", Preconditioned())).predict
+    assert part.s == run.encode.codec.deviation(run.data.source) and (part.s < 0.6) == ("pixels" in codec)
+    assert build(put(run, "flow.predict", Preconditioned(sigma_data=0.7))).predict.s == 0.7, "a setting wins"
+
+
+def test_a_deviation_that_nobody_measured_is_asked_for(tiny):
+    class Own(World):
+        has_scenes: ClassVar[bool] = False  # as a store of the user's
+
+    run = put(tiny("spark + pixels"), "data.source", Own(count=8))
+    for name in ("edm_precondition", "edm_noise", "edm_weight"):
+        lever = CATALOG.levers[name]
+        with pytest.raises(BadInput, match=r"the first 8 pictures have 0\.\d\d\): write it as sigma_data"):
+            apply(run, (lever(),))
+        assert apply(run, (lever(sigma_data=0.4),))
+    with pytest.raises(BadInput, match="nobody has measured"):
+        build(put(run, "flow.predict", Preconditioned()))
+
+
+def normal_numbers(count=20_001):
+    """Evenly spaced uniform numbers and the standard normal ones with the same ranks."""
+    u = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    return u.float(), math.sqrt(2) * torch.erfinv(2 * u - 1)
+
+
+def test_jits_times_are_jits(tiny):
+    """JiT draws z ~ N(P_mean, P_std) with -0.8 and 0.8, t = sigmoid(z), and mixes t x + (1 - t) noise: 1 - t is ours."""
+    for recipe in ("spark", "pocket_64" if "pocket_64" in CATALOG.recipes else "pocket"):
+        flow = parse(f"{recipe} + jit", CATALOG, ["flow.time.shift=3.0"]).run.flow
+        u, z = normal_numbers()
+        noise = 1 - 1 / (1 + torch.exp(-(-0.8 + 0.8 * z)))
+        assert torch.allclose(flow.time.build(None)(u).double(), noise.flip(0), atol=1e-5)
+        assert float(noise.median()) == pytest.approx(0.69, abs=0.001)
+        assert flow.predict == XPrediction(floor=0.05)
+
+
+def test_placed_times_are_sd3s():
+    """pi(t; m, s) = exp(-(logit t - m)^2 / 2 s^2) / (s sqrt(2 pi) t (1 - t)), equation 19 of SD3, by its integral."""
+    u, _ = normal_numbers(200_001)
+    t = LogitNormal(uniform_share=0.0, mean=0.5, deviation=0.6).build(None)(u).double()
+    edges = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
+    for low, high in zip(edges, edges[1:], strict=False):
+        middle = torch.linspace(float(low), float(high), 201, dtype=torch.float64)
+        density = torch.exp(-((torch.log(middle / (1 - middle)) - 0.5) ** 2) / (2 * 0.6**2))
+        density = density / (0.6 * math.sqrt(2 * math.pi) * middle * (1 - middle))
+        assert float(((t >= low) & (t < high)).double().mean()) == pytest.approx(
+            float(torch.trapezoid(density, middle)), abs=2e-4
+        )
+
+
+def test_placed_times_leave_the_rest_of_the_law_alone(tiny):
+    run = tiny("spark + logit_normal_time(mean=1.0)", "flow.time=logit_normal(uniform_share=0.3, shift=2.0)")
+    assert run.flow.time == LogitNormal(uniform_share=0.3, shift=2.0, mean=1.0, deviation=0.6) and run.sample.shift == 1.0
+    assert tiny("spark + shifted_time + logit_normal_time") == tiny("spark + logit_normal_time + shifted_time")
+
+
+@pytest.mark.parametrize(("s", "n"), [(1.0, 1.0), (0.5, 1.0), (0.4, 2.0)])
+def test_edms_noise_law_and_weight_are_edms(s, n):
+    """ln sigma ~ N(-1.2, 1.2) for data of deviation 0.5; the loss (sigma^2 + s^2) / (sigma s)^2 ||D - x0||^2, table 1."""
+    u, z = normal_numbers()
+    sigma = torch.exp(-1.2 + 1.2 * z) * s / 0.5  # the same share of the picture is destroyed
+    t = built(EDMNoise(), n, s)(u).double()
+    assert torch.allclose(torch.log(n * t / (1 - t)), torch.log(sigma), atol=2e-3)
+    assert torch.equal(built(EDMNoise(sigma_data=s), n, 9.0)(u).double(), t), "a setting wins"
+    t = TIMES[(TIMES > 0) & (TIMES < 1)].double()
+    sigma, wrong = n * t / (1 - t), torch.full_like(t, 0.3)  # an error of x0 is t times one of v
+    expected = (sigma**2 + s**2) / (sigma * s) ** 2 * wrong**2
+    assert torch.allclose(built(EDMLoss(), n, s)(t) * (wrong / t) ** 2, expected)
+    assert torch.equal(built(EDMLoss(sigma_data=s), n, 9.0)(t), built(EDMLoss(), n, s)(t))
+
+
+def test_under_edms_weight_the_networks_own_error_counts_alike_at_every_time():
+    predict, weight = PreconditionedPrediction(0.5, 2.0), built(EDMLoss(), 2.0, 0.5)
+    x_t, raw = torch.randn(len(TIMES), 8), torch.randn(len(TIMES), 8)
+    apart = (predict.to_v(raw + 0.1, x_t, TIMES) - predict.to_v(raw, x_t, TIMES)).square().mean(1)
+    assert torch.allclose(apart * weight(TIMES), torch.full_like(TIMES, 0.01), rtol=1e-4)
+
+
+def test_edm_is_three_single_changes(tiny):
+    phrase = parse("spark + edm", CATALOG)
+    assert [lever.name for lever in phrase.levers] == ["edm_precondition", "edm_noise", "edm_weight"]
+    for lever in phrase.levers:
+        assert len(lever.touches) == 1 and len(diff(phrase.base, lever.edit(phrase.base))) == 1
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0])
+def test_min_snr_knows_the_noise_scale(scale):
+    """min(SNR, gamma) on the error of x0, SNR = (1 - t)^2 / (s t)^2, and that error is t times the error of v."""
+    t = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
+    snr = ((1 - t) / (scale * t)).square()
+    assert torch.allclose(built(MinSNR(gamma=3.0), scale)(t), snr.clamp(max=3.0) * t.square())
 
 
 def test_min_snr_by_hand():
-    weight = MinSNR().build(None)(torch.tensor([0.0, 0.1, 0.3, 0.5, 0.9, 1.0]))
+    weight = built(MinSNR())(torch.tensor([0.0, 0.1, 0.3, 0.5, 0.9, 1.0]))
     # SNR = (1 - t)^2 / t^2 is above 5 until t = 1 / (1 + sqrt 5) = 0.309
     assert torch.allclose(weight, torch.tensor([0.0, 0.05, 0.45, 0.25, 0.01, 0.0]), atol=1e-6)
-    t = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
-    snr = ((1 - t) / t).square()
-    assert torch.allclose(MinSNR(gamma=3.0).build(None)(t), snr.clamp(max=3.0) * t.square())  # x0 errs t times as much
 
 
 def test_uniform_and_shifted_times():
     u = (torch.arange(1000) + 0.5) / 1000
     assert float((UniformTime().build(None)(u) - u).abs().max()) <= 1e-3
+    assert float((UniformTime(shift=3.0).build(None)(u) - 3 * u / (1 + 2 * u)).abs().max()) <= 3e-3
     assert abs(float(LogitNormal(uniform_share=0.0, shift=3.0).build(None)(u).median()) - 0.75) < 2e-3
 
 
@@ -139,15 +252,47 @@ def test_shifted_time_moves_the_sampler_too_and_keeps_the_uniform_share(tiny):
     assert run.flow.time == LogitNormal(uniform_share=0.3, shift=2.0) and run.sample.shift == 2.0
 
 
+def test_uniform_times_keep_the_runs_shift(tiny, cache):
+    """One change, not two: a shifted recipe stays shifted, and a lever that shifts composes in either order."""
+    run = tiny("spark + uniform_time", "flow.time.shift=3.0", "sample.shift=3.0")
+    assert run.flow.time == UniformTime(shift=3.0) and run.sample.shift == 3.0
+    assert CATALOG.levers["uniform_time"]().witness(assemble(run, 0, System(), Feed(run, 0, cache)))
+    one, other = tiny("spark + uniform_time + shifted_time"), tiny("spark + shifted_time + uniform_time")
+    assert one == other and one.flow.time == UniformTime(shift=3.0) and one.sample.shift == 3.0
+    ladder = phases(tiny("spark + uniform_time + shifted_time + resolution_ladder"))
+    assert [phase.run.flow.time.k for phase in ladder] == [1.5, 3.0]
+
+
+@pytest.mark.parametrize(("width", "waist"), [(1792, 256), (3584, 512), (768, 112), (128, 16), (96, 16), (32, 8)])
+def test_the_waist_is_a_seventh_of_the_model(width, waist):
+    run = parse("pocket_pixels", CATALOG, [f"model.width={width}", "model.heads=4"]).run
+    assert CATALOG.levers["bottleneck"]().edit(run).model.bottleneck == waist
+
+
+def test_the_published_waist_is_the_levers():
+    run = prx_pixels_1024()
+    assert CATALOG.levers["bottleneck"]().edit(put(run, "model.bottleneck", None)) == run
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("pocket_pixels_large + shifted_time(k=2.0)", "change nothing"),
-        ("pocket + uniform_time + shifted_time", "logit-normal|both write"),
-        ("pocket + shifted_time + uniform_time", "logit-normal|both write"),
+        ("pocket + edm_noise + shifted_time", "has no shift"),
+        ("pocket + shifted_time + edm_noise", "has no shift|leave one of them out"),
+        ("pocket + uniform_time + edm_noise", "both write"),
+        ("pocket + uniform_time + logit_normal_time", "leave one of them out"),
+        ("pocket + logit_normal_time + uniform_time", "leave one of them out"),
+        ("pocket + logit_normal_time(mean=0, deviation=1)", "changes nothing"),
+        ("pocket + logit_normal_time(deviation=0)", "greater than 0 and at most 10"),
+        ("pocket + logit_normal_time(mean=-11)", "at least -10 and at most 10"),
+        ("pocket + logit_normal_time(location=1)", "no setting 'location'"),
+        ("pocket + edm_noise(deviation=11)", "at most 10"),
+        ("pocket + edm_weight(sigma_data=0)", "greater than 0"),
+        ("pocket + edm_precondition(sigma_data=101)", "at most 100"),
+        ("pocket + edm_weight + min_snr", "both write"),
         ("pocket_pixels + pixels", "change nothing"),
-        ("pocket + bottleneck", "squeezes nothing"),
-        ("pocket + bottleneck(width=32)", "squeezes nothing"),
+        ("pocket + bottleneck(width=1024)", "squeezes nothing"),
         ("pocket + x_prediction + edm_precondition", "both write"),
         (
             "pocket_pixels + edm_precondition + x_prediction(floor=0.1)",
@@ -215,7 +360,10 @@ def test_a_resolution_model_is_told_the_size_it_sees(tiny):
         "flow.predict=x(floor=0.1)",
         "flow.predict=preconditioned",
         "flow.weight=min_snr",
+        "flow.weight=edm_weight",
         "flow.time=uniform",
+        "flow.time=edm_noise",
+        "flow.time=logit_normal(mean=0.5)",
         "flow.time=logit_normal(shift=3.0)",
         "flow.noise_scale=2.0",
     ],

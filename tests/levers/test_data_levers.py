@@ -221,8 +221,8 @@ def test_the_ladder_costs_the_average_of_its_stages(tiny):
         ("spark + resolution_ladder(start_size=20)", (), "not a multiple of 8"),
         ("spark + resolution_ladder(start_size=32)", (), "nothing to climb"),
         ("spark + resolution_ladder(start_size=4)", ("encode.codec=pixels", "flow.predict=x"), "drawn at 8 or more"),
-        ("spark + resolution_ladder + uniform_time", (), "shift=kept"),
-        ("spark + uniform_time + resolution_ladder", (), "shift=kept"),
+        ("spark + resolution_ladder + edm_noise", (), "shift=kept"),
+        ("spark + edm_noise + resolution_ladder", (), "shift=kept"),
     ],
 )
 def test_the_ladder_refuses(text, settings, words, tiny):

@@ -28,7 +28,7 @@ def cut(whole, rows):
 
 @pytest.mark.parametrize("weight", [EvenWeight(), MinSNR()], ids=str)
 def test_equals_a_naive_loop(weight):
-    seen, weigh = view(11), weight.build(None)
+    seen, weigh = view(11), weight.build(SimpleNamespace(run=SimpleNamespace(flow=SimpleNamespace(noise_scale=1.0))))
     expected = torch.zeros(11)
     for chunk in range(0, 8, 4):  # rows 8, 9, 10 belong to no whole chunk
         for row in range(4):
