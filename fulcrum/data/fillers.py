@@ -118,6 +118,13 @@ class Folder(seam.SourceFiller):
         """Pictures that the import held out, square; fewer than asked where there are fewer."""
         return SquareFolder.model_validate({"path": self.path, "split": split, "count": count})
 
+    def glimpse(self, size: int, count: int) -> Any:
+        """Of the square ones, where there are several shapes."""
+        import numpy as np
+
+        source = SquareFolder(path=self.path, split=self.split, count=min(count, self.count or count)).at_size(size)
+        return source.read(np.arange(len(source))).images
+
     def hashes(self) -> dict[str, str]:
         return _content(self.path)
 
@@ -131,15 +138,16 @@ class SquareFolder(Folder):
     kind: ClassVar[str] = "square_folder"
 
     def build(self, ctx: Any) -> Any:
+        return self.at_size(ctx.run.data.size)
+
+    def at_size(self, size: int) -> Any:
         from fulcrum.data.store.folder_source import FolderSource
         from fulcrum.data.store.picture_store import read_about
         from fulcrum.data.store.remote_store import local_folder
 
         about = read_about(local_folder(self.path))
         several = self.split == "train" and len(about["buckets"]) > 1
-        return FolderSource(
-            self.path, self.split, ctx.run.data.size, self.count, shape=(about["size"],) * 2 if several else None
-        )
+        return FolderSource(self.path, self.split, size, self.count, shape=(about["size"],) * 2 if several else None)
 
 
 class Mix(seam.SourceFiller):

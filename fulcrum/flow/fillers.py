@@ -1,5 +1,6 @@
 """Records of the flow's fillers; their torch code is imported when they are built."""
 
+from functools import cache
 from math import log
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,13 +12,14 @@ from fulcrum.spec.run_route import route_of
 from fulcrum.spec.stage import phases
 
 EDM_SIGMA_DATA = 0.5  # the data of EDM's own noise law
+MEAN_OVER = 256  # pictures: their mean errs by a sixteenth of one picture's deviation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-    from fulcrum.flow.guide import Guide
+    from fulcrum.flow.guide import Guide, Unstretched
     from fulcrum.flow.predict import Predict
 
 
@@ -216,7 +218,54 @@ class PathDropGuide(seam.GuideFiller):
         return PathDrop(self.scale)
 
 
-def _require(guide: RoutedGuide | PathDropGuide, run: RunSpec) -> None:
+class CorrectedCFG(seam.GuideFiller):
+    """Classifier-free guidance on a model that learned with a contrastive term, whose stretch of the velocity is undone."""
+
+    kind = "corrected_cfg"
+    scale: Guidance
+    weight: Fraction | None = None  # lambda; none: that of the run's contrastive term, against flow matching's
+
+    def stretch(self, run: RunSpec) -> float | None:
+        """How much the run's contrastive term weighs for each unit of flow matching; None: it has none."""
+        for phase in phases(run):
+            weights = {term.kind: term.weight for term in phase.run.terms}
+            if weights.get("contrastive") and weights.get("flow_matching"):
+                return weights["contrastive"] / weights["flow_matching"]
+        return None
+
+    def missing(self, run: RunSpec) -> str | None:
+        """What this run lacks, in words."""
+        if self.stretch(run) is None:
+            return "no term of the loss is contrastive: nothing is stretched"
+        if run.encode.codec.trained:
+            return "the mean of the latents moves while their codec is trained, and it is needed to draw"
+        if run.data.source.glimpse(run.data.size, 1) is None:
+            return (
+                f"the mean of the training pictures is needed, and '{run.data.source.kind}' cannot be looked at by itself"
+            )
+        return None
+
+    def build(self, ctx: Any) -> "Unstretched":
+        _require(self, ctx.run)
+        from fulcrum.flow.guide import Unstretched
+
+        run: RunSpec = ctx.run
+        weight = self.stretch(run) if self.weight is None else self.weight
+        mean = _mean_latent(run.data.source, run.encode.codec, run.data.size)
+        return Unstretched(self.scale, weight or 0.0, mean, run.flow.predict.build(ctx))
+
+
+@cache
+def _mean_latent(source: seam.SourceFiller, codec: seam.CodecFiller, size: int) -> "Tensor":
+    """(C, h, w), place by place, over the first pictures of a source."""
+    import torch
+
+    pictures = torch.from_numpy(source.glimpse(size, MEAN_OVER))
+    with torch.no_grad():
+        return codec.build(None).encode(pictures.float() / 127.5 - 1).mean(0)
+
+
+def _require(guide: RoutedGuide | PathDropGuide | CorrectedCFG, run: RunSpec) -> None:
     if reason := guide.missing(run):
         raise BadInput(f"sample.guide={guide.kind} cannot draw with this run: {reason}", "draw with sample.guide=cfg")
 
@@ -234,4 +283,5 @@ FILLERS = (
     CFG,
     RoutedGuide,
     PathDropGuide,
+    CorrectedCFG,
 )

@@ -8,6 +8,10 @@ from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+from fulcrum.flow.path import mix
+from fulcrum.flow.predict import Predict
 
 Path = Literal["full", "routed", "short"]
 
@@ -56,6 +60,31 @@ class PathDrop(Guide):
     """Weak: the empty prompt through the short path, which costs a fraction of a full pass.  arXiv:2510.21986"""
 
     weak = (False, "short")
+
+
+class Unstretched:
+    """v <- (1 - weight) v + weight u_mean, after guidance away from the empty prompt.  arXiv:2506.05350
+
+    A contrastive term of this weight asks for (u - weight u_mean) / (1 - weight), which this undoes. Guidance sums its two
+    velocities with weights that add up to one: it does not matter whether they are put right before or after it. u_mean is
+    the mean of u = eps - x0 over samples that know nothing of this one: that of the mean picture without noise, at any t.
+    """
+
+    def __init__(self, scale: float, weight: float, mean: Tensor, predict: Predict) -> None:
+        self.guide, self.weight, self.predict = ClassifierFree(scale), weight, predict
+        self.mean = mean  # (C, h, w) latent
+
+    def __call__(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> Tensor:
+        return away(self.guide(denoise, x_t, t), self.mean_velocity(x_t, t), self.weight)
+
+    def mean_velocity(self, x_t: Tensor, t: Tensor) -> Tensor:
+        """(B, C, h, w) of every sample's time; pictures of another size have the mean resized."""
+        mean = self.mean.to(x_t)[None]
+        if mean.shape[-2:] != x_t.shape[-2:]:
+            mean = F.interpolate(mean, size=x_t.shape[-2:], mode="bilinear", align_corners=False)
+        x0 = mean.expand_as(x_t)
+        eps = torch.zeros_like(x_t)
+        return self.predict.to_v(self.predict.ideal(x0, eps, t), mix(x0, eps, t), t)
 
 
 def paths_asked(guide: Callable[[Denoise, Tensor, Tensor], Tensor]) -> set[str]:

@@ -100,6 +100,7 @@ def _bundle_page(cls: Any) -> str:
             "",
             _sentence(cls.card.says),
             "",
+            *([f"**Mind:** {_sentence(cls.card.warns)}", ""] if cls.card.warns else []),
             "A bundle is several levers under one name: an arm's effect belongs to all of them together.",
             "",
             "## Its parts",

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 from pydantic import Field
 
+from fulcrum.spec.combine import Staged
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Filler, Record
@@ -119,5 +120,9 @@ class Bundle(Record):
     name: ClassVar[str]
     card: ClassVar[Card]
 
-    def parts(self) -> tuple[Lever, ...]:
+    def parts(self) -> tuple[Lever | Staged, ...]:
         raise TypeError(f"{type(self).__name__} names no parts")
+
+    def needs(self, run: RunSpec) -> str | None:
+        """What the run with all parts lacks for what the bundle is about, in words, or None."""
+        return None

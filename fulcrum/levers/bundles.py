@@ -9,6 +9,7 @@ from fulcrum.levers.edm_weight import UseEDMWeight
 from fulcrum.levers.ema import UseEMA
 from fulcrum.levers.logit_normal_time import PlacedTimes
 from fulcrum.levers.lpips import UseLPIPS
+from fulcrum.levers.mixed_captions import MixedCaptions
 from fulcrum.levers.muon import UseMuon
 from fulcrum.levers.perceptual_features import UsePerceptualFeatures
 from fulcrum.levers.pixels import UsePixels
@@ -18,7 +19,11 @@ from fulcrum.levers.sft_stage import SFTStage
 from fulcrum.levers.synthetic_then_real import SyntheticThenReal
 from fulcrum.levers.tread import Tread
 from fulcrum.levers.x_prediction import PredictX
+from fulcrum.spec.combine import Staged
 from fulcrum.spec.record import Fraction
+from fulcrum.spec.run import RunSpec
+
+FEWEST_TOKENS = 256  # of a picture in the published speed run: 512 px in patches of 32, and 1,024 at its end
 
 
 class JiT(Bundle):
@@ -31,7 +36,7 @@ class JiT(Bundle):
         warns="JiT's transformer, its in-context class tokens and its Heun sampler are not part of it",
     )
 
-    def parts(self) -> tuple[Lever, ...]:
+    def parts(self) -> tuple[Lever | Staged, ...]:
         times = PlacedTimes(mean=0.8, deviation=0.8, uniform_share=0.0, shift=1.0)
         return (UsePixels(), PredictX(), Bottleneck(), times)
 
@@ -44,7 +49,7 @@ class EDM(Bundle):
         warns="its sampler, augmentation and network are not part of it",
     )
 
-    def parts(self) -> tuple[Lever, ...]:
+    def parts(self) -> tuple[Lever | Staged, ...]:
         return (EDMPrecondition(), UseEDMNoise(), UseEDMWeight())
 
 
@@ -54,10 +59,12 @@ class Speedrun(Bundle):
     name = "speedrun"
     card = Card(
         says="the stack of the published 24-hour run: pixels, x-prediction and bottleneck; half the size first, with "
-        "alignment; half of the tokens routed; perceptual terms; Muon; EMA"
+        "alignment; half of the tokens routed; perceptual terms; Muon; EMA (PRX Part 3: 512 px for 100k steps, then 1024 "
+        "px for 20k, 1.2 B parameters; the stack was never ablated)",
+        warns=f"refused below {FEWEST_TOKENS} tokens at the run's own size, the fewest that the published run ever routed",
     )
 
-    def parts(self) -> tuple[Lever, ...]:
+    def parts(self) -> tuple[Lever | Staged, ...]:
         return (
             UsePixels(),
             PredictX(),
@@ -71,17 +78,28 @@ class Speedrun(Bundle):
             UseEMA(),
         )
 
+    def needs(self, run: RunSpec) -> str | None:
+        if run.tokens >= FEWEST_TOKENS:
+            return None
+        return (
+            f"the run has {run.tokens} tokens, and the published run had {FEWEST_TOKENS} (512 px), then 1,024: routing "
+            "pays with many tokens only (TREAD alone: FID -3.32 at 1,024 tokens, +3.41 at 256); take larger pictures, "
+            "such as --set data.size=128 with tokens of 8 px"
+        )
+
 
 class PRXRecipe(Bundle):
     name = "prx_recipe"
     card = Card(
         says="what the published ablations recommend together on a latent baseline: an aligned tokenizer, alignment for "
-        "the first half, Muon, an average of the weights, synthetic pictures before real ones, a curated end",
+        "the first half, Muon, an average of the weights, synthetic pictures before real ones, long captions before mixed "
+        "lengths, a curated end",
         warns="never measured as a whole in public; long captions and fp32 storage are the baseline's already",
     )
 
-    def parts(self) -> tuple[Lever, ...]:
-        return (AlignedCodec(), Repa(until=0.5), UseMuon(), UseEMA(), SyntheticThenReal(), SFTStage())
+    def parts(self) -> tuple[Lever | Staged, ...]:
+        mixed = Staged(MixedCaptions(), 0.5, 1.0)
+        return (AlignedCodec(), Repa(until=0.5), UseMuon(), UseEMA(), SyntheticThenReal(), mixed, SFTStage())
 
 
 BUNDLES: tuple[type[Bundle], ...] = (JiT, EDM, Speedrun, PRXRecipe)

@@ -19,6 +19,7 @@ from fulcrum.levers.bf16_storage import BF16Storage
 from fulcrum.levers.bottleneck import Bottleneck
 from fulcrum.levers.bundles import BUNDLES
 from fulcrum.levers.caption_filter import CaptionFilter
+from fulcrum.levers.contrastive_correction import ContrastiveCorrection
 from fulcrum.levers.contrastive_flow import ContrastiveFlow
 from fulcrum.levers.edm_noise import UseEDMNoise
 from fulcrum.levers.edm_precondition import EDMPrecondition
@@ -91,6 +92,7 @@ LEVERS: tuple[type[Lever], ...] = (
     UseEDMNoise,
     UseEDMWeight,
     ContrastiveFlow,
+    ContrastiveCorrection,
     UsePixels,
     WideCodec,
     AlignedCodec,

@@ -15,10 +15,12 @@ from fulcrum.spec.user_errors import failed, home
 class Edit(Protocol):
     """What is asked of a lever here."""
 
-    name: str
-    card: Any
-    touches: tuple[str, ...]
-
+    @property
+    def name(self) -> str: ...
+    @property
+    def card(self) -> Any: ...
+    @property
+    def touches(self) -> tuple[str, ...]: ...
     def edit(self, run: RunSpec) -> RunSpec: ...
     def needs(self, run: RunSpec) -> str | None: ...
     def cost(self, run: RunSpec) -> Any: ...
@@ -30,6 +32,7 @@ class Staged:
     def __init__(self, lever: Edit, start: float, end: float) -> None:
         self.lever, self.start, self.end = lever, start, end
         self.name, self.card, self.touches = lever.name, lever.card, ("data.stages",)
+        self.affects = getattr(lever, "affects", ())
 
     def edit(self, run: RunSpec) -> RunSpec:
         edited = self.lever.edit(run)

@@ -57,8 +57,13 @@ def parse(text: str, catalogue: Catalogue, settings: Iterable[str] = ()) -> Phra
     if not isinstance(first, ast.Name):
         raise BadInput(f"a phrase begins with a recipe, found '{ast.unparse(first)}'", _known("recipes", catalogue.recipes))
     base = assign(catalogue.recipe(first.id), settings, catalogue)
-    levers = tuple(lever for node in rest for lever in _levers(node, catalogue))
-    return Phrase(first.id, levers, base, apply(base, levers))
+    named = [_named_part(node, catalogue) for node in rest]
+    levers = tuple(lever for one in named for lever in (one.parts() if type(one) in catalogue.bundles.values() else (one,)))
+    run = apply(base, levers)
+    for one in named:
+        if type(one) in catalogue.bundles.values() and (problem := one.needs(run)):
+            raise BadInput(f"'{one.name}' cannot be used here: {problem}")
+    return Phrase(first.id, levers, base, run)
 
 
 def _read(text: str, what: str, hint: str) -> ast.expr:
@@ -80,13 +85,12 @@ def _terms(text: str) -> list[ast.expr]:
     return [node, *later]
 
 
-def _levers(node: ast.expr, catalogue: Catalogue) -> tuple[Any, ...]:
-    """The lever that a part of a phrase names, or the parts of a bundle."""
+def _named_part(node: ast.expr, catalogue: Catalogue) -> Any:
+    """The lever or the bundle that a part of a phrase names."""
     call = node.func if isinstance(node, ast.Call) else node
     if isinstance(call, ast.Name) and call.id in catalogue.bundles:
-        parts: tuple[Any, ...] = _make(catalogue.bundles[call.id], call.id, node).parts()
-        return parts
-    return (_lever(node, catalogue),)
+        return _make(catalogue.bundles[call.id], call.id, node)
+    return _lever(node, catalogue)
 
 
 def _lever(node: ast.expr, catalogue: Catalogue) -> Any:

@@ -1,16 +1,20 @@
 """Guides combine what they ask for, ask for no more than they need, and say what a run must have."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 from fulcrum.flow.draw import Chance, Draws
-from fulcrum.flow.guide import ClassifierFree, PathDrop, RoutedVersusFull, paths_asked
+from fulcrum.flow.fillers import Velocity, XPrediction
+from fulcrum.flow.guide import ClassifierFree, PathDrop, RoutedVersusFull, Unstretched, paths_asked
 from fulcrum.flow.sample import euler
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.train.build import build
 from fulcrum.train.drawing.painter import Painter
+from fulcrum.train.feed import Feed
 
 WEAK = {ClassifierFree: (False, "full"), RoutedVersusFull: (True, "routed"), PathDrop: (False, "short")}
 
@@ -91,6 +95,62 @@ def test_a_guide_that_was_typed_in_asks_for_its_route_too(setting, message, tiny
     run = tiny("spark", f"sample.guide={setting}")
     with pytest.raises(BadInput, match=message):
         Painter(run, build(run).backbone.state_dict(), None, None)
+
+
+@pytest.mark.parametrize("predict", [Velocity(), XPrediction()], ids=str)
+def test_the_correction_undoes_the_stretch_of_a_contrastive_term(predict) -> None:
+    """By the authors' formula, written out: v = v0 + w (vc - v0), then (1 - l) v + l u, u the mean of eps - x over all."""
+    generator = torch.Generator().manual_seed(0)
+    pictures, mean_of = torch.randn(50, 2, 4, 4, generator=generator) + 0.5, []
+    t, x_t = torch.tensor([0.02, 0.5, 1.0]), torch.randn(3, 2, 4, 4, generator=generator)
+    part = predict.build(None)
+    for time in t:  # the mean target over all pictures and as many noises that sum up to nothing
+        noise = torch.randn(50, 2, 4, 4, generator=generator)
+        whole, every = torch.cat([pictures, pictures]), torch.full((100,), float(time))
+        eps = torch.cat([noise, -noise])
+        mixed = (1 - time) * whole + time * eps
+        mean_of.append(part.to_v(part.ideal(whole, eps, every), mixed, every).mean(0))
+    mean = torch.stack(mean_of)
+    meant = {True: torch.randn(3, 2, 4, 4, generator=generator), False: torch.randn(3, 2, 4, 4, generator=generator)}
+
+    def stretched(x_t, t, prompt, path="full"):
+        return (meant[prompt] - 0.05 * mean) / (1 - 0.05)
+
+    corrected = Unstretched(3.0, 0.05, pictures.mean(0), part)(stretched, x_t, t)
+    assert torch.allclose(corrected, meant[False] + 3.0 * (meant[True] - meant[False]), atol=1e-4)
+    plain = ClassifierFree(3.0)(stretched, x_t, t)
+    assert torch.allclose(corrected, (1 - 0.05) * plain + 0.05 * mean, atol=1e-5)
+    assert (plain - corrected).abs().max() > 0.01
+    other = Unstretched(3.0, 0.05, pictures.mean(0), part).mean_velocity(torch.zeros(1, 2, 8, 6), t[1:2])
+    assert other.shape == (1, 2, 8, 6), "pictures of another size"
+
+
+def test_the_correction_reads_the_runs_own_weights_and_pictures(tiny, cache) -> None:
+    text = "spark + contrastive_flow(weight=0.2) + contrastive_correction(scale=2.0)"
+    run = tiny(text, "terms.flow_matching.weight=2.0")
+    guide = run.sample.guide.build(SimpleNamespace(run=run))
+    assert guide.weight == 0.1 and guide.guide.scale == 2.0, "lambda is the contrastive weight against flow matching's"
+    batches = [Feed(run, 0, cache).at(position, 8)[0] for position in range(0, 64, 8)]
+    latents = {int(number): x0 for batch in batches for number, x0 in zip(batch.ids, batch.x0, strict=True)}
+    assert len(latents) == run.data.source.count == 64
+    assert torch.allclose(guide.mean, torch.stack(list(latents.values())).mean(0), atol=2e-3)  # cached in 16 bits
+    kept = tiny("spark + contrastive_flow + contrastive_correction(weight=0.3)")
+    assert kept.sample.guide.build(SimpleNamespace(run=kept)).weight == 0.3
+    assert kept.sample.guide.scale == tiny().sample.guide.scale
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("spark + contrastive_correction", "nothing is stretched"),
+        ("spark + contrastive_correction + contrastive_flow + end_to_end_codec + repa", "moves while their codec"),
+        ("spark + contrastive_flow + contrastive_correction(weight=1.0)", "less than 1"),
+        ("spark + contrastive_flow + contrastive_correction + tread + routed_guidance", "both write sample.guide"),
+    ],
+)
+def test_what_cannot_be_corrected_is_refused(text, message, tiny) -> None:
+    with pytest.raises(BadInput, match=message):
+        tiny(text)
 
 
 def test_chances_are_keyed_by_image() -> None:

@@ -13,7 +13,8 @@ class Guiding(Swap):
 
     scale: Guidance | None = None  # w; none: that of the run's own guide
 
-    slot, settings = "sample.guide", ("scale",)
+    slot = "sample.guide"
+    settings: ClassVar[tuple[str, ...]] = ("scale",)
     affects = ("samples",)
     path: ClassVar[str]
 
