@@ -78,6 +78,7 @@ def show(name: str, recipe: Base = RECIPE, levers: Files = None, as_json: Json =
         f"changes in {card['tried_on']}",
         *(f"  {change['path']}: {change['before']} -> {change['after']}" for change in card["diff"]),
     ]
+    lines += [f"  {text}" for text in card["in_run"]]
     lines += ["cost of a step there", "  " + ", ".join(f"{what} x {value:.3f}" for what, value in card["cost"].items())]
     claims = [
         f"  {claim['metric']} {claim['change']:+g} at {claim['scope']} ({claim['source']})"
@@ -148,6 +149,7 @@ def _facts(cls: Any, where: str, run: Any, levers: tuple[Any, ...]) -> dict[str,
         "claims": [claim.model_dump() for claim in cls.card.claims],
         "warns": cls.card.warns,
         "diff": [change._asdict() for change in diff(run, edited)],
+        "in_run": [text for lever in levers if (text := ask(lever, "in_run", edited))],
     }
 
 

@@ -77,6 +77,7 @@ def _page(cls: Any, catalogue: Catalogue, known: dict[str, list[Ground]], measur
         f"It may touch {', '.join(f'`{slot}`' for slot in cls.touches)}; it affects {', '.join(cls.affects)}. "
         + ("Nothing of it is left in the exported model." if card.train_only else ""),
         "",
+        *([f"There {text}.", ""] if (text := lever.in_run(lever.edit(ground.run))) else []),
     ]
     lines += [
         "## What it costs",

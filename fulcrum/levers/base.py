@@ -65,6 +65,10 @@ class Lever(Record):
     def cost(self, run: RunSpec) -> Cost:
         return Cost()
 
+    def in_run(self, run: RunSpec) -> str:
+        """What it comes to in this edited run, in words, where no card can know it; told with the card and in the plan."""
+        return ""
+
     def witness(self, built: Built) -> bool:
         """Is the lever really on in this built run?"""
         raise BadInput(f"{type(self).__name__} defines no `witness`", GUIDE)

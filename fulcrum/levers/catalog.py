@@ -35,6 +35,7 @@ from fulcrum.levers.muon import UseMuon
 from fulcrum.levers.path_drop_guidance import PathDropGuidance
 from fulcrum.levers.perceptual_features import UsePerceptualFeatures
 from fulcrum.levers.pixels import UsePixels
+from fulcrum.levers.rate_stage import RateStage
 from fulcrum.levers.real_data import RealData
 from fulcrum.levers.repa import Repa
 from fulcrum.levers.resolution_condition import ResolutionCondition
@@ -68,6 +69,7 @@ LEVERS: tuple[type[Lever], ...] = (
     RealData,
     SyntheticThenReal,
     SFTStage,
+    RateStage,
     ResolutionLadder,
     CaptionFilter,
     Tread,

@@ -2,6 +2,7 @@
 
 from fulcrum.data.fillers import World
 from fulcrum.levers.base import Built, Card, Lever
+from fulcrum.levers.shared.stage_rate import StageRate, at_own_rate, rate_since
 from fulcrum.spec.edit import during
 from fulcrum.spec.record import Count, Fraction
 from fulcrum.spec.run import RunSpec
@@ -10,6 +11,7 @@ from fulcrum.spec.run import RunSpec
 class SFTStage(Lever):
     start: Fraction = 0.9  # share of the budget after which the curated set is used
     count: Count = 512  # curated pictures
+    rate: StageRate | None = 1.0  # of that stage, a share of the run's own; none: the run's schedule goes on
 
     name = "sft_stage"
     touches = ("data.stages",)
@@ -24,11 +26,14 @@ class SFTStage(Lever):
         if not isinstance(source, World):
             return run  # `needs` says what is missing
         curated = World(split="curated", domain="real", count=self.count, max_objects=source.max_objects)
-        return during(run, self.start, 1.0, "data.source", curated)
+        return at_own_rate(during(run, self.start, 1.0, "data.source", curated), self.start, self.rate)
 
     def needs(self, run: RunSpec) -> str | None:
         source = run.data.source
         return None if isinstance(source, World) else f"the data source has no curated set: {source}"
+
+    def in_run(self, run: RunSpec) -> str:
+        return rate_since(run, self.start)
 
     def witness(self, built: Built) -> bool:
         source = built.feed.source_at(built.run.budget.images - 1)

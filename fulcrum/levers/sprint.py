@@ -11,6 +11,7 @@ from typing import Literal
 from fulcrum.levers.base import ANY, Built, Card
 from fulcrum.levers.shared.published import FEW_TOKENS, MANY_TOKENS, claim
 from fulcrum.levers.shared.routing_lever import Routing
+from fulcrum.levers.shared.stage_rate import StageRate, at_own_rate, rate_since
 from fulcrum.model.fillers import DropAndFuse
 from fulcrum.spec.edit import during
 from fulcrum.spec.record import Fraction, Part, Until
@@ -26,6 +27,7 @@ class Sprint(Routing):
     mask: Literal["learned", "frozen"] = "frozen"  # the token that stands for those not seen; frozen at zero
     path_drop: Part = 0.1  # share of samples that learn to do without the span
     full_from: Until | None = 0.9  # from here on, a share, no token is dropped
+    full_rate: StageRate | None = 1.0  # of that stage, a share of the run's own; none: the run's schedule goes on
 
     name = "sprint"
     filler = DropAndFuse
@@ -51,7 +53,10 @@ class Sprint(Routing):
         run = super().edit(run)
         if self.full_from is None or self.full_from == 1:
             return run
-        return during(run, self.full_from, 1.0, "model.route.drop", 0.0)
+        return at_own_rate(during(run, self.full_from, 1.0, "model.route.drop", 0.0), self.full_from, self.full_rate)
+
+    def in_run(self, run: RunSpec) -> str:
+        return "" if self.full_from is None or self.full_from == 1 else rate_since(run, self.full_from)
 
     def witness(self, built: Built) -> bool:
         """The built model joins two paths, and the first step keeps a part of the tokens."""

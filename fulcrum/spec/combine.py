@@ -24,6 +24,7 @@ class Edit(Protocol):
     def edit(self, run: RunSpec) -> RunSpec: ...
     def needs(self, run: RunSpec) -> str | None: ...
     def cost(self, run: RunSpec) -> Any: ...
+    def in_run(self, run: RunSpec) -> str: ...
 
 
 class Staged:
@@ -57,6 +58,9 @@ class Staged:
         """The lever's cost for the share of the budget in which it is on."""
         whole, share = self.lever.cost(run), self.end - self.start
         return type(whole)(**{name: 1 + share * (getattr(whole, name) - 1) for name in type(whole).model_fields})
+
+    def in_run(self, run: RunSpec) -> str:
+        return self.lever.in_run(run)
 
     def __str__(self) -> str:
         return f"{self.lever} @ ({self.start:g}, {self.end:g})"

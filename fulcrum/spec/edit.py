@@ -10,7 +10,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Filler, Record, Seed, tree
-from fulcrum.spec.run import During, RunSpec
+from fulcrum.spec.run import RATE, During, RunSpec
 from fulcrum.spec.version import SCIENCE
 
 # Paths that may differ between stages: none of them changes a parameter's name or shape.
@@ -23,6 +23,7 @@ STAGED = (
     "flow.drop_text",
     "model.route",
     "terms",
+    RATE,
 )
 
 
@@ -98,10 +99,15 @@ def _put(record: Any, steps: list[str], value: Any, run: RunSpec, path: str) -> 
     return type(record)(**{**fields, step: new})
 
 
+def require_staged(path: str) -> None:
+    """Refuse a path that may not have another value for a part of the budget."""
+    if not inside(path, STAGED):
+        raise BadInput(f"'{path}' cannot change during a run", "a stage may change: " + ", ".join(STAGED))
+
+
 def during(run: RunSpec, start: float, end: float, path: str, value: Any) -> RunSpec:
     """A run in which `path` has another value for a part of the budget."""
-    if not any(path == slot or path.startswith(slot + ".") for slot in STAGED):
-        raise BadInput(f"'{path}' cannot change during a run", "a stage may change: " + ", ".join(STAGED))
+    require_staged(path)
     put(run, path, value)  # refuses a value that does not fit there
     stage = During(start=start, end=end, path=path, value=value)
     return put(run, "data.stages", (*run.data.stages, stage))

@@ -9,6 +9,7 @@ from fulcrum.spec import seam
 from fulcrum.spec.record import Count, Factor, Filler, Positive, Record, Share, Width, Within, tree
 
 Dtype = Literal["fp32", "bf16"]
+RATE = "optim.lr"  # a stage that has it runs a schedule of its own: optim/schedule.py
 
 
 class During(Record):
@@ -43,7 +44,7 @@ class Data(Record):
         ordered = tuple(unique[name] for name in sorted(unique))
         for i, one in enumerate(ordered):
             for other in ordered[i + 1 :]:
-                if _nested(one.path, other.path) and one.start < other.end and other.start < one.end:
+                if _at_odds(one, other):
                     raise ValueError(
                         f"stages {one.name} and {other.name} give {min(one.path, other.path, key=len)} "
                         f"two values at the same time"
@@ -51,9 +52,12 @@ class Data(Record):
         return ordered
 
 
-def _nested(one: str, other: str) -> bool:
-    """Is one path the other, or a part of it?"""
-    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+def _at_odds(one: During, other: During) -> bool:
+    """Would a path have two values at one time? Of rates, the stage that began last has its own: only a tie is refused."""
+    nested = f"{one.path}.".startswith(f"{other.path}.") or f"{other.path}.".startswith(f"{one.path}.")
+    same = one.path == other.path and one.value == other.value
+    within = one.path == other.path == RATE and one.start != other.start
+    return nested and one.start < other.end and other.start < one.end and not same and not within
 
 
 class Encode(Record):
@@ -87,7 +91,8 @@ class Optim(Record):
     lr: Annotated[float, Within("(0, 1]")]
     clip: Positive = 1.0  # largest norm of the gradient
     warmup: Share = 0.01  # share of the budget
-    decay: Share = 0.0  # final share of the budget, linear to zero
+    decay: Share = 0.0  # final share of the budget, linear to zero; of a stage with a rate of its own, its final share
+    rewarm: Share = 0.1  # share of a stage with a rate of its own, in which that is warmed up from zero
     not_finite: Literal["stop", "skip"] = "stop"  # what a non-finite step does
 
 
@@ -150,6 +155,11 @@ class RunSpec(Record):
                 raise ValueError(
                     f"data.size {size} is not a multiple of {unit} (codec stride {stride} x patch {model.patch})"
                 )
+        if self.optim.rewarm + self.optim.decay > 1 and any(stage.path == RATE for stage in data.stages):
+            raise ValueError(
+                f"a stage with a rate of its own has optim.rewarm {self.optim.rewarm} and optim.decay {self.optim.decay} "
+                "in it: shares of the stage, together at most 1"
+            )
         images, batch = self.budget.images, self.budget.batch
         if images % batch:
             below, above = images // batch * batch, (images // batch + 1) * batch

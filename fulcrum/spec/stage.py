@@ -1,11 +1,12 @@
 """The phases of a run: its stages merged into successive stretches, each an ordinary RunSpec."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-from fulcrum.spec.edit import put
+from fulcrum.spec.edit import put, put_all, require_staged
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.run import RunSpec
+from fulcrum.spec.run import RATE, During, RunSpec
 
 
 class Phase(NamedTuple):
@@ -14,24 +15,48 @@ class Phase(NamedTuple):
     run: RunSpec  # the run as it is during the phase, no stages left in it
 
 
+class OwnRate(NamedTuple):
+    """A stretch of images with a learning rate of its own."""
+
+    start: int
+    end: int
+    share: float  # of the run's own rate
+
+
+def bounds(run: RunSpec, stage: During) -> tuple[int, int]:
+    """Images seen when a stage begins and ends; whole batches, so that no batch belongs to two phases."""
+    batch, steps = run.budget.batch, run.budget.images // run.budget.batch
+    return round(stage.start * steps) * batch, round(stage.end * steps) * batch
+
+
 def phases(run: RunSpec) -> tuple[Phase, ...]:
-    """Bounds fall on whole batches, so that no batch belongs to two phases."""
-    batch, images = run.budget.batch, run.budget.images
-    steps = -(-images // batch)
-
-    def at(share: float) -> int:
-        return round(share * steps) * batch
-
-    bounds = sorted({0, steps * batch} | {at(share) for stage in run.data.stages for share in (stage.start, stage.end)})
+    stages = sorted(run.data.stages, key=lambda stage: stage.start)  # of two rates, the one that began last counts
+    ends = {0, run.budget.images} | {images for stage in stages for images in bounds(run, stage)}
     plain = put(run, "data.stages", ())
     stretches = []
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in pairwise(sorted(ends)):
         current = plain
-        for stage in run.data.stages:
-            if at(stage.start) <= start and end <= at(stage.end):
+        for stage in stages:
+            first, last = bounds(run, stage)
+            if first <= start and end <= last:
                 current = put(current, stage.path, stage.value)
         stretches.append(Phase(start, end, current))
     return tuple(stretches)
+
+
+def own_rates(run: RunSpec) -> tuple[OwnRate, ...]:
+    """The stages that have a learning rate of their own, in the order in which they begin."""
+    staged = sorted((stage for stage in run.data.stages if stage.path == RATE), key=lambda stage: stage.start)
+    return tuple(OwnRate(*bounds(run, stage), stage.value / run.optim.lr) for stage in staged)
+
+
+def at_rate(run: RunSpec, lr: float) -> RunSpec:
+    """The run at another learning rate; stages with a rate of their own keep their share of it."""
+    stages = tuple(
+        stage.model_copy(update={"value": stage.value * (lr / run.optim.lr)}) if stage.path == RATE else stage
+        for stage in run.data.stages
+    )
+    return put_all(run, [(RATE, lr), ("data.stages", stages)])
 
 
 def mean_over_images(run: RunSpec, of: Callable[[RunSpec], float]) -> float:
@@ -42,8 +67,9 @@ def mean_over_images(run: RunSpec, of: Callable[[RunSpec], float]) -> float:
 
 def require_sound(run: RunSpec) -> None:
     """Every stage really runs and leaves room for what it stands beside; a term's name means one term; each is on once."""
-    steps = -(-run.budget.images // run.budget.batch)
+    steps = run.budget.images // run.budget.batch
     for stage in run.data.stages:
+        require_staged(stage.path)
         for share in (stage.start, stage.end):
             if 0 < share < 1 and not 0 < round(share * steps) < steps:
                 raise BadInput(
@@ -53,6 +79,12 @@ def require_sound(run: RunSpec) -> None:
                 )
         if round(stage.start * steps) == round(stage.end * steps):
             raise BadInput(f"the stage {stage.name} holds no whole batch of {run.budget.batch} images", "make it longer")
+    for one, other in pairwise(own_rates(run)):
+        if one.start == other.start:
+            raise BadInput(
+                f"two stages with a rate of their own begin at {one.start:,} images: which rate counts?",
+                "let one of them begin later, or have no rate of its own",
+            )
     terms: dict[str, tuple[Any, bool]] = {}  # by name, and whether it is ever on
     for phase in phases(run):
         for term in phase.run.terms:

@@ -15,7 +15,7 @@ from fulcrum.model.init import draw, initialise, starts
 from fulcrum.model.roles import roles
 from fulcrum.model.run_block import compile_blocks, recompute_blocks
 from fulcrum.optim.rule import Rule
-from fulcrum.optim.schedule import Schedule
+from fulcrum.optim.schedule import Schedule, schedule_of
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Filler
 from fulcrum.spec.run import RunSpec
@@ -140,8 +140,7 @@ def assemble(
     optimizer = run.optim.rule.build(ctx)
     average = run.average.build(ctx)
     average.start(step.backbone)
-    schedule = Schedule(run.budget.images, run.optim.warmup, run.optim.decay).checked()
-    return Built(run, seed, system, phases(run), step, feed, optimizer, schedule, average, ranks)
+    return Built(run, seed, system, phases(run), step, feed, optimizer, schedule_of(run), average, ranks)
 
 
 def require_witness(levers: Iterable[Any], built: Built) -> None:

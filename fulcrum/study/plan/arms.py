@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from fulcrum.levers.base import Lever
 from fulcrum.spec import seam
+from fulcrum.spec.combine import ask
 from fulcrum.spec.edit import Change, diff, get, inside
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
@@ -126,7 +127,11 @@ def _resolve(asked: Wanted, phrase: Phrase, before: Sequence[Arm]) -> Arm:
         asked.scale,
         added,
         removed,
-        tuple(carried + _labels(base.run, phrase.run)),
+        tuple(
+            carried
+            + _labels(base.run, phrase.run)
+            + [text for lever in added if (text := ask(lever, "in_run", phrase.run))]
+        ),
     )
 
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from fulcrum.levers.catalog import files_of
 from fulcrum.report.finding import RateSearch, Try
-from fulcrum.spec.edit import digest, keys, put, put_all
+from fulcrum.spec.edit import digest, keys, put
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.stage import at_rate
 from fulcrum.study.plan.arms import Arm, against, baseline_of, prove, prove_levers
 from fulcrum.study.plan.design import trunks
 from fulcrum.study.plan.plan import Plan, Sweep
@@ -103,9 +104,7 @@ def _cells(arm: str, phrase: Phrase, runs: Mapping[int, RunSpec | None], user_fi
 
 
 def _try(arm: Arm, multiple: float, seed: int, run: RunSpec | None, sweep: Sweep, user_files: Mapping[str, str]) -> Cell:
-    short = put_all(
-        run or arm.run, [("optim.lr", arm.run.optim.lr * multiple), ("budget.images", at(arm.run, sweep.share))]
-    )
+    short = put(at_rate(run or arm.run, arm.run.optim.lr * multiple), "budget.images", at(arm.run, sweep.share))
     (cell,) = _cells(arm.name, arm.phrase, {seed: None if run is None else short}, user_files)
     return cell._replace(kind="rate", rate=multiple, run=short, key=cell.key if cell.known else f"{cell.key}-{multiple:g}")
 
@@ -129,7 +128,7 @@ def _chosen(arm: Arm, tries: Sequence[Cell], out: Path, how: str) -> RateSearch 
 
 
 def _tuned(arm: Arm, base: Arm, rates: Mapping[str, float]) -> Arm:
-    def at_rate(one: Arm) -> RunSpec:
-        return put(one.run, "optim.lr", rates[one.name]) if one.name in rates else one.run
+    def tuned(one: Arm) -> RunSpec:
+        return at_rate(one.run, rates[one.name]) if one.name in rates else one.run
 
-    return against(at_rate(arm), arm, at_rate(base))
+    return against(tuned(arm), arm, tuned(base))
