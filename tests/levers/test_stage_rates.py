@@ -15,12 +15,10 @@ from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import During
 from fulcrum.spec.stage import own_rates, require_sound
 from fulcrum.spec.system import System
-from fulcrum.study.plan.arms import prove
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import after, train
 from fulcrum.train.state import State
-from tests.study.small import plan
 
 LATE = {  # lever -> its stage's first step of ten, and its setting of the rate
     "sft_stage": (9, "rate"),
@@ -103,8 +101,6 @@ def test_the_card_says_what_rate_a_stage_had(tiny):
     lever = parse("spark + sft_stage(rate=none)", CATALOG).levers[0]
     assert "mean learning rate of 10% of the peak, 1.4% of the run's summed rate" in lever.in_run(run)
     assert "70% of the peak" in CATALOG.levers["sft_stage"]().in_run(tiny("spark + sft_stage", *base))
-    arm = prove(plan(arms=("rate_stage",)), CATALOG)[1]
-    assert any("mean learning rate of" in label for label in arm.labels), "the plan and the page tell it too"
 
 
 def test_what_an_average_holds_was_learned_at(tiny):
