@@ -35,7 +35,7 @@ def test_what_every_cell_has_is_told(tmp_path):
 
 
 def test_what_rate_a_late_stage_had_is_told(tmp_path):
-    assert "note: the last 50% of the steps have a learning rate of" in words(tmp_path, arms=("rate_stage(start=0.5)",))
+    assert "50% of the steps have a mean learning rate of" in words(tmp_path, arms=("rate_stage(start=0.5)",))
 
 
 def test_a_sequential_plan_tells_its_looks_and_the_most_it_can_cost(tmp_path):
