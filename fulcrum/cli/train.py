@@ -239,17 +239,20 @@ def export(
     levers: Files = None,
     as_json: Json = False,
 ) -> None:
-    """Write a run's denoiser as diffusers' PRXTransformer2DModel (config.json and safetensors)."""
+    """Write a run's denoiser as diffusers' PRXTransformer2DModel, and an embedded codec beside it as AutoencoderKL."""
+    from fulcrum.encode.networks.kl_codec import KLCodec
     from fulcrum.interop.diffusers import export as write
     from fulcrum.interop.diffusers import pipeline_of
+    from fulcrum.interop.exported_codec import export_codec
 
     painter, _ = _painter(run, out, levers)
     pipeline = pipeline_of(painter.run)
     if folder.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} exists and is not empty", "choose a new folder: nothing is overwritten")
     write(painter.denoise.backbone, folder)
-    emit(
-        {"folder": str(folder), "pipeline": pipeline},
-        as_json,
-        f"PRXTransformer2DModel.from_pretrained('{folder}') loads it; its output means what {pipeline} takes it for",
-    )
+    lines = f"PRXTransformer2DModel.from_pretrained('{folder}') loads it; its output means what {pipeline} takes it for"
+    facts = {"folder": str(folder), "pipeline": pipeline}
+    if isinstance(painter.codec, KLCodec):
+        facts["codec"] = str(export_codec(painter.codec, folder / "vae"))
+        lines += f"\nAutoencoderKL.from_pretrained('{folder}', subfolder='vae') loads the codec that its latents need"
+    emit(facts, as_json, lines)

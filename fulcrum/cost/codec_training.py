@@ -1,8 +1,9 @@
 """What training a KL codec costs, from its card and the run's description alone. No torch in here.
 
-S side in pixels, C latent channels. A multiply-add counts as two, as in `model.flops`.
+S side in pixels, C latent channels, w widths of the levels. A multiply-add counts as two, as in `model.flops`.
 """
 
+from itertools import pairwise
 from typing import Any
 
 from fulcrum.cost.flops import TRAINING
@@ -10,21 +11,35 @@ from fulcrum.files.shipped import card
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import mean_over_images
 
-RESIDUAL = 2 * 9  # two 3 x 3 convolutions
+KERNEL = 9  # taps of a 3 x 3 convolution
 
 
-def first_convolution(config: dict[str, Any], side: int) -> float:
-    """FLOPs of the layer that reads pixels, which nobody asks for a gradient."""
-    return 2.0 * 9 * 12 * int(config["fine"]) * (side // 2) ** 2
+def pixel_convolution(config: dict[str, Any], side: int) -> float:
+    """FLOPs of the layer that reads pixels, which nobody asks for a gradient; the one that writes them costs the same."""
+    return 2.0 * KERNEL * 3 * int(config["widths"][0]) * side**2
 
 
 def coding_flops(config: dict[str, Any], side: int) -> float:
     """FLOPs of encoding one picture and decoding it again."""
-    channels, fine, coarse = (int(config[name]) for name in ("channels", "fine", "coarse"))
-    (down_fine, down_coarse), (up_coarse, up_fine) = (map(int, config[name]) for name in ("down", "up"))  # residual blocks
-    at_half = 2 * 9 * 12 * fine + (down_fine + up_fine) * RESIDUAL * fine**2  # first and last layer, residuals
-    at_quarter = 2 * 4 * fine * coarse + (down_coarse + up_coarse) * RESIDUAL * coarse**2 + 9 * coarse * 3 * channels
-    return 2.0 * (at_half * (side // 2) ** 2 + at_quarter * (side // 4) ** 2)
+    channels, layers, widths = int(config["channels"]), int(config["layers"]), [int(width) for width in config["widths"]]
+    areas = [(side >> level) ** 2 for level in range(len(widths))]  # pixels or cells of each level
+    down = zip(areas, pairwise([widths[0], *widths]), strict=True)
+    up = zip(areas[::-1], pairwise([widths[-1], *widths[::-1]]), strict=True)
+    blocks = sum(area * _resnets(*pair, layers) for area, pair in down)
+    blocks += sum(area * _resnets(*pair, layers + 1) for area, pair in up)
+    samplers = sum(
+        KERNEL * (width**2 * below + deeper**2 * area)
+        for (area, below), (width, deeper) in zip(pairwise(areas), pairwise(widths), strict=True)
+    )
+    middle = 2 * _resnets(widths[-1], widths[-1], 2)  # of either half
+    latent = KERNEL * widths[-1] * 3 * channels + 5 * channels**2  # to and from the latent, and the two 1 x 1 beside it
+    return 2.0 * (blocks + samplers + areas[-1] * (middle + latent)) + 2 * pixel_convolution(config, side)
+
+
+def _resnets(before: int, width: int, layers: int) -> int:
+    """Multiply-adds per pixel of a level's blocks; the first one changes the width."""
+    shortcut = before * width if before != width else 0
+    return KERNEL * (before * width + (2 * layers - 1) * width**2) + shortcut
 
 
 def tuning_flops(run: RunSpec, asset: str) -> float:
@@ -32,7 +47,7 @@ def tuning_flops(run: RunSpec, asset: str) -> float:
     config = card(asset)["config"]
     return mean_over_images(
         run,
-        lambda phase: TRAINING * coding_flops(config, phase.data.size) - first_convolution(config, phase.data.size),
+        lambda phase: TRAINING * coding_flops(config, phase.data.size) - pixel_convolution(config, phase.data.size),
     )
 
 

@@ -43,12 +43,6 @@ def pipeline_of(run: RunSpec) -> str:
     has no codec, and its noise has a scale.
     """
     predict, scale = run.flow.predict, run.flow.noise_scale
-    if run.encode.codec.trained:
-        raise BadInput(
-            "the codec was trained with this denoiser, and diffusers has no class for it: without it the "
-            "latents mean nothing",
-            "draw with fulcrum sample, which decodes with the run's own codec",
-        )
     if predict.kind == "velocity" and scale == 1:
         return "PRXPipeline"
     if predict.kind == "x" and run.encode.codec.kind == "pixels" and getattr(predict, "floor", None) == PIXEL_FLOOR:

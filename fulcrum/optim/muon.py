@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from fulcrum.model.bf16 import EXACT, Cast
 from fulcrum.optim.optimizer_state import gradient, local
 from fulcrum.optim.orthogonal import STEPS, orthogonalise
 from fulcrum.optim.rule import NamedRule
@@ -48,7 +47,7 @@ class Muon(NamedRule):
         momentum: float = 0.95,
         weight_decay: float = 0.0,
         steps: int = STEPS,
-        compute: Cast = EXACT,
+        compute: torch.dtype = torch.float32,
         storage: torch.dtype = torch.float32,
         state: torch.dtype = torch.float32,
         deal: Deal = undealt,

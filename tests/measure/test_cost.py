@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from fulcrum.cost.codec_training import coding_flops
 from fulcrum.cost.denoiser import training_flops
 from fulcrum.cost.run_flops import PartFlops
 from fulcrum.encode.networks.judge import load_features
-from fulcrum.encode.networks.kl_codec import load_codec
+from fulcrum.encode.networks.kl_codec import KLCodec, load_codec
 from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.encode.networks.world_text import load_text
 from fulcrum.levers.catalog import CATALOG
@@ -48,6 +49,13 @@ def test_codec_and_teacher_by_hand() -> None:
             found = counted(lambda network=network, run=run: run(network))
         assert found == pytest.approx(convolutions(network, lambda network=network, run=run: run(network)), rel=1e-3)
         assert found > 1e6
+
+
+@pytest.mark.parametrize(("channels", "widths", "layers"), [(8, (16, 32, 64), 1), (3, (8, 8, 16), 2), (4, (4, 8, 4), 1)])
+def test_a_codecs_formula_is_what_is_counted(channels: int, widths: tuple[int, ...], layers: int) -> None:
+    codec, pixels = KLCodec(channels, widths, layers, groups=2), torch.zeros(1, 3, 64, 64)
+    with torch.no_grad():
+        assert coding_flops(codec.config, 64) == counted(lambda: codec.decode(codec.encode(pixels)))
 
 
 def test_features_by_hand() -> None:

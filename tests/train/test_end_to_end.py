@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.encode.networks.kl_codec import load_codec
+from fulcrum.encode.networks.kl_codec import TunedCodec, load_codec
 from fulcrum.interop.diffusers import pipeline_of
+from fulcrum.interop.exported_codec import export_codec
 from fulcrum.levers.end_to_end_codec import EndToEndCodec
 from fulcrum.model.counted_flops import counted
 from fulcrum.spec.edit import put
@@ -74,11 +75,14 @@ def test_the_diffusion_loss_does_not_reach_the_codec(run, cache):
 
 def test_alignment_reaches_the_encoder_alone(run, cache):
     found = codec_gradients(built_run(run, cache), {"codec_alignment": 1.5})
-    assert {name.split(".")[0] for name, g in found.items() if g is not None and g.abs().max() > 0} == {"encoder"}
+    assert {name.split(".")[0] for name, g in found.items() if g is not None and g.abs().max() > 0} == {
+        "encoder",
+        "quant_conv",
+    }
 
 
 def test_codec_and_statistics_move(trained):
-    shipped = load_codec().state_dict()
+    shipped = TunedCodec.begin("codec", keep=0.5, rate=1.0).state_dict()
     moved = {name for name, value in trained.step.codec.state_dict().items() if not torch.equal(value, shipped[name])}
     assert moved == set(shipped)  # every kernel, every bias, shift and scale
 
@@ -98,8 +102,8 @@ def test_statistics_follow_the_latents(run, cache):
     codec, (batch, draw) = built.step.codec, built.feed.at(0)
     codec.keep = 0.5
     with torch.no_grad():
-        codec.encoder[-1].bias += 3.0  # a latent that has gone astray
-        codec.encoder[-1].weight *= 2.0
+        codec.quant_conv.bias += 3.0  # a latent that has gone astray
+        codec.quant_conv.weight *= 2.0
         moments = built.step(batch, draw).moments  # the weights stay: so does what they say
         for _ in range(40):
             codec.settle(moments)
@@ -206,12 +210,19 @@ def test_declared_flops_are_those_counted(run, tiny, cache):
     assert declared.parameters == pytest.approx(learned, rel=1e-6)
 
 
-def test_a_denoiser_without_its_codec_is_not_exported(run, tiny):
-    with pytest.raises(BadInput, match="trained with this denoiser"):
-        pipeline_of(run)
-    assert pipeline_of(tiny()) == "PRXPipeline"
+def test_a_trained_codec_leaves_with_its_denoiser(run, trained, tmp_path):
+    """Written as AutoencoderKL it needs no running statistics: they are in its layers."""
+    assert pipeline_of(run) == "PRXPipeline"
+    AutoencoderKL = pytest.importorskip("diffusers", reason="what is written is read by diffusers").AutoencoderKL
+    codec = trained.step.codec
+    written = AutoencoderKL.from_pretrained(export_codec(codec, tmp_path / "vae")).eval()
+    pixels = trained.feed.at(0)[0].x0
+    with torch.no_grad():
+        latents = codec.encode(pixels)
+        torch.testing.assert_close(written.encode(pixels).latent_dist.mean, latents, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(written.decode(latents).sample, codec.decode(latents), atol=1e-4, rtol=1e-4)
 
 
 def test_a_denoiser_may_go_on_with_a_codec_that_begins_to_learn(run, tiny):
     step = build(run, 1, start=build(tiny(), 0).backbone.state_dict())
-    assert torch.equal(step.codec.shift, load_codec().shift)
+    assert torch.equal(step.codec.quant_conv.bias, load_codec().quant_conv.bias)

@@ -4,7 +4,7 @@
 
 Trains on the "assets" split, measures on "validation".  Every part is trained by one thread, whatever the machine has:
 the same code on the same kind of processor gives the same sha256.  Two processes build two parts side by side; the
-codec takes longest, about half of the work.
+codecs take longest.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from fulcrum.encode.networks.world_text import load_text
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.hashes import sha256_bytes
 from tools.assets.fit import Effort, Progress
+from tools.assets.fit_codec import CHANNELS, WIDE, fit_aligned, fit_codec, fit_wide, measure_codec
 from tools.assets.fit_codec import EFFORT as CODEC
-from tools.assets.fit_codec import SHORTER, fit_aligned, fit_codec, fit_wide, measure_codec
 from tools.assets.fit_features import EFFORT as FEATURES
 from tools.assets.fit_features import fit_features, measure_features
 from tools.assets.fit_judge import EFFORT as JUDGE
@@ -44,13 +44,10 @@ from tools.assets.fit_score import EFFORT as SCORE
 from tools.assets.fit_score import fit_score, measure_score
 from tools.assets.fit_second_judge import EFFORT as SECOND_JUDGE
 from tools.assets.fit_second_judge import fit_second_judge
-from tools.assets.fit_supervised_teacher import EFFORT as SUPERVISED
-from tools.assets.fit_supervised_teacher import fit_supervised_teacher
 from tools.assets.fit_teacher import EFFORT as TEACHER
-from tools.assets.fit_teacher import fit_teacher
+from tools.assets.fit_teacher import fit_teacher, measure_teacher
 from tools.assets.fit_text import EFFORT as TEXT
 from tools.assets.fit_text import fit_text, measure_text
-from tools.assets.teacher_probe import measure_teacher
 
 LICENCE = "Apache-2.0"
 
@@ -68,7 +65,7 @@ class Part:
 
 PARTS: dict[str, Part] = {
     "codec": Part(
-        "KL autoencoder, stride 4, 8 channels; latents are normalised per channel",
+        f"AutoencoderKL, stride 4, {CHANNELS} channels; latents are normalised per channel, with no scale beside them",
         CODEC,
         fit_codec,
         load_codec,
@@ -104,21 +101,7 @@ PARTS: dict[str, Part] = {
         measure_features,
     ),
     "teacher": Part(
-        "patch tokens for the alignment levers; learned to see on procedural outlines and patterns that the world does not "
-        "have, and by repainting the world's pictures; knows no attribute and no caption of the world; never used by a "
-        "metric",
-        TEACHER,
-        fit_teacher,
-        load_teacher,
-        measure_teacher,
-    ),
-    "teacher_supervised": Part(
-        "patch tokens for the alignment levers, learned from the world's own attributes, which the judges ask for; never "
-        "used by a metric",
-        SUPERVISED,
-        fit_supervised_teacher,
-        partial(load_teacher, "teacher_supervised"),
-        measure_teacher,
+        "patch tokens for the alignment levers; never used by a metric", TEACHER, fit_teacher, load_teacher, measure_teacher
     ),
     "score": Part(
         "whether a picture and a caption belong together; reads the shipped 'teacher' and 'text', filters data, "
@@ -129,16 +112,15 @@ PARTS: dict[str, Part] = {
         measure_score,
     ),
     "codec_wide": Part(
-        "KL autoencoder, stride 4, 16 channels; otherwise as 'codec', 4,000 steps instead of 6,000",
-        SHORTER,
+        f"as 'codec' in all, with {WIDE} channels",
+        CODEC,
         fit_wide,
         partial(load_codec, "codec_wide"),
         measure_codec,
     ),
     "codec_aligned": Part(
-        "KL autoencoder, stride 4, 8 channels, its latent aligned to 'teacher' by a projector that is "
-        "not kept; otherwise as 'codec', 4,000 steps instead of 6,000",
-        SHORTER,
+        "as 'codec' in all, its latent aligned to 'teacher' by a projector that is not kept",
+        CODEC,
         fit_aligned,
         partial(load_codec, "codec_aligned"),
         measure_codec,

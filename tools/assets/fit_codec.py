@@ -7,7 +7,7 @@ B batch, S side, C latent channels, E teacher width, N = (S/4)^2 cells
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fulcrum.data.world.scene import Scenes
+from fulcrum.encode.networks.autoencoder_kl import Downsample, ResnetBlock, Upsample
 from fulcrum.encode.networks.kl_codec import KLCodec
 from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.encode.unit_pixels import to_bytes, to_unit
@@ -22,7 +23,7 @@ from fulcrum.files.shipped import asset_hash
 from tools.assets.fit import Effort, Progress, fit
 from tools.assets.pictures import DOMAINS, Pictures, pictures
 
-EFFORT = Effort(steps=6000, batch=32, lr=2e-3, seed=11, kernels=8e-3, weight_decay=0.0)
+EFFORT = Effort(steps=6000, batch=16, lr=2e-3, seed=11, kernels=8e-3, weight_decay=0.0)  # of every codec
 KL = 3e-4  # the evidence bound at 27 dB would ask for about 3e-3: reconstruction comes first
 ABSOLUTE = 0.1  # keeps edges crisp where squared error alone lets them wash out
 SCENES, LARGE = 24_000, 4_000
@@ -30,11 +31,12 @@ OBJECT = 6.0  # weight of a pixel near an object: background grain is most of th
 SHARE = 8  # one row in eight is a crop of a larger picture
 NEAR = 1.3  # in radii of the object
 ALIGN = 1.0  # weight of 1 - cosine(projected latent, teacher's token)
-SHORTER = replace(EFFORT, steps=4000)  # of the wide and the aligned codec; the cards say so
+CHANNELS, WIDE = 8, 16
+LOG_VARIANCE = -6.0  # at the beginning: with noise as large as the latent, nothing is learned for hundreds of steps
 
 
 def fit_codec(
-    effort: Effort = EFFORT, progress: Progress = print, channels: int = 8, align: float = 0.0
+    effort: Effort = EFFORT, progress: Progress = print, channels: int = CHANNELS, align: float = 0.0
 ) -> tuple[KLCodec, dict[str, Any]]:
     """Whole 32 px pictures, and some 32 px crops of 64 px ones: any size must work.
 
@@ -44,7 +46,7 @@ def fit_codec(
     large = pictures("assets", min(LARGE, effort.steps * effort.batch), 64, start=SCENES)
     pools = [(pool, near(pool.scenes, pool.images.shape[-1])) for pool in (small, large)]
     torch.manual_seed(effort.seed)
-    codec = KLCodec(channels)
+    codec = begun(channels)
     teacher = load_teacher() if align else None
     projector = alignment_projector(channels, teacher.width) if teacher else None
 
@@ -75,14 +77,38 @@ def fit_codec(
     return codec, facts | ({"align": align, "teacher": asset_hash("teacher")[:16]} if align else {})
 
 
-def fit_wide(effort: Effort = SHORTER, progress: Progress = print) -> tuple[KLCodec, dict[str, Any]]:
-    """Twice the channels, everything else the same."""
-    return fit_codec(effort, progress, channels=16)
+def fit_wide(effort: Effort = EFFORT, progress: Progress = print) -> tuple[KLCodec, dict[str, Any]]:
+    """More channels, everything else the same."""
+    return fit_codec(effort, progress, channels=WIDE)
 
 
-def fit_aligned(effort: Effort = SHORTER, progress: Progress = print) -> tuple[KLCodec, dict[str, Any]]:
+def fit_aligned(effort: Effort = EFFORT, progress: Progress = print) -> tuple[KLCodec, dict[str, Any]]:
     """The same sizes, and the latent aligned to the teacher."""
     return fit_codec(effort, progress, align=ALIGN)
+
+
+@torch.no_grad()
+def begun(channels: int) -> KLCodec:
+    """A codec as its fitting begins, where pictures pass from the first step on: residual blocks add nothing yet, what
+    changes the sides averages or repeats, and the posterior is narrow.  200 steps of 16, widths 16, 32, 48: 23.9 dB,
+    and 21.2 dB from PyTorch's own beginning."""
+    codec = KLCodec(channels)
+    for layer in codec.modules():
+        if isinstance(layer, ResnetBlock):
+            nn.init.zeros_(layer.conv2.weight)
+        elif isinstance(layer, Downsample | Upsample):
+            layer.conv.weight.mul_(0.3)
+            same = torch.eye(len(layer.conv.weight))
+            if isinstance(layer, Upsample):
+                layer.conv.weight[:, :, 1, 1] += same
+            else:
+                layer.conv.weight[:, :, :2, :2] += same[:, :, None, None] / 4
+    codec.encoder.conv_out.weight[:channels] *= 3.0
+    codec.encoder.conv_out.weight[channels:] *= 0.1
+    nn.init.dirac_(codec.quant_conv.weight)
+    nn.init.dirac_(codec.post_quant_conv.weight)
+    codec.quant_conv.bias.copy_(torch.tensor([0.0, LOG_VARIANCE]).repeat_interleave(channels))  # type: ignore[union-attr]
+    return codec
 
 
 def alignment_projector(channels: int, width: int, hidden: int = 128) -> nn.Sequential:
@@ -131,13 +157,12 @@ def _batch(pools: list[tuple[Pictures, Tensor]], rows: int, generator: torch.Gen
 
 @torch.no_grad()
 def _normalise(codec: KLCodec, small: Pictures) -> None:
-    """Shift and scale of every channel over both domains, so that latents have zero mean and unit variance."""
+    """Zero mean and unit variance of every channel over both domains."""
     count = min(2048, small.images.shape[1])
     raw = torch.cat(
         [codec.posterior(to_unit(chunk))[0] for half in small.images for chunk in torch.split(half[:count], 256)]
     )
-    codec.shift.copy_(raw.mean((0, 2, 3), keepdim=True))
-    codec.scale.copy_(1 / raw.std((0, 2, 3), keepdim=True))
+    codec.fold(raw.mean((0, 2, 3)), 1 / raw.std((0, 2, 3)))
 
 
 def psnr(found: Tensor, wanted: Tensor) -> float:

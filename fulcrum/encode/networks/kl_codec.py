@@ -1,22 +1,24 @@
-"""Codecs: pictures to latents and back.  KLCodec is a small fully convolutional autoencoder of stride 4.
+"""Codecs: pictures to latents and back.  KLCodec is a small AutoencoderKL of stride 4 (see autoencoder_kl).
 
 B batch, H W pixels, h w latent cells (H/4, W/4), C latent channels
 
-    pixels (B,3,H,W) --unshuffle 2--> res@H/2 --unshuffle 2--> res@H/4 --> mean, log variance (B,C,h,w)
-    latents (B,C,h,w) --> res@H/4 --shuffle 2--> res@H/2 --shuffle 2--> pixels
-
-No normalisation layer inside: a cell's value depends only on its neighbourhood, never on the size of the picture.
+    pixels (B,3,H,W) --encoder--> --quant_conv--> mean, log variance (B,C,h,w)
+    latents (B,C,h,w) --post_quant_conv--> --decoder--> pixels
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fulcrum.encode.networks.autoencoder_kl import LatentDecoder, LatentEncoder
 from fulcrum.files.shipped import load
+
+LOG_VARIANCE = (-30.0, 20.0)  # diffusers clamps there too
 
 
 def _check(pixels: Tensor, stride: int) -> None:
@@ -44,84 +46,87 @@ class IdentityCodec(nn.Module):
         return latents
 
 
-class Residual(nn.Module):
-    """h + conv(silu(conv(silu(h)))); the last convolution starts at zero, so the block starts as the identity."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(width, width, 3, padding=1)
-        self.last = nn.Conv2d(width, width, 3, padding=1)
-        nn.init.zeros_(self.last.weight)
-        nn.init.zeros_(self.last.bias)  # type: ignore[arg-type]
-
-    def forward(self, h: Tensor) -> Tensor:
-        return h + self.last(F.silu(self.first(F.silu(h))))  # type: ignore[no-any-return]
-
-
 class KLCodec(nn.Module):
-    """Stride 4; `encode` gives the posterior's mean, normalised per channel to zero mean and unit variance."""
+    """Stride 4; `encode` gives the posterior's mean. The shipped ones are normalised: zero mean and unit variance per
+    channel, folded into `quant_conv` and `post_quant_conv`."""
 
     stride = 4
 
-    def __init__(
-        self,
-        channels: int = 8,
-        fine: int = 32,
-        coarse: int = 96,
-        down: tuple[int, int] = (1, 1),
-        up: tuple[int, int] = (2, 1),
-    ) -> None:
+    def __init__(self, channels: int = 8, widths: Sequence[int] = (16, 32, 64), layers: int = 1, groups: int = 1) -> None:
         super().__init__()
         self.channels = channels
-        self.config = {"channels": channels, "fine": fine, "coarse": coarse, "down": list(down), "up": list(up)}
-        self.encoder = nn.Sequential(
-            nn.PixelUnshuffle(2),
-            nn.Conv2d(12, fine, 3, padding=1),  # (B, fine, H/2, W/2)
-            *(Residual(fine) for _ in range(down[0])),
-            nn.PixelUnshuffle(2),
-            nn.Conv2d(4 * fine, coarse, 1),  # (B, coarse, h, w)
-            *(Residual(coarse) for _ in range(down[1])),
-            nn.SiLU(),
-            nn.Conv2d(coarse, 2 * channels, 3, padding=1),
-        )  # (B, 2C, h, w)
-        self.decoder = nn.Sequential(
-            nn.Conv2d(channels, coarse, 3, padding=1),
-            *(Residual(coarse) for _ in range(up[0])),
-            nn.Conv2d(coarse, 4 * fine, 1),
-            nn.PixelShuffle(2),  # (B, fine, H/2, W/2)
-            *(Residual(fine) for _ in range(up[1])),
-            nn.SiLU(),
-            nn.Conv2d(fine, 12, 3, padding=1),
-            nn.PixelShuffle(2),
-        )  # (B, 3, H, W)
-        self.shift: Tensor
-        self.scale: Tensor
-        self.register_buffer("shift", torch.zeros(1, channels, 1, 1))  # of the raw mean, measured once
-        self.register_buffer("scale", torch.ones(1, channels, 1, 1))  # 1 / std of the raw mean
+        self.config: dict[str, Any] = {"channels": channels, "widths": list(widths), "layers": layers, "groups": groups}
+        self.encoder = LatentEncoder(channels, widths, layers, groups)
+        self.decoder = LatentDecoder(channels, widths, layers, groups)
+        self.quant_conv = nn.Conv2d(2 * channels, 2 * channels, 1)
+        self.post_quant_conv = nn.Conv2d(channels, channels, 1)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def posterior(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Raw mean and log variance, both (B, C, h, w): what training the codec needs."""
         _check(pixels, self.stride)
-        mean, log_variance = self.encoder(pixels.contiguous(memory_format=torch.channels_last)).chunk(2, dim=1)
-        return mean, log_variance.clamp(-12.0, 4.0)
+        moments = self.quant_conv(self.encoder(pixels.contiguous(memory_format=torch.channels_last)))
+        mean, log_variance = moments.chunk(2, dim=1)
+        return mean, log_variance.clamp(*LOG_VARIANCE)
 
     def raw_decode(self, raw: Tensor) -> Tensor:
-        return self.decoder(raw.contiguous(memory_format=torch.channels_last))  # type: ignore[no-any-return]
+        return self.decoder(self.post_quant_conv(raw.contiguous(memory_format=torch.channels_last)))  # type: ignore[no-any-return]
 
     def normalised(self, raw: Tensor) -> Tensor:
         """A raw latent as the denoiser sees it."""
-        return ((raw - self.shift) * self.scale).contiguous()
+        return raw.contiguous()
+
+    def restored(self, latents: Tensor) -> Tensor:
+        """The raw latent again: the inverse of `normalised`."""
+        return latents
 
     def encode(self, pixels: Tensor) -> Tensor:
         """(B, 3, H, W) in [-1, 1] -> (B, C, h, w), about unit variance per channel."""
-        return self.normalised(self.posterior(pixels.to(self.shift.device))[0])
+        return self.normalised(self.posterior(pixels.to(self.quant_conv.weight.device))[0])
 
     def decode(self, latents: Tensor) -> Tensor:
         """(B, C, h, w) -> (B, 3, H, W), not clipped: a loss may want the excess, a picture clips at `to_bytes`."""
         if latents.ndim != 4 or latents.shape[1] != self.channels:
             raise ValueError(f"expected latents of shape (B, {self.channels}, h, w), found {tuple(latents.shape)}")
-        return self.raw_decode(latents / self.scale + self.shift).contiguous()
+        return self.raw_decode(self.restored(latents)).contiguous()
+
+    @torch.no_grad()
+    def fold(self, shift: Tensor, scale: Tensor) -> None:
+        """Build (mean - shift) * scale, both (C,), into the layers next to the latent: what comes back stays the same."""
+        into, back, rows = self.quant_conv, self.post_quant_conv, slice(self.channels)
+        if into.bias is None or back.bias is None:
+            raise ValueError("a layer without bias cannot take up a shift")
+        into.bias[rows].sub_(shift).mul_(scale)
+        into.weight[rows].mul_(scale.view(-1, 1, 1, 1))
+        into.bias[self.channels :].add_(2 * scale.log())  # the posterior's spread is scaled as well
+        back.bias.add_(back.weight.flatten(1) @ shift)
+        back.weight.div_(scale.view(1, -1, 1, 1))
+
+    def folded(self) -> KLCodec:
+        """A codec that needs no numbers beside its layers: this one, or a copy."""
+        return self
+
+    def diffusers_config(self) -> dict[str, Any]:
+        """What `diffusers.AutoencoderKL(**config)` needs to be this network."""
+        widths = self.config["widths"]
+        return {
+            "in_channels": 3,
+            "out_channels": 3,
+            "down_block_types": ["DownEncoderBlock2D"] * len(widths),
+            "up_block_types": ["UpDecoderBlock2D"] * len(widths),
+            "block_out_channels": widths,
+            "layers_per_block": self.config["layers"],
+            "norm_num_groups": self.config["groups"],
+            "act_fn": "silu",
+            "latent_channels": self.channels,
+            "sample_size": 32,
+            "scaling_factor": 1.0,
+            "shift_factor": 0.0,
+            "force_upcast": False,
+            "use_quant_conv": True,
+            "use_post_quant_conv": True,
+            "mid_block_add_attention": False,
+        }
 
 
 class TunedCodec(KLCodec):
@@ -131,12 +136,19 @@ class TunedCodec(KLCodec):
     keep: float = 0.99  # of the running statistics, each step
     rate: float = 1.0  # of its learning rate to the run's
 
+    def __init__(self, **config: Any) -> None:
+        super().__init__(**config)
+        self.shift: Tensor
+        self.scale: Tensor
+        self.register_buffer("shift", torch.zeros(1, self.channels, 1, 1))  # running mean of the raw latent
+        self.register_buffer("scale", torch.ones(1, self.channels, 1, 1))  # 1 / its running deviation
+
     @classmethod
     def begin(cls, asset: str, keep: float, rate: float) -> TunedCodec:
-        """With the weights and statistics of a shipped codec."""
+        """With the weights of a shipped codec, whose latents are normalised: shift 0, scale 1."""
         frozen = load_codec(asset)
-        codec = cls(**frozen.config)  # type: ignore[arg-type]
-        codec.load_state_dict(frozen.state_dict())
+        codec = cls(**frozen.config)
+        codec.load_state_dict({**codec.state_dict(), **frozen.state_dict()})
         codec.keep, codec.rate = keep, rate
         # Optimizers walk over memory in order: kernels lie as everything else does.
         return codec.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload,no-any-return]
@@ -144,8 +156,21 @@ class TunedCodec(KLCodec):
     @property
     def parameter_roles(self) -> dict[str, str]:
         """Kernels are no matrices of a block: what reads pixels is an embedding, what writes them a head."""
-        kinds = {"encoder": "embed", "decoder": "head"}
+        kinds = {"encoder": "embed", "quant_conv": "embed", "post_quant_conv": "head", "decoder": "head"}
         return {name: "vector" if value.ndim == 1 else kinds[name.split(".")[0]] for name, value in self.named_parameters()}
+
+    def normalised(self, raw: Tensor) -> Tensor:
+        return ((raw - self.shift) * self.scale).contiguous()
+
+    def restored(self, latents: Tensor) -> Tensor:
+        return latents / self.scale + self.shift
+
+    def folded(self) -> KLCodec:
+        own = {name: value for name, value in self.state_dict().items() if name not in ("shift", "scale")}
+        codec = KLCodec(**self.config)
+        codec.load_state_dict(own)
+        codec.fold(self.shift.flatten().cpu(), self.scale.flatten().cpu())
+        return codec.eval().requires_grad_(False)
 
     @torch.no_grad()
     def settle(self, moments: Tensor) -> None:

@@ -15,8 +15,8 @@ from fulcrum.measure.floors import noise_pictures
 from tools.assets.fit_features import frechet, measure_features
 from tools.assets.fit_judge import accuracy
 from tools.assets.fit_second_judge import collage
+from tools.assets.fit_teacher import measure_teacher
 from tools.assets.pictures import blurred, pictures
-from tools.assets.teacher_probe import measure_teacher
 
 Judge = AttributeJudge | PatchJudge
 LOADED = {"judge": load_judge, "judge_second": load_second_judge}
