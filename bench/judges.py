@@ -19,15 +19,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fulcrum.data.source import WorldSource
+from fulcrum.data.world.render import render
 from fulcrum.encode.networks.judge import load_judge
 from fulcrum.encode.networks.kl_codec import load_codec
 from fulcrum.encode.networks.second_judge import load_second_judge
 from fulcrum.encode.unit_pixels import to_bytes, to_unit
 from fulcrum.measure.floors import noise_pictures
 from fulcrum.measure.metrics.attributes import ATTRIBUTES, count_rows, pooled, score
+from tools.assets.crowds import crowds
 
 REACH, STEPS = 8 / 127.5, 10  # 8/255 of the whole range, in the networks' [-1, 1]
-PLACE = ((0, 11), (11, 21), (21, 32))  # pixels of the three columns, and rows
 SHOWN = ("attribute_f1", "attribute_accuracy", "attribute_precision")
 
 Truth = Mapping[str, NDArray[np.integer[Any]]]
@@ -58,21 +59,17 @@ def attacked(judge: Callable[[Tensor], Mapping[str, Tensor]], images: Tensor, tr
     return to_bytes(pixels)
 
 
-def nine_objects(images: Tensor, truth: Truth) -> Tensor:
-    """One picture with an object at each of the nine places, cut from nine real ones.  (1, 3, 32, 32)"""
-    whole = images[:1].clone()
-    for place in range(9):
-        row = int(np.flatnonzero(np.asarray(truth["present"])[:, place])[0])
-        (top, bottom), (left, right) = PLACE[place // 3], PLACE[place % 3]
-        whole[0, :, top:bottom, left:right] = images[row, :, top:bottom, left:right]
-    return whole
+def nine_objects() -> Tensor:
+    """One picture with an object at each of the nine places.  (1, 3, 32, 32)"""
+    crowd = crowds(64)
+    return torch.from_numpy(render(crowd.take(np.flatnonzero(crowd.count == 9)[:1]), 32, "real"))
 
 
 def one_tile(images: Tensor, truth: Truth) -> Tensor:
-    """The middle of one real picture with an object there, repeated as a tile.  (1, 3, 32, 32)"""
-    row = int(np.flatnonzero(np.asarray(truth["present"])[:, 4])[0])
-    tile = images[row, :, 11:21, 11:21]  # (3, 10, 10)
-    return F.pad(tile.repeat(1, 3, 3)[None].float(), (1, 1, 1, 1), mode="replicate").to(torch.uint8)
+    """The middle of a real picture with a small object there, repeated: it stands at each place.  (1, 3, 32, 32)"""
+    row = int(np.flatnonzero(np.asarray(truth["size"])[:, 4] == 0)[0])
+    tile = images[row, :, 12:20, 12:20]  # (3, 8, 8)
+    return tile.repeat(1, 4, 4).roll((4, 4), dims=(1, 2))[None]
 
 
 def main() -> None:
@@ -94,7 +91,7 @@ def main() -> None:
         "uniform noise": noise_pictures(index, 32),
         "grey": grey,
         "another scene's picture": wrong,
-        "one picture of nine objects for every caption": nine_objects(images, truth).expand_as(images),
+        "one picture of nine objects for every caption": nine_objects().expand_as(images),
         "one object as a tile, nine times": one_tile(images, truth).expand_as(images),
     }
     for name, judge in (("first", first), ("second", second)):

@@ -1,7 +1,7 @@
 """Trains the second judge: on scenes of its own, and on what a generated picture may look like.
 
-The first judge learned from one to three objects in clean pictures. Beside those this one sees, in every batch, collages
-with anything from no object to nine, pictures of nothing (noise, blots, plain colours), and pictures that went through
+The first judge learned from one to three objects in clean pictures. Beside those this one sees, in every batch, crowds
+of anything from no object to nine, pictures of nothing (noise, blots, plain colours), and pictures that went through
 the codec with a disturbed latent.
 """
 
@@ -17,31 +17,30 @@ from torch import Tensor
 from fulcrum.encode.networks.kl_codec import load_codec
 from fulcrum.encode.networks.second_judge import PatchJudge
 from fulcrum.encode.unit_pixels import to_unit
+from tools.assets.crowds import crowds
 from tools.assets.fit import Effort, Progress, fit
 from tools.assets.fit_judge import CLASSES
-from tools.assets.pictures import ATTRIBUTES, Pictures, blurred, disturbed, pictures
+from tools.assets.pictures import ATTRIBUTES, blurred, disturbed, drawn_pictures, pictures
 
 EFFORT = Effort(steps=2400, batch=96, lr=2e-3, seed=71)
 SCENES, FIRST = 40_000, 400_000  # other scenes than the first judge, the features and the teacher saw
-COLLAGES, NOTHING, DECODED = 0.25, 0.125, 0.125  # shares of a batch; the rest are pictures as they are
-EDGES = (0, 11, 21, 32)  # pixels: the borders of the three columns, and rows, of places
+CROWDS, NOTHING, DECODED = 0.25, 0.125, 0.125  # shares of a batch; the rest are pictures as they are
 
 
 def fit_second_judge(effort: Effort = EFFORT, progress: Progress = print) -> tuple[PatchJudge, dict[str, Any]]:
     """Cross entropy of presence at all places, and of the attributes where an object stands."""
     pool = pictures("assets", min(SCENES, effort.steps * effort.batch), start=FIRST)
-    holding = [[(pool.grid["present"][:, place] == full).nonzero().flatten() for full in (0, 1)] for place in range(9)]
+    peopled = drawn_pictures(crowds(min(SCENES // 4, effort.steps * effort.batch), start=FIRST + SCENES))
     codec = load_codec()
     torch.manual_seed(effort.seed)
     judge = PatchJudge(CLASSES)
-    collages, nothing, decoded = (round(share * effort.batch) for share in (COLLAGES, NOTHING, DECODED))
+    crowded, nothing, decoded = (round(share * effort.batch) for share in (CROWDS, NOTHING, DECODED))
 
     def loss(step: int, generator: torch.Generator) -> Tensor:
-        images, row, domain = pool.draw(effort.batch - nothing, generator)
-        rows = row[:, None].expand(-1, 9).clone()  # the scene that each place is taken from
-        rows[:collages] = _collage_rows(holding, collages, generator)
-        pixels = to_unit(images)
-        pixels[:collages] = to_unit(collage(pool, rows[:collages], domain[:collages]))
+        images, row, _ = pool.draw(effort.batch - nothing - crowded, generator)
+        many, chosen, _ = peopled.draw(crowded, generator)
+        pixels = to_unit(torch.cat([many, images]))
+        grid = {name: torch.cat([peopled.grid[name][chosen], pool.grid[name][row]]) for name in ("present", *ATTRIBUTES)}
         last = slice(len(pixels) - decoded, None)
         with torch.no_grad():
             latent = codec.encode(pixels[last])
@@ -49,41 +48,16 @@ def fit_second_judge(effort: Effort = EFFORT, progress: Progress = print) -> tup
             pixels[last] = codec.decode(latent + sigma * torch.randn(latent.shape, generator=generator))
         pixels, _ = disturbed(pixels, generator, blur=1.0, noise=0.2, light=0.15)
         logits = judge(torch.cat([pixels, _nothing(nothing, generator)]))
-        places = torch.arange(9)
-        present = torch.cat([pool.grid["present"][rows, places], torch.zeros(nothing, 9, dtype=torch.long)])
+        present = torch.cat([grid["present"], torch.zeros(nothing, 9, dtype=torch.long)])
         total = 4 * F.cross_entropy(logits["present"].flatten(0, 1), present.flatten())
         for name in ATTRIBUTES:
-            wanted = pool.grid[name][rows, places].flatten()  # -1 where a place is empty
-            total = total + F.cross_entropy(logits[name][: len(rows)].flatten(0, 1), wanted, ignore_index=-1)
+            answers = logits[name][: len(pixels)].flatten(0, 1)
+            total = total + F.cross_entropy(answers, grid[name].flatten(), ignore_index=-1)  # -1 where a place is empty
         return total
 
     seconds = fit("judge_second", judge, loss, effort, progress)
-    shares = {"collages": COLLAGES, "nothing": NOTHING, "decoded": DECODED}
+    shares = {"crowds": CROWDS, "nothing": NOTHING, "decoded": DECODED}
     return judge, {**asdict(effort), "scenes": SCENES, "first_scene": FIRST, **shares, "seconds": round(seconds, 1)}
-
-
-def _collage_rows(holding: list[list[Tensor]], count: int, generator: torch.Generator) -> Tensor:
-    """Which scene fills each place; every number of objects from none to nine is about as likely.  (count, P)"""
-    share = torch.rand(count, 1, generator=generator)
-    full = (torch.rand(count, 9, generator=generator) < share).tolist()
-    chosen = torch.rand(count, 9, generator=generator)
-    rows = torch.empty(count, 9, dtype=torch.long)
-    for place in range(9):
-        for line in range(count):
-            among = holding[place][int(full[line][place])]
-            if not len(among):  # in a trial of a few scenes
-                among = holding[place][1 - int(full[line][place])]
-            rows[line, place] = among[int(chosen[line, place] * len(among))]
-    return rows
-
-
-def collage(pool: Pictures, rows: Tensor, domain: Tensor) -> Tensor:
-    """Pictures whose nine places come from nine scenes.  (B, 3, 32, 32) uint8"""
-    out = torch.empty(len(rows), *pool.images.shape[2:], dtype=torch.uint8)
-    for place in range(9):
-        down, across = (slice(EDGES[k], EDGES[k + 1]) for k in (place // 3, place % 3))
-        out[:, :, down, across] = pool.images[domain, rows[:, place]][:, :, down, across]
-    return out
 
 
 def _nothing(count: int, generator: torch.Generator) -> Tensor:

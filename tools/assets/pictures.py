@@ -36,7 +36,11 @@ class Pictures:
 
 def pictures(split: str, count: int, size: int = 32, start: int = 0) -> Pictures:
     """The scenes `start` to `start + count` of a split, rendered in both domains."""
-    found = scenes(split, np.arange(start, start + count, dtype=np.int64))
+    return drawn_pictures(scenes(split, np.arange(start, start + count, dtype=np.int64)), size)
+
+
+def drawn_pictures(found: Scenes, size: int = 32) -> Pictures:
+    """These scenes, rendered in both domains."""
     images = torch.stack([torch.from_numpy(render(found, size, domain)) for domain in DOMAINS])
     grid = {name: torch.from_numpy(np.asarray(values, dtype=np.int64)) for name, values in found.grid().items()}
     return Pictures(found, images, grid)

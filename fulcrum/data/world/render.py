@@ -135,7 +135,7 @@ def _paint_objects(canvas: Canvas, scenes: Scenes, light: Canvas | None) -> None
         shadow = np.clip(shadow, _F(0), _F(0.30))
 
     windows = np.lib.stride_tricks.sliding_window_view(canvas, (window, window), axis=(2, 3), writeable=True)
-    for slot in range(v.MAX_OBJECTS):
+    for slot in range(scenes.shape.shape[1]):
         those = slice(*np.searchsorted(slots, (slot, slot + 1)))
         at = (rows[those], slice(None), top[those], left[those])
         below = windows[at]  # (M', 3, W, W)

@@ -4,6 +4,7 @@ Legend: B scenes, 3 object slots (-1 in an absent slot), 9 places.
 """
 
 from dataclasses import dataclass, fields, replace
+from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +14,8 @@ from fulcrum.data.world import vocabulary as v
 from fulcrum.data.world.domain import look
 from fulcrum.spec.keyed import Keys, key, uniform
 
+TOUCH = 0.36  # two centres a diagonal apart hold objects whose radii sum to less; side by side, to less than 0.25
+SHIFT, STRETCH, TURN = 0.018, 0.03, 0.14  # jitter of a centre, of a radius (its share), of an angle
 TAKES = 8  # photographs of a curated scene, of which the cleanest is kept
 
 Ints = NDArray[np.int64]
@@ -150,7 +153,7 @@ def scenes(split: str, index: NDArray[np.integer[Any]], max_objects: int = 3) ->
         block = int(np.clip(2048 // max(len(pending), 1), 1, 32))
         attempts = np.arange(attempt, attempt + block)
         drawn = _draw_description(key(base[pending][:, None], attempts).reshape(-1), max_objects)
-        fits = _owner(drawn) == SPLITS.index(split)
+        fits = (_owner(drawn) == SPLITS.index(split)) & apart(drawn["place"], drawn["size"])
         if split == "curated":
             fits &= _worthy(drawn)
         fits = fits.reshape(len(pending), block)
@@ -164,6 +167,18 @@ def scenes(split: str, index: NDArray[np.integer[Any]], max_objects: int = 3) ->
     arrays: dict[str, Any] = {**chosen, **_place_objects(base, chosen)}
     looks = _cleanest(base) if split == "curated" else key(base, "look")
     return Scenes(split=split, index=numbers, key=looks, **arrays)
+
+
+def apart(place: Ints, size: Ints) -> NDArray[np.bool_]:
+    """(B,) from (B, n): no two objects touch. Side by side both are small; a diagonal apart not both large."""
+    radius = np.array(v.RADII)[size]
+    free = np.ones(len(place), np.bool_)
+    for i, j in combinations(range(place.shape[1]), 2):
+        across, down = (np.abs(part[:, i] - part[:, j]) for part in (place % 3, place // 3))
+        beside = (np.maximum(across, down) == 1) & (place[:, i] >= 0) & (place[:, j] >= 0)
+        room = np.where(across + down == 1, 0.25, TOUCH)
+        free &= ~(beside & (radius[:, i] + radius[:, j] > room))
+    return free
 
 
 def _worthy(drawn: dict[str, Ints]) -> NDArray[np.bool_]:
@@ -193,10 +208,10 @@ def _place_objects(base: Keys, chosen: dict[str, Ints]) -> dict[str, Floats]:
     wiggle = (2 * u - 1)[:, :12].reshape(-1, 4, v.MAX_OBJECTS)  # (B, 4, 3) in [-1, 1)
     centres, place, present = np.array(v.CENTRES), chosen["place"], chosen["place"] >= 0
     values = {
-        "x": centres[place % 3] + 0.025 * wiggle[:, 0],
-        "y": centres[place // 3 % 3] + 0.025 * wiggle[:, 1],
-        "radius": np.array(v.RADII)[chosen["size"]] * (1 + 0.04 * wiggle[:, 2]),
-        "angle": 0.20 * wiggle[:, 3],
+        "x": centres[place % 3] + SHIFT * wiggle[:, 0],
+        "y": centres[place // 3 % 3] + SHIFT * wiggle[:, 1],
+        "radius": np.array(v.RADII)[chosen["size"]] * (1 + STRETCH * wiggle[:, 2]),
+        "angle": TURN * wiggle[:, 3],
     }
     floats = {name: np.where(present, value, 0.0).astype(np.float32) for name, value in values.items()}
     return {**floats, "background_jitter": u[:, 12:].astype(np.float32)}

@@ -2,7 +2,7 @@
 
 import re
 
-WORLD_VERSION = 1  # part of every key: raise it when any scene, picture or caption changes
+WORLD_VERSION = 2  # part of every key: raise it when any scene, picture or caption changes
 MAX_OBJECTS = 3
 
 SHAPES = ("circle", "square", "triangle", "diamond", "ring", "cross", "star")
@@ -35,9 +35,11 @@ BACKGROUND_RGB = (
     (54, 56, 64),
 )
 
-# Image side = 1, y points down. Each size is a third wider than the last: 2.8, 3.8 and 5.1 pixels of radius at 32 px.
-RADII = (0.088, 0.119, 0.160)
-CENTRES = (0.18, 0.50, 0.82)  # columns, and rows, of the 3 x 3 places
+# Image side = 1, y points down. Each size is a third wider than the last: 3.8, 5.0 and 6.4 pixels of radius at 32 px.
+RADII = (0.120, 0.155, 0.200)
+# Columns, and rows, of the 3 x 3 places. A quarter apart, so that a model's tokens (8 px wide) lie to an object alike at
+# every place: a shape need not be learned nine times over.
+CENTRES = (0.25, 0.50, 0.75)
 
 TOKEN = re.compile(r"[a-z]+|[.,;]")
 

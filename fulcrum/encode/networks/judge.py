@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fulcrum.data.world.vocabulary import CENTRES
 from fulcrum.encode.unit_pixels import to_side, to_unit
 from fulcrum.files.shipped import load
 
@@ -67,7 +68,7 @@ class AttributeJudge(nn.Module):
 
 def _windows() -> Tensor:
     """Two looks per place, as logits over the 8 x 8 cells: a narrow and a wide bell around the place's centre."""
-    centre = (torch.arange(3) + 0.5) * (8 / 3) - 0.5
+    centre = torch.tensor(CENTRES) * 8 - 0.5
     cell = torch.arange(8.0)
     near = (cell[None, :] - centre[:, None]) ** 2  # (3, 8)
     square = near[:, None, :, None] + near[None, :, None, :]  # (3, 3, 8, 8)

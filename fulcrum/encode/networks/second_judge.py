@@ -1,7 +1,7 @@
 """The second judge: a small patch transformer that answers what the first judge answers, learned apart from it.
 
 One judge can be pleased by what only it likes. This one has another architecture (patches and attention, where the first
-convolves), other scenes, and was shown what the first never saw: collages of up to nine objects, noise, empty pictures and
+convolves), other scenes, and was shown what the first never saw: crowds of up to nine objects, noise, empty pictures and
 the codec's own faults. Where the two disagree about an arm, neither number is worth much.
 
 B batch, P = 9 places, K classes of an attribute, N = 64 patches, C channels, H heads
@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fulcrum.data.world.vocabulary import CENTRES
 from fulcrum.encode.unit_pixels import to_side, to_unit
 from fulcrum.files.shipped import load
 
@@ -105,7 +106,7 @@ def _nearness() -> Tensor:
 
 def _nine_looks() -> Tensor:
     """Two looks per place, as logits over the patches: at the middle of the place and over all of it.  (2P, N)"""
-    square = _squared_distances((torch.arange(3) + 0.5) * (SIDE / PATCH / 3) - 0.5)
+    square = _squared_distances(torch.tensor(CENTRES) * (SIDE / PATCH) - 0.5)
     return torch.stack([-square / 1.0, -square / 4.0], dim=1).reshape(2 * PLACES, PATCHES)
 
 

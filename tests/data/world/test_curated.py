@@ -16,7 +16,7 @@ def test_every_curated_scene_keeps_the_rule(most):
     assert not (s.background == v.BACKGROUNDS.index("striped")).any()
     pairs = s.take(s.count == 2)
     gap = np.hypot(pairs.x[:, 0] - pairs.x[:, 1], pairs.y[:, 0] - pairs.y[:, 1])
-    assert (gap > pairs.radius[:, 0] + pairs.radius[:, 1] + 0.2).all(), "a place lies free between two objects"
+    assert (gap > pairs.radius[:, 0] + pairs.radius[:, 1] + 0.04).all(), "a place lies free between two objects"
     assert all((np.bincount(getattr(s, name)[here]) > 0).all() for name in ("shape", "colour", "place"))
 
 

@@ -13,7 +13,7 @@ from fulcrum.data.world.render import DOMAINS, render
 from fulcrum.data.world.scene import scenes
 from fulcrum.data.world.shape import DISTANCE, REACH
 
-GOLDEN = {"synthetic": "cf783d9492d676b9", "real": "0a4978db5be5d04d"}
+GOLDEN = {"synthetic": "04321127041a1adb", "real": "071bb65046b1cc04"}
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
@@ -117,7 +117,7 @@ def test_the_real_domain_is_keyed_by_the_scene_and_keeps_the_objects():
     again = render(replace(s, key=s.key + np.uint64(1)), 32, "real").astype(float)
     assert np.abs(clean - real).mean() > 5 and np.abs(again - real).mean() > 3
     correlation = [np.corrcoef(a.ravel(), b.ravel())[0, 1] for a, b in zip(clean, real, strict=True)]
-    assert np.median(correlation) > 0.85
+    assert np.median(correlation) > 0.8
 
 
 def test_blur_adds_the_variance_it_is_given():

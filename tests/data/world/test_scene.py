@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fulcrum.data.world import vocabulary as v
-from fulcrum.data.world.scene import SPLITS, Scenes, scenes
+from fulcrum.data.world.scene import SPLITS, Scenes, apart, scenes
 from tests.data.world.scene_words import describe
 
 COUNT = 3_000
@@ -77,7 +77,8 @@ def test_every_word_is_drawn_about_equally_often():
     ):
         values = getattr(s, name)
         share = np.bincount(values[values >= 0], minlength=len(words)) / (values >= 0).sum()
-        assert np.abs(share * len(words) - 1).max() < 0.06, name
+        # Neighbours that would touch are drawn again: large ones are a little rarer, as are places with many neighbours.
+        assert np.abs(share * len(words) - 1).max() < (0.2 if name in ("size", "place") else 0.06), name
 
 
 def test_the_grid_says_what_the_description_says():
@@ -125,3 +126,19 @@ def test_bad_input(arguments, words):
 
 def test_no_scenes_is_an_answer():
     assert len(scenes("reference", np.arange(0))) == 0
+
+
+def test_no_two_objects_touch():
+    s = scenes("train", np.arange(5_000))
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        both = (s.place[:, i] >= 0) & (s.place[:, j] >= 0)
+        gap = np.hypot(s.x[:, i] - s.x[:, j], s.y[:, i] - s.y[:, j])[both]
+        assert (gap > 0.85 * (s.radius[:, i] + s.radius[:, j])[both]).all()
+    assert apart(np.array([[0, 1, -1]]), np.array([[0, 0, -1]])).all()
+    assert not apart(np.array([[0, 1, -1], [0, 4, -1]]), np.array([[0, 1, -1], [2, 2, -1]])).any()
+    assert apart(np.array([[0, 8, -1]]), np.array([[2, 2, -1]])).all()
+
+
+def test_tokens_lie_to_an_object_alike_at_every_place():
+    """Centres are whole tokens (8 px of a 32 px picture) apart: fault of the first world, whose places were not."""
+    assert {(centre * 32) % 8 for centre in v.CENTRES} == {0.0}

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tools.assets.teacher_probe import measure_teacher
 
 from fulcrum.data.source import WorldSource
 from fulcrum.encode.networks.judge import AttributeJudge, load_features, load_judge
@@ -12,11 +13,10 @@ from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.encode.unit_pixels import to_bytes, to_unit
 from fulcrum.files.shipped import asset_hash, card
 from fulcrum.measure.floors import noise_pictures
+from tools.assets.crowds import crowds
 from tools.assets.fit_features import frechet, measure_features
 from tools.assets.fit_judge import accuracy
-from tools.assets.fit_second_judge import collage
-from tools.assets.fit_teacher import measure_teacher
-from tools.assets.pictures import blurred, pictures
+from tools.assets.pictures import blurred, drawn_pictures, pictures
 
 Judge = AttributeJudge | PatchJudge
 LOADED = {"judge": load_judge, "judge_second": load_second_judge}
@@ -73,9 +73,10 @@ def test_the_second_judge_sees_nothing_in_noise_and_counts_to_nine() -> None:
     second = load_second_judge()
     assert float(second.judge(noise)["present"].argmax(-1).float().mean()) < 0.01
     assert float(load_judge().judge(noise)["present"].argmax(-1).float().mean()) > 0.9
-    pool = pictures("validation", 300, start=3000)
-    rows = torch.stack([(pool.grid["present"][:, place] == 1).nonzero()[0] for place in range(9)], dim=1)  # (1, 9)
-    assert second.judge(collage(pool, rows, torch.tensor([1])))["present"].argmax(-1).tolist() == [[1] * 9]
+    crowd = drawn_pictures(crowds(300, start=900_000))
+    counted = second.judge(crowd.images[1])["present"].argmax(-1)
+    assert set(crowd.scenes.count.tolist()) == set(range(10))
+    assert float((counted.sum(1) == crowd.grid["present"].sum(1)).float().mean()) > 0.9
 
 
 def test_the_judges_learned_from_different_scenes_and_weights() -> None:
