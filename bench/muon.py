@@ -24,6 +24,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import Parameter
 
+from fulcrum.model.bf16 import Cast
 from fulcrum.optim.muon import MATCH_ADAMW, Muon
 from fulcrum.optim.orthogonal import EPS, STEPS, A, B, C
 
@@ -135,7 +136,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
 
-    ours = Muon(pocket(), compute={"fp32": torch.float32, "bf16": torch.bfloat16}[given.dtype])
+    ours = Muon(pocket(), compute=Cast({"fp32": torch.float32, "bf16": torch.bfloat16}[given.dtype]))
     theirs = torch.optim.Muon(pocket().values(), lr=1e-4, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
     plain = pocket()
     buffers = {name: torch.zeros_like(p) for name, p in plain.items()}

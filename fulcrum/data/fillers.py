@@ -24,6 +24,7 @@ class World(seam.SourceFiller):
     """The embedded world: captioned scenes, made on the spot, the same everywhere."""
 
     kind: ClassVar[str] = "world"
+    is_world: ClassVar[bool] = True
     domain: Literal["synthetic", "real"] = "real"
     split: Literal["train", "validation", "reference", "curated"] = "train"
     count: Annotated[int, Field(ge=1, le=1_000_000_000)] = 16_384  # distinct scenes

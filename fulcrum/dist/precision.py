@@ -1,4 +1,4 @@
-"""Dtypes of a run: from the spec's words to torch, and whether this machine multiplies bf16 fast."""
+"""Dtypes of a run: from the spec's words to torch, and how and how fast this machine multiplies bf16."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
+
+from fulcrum.spec.system import Products, System
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -26,6 +28,22 @@ def shard_policy(reduce: torch.dtype) -> MixedPrecisionPolicy:
     from torch.distributed.fsdp import MixedPrecisionPolicy  # 1.2 s to import; one process does without
 
     return MixedPrecisionPolicy(param_dtype=None, reduce_dtype=reduce, cast_forward_inputs=False)
+
+
+def bf16_products(system: System) -> Products:
+    """How products in bf16 are computed: as the system says, else natively where the device has units for them."""
+    if system.bf16 != "auto":
+        return system.bf16
+    return "native" if has_bf16_units(system.device) else "emulated"
+
+
+@cache
+def has_bf16_units(device: str) -> bool:
+    """By what the device says of itself, so that one machine always answers the same."""
+    if device != "cpu":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.9 does not tell
+    return any(there for name, there in capabilities.items() if name.endswith("bf16"))
 
 
 @cache

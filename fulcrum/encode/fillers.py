@@ -239,14 +239,18 @@ def _give(slot: str) -> str:
     )
 
 
+WORLD_TEACHERS = {"world": "teacher", "supervised": "teacher_supervised"}  # what levers call them, and their assets
+
+
 class WorldTeacher(seam.TeacherFiller):
-    """The embedded vision teacher: one token per 4 x 4 pixels."""
+    """An embedded vision teacher: one token per 4 x 4 pixels. The default has never been told what a picture shows."""
 
     kind: ClassVar[str] = "world_teacher"
+    world_only: ClassVar[bool] = True
     name: str = "world"
     patch: Literal[4] = 4
     width: Literal[128] = 128
-    asset: str = "teacher"
+    asset: Literal["teacher", "teacher_supervised"] = "teacher"
 
     def build(self, ctx: Any) -> "Teacher":
         from fulcrum.encode.networks.world_teacher import load_teacher

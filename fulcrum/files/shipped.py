@@ -21,7 +21,18 @@ if TYPE_CHECKING:
 
     Network = TypeVar("Network", bound=nn.Module)
 
-NAMES = ("codec", "text", "judge", "features", "teacher", "score", "codec_wide", "codec_aligned", "judge_second")
+NAMES = (
+    "codec",
+    "text",
+    "judge",
+    "features",
+    "teacher",
+    "teacher_supervised",
+    "score",
+    "codec_wide",
+    "codec_aligned",
+    "judge_second",
+)
 MEND = "reinstall the package, or in a clone run: python -m tools.assets"
 
 

@@ -21,6 +21,7 @@ from fulcrum.dist.reduce import clip, whole
 from fulcrum.dist.start import ALONE, Ranks, start
 from fulcrum.laws.ground import ground_of
 from fulcrum.levers.catalog import with_files
+from fulcrum.optim.storage import keep_gradients
 from fulcrum.spec.edit import put_all
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.phrase import Catalogue
@@ -33,6 +34,9 @@ from fulcrum.train.state import State
 
 ROWS, STEPS = 16, 3
 GRADIENT_WITHIN = 1e-5  # relative to the norm of all gradients, fp32
+# Where something computes in bf16, a difference of the last bit of fp32 moves some results by a whole step of bf16, and
+# each process rounds the gradient of its own rows.
+BF16_GRADIENT_WITHIN = 1e-2
 # Relative to the norm of the change after three steps. Adam divides by the gradient's own size, so that elements whose
 # gradient is nearly nothing move as far as the others, in a direction that the last bits decide.
 CHANGE_WITHIN = 5e-3
@@ -93,6 +97,7 @@ def _trained(run: RunSpec, folder: Path, ranks: Ranks) -> dict[str, Tensor]:
                 for name, parameter in built.step.named_parameters()
                 if parameter.grad is not None
             }
+        keep_gradients(built.step.parameters(), built.gradient_dtype)
         clip(built.step.parameters(), run.optim.clip)
         built.optimizer.step(built.schedule(state.images, ROWS), at=state.images)
         built.step.settle(losses)
@@ -118,12 +123,16 @@ def _compare(alone: dict[str, Tensor], together: dict[str, Tensor], run: RunSpec
     gradient = _apart(alone, together, "gradient/") / size
     moved = {name.replace("after/", "before/"): value for name, value in alone.items() if name.startswith("after/")}
     change = _apart(alone, together, "after/") / _apart(moved, alone, "before/")
-    within = CHANGE_WITHIN if run.precision.storage == run.precision.optimizer == "fp32" else ROUNDED_CHANGE_WITHIN
+    precision = run.precision
+    exact = {getattr(precision, slot) for slot in ("compute", "norm", "softmax", "rope", "time", "loss")} == {"fp32"}
+    gradient_within = GRADIENT_WITHIN if exact else BF16_GRADIENT_WITHIN
+    exact = exact and precision.storage == precision.gradient == precision.optimizer == "fp32"
+    within = CHANGE_WITHIN if exact else ROUNDED_CHANGE_WITHIN
     problems = []
     if _apart(alone, together, "before/"):
         problems.append("the weights begin differently")
-    if not gradient <= GRADIENT_WITHIN:
-        problems.append(f"gradients are {gradient:.1e} apart, allowed {GRADIENT_WITHIN:.0e}")
+    if not gradient <= gradient_within:
+        problems.append(f"gradients are {gradient:.1e} apart, allowed {gradient_within:.0e}")
     if not change <= within:
         problems.append(f"changes of the weights are {change:.1e} apart, allowed {within:.0e}")
     return "; ".join(problems)

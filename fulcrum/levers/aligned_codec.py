@@ -7,7 +7,7 @@ from fulcrum.encode.fillers import KL
 from fulcrum.levers.base import Built, Card
 from fulcrum.levers.shared.codec_lever import ShippedCodec
 from fulcrum.levers.shared.published import claim
-from fulcrum.levers.shared.same_labels import same_labels
+from fulcrum.levers.shared.teacher_caution import told_nothing
 
 SCOPE = "REPA-E VAE instead of FLUX.1's, 256 px latents, 1.2 B parameters, 100k steps"
 
@@ -23,7 +23,7 @@ class AlignedCodec(ShippedCodec):
         ),
         warns="pictures come back at 28.7 dB instead of 31.6 (32 px, real), the price of the alignment and of 4,000 steps "
         "of fitting instead of 6,000; validation losses of two latent spaces cannot be compared; "
-        + same_labels("the codec's teacher"),
+        + told_nothing("the codec's teacher"),
     )
 
     def witness(self, built: Built) -> bool:

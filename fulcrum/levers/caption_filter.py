@@ -2,7 +2,6 @@
 
 from fulcrum.data.fillers import Filtered, World
 from fulcrum.levers.base import Built, Card, Swap
-from fulcrum.levers.shared.same_labels import same_labels
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
@@ -16,7 +15,8 @@ class CaptionFilter(Swap):
         says="fewer, better pairs by an image-text score, as DataComp does with CLIP (named by the articles, no number); "
         "pays where captions are wrong: plant some with --set data.source.mislabelled=0.2",
         warns="where every caption is true it only drops the pairs that the scorer finds hard; repeats come sooner; "
-        + same_labels("the teacher that the scorer reads"),
+        "the scorer learned what words mean from captions of the same world, as every text encoder here did; the teacher "
+        "through which it sees was told none",
     )
 
     def edit(self, run: RunSpec) -> RunSpec:

@@ -14,6 +14,9 @@ from fulcrum.files.user_code import UserFile, load
 from fulcrum.flow import fillers as flow
 from fulcrum.levers.aligned_codec import AlignedCodec
 from fulcrum.levers.base import Card, Lever
+from fulcrum.levers.bf16_compute import BF16Compute
+from fulcrum.levers.bf16_everything import BF16Everything
+from fulcrum.levers.bf16_op import BF16Op
 from fulcrum.levers.bf16_optimizer_state import BF16OptimizerState
 from fulcrum.levers.bf16_storage import BF16Storage
 from fulcrum.levers.bottleneck import Bottleneck
@@ -80,6 +83,9 @@ LEVERS: tuple[type[Lever], ...] = (
     BF16Storage,
     BF16OptimizerState,
     StochasticRounding,
+    BF16Everything,
+    BF16Compute,
+    BF16Op,
     UseEMA,
     Repa,
     IRepa,

@@ -9,7 +9,7 @@ from fulcrum.cost.codec_training import codec_parameters, tuning_flops
 from fulcrum.cost.denoiser import parameters, training_flops
 from fulcrum.encode.fillers import KL, TunedKL, WorldTeacher
 from fulcrum.levers.base import Built, Card, Cost, Lever
-from fulcrum.levers.shared.same_labels import same_labels
+from fulcrum.levers.shared.teacher_caution import told_nothing
 from fulcrum.loss.fillers import CodecAlignment, CodecReconstruction
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
@@ -36,7 +36,7 @@ class EndToEndCodec(Lever):
         "the denoiser alone, the codec draws with its last; the gradient is clipped over both together; validation "
         "losses cannot be compared with any other run's, and the denoiser cannot be exported. At the denoiser's own "
         "rate the codec is lost before it is found: 31.3 dB fell to 17.7 in five steps of spark; with lr_ratio=0.03 "
-        "to 29.4, and came back to 30.4 in eighty; " + same_labels("the teacher"),
+        "to 29.4, and came back to 30.4 in eighty; " + told_nothing("the teacher"),
     )
 
     def terms(self) -> tuple[CodecReconstruction, CodecAlignment]:

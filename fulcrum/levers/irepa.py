@@ -8,7 +8,7 @@ arXiv:2512.10794
 
 from fulcrum.levers.base import Card
 from fulcrum.levers.shared.alignment_lever import Aligning
-from fulcrum.levers.shared.same_labels import same_labels
+from fulcrum.levers.shared.teacher_caution import or_supervised
 from fulcrum.spec.record import Factor, Share
 
 
@@ -28,5 +28,5 @@ class IRepa(Aligning):
         "code takes from each token the mean over its own features, about zero after a LayerNorm, instead of the mean "
         "over tokens, and projects by attention instead of a convolution (fault A21 of docs/published.md), so it is no "
         "claim here. The convolution sees the whole grid even where the layer is routed: tokens that are not there are "
-        "zero; " + same_labels("the teacher"),
+        "zero; " + or_supervised("the teacher"),
     )

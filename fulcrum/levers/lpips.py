@@ -2,7 +2,7 @@
 
 from fulcrum.levers.base import Card
 from fulcrum.levers.shared.perceptual_lever import Perceiving
-from fulcrum.levers.shared.same_labels import same_labels
+from fulcrum.levers.shared.teacher_caution import or_supervised
 from fulcrum.loss.fillers import LPIPS
 
 
@@ -15,5 +15,5 @@ class UseLPIPS(Perceiving):
         train_only=True,
         warns="LPIPS-like: the embedded alignment teacher instead of VGG, all channels weighted alike; never a metric's "
         "network or the judge, which would be training on the test. At this size the network costs more than the "
-        "denoiser; " + same_labels("the teacher"),
+        "denoiser; " + or_supervised("the teacher"),
     )

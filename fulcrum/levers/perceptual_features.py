@@ -2,7 +2,7 @@
 
 from fulcrum.levers.base import Card
 from fulcrum.levers.shared.perceptual_lever import Perceiving
-from fulcrum.levers.shared.same_labels import same_labels
+from fulcrum.levers.shared.teacher_caution import or_supervised
 from fulcrum.loss.fillers import PerceptualFeatures
 
 
@@ -14,5 +14,5 @@ class UsePerceptualFeatures(Perceiving):
         "DINO, weight 0.01, never ablated alone)",
         train_only=True,
         warns="seen through the embedded alignment teacher, never through a metric's network or the judge: that would be "
-        "training on the test. At this size the network costs more than the denoiser; " + same_labels("the teacher"),
+        "training on the test. At this size the network costs more than the denoiser; " + or_supervised("the teacher"),
     )

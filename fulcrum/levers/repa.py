@@ -7,7 +7,7 @@ block 0 ──► … ──► middle block ──► … ──► out
 from fulcrum.levers.base import ANY, Card
 from fulcrum.levers.shared.alignment_lever import Aligning
 from fulcrum.levers.shared.published import LATENTS, claim
-from fulcrum.levers.shared.same_labels import same_labels
+from fulcrum.levers.shared.teacher_caution import or_supervised
 
 DINO3, DINO2 = f"{LATENTS}, DINOv3 teacher", f"{LATENTS}, DINOv2 teacher"
 TEACHER = {"teacher": ANY}  # ours stands in for the published ones
@@ -24,7 +24,7 @@ class Repa(Aligning):
             claim("cmmd", -0.02, DINO2, settings=TEACHER),
         ),
         train_only=True,
-        warns="the published teachers saw far more than the training set; the embedded one saw scenes of the same world, "
-        "and its features are cached, where the published arms computed theirs in every step (12 % and 7 % slower); "
-        + same_labels("the teacher"),
+        warns="the published teachers saw far more than the training set; the embedded one is small, and its features are "
+        "cached, where the published arms computed theirs in every step (12 % and 7 % slower); "
+        + or_supervised("the teacher"),
     )

@@ -1,7 +1,7 @@
 """Records of the loss terms."""
 
 from math import cos, isqrt, pi
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from fulcrum.cost.flops import TRAINING
 from fulcrum.spec import seam
@@ -149,8 +149,9 @@ class Alignment(seam.TermFiller):
 class Perceptual(seam.TermFiller):
     """What the two perceptual terms share: a frozen network that looks at pictures."""
 
+    world_only: ClassVar[bool] = True
     weight: Factor
-    asset: str = "teacher"  # the alignment teacher; never a metric's network
+    asset: Literal["teacher", "teacher_supervised"] = "teacher"  # an alignment teacher; never a metric's network
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.files.shipped import asset_hash

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fulcrum.cost.flops import Sizes, vector_multiply_adds
+from fulcrum.model.bf16 import ALL_FP32, OpDtypes
 from fulcrum.model.block import Block
 from fulcrum.model.condition import Condition, ResolutionIn
 from fulcrum.model.embed import SINUSOIDS, TIME_FACTOR, Head, VectorIn, patchify, sinusoids, unpatchify
@@ -50,6 +51,7 @@ class Backbone(nn.Module):
         route: Route | None = None,
         condition: Condition | None = None,
         compute: torch.dtype = torch.float32,
+        ops: OpDtypes = ALL_FP32,
     ):
         super().__init__()
         if width % heads:
@@ -62,7 +64,7 @@ class Backbone(nn.Module):
             raise ValueError(f"axes {self.axes} must be two even numbers that add up to the head width {head}")
         self.channels, self.patch, self.width, self.depth, self.heads = channels, patch, width, depth, heads
         self.text_width, self.mlp_ratio, self.theta = text_width, mlp_ratio, theta
-        self.bottleneck, self.compute = bottleneck, compute
+        self.bottleneck, self.time_dtype = bottleneck, ops.time
         self.run_block = BlockRunner()  # how a block is called; decided outside
 
         features = channels * patch * patch
@@ -77,9 +79,9 @@ class Backbone(nn.Module):
         self.resolution = isinstance(condition, ResolutionIn)
         self.resolution_embedder: Condition | None = condition if self.resolution else None  # diffusers' name
         self.own_condition: Condition | None = None if self.resolution else condition
-        blocks = nn.ModuleList(Block(width, heads, mlp_ratio, compute) for _ in range(depth))
+        blocks = nn.ModuleList(Block(width, heads, mlp_ratio, compute, ops) for _ in range(depth))
         self.blocks = cast(Sequence[Block], blocks)  # what a ModuleList holds, for the type checker
-        self.final_layer = Head(width, features, compute)
+        self.final_layer = Head(width, features, compute, ops.norm)
         self.route: Route = DenseRoute() if route is None else route
         self.span = span(self.route, depth)
 
@@ -125,9 +127,12 @@ class Backbone(nn.Module):
 
     def condition(self, x_t: Tensor, t: Tensor, size: Tensor | None) -> Tensor:
         """The vector (B, D) of time, and of what the model was built to be told beside it."""
-        vector = self.time_in(sinusoids(t, SINUSOIDS, TIME_FACTOR))
+        vector = self.time_in(self.time_sinusoids(t))
         embedder = self.resolution_embedder or self.own_condition
         return vector if embedder is None else vector + embedder(x_t, t, size)
+
+    def time_sinusoids(self, t: Tensor) -> Tensor:
+        return sinusoids(t, SINUSOIDS, TIME_FACTOR, self.time_dtype)
 
     def pack_text(self, text: Text) -> ReadText:
         """The text's real tokens in the stream's width, the same for every block, and where they stand."""

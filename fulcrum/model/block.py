@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fulcrum.model.attention import Attention
+from fulcrum.model.bf16 import ALL_FP32, OpDtypes
 from fulcrum.model.embed import layer_norm
 from fulcrum.model.init import ZERO
 from fulcrum.model.linear import Linear
@@ -49,10 +50,11 @@ def gelu(x: Tensor) -> Tensor:
 class Block(nn.Module):
     """h -> h + gate attention(adaLN h) -> h + gate mlp(adaLN h); the stream h is fp32."""
 
-    def __init__(self, width: int, heads: int, mlp_ratio: float, compute: torch.dtype):
+    def __init__(self, width: int, heads: int, mlp_ratio: float, compute: torch.dtype, ops: OpDtypes = ALL_FP32):
         super().__init__()
         hidden = int(width * mlp_ratio)
-        self.attention = Attention(width, heads, compute)
+        self.norm_dtype = ops.norm
+        self.attention = Attention(width, heads, compute, ops)
         self.gate_proj = Linear(width, hidden, Role.matrix, bias=False, compute=compute)
         self.up_proj = Linear(width, hidden, Role.matrix, bias=False, compute=compute)
         self.down_proj = Linear(hidden, width, Role.matrix, bias=False, compute=compute)
@@ -65,12 +67,15 @@ class Block(nn.Module):
         text packed (M, D) with the place of each row, or as `read` gave it (B, L, 2, H, d)."""
         kv = self.read(text, place, len(h), bias) if text.dim() == 2 else text
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = self.modulation(active)
-        h = h + gate * self.attention((1 + scale) * layer_norm(h) + shift, table, kv, bias)
-        return h + mlp_gate * self.mlp((1 + mlp_scale) * layer_norm(h) + mlp_shift)
+        h = h + gate * self.attention((1 + scale) * self.norm(h) + shift, table, kv, bias)
+        return h + mlp_gate * self.mlp((1 + mlp_scale) * self.norm(h) + mlp_shift)
+
+    def norm(self, h: Tensor) -> Tensor:
+        return layer_norm(h, self.norm_dtype)
 
     def read(self, text: Tensor, place: Tensor | None, batch: int, bias: Tensor | None) -> Tensor:
         """Keys and values of the text, (M, D) -> (B, L, 2, H, d)."""
         return unpack(self.attention.read(text), place, batch, bias)
 
     def mlp(self, x: Tensor) -> Tensor:
-        return self.down_proj(gelu(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(gelu(self.gate_proj(x).float()) * self.up_proj(x))

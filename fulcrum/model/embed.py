@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fulcrum.model.bf16 import narrowed
 from fulcrum.model.init import ZERO
 from fulcrum.model.linear import Linear
 from fulcrum.model.roles import Role
@@ -33,20 +34,20 @@ def unpatchify(tokens: Tensor, patch: int, height: int, width: int) -> Tensor:
     return x.permute(0, 3, 1, 4, 2, 5).reshape(batch, -1, height, width)
 
 
-def sinusoids(value: Tensor, width: int, factor: float = 1.0) -> Tensor:
-    """factor * value (B,) -> (B, width) in fp32: cosines first, then sines, periods from 2 pi to 2 pi MAX_PERIOD.
+def sinusoids(value: Tensor, width: int, factor: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
+    """factor * value (B,) -> (B, width): cosines first, then sines, periods from 2 pi to 2 pi MAX_PERIOD.
 
     The factor comes last, as in diffusers: an angle near 1000 rounds to 6e-5, so the order is visible in the output.
     """
     half = width // 2
     steps = torch.arange(half, dtype=torch.float32, device=value.device)
-    angles = factor * (value.float()[:, None] * torch.exp(-math.log(MAX_PERIOD) * steps / half))
-    return torch.cat((angles.cos(), angles.sin()), dim=-1)
+    angles = factor * (narrowed(value.float(), dtype)[:, None] * torch.exp(-math.log(MAX_PERIOD) * steps / half))
+    return narrowed(torch.cat((angles.cos(), angles.sin()), dim=-1), dtype)
 
 
-def layer_norm(h: Tensor) -> Tensor:
-    """LayerNorm without parameters, eps 1e-6, in fp32."""
-    return F.layer_norm(h.float(), h.shape[-1:], eps=1e-6)
+def layer_norm(h: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """LayerNorm without parameters, eps 1e-6."""
+    return narrowed(F.layer_norm(narrowed(h.float(), dtype), h.shape[-1:], eps=1e-6), dtype)
 
 
 class VectorIn(nn.Module):
@@ -68,8 +69,9 @@ class Head(nn.Module):
 
     __call__: Callable[..., Tensor]
 
-    def __init__(self, width: int, features: int, compute: torch.dtype):
+    def __init__(self, width: int, features: int, compute: torch.dtype, norm: torch.dtype = torch.float32):
         super().__init__()
+        self.norm_dtype = norm
         self.linear = Linear(width, features, Role.head, start=ZERO, compute=compute)
         modulation = Linear(width, 2 * width, Role.head, start=ZERO, compute=compute)
         self.adaLN_modulation = nn.ModuleList((nn.SiLU(), modulation))
@@ -77,4 +79,4 @@ class Head(nn.Module):
     def forward(self, h: Tensor, active: Tensor) -> Tensor:
         """h (B, N, D), active = SiLU(condition) (B, D) -> (B, N, C p p)."""
         shift, scale = self.adaLN_modulation[1](active).float()[:, None].chunk(2, dim=-1)
-        return self.linear((1 + scale) * layer_norm(h) + shift)
+        return self.linear((1 + scale) * layer_norm(h, self.norm_dtype) + shift)

@@ -1,4 +1,4 @@
-"""A linear layer that stores fp32, computes in the dtype it is told, and declares its parameters' roles and starts."""
+"""A linear layer that stores fp32, multiplies in the dtype it is told, and declares its parameters' roles and starts."""
 
 from collections.abc import Callable
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fulcrum.model.bf16 import Cast
 from fulcrum.model.init import ONE, InitialValue, fan_in
 from fulcrum.model.roles import Role
 
@@ -25,13 +26,17 @@ class Linear(nn.Linear):
         compute: torch.dtype = torch.float32,
     ):
         super().__init__(inputs, outputs, bias=bias, dtype=torch.float32)
-        self.compute = compute
+        self.cast = Cast(compute)
         self.parameter_roles = {"weight": role, "bias": Role.vector} if bias else {"weight": role}
         self.parameter_starts = dict.fromkeys(self.parameter_roles, start or fan_in(inputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        bias = None if self.bias is None else self.bias.to(self.compute)
-        return F.linear(x.to(self.compute), self.weight.to(self.compute), bias)
+        return self.product(x, self.weight, self.bias)
+
+    def product(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """x W' + b in the layer's dtype, with a part of its weight or the whole."""
+        cast = self.cast
+        return cast(F.linear(cast(x), cast(weight), None if bias is None else cast(bias)))
 
 
 class Gain(nn.Module):

@@ -6,6 +6,8 @@ B batch, N tokens, H heads, d head width
 import torch
 from torch import Tensor
 
+from fulcrum.model.bf16 import narrowed
+
 
 def rotary_table(rows: int, cols: int, axes: tuple[int, int], theta: float, device: torch.device) -> Tensor:
     """(1, N, d): cosines of the d/2 angles of each token, then their sines; rows first, then columns.
@@ -24,8 +26,9 @@ def rotary_table(rows: int, cols: int, axes: tuple[int, int], theta: float, devi
     return torch.cat((angles.cos(), angles.sin()), dim=-1).float()
 
 
-def rotate(x: Tensor, table: Tensor) -> Tensor:
+def rotate(x: Tensor, table: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Turn the pairs (x[2i], x[2i+1]) of x (B, N, H, d) by the angles of table (1 or B, N, d)."""
+    x, table = narrowed(x, dtype), narrowed(table, dtype)
     cos, sin = table[:, :, None].chunk(2, dim=-1)  # (., N, 1, d/2)
     even, odd = torch.unflatten(x, -1, (-1, 2)).unbind(-1)  # (B, N, H, d/2)
-    return torch.stack((cos * even - sin * odd, sin * even + cos * odd), dim=-1).flatten(-2)
+    return narrowed(torch.stack((cos * even - sin * odd, sin * even + cos * odd), dim=-1).flatten(-2), dtype)

@@ -7,7 +7,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fulcrum.model.init import ZERO
 from fulcrum.model.linear import Linear
@@ -105,12 +104,12 @@ class FuseRoute(nn.Module):
         return h.new_zeros(h.shape[-1]) if self.mask is None else self.sparse(self.mask)
 
     def dense(self, h: Tensor) -> Tensor:
-        weight, bias, compute = self.fuse.weight, self.fuse.bias, self.fuse.compute
-        return F.linear(h.to(compute), weight[:, : len(weight)].to(compute), bias.to(compute)).float()
+        weight = self.fuse.weight
+        return self.fuse.product(h, weight[:, : len(weight)], self.fuse.bias).float()
 
     def sparse(self, h: Tensor) -> Tensor:
-        weight, compute = self.fuse.weight, self.fuse.compute
-        return F.linear(h.to(compute), weight[:, len(weight) :].to(compute)).float()
+        weight = self.fuse.weight
+        return self.fuse.product(h, weight[:, len(weight) :]).float()
 
 
 def span(route: Route, depth: int) -> tuple[int, int] | None:

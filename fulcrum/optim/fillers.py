@@ -65,6 +65,7 @@ class MuonRule(AdamWRule):
     remembers: ClassVar[int] = 1  # the momentum; of the matrices, which are nearly all
 
     def build(self, ctx: Any) -> "Rule":
+        from fulcrum.model.bf16 import Cast
         from fulcrum.optim.groups import groups
         from fulcrum.optim.muon import Muon, undealt
         from fulcrum.optim.rule import Joint
@@ -82,7 +83,7 @@ class MuonRule(AdamWRule):
             momentum=self.momentum,
             steps=self.newton_schulz,
             weight_decay=self.weight_decay,
-            compute=ctx.dtype("compute"),
+            compute=Cast(ctx.dtype("compute"), ctx.emulates),
             storage=ctx.dtype("storage"),
             state=ctx.dtype("optimizer"),
             rounding=rounding_seed(ctx),

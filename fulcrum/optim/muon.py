@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from fulcrum.model.bf16 import EXACT, Cast
 from fulcrum.optim.optimizer_state import gradient, local
 from fulcrum.optim.orthogonal import STEPS, orthogonalise
 from fulcrum.optim.rule import NamedRule
@@ -47,7 +48,7 @@ class Muon(NamedRule):
         momentum: float = 0.95,
         weight_decay: float = 0.0,
         steps: int = STEPS,
-        compute: torch.dtype = torch.float32,
+        compute: Cast = EXACT,
         storage: torch.dtype = torch.float32,
         state: torch.dtype = torch.float32,
         deal: Deal = undealt,

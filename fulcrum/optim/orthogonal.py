@@ -10,6 +10,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from fulcrum.model.bf16 import EXACT, Cast
+
 A, B, C = 3.4445, -4.7750, 2.0315  # kellerjordan.github.io/posts/muon: steepest at zero, ends in about [0.7, 1.2]
 STEPS = 5
 EPS = 1e-7
@@ -18,15 +20,16 @@ AT_ONCE = {"cpu": 2**19}  # elements in one batch: on a CPU it should stay in th
 AT_ONCE_ELSEWHERE = 2**26
 
 
-def newton_schulz(x: Tensor, steps: int = STEPS) -> Tensor:
-    """Orthogonalise (n, r, c) with r <= c, in x's dtype."""
-    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=EPS)
+def newton_schulz(x: Tensor, cast: Cast = EXACT, steps: int = STEPS) -> Tensor:
+    """Orthogonalise (n, r, c) with r <= c, in products of the dtype that the cast gives."""
+    x = cast(x)
+    x = cast(x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=EPS))
     # In bf16 products of Gram matrices lose the small singular values, and on nearly square ones they cost more.
-    if x.dtype == torch.bfloat16 or x.shape[-1] < 2 * x.shape[-2]:
+    if cast.dtype == torch.bfloat16 or x.shape[-1] < 2 * x.shape[-2]:
         for _ in range(steps):
-            gram = x @ x.mT  # (n, r, r)
-            polynomial = torch.baddbmm(gram, gram, gram, beta=B, alpha=C)  # b G + c G^2
-            x = torch.baddbmm(x, polynomial, x, beta=A)  # (n, r, c)
+            gram = cast(x @ x.mT)  # (n, r, r)
+            polynomial = cast(torch.baddbmm(gram, gram, gram, beta=B, alpha=C))  # b G + c G^2
+            x = cast(torch.baddbmm(x, polynomial, x, beta=A))  # (n, r, c)
         return x
     for done in range(0, steps, AT_A_TIME):
         x = _through_gram(x, min(AT_A_TIME, steps - done))
@@ -50,9 +53,7 @@ def _through_gram(x: Tensor, steps: int) -> Tensor:
     return product @ x  # (n, r, c)
 
 
-def orthogonalise(
-    matrices: Mapping[str, Tensor], dtype: torch.dtype = torch.float32, steps: int = STEPS
-) -> dict[str, Tensor]:
+def orthogonalise(matrices: Mapping[str, Tensor], cast: Cast = EXACT, steps: int = STEPS) -> dict[str, Tensor]:
     """Orthogonalise whole matrices by name, equal shapes stacked into one batched product."""
     alike: dict[tuple[int, int], list[str]] = {}
     for name, matrix in matrices.items():
@@ -65,9 +66,7 @@ def orthogonalise(
         for start in range(0, len(names), batch):
             stacked = names[start : start + batch]
             tall = [matrices[name].shape[0] > matrices[name].shape[1] for name in stacked]
-            x = torch.stack([matrices[name].mT if t else matrices[name] for name, t in zip(stacked, tall, strict=True)]).to(
-                dtype
-            )  # (n, r, c)
-            for name, t, result in zip(stacked, tall, newton_schulz(x, steps), strict=True):
+            x = torch.stack([matrices[name].mT if t else matrices[name] for name, t in zip(stacked, tall, strict=True)])
+            for name, t, result in zip(stacked, tall, newton_schulz(x, cast, steps), strict=True):  # of (n, r, c)
                 done[name] = result.mT if t else result
     return {name: done[name] for name in matrices}

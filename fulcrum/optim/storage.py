@@ -1,4 +1,4 @@
-"""Stored weights: what precision they keep after an update, and how many updates that precision swallows.
+"""Stored numbers: what precision weights and gradients keep, and how many updates that precision swallows.
 
 Weights stored in bf16 are held as fp32 tensors whose values are exactly representable in bf16. A bf16 parameter would
 force bf16 gradients too (torch ties the two dtypes), and gradient accumulation, clipping and reduction would change
@@ -7,13 +7,13 @@ What it does not do here is save memory in training: 4 bytes a weight, as before
 as bf16 without loss (2 bytes), and real bf16 parameters would save 4 bytes a weight (weight and gradient).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fulcrum.optim.optimizer_state import first_element, local
+from fulcrum.optim.optimizer_state import first_element, gradient, local
 from fulcrum.optim.rounding import keys, round_at_random
 
 STORED = (torch.float32, torch.bfloat16)
@@ -47,6 +47,18 @@ class StoredWeights(NamedTuple):
                 weight.copy_(weight.to(self.dtype))
             else:
                 round_at_random(weight, keys(self.seed, at, name), first_element(name, parameter))
+
+
+@torch.no_grad()
+def keep_gradients(parameters: Iterable[Tensor], dtype: torch.dtype) -> None:
+    """Round gradients in place to what the dtype can hold, once, when all parts of a batch are in them: a model whose
+    weights are bf16 tensors gets such gradients from its backward pass, and how often they are rounded would otherwise
+    depend on how many parts and processes a batch is shared among."""
+    if dtype == torch.float32:
+        return
+    for parameter in parameters:
+        if (whole := gradient(parameter)) is not None:
+            whole.copy_(whole.to(dtype))
 
 
 @torch.no_grad()

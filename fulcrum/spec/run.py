@@ -97,11 +97,19 @@ class Optim(Record):
 
 
 class Precision(Record):
-    storage: Dtype = "fp32"
-    compute: Dtype = "fp32"
-    reduce: Dtype = "fp32"
-    optimizer: Dtype = "fp32"
+    """What numbers are kept and computed in. An operation in bf16 takes and gives bf16 numbers, and sums in fp32 inside."""
+
+    storage: Dtype = "fp32"  # of weights
+    gradient: Dtype = "fp32"  # what the optimizer is given
+    optimizer: Dtype = "fp32"  # what it remembers
+    reduce: Dtype = "fp32"  # of sums over processes
     rounding: Literal["nearest", "stochastic"] = "nearest"  # of an update to what the storage can hold
+    compute: Dtype = "fp32"  # of matrix products
+    norm: Dtype = "fp32"  # of the stream, of queries and keys
+    softmax: Dtype = "fp32"  # of the attention
+    rope: Dtype = "fp32"  # the rotary table, and what is turned by it
+    time: Dtype = "fp32"  # as the denoiser is told it
+    loss: Dtype = "fp32"  # what every term is given and gives
 
 
 class Sample(Record):

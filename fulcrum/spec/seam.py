@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # what each seam's fillers build: the protocols live where th
 class SourceFiller(Filler, Builds["Source"]):
     """data.source: where samples come from."""
 
+    is_world: ClassVar[bool] = False  # pictures of the embedded world, whose teacher knows no others
+
     def held_out(self, split: str, count: int) -> "SourceFiller":
         """Pictures to judge by that no run trains on: truly captioned, whatever this source does to its own."""
         raise BadInput(f"{type(self).__name__} has no held-out pictures", "define held_out(split, count)")
@@ -62,6 +64,7 @@ class TextFiller(Filler, Builds["TextEncoder"]):
 class TeacherFiller(Filler, Builds["TeacherNetwork"]):
     """encode.teachers: frozen vision features by name."""
 
+    world_only: ClassVar[bool] = False  # refused where the pictures are not the embedded world's
     name: str
     patch: Width  # pixels of a token, along each side
     width: Width
@@ -116,6 +119,7 @@ class ConditionFiller(Filler, Builds["Condition | None"]):
 class TermFiller(Filler, Builds["Term"]):
     """terms: one addend of the loss, known by its name."""
 
+    world_only: ClassVar[bool] = False  # it looks through the embedded world's teacher
     name: str
     weight: float
 

@@ -97,5 +97,27 @@ def require_sound(run: RunSpec) -> None:
                     "a run has one term of a name; leave one of them out",
                 )
             terms[term.name] = (term, on or was_on)
+        _require_known_pictures(phase.run)
     if off := [name for name, (_, on) in terms.items() if not on]:
         raise BadInput(f"the term '{off[0]}' is never on: its weight is zero wherever the run has it", "leave it out")
+
+
+def _require_known_pictures(run: RunSpec) -> None:
+    """The embedded teacher has learned to see the world's pictures: of others it says nothing that is worth learning."""
+    if run.data.source.is_world:
+        return
+    read = {name for term in run.terms for name in term.teachers()}
+    teachers = [teacher.name for teacher in run.encode.teachers if teacher.world_only and teacher.name in read]
+    if teachers:
+        raise BadInput(
+            f"the teacher '{teachers[0]}' knows the embedded world's pictures, not those of {run.data.source}",
+            "give a pretrained one: --set \"encode.teachers=[pretrained_teacher(name='dino', path='FOLDER')]\" with "
+            "teacher=dino; FOLDER is a DINOv2, DINOv3 or CLIP vision network or hub:org/name (docs/pretrained.md)",
+        )
+    if terms := [term.name for term in run.terms if term.world_only]:
+        raise BadInput(
+            f"the term '{terms[0]}' looks through the embedded world's teacher, which does not know the pictures of "
+            f"{run.data.source}",
+            "leave it out; to learn from a pretrained teacher (DINOv2, DINOv3, CLIP) use an alignment term: "
+            "docs/pretrained.md",
+        )

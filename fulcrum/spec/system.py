@@ -12,6 +12,7 @@ def cores() -> int:
 
 
 Device = Literal["cpu", "cuda"]  # never chosen by itself: another device gives other last bits
+Products = Literal["auto", "native", "emulated"]  # auto: native where the device has units for bf16
 
 
 class System(Record):
@@ -21,6 +22,7 @@ class System(Record):
     compile: bool = False  # compile each block; one graph serves them all
     microbatch: Count | None = None  # rows per backward pass; None = the whole batch
     recompute: bool = False  # activation checkpointing of the blocks
+    bf16: Products = "auto"  # products of a run that computes in bf16: the device's own, or rounded numbers in fp32
 
     def bare(self) -> "System":
         """The same device and nothing else that was asked for: what draws and measures, however the run was trained."""

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fulcrum.dist.precision import DTYPES
+from fulcrum.dist.precision import DTYPES, bf16_products
 from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.model.backbone import Backbone
+from fulcrum.model.bf16 import OpDtypes, emulate_bf16
 from fulcrum.model.init import draw, initialise, starts
 from fulcrum.model.roles import roles
 from fulcrum.model.run_block import compile_blocks, recompute_blocks
@@ -47,6 +48,11 @@ class Context(NamedTuple):
     def dtype(self, slot: str) -> torch.dtype:
         return DTYPES[getattr(self.run.precision, slot)]
 
+    @property
+    def emulates(self) -> bool:
+        """Are products in bf16 made of rounded fp32 numbers?"""
+        return self.run.precision.compute == "bf16" and bf16_products(self.system) == "emulated"
+
 
 class Built(NamedTuple):
     """A run, ready to go."""
@@ -61,6 +67,10 @@ class Built(NamedTuple):
     schedule: Schedule
     average: Average
     ranks: Ranks = ALONE
+
+    @property
+    def gradient_dtype(self) -> torch.dtype:
+        return DTYPES[self.run.precision.gradient]
 
     def weights(self, images: int) -> dict[str, float]:
         """Which terms are on at this point, and how much each counts."""
@@ -88,6 +98,7 @@ def build(
         {term.name: _term(term, ctx) for term in _terms(run)},
         {term.name: term.weight for term in run.terms},
         lanes=system.threads if system.device == "cpu" and ranks.size == 1 else 1,
+        loss=ctx.dtype("loss"),
     )
     if ranks.size > 1:
         _shard(step, ctx)
@@ -165,7 +176,7 @@ def backbone_of(ctx: Context) -> Backbone:
     """The denoiser that a run describes, its weights not yet drawn."""
     run, model = ctx.run, ctx.run.model
     condition = model.condition.build(ctx)
-    return Backbone(
+    backbone = Backbone(
         channels=run.encode.codec.channels,
         patch=model.patch,
         width=model.width,
@@ -178,7 +189,11 @@ def backbone_of(ctx: Context) -> Backbone:
         route=route_of(run).build(ctx),
         condition=None if condition is None else _module(condition, model.condition, "condition", "x_t, t and size"),
         compute=ctx.dtype("compute"),
+        ops=OpDtypes(*(ctx.dtype(name) for name in OpDtypes._fields)),
     )
+    if ctx.emulates:
+        emulate_bf16(backbone)
+    return backbone
 
 
 def _term(term: Any, ctx: Context) -> nn.Module:

@@ -12,6 +12,7 @@ from fulcrum.dist.shard import sum_gradients
 from fulcrum.encode.batch import Batch
 from fulcrum.flow.draw import Draw
 from fulcrum.loss.term import Losses
+from fulcrum.optim.storage import keep_gradients
 from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.user_errors import described
 from fulcrum.train.build import Built
@@ -40,6 +41,7 @@ def train(built: Built, state: State, observers: Iterable[Observer], stop: Calla
     while state.images < run.budget.images and not stop():
         begun = time.perf_counter()
         losses = gradients(built, state)
+        keep_gradients(step.parameters(), built.gradient_dtype)
         norm = clip(step.parameters(), run.optim.clip)
         finite = _finite(built, losses, norm, state)
         rate = built.schedule(state.images, run.budget.batch)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+from fulcrum.dist.precision import bf16_products
 from fulcrum.dist.reduce import gathered
 from fulcrum.dist.shard import cut
 from fulcrum.dist.start import ALONE, Ranks
@@ -63,7 +64,7 @@ def perform(
     Many processes perform together: the first one writes, prints and holds the folder.
     """
     ranks.rows(order.run.budget.batch)  # a batch that cannot be shared is refused before anything
-    order = order._replace(system=order.system.model_copy(update={"processes": ranks.size}))
+    order = order._replace(system=_used(order, ranks))
     feed = Feed(order.run, order.seed, order.out / "cache", say, order.system.device)
     feed.cache.quiet = order.quiet
     _ = feed.codec(), feed.text()  # a part that cannot be had is said before anything is made
@@ -85,6 +86,14 @@ def perform(
         state = _train(order, built, folder, state, observers, say)
         result = conclude(order, built, folder, state)
     return result
+
+
+def _used(order: Order, ranks: Ranks) -> System:
+    """The system as it is used, for the checkpoints: nothing is left open that makes a difference to this run."""
+    used: dict[str, Any] = {"processes": ranks.size}
+    if order.run.precision.compute == "bf16":
+        used["bf16"] = bf16_products(order.system)
+    return order.system.model_copy(update=used)
 
 
 def _train(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fulcrum.encode.batch import Batch
@@ -11,6 +12,7 @@ from fulcrum.flow.draw import Draw
 from fulcrum.flow.predict import Predict
 from fulcrum.loss.term import Coded, Losses, View, weigh
 from fulcrum.model.backbone import Backbone
+from fulcrum.model.bf16 import narrowed
 from fulcrum.model.passes import Passes
 from fulcrum.spec.errors import BadInput
 
@@ -27,17 +29,18 @@ class Step(nn.Module):
         terms: Mapping[str, nn.Module],
         weights: Mapping[str, float],
         lanes: int = 1,  # threads that take passes of a batch side by side
+        loss: torch.dtype = torch.float32,  # of what every term is given and gives
     ) -> None:
         super().__init__()
         self.backbone, self.predict = backbone, predict
         self.denoise = Passes(backbone, lanes)
-        self.terms, self.weights = nn.ModuleDict(terms), dict(weights)
+        self.terms, self.weights, self.loss_dtype = nn.ModuleDict(terms), dict(weights), loss
         self.codec: Any = None  # joins after the keyed start, if it is trained: see build
         self.taps = tuple(sorted({layer for term in terms.values() for layer in getattr(term, "taps", ())}))
 
     def forward(self, batch: Batch, draw: Draw, weights: Mapping[str, float | Tensor] | None = None) -> Losses:
         weights = self.weights if weights is None else weights
-        view = self.look(batch, draw)
+        view = self.as_terms_see(self.look(batch, draw))
         parts = {name: self.terms[name](view) for name in weights}
         for name, part in parts.items():
             if getattr(part, "shape", None) != draw.t.shape:
@@ -46,7 +49,7 @@ class Step(nn.Module):
                     f"the term '{name}' gave {given}, expected one number per image, {tuple(draw.t.shape)}",
                     "average over everything but the first axis",
                 )
-        losses = weigh(parts, weights)
+        losses = weigh({name: narrowed(part, self.loss_dtype) for name, part in parts.items()}, weights)
         return losses if view.coded is None else losses._replace(moments=view.coded.moments())
 
     def settle(self, losses: Losses) -> None:
@@ -64,6 +67,11 @@ class Step(nn.Module):
         v, x = self.predict.to_v(out.pred, x_t, draw.t), self.predict.to_x(out.pred, x_t, draw.t)
         target = self.predict.to_v(self.predict.ideal(batch.x0, draw.eps, draw.t), x_t, draw.t)
         return View(batch, draw, v=v, target=target, x=x, taps=out.taps, coded=coded)
+
+    def as_terms_see(self, view: View) -> View:
+        """In the loss's dtype. The mean over the batch stays fp32: it must not depend on the parts a batch is taken in."""
+        v, target, x = (narrowed(field, self.loss_dtype) for field in (view.v, view.target, view.x))
+        return view._replace(v=v, target=target, x=x)
 
     def encoded(self, batch: Batch) -> tuple[Batch, Coded | None]:
         """A codec that is trained reads the batch's pixels here. What the denoiser sees has no history: letting its loss

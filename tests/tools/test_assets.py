@@ -16,9 +16,9 @@ from fulcrum.files.shipped import shipped
 from tools.assets import build as builder
 from tools.assets.build import PARTS, build, main
 from tools.assets.fit import Effort, fit
-from tools.assets.fit_teacher import cells
 from tools.assets.fit_text import SKIP, UNSAID, lesson
 from tools.assets.pictures import blurred, pictures
+from tools.assets.teacher_probe import cells
 
 
 def silent(_: str) -> None:

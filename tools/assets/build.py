@@ -44,10 +44,13 @@ from tools.assets.fit_score import EFFORT as SCORE
 from tools.assets.fit_score import fit_score, measure_score
 from tools.assets.fit_second_judge import EFFORT as SECOND_JUDGE
 from tools.assets.fit_second_judge import fit_second_judge
+from tools.assets.fit_supervised_teacher import EFFORT as SUPERVISED
+from tools.assets.fit_supervised_teacher import fit_supervised_teacher
 from tools.assets.fit_teacher import EFFORT as TEACHER
-from tools.assets.fit_teacher import fit_teacher, measure_teacher
+from tools.assets.fit_teacher import fit_teacher
 from tools.assets.fit_text import EFFORT as TEXT
 from tools.assets.fit_text import fit_text, measure_text
+from tools.assets.teacher_probe import measure_teacher
 
 LICENCE = "Apache-2.0"
 
@@ -101,7 +104,21 @@ PARTS: dict[str, Part] = {
         measure_features,
     ),
     "teacher": Part(
-        "patch tokens for the alignment levers; never used by a metric", TEACHER, fit_teacher, load_teacher, measure_teacher
+        "patch tokens for the alignment levers; learned to see on procedural outlines and patterns that the world does not "
+        "have, and by repainting the world's pictures; knows no attribute and no caption of the world; never used by a "
+        "metric",
+        TEACHER,
+        fit_teacher,
+        load_teacher,
+        measure_teacher,
+    ),
+    "teacher_supervised": Part(
+        "patch tokens for the alignment levers, learned from the world's own attributes, which the judges ask for; never "
+        "used by a metric",
+        SUPERVISED,
+        fit_supervised_teacher,
+        partial(load_teacher, "teacher_supervised"),
+        measure_teacher,
     ),
     "score": Part(
         "whether a picture and a caption belong together; reads the shipped 'teacher' and 'text', filters data, "

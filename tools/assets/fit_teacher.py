@@ -1,8 +1,9 @@
-"""Trains and measures the vision teacher: dense questions per 4 x 4 cell, and painting the clean picture.
+"""Trains the default teacher, which is told nothing of the world: it learns to see elsewhere, and repaints the world.
 
-The judges answer per place; the teacher answers per cell what covers it, from noisy pictures, and repaints them.
+Elsewhere (procedural outlines and patterns that the world does not have) it says of each 4 x 4 cell what covers it.  Of
+the world it sees pictures alone, noised and with cells hidden, and paints what was there: no attribute and no caption.
 
-B batch, N cells, O = 3 objects
+B pictures, N cells, M points of a thing's own plane, E token width
 """
 
 from __future__ import annotations
@@ -14,96 +15,111 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fulcrum.data.world import vocabulary as v
-from fulcrum.data.world.scene import Scenes
 from fulcrum.encode.networks.world_teacher import PATCH, Teacher
 from fulcrum.encode.unit_pixels import to_unit
+from tools.assets.elsewhere import MAP, Elsewhere, Lesson
 from tools.assets.fit import Effort, Progress, fit
-from tools.assets.pictures import ATTRIBUTES, DOMAINS, Pictures, pictures
+from tools.assets.pictures import unlabelled
 
-EFFORT = Effort(steps=900, batch=64, lr=1.5e-3, seed=53)
+EFFORT = Effort(steps=3000, batch=64, lr=1.5e-3, seed=53)  # pictures of elsewhere in each step
+WORLD = 16  # and of the world
 SCENES, FIRST = 30_000, 100_000  # scenes that no judge has seen
-QUESTIONS = {
-    "shape": len(v.SHAPES) + 1,
-    "colour": len(v.COLOURS) + 1,
-    "texture": len(v.TEXTURES) + 1,
-    "size": len(v.SIZES) + 1,
-}  # class 0: background
+WEIGHTS = {
+    "there": 0.5,  # whether anything covers the cell
+    "outline": 0.9,  # which
+    "pattern": 0.9,
+    "mask": 12.0,  # the outline itself, around its middle, in radii
+    "inside": 10.0,  # and what the pattern does there
+    "colour": 0.5,
+    "size": 0.5,
+    "offset": 0.3,  # where its middle is
+    "elsewhere": 2.0,  # painting, squared error
+    "world": 2.0,
+}
+TONES = torch.cartesian_prod(*[torch.linspace(0, 1, 4)] * 3)  # (64, 3) a lattice: linear maps of three numbers name few
+SPREAD = 0.20  # how near a colour must be to a point of the lattice to count as it
+SIZES, NEAR = torch.linspace(-1, 1, 9), 0.15
 
 
-def cells(scenes: Scenes, side: int) -> dict[str, Tensor]:
-    """For each cell of the grid, what covers its centre (0 = background): name -> (n, N) int64."""
-    count = side // PATCH
-    middle = (torch.arange(count) + 0.5) / count
-    y, x = (part.flatten() for part in torch.meshgrid(middle, middle, indexing="ij"))  # (N,)
-    far = torch.hypot(torch.from_numpy(scenes.x)[..., None] - x, torch.from_numpy(scenes.y)[..., None] - y)
-    reach = torch.from_numpy(scenes.radius)[..., None] + 0.35 / count  # (n, O, 1)
-    far = torch.where(torch.from_numpy(scenes.place)[..., None] >= 0, far / reach, torch.inf)
-    near, who = far.min(dim=1)  # (n, N)
-    return {
-        name: torch.where(near < 1, torch.from_numpy(getattr(scenes, name)).gather(1, who) + 1, 0) for name in ATTRIBUTES
-    }
+class Lessons(nn.Module):
+    """What the default teacher learns from; thrown away afterwards.  Linear, so that tokens must say it plainly."""
 
-
-class Homework(nn.Module):
-    """What the teacher learns from; thrown away afterwards."""
-
-    def __init__(self, teacher: Teacher) -> None:
+    def __init__(self, teacher: Teacher, outlines: int, patterns: int) -> None:
         super().__init__()
         self.teacher = teacher
-        self.heads = nn.ModuleDict({name: nn.Linear(teacher.width, count) for name, count in QUESTIONS.items()})
-        self.paint = nn.Linear(teacher.width, 3 * PATCH * PATCH)
-        self.backdrop = nn.Linear(teacher.width, len(v.BACKGROUNDS))
+        sizes = {
+            "there": 1,
+            "outline": outlines,
+            "pattern": patterns,
+            "mask": MAP * MAP,
+            "inside": MAP * MAP,
+            "colour": len(TONES),
+            "tone": 3,
+            "size": len(SIZES),
+            "offset": 2,
+            "paint": 3 * PATCH * PATCH,
+        }
+        self.heads = nn.ModuleDict({name: nn.Linear(teacher.width, count) for name, count in sizes.items()})
 
-    def forward(self, noisy: Tensor, clean: Tensor, wanted: dict[str, Tensor], backdrop: Tensor) -> Tensor:
-        tokens = self.teacher(noisy)  # (B, N, E)
-        weight = torch.where(wanted["shape"] > 0, 1.0, 0.3).flatten()  # objects are rare
-        total = torch.zeros(())
-        for name, head in self.heads.items():
-            error = F.cross_entropy(head(tokens).flatten(0, 1), wanted[name].flatten(), reduction="none")
-            total = total + (error * weight).sum() / weight.sum()
-        patches = F.pixel_unshuffle(clean, PATCH).flatten(2).transpose(1, 2)  # (B, N, 48)
-        kinds = self.backdrop(tokens).mean(1)
-        return total + 4 * F.mse_loss(self.paint(tokens), patches) + 0.3 * F.cross_entropy(kinds, backdrop)
+    def forward(self, noisy: Tensor, lesson: Lesson, hidden: Tensor, world: Tensor) -> Tensor:
+        """`noisy` is the lesson's picture disturbed, `hidden` the world's pictures disturbed."""
+        tokens, of_world = self.teacher(torch.cat([noisy, hidden])).split([len(noisy), len(hidden)])  # (B, N, E) each
+        covered = lesson.outline >= 0
+        h = tokens[covered]
+        clear = lesson.strength[covered].clamp(max=0.6)
+        kind = F.cross_entropy(self.heads["pattern"](h), lesson.pattern[covered], reduction="none")
+        errors = {
+            "there": F.binary_cross_entropy_with_logits(self.heads["there"](tokens)[..., 0], covered.float()),
+            "outline": F.cross_entropy(self.heads["outline"](h), lesson.outline[covered]),
+            "pattern": (kind * clear).sum() / clear.sum(),  # a faint one cannot be told
+            "mask": F.mse_loss(self.heads["mask"](h), lesson.mask[covered]),
+            "inside": F.mse_loss(self.heads["inside"](h), lesson.inside[covered]),
+            "colour": F.cross_entropy(self.heads["colour"](h), nearness(lesson.tone[covered], TONES, SPREAD))
+            + 4 * F.mse_loss(self.heads["tone"](h), lesson.tone[covered]),
+            "size": F.cross_entropy(self.heads["size"](h), nearness(lesson.radius[covered, None], SIZES[:, None], NEAR)),
+            "offset": F.mse_loss(self.heads["offset"](h), lesson.offset[covered]),
+            "elsewhere": F.mse_loss(self.heads["paint"](tokens), patches(lesson.clean)),
+            "world": F.mse_loss(self.heads["paint"](of_world), patches(world)),
+        }
+        return torch.stack([WEIGHTS[name] * error for name, error in errors.items()]).sum()
+
+
+def nearness(values: Tensor, points: Tensor, spread: float) -> Tensor:
+    """Soft classes: how much each value (n, d) belongs to each point (k, d), rows that sum to one."""
+    return (-(values[:, None] - points).square().sum(-1) / (2 * spread**2)).softmax(-1)
+
+
+def patches(pixels: Tensor) -> Tensor:
+    """(B, 3, S, S) -> (B, N, 48): the pixels of each cell."""
+    return F.pixel_unshuffle(pixels, PATCH).flatten(2).transpose(1, 2)
+
+
+def noised(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    """Up to 0.4 of noise, mostly little."""
+    amount = 0.4 * torch.rand(len(pixels), 1, 1, 1, generator=generator) ** 2
+    return pixels + amount * torch.randn(pixels.shape, generator=generator)
+
+
+def masked(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    """Up to 0.3 of the cells grey."""
+    rows, side = len(pixels), pixels.shape[-1] // PATCH
+    share = 0.3 * torch.rand(rows, 1, 1, 1, generator=generator)
+    kept = torch.rand(rows, 1, side, side, generator=generator) >= share
+    return pixels * kept.repeat_interleave(PATCH, 2).repeat_interleave(PATCH, 3)
 
 
 def fit_teacher(effort: Effort = EFFORT, progress: Progress = print) -> tuple[Teacher, dict[str, Any]]:
-    """Pictures with up to 0.4 of noise; the tokens must know the clean picture and what covers each cell."""
-    pool = pictures("assets", min(SCENES, effort.steps * effort.batch), start=FIRST)
-    wanted, backdrop = cells(pool.scenes, 32), torch.from_numpy(pool.scenes.background)
+    """Elsewhere and the world in every step; the world comes as bytes of pictures, without their scenes."""
+    pool = unlabelled("assets", min(SCENES, effort.steps * WORLD), start=FIRST)  # (n, 3, S, S) uint8
+    elsewhere = Elsewhere()
     torch.manual_seed(effort.seed)
-    homework = Homework(Teacher())
+    lessons = Lessons(Teacher(), len(elsewhere.outlines), len(elsewhere.patterns))
 
-    def loss(step: int, generator: torch.Generator) -> Tensor:
-        images, row, domain = pool.draw(effort.batch, generator)
-        clean = to_unit(images)
-        amount = 0.4 * torch.rand(len(clean), 1, 1, 1, generator=generator) ** 2
-        noisy = clean + amount * torch.randn(clean.shape, generator=generator)
-        return homework(noisy, clean, {name: values[row] for name, values in wanted.items()}, backdrop[row])  # type: ignore[no-any-return]
+    def loss(_: int, generator: torch.Generator) -> Tensor:
+        lesson = elsewhere.draw(effort.batch, generator)
+        world = to_unit(pool[torch.randint(len(pool), (WORLD,), generator=generator)])
+        return lessons(noised(lesson.clean, generator), lesson, masked(noised(world, generator), generator), world)  # type: ignore[no-any-return]
 
-    seconds = fit("teacher", homework, loss, effort, progress)
-    return homework.teacher, {**asdict(effort), "scenes": SCENES, "seconds": round(seconds, 1)}
-
-
-@torch.no_grad()
-def measure_teacher(teacher: Teacher, count: int = 1000) -> dict[str, Any]:
-    """Accuracy of a ridge probe on the frozen tokens: fitted on half of the validation scenes, read on the rest."""
-    pool: Pictures = pictures("validation", max(count, 2))
-    wanted = cells(pool.scenes, 32)
-    half = pool.images.shape[1] // 2
-    quality: dict[str, Any] = {"probe": "ridge on cells covered by an object"}
-    for domain, images in zip(DOMAINS, pool.images, strict=True):
-        tokens = torch.cat([teacher.tokens(to_unit(chunk)) for chunk in images.split(128)])  # (n, N, E)
-        tokens = F.pad(tokens, (0, 1), value=1.0).double()
-        right = {}
-        for name, classes in QUESTIONS.items():
-            seen = wanted[name] > 0
-            fit_on, read_on = seen.clone(), seen.clone()
-            fit_on[half:], read_on[:half] = False, False
-            one_hot = F.one_hot(wanted[name][fit_on], classes).double()
-            a = tokens[fit_on]
-            map_ = torch.linalg.solve(a.T @ a + torch.eye(a.shape[1], dtype=a.dtype), a.T @ one_hot)
-            found = (tokens[read_on] @ map_).argmax(-1)
-            right[name] = round((found == wanted[name][read_on]).double().mean().item(), 4)
-        quality[domain] = right
-    return quality
+    seconds = fit("teacher", lessons, loss, effort, progress)
+    facts = {"outlines": len(elsewhere.outlines), "patterns": len(elsewhere.patterns), "world_batch": WORLD}
+    return lessons.teacher, {**asdict(effort), **facts, "scenes": SCENES, "seconds": round(seconds, 1)}

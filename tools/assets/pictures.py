@@ -46,6 +46,11 @@ def drawn_pictures(found: Scenes, size: int = 32) -> Pictures:
     return Pictures(found, images, grid)
 
 
+def unlabelled(split: str, count: int, size: int = 32, start: int = 0) -> Tensor:
+    """The same pictures without what they show: (2 * count, 3, S, S) uint8, both domains.  For who must not be told."""
+    return pictures(split, count, size, start).images.flatten(0, 1)
+
+
 def blurred(pixels: Tensor, sigma: float) -> Tensor:
     """Gaussian blur with a 5 x 5 kernel, borders replicated."""
     offset = torch.arange(-2.0, 3.0)

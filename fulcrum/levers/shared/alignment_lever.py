@@ -2,9 +2,9 @@
 
 from typing import ClassVar, Literal
 
-from fulcrum.encode.fillers import WorldTeacher
 from fulcrum.levers.base import Built, Cost, Swap
 from fulcrum.levers.shared import price
+from fulcrum.levers.shared.teacher_choice import with_teacher
 from fulcrum.loss.fillers import Alignment
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Fraction
@@ -18,7 +18,7 @@ class Aligning(Swap):
 
     slot, filler = "terms.alignment", Alignment
     settings: ClassVar[tuple[str, ...]] = ("teacher", "layer", "weight", "schedule")
-    touches = ("terms.alignment", "encode.teachers.world")
+    touches = ("terms.alignment", "encode.teachers")
     projector: ClassVar[Literal["mlp", "conv"]] = "mlp"
     normalise: ClassVar[bool] = False  # the teacher's tokens, over space
 
@@ -27,9 +27,7 @@ class Aligning(Swap):
         return made
 
     def edit(self, run: RunSpec) -> RunSpec:
-        run = put(run, self.slot, self.term())
-        known = any(teacher.name == self.teacher for teacher in run.encode.teachers)
-        return put(run, "encode.teachers.world", WorldTeacher()) if self.teacher == "world" and not known else run
+        return with_teacher(put(run, self.slot, self.term()), self.teacher)
 
     def needs(self, run: RunSpec) -> str | None:
         return self.term().problem(run)

@@ -1,5 +1,8 @@
 """What the levers with a perceptual term share: a frozen network looks at the predicted and at the true picture."""
 
+from typing import Any, Literal
+
+from fulcrum.encode.fillers import WORLD_TEACHERS
 from fulcrum.levers.base import Built, Cost, Swap
 from fulcrum.levers.shared import price
 from fulcrum.spec.run import RunSpec
@@ -8,7 +11,12 @@ from fulcrum.spec.run import RunSpec
 class Perceiving(Swap):
     """A lever that adds a perceptual term of its own name; a subclass says which."""
 
+    teacher: Literal["world", "supervised"] = "world"  # whose eyes it looks through
+
     settings = ("weight",)
+
+    def made(self, **others: Any) -> Any:
+        return super().made(asset=WORLD_TEACHERS[self.teacher], **others)
 
     def needs(self, run: RunSpec) -> str | None:
         problem: str | None = self.made().problem(run)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from tools.assets.teacher_probe import measure_teacher
 
 from fulcrum.data.source import WorldSource
 from fulcrum.encode.networks.judge import AttributeJudge, load_features, load_judge
@@ -17,6 +16,7 @@ from tools.assets.crowds import crowds
 from tools.assets.fit_features import frechet, measure_features
 from tools.assets.fit_judge import accuracy
 from tools.assets.pictures import blurred, drawn_pictures, pictures
+from tools.assets.teacher_probe import measure_teacher
 
 Judge = AttributeJudge | PatchJudge
 LOADED = {"judge": load_judge, "judge_second": load_second_judge}
