@@ -61,37 +61,59 @@ def fulcrum(capsys, *words):
     return json.loads(written.out.strip().splitlines()[-1])
 
 
-def test_import_train_and_measure(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(fake_emoji, "body", colours)
-    fake_emoji.write_packages(tmp_path / "packages", ("noto", "twemoji", "fluent", "emojione", "old", "blob", "openmoji"))
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "resvg_py.py").write_text(RENDERER)
-    path = os.pathsep.join([str(ROOT), str(tmp_path / "site")])
-    imported = subprocess.run(
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """A folder with emoji_16, as the example's own command imports it, and with letters.py."""
+    folder = tmp_path_factory.mktemp("emoji")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fake_emoji, "body", colours)
+        fake_emoji.write_packages(folder / "packages", ("noto", "twemoji", "fluent", "emojione", "old", "blob", "openmoji"))
+    (folder / "site").mkdir()
+    (folder / "site" / "resvg_py.py").write_text(RENDERER)
+    (folder / "letters.py").write_text(LETTERS)
+    written = subprocess.run(
         [sys.executable, "-m", "examples.emoji", "packages", "--size", "16", "--json"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path},
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder / "site")])},
         capture_output=True,
         text=True,
     )
-    assert imported.returncode == 0, imported.stderr
-    facts = json.loads(imported.stdout.splitlines()[-1])
+    assert written.returncode == 0, written.stderr
+    facts = json.loads(written.stdout.splitlines()[-1])
     assert facts["folder"] == "emoji_16" and facts["concepts"]["splits"]["reference"] >= 64
+    return folder
 
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "letters.py").write_text(LETTERS)
-    settings = [word for setting in (*TINY, "data.source.path=emoji_16") for word in ("--set", setting)]
-    files = ["--with", EXAMPLE / "recipe.py", "--with", "letters.py"]
-    run = fulcrum(
-        capsys, "train", "emoji", *files, *settings, "--images", 24, "--threads", 1, "--no-compile", "--quiet", "--json"
-    )
-    about = json.loads((Path(run["run"]) / "about.json").read_text())
-    assert run["images"] == 24 and about["run"]["data"]["source"]["path"].endswith("emoji_16")
-    assert [name.startswith("fulcrum_user_letters") for name in about["user_files"]] == [True], "the code that it runs"
+
+def trained(capsys, recipe, *settings):
+    """Train a recipe of the example on 24 tiny pictures, then measure it."""
+    words = [word for setting in (*TINY, "data.source.path=emoji_16", *settings) for word in ("--set", setting)]
+    words += ["--with", EXAMPLE / "recipe.py", "--with", "letters.py", "--images", 24, "--no-compile"]
+    run = fulcrum(capsys, "train", recipe, *words, "--threads", 1, "--quiet", "--json")
     measured = fulcrum(
         capsys, "measure", run["key"], "--with", "letters.py", "--samples", 64, "--threads", 1, "--quiet", "--json"
     )
-    assert {"frechet", "mmd", "validation_loss"} <= set(measured["metrics"])
+    assert run["images"] == 24 and {"frechet", "mmd", "validation_loss"} <= set(measured["metrics"])
+    return json.loads((Path(run["run"]) / "about.json").read_text())
+
+
+def test_import_train_and_measure(imported, monkeypatch, capsys):
+    monkeypatch.chdir(imported)
+    about = trained(capsys, "emoji")
+    assert about["run"]["data"]["source"]["path"].endswith("emoji_16")
+    assert [name.startswith("fulcrum_user_letters") for name in about["user_files"]] == [True], "the code that it runs"
+
+
+def test_a_codec_that_diffusers_wrote_is_trained_on_from_its_folder(imported, monkeypatch, capsys):
+    diffusers = pytest.importorskip("diffusers", reason="the codec is one of diffusers' classes")
+    monkeypatch.chdir(imported)
+    levels = {
+        f"{half}_block_types": (f"{kind}Block2D",) * 3 for half, kind in (("down", "DownEncoder"), ("up", "UpDecoder"))
+    }
+    codec = diffusers.AutoencoderKL(latent_channels=8, block_out_channels=(8, 8, 8), norm_num_groups=1, **levels)
+    codec.save_pretrained("codec")
+    about = trained(capsys, "emoji_latents", "budget.batch=8")
+    assert about["run"]["encode"]["codec"]["path"].endswith("codec")
+    assert about["run"]["encode"]["codec"]["network"] == "AutoencoderKL"
 
 
 def test_a_recipe_is_a_value_its_file_is_not_in_the_key():
