@@ -239,11 +239,14 @@ def export(
     levers: Files = None,
     as_json: Json = False,
 ) -> None:
-    """Write a run's denoiser as diffusers' PRXTransformer2DModel, and an embedded codec beside it as AutoencoderKL."""
+    """Write a run's denoiser as diffusers' PRXTransformer2DModel; beside it an embedded codec as AutoencoderKL and the
+    embedded text encoder as ModernBertModel with its tokenizer."""
     from fulcrum.encode.networks.kl_codec import KLCodec
+    from fulcrum.encode.networks.world_text import WorldText
     from fulcrum.interop.diffusers import export as write
     from fulcrum.interop.diffusers import pipeline_of
     from fulcrum.interop.exported_codec import export_codec
+    from fulcrum.interop.exported_text import export_text
 
     painter, _ = _painter(run, out, levers)
     pipeline = pipeline_of(painter.run)
@@ -255,4 +258,9 @@ def export(
     if isinstance(painter.codec, KLCodec):
         facts["codec"] = str(export_codec(painter.codec, folder / "vae"))
         lines += f"\nAutoencoderKL.from_pretrained('{folder}', subfolder='vae') loads the codec that its latents need"
+    if isinstance(painter.text, WorldText):
+        facts["text"] = str(export_text(painter.text, folder / "text_encoder"))
+        lines += (
+            f"\nAutoModel and AutoTokenizer.from_pretrained('{folder}', subfolder='text_encoder') load what reads prompts"
+        )
     emit(facts, as_json, lines)

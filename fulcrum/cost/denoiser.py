@@ -5,7 +5,7 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.spec.run_route import has_span, route_of
 from fulcrum.spec.stage import mean_over_images, phases
 
-TEXT_TOKENS = 25  # a long caption of the world, on average, the start counted
+TEXT_TOKENS = 24  # a long caption of the world, on average, the start counted
 SIZE = {"fp32": 4, "bf16": 2}  # bytes of a number
 REMEMBERED = 2  # numbers per parameter, of a rule that does not say: two moments, as Adam's
 

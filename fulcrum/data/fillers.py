@@ -15,8 +15,8 @@ Style = Literal["long", "medium", "short"]
 # counts again).
 TOKENS: dict[int, dict[str, float]] = {
     1: {"long": 19.9, "medium": 10.7, "short": 6.0},
-    2: {"long": 25.2, "medium": 14.6, "short": 6.7},
-    3: {"long": 30.5, "medium": 18.4, "short": 7.0},
+    2: {"long": 24.2, "medium": 13.9, "short": 6.6},
+    3: {"long": 26.8, "medium": 15.7, "short": 6.7},
 }
 
 

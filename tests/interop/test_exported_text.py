@@ -1,9 +1,12 @@
 """The world's text encoder in transformers: the very classes that users load, on real captions."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
+from fulcrum.cli import main
 from fulcrum.data.world.scene import scenes
 from fulcrum.data.world.words import STYLES, captions
 from fulcrum.encode.fillers import FolderText
@@ -56,3 +59,16 @@ def test_the_folder_comes_back_as_a_pretrained_encoder(text, prompts, tmp_path):
     known, kept = text.encode(prompts)
     assert filler.width == text.width and torch.equal(mask, kept)
     assert (emb - known).abs().max() < 1e-5
+
+
+def test_the_embedded_parts_leave_by_a_command(tmp_path, capsys):
+    """`fulcrum assets export`: a part with a stock class is written, any other is refused, nothing is overwritten."""
+    for name, network in (("text", "ModernBertModel"), ("codec", "AutoencoderKL")):
+        with pytest.raises(SystemExit) as end:
+            main(["assets", "export", name, str(tmp_path / name), "--json"])
+        assert not end.value.code and json.loads(capsys.readouterr().out)["network"] == network
+        assert (tmp_path / name / "config.json").is_file()
+    for name, words in (("judge", "no stock class"), ("text", "not empty")):
+        with pytest.raises(SystemExit) as end:
+            main(["assets", "export", name, str(tmp_path / "text")])
+        assert end.value.code and words in capsys.readouterr().err

@@ -80,7 +80,7 @@ def test_text_by_hand() -> None:
 def test_parts_of_a_run(tiny) -> None:
     run = tiny()
     parts = count_parts(run, PROMPTS, {"world": load_teacher()})
-    long, short = (training_flops(run, tokens) for tokens in (25.2, 6.7))  # of scenes with up to two objects
+    long, short = (training_flops(run, tokens) for tokens in (24.2, 6.6))  # of scenes with up to two objects
     assert parts.denoiser == long
     shorter = count_parts(tiny("spark + short_captions"), PROMPTS)
     assert shorter.denoiser == short

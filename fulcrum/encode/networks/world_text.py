@@ -1,7 +1,7 @@
 """The world's text encoder: words in, contextual token embeddings out, padding masked.
 
 Graph and parameter names are those of transformers' ModernBertModel with every layer global, the ids those of a stock word
-level tokenizer (arXiv:2412.13663; `fulcrum.interop.exported_text` writes both): what leaves is a copy, and computes the same.
+level tokenizer (arXiv:2412.13663; `fulcrum.interop.exported_text` writes both): what leaves is a copy.
 
 B prompts, L tokens of the longest prompt, E embedding width, V words
 """
