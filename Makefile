@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 THREADS := OMP_NUM_THREADS=1
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt
 
-.PHONY: study test test-slow check docs bench clean help
+.PHONY: study test laws test-slow check docs bench clean help
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/ \t/'
@@ -31,7 +31,10 @@ study: $(BIN)/.ready  ## train, measure and compare: ends with the path of a rep
 	$(BIN)/fulcrum study run examples/quick.toml
 
 test: $(BIN)/.dev    ## the tests
-	$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadfile
+	$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadgroup
+
+laws: $(BIN)/.dev    ## the laws over every lever, on two cores: under four minutes
+	$(THREADS) $(BIN)/python -m pytest tests/laws -n 2 --dist loadgroup
 
 test-slow: $(BIN)/.dev  ## what takes minutes: real compiler, kill -9, whole trainings
 	$(BIN)/python -m pytest -m slow --timeout=3600

@@ -2,8 +2,8 @@
 
     python bench/lost_updates.py [--recipe spark] [--steps 400] [--cache FOLDER]
 
-Two short trainings at a constant rate with weights stored in bf16, watched as every run is (`stalled` in the record). Then the
-updates that Adam asked for there, in units of the rate, are put on matrices that begin as the published model's do.
+Two short trainings at a constant rate with weights stored in bf16, watched as every run is (`stalled` in the record). Then
+the updates that Adam asked for there, in units of the rate, are put on matrices that begin as the published model's do.
 """
 
 import argparse

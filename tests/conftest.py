@@ -50,6 +50,14 @@ TINY = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """With `--dist loadgroup` a file's tests go to one process, as costly fixtures want; a file may say otherwise."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     """Random inputs are the same in every run of a test, in any order; also those of a fixture that outlives the test."""

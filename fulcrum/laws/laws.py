@@ -59,6 +59,8 @@ class Court:
         self.kept: dict[str, Trained] = {}
         self.flops: dict[str, float] = {}
         self.usable: dict[Any, list[Ground]] = {}
+        self.last: tuple[Any, Trained] | None = None  # witness and resume ask for the same training, one after the other
+        self.agree: dict[Any, bool] = {}
         self.number = 0
 
     def feed(self, run: RunSpec) -> Feed:
@@ -88,6 +90,21 @@ class Court:
         if ground.name not in self.flops:
             self.flops[ground.name] = self.counted(ground.run)
         return self.flops[ground.name]
+
+    def commute(self, one: Any, other: Any, ground: Ground) -> bool:
+        """Do both orders give the same run, or a conflict? Asked once for each pair, whichever of the two is tried."""
+        pair = frozenset((one, other)), ground.name
+        if pair not in self.agree:
+            runs = [_together(ground.run, levers) for levers in ((one, other), (other, one))]
+            self.agree[pair] = runs[0] == runs[1]
+        return self.agree[pair]
+
+    def trained_once(self, case: "Case") -> Trained:
+        """The case's run, trained; the last one is kept. Two levers may describe a run alike and build it differently."""
+        asked = case.lever, digest(case.run)
+        if self.last is None or self.last[0] != asked:
+            self.last = asked, self.trained(case.run)
+        return self.last[1]
 
     def trained(self, run: RunSpec, killed_after: int | None = None) -> Trained:
         """Train through the session that the command uses; if asked, lose the process after some steps and start again."""
@@ -177,8 +194,8 @@ def commute(case: Case) -> None:
     """With every other lever: the same run in both orders, or a conflict in both."""
     for other in (cls() for cls in case.court.catalogue.levers.values() if cls.name != case.lever.name):
         shared = case.court.shared(case.lever, other) or case.ground
-        one, two = (_together(shared.run, pair) for pair in ((case.lever, other), (other, case.lever)))
-        _require(one == two, case.lever, f"does not commute with '{other.name}' on {shared.name}: order decides the run")
+        agree = case.court.commute(case.lever, other, shared)
+        _require(agree, case.lever, f"does not commute with '{other.name}' on {shared.name}: order decides the run")
 
 
 def _together(run: RunSpec, levers: tuple[Any, ...]) -> RunSpec | None:
@@ -190,7 +207,7 @@ def _together(run: RunSpec, levers: tuple[Any, ...]) -> RunSpec | None:
 
 def witness(case: Case) -> None:
     """What the lever says it affects differs from the baseline's after training, all else is bit-equal; it sees itself."""
-    base, with_lever = case.court.baseline(case.ground), case.court.trained(case.run)
+    base, with_lever = case.court.baseline(case.ground), case.court.trained_once(case)
     _require(bool(case.lever.witness(with_lever.built)), case.lever, "is not seen by its own witness where it is on")
     _require(not case.lever.witness(base.built), case.lever, "is seen by its own witness where it is off")
     unknown = [what for what in case.lever.affects if what not in KINDS]
@@ -219,7 +236,7 @@ def _leaves_others_alone(case: Case) -> None:
 
 def resume(case: Case) -> None:
     """Six steps equal three and three through a real checkpoint; a step depends on nothing but its batch and its draw."""
-    whole, broken = case.court.trained(case.run), case.court.trained(case.run, killed_after=3)
+    whole, broken = case.court.trained_once(case), case.court.trained(case.run, killed_after=3)
     _require(whole.prints == broken.prints, case.lever, "does not resume exactly: it uses what is not in the checkpoint")
     built = case.court.assembled(case.run)
     for phase in built.phases:

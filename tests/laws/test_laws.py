@@ -21,6 +21,12 @@ def test_the_number_of_pairs(capsys):
 
 
 @pytest.mark.filterwarnings(LOOKS_ITSELF)
-@pytest.mark.parametrize(("lever", "law"), PAIRS, ids=[f"{law}-{lever}" for lever, law in PAIRS])
+@pytest.mark.parametrize(
+    ("lever", "law"),
+    [
+        pytest.param(lever, law, id=f"{law}-{lever}", marks=pytest.mark.xdist_group(f"laws of {lever}"))
+        for lever, law in PAIRS
+    ],
+)
 def test_law(lever, law, court):
     LAWS[law](court.case(CATALOG.levers[lever]()))

@@ -3,10 +3,11 @@
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from fulcrum.cost.flops import forward_flops
 from fulcrum.model.backbone import Backbone
-from fulcrum.model.counted_flops import counted
+from fulcrum.model.counted_flops import FORMULAS, counted
 from fulcrum.model.packed_text import ALIGN
 from fulcrum.model.route import CarryRoute
 
@@ -68,6 +69,24 @@ def test_padding_is_read_by_attention_but_not_projected() -> None:
     assert found == linears + 2 * forward_flops(model.sizes, 64, ALIGN).attention
     real = sum(forward_flops(model.sizes, 64, int(length)).total for length in lengths)
     assert real < found < 1.05 * real
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_it_is_what_torchs_counter_finds(inference: bool) -> None:
+    """With the same formulas; in inference mode linears and convolutions arrive whole and must be taken apart."""
+    model, image = Backbone(**SIZES), torch.nn.Conv2d(4, 4, 3)
+    x_t, t, text = torch.randn(2, 4, 16, 16), torch.rand(2), (torch.randn(2, 8, 24), None)
+
+    def run() -> None:
+        with torch.inference_mode(inference):
+            out = model(image(F.pad(x_t, (1, 1, 1, 1))), t, text).pred.sum()
+        if not inference:
+            out.backward()
+
+    with FlopCounterMode(display=False, custom_mapping=dict(FORMULAS)) as counter:
+        run()
+    model.zero_grad(), image.zero_grad()
+    assert counted(run) == counter.get_total_flops() > 0
 
 
 def test_nothing_leaks_between_countings() -> None:
