@@ -34,9 +34,9 @@ TRAINING = 3  # a backward is two forwards: one product for the inputs' gradient
 SINUSOIDS = 256
 
 
-def vector_multiply_adds(width: int) -> int:
-    """Of the two linears that make a vector from sinusoids."""
-    return SINUSOIDS * width + width * width
+def vector_multiply_adds(width: int, numbers: int = 1) -> int:
+    """Of the two linears that make a vector from the sinusoids of so many numbers."""
+    return numbers * SINUSOIDS * width + width * width
 
 
 def forward_flops(sizes: Sizes, tokens: int, text: float, kept: int | None = None) -> Flops:

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Fraction, Share
+from fulcrum.spec.record import Fraction, Share, Within
 
 Style = Literal["long", "medium", "short"]
 
@@ -31,6 +31,7 @@ class World(seam.SourceFiller):
     max_objects: Literal[1, 2, 3] = 3
 
     mislabelled: Share = 0.0  # planted: captions that describe another scene
+    crop: Annotated[float, Within("[0, 0.5]")] = 0.0  # largest share of a side that is cut away, at a keyed corner
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.data.source import WorldSource
@@ -42,10 +43,17 @@ class World(seam.SourceFiller):
             count=self.count,
             max_objects=self.max_objects,
             mislabelled=self.mislabelled,
+            crop=self.crop,
         )
 
+    def geometry_missing(self) -> str | None:
+        return None
+
+    def geometry_varies(self) -> bool:
+        return self.crop > 0
+
     def held_out(self, split: str, count: int) -> "World":
-        """Another split of the same world to judge by: real, truly captioned, unfiltered, whatever is trained on."""
+        """Another split of the same world to judge by: real, whole, truly captioned, unfiltered, whatever is trained on."""
         return World.model_validate({"domain": "real", "split": split, "count": count, "max_objects": self.max_objects})
 
     def glimpse(self, size: int, count: int) -> Any:
@@ -115,6 +123,13 @@ class Folder(seam.SourceFiller):
             say(source.shapes_in_words())
         return source
 
+    def geometry_missing(self) -> str | None:
+        return None if _ledger(self.path) else f"{self.path} has no ledger: nobody knows what its pictures were cut from"
+
+    def geometry_varies(self) -> bool:
+        ledger = _ledger(self.path)
+        return any(ledger["changes"].get(change) for change in ("cropped", "resized", "enlarged"))
+
     def held_out(self, split: str, count: int) -> "Folder":
         """Pictures that the import held out, square; fewer than asked where there are fewer."""
         return SquareFolder.model_validate({"path": self.path, "split": split, "count": count})
@@ -178,6 +193,12 @@ class Mix(seam.SourceFiller):
         shaped = any(isinstance(one, MixSource) for one in sources)
         return MixSource(sources, self.weights, ctx.run.budget.batch if shaped else 1)
 
+    def geometry_missing(self) -> str | None:
+        return next((why for path in self.paths if (why := Folder(path=path).geometry_missing())), None)
+
+    def geometry_varies(self) -> bool:
+        return any(Folder(path=path).geometry_varies() for path in self.paths)
+
     def held_out(self, split: str, count: int) -> Folder:
         return Folder(path=self.paths[0]).held_out(split, count)
 
@@ -201,6 +222,17 @@ def _content(path: str) -> dict[str, str]:
 
     content = str(read_about(local_folder(path))["content"])
     return {f"data:{content[:16]}": content}
+
+
+def _ledger(path: str) -> dict[str, Any]:
+    """What became of the pictures of an imported folder; nothing where nobody wrote it down."""
+    from fulcrum.data.store.picture_store import LEDGER
+    from fulcrum.data.store.remote_store import local_folder
+    from fulcrum.files.sealed import read_json
+
+    file = local_folder(path) / LEDGER
+    ledger: dict[str, Any] = read_json(file, "import the pictures again") if file.is_file() else {}
+    return ledger
 
 
 class OneStyle(seam.CaptionFiller):

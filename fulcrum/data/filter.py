@@ -54,6 +54,9 @@ class FilteredSource:
         """By the inner number: a mix of styles tells a sample the same way before and after the filter."""
         return self.inner.prompts(chooser, self.kept[index])
 
+    def geometry(self, index: Ids) -> NDArray[np.float32]:
+        return self.inner.geometry(self.kept[index])
+
     def planted(self, index: Ids) -> NDArray[np.bool_]:
         """(B,) which of the kept samples carry a wrong caption."""
         return self.inner.planted(self.kept[index])

@@ -117,6 +117,14 @@ class MixSource:
                 prompts_of[int(place)] = text
         return prompts_of
 
+    def geometry(self, index: Ids) -> NDArray[np.float32]:
+        """(B, 4), as each sample's own source tells it."""
+        ids = np.asarray(index, dtype=np.int64)
+        numbers = np.empty((len(ids), 4), np.float32)
+        for number, mine in self._mine(ids):
+            numbers[mine] = self.sources[number].geometry(ids[mine] - self.starts[number])
+        return numbers
+
     def scenes(self, index: Ids) -> Any:
         return self.sources[0].scenes(index)  # says why there are none
 

@@ -50,12 +50,15 @@ class Source(Protocol):
 
     def prompts(self, chooser: Chooser, index: Ids) -> list[str]: ...
 
+    def geometry(self, index: Ids) -> NDArray[np.float32]: ...  # (B, 4); asked only of a source whose record tells it
+
 
 @dataclass(frozen=True)
 class WorldSource:
     """The first `count` scenes of one split of the embedded world, drawn in one domain at one size.
 
     A share of the pictures can be `mislabelled`: drawn as ever, captioned as another scene. The truth stays known.
+    With `crop` a picture is a part of a larger one: captions and scenes still speak of the whole.
     """
 
     split: str
@@ -65,6 +68,7 @@ class WorldSource:
     max_objects: int = 3
     threads: int = 1  # speed only: the bytes and the fingerprint do not depend on it
     mislabelled: float = 0.0  # share of samples whose caption describes another scene of the split
+    crop: float = 0.0  # largest share of a side that is cut away
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -79,6 +83,8 @@ class WorldSource:
             raise ValueError(f"max_objects must be 1 to {MAX_OBJECTS}; found {self.max_objects}")
         if not 0 <= self.mislabelled <= 1:
             raise ValueError(f"mislabelled is a share, 0 to 1; found {self.mislabelled}")
+        if not 0 <= self.crop <= 0.5:
+            raise ValueError(f"at most half of a side can be cut away, 0 to 0.5; found {self.crop}")
 
     def __len__(self) -> int:
         return self.count
@@ -111,9 +117,30 @@ class WorldSource:
         """The caption of each sample."""
         return chooser.prompts(self.described(index), np.asarray(index))
 
+    def geometry(self, index: Ids) -> NDArray[np.float32]:
+        """(B, 4) side of the whole picture, twice, and top and left of the part that is read: keyed by the sample."""
+        index = np.asarray(index)
+        most = round(self.size / (1 - self.crop)) - self.size  # pixels that may be cut from a side
+        u = uniform(key("crop", WORLD_VERSION, self.split, self.max_objects, index), 3)
+        cut = np.floor(u[:, 0] * (most + 1))
+        corner = np.floor(u[:, 1:] * (cut[:, None] + 1))
+        return np.column_stack([self.size + cut, self.size + cut, corner]).astype(np.float32)
+
     def read(self, index: Ids) -> Samples:
         chosen = self.scenes(index)
-        return Samples(render(chosen, self.size, self.domain, self.threads), chosen, chosen.index)
+        images = self._cropped(chosen) if self.crop else render(chosen, self.size, self.domain, self.threads)
+        return Samples(images, chosen, chosen.index)
+
+    def _cropped(self, chosen: Scenes) -> NDArray[np.uint8]:
+        """Each scene drawn as large as it says, and the part of it at its corner."""
+        images = np.empty((len(chosen), 3, self.size, self.size), np.uint8)
+        sides, _, tops, lefts = self.geometry(chosen.index).astype(np.int64).T
+        for side in np.unique(sides):
+            rows = np.flatnonzero(sides == side)
+            whole = render(chosen.take(rows), int(side), self.domain, self.threads)
+            for row, picture in zip(rows, whole, strict=True):
+                images[row] = picture[:, tops[row] : tops[row] + self.size, lefts[row] : lefts[row] + self.size]
+        return images
 
     def fingerprint(self) -> str:
         """Hash of version and settings, and of some pictures and captions: a changed generator cannot keep it."""
@@ -129,6 +156,8 @@ class WorldSource:
         }
         if self.mislabelled:  # left out at zero: an honest source keeps its fingerprint
             settings["mislabelled"] = self.mislabelled
+        if self.crop:
+            settings["crop"] = self.crop
         texts = [captions(self.described(probe), style).texts for style in STYLES]
         digest = hashlib.sha256(json.dumps([settings, texts], sort_keys=True).encode())
         digest.update(samples.images.tobytes())

@@ -48,6 +48,7 @@ class Batch(NamedTuple):
     text: Text
     teacher: dict[str, Tensor]  # name -> (B, N, E')
     ids: Tensor  # (B,) int64, numbers of the samples within their source
+    geometry: Tensor | None = None  # (B, 4) original height and width, top and left of the crop; where a condition asks
 
 
 class Encoder:
@@ -62,8 +63,9 @@ class Encoder:
         text: TextEncoder,
         cache: Cache,
         say: Callable[[str], None] | None = None,
+        geometry: bool = False,
     ) -> None:
-        self.source, self.chooser, self.seed = source, chooser, seed
+        self.source, self.chooser, self.seed, self.geometry = source, chooser, seed, geometry
         self.texts = cache.texts(source, chooser, text, say)  # first: captions may be refused, and pictures take longer
         self.latents = cache.latents(source, codec, say)
 
@@ -80,7 +82,8 @@ class Encoder:
         row's arithmetic depends on its batch mates. A term's teachers are added where the terms are known."""
         emb, mask = self.texts.rows(ids, self.texts.longest)
         numbers = torch.from_numpy(np.asarray(ids, dtype=np.int64))
-        return Batch(self.latents.rows(ids), Text(emb, mask, self.texts.empty), {}, numbers)
+        told = torch.from_numpy(self.source.geometry(ids)) if self.geometry else None
+        return Batch(self.latents.rows(ids), Text(emb, mask, self.texts.empty), {}, numbers, told)
 
     def prompts_at(self, position: int, rows: int) -> list[str]:
         """The captions of the batch at a position."""

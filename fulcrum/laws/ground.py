@@ -29,6 +29,7 @@ GROUNDS: dict[str, tuple[str, ...]] = {
     "a longer run": ("budget.images=96",),
     "carried tokens": ("model.route=carry(start=1, end=-2, drop=0.5)",),
     "contrasted samples": ("terms=[flow_matching, contrastive]",),
+    "cropped pictures": ("data.source.crop=0.25",),
     "fused tokens": ("model.route=drop_and_fuse(start=1, end=-2, drop=0.75, path_drop=0.05)",),
 }
 

@@ -47,6 +47,7 @@ from fulcrum.levers.routed_guidance import RoutedGuidance
 from fulcrum.levers.sft_stage import SFTStage
 from fulcrum.levers.shifted_time import ShiftedTime
 from fulcrum.levers.short_captions import ShortCaptions
+from fulcrum.levers.size_crop_condition import SizeCropCondition
 from fulcrum.levers.sprint import Sprint
 from fulcrum.levers.stochastic_rounding import StochasticRounding
 from fulcrum.levers.synthetic_then_real import SyntheticThenReal
@@ -107,6 +108,7 @@ LEVERS: tuple[type[Lever], ...] = (
     EndToEndCodec,
     Bottleneck,
     ResolutionCondition,
+    SizeCropCondition,
 )
 RECIPES = {
     recipe.__name__: recipe for recipe in (spark, pocket, pocket_pixels, pocket_pixels_large, prx_256, prx_pixels_1024)

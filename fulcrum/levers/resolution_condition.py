@@ -1,33 +1,22 @@
-"""Resolution conditioning: the denoiser is told how large the picture is.  arXiv:2307.01952
+"""Resolution conditioning: the denoiser is told how large the picture is that it draws.
 
 sinusoids of height and width -> two linears -> added to the time's vector
 """
 
-from fulcrum.levers.base import Built, Card, Cost, Swap
-from fulcrum.levers.shared import price
-from fulcrum.model.fillers import NoCondition, Resolution
-from fulcrum.spec.edit import put
-from fulcrum.spec.run import RunSpec
+from fulcrum.levers.base import Built, Card
+from fulcrum.levers.shared.condition_lever import Conditioning, hears
+from fulcrum.model.fillers import Resolution
 
 
-class ResolutionCondition(Swap):
+class ResolutionCondition(Conditioning):
     name = "resolution_condition"
-    slot, filler = "model.condition", Resolution
-    card = Card(says="height and width enter the time vector; can only pay in a run that sees several sizes")
-
-    def cost(self, run: RunSpec) -> Cost:
-        return price.of_denoiser(put(run, self.slot, NoCondition()), self.edit(run))
+    filler = Resolution
+    card = Card(
+        says="height and width of what is drawn enter the time vector, as PRX's released model can have it; says nothing "
+        "in a run of one size, and can only pay in one that sees several",
+        warns="nothing of what a picture was before it was cut and resized: that is another thing to be told",
+    )
 
     def witness(self, built: Built) -> bool:
-        import torch
-
-        from fulcrum.dist.reduce import whole
-
         embedder = built.step.backbone.resolution_embedder
-        if embedder is None:
-            return False
-        weights = {name: whole(value) for name, value in embedder.named_parameters()}  # many processes hold slices
-        sizes = torch.tensor([[8.0, 8.0], [16.0, 8.0]], device=next(iter(weights.values())).device)
-        with torch.no_grad():
-            small, large = torch.func.functional_call(embedder, weights, (None, None, sizes))
-        return not bool(torch.equal(small, large))  # another size, another vector
+        return embedder is not None and hears(embedder, (8.0, 8.0), (16.0, 8.0))

@@ -97,7 +97,7 @@ class Backbone(nn.Module):
         short: bool = False,
     ) -> Out:
         """x_t (B, C, h, w), t (B,) in [0, 1], text (emb (B, L, E), mask (B, L) true = keep) or what `read_text` gave,
-        keep (B, K) positions that the routed span sees (none: all), size (B, 2) to condition on instead of (h, w),
+        keep (B, K) positions that the routed span sees (none: all), size: what the condition is told of each picture,
         drop_path (B,) true where the span counts for nothing, short: it does for all, and its blocks do not run."""
         self.check(x_t, taps)
         self.check_route(taps, keep, drop_path, short)

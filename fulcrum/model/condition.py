@@ -1,4 +1,5 @@
-"""What is added to the time vector, which every modulation reads: the picture's size, or a part of the user's own.
+"""What is added to the time vector, which every modulation reads: the picture's size, what it was cut from, or a part of
+the user's own.
 
 B batch, C channels, h w image size, D width
 """
@@ -15,7 +16,8 @@ class Condition(Protocol):
     """A torch module that is part of the denoiser."""
 
     def __call__(self, x_t: Tensor, t: Tensor, size: Tensor | None) -> Tensor:
-        """x_t (B, C, h, w), t (B,), size (B, 2) to be told instead of (h, w) -> (B, D)."""
+        """x_t (B, C, h, w), t (B,), size: numbers about each picture to be told instead of what x_t says by itself, (B, 2)
+        height and width or (B, 4) as a batch's `geometry` -> (B, D)."""
 
 
 class ResolutionIn(nn.Module):
@@ -30,4 +32,21 @@ class ResolutionIn(nn.Module):
             size = x_t.new_tensor(x_t.shape[-2:], dtype=torch.float32).expand(len(x_t), 2)
         half = SINUSOIDS // 2
         vector: Tensor = self.mlp(torch.cat((sinusoids(size[:, 0], half), sinusoids(size[:, 1], half)), dim=-1))
+        return vector
+
+
+class SizeCropIn(nn.Module):
+    """SDXL (arXiv:2307.01952, section 2.2): original height, original width, top and left of the crop, 256 sinusoids each,
+    one after the other through two linears. A picture of which nothing is told is whole: its own size, cropped at 0, 0."""
+
+    def __init__(self, width: int, compute: torch.dtype, stride: int):
+        super().__init__()
+        self.stride = stride  # pixels of a cell of x_t, along each side
+        self.mlp = VectorIn(width, compute, 4 * SINUSOIDS)
+
+    def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None) -> Tensor:
+        if size is None:
+            height, width = (side * self.stride for side in x_t.shape[-2:])
+            size = x_t.new_tensor((height, width, 0, 0), dtype=torch.float32).expand(len(x_t), 4)
+        vector: Tensor = self.mlp(torch.cat([sinusoids(number, SINUSOIDS) for number in size.unbind(1)], dim=-1))
         return vector

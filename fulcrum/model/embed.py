@@ -51,16 +51,16 @@ def layer_norm(h: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 class VectorIn(nn.Module):
-    """Sinusoids -> vector of the stream's width, by two linears around a SiLU."""
+    """Sinusoids, `inputs` of them -> vector of the stream's width, by two linears around a SiLU."""
 
     __call__: Callable[..., Tensor]
 
-    def __init__(self, width: int, compute: torch.dtype):
+    def __init__(self, width: int, compute: torch.dtype, inputs: int = SINUSOIDS):
         super().__init__()
-        self.in_layer = Linear(SINUSOIDS, width, Role.embed, compute=compute)
+        self.in_layer = Linear(inputs, width, Role.embed, compute=compute)
         self.out_layer = Linear(width, width, Role.embed, compute=compute)
 
-    def forward(self, vector: Tensor) -> Tensor:  # (B, 256) -> (B, D)
+    def forward(self, vector: Tensor) -> Tensor:  # (B, inputs) -> (B, D)
         return self.out_layer(F.silu(self.in_layer(vector).float())).float()
 
 

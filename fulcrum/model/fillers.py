@@ -151,4 +151,22 @@ class Resolution(seam.ConditionFiller):
         return ResolutionIn(ctx.run.model.width, ctx.dtype("compute"))
 
 
-FILLERS = (Dense, Carry, DropAndFuse, NoCondition, Resolution)
+class SizeCrop(seam.ConditionFiller):
+    """Each picture's original size and the corner of its crop enter the time vector."""
+
+    kind = "size_crop"
+    geometry = True
+
+    def parameters(self, width: int) -> int:
+        return self.multiply_adds(width) + 2 * width  # and two biases
+
+    def multiply_adds(self, width: int) -> int:
+        return vector_multiply_adds(width, numbers=4)
+
+    def build(self, ctx: Any) -> "Condition":
+        from fulcrum.model.condition import SizeCropIn
+
+        return SizeCropIn(ctx.run.model.width, ctx.dtype("compute"), ctx.run.encode.codec.stride)
+
+
+FILLERS = (Dense, Carry, DropAndFuse, NoCondition, Resolution, SizeCrop)

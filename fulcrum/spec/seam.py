@@ -29,6 +29,14 @@ class SourceFiller(Filler, Builds["Source"]):
 
     is_world: ClassVar[bool] = False  # pictures of the embedded world, whose teacher knows no others
 
+    def geometry_missing(self) -> str | None:
+        """Why it cannot tell its pictures' original sizes and crops, in words, or None: what it builds has `geometry`."""
+        return f"the source '{self.kind}' does not know what its pictures were cut from"
+
+    def geometry_varies(self) -> bool:
+        """Do its pictures differ in original size or crop? Asked where none is missing."""
+        return True
+
     def held_out(self, split: str, count: int) -> "SourceFiller":
         """Pictures to judge by that no run trains on: truly captioned, whatever this source does to its own."""
         raise BadInput(f"{type(self).__name__} has no held-out pictures", "define held_out(split, count)")
@@ -106,6 +114,8 @@ class RouteFiller(Filler, Builds["Route"]):
 
 class ConditionFiller(Filler, Builds["Condition | None"]):
     """model.condition: what is added to the time vector; None: nothing is."""
+
+    geometry: ClassVar[bool] = False  # is it told the original size and the crop of each picture?
 
     def parameters(self, width: int) -> int:
         """That it adds to a model of this width; for costs."""

@@ -146,7 +146,8 @@ class Feed:
         run = phase.run
         ctx = _Sized(run, self.cache, self.say)
         source, chooser = run.data.source.build(ctx), run.data.caption.build(ctx)
-        encoder = Encoder(source, chooser, self.seed, stored(run, self.codec()), self.text(), self.cache, self.say)
+        codec, text, told = stored(run, self.codec()), self.text(), run.model.condition.geometry
+        encoder = Encoder(source, chooser, self.seed, codec, text, self.cache, self.say, told)
         side = run.data.size // run.encode.codec.stride
         draws = Draws(
             seed=self.seed,

@@ -63,7 +63,9 @@ class Step(nn.Module):
         x_t = path.mix(batch.x0, draw.eps, draw.t)
         text = batch.text.with_dropped(draw.drop_text)
         seen = self.predict.inputs(x_t, draw.t)
-        out = self.denoise(seen, draw.t, (text.emb, text.mask), keep=draw.keep, taps=self.taps, drop_path=draw.drop_path)
+        out = self.denoise(
+            seen, draw.t, (text.emb, text.mask), draw.keep, self.taps, size=batch.geometry, drop_path=draw.drop_path
+        )
         v, x = self.predict.to_v(out.pred, x_t, draw.t), self.predict.to_x(out.pred, x_t, draw.t)
         target = self.predict.to_v(self.predict.ideal(batch.x0, draw.eps, draw.t), x_t, draw.t)
         return View(batch, draw, v=v, target=target, x=x, taps=out.taps, coded=coded)

@@ -49,16 +49,21 @@ def fit(image: Image.Image, wanted: Size) -> RgbPicture:
     """Centre-crop to the wanted shape, then resize with Lanczos (antialiased); untouched if it fits already."""
     if image.size == wanted:
         return RgbPicture(image, frozenset())
-    (width, height), (w, h) = image.size, wanted
-    scale = min(width / w, height / h)
-    taken = (min(width, round(w * scale)), min(height, round(h * scale)))
-    left, top = (width - taken[0]) // 2, (height - taken[1]) // 2
-    changes = {"cropped"} if taken != image.size else set()
-    if taken != wanted:
-        changes.add("resized" if taken[0] >= w and taken[1] >= h else "enlarged")
-    box = (left, top, left + taken[0], top + taken[1])
+    left, top, width, height = centre(image.size, wanted)
+    changes = {"cropped"} if (width, height) != image.size else set()
+    if (width, height) != wanted:
+        changes.add("resized" if width >= wanted[0] and height >= wanted[1] else "enlarged")
+    box = (left, top, left + width, top + height)
     taken_out = image.crop(box) if "cropped" in changes else image  # first: resize(box=) looks beyond its box
     return RgbPicture(taken_out.resize(wanted, Image.Resampling.LANCZOS), frozenset(changes))
+
+
+def centre(given: Size, wanted: Size) -> tuple[int, int, int, int]:
+    """Left, top, width and height of the largest part in the middle of a picture that has the wanted shape."""
+    (width, height), (w, h) = given, wanted
+    scale = min(width / w, height / h)
+    taken = (min(width, round(w * scale)), min(height, round(h * scale)))
+    return (width - taken[0]) // 2, (height - taken[1]) // 2, *taken
 
 
 def buckets(size: int, step: int = 0) -> tuple[Size, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.data.caption import Chooser
-from fulcrum.data.readers.fit_picture import Size
+from fulcrum.data.readers.fit_picture import Size, centre
 from fulcrum.data.source import Ids, Samples, require_inside
 from fulcrum.data.store.picture_store import SPLITS, PictureStore
 from fulcrum.data.store.remote_store import local_folder
@@ -97,6 +97,17 @@ class FolderSource:
         else:
             list(self._pool.map(one, range(len(rows)), chunksize=16))
         return Samples(images, None, ids)
+
+    def geometry(self, index: Ids) -> NDArray[np.float32]:
+        """(B, 4) original height and width in pixels as given, then top and left of the crop in pixels of the picture as it
+        is read: an import crops the centre, so the original size and the stored shape say where."""
+        rows = self.store.rows[self._rows(np.asarray(index, dtype=np.int64))]
+        numbers = np.empty((len(rows), 4), np.float32)
+        for row, about in enumerate(rows):
+            given = (int(about["width"]), int(about["height"]))
+            left, top, width, height = centre(given, self.store.buckets[int(about["bucket"])])
+            numbers[row] = (given[1], given[0], top * self.shape[1] / height, left * self.shape[0] / width)
+        return numbers
 
     def scenes(self, index: Ids) -> Any:
         raise BadInput(f"{self.path} has no scenes: only the embedded world knows what is drawn where")
