@@ -63,7 +63,8 @@ class World(seam.SourceFiller):
         from fulcrum.data.source import WorldSource
 
         count = min(count, self.count)
-        return WorldSource(self.split, self.domain, size, count, self.max_objects).read(np.arange(count)).images
+        source = WorldSource(self.split, self.domain, size, count, self.max_objects, crop=self.crop)
+        return source.read(np.arange(count)).images
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.data.world.vocabulary import WORLD_VERSION

@@ -1,11 +1,13 @@
 """Perceptual terms: the predicted picture and the true one, seen through a frozen network.
 
-The network belongs to its term but is no part of the module tree: not saved, not trained, not sharded. It is the
-alignment teacher, never a metric's network: a term that trains on its own judge would win by construction.
+The network belongs to its term but is no part of the module tree: not saved, not trained, not sharded. It is an alignment
+teacher or LPIPS's VGG, and judges nothing of its run: a term that trains on its own judge would win by construction. As
+published, the predicted picture is clamped to what a picture can be before it is looked at.
 
 B batch, S side in pixels, N tokens, E token width, c channels of a stage
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -37,22 +39,39 @@ class FeatureTerm(FrozenTerm):
     def forward(self, view: View) -> Tensor:  # -> (B,)
         with torch.no_grad():
             wanted = self.network(view.batch.x0)  # (B, N, E)
-        return 1 - F.cosine_similarity(self.network(view.x), wanted, dim=-1).mean(1)
+        return 1 - F.cosine_similarity(self.network(shown(view.x)), wanted, dim=-1).mean(1)
 
 
 class StageTerm(FrozenTerm):
-    """LPIPS (arXiv:1801.03924, eq. 1) with every channel's weight one: unit-normalised features of several stages,
-    squared differences summed over channels, averaged over space, summed over stages."""
+    """LPIPS with every channel's weight one, on the stages of the embedded teacher."""
 
     def forward(self, view: View) -> Tensor:  # -> (B,)
         with torch.no_grad():
             wanted = self.network.stages(view.batch.x0)  # of (B, c, s, s) each
-        return torch.stack(
-            [
-                (unit(one) - unit(other)).square().sum(1).mean((1, 2))
-                for one, other in zip(self.network.stages(view.x), wanted, strict=True)
-            ]
-        ).sum(0)
+        return lpips(self.network.stages(shown(view.x)), wanted, [1.0] * len(wanted))
+
+
+class VGGTerm(FrozenTerm):
+    """LPIPS itself: VGG16, with the weights that its authors learned for every channel."""
+
+    def forward(self, view: View) -> Tensor:  # -> (B,)
+        with torch.no_grad():
+            wanted = self.network(view.batch.x0)  # of (B, c, s, s) each
+        return lpips(self.network(shown(view.x)), wanted, list(self.network.heads))
+
+
+def lpips(stages: Sequence[Tensor], wanted: Sequence[Tensor], weights: Sequence[Tensor | float]) -> Tensor:
+    """arXiv:1801.03924, eq. 1: unit-normalised features of several stages (B, c, s, s), squared differences weighed and
+    summed over channels, averaged over space, summed over stages.  (B,)"""
+    pairs = zip(stages, wanted, weights, strict=True)
+    return torch.stack(
+        [((unit(one) - unit(other)).square() * weight).sum(1).mean((1, 2)) for one, other, weight in pairs]
+    ).sum(0)
+
+
+def shown(x: Tensor) -> Tensor:
+    """The predicted picture as it could be shown: what lies beyond black and white has no gradient."""
+    return x.clamp(-1, 1)
 
 
 def unit(h: Tensor) -> Tensor:

@@ -1,16 +1,27 @@
 """Perceptual terms: nothing for the true picture, a gradient for the prediction, none for the network, nothing saved."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from fulcrum.encode.networks.world_teacher import load_teacher
-from fulcrum.loss.fillers import LPIPS, PerceptualFeatures
-from fulcrum.loss.perceptual import FeatureTerm, StageTerm, unit
+from fulcrum.encode.pretrained import registry
+from fulcrum.encode.pretrained.vgg import VGG
+from fulcrum.levers.lpips import UseLPIPS
+from fulcrum.loss.fillers import LPIPS, VGGLPIPS, PerceptualFeatures
+from fulcrum.loss.perceptual import FeatureTerm, StageTerm, VGGTerm, unit
 from fulcrum.loss.term import View
 from fulcrum.model.counted_flops import counted
+from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
+from fulcrum.study.run.measuring.plan_judges import require_impartial
 
-TERMS = {"perceptual_features": (FeatureTerm, PerceptualFeatures), "lpips": (StageTerm, LPIPS)}
+TERMS = {
+    "perceptual_features": (FeatureTerm, PerceptualFeatures),
+    "lpips": (StageTerm, LPIPS),
+    "lpips(network=vgg)": (VGGTerm, VGGLPIPS),
+}
 PIXELS = ("encode.codec=pixels", "model.patch=8", "flow.predict=x")
 
 
@@ -28,9 +39,24 @@ def name(request):
     return request.param
 
 
+@pytest.fixture(autouse=True)
+def vgg_at_hand(monkeypatch, tmp_path):
+    """The package may not be installed here: its place is taken by random weights, which have the same shapes."""
+    monkeypatch.setattr(registry, "installed", lambda name: tmp_path / name)
+
+
+@pytest.fixture(scope="module")
+def vgg():
+    torch.manual_seed(0)
+    network = VGG()
+    for head in network.heads:
+        torch.nn.init.uniform_(head)
+    return network
+
+
 @pytest.fixture
-def term(name):
-    return TERMS[name][0](load_teacher(), "cpu")
+def term(name, vgg):
+    return TERMS[name][0](vgg if "vgg" in name else load_teacher(), "cpu")
 
 
 @pytest.fixture
@@ -58,6 +84,7 @@ def test_the_network_is_neither_saved_nor_trained(term):
 
 def test_flops_are_those_counted(name, term, tiny, saved):
     run = tiny(f"spark + {name}", *PIXELS)
+    assert run.terms[-1] == TERMS[name][1]()
     x0, x = torch.rand(1, 3, 32, 32), torch.rand(1, 3, 32, 32, requires_grad=True)
     assert TERMS[name][1]().flops(run) == counted(lambda: term(view(x0, x)).sum().backward())
     found = saved(lambda: term(view(x0, x)), term.network.parameters())
@@ -92,12 +119,81 @@ def test_stage_by_stage_by_hand(x0):
         ((), "8 channels, stride 4"),
         (("encode.codec=pixels", "model.patch=8"), "predicts 'velocity'"),
         (("flow.predict=x",), "8 channels, stride 4"),
-        (("encode.codec=pixels", "model.patch=5", "data.size=30", "flow.predict=x"), "multiples of 4 px, found 30"),
+        (
+            ("encode.codec=pixels", "model.patch=5", "data.size=10", "flow.predict=x"),
+            "sides (that are|of).* px, found 10 px",
+        ),
     ],
 )
 def test_refused_when_the_phrase_is_read(tiny, name, settings, said):
     with pytest.raises(BadInput, match=said):
         tiny(f"spark + {name}", *settings)
+
+
+def test_the_prediction_is_clamped_to_a_picture(term, x0):
+    """As published: beyond black and white nothing more is seen, and nothing is learned there."""
+    far = (3 * x0).requires_grad_()
+    outside = far.detach().abs() > 1
+    term(view(x0, far)).sum().backward()
+    assert outside.any() and not far.grad[outside].any() and far.grad[~outside].any()
+    assert torch.equal(term(view(x0, 3 * x0)), term(view(x0, (3 * x0).clamp(-1, 1))))
+
+
+def test_through_vgg_it_is_lpips_with_its_learned_weights(vgg, x0):
+    """Equation 1 of arXiv:1801.03924, written out place by place of the coarsest map."""
+    x = x0.flip(3)
+    with torch.no_grad():
+        found = VGGTerm(vgg, "cpu")(view(x0, x))
+        expected = torch.zeros(3)
+        for one, other, head in zip(vgg(x), vgg(x0), vgg.heads, strict=True):
+            rows, columns = one.shape[2:]
+            for r in range(rows):
+                for c in range(columns):
+                    a, b = (h[:, :, r, c] / h[:, :, r, c].norm(dim=1, keepdim=True) for h in (one, other))
+                    expected += ((a - b) ** 2 @ head.flatten()) / (rows * columns)
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(found, vgg.lpips(x, x0), rtol=1e-3, atol=1e-5)
+
+
+def test_the_choice_of_network_is_in_the_key_and_never_made_by_the_machine(tiny, monkeypatch):
+    run, real = (tiny(f"spark + {name}", *PIXELS) for name in ("lpips", "lpips(network=vgg)"))
+    assert key(run, 0) != key(real, 0) and run.terms[-1].kind == "lpips" and real.terms[-1].kind == "vgg_lpips"
+    pinned = registry.PACKAGES["stlpips-pytorch"].files.values()
+    assert set(VGGLPIPS().hashes().values()) == set(pinned)
+
+    def absent(name):
+        raise BadInput(f"the package {name} is not installed", "pip install it")
+
+    monkeypatch.setattr(registry, "installed", absent)
+    with pytest.raises(BadInput, match="stlpips-pytorch is not installed"):
+        tiny("spark + lpips(network=vgg)", *PIXELS)
+    with pytest.raises(BadInput, match="network"):
+        tiny("spark + lpips(network=alex)", *PIXELS)
+    assert str(UseLPIPS(network="vgg")) == "lpips(network=vgg)"
+    monkeypatch.undo()
+    with pytest.raises(BadInput, match="leave out teacher=supervised"):
+        tiny("spark + lpips(network=vgg, teacher=supervised)", *PIXELS)
+
+
+def test_a_judge_that_the_run_learns_from_is_refused(tiny):
+    run, real = (tiny(f"spark + {name}", *PIXELS) for name in ("lpips", "lpips(network=vgg)"))
+    for judges in ((), ("lite0",)):
+        require_impartial(real, judges)
+    require_impartial(run, ("lite0", "vgg"))
+    with pytest.raises(BadInput, match="the arm 'b' learns from the network that the judge 'vgg' looks with"):
+        require_impartial(real, ("lite0", "vgg"), "the arm 'b'")
+
+
+def test_the_real_network_where_it_is_installed(x0, monkeypatch):
+    monkeypatch.undo()
+    try:
+        registry.installed("stlpips-pytorch")
+    except BadInput as error:
+        pytest.skip(error.message)
+    term = VGGLPIPS().build(SimpleNamespace(system=SimpleNamespace(device="cpu")))
+    x = (x0 + 0.1 * torch.randn_like(x0)).requires_grad_()
+    term(view(x0, x)).sum().backward()
+    assert x.grad.isfinite().all() and (term(view(x0, x)) > 1e-4).all() and term(view(x0, x0)).abs().max() < 1e-6
 
 
 def test_the_network_never_judges():

@@ -10,7 +10,7 @@ from fulcrum.spec.plain import read
 
 
 def test_levers_and_settings_reach_the_run():
-    phrase = parse("spark + muon + tread(drop=0.25, start=1)", CATALOG, ["optim.lr=2e-4", "flow.time=uniform"])
+    phrase = parse("spark + muon + tread(drop=0.25, start=none)", CATALOG, ["optim.lr=2e-4", "flow.time=uniform"])
     assert phrase.run.optim.lr == 2e-4 and phrase.run.optim.rule.kind == "muon"
     assert phrase.run.model.route.drop == 0.25 and phrase.run.flow.time.kind == "uniform"
     assert str(phrase) == "spark + muon + tread(drop=0.25)"

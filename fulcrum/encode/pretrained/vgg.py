@@ -3,6 +3,7 @@
 B batch, S side, c channels of a stage
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -16,6 +17,18 @@ from fulcrum.encode.pretrained.tensors import read_tensors
 STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 WIDTH = sum(stage[-1] for stage in STAGES)  # 1,472
 EPS = 1e-10
+
+
+def convolutions(side: int) -> Iterator[tuple[int, int, int]]:
+    """Side of what comes out, inputs of each output and outputs of every convolution on a picture, blurs included."""
+    given = 3
+    for number, stage in enumerate(STAGES):
+        if number:
+            side = side // 2 + 1
+            yield side, 1, given  # a blur: every channel by itself
+        for out in stage:
+            yield side, given, out
+            given = out
 
 
 class Blur(nn.Module):

@@ -12,7 +12,7 @@ from fulcrum.study.plan.frozen_plan import require_plan
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.arm_cost import read_costs
 from fulcrum.study.run.layout import Layout
-from fulcrum.study.run.measuring.plan_judges import require_known
+from fulcrum.study.run.measuring.plan_judges import require_impartial, require_known
 from fulcrum.study.run.measuring.run_evaluation import can_measure, require_measurable
 from fulcrum.train.trackers import require_trackers
 
@@ -34,10 +34,11 @@ def with_primary(plan: Plan, run: RunSpec) -> Plan:
 def require_runnable(plan: Plan, layout: Layout, folder: Path, here: bool = True) -> None:
     """Refuse what could not be trained, measured or shown, and a folder that was edited or cannot be made; cells
     that run `here` also need the plan's device here."""
+    require_known(plan.judges)
     for arm in layout.arms:
         require_measurable(arm.run, plan.primary)
+        require_impartial(arm.run, plan.judges, f"the arm '{arm.name}'")
         _ = Ranks(size=plan.processes).rows(arm.run.budget.batch)
-    require_known(plan.judges)
     require_trackers(plan.track)
     if here:  # a cluster's GPUs are counted when it is joined
         require_device(plan.device, plan.processes)

