@@ -53,7 +53,7 @@ def test_reconstruction_keeps_the_promise_of_the_card(codec: KLCodec, domain: st
     found = psnr(to_bytes(codec.decode(codec.encode(to_unit(images)))), images)
     promised = card("codec")["quality"][f"psnr_{domain}_32"]
     assert found == pytest.approx(promised, abs=1.0)
-    assert promised > {"synthetic": 24.0, "real": 24.0}[domain]
+    assert promised > {"synthetic": 35.0, "real": 31.0}[domain]
 
 
 def test_a_row_does_not_depend_on_its_batch(codec: KLCodec) -> None:
@@ -67,7 +67,7 @@ def test_larger_pictures_come_back_as_well(codec: KLCodec, side: int) -> None:
     """Its norms see the whole picture, so this is no matter of course: it was fitted to crops of larger ones too."""
     small, large = (pictures("real", size, 16) for size in (32, side))
     found = [psnr(to_bytes(codec.decode(codec.encode(to_unit(images)))), images) for images in (small, large)]
-    assert found[1] > found[0]  # larger pictures of the same scenes are smoother
+    assert found[1] > found[0] - 1.5  # dB; 32.3, 32.6 and 31.8 were measured at 32, 64 and 128
 
 
 def test_identity_is_the_identity() -> None:
