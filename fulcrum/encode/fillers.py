@@ -207,7 +207,8 @@ class FolderTeacher(seam.TeacherFiller):
     kind: ClassVar[str] = "pretrained_teacher"
     patch: Width  # pictures are resized so that its tokens cover this much
     width: Width
-    path: str
+    path: str = ""  # none: only described
+    instead_of: str = ""  # the teacher of the run's terms whose place it takes
 
     @model_validator(mode="before")
     @classmethod
@@ -217,6 +218,8 @@ class FolderTeacher(seam.TeacherFiller):
         return completed(given, TEACHER_PARTS, ("width", "patch"), fitting_teacher)
 
     def build(self, ctx: Any) -> "PretrainedTeacher":
+        if not self.path:
+            raise BadInput(f"the teacher '{self.name}' does not travel with Fulcrum", _by_lever(self.name))
         from fulcrum.encode.pretrained.teacher import load_teacher
 
         return load_teacher(self.path, self.width, self.patch)
@@ -225,18 +228,24 @@ class FolderTeacher(seam.TeacherFiller):
         from fulcrum.encode.pretrained.describe import TEACHER_PARTS
         from fulcrum.encode.pretrained.folder import content_hash, locate
 
-        return {f"pretrained:teacher:{self.name}": content_hash(locate(self.path, TEACHER_PARTS))}
+        return {f"pretrained:teacher:{self.name}": content_hash(locate(self.path, TEACHER_PARTS))} if self.path else {}
 
     def identity(self) -> dict[str, Any]:
-        return {"name": self.name, "patch": self.patch, "width": self.width}
+        instead = {"instead_of": self.instead_of} if self.instead_of else {}
+        return {"name": self.name, "patch": self.patch, "width": self.width, **instead}
 
 
 def _give(slot: str) -> str:
     return (
         f"give its folder: --set encode.{slot}.path=FOLDER (what save_pretrained writes), or hub:org/name to ask the "
         f"hub\n  this recipe needs both, encode.codec.path and encode.text.path, unless it trains on pixels; "
-        f"to train with embedded parts use pocket or pocket_pixels"
+        f"to train with embedded parts use pocket or pocket_pixels\n  a part that a lever names gets its folder there: "
+        f"{_by_lever('flux2_codec')}"
     )
+
+
+def _by_lever(name: str) -> str:
+    return f"{name}(path='FOLDER'), FOLDER what save_pretrained writes, or hub:org/name to ask the hub"
 
 
 WORLD_TEACHERS = {"world": "teacher", "supervised": "teacher_supervised"}  # what levers call them, and their assets

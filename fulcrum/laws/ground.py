@@ -1,6 +1,7 @@
 """The ground on which a lever is tried: the smallest run that has every part, in the form that the lever needs."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fulcrum.spec.combine import apply
@@ -28,10 +29,20 @@ GROUNDS: dict[str, tuple[str, ...]] = {
     "pixels": ("encode.codec=pixels", "model.patch=8", "flow.predict=x"),
     "a longer run": ("budget.images=96",),
     "carried tokens": ("model.route=carry(start=1, end=-2, drop=0.5)",),
+    "aligned layers": ("model.patch=4", "terms=[flow_matching, alignment]", "encode.teachers=[world_teacher]"),
     "contrasted samples": ("terms=[flow_matching, contrastive]",),
     "cropped pictures": ("data.source.crop=0.25",),
     "fused tokens": ("model.route=drop_and_fuse(start=1, end=-2, drop=0.75, path_drop=0.05)",),
 }
+
+
+def tried(lever: type[Any], folder: Path) -> Any:
+    """A lever as the laws try it: with its defaults, and a tiny random network where it reads one from a folder."""
+    if not hasattr(lever, "network"):
+        return lever()
+    from fulcrum.laws.random_networks import written
+
+    return lever(path=str(written(lever.network, folder / "networks")))
 
 
 class Ground(NamedTuple):

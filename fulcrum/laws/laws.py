@@ -227,7 +227,10 @@ def witness(case: Case) -> None:
 
 def _leaves_others_alone(case: Case) -> None:
     """A lever that only adds terms changes no other term of the first step."""
-    added = all(inside(change.path, ("terms", "encode.teachers")) for change in diff(case.ground.run, case.run))
+    paths = [change.path for change in diff(case.ground.run, case.run)]
+    added = all(inside(path, ("terms", "encode.teachers")) for path in paths) and any(
+        inside(path, ("terms",)) for path in paths
+    )
     first = [case.court.assembled(run) for run in (case.ground.run, case.run)] if added else []
     parts = [built.step(*built.feed.at(0), built.weights(0)).parts for built in first]
     for name in parts[0] if parts else ():

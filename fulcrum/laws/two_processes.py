@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fulcrum.dist.reduce import clip, whole
 from fulcrum.dist.start import ALONE, Ranks, start
-from fulcrum.laws.ground import ground_of
+from fulcrum.laws.ground import ground_of, tried
 from fulcrum.levers.catalog import with_files
 from fulcrum.optim.storage import keep_gradients
 from fulcrum.spec.edit import put_all
@@ -47,7 +47,7 @@ ROUNDED_CHANGE_WITHIN = 0.1
 def verdicts(names: list[str], catalogue: Catalogue, folder: Path, files: tuple[Path, ...] = ()) -> dict[str, str]:
     """Lever name -> what is broken, or an empty word."""
     for name in names:
-        save_file(_trained(_case(name, catalogue), folder, ALONE), folder / f"{name}.safetensors")
+        save_file(_trained(_case(name, catalogue, folder), folder, ALONE), folder / f"{name}.safetensors")
     (folder / "asked.json").write_text(json.dumps({"names": names, "files": [str(path) for path in files]}))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -78,8 +78,8 @@ def verdicts(names: list[str], catalogue: Catalogue, folder: Path, files: tuple[
     return broken
 
 
-def _case(name: str, catalogue: Catalogue) -> RunSpec:
-    lever = catalogue.levers[name]()
+def _case(name: str, catalogue: Catalogue, folder: Path) -> RunSpec:
+    lever = tried(catalogue.levers[name], folder)
     run: RunSpec = lever.edit(ground_of(lever, catalogue).run)
     return put_all(run, [("budget.batch", ROWS), ("budget.images", 6 * ROWS)])
 
@@ -145,7 +145,7 @@ def _rank(folder: Path) -> None:
     broken = {}
     with start(timeout=120.0) as ranks:
         for name in asked["names"]:
-            run = _case(name, catalogue)
+            run = _case(name, catalogue, folder)
             together = _trained(run, folder, ranks)
             alone = load_file(folder / f"{name}.safetensors")
             broken[name] = _compare(alone, {key: together[key] for key in alone if key in together}, run)

@@ -24,11 +24,14 @@ from fulcrum.levers.bundles import BUNDLES
 from fulcrum.levers.caption_filter import CaptionFilter
 from fulcrum.levers.contrastive_correction import ContrastiveCorrection
 from fulcrum.levers.contrastive_flow import ContrastiveFlow
+from fulcrum.levers.dinov2 import DinoV2
+from fulcrum.levers.dinov3 import DinoV3
 from fulcrum.levers.edm_noise import UseEDMNoise
 from fulcrum.levers.edm_precondition import EDMPrecondition
 from fulcrum.levers.edm_weight import UseEDMWeight
 from fulcrum.levers.ema import UseEMA
 from fulcrum.levers.end_to_end_codec import EndToEndCodec
+from fulcrum.levers.flux2_codec import Flux2Codec
 from fulcrum.levers.irepa import IRepa
 from fulcrum.levers.logit_normal_time import PlacedTimes
 from fulcrum.levers.lpips import UseLPIPS
@@ -38,9 +41,11 @@ from fulcrum.levers.muon import UseMuon
 from fulcrum.levers.path_drop_guidance import PathDropGuidance
 from fulcrum.levers.perceptual_features import UsePerceptualFeatures
 from fulcrum.levers.pixels import UsePixels
+from fulcrum.levers.qwen3vl_text import Qwen3VLText
 from fulcrum.levers.rate_stage import RateStage
 from fulcrum.levers.real_data import RealData
 from fulcrum.levers.repa import Repa
+from fulcrum.levers.repa_e_codec import RepaECodec
 from fulcrum.levers.resolution_condition import ResolutionCondition
 from fulcrum.levers.resolution_ladder import ResolutionLadder
 from fulcrum.levers.routed_guidance import RoutedGuidance
@@ -90,6 +95,8 @@ LEVERS: tuple[type[Lever], ...] = (
     UseEMA,
     Repa,
     IRepa,
+    DinoV2,
+    DinoV3,
     UsePerceptualFeatures,
     UseLPIPS,
     PredictX,
@@ -105,6 +112,9 @@ LEVERS: tuple[type[Lever], ...] = (
     UsePixels,
     WideCodec,
     AlignedCodec,
+    Flux2Codec,
+    RepaECodec,
+    Qwen3VLText,
     EndToEndCodec,
     Bottleneck,
     ResolutionCondition,

@@ -74,8 +74,8 @@ class Alignment(seam.TermFiller):
         return layer + depth if layer < 0 else layer
 
     def record(self, run: RunSpec) -> seam.TeacherFiller | None:
-        """The run's teacher of this name."""
-        return next((teacher for teacher in run.encode.teachers if teacher.name == self.teacher), None)
+        """The run's teacher of this name, or the one that takes its place."""
+        return run.encode.teacher(self.teacher)
 
     def problem(self, run: RunSpec) -> str | None:
         """What keeps the term from working in this run, in words, or None."""
@@ -337,10 +337,11 @@ class CodecAlignment(seam.TermFiller):
 
     def widths(self, run: RunSpec) -> tuple[int, int, int]:
         """Of the projector: into, inside, out."""
-        known = {teacher.name: teacher for teacher in run.encode.teachers}
-        if self.teacher not in known:
-            raise BadInput(f"no teacher is called '{self.teacher}'; teachers of this run: {', '.join(known) or 'none'}")
-        return run.encode.codec.channels * run.model.patch**2, self.hidden, known[self.teacher].width
+        teacher = run.encode.teacher(self.teacher)
+        if teacher is None:
+            known = ", ".join(one.name for one in run.encode.teachers) or "none"
+            raise BadInput(f"no teacher is called '{self.teacher}'; teachers of this run: {known}")
+        return run.encode.codec.channels * run.model.patch**2, self.hidden, teacher.width
 
     def parameters(self, run: RunSpec) -> int:
         into, hidden, out = self.widths(run)

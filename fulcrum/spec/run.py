@@ -63,7 +63,17 @@ def _at_odds(one: During, other: During) -> bool:
 class Encode(Record):
     codec: SerializeAsAny[seam.CodecFiller]
     text: SerializeAsAny[seam.TextFiller]
-    teachers: tuple[SerializeAsAny[seam.TeacherFiller], ...] = ()
+    teachers: tuple[SerializeAsAny[seam.TeacherFiller], ...] = ()  # a set: kept in one order, so that levers commute
+
+    @field_validator("teachers")
+    @classmethod
+    def _one_order(cls, teachers: tuple[seam.TeacherFiller, ...]) -> tuple[seam.TeacherFiller, ...]:
+        return tuple(sorted(teachers, key=lambda teacher: teacher.name))
+
+    def teacher(self, name: str) -> seam.TeacherFiller | None:
+        """Who teaches what a term asks of this name: one that takes its place, else the one that has it."""
+        instead = [teacher for teacher in self.teachers if getattr(teacher, "instead_of", "") == name]
+        return next((teacher for teacher in (*instead, *self.teachers) if teacher in instead or teacher.name == name), None)
 
 
 class Flow(Record):

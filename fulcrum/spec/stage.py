@@ -107,12 +107,12 @@ def _require_known_pictures(run: RunSpec) -> None:
     if run.data.source.is_world:
         return
     read = {name for term in run.terms for name in term.teachers()}
-    teachers = [teacher.name for teacher in run.encode.teachers if teacher.world_only and teacher.name in read]
+    teachers = [teacher for name in sorted(read) if (teacher := run.encode.teacher(name)) and teacher.world_only]
     if teachers:
         raise BadInput(
-            f"the teacher '{teachers[0]}' knows the embedded world's pictures, not those of {run.data.source}",
-            "give a pretrained one: --set \"encode.teachers=[pretrained_teacher(name='dino', path='FOLDER')]\" with "
-            "teacher=dino; FOLDER is a DINOv2, DINOv3 or CLIP vision network or hub:org/name (docs/pretrained.md)",
+            f"the teacher '{teachers[0].name}' knows the embedded world's pictures, not those of {run.data.source}",
+            f"let a pretrained one take its place: dinov3(path='FOLDER', instead_of={teachers[0].name}), or dinov2; FOLDER "
+            "is what save_pretrained writes, or hub:org/name (docs/pretrained.md, for CLIP too)",
         )
     if terms := [term.name for term in run.terms if term.world_only]:
         raise BadInput(

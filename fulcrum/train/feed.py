@@ -123,11 +123,12 @@ class Feed:
         return ready.teachers[name]
 
     def _teacher(self, run: RunSpec, name: str) -> OnGrid:
-        known = {teacher.name: teacher for teacher in run.encode.teachers}
-        if name not in known:
+        teacher = run.encode.teacher(name)
+        if teacher is None:
+            known = [one.name for one in run.encode.teachers]
             raise BadInput(f"a term reads the teacher '{name}', which the run does not have", nearest(name, known))
         side = isqrt(run.tokens)
-        return OnGrid(self._network(f"teacher {known[name]}", known[name]), side, run.data.size // side)
+        return OnGrid(self._network(f"teacher {teacher}", teacher), side, run.data.size // side)
 
     def _network(self, name: str, filler: Any) -> Any:
         if name not in self.networks:

@@ -18,7 +18,7 @@ import strange
 import torch
 from pydantic import AfterValidator
 
-from fulcrum.laws.ground import TINY, ground_of
+from fulcrum.laws.ground import TINY, ground_of, tried
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import key
 from fulcrum.spec.phrase import parse
@@ -175,7 +175,7 @@ def runs() -> dict[str, Any]:
 
 def levers() -> dict[str, Any]:
     with strange.Strange():
-        return {name: told(stepped, kind()) for name, kind in CATALOG.levers.items()}
+        return {name: told(stepped, tried(kind, OUT)) for name, kind in CATALOG.levers.items()}
 
 
 if __name__ == "__main__":

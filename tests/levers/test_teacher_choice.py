@@ -41,7 +41,7 @@ def test_perceptual_terms_look_through_the_named_teacher(lever):
 def test_an_alignment_teacher_of_the_world_is_refused_on_foreign_pictures(phrase):
     with pytest.raises(BadInput, match="knows the embedded world's pictures, not those of folder") as refused:
         parse(f"spark + {phrase}", CATALOG, (FOREIGN,))
-    assert "pretrained_teacher(name='dino', path='FOLDER')" in refused.value.hint and "DINOv3" in refused.value.hint
+    assert "dinov3(path='FOLDER', instead_of=" in refused.value.hint and "docs/pretrained.md" in refused.value.hint
 
 
 @pytest.mark.parametrize("lever", ["perceptual_features", "lpips"])

@@ -1,0 +1,27 @@
+"""DINOv2 as the teacher of whatever term of the loss aligns: a network that saw far more than any training set."""
+
+from fulcrum.levers.base import ANY, Card
+from fulcrum.levers.shared.folder_lever import TeacherFromFolder
+from fulcrum.levers.shared.published import LATENTS, claim
+
+SCOPE = f"{LATENTS}, DINOv2 teacher"
+FOLDER = {"path": ANY}
+
+
+class DinoV2(TeacherFromFolder):
+    name = "dinov2"
+    touches = ("encode.teachers.dinov2",)
+    network = "Dinov2Model"
+    also = ("Dinov2WithRegistersModel",)
+    card = Card(
+        says="DINOv2 teaches in the place of the run's own teacher, with registers or without (arXiv:2304.07193); "
+        "takes its folder, and only describes the run, as a ViT-B, without one",
+        claims=(
+            claim("fid", -1.60, SCOPE, also="REPA", settings=FOLDER),
+            claim("cmmd", -0.02, SCOPE, also="REPA", settings=FOLDER),
+            claim("dino_mmd", -0.08, SCOPE, also="REPA", settings=FOLDER),
+        ),
+        train_only=True,
+        warns="needs a term that reads the teacher whose place it takes; a DINO-MMD looks through a sibling of this "
+        "teacher: it is no fair judge of what it taught; the published numbers are of alignment with it against none",
+    )
