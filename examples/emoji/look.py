@@ -1,11 +1,12 @@
-"""A sheet of what runs drew: captions of concepts that were never trained on, the real picture, then each run's.
+"""A sheet of what runs drew: captions, the real picture, then each run's.
 
-    python -m examples.emoji.look sheet.png RUN ...
+    python -m examples.emoji.look sheet.png RUN ... [--split train]
 
-In the folder where emoji_64 and runs lie.
+Captions are of concepts that were never trained on, or of trained ones with --split train. In the folder where emoji_64 and
+runs lie.
 """
 
-import sys
+import argparse
 import textwrap
 
 import numpy as np
@@ -19,10 +20,10 @@ COLUMNS = 10
 SIDE, GAP, TEXT = 96, 8, 118  # pixels: of a picture, between two, of the captions below
 
 
-def sheet(to: str, *runs: str) -> None:
-    reference, shown = FolderSource("emoji_64", "reference"), np.arange(COLUMNS)
-    prompts = reference.prompts(Chooser(), shown)
-    rows = [reference.read(shown).images.transpose(0, 2, 3, 1), *(sample(run, prompts, seed=20_260) for run in runs)]
+def sheet(to: str, runs: list[str], split: str) -> None:
+    source, shown = FolderSource("emoji_64", split), np.arange(COLUMNS)
+    prompts = source.prompts(Chooser(), shown)
+    rows = [source.read(shown).images.transpose(0, 2, 3, 1), *(sample(run, prompts, seed=20_260) for run in runs)]
     page = Image.new("RGB", (COLUMNS * (SIDE + GAP) + GAP, len(rows) * (SIDE + GAP) + TEXT), "white")
     pen, font = ImageDraw.Draw(page), ImageFont.load_default(9)
     for row, pictures in enumerate(rows):
@@ -37,6 +38,9 @@ def sheet(to: str, *runs: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[1].startswith("-"):
-        sys.exit(__doc__)
-    sheet(*sys.argv[1:])
+    parser = argparse.ArgumentParser(prog="python -m examples.emoji.look", description=__doc__.split("\n")[0])
+    parser.add_argument("sheet", help="the PNG to write")
+    parser.add_argument("runs", nargs="+", metavar="RUN")
+    parser.add_argument("--split", default="reference", choices=("reference", "train", "validation"))
+    given = parser.parse_args()
+    sheet(given.sheet, given.runs, given.split)
