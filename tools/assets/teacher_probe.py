@@ -25,6 +25,7 @@ QUESTIONS = {
     "texture": len(v.TEXTURES) + 1,
     "size": len(v.SIZES) + 1,
 }  # class 0: background
+SHIPPED = {"teacher": "`world`, the default", "teacher_supervised": "`supervised`"}  # asset -> how the page calls it
 
 
 def cells(scenes: Scenes, side: int) -> dict[str, Tensor]:
@@ -65,19 +66,18 @@ def measure_teacher(teacher: Teacher, count: int = 1000, split: str = "validatio
     return quality
 
 
-def table(folder: Path | None = None) -> str:
+def row(says: str, domain: str, quality: dict[str, Any]) -> str:
+    return f"| {says} | {domain} | " + " | ".join(f"{quality[domain][name]:.2f}" for name in ATTRIBUTES) + " |"
+
+
+def table() -> str:
     """The probe of both shipped teachers, from their cards, and of a network that learned nothing: rows of Markdown.
 
     python -c "from tools.assets.teacher_probe import table; print(table())"
     """
     torch.manual_seed(0)
-    rows = {"a network that learned nothing": measure_teacher(Teacher().eval())}
-    for name, says in (("teacher", "`world`, the default"), ("teacher_supervised", "`supervised`")):
-        rows[says] = card(name, folder)["quality"]
+    qualities = {"a network that learned nothing": measure_teacher(Teacher().eval())}
+    qualities |= {says: card(name)["quality"] for name, says in SHIPPED.items()}
     lines = ["| teacher | pictures | " + " | ".join(ATTRIBUTES) + " |", "|---|---|" + "---|" * len(ATTRIBUTES)]
-    for says, quality in rows.items():
-        for domain in DOMAINS:
-            lines.append(
-                f"| {says} | {domain} | " + " | ".join(f"{quality[domain][name]:.2f}" for name in ATTRIBUTES) + " |"
-            )
+    lines += [row(says, domain, quality) for says, quality in qualities.items() for domain in DOMAINS]
     return "\n".join(lines)
