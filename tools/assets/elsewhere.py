@@ -19,7 +19,7 @@ from tools.assets import outlines as o
 from tools.assets import patterns as p
 
 OBJECTS = 4
-RADIUS = (2.4, 6.6)  # pixels
+RADIUS = (2.4, 7.2)  # pixels
 TURN, STRETCH = 0.35, 0.16  # radians; logarithm of width against height
 MAP, VIEW = 10, 1.3  # points along a side of a thing's own plane, and how far it reaches in radii
 
