@@ -17,6 +17,11 @@ def test_the_page_has_the_cards_figures(name, domain):
     assert row(SHIPPED[name], domain, card(name)["quality"]) in PAGE.read_text().splitlines()
 
 
+def test_the_page_counts_what_was_learned_from():
+    built = card("teacher")["built"]
+    assert f"{built['outlines']} outlines and {built['patterns']} patterns" in PAGE.read_text()
+
+
 def test_the_default_knows_more_than_chance_and_less_than_who_was_told():
     """What issue 14 asked of it, on pictures that it was not chosen by."""
     default, told = (card(name)["quality"]["real"] for name in SHIPPED)

@@ -5,7 +5,6 @@ n scenes, N cells, O = 3 objects
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
