@@ -108,8 +108,8 @@ def test_teacher_tokens() -> None:
     assert teacher.tokens(torch.zeros(1, 3, 64, 64)).shape == (1, 256, 128)
     with pytest.raises(ValueError, match="multiples of 4"):
         teacher.tokens(torch.zeros(1, 3, 30, 30))
-    found, promised = measure_teacher(teacher, 200), card("teacher")["quality"]
-    assert found["real"]["colour"] > promised["real"]["colour"] - 0.1
+    found, promised = measure_teacher(teacher, 600, start=3000), card("teacher")["quality"]  # a probe needs its scenes
+    assert all(found["real"][name] > promised["real"][name] - 0.08 for name in found["real"])
 
 
 def test_nobody_judges_what_it_taught() -> None:
