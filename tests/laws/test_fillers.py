@@ -3,7 +3,7 @@
 from fulcrum.laws.ground import ground_of, grounds
 from fulcrum.levers.catalog import CATALOG, FILLERS
 
-# Parts that read files the project does not ship; tests/interop and tests/train hold them to the same path.
+# Parts that read files the project does not ship; tests/interop, tests/train and tests/loss hold them to the same path.
 WITH_FILES = {
     "pretrained_codec",
     "pretrained_text",
@@ -13,6 +13,7 @@ WITH_FILES = {
     "folder",
     "mix",
     "named_captions",
+    "vgg_lpips",
 }
 
 

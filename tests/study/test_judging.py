@@ -11,12 +11,15 @@ from examples.emoji.reader import EmojiReader
 from fulcrum.data.store.completion import run_import
 from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.data.store.importing import Options
+from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.card import JUDGED, METRICS, Sampling
 from fulcrum.measure.features.extractor import Extractor
 from fulcrum.spec.errors import BadInput
+from fulcrum.study.plan import requirements
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.run.cell import Measuring
+from fulcrum.study.run.layout import lay_out
 from fulcrum.study.run.measuring import plan_judges as judging
 from fulcrum.study.run.measuring.plan_judges import Bench, Sources, measures, require_known
 from tests.fake_emoji import Renderer, write_packages
@@ -106,3 +109,13 @@ def test_a_judge_that_is_missing_is_found_before_training(monkeypatch):
     with pytest.raises(BadInput, match="not installed"):
         require_known(("vgg",))
     require_known(())
+
+
+def test_a_judge_whose_network_an_arm_learns_from_is_refused_before_training(monkeypatch, tmp_path):
+    """LPIPS through VGG would win by construction on what VGG judges."""
+    monkeypatch.setattr("fulcrum.encode.pretrained.registry.installed", lambda name: tmp_path / name)
+    monkeypatch.setattr(requirements, "require_known", lambda judges: None)
+    base = {"title": "t", "baseline": "spark + pixels + x_prediction", "arms": ["lpips(network=vgg)"], "seeds": [0, 1]}
+    plan = from_plain({**base, "judges": ["vgg"]})
+    with pytest.raises(BadInput, match=r"the arm 'lpips\(network=vgg\)' learns from the network that the judge 'vgg'"):
+        requirements.require_runnable(plan, lay_out(plan, CATALOG, {}, tmp_path), tmp_path / "study")
