@@ -1,6 +1,9 @@
-"""Which caption a sample trains with: one style, or several mixed by weight, fixed per sample."""
+"""Which caption a sample trains with: one style, or several mixed by weight, drawn anew whenever the sample is read.
 
-from dataclasses import dataclass
+B readings; a reading is one image of the budget: the sample that stands there, and a number of its own
+"""
+
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,8 @@ from fulcrum.spec.keyed import key, uniform
 
 @dataclass(frozen=True)
 class Chooser:
-    """Style by keyed uniform of the sample's id: no epoch enters, so that a text is encoded once and kept."""
+    """Style by keyed uniform of a number: in training that of the reading, so that a picture may be told in another way
+    when it comes again; where pictures are judged that of the sample, so that prompts stay what they are."""
 
     styles: tuple[str, ...] = ("long",)
     weights: tuple[float, ...] = (1.0,)
@@ -31,9 +35,9 @@ class Chooser:
         if unknown or not self.styles:
             raise ValueError(f"caption styles are {', '.join(STYLES)}; found {', '.join(unknown) or 'none'}")
 
-    def pick(self, ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """(B,) ids -> (B,) position of each one's style in `styles`."""
-        u = uniform(key("caption style", np.asarray(ids)), 1)[:, 0]
+    def pick(self, numbers: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        """(B,) numbers of readings or of samples -> (B,) position of each one's style in `styles`."""
+        u = uniform(key("caption style", np.asarray(numbers)), 1)[:, 0]
         bounds = np.cumsum(self.weights) / np.sum(self.weights)
         # The last positive weight's bound can round to just below one.
         last = max(n for n, weight in enumerate(self.weights) if weight > 0)
@@ -59,6 +63,44 @@ class NamedChooser(Chooser):
     def _known(self) -> None:
         if not self.styles or len(set(self.styles)) < len(self.styles):
             raise ValueError(f"name one or more captions, each once; found {self.styles}")
+
+
+def readings(seed: int, position: int, rows: int) -> NDArray[np.uint64]:
+    """(B,) the numbers of the readings at image indices position ... position + rows - 1: another epoch has others."""
+    return key("reading", seed, np.arange(position, position + rows, dtype=np.int64))
+
+
+def one_by_one(chooser: Any) -> list[Any]:
+    """A chooser for each style that can occur, in the order of `pick`; one that is not ours chooses by itself."""
+    if not isinstance(chooser, Chooser):
+        return [chooser]
+    return [replace(chooser, styles=(style,), weights=(1.0,)) for style in chooser.styles]
+
+
+def wordings(source: Any, chooser: Any, index: NDArray[np.integer[Any]]) -> list[list[str]]:
+    """All texts that a chooser of one style may give each sample; mostly one."""
+    several = getattr(source, "wordings", None)
+    return several(chooser, index) if several else [[text] for text in source.prompts(chooser, index)]
+
+
+def which_wording(numbers: NDArray[np.integer[Any]], counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """(B,) which of its texts a reading gets; they are equals."""
+    return (uniform(key("caption of several", np.asarray(numbers)), 1)[:, 0] * counts).astype(np.int64)
+
+
+def drawn_prompts(
+    source: Any, chooser: Any, index: NDArray[np.integer[Any]], numbers: NDArray[np.integer[Any]]
+) -> list[str]:
+    """The caption that each of these samples gets in the reading of that number."""
+    parts, texts = one_by_one(chooser), [""] * len(index)
+    picked = chooser.pick(numbers) if len(parts) > 1 else np.zeros(len(index), np.int64)
+    for place, part in enumerate(parts):
+        rows = np.flatnonzero(picked == place)
+        choices = wordings(source, part, index[rows]) if len(rows) else []
+        chosen = which_wording(numbers[rows], np.array([len(each) for each in choices], np.int64))
+        for row, each, one in zip(rows, choices, chosen, strict=True):
+            texts[row] = each[one]
+    return texts
 
 
 def worded_shares(source: Any, ids: NDArray[np.integer[Any]], prompts: list[str]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.caption import Chooser
+from fulcrum.data.caption import Chooser, wordings
 from fulcrum.data.source import Ids, Samples, WorldSource
 from fulcrum.data.world.scene import Scenes
 
@@ -30,7 +30,7 @@ def keep_best(scores: NDArray[np.floating[Any]], drop: float) -> NDArray[np.int6
 
 @dataclass(frozen=True, eq=False)
 class FilteredSource:
-    """The kept samples of another source, numbered 0 to n - 1; each keeps the caption that it was scored with."""
+    """The kept samples of another source, numbered 0 to n - 1."""
 
     inner: WorldSource
     kept: NDArray[np.int64]  # (kept,) numbers within the inner source, ascending
@@ -56,6 +56,9 @@ class FilteredSource:
 
     def geometry(self, index: Ids) -> NDArray[np.float32]:
         return self.inner.geometry(self.kept[index])
+
+    def wordings(self, chooser: Chooser, index: Ids) -> list[list[str]]:
+        return wordings(self.inner, chooser, self.kept[index])
 
     def planted(self, index: Ids) -> NDArray[np.bool_]:
         """(B,) which of the kept samples carry a wrong caption."""

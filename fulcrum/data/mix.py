@@ -5,20 +5,21 @@ Where pictures have several shapes, sources are dealt whole batches instead of s
 Legend: n samples of all sources together, B rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.caption import Chooser
+from fulcrum.data.caption import Chooser, wordings
 from fulcrum.data.order import order_of
 from fulcrum.data.source import Ids, Samples, require_inside
 from fulcrum.files.hashes import sha256_text
 from fulcrum.spec.keyed import key
 
+Words = TypeVar("Words")  # a text, or several
 BLOCK = 1024  # positions that are shuffled among each other
 FEWEST = 16  # batches that are, where whole batches are dealt
 
@@ -109,13 +110,18 @@ class MixSource:
         return Samples(pictures, None, ids)
 
     def prompts(self, chooser: Chooser, index: Ids) -> list[str]:
+        return self._told(index, lambda source, ids: source.prompts(chooser, ids))
+
+    def wordings(self, chooser: Chooser, index: Ids) -> list[list[str]]:
+        return self._told(index, lambda source, ids: wordings(source, chooser, ids))
+
+    def _told(self, index: Ids, ask: Callable[[Any, NDArray[np.int64]], list[Words]]) -> list[Words]:
+        """What each sample's own source says of it."""
         ids = np.asarray(index, dtype=np.int64)
-        prompts_of = [""] * len(ids)
+        answers: dict[int, Words] = {}
         for number, mine in self._mine(ids):
-            texts = self.sources[number].prompts(chooser, ids[mine] - self.starts[number])
-            for place, text in zip(mine, texts, strict=True):
-                prompts_of[int(place)] = text
-        return prompts_of
+            answers |= zip(mine.tolist(), ask(self.sources[number], ids[mine] - self.starts[number]), strict=True)
+        return [answers[place] for place in range(len(ids))]
 
     def geometry(self, index: Ids) -> NDArray[np.float32]:
         """(B, 4), as each sample's own source tells it."""

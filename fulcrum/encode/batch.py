@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fulcrum.data.caption import Chooser
+from fulcrum.data.caption import Chooser, drawn_prompts, readings
 from fulcrum.data.order import order_of
 from fulcrum.data.source import Source
 from fulcrum.encode.cache import Cache
@@ -74,18 +74,19 @@ class Encoder:
         return order_of(self.source, self.seed, position, rows)
 
     def at(self, position: int, rows: int) -> Batch:
-        """The batch at a position."""
-        return self.rows(self.ids(position, rows))
+        """The batch at a position, its captions drawn for these readings."""
+        return self.rows(self.ids(position, rows), readings(self.seed, position, rows))
 
-    def rows(self, ids: NDArray[np.integer[Any]]) -> Batch:
-        """The batch of these samples.  Texts are padded to the longest of the whole source: static shapes, and no
-        row's arithmetic depends on its batch mates. A term's teachers are added where the terms are known."""
-        emb, mask = self.texts.rows(ids, self.texts.longest)
+    def rows(self, ids: NDArray[np.integer[Any]], numbers: NDArray[np.integer[Any]] | None = None) -> Batch:
+        """The batch of these samples, read by these numbers; without them, with the captions that they are judged by.
+
+        Texts are padded to the longest of the whole source: static shapes, and no row's arithmetic depends on its batch
+        mates. A term's teachers are added where the terms are known."""
+        emb, mask = self.texts.rows(ids, self.texts.longest, numbers)
         numbers = torch.from_numpy(np.asarray(ids, dtype=np.int64))
         told = torch.from_numpy(self.source.geometry(ids)) if self.geometry else None
         return Batch(self.latents.rows(ids), Text(emb, mask, self.texts.empty), {}, numbers, told)
 
     def prompts_at(self, position: int, rows: int) -> list[str]:
         """The captions of the batch at a position."""
-        ids = self.ids(position, rows)
-        return self.source.prompts(self.chooser, ids)
+        return drawn_prompts(self.source, self.chooser, self.ids(position, rows), readings(self.seed, position, rows))

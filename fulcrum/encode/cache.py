@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fulcrum.data.caption import Chooser
+from fulcrum.data.caption import Chooser, one_by_one, wordings
 from fulcrum.data.filter import FilteredSource
 from fulcrum.data.mix import one_shaped
 from fulcrum.data.source import Source
-from fulcrum.encode.cached_rows import RowCache, ShapedCache, TextCache
+from fulcrum.encode.cached_rows import MixedTexts, RowCache, ShapedCache, TextCache
 from fulcrum.encode.networks.kl_codec import IdentityCodec
 from fulcrum.encode.networks.pair_score import load_scorer
 from fulcrum.encode.networks.protocols import Codec, FrozenNetwork, TeacherNetwork, TextEncoder
@@ -151,28 +151,42 @@ class Cache:
 
         return Job("teacher", facts, len(source), "teacher tokens", chunk)
 
-    def texts(self, source: Source, chooser: Chooser, text: TextEncoder, say: Say | None = None) -> TextCache:
-        """Embeddings of the prompt that the chooser gives each sample (float16), and of the empty prompt."""
+    def texts(self, source: Source, chooser: Chooser, text: TextEncoder, say: Say | None = None) -> TextCache | MixedTexts:
+        """Embeddings of every prompt that the chooser may give each sample (float16), and of the empty prompt."""
         unknown = unread(_whole(source), chooser, text) if say else None
         if unknown and say:
             say(unknown)
-        arrays = self.finished(self.texts_job(source, chooser, text), say)
+        parts = {place: self._texts(source, job, text, say) for place, job in self._style_jobs(source, chooser, text)}
+        return next(iter(parts.values())) if len(parts) == 1 else MixedTexts(chooser, parts)
+
+    def _texts(self, source: Source, job: Job, text: TextEncoder, say: Say | None) -> TextCache:
+        arrays = self.finished(job, say)
+        lengths, empty = np.asarray(arrays["lengths"]), np.asarray(arrays["empty"])
         cut = int(np.asarray(arrays["cut"]).sum()) if "cut" in arrays else 0
         if cut and say:
             longest = getattr(text, "longest", 0)
-            say(f"warning: {cut:,} of {len(source):,} prompts are longer than {longest} tokens; what is over is cut")
-        lengths, empty = np.asarray(arrays["lengths"]), np.asarray(arrays["empty"])
-        texts = TextCache(arrays["tokens"], np.cumsum(lengths, dtype=np.int64), empty)
+            say(f"warning: {cut:,} of {len(lengths):,} prompts are longer than {longest} tokens; what is over is cut")
+        counts = np.asarray(arrays["wordings"]) if "wordings" in arrays else None
+        texts = TextCache(arrays["tokens"], np.cumsum(lengths, dtype=np.int64), empty, counts)
         return texts.taken(source.kept) if isinstance(source, FilteredSource) else texts
 
-    def texts_job(self, source: Source, chooser: Chooser, text: TextEncoder) -> Job:
-        source = _whole(source)
+    def texts_jobs(self, source: Source, chooser: Chooser, text: TextEncoder) -> list[Job]:
+        """An entry for each style that can occur: runs that mix them and runs of one share it."""
+        return [job for _, job in self._style_jobs(source, chooser, text)]
+
+    def _style_jobs(self, source: Source, chooser: Chooser, text: TextEncoder) -> list[tuple[int, Job]]:
+        weights = chooser.weights if isinstance(chooser, Chooser) else (1.0,)
+        styles = [(place, one) for place, one in enumerate(one_by_one(chooser)) if weights[place] > 0]
+        return [(place, self._style_job(_whole(source), style, text)) for place, style in styles]
+
+    def _style_job(self, source: Source, chooser: Chooser, text: TextEncoder) -> Job:
         unread(source, chooser, text)  # refused before anything is encoded
+        several = hasattr(source, "wordings")  # the world words a style in one way
         facts = {
             "source": source.fingerprint(),
             "network": network_hash(text),
             "chooser": _chooser_facts(chooser),
-            "transform": "packed, with lengths",
+            "transform": "all wordings, packed, with lengths" if several else "packed, with lengths",
             "dtype": "float16",
         }
 
@@ -181,11 +195,11 @@ class Cache:
             return _half(emb[mask], "text embeddings"), mask
 
         def chunk(ids: Ids) -> Arrays:
-            before = getattr(text, "cut", 0)
+            before, choices = getattr(text, "cut", 0), wordings(source, chooser, ids)
             try:
                 with warnings.catch_warnings():
                     warnings.filterwarnings("ignore", "the text encoder does not know")  # told all together already
-                    tokens, mask = packed(source.prompts(chooser, ids))
+                    tokens, mask = packed([prompt for each in choices for prompt in each])
             except ValueError as error:  # a caption that the encoder cannot read
                 raise BadInput(
                     f"among samples {ids[0]} to {ids[-1]}: {error}", "change the caption, or the text encoder"
@@ -193,12 +207,21 @@ class Cache:
             lengths = mask.sum(1).cpu().numpy().astype(np.int32)
             cut = np.array([getattr(text, "cut", 0) - before], np.int32)
             empty = {} if ids[0] else {"empty": packed([""])[0]}  # once, beside the first samples
-            return {"tokens": tokens, "lengths": lengths, "cut": cut, **empty}
+            counts = {"wordings": np.array([len(each) for each in choices], np.int32)} if several else {}
+            return {"tokens": tokens, "lengths": lengths, "cut": cut, **counts, **empty}
 
         return Job("texts", facts, len(source), "texts", chunk)
 
     def scores(self, source: Source, chooser: Chooser, asset: str = "score", say: Say | None = None) -> NDArray[Any]:
-        """How well each sample's picture and prompt fit by a shipped scorer: (n,) float32, higher fits better."""
+        """How well each sample's picture and prompt fit by a shipped scorer: (n,) float32, higher fits better. Of several
+        styles the mean by weight: which one a reading will get is not known beforehand."""
+        weights, styles = np.asarray(chooser.weights), one_by_one(chooser)
+        each = [
+            self._scores(source, style, asset, say) for style, weight in zip(styles, weights, strict=True) if weight > 0
+        ]
+        return each[0] if len(each) == 1 else np.average(each, axis=0, weights=weights[weights > 0]).astype(np.float32)
+
+    def _scores(self, source: Source, chooser: Chooser, asset: str, say: Say | None) -> NDArray[Any]:
         scorer = load_scorer(asset)
         facts = {
             "source": source.fingerprint(),

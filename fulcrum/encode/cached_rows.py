@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fulcrum.data.caption import Chooser, which_wording
 from fulcrum.encode.unit_pixels import to_unit
 from fulcrum.files.arrays.stored_array import Ids, StoredArray
 
@@ -62,29 +63,35 @@ class ShapedCache:
 
 
 class TextCache:
-    """Token embeddings of one prompt per sample, packed without padding."""
+    """Token embeddings of every sample's wordings in one style, packed without padding."""
 
-    def __init__(self, tokens: RowArray, ends: NDArray[Any], empty: NDArray[Any]) -> None:
-        self._tokens, self._ends = tokens, np.asarray(ends)  # (total, E) float16, (n,) int64
+    def __init__(
+        self, tokens: RowArray, ends: NDArray[Any], empty: NDArray[Any], counts: NDArray[Any] | None = None
+    ) -> None:
+        self._tokens, self._ends = tokens, np.asarray(ends)  # (total, E) float16, (wordings,) int64
         self._starts = np.concatenate([[0], self._ends[:-1]])
+        self._counts = np.ones(len(self._ends), np.int64) if counts is None else np.asarray(counts, np.int64)
+        self._first = np.cumsum(self._counts) - self._counts  # (n,) where each sample's wordings begin
         self.empty = torch.from_numpy(np.array(empty)).float()  # (tokens of the empty prompt, E)
         self.longest = int(max((self._ends - self._starts).max(initial=1), len(empty)))
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return len(self._first)
 
     def taken(self, kept: NDArray[np.int64]) -> TextCache:
         """The prompts of these samples, numbered anew; nothing is copied, and `longest` stays that of all."""
         part = copy(self)
-        part._starts, part._ends = self._starts[kept], self._ends[kept]
+        part._first, part._counts = self._first[kept], self._counts[kept]
         return part
 
-    def rows(self, ids: Ids, length: int | None = None) -> tuple[Tensor, Tensor]:
+    def rows(self, ids: Ids, length: int | None = None, numbers: Ids | None = None) -> tuple[Tensor, Tensor]:
         """emb (B, L, E) float32, zero where padded, and mask (B, L), true = keep.
 
-        L is `length`, or the longest prompt of these rows; one length for a whole run keeps shapes static.
+        L is `length`, or the longest prompt of these rows; one length for a whole run keeps shapes static. `numbers` are
+        those of the readings; without them a sample has the wording that is fixed by its own.
         """
-        start, end = self._starts[ids], self._ends[ids]
+        one = self._first[ids] + which_wording(ids if numbers is None else numbers, self._counts[ids])
+        start, end = self._starts[one], self._ends[one]
         longest = int((end - start).max(initial=1))
         length = longest if length is None else length
         if longest > length:
@@ -94,3 +101,27 @@ class TextCache:
         emb = torch.from_numpy(self._tokens[np.minimum(at, end[:, None] - 1)]).float()  # (B, L, E)
         keep = torch.from_numpy(mask)
         return emb.mul_(keep[..., None]), keep
+
+
+class MixedTexts:
+    """Texts of several styles, one entry for each: which one a row is read from, its chooser picks."""
+
+    def __init__(self, chooser: Chooser, styles: dict[int, TextCache]) -> None:
+        self.chooser, self.styles = chooser, styles  # by their place in the chooser; those without weight are not there
+        self.empty = next(iter(styles.values())).empty
+        self.longest = max(texts.longest for texts in styles.values())
+
+    def __len__(self) -> int:
+        return len(next(iter(self.styles.values())))
+
+    def rows(self, ids: Ids, length: int | None = None, numbers: Ids | None = None) -> tuple[Tensor, Tensor]:
+        """As of one style; the length is that of the longest style unless it is given."""
+        numbers, length = (ids if numbers is None else numbers), length or self.longest
+        picked = self.chooser.pick(numbers)
+        emb = torch.zeros(len(ids), length, self.empty.shape[-1])
+        mask = torch.zeros(len(ids), length, dtype=torch.bool)
+        for place, texts in self.styles.items():
+            mine = np.flatnonzero(picked == place)
+            if len(mine):
+                emb[mine], mask[mine] = texts.rows(ids[mine], length, numbers[mine])
+        return emb, mask

@@ -103,7 +103,7 @@ class Feed:
             parts = one_shaped(source)  # pictures of several shapes: an entry for each
             entries = [
                 *(self.cache.latents_job(part, stored(run, self.codec())) for part in parts),
-                self.cache.texts_job(source, chooser, self.text()),
+                *self.cache.texts_jobs(source, chooser, self.text()),
             ]
             read = {name for at in range(phase.start, phase.end, run.budget.batch) for name in self._teachers(run, at)}
             entries += [self.cache.tokens_job(part, self._teacher(run, name)) for name in sorted(read) for part in parts]

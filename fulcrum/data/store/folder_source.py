@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.caption import Chooser
+from fulcrum.data.caption import Chooser, drawn_prompts
 from fulcrum.data.readers.fit_picture import Size, centre
 from fulcrum.data.source import Ids, Samples, require_inside
 from fulcrum.data.store.picture_store import SPLITS, PictureStore
 from fulcrum.data.store.remote_store import local_folder
 from fulcrum.files.hashes import sha256_text
 from fulcrum.spec.errors import BadInput, nearest
-from fulcrum.spec.keyed import key, uniform
 
 
 class FolderSource:
@@ -118,27 +117,21 @@ class FolderSource:
         return tuple(name for name, count in about["captions"].items() if count == about["count"])
 
     def prompts(self, chooser: Chooser, index: Ids) -> list[str]:
-        """The caption of each sample; of several with one name, one that is fixed by the sample."""
+        """The caption that each sample is judged by: fixed by the sample. In training it is drawn at each reading."""
         ids = np.asarray(index, dtype=np.int64)
-        unknown = [
-            name
-            for name, weight in zip(chooser.styles, chooser.weights, strict=True)
-            if weight and name not in self.styles()
-        ]
-        if unknown:
-            having = self.store.about["captions"].get(unknown[0], 0)
+        return drawn_prompts(self, chooser, ids, ids)
+
+    def wordings(self, chooser: Chooser, index: Ids) -> list[list[str]]:
+        """Every caption of each sample under the one name that is chosen."""
+        (name,) = chooser.styles
+        if name not in self.styles():
+            having = self.store.about["captions"].get(name, 0)
             raise BadInput(
-                f"not every picture of {self.path} has a caption '{unknown[0]}': {having:,} of "
+                f"not every picture of {self.path} has a caption '{name}': {having:,} of "
                 f"{self.store.about['count']:,}; all have: {', '.join(self.styles()) or 'none'}",
                 "choose by name: --set \"data.caption=named_captions(names=('...',))\", and so sample.prompts",
             )
-        picked = chooser.pick(ids)
-        u = uniform(key("caption of several", ids), 1)[:, 0]
-        prompts_of = []
-        for row, style, share in zip(self._rows(ids), picked, u, strict=True):
-            texts = self._captions(int(row))[chooser.styles[style]]
-            prompts_of.append(texts[int(share * len(texts))])
-        return prompts_of
+        return [self._captions(int(row))[name] for row in self._rows(np.asarray(index, dtype=np.int64))]
 
     def _captions(self, row: int) -> Mapping[str, list[str]]:
         return self.store.captions(row)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fulcrum.assets
-from fulcrum.data.caption import Chooser
+from fulcrum.data.caption import Chooser, readings
 from fulcrum.data.filter import FilteredSource, keep_best
 from fulcrum.data.source import WorldSource
 from fulcrum.encode.batch import Encoder
@@ -81,15 +81,22 @@ def test_a_filtered_source_reads_what_its_inner_source_has_encoded(tmp_path: Pat
     part = Encoder(filtered, chooser, 0, codec, text, cache, said.append)
     tokens = cache.tokens(filtered, teacher, said.append)
     rows = np.array([3, 0, 1])
-    found, wanted = part.rows(rows), whole.rows(kept[rows])
+    numbers = readings(0, 5, 3)
+    found, wanted = part.rows(rows, numbers), whole.rows(kept[rows], numbers)
     assert not said and len(part.latents) == len(part.texts) == len(tokens) == 4
     assert torch.equal(found.x0, wanted.x0) and torch.equal(tokens.rows(rows), whole_tokens.rows(kept[rows]))
     assert torch.equal(found.text.emb, wanted.text.emb) and torch.equal(found.text.mask, wanted.text.mask)
     assert found.ids.tolist() == [3, 0, 1]
-    ids = part.ids(0, 4)
     emb, mask = load_text().encode(part.prompts_at(0, 4), part.texts.longest)
-    assert torch.equal(mask, part.rows(ids).text.mask), "the prompts are those of the cached embeddings"
-    torch.testing.assert_close(emb, part.rows(ids).text.emb, atol=4e-3, rtol=0)
+    assert torch.equal(mask, part.at(0, 4).text.mask), "the prompts are those of the cached embeddings"
+    torch.testing.assert_close(emb, part.at(0, 4).text.emb, atol=4e-3, rtol=0)
+
+
+def test_several_styles_are_scored_each_and_weighed(tmp_path: Path) -> None:
+    """Which caption a reading will get is not known when pairs are chosen."""
+    cache, mixed = Cache(tmp_path), Chooser(("long", "medium", "short"), (3.0, 0.0, 1.0))
+    long, short = (cache.scores(SOURCE, Chooser((style,))) for style in ("long", "short"))
+    np.testing.assert_allclose(cache.scores(SOURCE, mixed), 0.75 * long + 0.25 * short, rtol=1e-5)
 
 
 def test_one_row_does_not_depend_on_its_batch(scorer: Scorer) -> None:

@@ -163,7 +163,7 @@ class Held:
         )
         system = system or System()
         self.parts = [
-            moved((encoder.at(first, BATCH), draws.at(first, BATCH)), system.device)
+            moved((encoder.rows(encoder.ids(first, BATCH)), draws.at(first, BATCH)), system.device)
             for first in range(0, VALIDATION, BATCH)
         ]
         self.step = build(self.run, 0, system)  # an eager copy: the trained one is left alone
