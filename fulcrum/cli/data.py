@@ -158,6 +158,27 @@ def show_pictures(
     emit({"file": str(to)}, as_json, str(to))
 
 
+@app.command("score", epilog="Example: fulcrum data score my_data scores.csv --features clip=/models/clip")
+def score_pairs(
+    path: Annotated[Path, typer.Argument(help="An imported data set.")],
+    to: Annotated[Path, typer.Argument(metavar="FILE", help="Table to write: row,score.")],
+    features: Annotated[str, typer.Option(help="What knows pictures and words: clip=FOLDER.")],
+    caption: Annotated[str, typer.Option(help="Name of the captions that are scored.")] = "long",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Score every training picture with its caption, for "caption_filter(scores='FILE')"."""
+    from fulcrum.data.store.picture_store import read_about
+    from fulcrum.data.store.scores import write_scores
+    from fulcrum.measure.features.extractor import load_extractor
+    from fulcrum.measure.store_scores import score_store
+
+    about = read_about(path)
+    scores = score_store(path, load_extractor(features), caption, heard(quiet))
+    write_scores(to, scores, about)
+    emit({"file": str(to), "scored": len(scores)}, as_json, f"{to}: scores of {len(scores):,} training pictures")
+
+
 def _world(size: int) -> list[Any]:
     from fulcrum.data.source import WorldSource
 

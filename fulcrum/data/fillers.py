@@ -1,7 +1,7 @@
 """Records of the data seams: sources and caption choosers."""
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -10,6 +10,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Fraction, Share, Within
 
 Style = Literal["long", "medium", "short"]
+Weight = Annotated[float, Within("[0, 1000]")]  # of a length among others
 
 # Tokens of a caption on average, the start counted, by most objects in a scene: for costs, from 6,000 scenes (a test
 # counts again).
@@ -105,11 +106,18 @@ class Folder(seam.SourceFiller):
     path: str
     split: Literal["train", "validation", "reference"] = "train"
     count: Annotated[int, Field(ge=1)] | None = None  # the first so many; none = all
+    judged: str | None = None  # the folder whose held-out pictures judge; none: its own
 
-    @field_validator("path")
+    @field_validator("path", "judged")
     @classmethod
-    def _there(cls, path: str) -> str:
-        return _absolute(path)
+    def _there(cls, path: str | None) -> str | None:
+        return None if path is None else _absolute(path)
+
+    def captions(self) -> tuple[str, ...]:
+        """Names of the captions that every picture has."""
+        from fulcrum.data.store.picture_store import caption_names
+
+        return caption_names(_about(self.path))
 
     def build(self, ctx: Any) -> Any:
         from math import lcm
@@ -133,7 +141,7 @@ class Folder(seam.SourceFiller):
 
     def held_out(self, split: str, count: int) -> "Folder":
         """Pictures that the import held out, square; fewer than asked where there are fewer."""
-        return SquareFolder.model_validate({"path": self.path, "split": split, "count": count})
+        return SquareFolder.model_validate({"path": self.judged or self.path, "split": split, "count": count})
 
     def glimpse(self, size: int, count: int) -> Any:
         """Of the square ones, where there are several shapes."""
@@ -143,10 +151,11 @@ class Folder(seam.SourceFiller):
         return source.read(np.arange(len(source))).images
 
     def hashes(self) -> dict[str, str]:
-        return _content(self.path)
+        return _content(self.path) | ({} if self.judged is None else _content(self.judged))
 
     def identity(self) -> dict[str, Any]:
-        return {"split": self.split, "count": self.count}
+        judged = {} if self.judged is None else {"judged": next(iter(_content(self.judged).values()))}
+        return {"split": self.split, "count": self.count, **judged}
 
 
 class SquareFolder(Folder):
@@ -159,12 +168,45 @@ class SquareFolder(Folder):
 
     def at_size(self, size: int) -> Any:
         from fulcrum.data.store.folder_source import FolderSource
-        from fulcrum.data.store.picture_store import read_about
-        from fulcrum.data.store.remote_store import local_folder
 
-        about = read_about(local_folder(self.path))
+        about = _about(self.path)
         several = self.split == "train" and len(about["buckets"]) > 1
         return FolderSource(self.path, self.split, size, self.count, shape=(about["size"],) * 2 if several else None)
+
+
+class FilteredFolder(Folder):
+    """The user's pictures without the pairs whose picture and caption fit least, by the user's own scores: the embedded
+    scorer reads the embedded world only."""
+
+    kind: ClassVar[str] = "filtered_folder"
+    scores: str  # a table of rows and scores: data/store/scores.py
+    drop: Fraction = 0.1  # share of the pairs that goes, worst first
+
+    @field_validator("scores")
+    @classmethod
+    def _scored(cls, path: str) -> str:
+        return _absolute(path)
+
+    def row_scores(self) -> Any:
+        """(pictures of the folder,) the score of each, nan where the table has none."""
+        from fulcrum.data.store.scores import read_scores
+
+        about = _about(self.path)
+        return read_scores(Path(self.scores), about["count"], about["content"])
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.data.filter import without_worst
+
+        return without_worst(super().build(ctx), self.row_scores(), self.drop)
+
+    def hashes(self) -> dict[str, str]:
+        from fulcrum.files.hashes import sha256_file
+
+        content = sha256_file(Path(self.scores))
+        return {**super().hashes(), f"scores:{content[:16]}": content}
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), "drop": self.drop}
 
 
 class Mix(seam.SourceFiller):
@@ -216,12 +258,17 @@ def _absolute(path: str) -> str:
     return str(whole.resolve()) if whole.exists() else path
 
 
-def _content(path: str) -> dict[str, str]:
-    """The content hash of an imported folder, under a name that two folders do not share."""
+def _about(path: str) -> dict[str, Any]:
+    """What an imported folder says of itself."""
     from fulcrum.data.store.picture_store import read_about
     from fulcrum.data.store.remote_store import local_folder
 
-    content = str(read_about(local_folder(path))["content"])
+    return read_about(local_folder(path))
+
+
+def _content(path: str) -> dict[str, str]:
+    """The content hash of an imported folder, under a name that two folders do not share."""
+    content = str(_about(path)["content"])
     return {f"data:{content[:16]}": content}
 
 
@@ -252,19 +299,12 @@ class OneStyle(seam.CaptionFiller):
 
 
 class MixedStyles(seam.CaptionFiller):
-    """Each sample gets one length, chosen by weight."""
+    """A sample gets one length whenever it is read, chosen by weight."""
 
     kind: ClassVar[str] = "mixed_captions"
-    long: float = 0.5
-    medium: float = 0.0
-    short: float = 0.5
-
-    @field_validator("long", "medium", "short")
-    @classmethod
-    def _weight(cls, value: float) -> float:
-        if value < 0:
-            raise ValueError(f"a weight cannot be negative, found {value}")
-        return value
+    long: Weight = 0.5
+    medium: Weight = 0.25
+    short: Weight = 0.25
 
     @model_validator(mode="after")
     def _some(self) -> "MixedStyles":
@@ -284,7 +324,7 @@ class MixedStyles(seam.CaptionFiller):
 
 
 class NamedCaptions(seam.CaptionFiller):
-    """Captions of the user's own pictures by name, each sample one, chosen by weight."""
+    """Captions of the user's own pictures by name, one whenever a sample is read, chosen by weight."""
 
     kind: ClassVar[str] = "named_captions"
     names: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -304,6 +344,13 @@ class NamedCaptions(seam.CaptionFiller):
         return NamedChooser(self.names, self.weights or (1.0,) * len(self.names))
 
 
+def varied_captions(source: seam.SourceFiller) -> MixedStyles | None:
+    """All lengths that every picture of a source is captioned with, by their usual weights; None where there is but one."""
+    usual, lengths = MixedStyles(), source.captions() if isinstance(source, Folder) else get_args(Style)
+    weights = {style: getattr(usual, style) if style in lengths else 0.0 for style in get_args(Style)}
+    return MixedStyles(**weights) if sum(weight > 0 for weight in weights.values()) > 1 else None
+
+
 def caption_tokens(source: seam.SourceFiller, caption: seam.CaptionFiller) -> float | None:
     """How many tokens these captions have on average; None where nobody has counted."""
     if isinstance(source, World) and isinstance(caption, OneStyle | MixedStyles):
@@ -311,4 +358,4 @@ def caption_tokens(source: seam.SourceFiller, caption: seam.CaptionFiller) -> fl
     return None
 
 
-FILLERS = (World, Filtered, Folder, Mix, OneStyle, MixedStyles, NamedCaptions)
+FILLERS = (World, Filtered, Folder, FilteredFolder, Mix, OneStyle, MixedStyles, NamedCaptions)

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.data.caption import Chooser, wordings
-from fulcrum.data.source import Ids, Samples, WorldSource
+from fulcrum.data.mix import MixSource, one_shaped
+from fulcrum.data.source import Ids, Samples
 from fulcrum.data.world.scene import Scenes
+from fulcrum.data.world.words import STYLES
 
 
 def keep_best(scores: NDArray[np.floating[Any]], drop: float) -> NDArray[np.int64]:
@@ -32,8 +34,16 @@ def keep_best(scores: NDArray[np.floating[Any]], drop: float) -> NDArray[np.int6
 class FilteredSource:
     """The kept samples of another source, numbered 0 to n - 1."""
 
-    inner: WorldSource
+    inner: Any  # a source whose pictures have one shape
     kept: NDArray[np.int64]  # (kept,) numbers within the inner source, ascending
+
+    @property
+    def has_scenes(self) -> bool:
+        return getattr(self.inner, "has_scenes", True)
+
+    def styles(self) -> tuple[str, ...]:
+        """Names of the captions that every sample has."""
+        return tuple(self.inner.styles()) if hasattr(self.inner, "styles") else STYLES
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -44,15 +54,17 @@ class FilteredSource:
         return digest.hexdigest()
 
     def read(self, index: Ids) -> Samples:
-        samples = self.inner.read(self.kept[index])
+        samples: Samples = self.inner.read(self.kept[index])
         return Samples(samples.images, samples.scenes, np.asarray(index, dtype=np.int64))
 
     def scenes(self, index: Ids) -> Scenes:
-        return self.inner.scenes(self.kept[index])
+        scenes: Scenes = self.inner.scenes(self.kept[index])
+        return scenes
 
     def prompts(self, chooser: Chooser, index: Ids) -> list[str]:
         """By the inner number: a mix of styles tells a sample the same way before and after the filter."""
-        return self.inner.prompts(chooser, self.kept[index])
+        prompts: list[str] = self.inner.prompts(chooser, self.kept[index])
+        return prompts
 
     def geometry(self, index: Ids) -> NDArray[np.float32]:
         return self.inner.geometry(self.kept[index])
@@ -62,4 +74,20 @@ class FilteredSource:
 
     def planted(self, index: Ids) -> NDArray[np.bool_]:
         """(B,) which of the kept samples carry a wrong caption."""
-        return self.inner.planted(self.kept[index])
+        planted: NDArray[np.bool_] = self.inner.planted(self.kept[index])
+        return planted
+
+
+def without_worst(source: Any, row_scores: NDArray[np.floating[Any]], drop: float) -> Any:
+    """A store's pictures without the worst share by these scores, one for each row of the store. Of pictures of several
+    shapes the worst of all go, whatever their shape, and a batch still has one shape."""
+    parts = one_shaped(source)
+    scores = np.concatenate([row_scores[part.numbers] for part in parts])
+    kept, first, filtered = keep_best(scores, drop), 0, []
+    for part in parts:
+        mine = kept[(kept >= first) & (kept < first + len(part))] - first
+        first += len(part)
+        filtered += [FilteredSource(part, mine)] if len(mine) else []
+    if len(parts) == 1:
+        return filtered[0]
+    return MixSource(filtered, [len(one) for one in filtered], source.unit)

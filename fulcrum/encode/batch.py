@@ -83,9 +83,9 @@ class Encoder:
         Texts are padded to the longest of the whole source: static shapes, and no row's arithmetic depends on its batch
         mates. A term's teachers are added where the terms are known."""
         emb, mask = self.texts.rows(ids, self.texts.longest, numbers)
-        numbers = torch.from_numpy(np.asarray(ids, dtype=np.int64))
+        samples = torch.from_numpy(np.asarray(ids, dtype=np.int64))
         told = torch.from_numpy(self.source.geometry(ids)) if self.geometry else None
-        return Batch(self.latents.rows(ids), Text(emb, mask, self.texts.empty), {}, numbers, told)
+        return Batch(self.latents.rows(ids), Text(emb, mask, self.texts.empty), {}, samples, told)
 
     def prompts_at(self, position: int, rows: int) -> list[str]:
         """The captions of the batch at a position."""

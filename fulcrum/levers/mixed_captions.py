@@ -1,31 +1,23 @@
-"""Mixed captions: each picture is told at one length, chosen by weight; prompts of any length are then no surprise."""
-
-from typing import Annotated
+"""Mixed captions: a picture is told at one length whenever it is read, chosen by weight; no prompt's length is then new."""
 
 from pydantic import model_validator
 
 from fulcrum.data.fillers import MixedStyles
-from fulcrum.levers.base import Built, Card, Cost, Lever
+from fulcrum.levers.base import Built, Card, Cost, Swap
 from fulcrum.levers.shared import price
-from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Within
 from fulcrum.spec.run import RunSpec
 
-Weight = Annotated[float, Within("[0, 1000]")]
 
-
-class MixedCaptions(Lever):
-    long: Weight = 0.5
-    medium: Weight = 0.25
-    short: Weight = 0.25
-
+class MixedCaptions(Swap):
     name = "mixed_captions"
-    touches = ("data.caption",)
+    slot, filler = "data.caption", MixedStyles
     card = Card(
-        says="captions of several lengths in one run; published only in words: long captions first, then mixed lengths, "
-        "which is written mixed_captions @ (0.5, 1)",
-        warns="the prompts that pictures are judged by stay the run's own",
+        says="captions of several lengths in one run, drawn anew at each reading: a picture that comes again may be told "
+        "in another way; published only in words: long captions first, then mixed lengths, which is written "
+        "mixed_captions @ (0.5, 1)",
+        warns="the prompts that pictures are judged by stay the run's own. The wording of a length stays the same: only "
+        "which length a reading gets is drawn",
     )
 
     @model_validator(mode="after")
@@ -34,22 +26,19 @@ class MixedCaptions(Lever):
             raise ValueError("a mix has at least two lengths with a weight above zero")
         return self
 
-    def _mix(self) -> MixedStyles:
-        return MixedStyles(long=self.long, medium=self.medium, short=self.short)
-
     def edit(self, run: RunSpec) -> RunSpec:
-        if run.data.caption == self._mix():
+        if run.data.caption == self.made():
             raise BadInput(
                 "'mixed_captions' would change nothing: the captions are mixed in this way already",
                 "choose other weights, or leave it out",
             )
-        return put(run, "data.caption", self._mix())
+        return super().edit(run)
 
     def needs(self, run: RunSpec) -> str | None:
-        return None if run.data.caption == self._mix() else f"the run is captioned in another way: {run.data.caption}"
+        return None if run.data.caption == self.made() else f"the run is captioned in another way: {run.data.caption}"
 
     def cost(self, run: RunSpec) -> Cost:
-        return price.of_captions(run, self._mix())
+        return price.of_captions(run, self.made())
 
     def witness(self, built: Built) -> bool:
         from fulcrum.data.caption import worded_shares

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fulcrum.data.caption import Chooser, drawn_prompts
 from fulcrum.data.readers.fit_picture import Size, centre
 from fulcrum.data.source import Ids, Samples, require_inside
-from fulcrum.data.store.picture_store import SPLITS, PictureStore
+from fulcrum.data.store.picture_store import SPLITS, PictureStore, caption_names
 from fulcrum.data.store.remote_store import local_folder
 from fulcrum.files.hashes import sha256_text
 from fulcrum.spec.errors import BadInput, nearest
@@ -113,8 +113,7 @@ class FolderSource:
 
     def styles(self) -> tuple[str, ...]:
         """Names of the captions that every picture has."""
-        about = self.store.about
-        return tuple(name for name, count in about["captions"].items() if count == about["count"])
+        return caption_names(self.store.about)
 
     def prompts(self, chooser: Chooser, index: Ids) -> list[str]:
         """The caption that each sample is judged by: fixed by the sample. In training it is drawn at each reading."""

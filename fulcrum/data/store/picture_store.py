@@ -72,6 +72,11 @@ def file_fault(path: Path, written: Mapping[str, Any]) -> str:
     return "" if sha256_file(path) == written["sha256"] else "a bit has changed: it does not have its checksum"
 
 
+def caption_names(about: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the captions that every picture has."""
+    return tuple(name for name, count in about["captions"].items() if count == about["count"])
+
+
 def read_about(folder: Path) -> dict[str, Any]:
     """store.json, if it is as it was written."""
     if not (folder / ABOUT).is_file():
