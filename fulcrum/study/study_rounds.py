@@ -15,8 +15,7 @@ from fulcrum.report.page import write
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.spec.stage import own_rates
-from fulcrum.study.judge.early_stop import hopeless
+from fulcrum.study.judge.early_stop import hopeless, telling_share
 from fulcrum.study.judge.effect import paired_effect
 from fulcrum.study.judge.pairing import EQUAL
 from fulcrum.study.judge.result import StoppedArm, StudyState, assemble_result, collect
@@ -246,10 +245,7 @@ class StudyRun:
             if len(seeds) < 2:
                 continue
             after, before = (np.array([values[name, seed] for seed in seeds]) for name in (arm.name, base.name))
-            decay = max(arm.run.optim.decay, base.run.optim.decay)
-            rewarmed = [one.start / run.budget.images for run in (arm.run, base.run) for one in own_rates(run)]
-            if rewarmed:  # what was seen before a stage with a rate of its own says nothing about the end either
-                decay = min(decay or 1.0, 1.0 - max(rewarmed))
+            decay = telling_share(arm.run, base.run)
             better, points = METRICS[metric].better, rule.successive
             if hopeless(shares, after - before, better, decay=decay, successive=points, level=rule.level):
                 last = [dict(zip(seeds, one[:, -1].tolist(), strict=True)) for one in (before, after)]

@@ -26,6 +26,7 @@ LONG = {
     "audit",
     "levers",
     "levers pages",
+    "data score",  # wants a CLIP
 }
 TINY = [
     word

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fulcrum.cli import main
 from fulcrum.data.fillers import FilteredFolder, Folder, MixedStyles, OneStyle
 from fulcrum.data.mix import one_shaped
 from fulcrum.data.readers.reader import open_given
@@ -222,3 +223,10 @@ def test_the_curated_stage_of_the_world_has_captions_of_all_lengths(tiny, cache)
     assert both == tiny("spark + sft_stage + mixed_captions @ (0.5, 1)"), "the same value twice is no conflict"
     with pytest.raises(BadInput, match="data.caption two values at the same time"):
         tiny("spark + mixed_captions(short=1) @ (0.5, 1) + sft_stage")
+
+
+def test_a_network_without_words_writes_no_table(stores, tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["data", "score", str(stores["real"]), str(tmp_path / "scores.csv"), "--features", "embedded"])
+    assert end.value.code == BadInput.exit_code and not (tmp_path / "scores.csv").exists()
+    assert "knows no captions" in capsys.readouterr().err

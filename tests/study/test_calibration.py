@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from bench.calibration import MARGIN, Case, all_cases, draw, judge_before, judge_now, measure
-from fulcrum.study.judge.early_stop import hopeless
+from fulcrum.recipes.spark import spark
+from fulcrum.spec.edit import during, put
+from fulcrum.study.judge.early_stop import hopeless, telling_share
 from fulcrum.study.judge.effect import half_widths, paired_effect
 from fulcrum.study.judge.verdict import judge
 
@@ -196,3 +198,17 @@ def test_the_guard_knows_which_side_is_worse_and_asks_for_enough():
     assert hopeless(SHARES[:3], -worse, "higher")
     assert not hopeless(SHARES[:2], worse[:, :2], "lower")  # two points are not three
     assert not hopeless(SHARES[:3], np.where(np.eye(6, 3) > 0, np.nan, worse), "lower")
+
+
+def test_points_from_before_a_rewarmed_stage_do_not_count():
+    """Its rate turns the curves once more: an arm was stopped for what it was before its stage began."""
+    base = put(spark(), "optim.decay", 0.5)
+    staged = during(base, 0.9, 1.0, "optim.lr", base.optim.lr)
+    assert telling_share(base, base) == 0.5
+    assert telling_share(staged, base) == telling_share(base, staged) == pytest.approx(0.1, abs=0.001)
+    constant = put(staged, "optim.decay", 0.0)
+    assert telling_share(put(base, "optim.decay", 0.0), put(base, "optim.decay", 0.0)) == 0.0
+    assert telling_share(constant, put(base, "optim.decay", 0.0)) == pytest.approx(0.1, abs=0.001)
+    shares, worse = [0.6, 0.7, 0.8], 1.0 + 0.01 * np.random.default_rng(0).normal(size=(6, 3))
+    assert hopeless(shares, worse, "lower", decay=telling_share(base, base))
+    assert not hopeless(shares, worse, "lower", decay=telling_share(staged, base))

@@ -16,7 +16,17 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fulcrum.measure.card import Better
+from fulcrum.spec.run import RunSpec
+from fulcrum.spec.stage import own_rates
 from fulcrum.study.judge.effect import Floats
+
+
+def telling_share(arm: RunSpec, base: RunSpec) -> float:
+    """The share of the budget, at its end, whose points tell of the end: where the rate of either side decays, and not
+    before a stage with a rate of its own begins, which turns curves too; 0: all of it."""
+    decay = max(arm.optim.decay, base.optim.decay)
+    turns = [stage.start / run.budget.images for run in (arm, base) for stage in own_rates(run)]
+    return min(decay or 1.0, 1.0 - max(turns)) if turns else decay
 
 
 def hopeless(
