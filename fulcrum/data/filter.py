@@ -67,7 +67,8 @@ class FilteredSource:
         return prompts
 
     def geometry(self, index: Ids) -> NDArray[np.float32]:
-        return self.inner.geometry(self.kept[index])
+        geometry: NDArray[np.float32] = self.inner.geometry(self.kept[index])
+        return geometry
 
     def wordings(self, chooser: Chooser, index: Ids) -> list[list[str]]:
         return wordings(self.inner, chooser, self.kept[index])
