@@ -199,6 +199,14 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
+def read_by(run: RunSpec) -> dict[str, str]:
+    """Hashes of all that a run reads: shipped networks, folders, stores, the world."""
+    reads: dict[str, str] = {}
+    for filler in run.fillers():
+        reads |= filler.hashes()
+    return reads
+
+
 def key(run: RunSpec, seed: int, user_files: Mapping[str, str] | None = None) -> str:
     """The name of a run: what it is, its seed, the version of the science, and the hashes of all it reads."""
     return keys(run, user_files)(seed)
@@ -206,9 +214,7 @@ def key(run: RunSpec, seed: int, user_files: Mapping[str, str] | None = None) ->
 
 def keys(run: RunSpec, user_files: Mapping[str, str] | None = None) -> Callable[[int], str]:
     """Seed -> key; what does not depend on the seed is read and written out once."""
-    reads: dict[str, str] = {}
-    for filler in run.fillers():
-        reads |= filler.hashes()
+    reads = read_by(run)
     # As one canonical text, whose names are sorted: the seed's place is between these two.
     before = canonical({"reads": reads, "run": tree(run, identity=True), "science": SCIENCE})[:-1]
     after = canonical({"user_files": dict(user_files or {})})[1:]

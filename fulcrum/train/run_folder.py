@@ -9,7 +9,9 @@ from fulcrum.files.atomic import write_json
 from fulcrum.files.lock import is_held, locked
 from fulcrum.files.refusals import explained
 from fulcrum.files.sealed import read_json
+from fulcrum.files.shipped import asset_hash
 from fulcrum.spec.edit import key as key_of
+from fulcrum.spec.edit import read_by
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import agree, tree
 from fulcrum.spec.run import RunSpec
@@ -64,7 +66,22 @@ def description(run: RunSpec, seed: int, phrase: str, user_files: Mapping[str, s
         "run": run.plain(),
         "user_files": dict(user_files),
         "science": SCIENCE,
+        "reads": read_by(run),
     }
+
+
+def require_parts(about: Mapping[str, Any]) -> None:
+    """The codec and the text encoder that a run was trained with must be those that would draw with it now."""
+    parts = [about["run"].get("encode", {}).get(slot, {}) for slot in ("codec", "text")]
+    assets = [str(part["asset"]) for part in parts if isinstance(part, dict) and "asset" in part]
+    reads = about.get("reads", {})
+    for asset in assets:
+        if reads.get(f"asset:{asset}") != asset_hash(asset):
+            raise BadInput(
+                f"this run was trained with another '{asset}' than the one that this release ships: its pictures "
+                f"would be drawn through a network that it has never seen",
+                "use the release that trained it, or train it anew: the same command makes a run of its own",
+            )
 
 
 def open_folder(out: Path, run: RunSpec, seed: int, phrase: str, user_files: Mapping[str, str]) -> RunFolder:

@@ -25,7 +25,7 @@ from fulcrum.train.drawing.sampling_weights import drawn_parts, drawn_weights
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import Look, Observer, train
 from fulcrum.train.observers import Every, ProgressLine, Recorder
-from fulcrum.train.run_folder import RunFolder, claim, open_folder
+from fulcrum.train.run_folder import RunFolder, claim, open_folder, require_parts
 from fulcrum.train.state import State
 
 SAVES = 10  # checkpoints per budget
@@ -224,6 +224,7 @@ def trained_weights(folder: RunFolder) -> dict[str, Any]:
     """What a run draws with, of the newest checkpoint: see `drawn_parts`."""
     if not folder.path.is_dir():
         raise BadInput(f"there is no run at {folder.path}", "list the runs with: fulcrum runs list")
+    require_parts(folder.about())
     checkpoints, result = checkpoint.listing(folder.checkpoints), folder.result()
     if not checkpoints and result is not None:
         raise RunFailed(f"the run {folder.path.name} is finished, and its checkpoints are gone", AGAIN)
