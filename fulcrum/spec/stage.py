@@ -118,6 +118,6 @@ def _require_known_pictures(run: RunSpec) -> None:
         raise BadInput(
             f"the term '{terms[0]}' looks through the embedded world's teacher, which does not know the pictures of "
             f"{run.data.source}",
-            "leave it out, or use lpips(network=vgg), which looks through VGG; alignment takes pretrained teachers, DINOv2, "
-            "DINOv3 or CLIP (docs/pretrained.md)",
+            "leave it out, or use lpips(network=vgg), which looks through VGG; alignment takes pretrained teachers: "
+            "DINOv2, DINOv3, CLIP (docs/pretrained.md)",
         )

@@ -121,8 +121,8 @@ PARTS: dict[str, Part] = {
         measure_teacher,
     ),
     "score": Part(
-        "whether a picture and a caption belong together; reads the shipped 'teacher', which was told nothing of the world, "
-        "and 'text'; learned from the world's captions what words mean; filters data, never judges a model",
+        "whether a picture and a caption belong together; reads the shipped 'teacher', which was told nothing of the "
+        "world, and 'text'; learned from the world's captions what words mean; filters data, never judges a model",
         SCORE,
         fit_score,
         load_score,
