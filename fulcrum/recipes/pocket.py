@@ -2,8 +2,8 @@
 
     fulcrum train pocket
 
-72,000 images: three minutes on two quiet cores, encoding and compilation included. One seed: attribute recall 0.64,
-colours 0.96, sizes 0.76, textures 0.56, shapes 0.28, objects found 0.997 on held-out long captions.
+24,000 images of up to three objects: under two minutes on two quiet cores, encoding and compilation included. One seed:
+attribute F-score 0.92, colours 0.98, textures 0.96, sizes 0.90, shapes 0.85, objects found 0.995 on held-out long captions.
 """
 
 from fulcrum.data.fillers import World
@@ -28,11 +28,11 @@ def pocket() -> RunSpec:
     run = spark()
     return _edited(
         run,
-        data__source=World(domain="real", count=16_384, max_objects=2),
+        data__source=World(domain="real", count=16_384, max_objects=3),
         model=_sized(run, width=128, depth=4, heads=4),
-        budget=Budget(images=2_250 * 32, batch=32),
+        budget=Budget(images=750 * 32, batch=32),
         sample__steps=20,
-        optim__warmup=0.02,
+        optim__lr=8e-3,
     )
 
 
