@@ -80,7 +80,7 @@ def require_sound(run: RunSpec) -> None:
         if round(stage.start * steps) == round(stage.end * steps):
             raise BadInput(f"the stage {stage.name} holds no whole batch of {run.budget.batch} images", "make it longer")
     for one, other in pairwise(own_rates(run)):
-        if one.start == other.start:
+        if one.start == other.start and one != other:
             raise BadInput(
                 f"two stages with a rate of their own begin at {one.start:,} images: which rate counts?",
                 "let one of them begin later, or have no rate of its own",

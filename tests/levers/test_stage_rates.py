@@ -58,7 +58,7 @@ def test_late_stages_stand_side_by_side_in_any_order(tiny):
         ("spark + rate_stage(start=1.0)", (), "less than 1"),
         ("spark + rate_stage(start=0.95)", (), "would never run"),
         ("spark + rate_stage + sft_stage(rate=0.5)", (), "optim·lr"),
-        ("spark + rate_stage(start=0.82) + sft_stage", (), "which rate counts"),
+        ("spark + rate_stage(start=0.82, rate=0.5) + sft_stage", (), "which rate counts"),
         ("spark + rate_stage", ("optim.decay=0.95",), "together at most 1"),
     ],
 )

@@ -96,7 +96,7 @@ def test_captions_that_the_embedded_encoder_cannot_read(tiny, tmp_path, cache):
     cases = (
         ("{} zebra wardrobe quixotically", "does not know 75%.*zebra"),
         ("日本語", "no word it can read"),
-        ("red " * 70, "70 tokens, the most is 64"),
+        ("red " * 70, "70 words, the most is 63"),
     )
     for number, (worded, words) in enumerate(cases):
         assert (
