@@ -31,6 +31,7 @@ class Flops(NamedTuple):
 
 
 TRAINING = 3  # a backward is two forwards: one product for the inputs' gradient and one for the weights'
+INPUT_ONLY = 2  # forward and back to the input, where the weights get no gradient
 SINUSOIDS = 256
 
 
@@ -64,6 +65,24 @@ def forward_flops(sizes: Sizes, tokens: int, text: float, kept: int | None = Non
 def training_flops(sizes: Sizes, tokens: int, text: float, kept: int | None = None) -> float:
     """One image forward and backward; what is computed again to save memory is not counted."""
     return TRAINING * forward_flops(sizes, tokens, text, kept).total
+
+
+def stem_flops(sizes: Sizes, tokens: int, text: float, last: int, kept: int) -> float:
+    """One image through the blocks 0 to `last`, without the head, and back to the input: no weight gets a gradient, and
+    neither text nor time asks for one. Attention's backward is that of training: its two factors are the stream's."""
+    width, hidden = sizes.width, int(sizes.width * sizes.mlp_ratio)
+    first, end = sizes.span or (sizes.depth, sizes.depth)
+    routed = max(0, min(last, end) - first + 1)
+    dense = last + 1 - routed
+    seen = dense * tokens + routed * kept  # image tokens, summed over blocks
+    patch = sizes.channels * sizes.patch**2
+    into = patch * width if sizes.bottleneck is None else sizes.bottleneck * (patch + width)
+    fuse = (tokens + kept) * width**2 if sizes.fuses and end < last else 0
+    of_stream = seen * (4 * width**2 + 3 * width * hidden) + tokens * into + fuse
+    of_text = text * width * (sizes.text_width + (last + 1) * 2 * width)
+    of_time = vector_multiply_adds(width) + sizes.condition + (last + 1) * 6 * width**2
+    attention = 4 * width * (dense * tokens * (tokens + text) + routed * kept * (kept + text))
+    return INPUT_ONLY * 2 * of_stream + 2 * (of_text + of_time) + TRAINING * attention
 
 
 def activations(sizes: Sizes, tokens: int, text: float, kept: int | None = None) -> float:

@@ -74,13 +74,22 @@ class TunedKL(KL):
     trained: ClassVar[bool] = True
     half_life: Fraction = 0.02  # of the latents' running statistics, share of the budget
     lr_ratio: Factor = 0.03  # of the codec's learning rate to the run's
+    sampled: bool = False  # is the denoiser shown a sample of the posterior, or its mean?
+
+    def draws(self) -> dict[str, Any]:
+        """Random numbers that it needs in training, by name."""
+        from fulcrum.flow.draw import Normal
+
+        return {"noise": Normal()}  # of a sample, in the latent's shape
 
     def build(self, ctx: Any) -> "TunedCodec":
         """The codec as a run begins with it: no gradient, no keyed start; `ctx` says how long the run is."""
         from fulcrum.encode.networks.kl_codec import TunedCodec
 
         steps = 1.0 if ctx is None else ctx.run.budget.images / ctx.run.budget.batch
-        return TunedCodec.begin(self.asset, keep=0.5 ** (1 / max(self.half_life * steps, 1.0)), rate=self.lr_ratio)
+        codec = TunedCodec.begin(self.asset, keep=0.5 ** (1 / max(self.half_life * steps, 1.0)), rate=self.lr_ratio)
+        codec.sampled = self.sampled
+        return codec
 
 
 class Pixels(seam.CodecFiller):

@@ -33,6 +33,7 @@ GROUNDS: dict[str, tuple[str, ...]] = {
     "contrasted samples": ("terms=[flow_matching, contrastive]",),
     "cropped pictures": ("data.source.crop=0.25",),
     "fused tokens": ("model.route=drop_and_fuse(start=1, end=-2, drop=0.75, path_drop=0.05)",),
+    "aligned": ("terms=[flow_matching, alignment]", "encode.teachers=[world_teacher]"),
 }
 
 

@@ -283,7 +283,8 @@ def compiles(case: Case) -> None:
     """Compiled equals eager, without a graph break (a trivial backend: the real compiler is asked in the slow suite)."""
     eager, graph = (case.court.assembled(case.run) for _ in range(2))
     torch._dynamo.reset()
-    compile_blocks(graph.step.backbone, backend="eager")
+    for model in graph.step.models():
+        compile_blocks(model, backend="eager")
     for phase in eager.phases:
         batch, draw = eager.feed.at(phase.start)
         one, two = (float(built.step(batch, draw, built.weights(phase.start)).total.detach()) for built in (eager, graph))

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fulcrum.dist.reduce import clip, whole
+from fulcrum.dist.reduce import whole
 from fulcrum.dist.start import ALONE, Ranks, start
 from fulcrum.laws.ground import ground_of, tried
 from fulcrum.levers.catalog import with_files
@@ -29,7 +29,7 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train.build import Built, assemble
 from fulcrum.train.feed import Feed
-from fulcrum.train.loop import gradients
+from fulcrum.train.loop import clipped, gradients
 from fulcrum.train.state import State
 
 ROWS, STEPS = 16, 3
@@ -98,7 +98,7 @@ def _trained(run: RunSpec, folder: Path, ranks: Ranks) -> dict[str, Tensor]:
                 if parameter.grad is not None
             }
         keep_gradients(built.step.parameters(), built.gradient_dtype)
-        clip(built.step.parameters(), run.optim.clip)
+        clipped(built.step, run.optim.clip)
         built.optimizer.step(built.schedule(state.images, ROWS), at=state.images)
         built.step.settle(losses)
         built.optimizer.zero_grad()

@@ -33,6 +33,7 @@ from fulcrum.levers.ema import UseEMA
 from fulcrum.levers.end_to_end_codec import EndToEndCodec
 from fulcrum.levers.flux2_codec import Flux2Codec
 from fulcrum.levers.irepa import IRepa
+from fulcrum.levers.latent_alignment import UseLatentAlignment
 from fulcrum.levers.logit_normal_time import PlacedTimes
 from fulcrum.levers.lpips import UseLPIPS
 from fulcrum.levers.min_snr import UseMinSNR
@@ -60,6 +61,7 @@ from fulcrum.levers.tread import Tread
 from fulcrum.levers.uniform_time import UseUniformTime
 from fulcrum.levers.wide_codec import WideCodec
 from fulcrum.levers.x_prediction import PredictX
+from fulcrum.loss import codec_fillers as codec_loss
 from fulcrum.loss import fillers as loss
 from fulcrum.model import fillers as model
 from fulcrum.optim import fillers as optim
@@ -115,6 +117,7 @@ LEVERS: tuple[type[Lever], ...] = (
     Flux2Codec,
     RepaECodec,
     Qwen3VLText,
+    UseLatentAlignment,
     EndToEndCodec,
     Bottleneck,
     ResolutionCondition,
@@ -129,6 +132,7 @@ FILLERS: tuple[type[Filler], ...] = (
     *flow.FILLERS,
     *model.FILLERS,
     *loss.FILLERS,
+    *codec_loss.FILLERS,
     *optim.FILLERS,
     *train.FILLERS,
 )

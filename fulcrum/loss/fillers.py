@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from fulcrum.cost.flops import TRAINING
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Count, Factor, Fraction, Share, Until, Width, Within
+from fulcrum.spec.record import Count, Factor, Fraction, Share, Until, Within
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import mean_over_images, phases
 
@@ -302,61 +302,4 @@ class VGGLPIPS(PictureTerm):
         return VGGTerm(load_vgg(), ctx.system.device)
 
 
-class CodecReconstruction(seam.TermFiller):
-    """Squared and absolute error of decoded samples, and a light KL: what the embedded codec was trained by, without its
-    weight on objects."""
-
-    kind = "codec_reconstruction"
-    name: str = "codec_reconstruction"
-    weight: Factor = 1.0
-    absolute: Share = 0.1
-    kl: Share = 3e-4
-
-    def draws(self) -> dict[str, Any]:
-        from fulcrum.flow.draw import Normal
-
-        return {"noise": Normal()}  # in the latent's shape
-
-    def build(self, ctx: Any) -> "Term":
-        from fulcrum.loss.codec_terms import ReconstructionTerm
-
-        return ReconstructionTerm(f"{self.name}/noise", self.absolute, self.kl)
-
-
-class CodecAlignment(seam.TermFiller):
-    """1 - cosine between a projection of the latent and a frozen teacher's tokens, mean over the model's tokens."""
-
-    kind = "codec_alignment"
-    name: str = "codec_alignment"
-    weight: Factor = 1.5
-    teacher: str = "world"
-    hidden: Width = 128
-
-    def teachers(self) -> tuple[str, ...]:
-        return (self.teacher,)
-
-    def widths(self, run: RunSpec) -> tuple[int, int, int]:
-        """Of the projector: into, inside, out."""
-        teacher = run.encode.teacher(self.teacher)
-        if teacher is None:
-            known = ", ".join(one.name for one in run.encode.teachers) or "none"
-            raise BadInput(f"no teacher is called '{self.teacher}'; teachers of this run: {known}")
-        return run.encode.codec.channels * run.model.patch**2, self.hidden, teacher.width
-
-    def parameters(self, run: RunSpec) -> int:
-        into, hidden, out = self.widths(run)
-        return (into + 1) * hidden + (hidden + 1) * hidden + (hidden + 1) * out
-
-    def flops(self, run: RunSpec) -> float:
-        """Of one image, forward and backward, on average over the budget."""
-        into, hidden, out = self.widths(run)
-        return TRAINING * 2.0 * mean_over_images(run, lambda phase: phase.tokens) * hidden * (into + hidden + out)
-
-    def build(self, ctx: Any) -> "Term":
-        from fulcrum.loss.codec_terms import LatentAlignmentTerm
-
-        _, hidden, out = self.widths(ctx.run)
-        return LatentAlignmentTerm(self.teacher, ctx.run.model.patch, ctx.run.encode.codec.channels, out, hidden)
-
-
-FILLERS = (FlowMatching, Contrastive, Alignment, PerceptualFeatures, LPIPS, VGGLPIPS, CodecReconstruction, CodecAlignment)
+FILLERS = (FlowMatching, Contrastive, Alignment, PerceptualFeatures, LPIPS, VGGLPIPS)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fulcrum.loss.codec_terms import coded_of
 from fulcrum.loss.term import View
 
 EPS = 1e-8
@@ -46,9 +47,20 @@ class StageTerm(FrozenTerm):
     """LPIPS with every channel's weight one, on the stages of the embedded teacher."""
 
     def forward(self, view: View) -> Tensor:  # -> (B,)
+        return self.distance(view.x, view.batch.x0)
+
+    def distance(self, pictures: Tensor, true: Tensor) -> Tensor:  # (B, 3, S, S) each -> (B,)
         with torch.no_grad():
-            wanted = self.network.stages(view.batch.x0)  # of (B, c, s, s) each
-        return lpips(self.network.stages(shown(view.x)), wanted, [1.0] * len(wanted))
+            wanted = self.network.stages(true)  # of (B, c, s, s) each
+        return lpips(self.network.stages(shown(pictures)), wanted, [1.0] * len(wanted))
+
+
+class DecodedStageTerm(StageTerm):
+    """The same between what a trained codec decodes and the picture that it was given."""
+
+    def forward(self, view: View) -> Tensor:  # -> (B,)
+        coded = coded_of(view)
+        return self.distance(coded.decoded(), coded.pixels)
 
 
 class VGGTerm(FrozenTerm):

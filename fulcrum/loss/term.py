@@ -17,12 +17,15 @@ class Coded(NamedTuple):
     pixels: Tensor  # (B, 3, H, W) in [-1, 1]
     mean: Tensor  # (B, C, h, w) of the posterior, raw
     log_variance: Tensor  # (B, C, h, w)
-    latent: Tensor  # (B, C, h, w) the mean, normalised
-    decode: Callable[[Tensor], Tensor]  # raw latent -> pixels
+    raw: Tensor  # (B, C, h, w) that the denoiser is shown: a sample of the posterior, or its mean
+    latent: Tensor  # (B, C, h, w) the same, normalised
+    # Computed when a term first asks:
+    decoded: Callable[[], Tensor]  # (B, 3, H, W) from a sample of the posterior
+    taps: Callable[[], dict[int, Any]]  # layer -> Tokens: the noised `latent` as read by the denoiser without its gradient
 
     def moments(self) -> Tensor:  # -> (2, C)
         """Mean and mean square of every channel: what the running statistics follow."""
-        raw = self.mean.detach().double()
+        raw = self.raw.detach().double()
         return torch.stack([raw.mean((0, 2, 3)), raw.square().mean((0, 2, 3))])
 
 
@@ -36,12 +39,13 @@ class View(NamedTuple):
     x: Tensor  # (B, C, h, w) predicted clean latent
     taps: dict[int, Any]  # layer -> Tokens
     coded: Coded | None = None  # if the codec is trained
+    terms: Mapping[str, Any] = {}  # the run's terms by name, for one that looks with another's eyes
 
 
 class Term(Protocol):
     """One addend of the loss: a torch module that gives every sample a number."""
 
-    taps: tuple[int, ...]  # blocks whose tokens it wants to see
+    taps: tuple[int, ...]  # blocks whose tokens it wants to see; `frozen_taps`, if it has them, are those of `coded`
 
     def __call__(self, view: View) -> Tensor: ...  # (B,)
 

@@ -28,7 +28,7 @@ from fulcrum.model.tokens import Tokens, gather_rows
 
 
 class Out(NamedTuple):
-    pred: Tensor  # (B, C, h, w)
+    pred: Tensor  # (B, C, h, w); of a model without a head the stream that it ends with, (B, K, D)
     taps: dict[int, Tokens]  # by block, the stream after it
 
 
@@ -81,7 +81,7 @@ class Backbone(nn.Module):
         self.own_condition: Condition | None = None if self.resolution else condition
         blocks = nn.ModuleList(Block(width, heads, mlp_ratio, compute, ops) for _ in range(depth))
         self.blocks = cast(Sequence[Block], blocks)  # what a ModuleList holds, for the type checker
-        self.final_layer = Head(width, features, compute, ops.norm)
+        self.final_layer: Head | None = Head(width, features, compute, ops.norm)
         self.route: Route = DenseRoute() if route is None else route
         self.span = span(self.route, depth)
 
@@ -123,6 +123,8 @@ class Backbone(nn.Module):
                 seen[i] = tokens
             if i == last:
                 tokens, table = self.route.merge(before, tokens, drop_path), whole
+        if self.final_layer is None:
+            return Out(tokens.h, seen)
         return Out(unpatchify(self.final_layer(tokens.h, active).float(), self.patch, height, width), seen)
 
     def condition(self, x_t: Tensor, t: Tensor, size: Tensor | None) -> Tensor:

@@ -13,6 +13,7 @@ from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.model.backbone import Backbone
 from fulcrum.model.bf16 import OpDtypes, emulate_bf16
 from fulcrum.model.init import draw, initialise, starts
+from fulcrum.model.passes import Passes
 from fulcrum.model.roles import roles
 from fulcrum.model.run_block import compile_blocks, recompute_blocks
 from fulcrum.optim.rule import Rule
@@ -27,6 +28,7 @@ from fulcrum.spec.user_errors import failed, home
 from fulcrum.train.average import Average
 from fulcrum.train.drawing.sampling_weights import CODEC, fill
 from fulcrum.train.feed import Feed
+from fulcrum.train.frozen_stem import stem_of
 from fulcrum.train.state import State
 from fulcrum.train.step import Step
 
@@ -100,8 +102,11 @@ def build(
         lanes=system.threads if system.device == "cpu" and ranks.size == 1 else 1,
         loss=ctx.dtype("loss"),
     )
+    stem = stem_of(backbone, max(step.frozen_taps)) if step.frozen_taps else None
     if ranks.size > 1:
         _shard(step, ctx)
+        if stem is not None:
+            _shard_stem(stem, ctx)
     else:
         initialise(step, seed)
     if run.encode.codec.trained:
@@ -109,12 +114,15 @@ def build(
     if start is not None:
         fill(step, start, codec_too=False)
     step.to(system.device)
+    step.stem = None if stem is None else Passes(stem, step.denoise.lanes)
+    step.refresh()
     if ranks.size > 1:
         return step
-    if system.recompute:
-        recompute_blocks(backbone)
-    if system.compile:
-        compile_blocks(backbone, step.denoise.lanes)
+    for model in step.models():
+        if system.recompute:
+            recompute_blocks(model)
+        if system.compile:
+            compile_blocks(model, step.denoise.lanes)
     return step
 
 
@@ -132,6 +140,21 @@ def _shard(step: Step, ctx: Context) -> None:
         ctx.dtype("reduce"),
         recompute=(lambda: recompute_blocks(backbone)) if system.recompute else None,
         compile=(lambda: compile_blocks(backbone)) if system.compile else None,
+    )
+
+
+def _shard_stem(stem: Backbone, ctx: Context) -> None:
+    """Sharded as the denoiser is, whose slices it takes over before each step."""
+    from fulcrum.dist.shard import prepare
+
+    prepare(
+        stem,
+        stem.blocks,
+        ctx.ranks,
+        lambda _, shape: torch.zeros(shape),
+        ctx.dtype("reduce"),
+        recompute=(lambda: recompute_blocks(stem)) if ctx.system.recompute else None,
+        compile=(lambda: compile_blocks(stem)) if ctx.system.compile else None,
     )
 
 

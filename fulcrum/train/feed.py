@@ -188,8 +188,8 @@ def needs(run: RunSpec, cells: tuple[int, int] | None = None) -> dict[str, Any]:
     side = run.data.size // run.encode.codec.stride
     height, width = cells or (side, side)
     draws: dict[str, Any] = run.model.route.draws((height // run.model.patch, width // run.model.patch))
-    for term in run.terms:
-        for name, need in getattr(term, "draws", dict)().items():
+    for owner, filler in [("codec", run.encode.codec), *((term.name, term) for term in run.terms)]:
+        for name, need in getattr(filler, "draws", dict)().items():
             latent = isinstance(need, Normal) and not need.shape
-            draws[f"{term.name}/{name}"] = Normal((run.encode.codec.channels, height, width)) if latent else need
+            draws[f"{owner}/{name}"] = Normal((run.encode.codec.channels, height, width)) if latent else need
     return draws

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.user_errors import described
 from fulcrum.train.build import Built
 from fulcrum.train.state import State
+from fulcrum.train.step import Step
 from fulcrum.train.step_clock import Pace
 
 NUMERIC = (FloatingPointError, OverflowError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]  # about numbers
@@ -42,7 +44,7 @@ def train(built: Built, state: State, observers: Iterable[Observer], stop: Calla
         begun = time.perf_counter()
         losses = gradients(built, state)
         keep_gradients(step.parameters(), built.gradient_dtype)
-        norm = clip(step.parameters(), run.optim.clip)
+        norm = clipped(step, run.optim.clip)
         finite = _finite(built, losses, norm, state)
         rate = built.schedule(state.images, run.budget.batch)
         if finite:
@@ -75,6 +77,7 @@ def gradients(built: Built, state: State) -> Losses:
     count = mine.stop - mine.start
     rows = built.system.microbatch or count
     summed: Losses | None = None
+    built.step.refresh()
     for first in range(mine.start, mine.stop, rows):
         batch, draw = built.feed.at(state.images + first, min(rows, mine.stop - first))
         sum_gradients(built.step, first + rows >= mine.stop)
@@ -90,6 +93,12 @@ def gradients(built: Built, state: State) -> Losses:
     assert summed is not None
     average_gradients(built.step.parameters(), built.ranks)
     return _agreed(summed, built)
+
+
+def clipped(step: Step, most: float) -> Tensor:
+    """Clip the gradients of the denoiser and of a trained codec, each to `most`; the norm of all of them before."""
+    parts = ([weight for weight in part if weight.grad is not None] for part in step.clipped_apart())
+    return reduce(torch.hypot, [clip(part, most) for part in parts if part])
 
 
 def _losses(built: Built, batch: Batch, draw: Draw, state: State) -> Losses:

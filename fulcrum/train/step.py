@@ -1,6 +1,7 @@
 """One step: a pure function of a batch and a draw. The root that gets sharded; everything differentiable is in here."""
 
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -11,10 +12,12 @@ from fulcrum.flow import path
 from fulcrum.flow.draw import Draw
 from fulcrum.flow.predict import Predict
 from fulcrum.loss.term import Coded, Losses, View, weigh
-from fulcrum.model.backbone import Backbone
+from fulcrum.model.backbone import Backbone, Out
 from fulcrum.model.bf16 import narrowed
 from fulcrum.model.passes import Passes
+from fulcrum.model.tokens import Tokens
 from fulcrum.spec.errors import BadInput
+from fulcrum.train.frozen_stem import follow
 
 
 class Step(nn.Module):
@@ -36,7 +39,11 @@ class Step(nn.Module):
         self.denoise = Passes(backbone, lanes)
         self.terms, self.weights, self.loss_dtype = nn.ModuleDict(terms), dict(weights), loss
         self.codec: Any = None  # joins after the keyed start, if it is trained: see build
-        self.taps = tuple(sorted({layer for term in terms.values() for layer in getattr(term, "taps", ())}))
+        self.stem: Passes | None = None  # the denoiser's first blocks, frozen, if a codec is trained through them
+        self.taps, self.frozen_taps = (
+            tuple(sorted({layer for term in terms.values() for layer in getattr(term, kind, ())}))
+            for kind in ("taps", "frozen_taps")
+        )
 
     def forward(self, batch: Batch, draw: Draw, weights: Mapping[str, float | Tensor] | None = None) -> Losses:
         weights = self.weights if weights is None else weights
@@ -52,34 +59,63 @@ class Step(nn.Module):
         losses = weigh({name: narrowed(part, self.loss_dtype) for name, part in parts.items()}, weights)
         return losses if view.coded is None else losses._replace(moments=view.coded.moments())
 
+    def models(self) -> tuple[Backbone, ...]:
+        """The denoiser, and its frozen stem if there is one: what is compiled, and computed again."""
+        return (self.backbone,) if self.stem is None else (self.backbone, self.stem.backbone)
+
+    def refresh(self) -> None:
+        """Before a step: a stem takes over the denoiser's weights. Nothing changes inside `forward`."""
+        if self.stem is not None:
+            follow(self.stem.backbone, self.backbone)
+
     def settle(self, losses: Losses) -> None:
         """After an update: let the statistics of a trained codec follow the batch. Nothing changes inside `forward`."""
         if self.codec is not None and losses.moments is not None:
             self.codec.settle(losses.moments)
 
+    def clipped_apart(self) -> list[list[nn.Parameter]]:
+        """The denoiser's parameters and its terms', and a trained codec's: neither's gradient shortens the other's."""
+        own = [] if self.codec is None else list(self.codec.parameters())
+        of_codec = set(map(id, own))
+        return [[weight for weight in self.parameters() if id(weight) not in of_codec], own]
+
     def look(self, batch: Batch, draw: Draw) -> View:
         """Prediction and target of every sample, as the terms see them."""
-        batch, coded = self.encoded(batch)
+        batch, coded = self.encoded(batch, draw)
         x_t = path.mix(batch.x0, draw.eps, draw.t)
         text = batch.text.with_dropped(draw.drop_text)
-        seen = self.predict.inputs(x_t, draw.t)
-        out = self.denoise(
-            seen, draw.t, (text.emb, text.mask), draw.keep, self.taps, size=batch.geometry, drop_path=draw.drop_path
-        )
+        out = self.through(self.denoise, x_t, batch._replace(text=text), draw, self.taps)
         v, x = self.predict.to_v(out.pred, x_t, draw.t), self.predict.to_x(out.pred, x_t, draw.t)
         target = self.predict.to_v(self.predict.ideal(batch.x0, draw.eps, draw.t), x_t, draw.t)
-        return View(batch, draw, v=v, target=target, x=x, taps=out.taps, coded=coded)
+        return View(batch, draw, v=v, target=target, x=x, taps=out.taps, coded=coded, terms=dict(self.terms.items()))
+
+    def through(self, model: Passes, x_t: Tensor, batch: Batch, draw: Draw, taps: tuple[int, ...]) -> Out:
+        """What the denoiser, or its frozen stem, makes of a noised latent."""
+        seen, text = self.predict.inputs(x_t, draw.t), (batch.text.emb, batch.text.mask)
+        return model(seen, draw.t, text, draw.keep, taps, size=batch.geometry, drop_path=draw.drop_path)
 
     def as_terms_see(self, view: View) -> View:
         """In the loss's dtype. The mean over the batch stays fp32: it must not depend on the parts a batch is taken in."""
         v, target, x = (narrowed(field, self.loss_dtype) for field in (view.v, view.target, view.x))
         return view._replace(v=v, target=target, x=x)
 
-    def encoded(self, batch: Batch) -> tuple[Batch, Coded | None]:
+    def encoded(self, batch: Batch, draw: Draw) -> tuple[Batch, Coded | None]:
         """A codec that is trained reads the batch's pixels here. What the denoiser sees has no history: letting its loss
         reach the codec makes latents that are easy to predict and say nothing."""
         if self.codec is None:
             return batch, None
         mean, log_variance = self.codec.posterior(batch.x0)
-        latent = self.codec.normalised(mean)
-        return batch._replace(x0=latent.detach()), Coded(batch.x0, mean, log_variance, latent, self.codec.raw_decode)
+        noise = draw.extra.get("codec/noise")  # none: of pictures that are held out the mean is shown
+        sample = mean if noise is None else mean + (0.5 * log_variance).exp() * noise
+        raw = sample if self.codec.sampled else mean
+        latent = self.codec.normalised(raw)
+        decoded = cache(partial(self.codec.raw_decode, sample))
+        taps = cache(partial(self.read_by_stem, latent, batch, draw))
+        return batch._replace(x0=latent.detach()), Coded(batch.x0, mean, log_variance, raw, latent, decoded, taps)
+
+    def read_by_stem(self, latent: Tensor, batch: Batch, draw: Draw) -> dict[int, Tokens]:
+        """How the denoiser as it stands reads the codec's latent under the step's own noise; every caption is there, as
+        the denoiser is not being trained here."""
+        if self.stem is None:
+            raise ValueError("no term said that it reads the frozen denoiser: it needs an attribute `frozen_taps`")
+        return self.through(self.stem, path.mix(latent, draw.eps, draw.t), batch, draw, self.frozen_taps).taps

@@ -6,43 +6,41 @@ import torch
 from fulcrum.encode.batch import Batch
 from fulcrum.encode.networks.kl_codec import TunedCodec
 from fulcrum.flow.draw import Draw, Draws, Normal
+from fulcrum.loss.codec_fillers import CodecAlignment
 from fulcrum.loss.codec_terms import LatentAlignmentTerm, ReconstructionTerm
-from fulcrum.loss.fillers import CodecAlignment, CodecReconstruction
 from fulcrum.loss.term import Coded, Losses, View
 from fulcrum.train.feed import needs
 
 
-def view(coded, teacher=None, noise=None):
+def view(coded, teacher=None):
     batch = Batch(x0=torch.zeros(2, 1, 2, 2), text=None, teacher={"world": teacher}, ids=torch.arange(2))
     draw = Draw(
         t=torch.zeros(2),
         eps=torch.zeros(2, 1, 2, 2),
         drop_text=torch.zeros(2, dtype=torch.bool),
         keep=None,
-        extra={"codec_reconstruction/noise": noise},
+        extra={},
     )
     empty = torch.zeros(2, 1, 2, 2)
     return View(batch, draw, v=empty, target=empty, x=empty, taps={}, coded=coded)
 
 
-def coded(pixels=None, mean=None, log_variance=None, latent=None, decode=None):
+def coded(**given):
     empty = torch.zeros(2, 1, 2, 2)
-    return Coded(
-        *(empty if value is None else value for value in (pixels, mean, log_variance, latent)), decode or (lambda raw: raw)
-    )
+    names = ("pixels", "mean", "log_variance", "raw", "latent")
+    decoded = given.get("decoded", empty)
+    return Coded(**{name: given.get(name, empty) for name in names}, decoded=lambda: decoded, taps=dict)
 
 
 def test_reconstruction_by_hand():
-    """decode = identity, pixels 0: the error is the sample itself."""
+    """Pixels 0: the error is the decoded picture itself."""
     mean, log_variance = torch.full((2, 1, 2, 2), 0.5), torch.full((2, 1, 2, 2), -2.0)
-    noise = torch.tensor([1.0, -3.0]).view(2, 1, 1, 1).expand(2, 1, 2, 2)
-    found = ReconstructionTerm("codec_reconstruction/noise", 0.1, 0.3)(
-        view(coded(mean=mean, log_variance=log_variance), noise=noise)
-    )
-    deviation = torch.tensor(-1.0).exp()
-    error = 0.5 + deviation * torch.tensor([1.0, -3.0])
+    error = torch.tensor([0.9, -0.6])
+    decoded = error.view(2, 1, 1, 1).expand(2, 1, 2, 2)
+    seen = view(coded(mean=mean, log_variance=log_variance, decoded=decoded))
     kl = 0.5 * (0.25 + torch.tensor(-2.0).exp() - 1 + 2.0)
-    torch.testing.assert_close(found, error**2 + 0.1 * error.abs() + 0.3 * kl)
+    torch.testing.assert_close(ReconstructionTerm(1.0, 0.1, 0.3)(seen), error**2 + 0.1 * error.abs() + 0.3 * kl)
+    torch.testing.assert_close(ReconstructionTerm(0.0, 1.0, 0.3)(seen), error.abs() + 0.3 * kl)
 
 
 def test_alignment_is_zero_where_the_projection_points_the_teachers_way():
@@ -66,17 +64,18 @@ def test_a_grid_that_does_not_match_is_refused():
 
 def test_without_a_trained_codec_there_is_nothing_to_train():
     with pytest.raises(ValueError, match="codec that is trained"):
-        ReconstructionTerm("codec_reconstruction/noise", 0.1, 0.3)(view(None))
+        ReconstructionTerm(1.0, 0.1, 0.3)(view(None))
 
 
 def test_the_noise_has_the_shape_of_the_latent(tiny):
-    run = tiny()
-    run = run.model_copy(update={"terms": (*run.terms, CodecReconstruction())})
-    assert needs(run) == {"codec_reconstruction/noise": Normal((8, 8, 8))}
-    draws = Draws(seed=0, time=lambda u: u, shape=(8, 8, 8), drop_text=0.0, needs=needs(run))
+    run = tiny("spark + latent_alignment")
+    side = run.data.size // run.encode.codec.stride
+    shape = (run.encode.codec.channels, side, side)
+    assert needs(run) == {"codec/noise": Normal(shape)} and needs(tiny()) == {}
+    draws = Draws(seed=0, time=lambda u: u, shape=shape, drop_text=0.0, needs=needs(run))
     whole, part = draws.at(0, 6), draws.at(4, 2)
-    noise = whole.extra["codec_reconstruction/noise"]
-    assert torch.equal(noise[4:], part.extra["codec_reconstruction/noise"]) and not torch.equal(noise, whole.eps)
+    noise = whole.extra["codec/noise"]
+    assert torch.equal(noise[4:], part.extra["codec/noise"]) and not torch.equal(noise, whole.eps)
 
 
 def test_parts_of_a_batch_add_up():
@@ -84,10 +83,10 @@ def test_parts_of_a_batch_add_up():
 
     def losses(rows):
         share = len(rows) / 6
-        return Losses(torch.tensor(1.0) * share, {"a": torch.tensor(2.0) * share}, coded(mean=rows).moments() * share)
+        return Losses(torch.tensor(1.0) * share, {"a": torch.tensor(2.0) * share}, coded(raw=rows).moments() * share)
 
     summed = losses(raw[:4]).plus(losses(raw[4:]))
-    torch.testing.assert_close(summed.moments, coded(mean=raw).moments())
+    torch.testing.assert_close(summed.moments, coded(raw=raw).moments())
     assert float(summed.total) == 1.0 and float(summed.parts["a"]) == 2.0
     assert Losses(torch.zeros(()), {}).plus(Losses(torch.zeros(()), {})).moments is None
 

@@ -54,10 +54,11 @@ def test_parts_of_levers_add_up(tiny, tmp_path) -> None:
 
 
 def test_a_trained_codec_is_part_of_every_step(tiny, cache) -> None:
-    run = tiny("spark + end_to_end_codec")
+    run = tiny("spark + repa + end_to_end_codec")
     parts = counted(run, cache).parts
     assert parts.tuned_codec > parts.codec + parts.decode
-    assert parts.training() > parts.denoiser + parts.tuned_codec  # and its alignment
+    assert set(parts.terms) == {"alignment", "codec_perceptual", "end_to_end_alignment"}
+    assert parts.training() == pytest.approx(parts.denoiser + parts.tuned_codec + sum(parts.terms.values()))
 
 
 def test_train_and_runs_show_tell_the_same(tmp_path, capsys) -> None:

@@ -111,7 +111,7 @@ def test_A10_an_arm_whose_key_is_read_by_nobody_is_refused(cache):
 
 def test_A11_an_arm_that_encodes_in_every_step_is_labelled():
     label = "encodes pictures in every step where the other side reads cached latents"
-    assert label in said(plan(arms=("end_to_end_codec",)))
+    assert label in said(plan(arms=("latent_alignment",)))
     assert "encodes pictures" not in said(plan(arms=("muon", "repa")))  # text and latents are cached for all
 
 

@@ -89,7 +89,7 @@ def test_teachers_tokens_stand_in_their_places(shaped, tiny, cache):
 
 @pytest.mark.parametrize(
     "phrase",
-    ["spark + tread + irepa", "spark + sprint + resolution_condition", "spark + end_to_end_codec", "spark + pixels"],
+    ["spark + tread + irepa", "spark + sprint + resolution_condition", "spark + repa + end_to_end_codec", "spark + pixels"],
 )
 def test_levers_train_on_shapes(shaped, tiny, cache, phrase):
     run = shaped_run(tiny, shaped, phrase)

@@ -32,7 +32,7 @@ PROMPTS = ["a large red circle on the left", "a small blue square"]
 
 @pytest.fixture(scope="module")
 def run(tiny):
-    return EndToEndCodec().edit(tiny())
+    return tiny("spark + repa + end_to_end_codec")
 
 
 def built_run(run, cache, **system):
@@ -57,24 +57,28 @@ def codec_gradients(built, weights):
 def test_the_batch_carries_pixels_and_the_terms_see_latents(run, cache):
     built = built_run(run, cache)
     batch, draw = built.feed.at(0)
-    assert batch.x0.shape == (8, 3, 32, 32) and draw.extra["codec_reconstruction/noise"].shape == (8, 8, 8, 8)
+    rows, size = run.budget.batch, run.data.size
+    assert batch.x0.shape == (rows, 3, size, size)
+    assert draw.extra["codec/noise"].shape == draw.eps.shape == (rows, *load_codec().encode(batch.x0).shape[1:])
     view = built.step.look(batch, draw)
-    assert view.batch.x0.shape == (8, 8, 8, 8) and not view.batch.x0.requires_grad and view.coded.latent.requires_grad
-    torch.testing.assert_close(view.batch.x0, load_codec().encode(batch.x0), atol=1e-4, rtol=0)  # it begins as shipped
+    assert view.batch.x0.shape == draw.eps.shape and not view.batch.x0.requires_grad and view.coded.latent.requires_grad
+    mean = built.step.codec.normalised(view.coded.mean)
+    torch.testing.assert_close(mean, load_codec().encode(batch.x0), atol=1e-4, rtol=0)  # it begins as shipped
 
 
 def test_the_diffusion_loss_does_not_reach_the_codec(run, cache):
     built = built_run(run, cache)
     assert all(g is None for g in codec_gradients(built, {"flow_matching": 1.0}).values())
-    both = codec_gradients(built, {"codec_reconstruction": 1.0, "codec_alignment": 1.5})
-    assert all(g is not None and g.isfinite().all() for g in both.values())
-    assert all(g.abs().max() > 0 for name, g in both.items())
-    with_denoiser = codec_gradients(built, {"codec_reconstruction": 1.0, "codec_alignment": 1.5, "flow_matching": 1.0})
-    assert all(torch.equal(both[name], with_denoiser[name]) for name in both)
+    own = {"codec_reconstruction": 1.0, "codec_perceptual": 1.0, "end_to_end_alignment": 1.5}
+    alone = codec_gradients(built, own)
+    assert all(g is not None and g.isfinite().all() for g in alone.values())
+    assert all(g.abs().max() > 0 for name, g in alone.items())
+    with_denoiser = codec_gradients(built, own | {"flow_matching": 1.0, "alignment": 0.5})
+    assert all(torch.equal(alone[name], with_denoiser[name]) for name in alone)
 
 
 def test_alignment_reaches_the_encoder_alone(run, cache):
-    found = codec_gradients(built_run(run, cache), {"codec_alignment": 1.5})
+    found = codec_gradients(built_run(run, cache), {"end_to_end_alignment": 1.5})
     assert {name.split(".")[0] for name, g in found.items() if g is not None and g.abs().max() > 0} == {
         "encoder",
         "quant_conv",
@@ -107,9 +111,9 @@ def test_statistics_follow_the_latents(run, cache):
         moments = built.step(batch, draw).moments  # the weights stay: so does what they say
         for _ in range(40):
             codec.settle(moments)
-        latent = codec.encode(batch.x0)
+        latent = built.step.look(batch, draw).coded.latent
     assert latent.mean((0, 2, 3)).abs().max() < 1e-3
-    torch.testing.assert_close(latent.var((0, 2, 3), correction=0), torch.ones(8), atol=1e-3, rtol=0)
+    torch.testing.assert_close(latent.var((0, 2, 3), correction=0), torch.ones(codec.channels), atol=1e-3, rtol=0)
 
 
 def test_statistics_do_not_depend_on_accumulation(run, cache, trained):
@@ -138,7 +142,7 @@ class Killed(Exception):
 def test_three_steps_and_three_are_six(run, tiny, tmp_path, cache, trained):
     """Through the session: what is saved holds the codec, and what is drawn with is what the run ended with."""
     (tmp_path / "cache").symlink_to(cache, target_is_directory=True)
-    order = Order(run, 0, "spark + end_to_end_codec", tmp_path, System(), quiet=True, levers=(EndToEndCodec(),))
+    order = Order(run, 0, "spark + repa + end_to_end_codec", tmp_path, System(), quiet=True, levers=(EndToEndCodec(),))
 
     def dying(built, folder, state):
         def look(seen):
@@ -203,9 +207,10 @@ def test_declared_flops_are_those_counted(run, tiny, cache):
         batch, draw = built.feed.at(0)  # what is cached is read before anything is counted
         return counted(lambda: built.step(batch, draw).total.backward())
 
-    declared = EndToEndCodec().cost(tiny())
-    assert declared.flops == pytest.approx(cost(run) / cost(tiny()), rel=0.05)
-    step, plain = build(run), build(tiny())
+    base = tiny("spark + repa")
+    declared = EndToEndCodec().cost(base)
+    assert declared.flops == pytest.approx(cost(run) / cost(base), rel=0.05)
+    step, plain = build(run), build(base)
     learned = sum(p.numel() for p in step.parameters()) / sum(p.numel() for p in plain.parameters())
     assert declared.parameters == pytest.approx(learned, rel=1e-6)
 

@@ -135,6 +135,7 @@ class TunedCodec(KLCodec):
 
     keep: float = 0.99  # of the running statistics, each step
     rate: float = 1.0  # of its learning rate to the run's
+    sampled: bool = False  # is the denoiser shown a sample of the posterior, or its mean?
 
     def __init__(self, **config: Any) -> None:
         super().__init__(**config)

@@ -15,7 +15,7 @@ from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.encode.unit_pixels import to_bytes, to_unit
 from fulcrum.files.shipped import NAMES, card
 from fulcrum.levers.aligned_codec import AlignedCodec
-from fulcrum.levers.end_to_end_codec import EndToEndCodec
+from fulcrum.levers.latent_alignment import UseLatentAlignment
 from fulcrum.levers.wide_codec import WideCodec
 from fulcrum.measure.card import NotComparable, compatible
 from fulcrum.measure.metrics.validation_loss import ValidationLoss
@@ -120,12 +120,12 @@ def test_two_swaps_conflict_and_a_swapped_codec_may_be_trained(tiny):
     for pair in permutations((WideCodec(), AlignedCodec())):
         with pytest.raises(BadInput, match="leave one of them out"):
             apply(tiny(), pair)
-    wide, again = (apply(tiny(), pair) for pair in permutations((WideCodec(), EndToEndCodec())))
+    wide, again = (apply(tiny(), pair) for pair in permutations((WideCodec(), UseLatentAlignment())))
     assert wide == again and wide.encode.codec == TunedKL(asset="codec_wide", channels=CHANNELS["codec_wide"])
     assert build(wide).codec.channels == CHANNELS["codec_wide"]
 
 
-@pytest.mark.parametrize("lever", [WideCodec(), AlignedCodec(), EndToEndCodec()])
+@pytest.mark.parametrize("lever", [WideCodec(), AlignedCodec(), UseLatentAlignment()])
 def test_pixels_have_no_codec_to_change(lever, tiny):
     run = put(put(put(tiny(), "model.patch", 8), "encode.codec", Pixels()), "budget.batch", 8)
     with pytest.raises(BadInput, match="this run has 'pixels'"):
@@ -134,7 +134,10 @@ def test_pixels_have_no_codec_to_change(lever, tiny):
 
 
 def test_losses_in_two_latent_spaces_refuse_comparison(tiny):
-    runs = {"plain": tiny(), **{lever.name: lever.edit(tiny()) for lever in (WideCodec(), AlignedCodec(), EndToEndCodec())}}
+    runs = {
+        "plain": tiny(),
+        **{lever.name: lever.edit(tiny()) for lever in (WideCodec(), AlignedCodec(), UseLatentAlignment())},
+    }
     cards = {
         name: ValidationLoss(n=2, loss=1.0, sd=0.1, latents=loss_of(run)["latents"], objective="v", pictures="p", draws="d")
         .measured()
