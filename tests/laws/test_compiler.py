@@ -25,6 +25,8 @@ from fulcrum.train.state import State
         "wide_codec",
         "end_to_end_codec",
         "muon",
+        "bf16_op",
+        "bf16_compute",
     ],
 )
 def test_compiled_training_equals_eager(name, tmp_path):
