@@ -34,8 +34,19 @@ def crowds(count: int, start: int = 0) -> Scenes:
         for where, u in zip((np.arange(PLACES) % 3, np.arange(PLACES) // 3), attributes[4:], strict=True)
     )
     radius = np.where(present, np.array(v.RADII)[size], 0.0).astype(np.float32)
-    people = {"place": place, "shape": shape, "colour": colour, "texture": texture, "size": size}
-    return replace(ground, count=present.sum(axis=1), **people, x=x, y=y, radius=radius, angle=np.zeros_like(radius))
+    return replace(
+        ground,
+        count=present.sum(axis=1),
+        shape=shape,
+        colour=colour,
+        texture=texture,
+        size=size,
+        place=place,
+        x=x,
+        y=y,
+        radius=radius,
+        angle=np.zeros_like(radius),
+    )
 
 
 def _shrunk(place: Ints, size: Ints) -> Ints:
