@@ -1,6 +1,6 @@
 """The dose of bf16 storage: the share of updates that round to nothing, at a recipe's own rate and at the published one.
 
-    python bench/lost_updates.py [--recipe spark] [--steps 400] [--cache FOLDER]
+    python bench/lost_updates.py [--recipe spark] [--steps 200] [--cache FOLDER]
 
 Two short trainings at a constant rate with weights stored in bf16, watched as every run is (`stalled` in the record). Then
 the updates that Adam asked for there, in units of the rate, are put on matrices that begin as the published model's do.
@@ -50,7 +50,7 @@ def lost(updates: Tensor, rate: float, width: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="spark")
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--cache", type=Path, default=None)
     given = parser.parse_args()
     torch.set_num_threads(1)

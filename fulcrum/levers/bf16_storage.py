@@ -21,10 +21,10 @@ class BF16Storage(Lever):
             claim("cmmd", +0.20),
         ),
         warns="the dose follows the rate and the weights' size. Share of updates that round to nothing, by the watchdog "
-        "(`stalled` in the record; bench/lost_updates.py, 400 steps at a constant rate, after the first quarter): spark, "
-        "width 96, at its rate of 3e-3: 0.16; the same at the published 1e-4: 0.69; the updates that Adam asked for in "
-        "these runs, at 1e-4 on matrices that begin as the published 1,792-wide ones do: 0.62 to 0.74. So a small recipe "
-        "with a high rate gets about a quarter of the published dose. It grows as weights grow, and as a rate decays",
+        "(`stalled` in the record; bench/lost_updates.py, 200 steps at a constant rate, after the first quarter): spark, "
+        "width 96, at its rate of 1e-2: 0.08; the same at the published 1e-4: 0.62; the updates that Adam asked for in "
+        "these runs, at 1e-4 on matrices that begin as the published 1,792-wide ones do: 0.49 to 0.74. So a small recipe "
+        "with a high rate gets about an eighth of the published dose. It grows as weights grow, and as a rate decays",
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
