@@ -3,7 +3,7 @@
 from fulcrum.laws.ground import ground_of, grounds
 from fulcrum.levers.catalog import CATALOG, FILLERS
 
-# Parts that read files the project does not ship; tests/interop, tests/train and tests/loss hold them to the same path.
+# Parts that read files the project does not ship; tests/interop, tests/train, tests/loss and tests/levers hold them to it.
 WITH_FILES = {
     "pretrained_codec",
     "pretrained_text",
@@ -11,6 +11,7 @@ WITH_FILES = {
     "trunk",
     "diffusers",
     "folder",
+    "filtered_folder",
     "mix",
     "named_captions",
     "vgg_lpips",
