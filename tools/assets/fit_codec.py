@@ -32,7 +32,7 @@ SHARE = 8  # one row in eight is a crop of a larger picture
 NEAR = 1.3  # in radii of the object
 ALIGN = 1.0  # weight of 1 - cosine(projected latent, teacher's token)
 CHANNELS, WIDE = 8, 16
-LOG_VARIANCE = -6.0  # at the beginning: with noise as large as the latent, nothing is learned for hundreds of steps
+LOG_VARIANCE = -6.0  # at the beginning: with noise as large as the latent it learns slowly
 
 
 def fit_codec(

@@ -63,8 +63,9 @@ def test_a_row_does_not_depend_on_its_batch(codec: KLCodec) -> None:
 
 
 @pytest.mark.parametrize("side", [64, 128])
-def test_larger_pictures_come_back_as_well(codec: KLCodec, side: int) -> None:
-    """Its norms see the whole picture, so this is no matter of course: it was fitted to crops of larger ones too."""
+def test_larger_pictures_come_back_about_as_well(codec: KLCodec, side: int) -> None:
+    """Its norms see the whole picture, so this is no matter of course. Larger pictures are smoother and ought to come back
+    better, as they did before group norms; they do not (docs/decisions/0027), and may get no worse than this."""
     small, large = (pictures("real", size, 16) for size in (32, side))
     found = [psnr(to_bytes(codec.decode(codec.encode(to_unit(images)))), images) for images in (small, large)]
     assert found[1] > found[0] - 1.5  # dB; 32.3, 32.6 and 31.8 were measured at 32, 64 and 128

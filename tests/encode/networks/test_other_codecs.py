@@ -28,7 +28,7 @@ from fulcrum.train.build import build
 from tools.assets.fit_codec import psnr
 
 # dB: what was measured on these pictures, less one.
-FLOOR = {"codec_wide": {"synthetic": 38.0, "real": 34.0}, "codec_aligned": {"synthetic": 23.5, "real": 23.5}}
+FLOOR = {"codec_wide": {"synthetic": 38.0, "real": 34.0}, "codec_aligned": {"synthetic": 32.2, "real": 29.5}}
 CHANNELS = {name: card(name)["config"]["channels"] for name in ("codec", "codec_wide", "codec_aligned")}
 
 
@@ -70,7 +70,7 @@ def agreement(codec):
 
 
 def test_the_aligned_latent_says_what_the_teacher_sees():
-    plain, aligned = agreement(load_codec()), agreement(load_codec("codec_aligned"))  # 0.65 and 0.79 were measured
+    plain, aligned = agreement(load_codec()), agreement(load_codec("codec_aligned"))  # 0.78 and 0.89 were measured
     assert aligned > plain + 0.1
 
 
