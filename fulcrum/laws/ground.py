@@ -29,11 +29,11 @@ GROUNDS: dict[str, tuple[str, ...]] = {
     "pixels": ("encode.codec=pixels", "model.patch=8", "flow.predict=x"),
     "a longer run": ("budget.images=96",),
     "carried tokens": ("model.route=carry(start=1, end=-2, drop=0.5)",),
+    "aligned": ("terms=[flow_matching, alignment]", "encode.teachers=[world_teacher]"),
     "aligned layers": ("model.patch=4", "terms=[flow_matching, alignment]", "encode.teachers=[world_teacher]"),
     "contrasted samples": ("terms=[flow_matching, contrastive]",),
     "cropped pictures": ("data.source.crop=0.25",),
     "fused tokens": ("model.route=drop_and_fuse(start=1, end=-2, drop=0.75, path_drop=0.05)",),
-    "aligned": ("terms=[flow_matching, alignment]", "encode.teachers=[world_teacher]"),
 }
 
 
