@@ -26,9 +26,9 @@ TINY = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "d
 def test_the_readme_loop_learns(cache):
     run = phrase("spark + tread", *TINY)
     step, data = build(run), feed(run, cache=cache)
-    optimizer = torch.optim.AdamW(step.parameters(), lr=3e-3)
+    optimizer = torch.optim.AdamW(step.parameters(), lr=run.optim.lr)
     losses = []
-    for images in range(0, 30 * run.budget.batch, run.budget.batch):
+    for images in range(0, 40 * run.budget.batch, run.budget.batch):
         loss = step(*data.at(images)).total
         loss.backward()
         optimizer.step()

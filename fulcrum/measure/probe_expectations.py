@@ -46,7 +46,7 @@ SEES: Mapping[str, Sees] = {
     # Asks only whether pictures lie where the reference does: what is bland or repeated lies there too.
     "density": {
         "negated": "depends",
-        "wrong_range": "worse",
+        "wrong_range": "depends",
         "swapped_channels": "worse",
         "blurred": "worse",
         "jpeg": "depends",
@@ -55,8 +55,9 @@ SEES: Mapping[str, Sees] = {
         "collapsed": "depends",
         "copy": "depends",
     },
-    # Independent pictures cover 1 - 2^-k = 97 % already: a copy can gain 3 % and no more.
-    "coverage": _sees(halved="worse", duplicated="worse", collapsed="worse", copy="depends"),
+    # Independent pictures cover 1 - 2^-k = 97 % already: a copy can gain 3 % and no more. Negated colours are colours of
+    # the world too: features that care for shapes may find such a picture's neighbours.
+    "coverage": {**_sees(halved="worse", duplicated="worse", collapsed="worse", copy="depends"), "negated": "depends"},
     "attribute_f1": _sees(**_BLIND),
     "attribute_f1_second": _sees(**_BLIND),
     "attribute_accuracy": _sees(**_BLIND),

@@ -23,7 +23,7 @@ def test_the_doctor_speaks_to_people_in_rows(capsys):
     assert not [sign for sign in ("{", "True", "False", "None") if sign in out], "a table, no Python"
     rows = {line.split("  ")[0]: line for line in out.splitlines()}
     assert {"what", "Python", "torch", "cores", "GPU", "C++ compiler", "free disk", "embedded parts"} <= set(rows)
-    assert "9 of 9 sound" in rows["embedded parts"]
+    assert "10 of 10 sound" in rows["embedded parts"]
 
 
 def test_the_doctor_names_what_is_damaged_and_what_is_missing(capsys, monkeypatch):
@@ -83,12 +83,12 @@ def test_runs_say_what_was_set_besides_the_phrase(capsys, tmp_path):
     words = ["train", "spark + muon", "--images", 8, "--set", "budget.batch=8", "--set", "data.source.count=16"]
     said(capsys, *words, "--set", "optim.lr=1e-4", "--threads", 1, "--quiet", "--out", tmp_path)
     out, _ = said(capsys, "runs", "list", "--out", tmp_path)
-    assert "spark + muon, set: " in out and "data world(count=16, max_objects=1); text world_text" in out
+    assert "spark + muon, set: " in out and "data world(count=16, max_objects=2); text world_text" in out
     assert {"budget.batch=8", "budget.images=8", "data.source.count=16", "optim.lr=0.0001"} == set(
         out.split("set: ")[1].split(";")[0].split(", ")
     )
     (run,) = json.loads(said(capsys, "runs", "list", "--json", "--out", tmp_path)[0])["runs"]
-    assert "optim.lr=0.0001" in run["set"] and run["data"] == "world(count=16, max_objects=1)"
+    assert "optim.lr=0.0001" in run["set"] and run["data"] == "world(count=16, max_objects=2)"
     shown, _ = said(capsys, "runs", "show", run["key"], "--out", tmp_path)
     assert shown.startswith("spark + muon, set: ") and "text world_text, seed 0" in shown
 

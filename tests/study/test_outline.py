@@ -29,7 +29,7 @@ def test_power_is_told_with_the_arms_and_the_level_that_it_is_reckoned_for(tmp_p
 
 def test_what_every_cell_has_is_told(tmp_path):
     assert (
-        "trained on world(count=64, max_objects=1), captions read by world_text; set for every arm: model.width=32"
+        "trained on world(count=64, max_objects=2), captions read by world_text; set for every arm: model.width=32"
         in words(tmp_path)
     )
 
