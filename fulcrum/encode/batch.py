@@ -84,8 +84,8 @@ class Encoder:
         mates. A term's teachers are added where the terms are known."""
         emb, mask = self.texts.rows(ids, self.texts.longest, numbers)
         samples = torch.from_numpy(np.asarray(ids, dtype=np.int64))
-        told = torch.from_numpy(self.source.geometry(ids)) if self.geometry else None
-        return Batch(self.latents.rows(ids), Text(emb, mask, self.texts.empty), {}, samples, told)
+        geometry = torch.from_numpy(self.source.geometry(ids)) if self.geometry else None
+        return Batch(self.latents.rows(ids), Text(emb, mask, self.texts.empty), {}, samples, geometry)
 
     def prompts_at(self, position: int, rows: int) -> list[str]:
         """The captions of the batch at a position."""

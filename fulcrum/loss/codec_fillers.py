@@ -107,16 +107,16 @@ class EndToEndAlignment(seam.TermFiller):
         if not run.encode.codec.trained:
             return f"it aligns a codec that is trained, and the codec of this run is {run.encode.codec}"
         for phase in phases(run):
-            found = self.alignment(phase.run)
-            if found is None:
+            alignment = self.alignment(phase.run)
+            if alignment is None:
                 return (
                     "it aligns the codec through the denoiser's own alignment, and this run has none, or not in all of its "
                     "stages: add a lever that aligns the denoiser with a teacher"
                 )
-            if found.until < 1:
+            if alignment.until < 1:
                 return (
-                    f"the denoiser's alignment, which aligns the codec too, ends after {found.until:g} of the budget, and "
-                    "its projector would no longer follow: let it stay on"
+                    f"the denoiser's alignment, which aligns the codec too, ends after {alignment.until:g} of the budget, "
+                    "and its projector would no longer follow: let it stay on"
                 )
         return None
 
@@ -126,21 +126,21 @@ class EndToEndAlignment(seam.TermFiller):
         return mean_over_images(run, self._flops)
 
     def _flops(self, run: RunSpec) -> float:
-        found = self.alignment(run)
-        if found is None:
+        alignment = self.alignment(run)
+        if alignment is None:
             return 0.0
-        kept, last = run.model.route.kept(run.tokens), found.tap(run.model.depth)
-        return stem_flops(sizes_of(run), run.tokens, TEXT_TOKENS, last, kept) + found.flops(run) * INPUT_ONLY / TRAINING
+        kept, last = run.model.route.kept(run.tokens), alignment.tap(run.model.depth)
+        return stem_flops(sizes_of(run), run.tokens, TEXT_TOKENS, last, kept) + alignment.flops(run) * INPUT_ONLY / TRAINING
 
     def build(self, ctx: Any) -> "Term":
         from fulcrum.loss.codec_terms import EndToEndAlignmentTerm
 
-        found = self.alignment(ctx.run)
-        if found is None:
+        alignment = self.alignment(ctx.run)
+        if alignment is None:
             raise BadInput(
                 "the codec is aligned through the denoiser's own alignment", "add a term of the kind 'alignment'"
             )
-        return EndToEndAlignmentTerm(found.name, found.tap(ctx.run.model.depth))
+        return EndToEndAlignmentTerm(alignment.name, alignment.tap(ctx.run.model.depth))
 
 
 FILLERS = (CodecReconstruction, CodecPerceptual, CodecAlignment, EndToEndAlignment)

@@ -147,8 +147,8 @@ class Feed:
         run = phase.run
         ctx = _Sized(run, self.cache, self.say)
         source, chooser = run.data.source.build(ctx), run.data.caption.build(ctx)
-        codec, text, told = stored(run, self.codec()), self.text(), run.model.condition.geometry
-        encoder = Encoder(source, chooser, self.seed, codec, text, self.cache, self.say, told)
+        codec, text, geometry = stored(run, self.codec()), self.text(), run.model.condition.geometry
+        encoder = Encoder(source, chooser, self.seed, codec, text, self.cache, self.say, geometry)
         side = run.data.size // run.encode.codec.stride
         draws = Draws(
             seed=self.seed,

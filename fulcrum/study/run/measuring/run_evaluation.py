@@ -151,8 +151,8 @@ class Held:
     def __init__(self, run: RunSpec, codec: Any, text: Any, cache: Path, system: System | None = None) -> None:
         self.run = put(run, "data.stages", ())
         source, chooser = _source(run, "validation", VALIDATION), run.sample.prompts.build(None)
-        told = run.model.condition.geometry
-        encoder = Encoder(source, chooser, SEED, stored(run, codec), text, Cache(cache), None, told)
+        geometry = run.model.condition.geometry
+        encoder = Encoder(source, chooser, SEED, stored(run, codec), text, Cache(cache), None, geometry)
         side = run.data.size // run.encode.codec.stride
         draws = Draws(
             seed=SEED,
