@@ -15,7 +15,7 @@ import torch
 from fulcrum.interop.diffusers import export, load
 from fulcrum.laws.ground import Ground, fits, ground_of, grounds, usable
 from fulcrum.model.counted_flops import counted
-from fulcrum.model.run_block import compile_blocks
+from fulcrum.model.run_block import compile_backbone
 from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import diff, digest, inside
 from fulcrum.spec.errors import BadInput
@@ -284,7 +284,7 @@ def compiles(case: Case) -> None:
     eager, graph = (case.court.assembled(case.run) for _ in range(2))
     torch._dynamo.reset()
     for model in graph.step.models():
-        compile_blocks(model, backend="eager")
+        compile_backbone(model, backend="eager")
     for phase in eager.phases:
         batch, draw = eager.feed.at(phase.start)
         one, two = (float(built.step(batch, draw, built.weights(phase.start)).total.detach()) for built in (eager, graph))

@@ -19,7 +19,7 @@ from fulcrum.model.block import Block
 from fulcrum.model.condition import Condition, ResolutionIn
 from fulcrum.model.embed import SINUSOIDS, TIME_FACTOR, Head, VectorIn, patchify, sinusoids, unpatchify
 from fulcrum.model.linear import Linear
-from fulcrum.model.packed_text import ReadText, Text, pack
+from fulcrum.model.packed_text import Packed, ReadText, Text, pack
 from fulcrum.model.roles import Role
 from fulcrum.model.rope import rotary_table
 from fulcrum.model.route import DenseRoute, Route, span
@@ -89,7 +89,7 @@ class Backbone(nn.Module):
         self,
         x_t: Tensor,
         t: Tensor,
-        text: Text | ReadText,
+        text: Text | Packed | ReadText,
         keep: Tensor | None = None,
         taps: Collection[int] = (),
         size: Tensor | None = None,
@@ -136,9 +136,9 @@ class Backbone(nn.Module):
     def time_sinusoids(self, t: Tensor) -> Tensor:
         return sinusoids(t, SINUSOIDS, TIME_FACTOR, self.time_dtype)
 
-    def pack_text(self, text: Text) -> ReadText:
+    def pack_text(self, text: Text | Packed) -> ReadText:
         """The text's real tokens in the stream's width, the same for every block, and where they stand."""
-        rows, place, bias = pack(*text)
+        rows, place, bias = text if isinstance(text, Packed) else pack(*text)
         return ReadText((self.txt_in(rows).float(),) * self.depth, place, bias)  # (M, D) each
 
     def read_text(self, text: Text) -> ReadText:

@@ -14,6 +14,7 @@ from torch import Tensor
 from fulcrum.model.backbone import Backbone, Out
 from fulcrum.model.lanes import Lanes, run_passes
 from fulcrum.model.packed_text import ReadText, Text
+from fulcrum.model.run_block import run_backbone
 from fulcrum.model.tokens import Tokens
 
 CACHED_TOKENS = 2048  # of a pass on the CPU; half as many where every pass has one core, and that core's cache, to itself
@@ -42,17 +43,20 @@ class Passes:
     ) -> Out:
         rows = rows_per_pass(len(x_t), x_t[0, 0].numel() // self.backbone.patch**2, x_t.device, self.lanes)
         if rows == len(x_t):
-            return self.backbone(x_t, t, text, keep, taps, size, drop_path, short)
+            return run_backbone(
+                self.backbone, x_t, t, text, keep=keep, taps=taps, size=size, drop_path=drop_path, short=short
+            )
         parts = zip(*(split_rows(value, rows) for value in (t, text, keep, size, drop_path)), strict=False)
+        run = partial(run_backbone, self.backbone, taps=taps, short=short)
         passes = [
-            partial(self.backbone, t=t, text=text, keep=keep, taps=taps, size=size, drop_path=drop_path, short=short)
+            partial(run, t=t, text=text, keep=keep, size=size, drop_path=drop_path)
             for t, text, keep, size, drop_path in parts
         ]
         xs = torch.split(x_t, rows)
         if self.lanes == 1:
             return join([one(x) for one, x in zip(passes, xs, strict=True)])
         shapes = (torch.is_grad_enabled(), rows, x_t.shape[1:], keep is None or keep.shape[1], drop_path is None, short)
-        lanes = Lanes(self.lanes, abreast=not self.backbone.run_block.compiled or shapes in self.known)
+        lanes = Lanes(self.lanes, abreast=self.backbone.run_block.graphs == "none" or shapes in self.known)
         self.known.add(shapes)
         return join(self.run_lanes(passes, xs, lanes))
 

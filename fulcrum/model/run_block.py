@@ -1,19 +1,24 @@
-"""How the blocks of a backbone are run: as they are, compiled, or computed again in the backward pass."""
+"""How a backbone is run: as it is, compiled (in one graph, or block by block), or with activations computed again."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from fulcrum.model.packed_text import Packed, ReadText, Text, pack
+
 if TYPE_CHECKING:
-    from fulcrum.model.backbone import Backbone
+    from fulcrum.model.backbone import Backbone, Out
+
+ONE_GRAPH = 6  # blocks: a graph of more takes minutes to compile
+GRAPHS = 64  # of one function in one process: cells of a study differ in routes, taps and shapes
 
 
 class BlockRunner(NamedTuple):
-    compiled: bool = False
+    graphs: Literal["none", "blocks", "one"] = "none"
     recompute: bool = False
 
     def __call__(
@@ -26,9 +31,8 @@ class BlockRunner(NamedTuple):
         place: Tensor | None,
         bias: Tensor | None,
     ) -> Tensor:
-        if self.compiled and place is not None:  # a text has another length at every batch: one graph for all
-            for varying in (text, place):
-                torch._dynamo.maybe_mark_dynamic(varying, 0)
+        if self.graphs == "blocks":
+            any_length(text, place)
         inputs = (h, active, table, text, place, bias)
         if self.recompute and torch.is_grad_enabled():
             h = checkpoint(block, *inputs, use_reentrant=False)
@@ -37,16 +41,44 @@ class BlockRunner(NamedTuple):
         return h
 
 
-def compile_blocks(backbone: Backbone, lanes: int = 1, **options: Any) -> None:
-    """Compile every block in place; they share one graph, since they differ in their parameters only.
+def run_backbone(backbone: Backbone, x_t: Tensor, t: Tensor, text: Text | Packed | ReadText, **more: Any) -> Out:
+    """The backbone's forward. One graph is given packed text: how many tokens are real no compiler knows."""
+    if backbone.run_block.graphs == "one" and not isinstance(text, Packed | ReadText):
+        text = pack(*text)
+        any_length(text.rows, text.place)
+    return backbone(x_t, t, text, **more)
 
-    With several lanes the code between the kernels is C++ too: in Python lanes wait for each other (4-10 % of a step).
+
+def any_length(rows: Tensor, place: Tensor | None) -> None:
+    """A text has another number of real tokens at every batch: one graph for all."""
+    if place is not None:
+        for varying in (rows, place):
+            torch._dynamo.maybe_mark_dynamic(varying, 0)
+
+
+def compile_backbone(backbone: Backbone, lanes: int = 1, **options: Any) -> None:
+    """Compile in place: a shallow stack in one graph, forward and backward, which is entered once; a deep one by blocks.
+
+    One graph made a step of three blocks 7-9 % faster, and takes half as long again to compile (docs/decisions/0037).
     """
-    if lanes > 1 and not options:
-        options = {"options": {"cpp_wrapper": True}}
+    if backbone.depth > ONE_GRAPH:
+        compile_blocks(backbone, lanes, **options)
+        return
+    backbone.compile(fullgraph=True, recompile_limit=GRAPHS, **(options or _options(lanes)))
+    backbone.run_block = backbone.run_block._replace(graphs="one")
+
+
+def compile_blocks(backbone: Backbone, lanes: int = 1, **options: Any) -> None:
+    """Compile every block in place; they share one graph, since they differ in their parameters only. For sharded models
+    too, whose weights are gathered by what is between the blocks."""
     for block in backbone.blocks:
-        block.compile(fullgraph=True, **options)
-    backbone.run_block = backbone.run_block._replace(compiled=True)
+        block.compile(fullgraph=True, recompile_limit=GRAPHS, **(options or _options(lanes)))
+    backbone.run_block = backbone.run_block._replace(graphs="blocks")
+
+
+def _options(lanes: int) -> dict[str, Any]:
+    """Several lanes: the code between the kernels is C++ too; in Python they wait for each other (4-10 % of a step)."""
+    return {"options": {"cpp_wrapper": True}} if lanes > 1 else {}
 
 
 def recompute_blocks(backbone: Backbone) -> None:

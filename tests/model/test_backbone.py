@@ -11,7 +11,7 @@ from fulcrum.model.backbone import Backbone
 from fulcrum.model.block import gelu
 from fulcrum.model.passes import Passes, rows_per_pass
 from fulcrum.model.route import CarryRoute
-from fulcrum.model.run_block import compile_blocks, recompute_blocks
+from fulcrum.model.run_block import ONE_GRAPH, compile_backbone, compile_blocks, recompute_blocks
 
 SIZES = dict(channels=4, patch=2, width=16, depth=3, heads=2, text_width=8)
 LOOKS_ITSELF = "ignore:The .grad attribute of a Tensor that is not a leaf"  # Dynamo looks; nobody else does
@@ -121,6 +121,28 @@ def test_one_graph_without_breaks_serves_all_blocks_and_captions(model: Backbone
     gradients(model, *given[0], keep=keep)
     assert counter.frame_count <= 3  # the routed span has fewer tokens, and its own rotary rows
     torch._dynamo.reset()
+
+
+@pytest.mark.filterwarnings(LOOKS_ITSELF)
+def test_a_shallow_stack_is_one_graph_for_captions_of_any_length(model: Backbone) -> None:
+    given = [inputs(), inputs(lengths=(4, 5, 2, 3), seed=1), inputs(lengths=(1, 5, 1, 1), seed=2)]
+    expected = [gradients(model, *each) for each in given]
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compile_backbone(model, backend=counter)
+    for each, wanted in zip(given, expected, strict=True):
+        for name, grad in gradients(model, *each).items():
+            assert (grad - wanted[name]).abs().max() <= 1e-5 * wanted[name].abs().max() + 1e-7, name
+    assert counter.frame_count == 1
+    out = Passes(model)(*given[0], keep=torch.arange(0, 16, 2).expand(4, 8), taps=(0, 1))
+    assert counter.frame_count == 2 and out.taps[1].h.shape[1] == 8
+    torch._dynamo.reset()
+
+
+def test_a_deep_stack_is_compiled_by_blocks() -> None:
+    deep = Backbone(channels=2, patch=2, width=8, depth=ONE_GRAPH + 1, heads=1, text_width=4)
+    compile_backbone(deep, backend="eager")
+    assert deep.run_block.graphs == "blocks"
 
 
 def test_a_copy_computes_the_same_and_is_its_own(model: Backbone) -> None:

@@ -1,6 +1,7 @@
 """Passes side by side give the values and gradients of one after the other, the same at every call."""
 
 import threading
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from fulcrum.model.backbone import Backbone, Out
 from fulcrum.model.lanes import Lanes, run_passes, side_by_side
 from fulcrum.model.passes import Passes, rows_per_pass
 from fulcrum.model.route import CarryRoute
-from fulcrum.model.run_block import compile_blocks, recompute_blocks
+from fulcrum.model.run_block import compile_backbone, compile_blocks, recompute_blocks
 
 
 @pytest.fixture
@@ -93,11 +94,12 @@ def test_no_graph_is_kept_without_gradients(model: Backbone) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # the compiler looks at it itself
-def test_recomputed_and_compiled_blocks_run_in_lanes(model: Backbone) -> None:
+@pytest.mark.parametrize("compiled", [compile_blocks, compile_backbone])
+def test_recomputed_and_compiled_blocks_run_in_lanes(model: Backbone, compiled: Callable[..., None]) -> None:
     expected = numbers(Passes(model))
     denoise = Passes(model, 2)
     recompute_blocks(model)
-    compile_blocks(model, backend="eager")
+    compiled(model, backend="eager")
     for _ in range(2):  # compiled one after the other, then abreast
         for a, b in zip(numbers(denoise), expected, strict=True):
             assert (a - b).abs().max() <= 1e-5 * b.abs().max() + 1e-8
