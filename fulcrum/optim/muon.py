@@ -89,7 +89,8 @@ class Muon(NamedRule):
             if g is None:
                 continue
             stored = local(self.momentum[name])
-            m = stored.float().mul_(self.mu).add_(g)  # in place if the state is fp32
+            m = stored.float()  # itself if the state is fp32
+            torch.add(g, m, alpha=self.mu, out=m)
             if stored.dtype != torch.float32:
                 stored.copy_(m)
             parts[name] = g.add(m, alpha=self.mu)
