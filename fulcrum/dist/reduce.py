@@ -29,15 +29,15 @@ def clip(parameters: Iterable[Parameter], max_norm: float) -> Tensor:
     if sharded:
         dist.all_reduce(square, group=meshes[0].get_group())
     norm = (square + _square(plain, gradients[0].device)).sqrt()
-    if max_norm != float("inf"):
-        torch._foreach_mul_(sharded + plain, (max_norm / (norm + 1e-6)).clamp(max=1.0))
+    if bool(norm + 1e-6 > max_norm):  # most steps of a run are below, and need no pass
+        torch._foreach_mul_(sharded + plain, max_norm / (norm + 1e-6))
     return norm
 
 
 def _square(tensors: list[Tensor], device: torch.device) -> Tensor:
     if not tensors:
         return torch.zeros((), device=device)
-    return torch.nn.utils.get_total_norm(tensors).square()
+    return torch.stack(torch._foreach_norm(tensors)).square().sum()
 
 
 @torch.no_grad()

@@ -98,7 +98,7 @@ def _trained(run: RunSpec, folder: Path, ranks: Ranks) -> dict[str, Tensor]:
                 if parameter.grad is not None
             }
         keep_gradients(built.step.parameters(), built.gradient_dtype)
-        clipped(built.step, run.optim.clip)
+        clipped(built.step.clipped_apart(), run.optim.clip)
         built.optimizer.step(built.schedule(state.images, ROWS), at=state.images)
         built.step.settle(losses)
         built.optimizer.zero_grad()

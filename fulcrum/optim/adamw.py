@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.optim.adamw import adamw
 
 from fulcrum.optim.optimizer_state import gradient, local
 from fulcrum.optim.rule import NamedRule
@@ -40,6 +39,7 @@ class AdamW(NamedRule):
         # One count per parameter: one without a gradient (its term is off) is skipped and must not age.
         self.count = {name: torch.zeros((), device=p.device) for name, p in parameters.items()}
         self.slots = {"first": self.first, "second": self.second, "count": self.count}
+        self.moments = {name: (local(self.first[name]), local(self.second[name])) for name in parameters}  # on this rank
 
     @torch.no_grad()
     def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
@@ -47,19 +47,23 @@ class AdamW(NamedRule):
         self.stalled = torch.stack(counts).sum(0) if watch else None
 
     def _step_chunk(self, names: list[str], scale: float, watch: bool, at: int) -> Tensor:
+        if not names:
+            return torch.zeros(2, dtype=torch.float64)
         weights = [local(self.parameters[name]) for name in names]
         before = [weight.clone() for weight in weights] if watch else []
-        stored_first = [local(self.first[name]) for name in names]
-        stored_second = [local(self.second[name]) for name in names]
-        first, second = [m.float() for m in stored_first], [v.float() for v in stored_second]  # no copy if fp32
-        adamw(
+        first, second = [self.moments[name][0] for name in names], [self.moments[name][1] for name in names]
+        if self.state_dtype != torch.float32:
+            stored = first + second
+            first, second = [m.float() for m in first], [v.float() for v in second]
+        counts = [self.count[name] for name in names]
+        torch._foreach_add_(counts, 1)
+        torch._fused_adamw_(
             weights,
             [g for name in names if (g := gradient(self.parameters[name])) is not None],
             first,
             second,
             [],
-            [self.count[name] for name in names],
-            fused=True,
+            counts,
             amsgrad=False,
             beta1=self.betas[0],
             beta2=self.betas[1],
@@ -69,8 +73,8 @@ class AdamW(NamedRule):
             maximize=False,
         )
         if self.state_dtype != torch.float32:
-            for stored, wide in zip(stored_first + stored_second, first + second, strict=True):
-                stored.copy_(wide)
+            for narrow, wide in zip(stored, first + second, strict=True):
+                narrow.copy_(wide)
         self.store.keep({name: self.parameters[name] for name in names}, at)
         if not watch or scale * self.lr == 0:
             return torch.zeros(2, dtype=torch.float64)

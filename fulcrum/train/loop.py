@@ -1,12 +1,13 @@
 """The loop: verbs, top to bottom. It knows no lever, no file and no screen; observers look, they never touch."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from fulcrum.dist.reduce import all_finite, average_gradients, clip, means, total
 from fulcrum.dist.shard import sum_gradients
@@ -18,7 +19,6 @@ from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.user_errors import described
 from fulcrum.train.build import Built
 from fulcrum.train.state import State
-from fulcrum.train.step import Step
 from fulcrum.train.step_clock import Pace
 
 NUMERIC = (FloatingPointError, OverflowError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]  # about numbers
@@ -40,11 +40,12 @@ Observer = Callable[[Look], None]
 def train(built: Built, state: State, observers: Iterable[Observer], stop: Callable[[], bool]) -> State:
     """Train from `state` to the end of the budget, or until `stop` says so."""
     run, step, optimizer, pace = built.run, built.step, built.optimizer, Pace(built.run)
+    apart = step.clipped_apart()
     while state.images < run.budget.images and not stop():
         begun = time.perf_counter()
         losses = gradients(built, state)
         keep_gradients(step.parameters(), built.gradient_dtype)
-        norm = clipped(step, run.optim.clip)
+        norm = clipped(apart, run.optim.clip)
         finite = _finite(built, losses, norm, state)
         rate = built.schedule(state.images, run.budget.batch)
         if finite:
@@ -95,9 +96,9 @@ def gradients(built: Built, state: State) -> Losses:
     return _agreed(summed, built)
 
 
-def clipped(step: Step, most: float) -> Tensor:
+def clipped(apart: Iterable[Sequence[Parameter]], most: float) -> Tensor:
     """Clip the gradients of the denoiser and of a trained codec, each to `most`; the norm of all of them before."""
-    parts = ([weight for weight in part if weight.grad is not None] for part in step.clipped_apart())
+    parts = ([weight for weight in part if weight.grad is not None] for part in apart)
     return reduce(torch.hypot, [clip(part, most) for part in parts if part])
 
 
