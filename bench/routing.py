@@ -2,15 +2,18 @@
 
     python bench/routing.py                        16, 64, 256 and 1,024 tokens on one thread, about five minutes
     python bench/routing.py --tokens 256 --rounds 3
+    python bench/routing.py --compile              blocks compiled, as long trainings are
 
 Sixteen blocks; TREAD drops 50 % of the tokens and SPRINT 75 %, both in blocks 2 to 12. Every contestant lives in a process
-of its own and waits; the parent lets one of them take one step at a time (forward, backward, clipping, fused AdamW; eager),
+of its own and waits; the parent lets one of them take one step at a time (forward, backward, clipping, fused AdamW),
 in a new random order each round, so that whatever else the machine does falls on all alike. With one thread, the time is
 the processor's, which leaves out what other programs took, and the ratio of the fastest steps stands beside that of the
 medians: on a busy machine the two differ, and the fastest steps are those that were disturbed least.
 
-Two predictions: by FLOPs alone, and by FLOPs with those of attention weighed by what they cost beside the others in this
-same run (attention's kernel timed alone; the rest of a dense step belongs to the rest of its FLOPs).
+Three predictions: by FLOPs alone; by FLOPs for forward and backward, while clipping and the optimizer, which see every
+weight whatever the route, take what they take in the dense step ("step"); and by FLOPs with those of attention weighed by
+what they cost beside the others in this same run (attention's kernel timed alone; the rest of a dense step belongs to the
+rest of its FLOPs).
 """
 
 from __future__ import annotations
@@ -72,24 +75,30 @@ def batches(name: str, tokens: int) -> list[tuple[Any, ...]]:
     return made
 
 
-def contestant(name: str, tokens: int, threads: int, pipe: Connection) -> None:
+def contestant(name: str, tokens: int, threads: int, compiled: bool, pipe: Connection) -> None:
     import torch
 
     from fulcrum.model.passes import Passes
+    from fulcrum.model.run_block import compile_backbone
 
     torch.set_num_threads(threads)
     model, data, taken = model_of(name), batches(name, tokens), 0
     denoise = Passes(model)
+    if compiled:
+        compile_backbone(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), eps=1e-15, weight_decay=0, fused=True)
 
-    def step() -> None:
+    def step() -> float:
+        """A step; the processor's seconds of clipping and the optimizer alone."""
         nonlocal taken
         x_t, t, emb, keep, target = data[taken % BATCHES]
         taken += 1
         (denoise(x_t, t, (emb, None), keep=keep).pred - target).square().mean().backward()
+        start = time.process_time()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
+        return time.process_time() - start
 
     while (order := pipe.recv()) != "stop":
         if order == "warm":
@@ -99,8 +108,8 @@ def contestant(name: str, tokens: int, threads: int, pipe: Connection) -> None:
             pipe.send(None)
         elif order == "step":
             wall, own = time.perf_counter(), time.process_time()
-            step()
-            pipe.send((time.perf_counter() - wall, time.process_time() - own))
+            update = step()
+            pipe.send((time.perf_counter() - wall, time.process_time() - own, update))
         elif order == "memory":
             pipe.send((peak() - resident) / 2**20)
         elif order == "moves":
@@ -181,13 +190,13 @@ def flops(name: str, tokens: int) -> Any:
     return forward_flops(sizes, tokens, WORDS, kept(name, tokens))
 
 
-def measure(tokens: int, rounds: int, threads: int) -> dict[str, Any]:
+def measure(tokens: int, rounds: int, threads: int, compiled: bool) -> dict[str, Any]:
     spawn, names = multiprocessing.get_context("spawn"), list(DROP)
     pipes: dict[str, Connection] = {}
     workers = []
     for name in names:
         pipes[name], there = spawn.Pipe()
-        workers.append(spawn.Process(target=contestant, args=(name, tokens, threads, there), daemon=True))
+        workers.append(spawn.Process(target=contestant, args=(name, tokens, threads, compiled, there), daemon=True))
         workers[-1].start()
 
     def ask(name: str, order: str) -> Any:
@@ -198,12 +207,14 @@ def measure(tokens: int, rounds: int, threads: int) -> dict[str, Any]:
         ask(name, "warm")
     wall: dict[str, list[float]] = {name: [] for name in names}
     own: dict[str, list[float]] = {name: [] for name in names}
+    updates: list[float] = []
     order = random.Random(0)
     for _ in range(rounds):
         for name in order.sample(names, len(names)):
-            one, two = ask(name, "step")
+            one, two, update = ask(name, "step")
             wall[name].append(one)
             own[name].append(two)
+            updates.append(update)
     memory = {name: ask(name, "memory") for name in names}
     moved = {name: ask(name, "moves") for name in names}
     kernel = DEPTH * ask("dense", "attention")
@@ -214,6 +225,7 @@ def measure(tokens: int, rounds: int, threads: int) -> dict[str, Any]:
     used = own if threads == 1 else wall
     counts = {name: flops(name, tokens) for name in names}
     dense, seconds = counts["dense"], statistics.median(used["dense"])
+    update = statistics.median(updates) / threads
     weight = (kernel / dense.attention) / (max(seconds - kernel, 1e-9) / dense.linears)
     rows = {}
     for name in names:
@@ -227,6 +239,7 @@ def measure(tokens: int, rounds: int, threads: int) -> dict[str, Any]:
             "fastest_times_dense": min(used["dense"]) / min(used[name]),
             "times_dense_wall": statistics.median(wall["dense"]) / statistics.median(wall[name]),
             "by_flops": dense.total / counts[name].total,
+            "by_step": seconds / (update + (seconds - update) * counts[name].total / dense.total),
             "by_weighed_flops": (dense.linears + weight * dense.attention)
             / (counts[name].linears + weight * counts[name].attention),
             "moves_share": moved[name] / statistics.median(used[name]),
@@ -238,6 +251,7 @@ def measure(tokens: int, rounds: int, threads: int) -> dict[str, Any]:
         "threads": threads,
         "attention_weight": weight,
         "attention_share": kernel / seconds,
+        "update_share": update / seconds,
         "rows": rows,
     }
 
@@ -247,18 +261,22 @@ def show(result: dict[str, Any]) -> None:
     print(
         f"\n{tokens} tokens, batch {max(1, TOKENS_PER_BATCH // tokens)}, width {WIDTH}, {DEPTH} blocks, "
         f"{result['threads']} thread(s), {result['rounds']} rounds; a FLOP of attention costs "
-        f"{result['attention_weight']:.2f} others, attention is {100 * result['attention_share']:.0f} % of a dense step"
+        f"{result['attention_weight']:.2f} others, "
+        f"attention is {100 * result['attention_share']:.0f} % of a dense step, "
+        f"clipping and the optimizer {100 * result['update_share']:.0f} %"
     )
     print(
         f"  {'':8}{'ms/step':>9}{'x dense':>9}{'interval':>15}{'fastest':>9}{'wall':>7}{'FLOPs say':>11}{'off':>6}"
-        f"{'weighed':>9}{'off':>6}{'moves':>8}{'memory':>11}"
+        f"{'step':>7}{'off':>6}{'weighed':>9}{'off':>6}{'moves':>8}{'memory':>11}"
     )
     for name, row in rows.items():
-        off, off_weighed = (row["times_dense"] / row[by] - 1 for by in ("by_flops", "by_weighed_flops"))
+        bounds = ("by_flops", "by_step", "by_weighed_flops")
+        off, off_step, off_weighed = (row["times_dense"] / row[by] - 1 for by in bounds)
         interval = f"[{row['low']:.2f}, {row['high']:.2f}]"
         print(
             f"  {name:8}{1e3 * row['processor_seconds']:9.0f}{row['times_dense']:9.2f}{interval:>15}"
             f"{row['fastest_times_dense']:9.2f}{row['times_dense_wall']:7.2f}{row['by_flops']:11.2f}{100 * off:+5.0f}%"
+            f"{row['by_step']:7.2f}{100 * off_step:+5.0f}%"
             f"{row['by_weighed_flops']:9.2f}{100 * off_weighed:+5.0f}%{100 * row['moves_share']:7.1f}%"
             f"{row['memory_mib']:7.0f} MiB",
             flush=True,
@@ -277,12 +295,13 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="+", default=[16, 64, 256, 1024], help="image tokens, square numbers")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--compile", action="store_true", help="compile the blocks")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(options.threads)  # read by every contestant when it starts
     results = []
     for tokens in options.tokens:
-        results.append(measure(tokens, options.rounds, options.threads))
+        results.append(measure(tokens, options.rounds, options.threads, options.compile))
         show(results[-1])
     if options.json:
         print(json.dumps({"results": results}))

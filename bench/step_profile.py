@@ -1,11 +1,12 @@
 """Where the time of one training step goes, by part, and how it compares with the step's own matrix products.
 
-    python bench/profile.py                                  spark and pocket, on one thread and on two; about six minutes
-    python bench/profile.py --recipes spark --threads 1
+    python bench/step_profile.py                    spark and pocket, on one thread and on two; about six minutes
+    python bench/step_profile.py --recipes spark --threads 1
 
 Each case runs in a process of its own, with the parts that training uses: a built run, its feed, its optimizer. Feed,
 forward and backward, clip and optimizer are timed without a profiler. What is inside forward and backward comes from a
 second round under torch's profiler, as shares of that round: it makes calls look a little dearer than they are.
+(Not called profile.py: Python's own module of that name would be hidden from every bench.)
 With one thread, the time is the processor's, which leaves out what other programs took.
 """
 
