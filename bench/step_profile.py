@@ -32,6 +32,7 @@ PARTS = {  # inside forward and backward, by the names of the profiler's events;
     "graph calls and guards": ("TorchDynamo", "Torch-Compiled", "CompiledF", "## Call", "AOTDispatcher", "Pregraph"),
     "elementwise": ("",),  # compiled kernels, and what is left to torch's own operators
 }
+OF_LANES = {"compiled graphs": PARTS["graph calls and guards"], "elementwise": ("",)}  # C++ calls their kernels, unseen
 NOT_WORK = ("autograd::engine", "ProfilerStep", "_Passes")  # events that only hold others; lanes wait inside the last
 WAITING = "Python and waiting"
 
@@ -122,7 +123,7 @@ def assembled(recipe: str, threads: int, cache: Path) -> Any:
 
 
 def shares_of(work: Callable[[], None], threads: int) -> dict[str, float]:
-    """The share of every part of PARTS in the time of all threads; what no event covers is Python and waiting."""
+    """The share of every part in the time of all threads; what no event covers is Python and waiting."""
     import torch
     from torch.profiler import ProfilerActivity
 
@@ -131,11 +132,12 @@ def shares_of(work: Callable[[], None], threads: int) -> dict[str, float]:
         begun = time.perf_counter()
         work()
         whole = (time.perf_counter() - begun) * threads
-    spent = dict.fromkeys(PARTS, 0.0)
+    parts = PARTS if threads == 1 else OF_LANES
+    spent = dict.fromkeys(parts, 0.0)
     for event in profiler.key_averages():
         if event.key.startswith(NOT_WORK):
             continue
-        part = next(name for name, names in PARTS.items() if any(text in event.key for text in names))
+        part = next(name for name, names in parts.items() if any(text in event.key for text in names))
         spent[part] += event.self_cpu_time_total / 1e6
     shares = {name: seconds / whole for name, seconds in spent.items()}
     return shares | {WAITING: max(0.0, 1 - sum(shares.values()))}
