@@ -211,7 +211,7 @@ def study(
 
     A plan is a TOML file, the same fields as a mapping, or a Plan. The page lies in the study's folder under `out`.
     """
-    from fulcrum.dist.choose_system import can_compile
+    from fulcrum.dist.compiled_code import compiles_here
     from fulcrum.levers.catalog import with_files
     from fulcrum.spec.errors import BadInput
     from fulcrum.study.plan.plan import Plan
@@ -226,9 +226,9 @@ def study(
         raise BadInput(f"expected a plan: a file, a mapping or a Plan, found {type(plan).__name__}", EXAMPLE)
     paths = tuple(map(Path, files))
     known, hashes = with_files(paths)
-    result, _ = run(
-        plan, known, Path(out), "", say or _unheard, files=paths, user_files=hashes, compile_blocks=can_compile()
-    )
+    tell = say or _unheard
+    compiles = plan.compile and compiles_here(tell)
+    result, _ = run(plan, known, Path(out), "", tell, files=paths, user_files=hashes, compile_blocks=compiles)
     return result
 
 

@@ -40,7 +40,7 @@ def _facts() -> dict[str, Any]:
 
     import torch
 
-    from fulcrum.dist.choose_system import can_compile
+    from fulcrum.dist.compiled_code import compiles_here
     from fulcrum.dist.precision import has_fast_bf16
 
     return {
@@ -49,7 +49,7 @@ def _facts() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "cuda": torch.cuda.is_available(),
         "fast_bf16": has_fast_bf16(),
-        "compiler": can_compile(),
+        "compiler": compiles_here(lambda text: None),
         "disk_free_gb": round(shutil.disk_usage(".").free / 1e9, 1),
         "optional": {group: all(map(_there, modules)) for group, modules in OPTIONAL.items()},
         "assets": {name: _sound(name) for name in NAMES},

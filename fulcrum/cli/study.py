@@ -146,7 +146,8 @@ def run_command(
     Ends with the path of the report, one HTML file that opens offline. The page is there, and growing, from the beginning
     on: watch it with fulcrum report --watch.
     """
-    from fulcrum.dist.choose_system import can_compile, thread_count
+    from fulcrum.dist.choose_system import thread_count
+    from fulcrum.dist.compiled_code import compiles_here
     from fulcrum.study.plan.plan_file import load
     from fulcrum.study.study_run import Executor, run
 
@@ -157,9 +158,6 @@ def run_command(
     if threads is not None:
         read = read.model_copy(update={"threads": thread_count(threads)})
     read = read.model_copy(update={"track": tuple(dict.fromkeys((*read.track, *(track or ()))))})
-    compiles = can_compile()
-    if read.compile and not compiles:
-        say("no C++ compiler was found: cells run without compilation, which is slower; install g++ to change that")
     command = _command(
         plan,
         levers or (),
@@ -179,7 +177,7 @@ def run_command(
         (lambda text: None) if quiet else say,
         files=tuple(levers or ()),
         user_files=hashes,
-        compile_blocks=compiles,
+        compile_blocks=read.compile and compiles_here(say),
         executor=Executor(executor, address, lanes),
         retry_failed=retry_failed,
     )

@@ -1,7 +1,6 @@
 """The system that a run gets when nobody says: threads, compilation and device from what this machine has."""
 
 import os
-import shutil
 from collections.abc import Callable
 
 from fulcrum.spec.errors import BadInput
@@ -18,11 +17,11 @@ def choose_system(
     place = device_named(device)
     threads = thread_count(threads)
     wanted = images >= WORTH_COMPILING if compile_blocks is None else compile_blocks
-    if wanted and not can_compile():
-        say("no C++ compiler was found: running without compilation, which is slower; install g++ to change that")
-        wanted = False
     import torch
 
+    from fulcrum.dist.compiled_code import compiles_here
+
+    wanted = wanted and compiles_here(say)
     torch.set_num_threads(threads)
     return System(device=place, threads=threads, compile=wanted)
 
@@ -49,8 +48,3 @@ def thread_count(asked: int | None) -> int:
         )
     usual = os.environ.get("OMP_NUM_THREADS", "")
     return asked or (int(usual) if usual.isdigit() and int(usual) else cores())
-
-
-def can_compile() -> bool:
-    """Is there a C++ compiler?"""
-    return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++"))

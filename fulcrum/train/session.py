@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+from fulcrum.dist.compiled_code import SLOWER, is_compiler_error
 from fulcrum.dist.precision import bf16_products
 from fulcrum.dist.reduce import gathered
 from fulcrum.dist.shard import cut
@@ -34,6 +35,10 @@ AGAIN = "its last checkpoint was removed, replaced or damaged: 'fulcrum runs rm'
 ECHO = 5.0  # seconds in which a launcher passes the same Ctrl-C on to us
 
 
+Observers = Callable[[Built, RunFolder, State], list[Observer]]
+"""Those of a run, made when it is built and its state is known."""
+
+
 class Order(NamedTuple):
     """What a session is asked to do."""
 
@@ -56,7 +61,7 @@ class Interrupted(RunFailed):
 def perform(
     order: Order,
     say: Callable[[str], None],
-    observers: Callable[[Built, RunFolder, State], list[Observer]] | None = None,
+    observers: Observers | None = None,
     ranks: Ranks = ALONE,
 ) -> dict[str, Any]:
     """Train a run to its end and return its result; a finished one is returned as it is.
@@ -79,13 +84,31 @@ def perform(
         if not order.quiet:
             first = "; blocks are compiled first, half a minute when they are new" if order.system.compile else ""
             say(f"{order.label}: {order.run.budget.images:,} images; the run is {folder.path}{first}")
-        start = order.run.start.build(Context(order.run, order.seed, order.system, ranks=ranks, runs=order.out))
-        built = assemble(order.run, order.seed, order.system, feed, start, ranks)
-        require_witness(order.levers, built)
-        state = resume(built, folder, say)
-        state = _train(order, built, folder, state, observers, say)
-        result = conclude(order, built, folder, state)
-    return result
+        try:
+            return _performed(order, feed, folder, observers, ranks, say)
+        except Exception as error:
+            if not order.system.compile or ranks.size > 1 or not is_compiler_error(error):
+                raise
+            say(f"compiling the blocks failed ({_first_line(error)}): {SLOWER}")
+        order = order._replace(system=order.system.model_copy(update={"compile": False}))
+        return _performed(order, feed, folder, observers, ranks, say)
+
+
+def _performed(
+    order: Order, feed: Feed, folder: RunFolder, observers: Observers | None, ranks: Ranks, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Build, go on from the last checkpoint, train to the end and write the result."""
+    start = order.run.start.build(Context(order.run, order.seed, order.system, ranks=ranks, runs=order.out))
+    built = assemble(order.run, order.seed, order.system, feed, start, ranks)
+    require_witness(order.levers, built)
+    state = resume(built, folder, say)
+    state = _train(order, built, folder, state, observers, say)
+    return conclude(order, built, folder, state)
+
+
+def _first_line(error: BaseException) -> str:
+    """What a compiler's pages of output begin with."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:120]
 
 
 def _used(order: Order, ranks: Ranks) -> System:
@@ -101,7 +124,7 @@ def _train(
     built: Built,
     folder: RunFolder,
     state: State,
-    observers: Callable[[Built, RunFolder, State], list[Observer]] | None,
+    observers: Observers | None,
     say: Callable[[str], None],
 ) -> State:
     asked: list[float] = []

@@ -35,6 +35,7 @@ class Board:
         self.error: dict[str, str] = {}  # of cells that have to be run again
         self.seconds: list[float] = []  # of cells that ran in this session
         self.lost = 0  # workers that went away under a cell
+        self.slower: list[str] = []  # why cells run slower than they could, each reason once
 
     def mark(self, cell: Cell, state: CellState, error: str = "") -> None:
         with self.lock:
@@ -132,6 +133,7 @@ class Lane(threading.Thread):
         answer = self.ask(cell)
         if answer is None:
             return False
+        self.board.slower += [why for why in answer.get("slower", ()) if why not in self.board.slower]
         known = answer["ok"] or answer.get("outcome")  # what the cell found stands in its folder
         self.board.mark(
             cell,

@@ -10,10 +10,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fulcrum.dist.compiled_code import SLOWER, compiles_here
 from fulcrum.dist.start import ALONE, Ranks, is_loss
 from fulcrum.levers.catalog import CATALOG, with_files
 from fulcrum.spec.errors import FulcrumError, TrainingFailed
@@ -57,19 +58,20 @@ def answer(
         asked["kind"],
         asked["rate"],
     )
+    slower: list[str] = []  # what the person should hear of this cell
     measuring = Measuring(setup["samples"], tuple(setup["evaluations"]), tuple(setup.get("judges", ())))
     try:
         run_cell(
             cell,
             Path(setup["out"]),
-            System(**setup["system"]),
+            _able(System(**setup["system"]), slower.append),
             measuring,
-            lambda text: None,
+            lambda text: slower.append(text) if SLOWER in text else None,
             asked["until"],
             Tracked(tuple(setup.get("track", ())), setup.get("group", "")),
             ranks,
         )
-        return {"key": cell.key, "ok": True}
+        return {"key": cell.key, "ok": True, "slower": slower}
     except Interrupted:  # SIGTERM: the cell is saved, and the study is ending
         return None
     except TrainingFailed as error:
@@ -91,6 +93,13 @@ def answer(
         if is_loss(error):
             return None
         return {"key": cell.key, "ok": False, "error": described(error), "hint": traceback.format_exc()}
+
+
+def _able(system: System, say: Callable[[str], None]) -> System:
+    """The system, not compiled where this machine cannot: a cluster's may be another than the one that made the plan."""
+    if not system.compile:
+        return system
+    return system.model_copy(update={"compile": compiles_here(say)})
 
 
 def failure(key: str, error: FulcrumError) -> dict[str, Any]:
