@@ -6,10 +6,12 @@ n samples of the source, B rows asked for, L tokens, E width
 import hashlib
 import json
 import time
-import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -37,8 +39,9 @@ CHUNK = 256  # samples encoded at a time
 
 
 def network_hash(network: FrozenNetwork) -> str:
-    """Class, configuration and every weight: two networks with the same hash compute the same."""
+    """Class, its revision, configuration and every weight: two networks with the same hash compute the same."""
     about = [type(network).__qualname__, getattr(network, "config", None)]
+    about += [network.revision] if hasattr(network, "revision") else []
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name, value in network.state_dict().items():
         value = value.detach().cpu().contiguous()
@@ -68,6 +71,7 @@ class Job:
     count: int  # samples
     what: str  # in words
     encode: Callable[[Ids], Arrays]  # the samples of a chunk
+    abreast: bool = True  # may several chunks be made at a time?
 
     def chunk(self, number: int) -> Arrays:
         return self.encode(np.arange(number * CHUNK, min((number + 1) * CHUNK, self.count)))
@@ -96,6 +100,8 @@ class Cache:
     def __init__(self, root: Path) -> None:
         self.store = ArrayStore(root)
         self.quiet = False  # no progress; warnings are told all the same
+        self.threads = 1  # chunks that are made side by side; the numbers are the same
+        self.reading = Lock()  # a source is read by one thread at a time
 
     def share(self, job: Job, part: int, of: int, say: Say | None = None) -> None:
         """Make one process's chunks of an entry, for `finished` to complete; chunks that are there are left."""
@@ -103,7 +109,8 @@ class Cache:
 
     def finished(self, job: Job, say: Say | None = None) -> dict[str, StoredArray]:
         """The arrays of an entry; chunks that a killed process left are taken, the others are made."""
-        return self.store.get(job.kind, job.facts, job.numbers(None if self.quiet else say), job.chunk)
+        with _ahead(job, self.threads) as chunk:
+            return self.store.get(job.kind, job.facts, job.numbers(None if self.quiet else say), chunk)
 
     def _rows(self, source: Source, job: Job, say: Say | None) -> RowCache:
         """What is encoded of a source of one shape; of a filtered one, what was kept."""
@@ -125,7 +132,8 @@ class Cache:
         }
 
         def chunk(ids: Ids) -> Arrays:
-            images = source.read(ids).images
+            with self.reading:
+                images = source.read(ids).images
             if exact:
                 return {"rows": images}
             with torch.no_grad():
@@ -147,7 +155,9 @@ class Cache:
         }
 
         def chunk(ids: Ids) -> Arrays:
-            return {"rows": _half(teacher.tokens(to_unit(torch.from_numpy(source.read(ids).images))), "teacher tokens")}
+            with self.reading:
+                images = source.read(ids).images
+            return {"rows": _half(teacher.tokens(to_unit(torch.from_numpy(images))), "teacher tokens")}
 
         return Job("teacher", facts, len(source), "teacher tokens", chunk)
 
@@ -195,11 +205,10 @@ class Cache:
             return _half(emb[mask], "text embeddings"), mask
 
         def chunk(ids: Ids) -> Arrays:
-            before, choices = getattr(text, "cut", 0), wordings(source, chooser, ids)
+            with self.reading:
+                before, choices = getattr(text, "cut", 0), wordings(source, chooser, ids)
             try:
-                with warnings.catch_warnings():
-                    warnings.filterwarnings("ignore", "the text encoder does not know")  # told all together already
-                    tokens, mask = packed([prompt for each in choices for prompt in each])
+                tokens, mask = packed([prompt for each in choices for prompt in each])
             except ValueError as error:  # a caption that the encoder cannot read
                 raise BadInput(
                     f"among samples {ids[0]} to {ids[-1]}: {error}", "change the caption, or the text encoder"
@@ -210,7 +219,7 @@ class Cache:
             counts = {"wordings": np.array([len(each) for each in choices], np.int32)} if several else {}
             return {"tokens": tokens, "lengths": lengths, "cut": cut, **counts, **empty}
 
-        return Job("texts", facts, len(source), "texts", chunk)
+        return Job("texts", facts, len(source), "texts", chunk, abreast=not hasattr(text, "cut"))  # else a count would mix
 
     def scores(self, source: Source, chooser: Chooser, asset: str = "score", say: Say | None = None) -> NDArray[Any]:
         """How well each sample's picture and prompt fit by a shipped scorer: (n,) float32, higher fits better. Of several
@@ -231,10 +240,41 @@ class Cache:
         }
 
         def chunk(ids: Ids) -> Arrays:
-            images = torch.from_numpy(source.read(ids).images)
-            return {"scores": scorer.score(images, source.prompts(chooser, ids)).numpy()}
+            with self.reading:
+                images, prompts = torch.from_numpy(source.read(ids).images), source.prompts(chooser, ids)
+            return {"scores": scorer.score(images, prompts).numpy()}
 
         return np.asarray(self.finished(Job("scores", facts, len(source), "scores", chunk), say)["scores"])
+
+
+@contextmanager
+def _ahead(job: Job, threads: int) -> Iterator[Callable[[int], Arrays]]:
+    """A job's chunks, several made at a time. One thread makes the whole of a chunk, so that its bits do not depend on how
+    many there are; two that share every operator would also wait for each other at its end."""
+    if threads == 1 or not job.abreast:
+        yield job.chunk
+        return
+    made: dict[int, Future[Arrays]] = {}
+    last, inside = -(-job.count // CHUNK), torch.get_num_threads()
+
+    def alone(number: int) -> Arrays:
+        torch.set_num_threads(1)  # of the process, and of this thread's own OpenMP team: both are needed
+        with torch.no_grad():
+            return job.chunk(number)
+
+    with ThreadPoolExecutor(threads, thread_name_prefix="encode") as pool:
+
+        def chunk(number: int) -> Arrays:
+            for later in range(number, min(number + threads, last)):
+                if later not in made:
+                    made[later] = pool.submit(alone, later)
+            return made.pop(number).result()
+
+        try:
+            yield chunk
+        finally:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(inside)
 
 
 def _joined(parts: list[RowCache]) -> RowCache | ShapedCache:

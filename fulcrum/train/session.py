@@ -71,7 +71,7 @@ def perform(
     ranks.rows(order.run.budget.batch)  # a batch that cannot be shared is refused before anything
     order = order._replace(system=_used(order, ranks))
     feed = Feed(order.run, order.seed, order.out / "cache", say, order.system.device)
-    feed.cache.quiet = order.quiet
+    feed.cache.quiet, feed.cache.threads = order.quiet, order.system.threads
     _ = feed.codec(), feed.text()  # a part that cannot be had is said before anything is made
     order.run.start.require_fit(order.run)
     with ranks.first_goes_ahead("opening the run's folder"):

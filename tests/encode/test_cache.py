@@ -17,6 +17,7 @@ from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.encode.networks.world_text import WorldText, load_text
 from fulcrum.encode.unit_pixels import to_unit
 from fulcrum.files.damaged import Damaged
+from fulcrum.spec.errors import BadInput
 
 SOURCE = WorldSource("validation", "synthetic", 32, 300)
 LONG = Chooser(("long",), (1.0,))
@@ -46,6 +47,40 @@ def test_the_second_time_nothing_is_encoded(tmp_path: Path, codec: KLCodec) -> N
     again: list[str] = []
     second = Cache(tmp_path).latents(SOURCE, codec, again.append)
     assert not again and torch.equal(first.rows(np.arange(300)), second.rows(np.arange(300)))
+
+
+def test_chunks_that_are_made_side_by_side_are_the_same(tmp_path: Path, codec: KLCodec, text: WorldText) -> None:
+    source, inside = WorldSource("validation", "synthetic", 32, 900), torch.get_num_threads()
+    alone, abreast = Cache(tmp_path / "alone"), Cache(tmp_path / "abreast")
+    abreast.threads = 3
+    ids = np.arange(900)
+    assert torch.equal(alone.latents(source, codec).rows(ids), abreast.latents(source, codec).rows(ids))
+    one, other = (cache.texts(source, LONG, text).rows(ids) for cache in (alone, abreast))
+    assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
+    assert torch.get_num_threads() == inside
+
+
+def test_what_fails_in_a_thread_is_told(tmp_path: Path, codec: KLCodec) -> None:
+    class Broken(WorldSource):
+        def read(self, index):
+            if 256 in index:
+                raise BadInput("picture 256 is broken", "mend it")
+            return super().read(index)
+
+    cache = Cache(tmp_path)
+    cache.threads = 2
+    with pytest.raises(BadInput, match="picture 256"):
+        cache.latents(Broken("validation", "synthetic", 32, 900), codec)
+
+
+def test_an_encoding_by_older_code_is_not_read(text: WorldText) -> None:
+    now = network_hash(text)
+    text.revision += 1
+    try:
+        assert network_hash(text) != now
+    finally:
+        del text.revision
+    assert network_hash(text) == now
 
 
 def test_pixels_are_kept_as_bytes_and_are_exact(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from fulcrum.encode.networks.autoencoder_kl import LatentDecoder, LatentEncoder
 from fulcrum.files.shipped import load
 
 LOG_VARIANCE = (-30.0, 20.0)  # diffusers clamps there too
+CACHED = 2**16  # pixels that a CPU encodes at a time (64 pictures of 32 px): what they become stays in its cache
 
 
 def _check(pixels: Tensor, stride: int) -> None:
@@ -82,7 +83,10 @@ class KLCodec(nn.Module):
 
     def encode(self, pixels: Tensor) -> Tensor:
         """(B, 3, H, W) in [-1, 1] -> (B, C, h, w), about unit variance per channel."""
-        return self.normalised(self.posterior(pixels.to(self.quant_conv.weight.device))[0])
+        _check(pixels, self.stride)
+        pixels = pixels.to(self.quant_conv.weight.device)
+        together = max(1, CACHED // pixels[0, 0].numel()) if pixels.is_cpu and len(pixels) else len(pixels) or 1
+        return torch.cat([self.normalised(self.posterior(part)[0]) for part in pixels.split(together)])
 
     def decode(self, latents: Tensor) -> Tensor:
         """(B, C, h, w) -> (B, 3, H, W), not clipped: a loss may want the excess, a picture clips at `to_bytes`."""

@@ -13,7 +13,7 @@ from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
-from fulcrum.spec.system import System
+from fulcrum.spec.system import System, cores
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.clock import Clock
@@ -59,7 +59,9 @@ def prove_by_steps(layout: Layout, plan: Plan, folder: Path | None, out: Path, c
     tell = _once(say)
     with clock.counting("encoding"):  # of what they begin with; no cell waits for another's
         for arm in layout.proven:
-            Feed(arm.run, plan.seeds[0], out / "cache", tell, at_hand(plan.device)).at(0)
+            feed = Feed(arm.run, plan.seeds[0], out / "cache", tell, at_hand(plan.device))
+            feed.cache.threads = cores()  # no cell runs yet
+            feed.at(0)
     with clock.counting("proof"):
         say(f"three steps of each of {len(layout.proven)} arms, to prove that they differ")
         prints = fingerprints(layout.proven, plan.seeds, out / "cache", tell)

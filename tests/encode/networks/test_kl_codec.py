@@ -62,6 +62,14 @@ def test_a_row_does_not_depend_on_its_batch(codec: KLCodec) -> None:
     assert (codec.encode(pixels)[3:4] - alone).abs().max() < 5e-6 * alone.abs().max()
 
 
+def test_parts_that_fit_the_processors_cache_change_nothing(codec: KLCodec) -> None:
+    pixels = to_unit(torch.from_numpy(WorldSource("validation", "real", 32, 200).read(np.arange(200)).images))
+    with torch.no_grad():
+        whole = codec.normalised(codec.posterior(pixels)[0])
+        assert torch.allclose(codec.encode(pixels), whole, rtol=0, atol=5e-6)
+    assert codec.encode(pixels[:0]).shape == (0, codec.channels, 8, 8)
+
+
 @pytest.mark.parametrize("side", [64, 128])
 def test_larger_pictures_come_back_about_as_well(codec: KLCodec, side: int) -> None:
     """Its norms see the whole picture, so this is no matter of course. Larger pictures are smoother and ought to come back

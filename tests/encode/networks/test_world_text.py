@@ -37,6 +37,16 @@ def test_batch_mates_and_padding_change_nothing(text: WorldText) -> None:
         assert (together[row, : alone.shape[1]] - alone[0]).abs().max() < 5e-6 * alone.abs().max()
 
 
+def test_prompts_come_back_in_their_order_however_they_were_grouped(text: WorldText) -> None:
+    prompts = ["a red circle " * (1 + (7 * number) % 13) for number in range(150)]
+    emb, mask = text.encode(prompts)
+    for number in (0, 63, 64, 149):
+        alone, kept = text.encode([prompts[number]])
+        assert mask[number].sum() == kept.sum()
+        assert torch.allclose(emb[number][mask[number]], alone[0], rtol=0, atol=2e-5)
+    assert (emb[~mask] == 0).all()
+
+
 def test_the_vocabulary_is_the_worlds(text: WorldText) -> None:
     assert text.tokenizer.words == WORDS
     told = [
