@@ -86,7 +86,7 @@ class KLCodec(nn.Module):
         _check(pixels, self.stride)
         pixels = pixels.to(self.quant_conv.weight.device)
         together = max(1, CACHED // pixels[0, 0].numel()) if pixels.is_cpu and len(pixels) else len(pixels) or 1
-        return torch.cat([self.normalised(self.posterior(part)[0]) for part in pixels.split(together)])
+        return torch.cat([self.normalised(self.posterior(part)[0]) for part in torch.split(pixels, together)])
 
     def decode(self, latents: Tensor) -> Tensor:
         """(B, C, h, w) -> (B, 3, H, W), not clipped: a loss may want the excess, a picture clips at `to_bytes`."""
