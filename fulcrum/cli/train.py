@@ -252,7 +252,7 @@ def export(
     pipeline = pipeline_of(painter.run)
     if folder.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} exists and is not empty", "choose a new folder: nothing is overwritten")
-    write(painter.denoise.backbone, folder)
+    write(painter.backbone, folder)
     lines = f"PRXTransformer2DModel.from_pretrained('{folder}') loads it; its output means what {pipeline} takes it for"
     facts = {"folder": str(folder), "pipeline": pipeline}
     if isinstance(painter.codec, KLCodec):

@@ -26,6 +26,9 @@ class Denoise(Protocol):
         as in training; short: the span is left out.
         """
 
+    def with_and_without(self, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Full passes with the prompt and with the empty one: in one batch where that is faster."""
+
 
 def away(weak: Tensor, strong: Tensor, scale: float) -> Tensor:
     return weak + scale * (strong - weak)
@@ -40,14 +43,23 @@ class Guide:
         self.scale = scale
 
     def __call__(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> Tensor:
-        strong = denoise(x_t, t, True)
-        return strong if self.scale == 1 else away(denoise(x_t, t, *self.weak), strong, self.scale)
+        if self.scale == 1:
+            return denoise(x_t, t, True)
+        strong, weak = self.velocities(denoise, x_t, t)
+        return away(weak, strong, self.scale)
+
+    def velocities(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the strong pass and of the weak one."""
+        return denoise(x_t, t, True), denoise(x_t, t, *self.weak)
 
 
 class ClassifierFree(Guide):
     """Weak: the empty prompt.  arXiv:2207.12598"""
 
     weak = (False,)
+
+    def velocities(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        return denoise.with_and_without(x_t, t)
 
 
 class RoutedVersusFull(Guide):
@@ -89,11 +101,20 @@ class Unstretched:
 
 def paths_asked(guide: Callable[[Denoise, Tensor, Tensor], Tensor]) -> set[str]:
     """The paths that a guide asks a denoiser for, seen by one that only listens."""
-    asked: set[str] = set()
+    listener = ListeningDenoiser()
+    guide(listener, torch.zeros(1), torch.zeros(1))
+    return {path for _, path in listener.asked}
 
-    def listen(x_t: Tensor, t: Tensor, prompt: bool, path: Path = "full") -> Tensor:
-        asked.add(path)
+
+class ListeningDenoiser:
+    """A denoiser that only notes what it is asked for: (with the prompt?, path)."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[bool, Path]] = []
+
+    def __call__(self, x_t: Tensor, t: Tensor, prompt: bool, path: Path = "full") -> Tensor:
+        self.asked.append((prompt, path))
         return x_t
 
-    guide(listen, torch.zeros(1), torch.zeros(1))
-    return asked
+    def with_and_without(self, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        return self(x_t, t, True), self(x_t, t, False)

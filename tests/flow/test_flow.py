@@ -5,7 +5,7 @@ import torch
 
 from fulcrum.flow import keyed_noise, path
 from fulcrum.flow.draw import Draws, Subset, Uniform
-from fulcrum.flow.guide import ClassifierFree
+from fulcrum.flow.guide import ClassifierFree, ListeningDenoiser
 from fulcrum.flow.predict import CleanPrediction, VelocityPrediction
 from fulcrum.flow.sample import euler, grid
 from fulcrum.flow.time import EARLIEST, LogitNormalTime
@@ -76,9 +76,10 @@ def test_the_sampler_follows_a_straight_path_exactly():
 
 
 def test_guidance_extrapolates_from_the_empty_prompt():
-    def denoise(x, t, prompt):
-        return torch.full_like(x, 3.0 if prompt else 1.0)
+    class Constant(ListeningDenoiser):
+        def __call__(self, x_t, t, prompt, path="full"):
+            return torch.full_like(x_t, 3.0 if prompt else 1.0)
 
-    x = torch.zeros(1, 1, 2, 2)
+    denoise, x = Constant(), torch.zeros(1, 1, 2, 2)
     assert float(ClassifierFree(2.0)(denoise, x, torch.ones(1)).mean()) == 5.0
     assert float(ClassifierFree(1.0)(denoise, x, torch.ones(1)).mean()) == 3.0

@@ -8,7 +8,7 @@ import torch
 
 from fulcrum.flow.draw import Chance, Draws
 from fulcrum.flow.fillers import Velocity, XPrediction
-from fulcrum.flow.guide import ClassifierFree, PathDrop, RoutedVersusFull, Unstretched, paths_asked
+from fulcrum.flow.guide import ClassifierFree, ListeningDenoiser, PathDrop, RoutedVersusFull, Unstretched, paths_asked
 from fulcrum.flow.sample import euler
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
@@ -22,13 +22,14 @@ WEAK = {ClassifierFree: (False, "full"), RoutedVersusFull: (True, "routed"), Pat
 @pytest.mark.parametrize("guide", WEAK)
 def test_away_from_the_weak_one(guide) -> None:
     answers = {(prompt, path): torch.randn(2, 3) for prompt in (True, False) for path in ("full", "routed", "short")}
-    asked = []
 
-    def denoise(x_t, t, prompt, path="full"):
-        asked.append((prompt, path))
-        return answers[prompt, path]
+    class Answering(ListeningDenoiser):
+        def __call__(self, x_t, t, prompt, path="full"):
+            super().__call__(x_t, t, prompt, path)
+            return answers[prompt, path]
 
-    weak, strong = answers[WEAK[guide]], answers[True, "full"]
+    denoise = Answering()
+    asked, weak, strong = denoise.asked, answers[WEAK[guide]], answers[True, "full"]
     found = guide(2.5)(denoise, torch.zeros(2, 3), torch.zeros(2))
     assert torch.allclose(found, weak + 2.5 * (strong - weak)) and asked == [(True, "full"), WEAK[guide]]
     asked.clear()
@@ -61,7 +62,7 @@ def painter(tiny):
 def test_pictures_follow_the_hand_combined_velocities(text, painter) -> None:
     drawing, prompts, index = painter(text), ["a red circle", "a small blue square"], np.array([4, 7])
     found = drawing.latents(prompts, 0, index)
-    model, (emb, mask), (none, seen) = drawing.denoise.backbone, drawing.text.encode(prompts), drawing.text.encode([""] * 2)
+    model, (emb, mask), (none, seen) = drawing.backbone, drawing.text.encode(prompts), drawing.text.encode([""] * 2)
     keep, taken = drawing.keep(0, index), []
 
     def velocity(x_t, t):
@@ -113,9 +114,11 @@ def test_the_correction_undoes_the_stretch_of_a_contrastive_term(predict) -> Non
     mean = torch.stack(mean_of)
     meant = {True: torch.randn(3, 2, 4, 4, generator=generator), False: torch.randn(3, 2, 4, 4, generator=generator)}
 
-    def stretched(x_t, t, prompt, path="full"):
-        return (meant[prompt] - 0.05 * mean) / (1 - 0.05)
+    class Stretched(ListeningDenoiser):
+        def __call__(self, x_t, t, prompt, path="full"):
+            return (meant[prompt] - 0.05 * mean) / (1 - 0.05)
 
+    stretched = Stretched()
     corrected = Unstretched(3.0, 0.05, pictures.mean(0), part)(stretched, x_t, t)
     assert torch.allclose(corrected, meant[False] + 3.0 * (meant[True] - meant[False]), atol=1e-4)
     plain = ClassifierFree(3.0)(stretched, x_t, t)

@@ -159,7 +159,7 @@ def test_a_whole_picture_is_asked_for_at_sampling(tiny, cache):
             return super().forward(x_t, t, size)
 
     painter = Painter.of(built)
-    part = painter.denoise.backbone.own_condition
+    part = painter.backbone.own_condition
     part.__class__ = Listening
     painter.latents(["a red circle"], 0, np.arange(1))
     assert asked and all(one is None for one in asked)  # the rule of the formula's test above: its own size, 0, 0

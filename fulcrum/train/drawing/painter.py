@@ -13,23 +13,28 @@ from torch.nn import functional as F
 from fulcrum.dist.device import moved, settled
 from fulcrum.encode.networks.protocols import Codec, TextEncoder
 from fulcrum.flow import keyed_noise
-from fulcrum.flow.guide import Path
 from fulcrum.flow.sample import euler
+from fulcrum.model.frozen_block import FrozenRunner
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.run_route import route_of
 from fulcrum.spec.system import System
 from fulcrum.train.build import Built, Context, build
+from fulcrum.train.drawing.prompted_denoiser import Encoded, PromptedDenoiser
 from fulcrum.train.drawing.sampling_weights import drawn_weights, fill
 
-# How sums are split, and so their last bits, follows the shapes: on a CPU every batch is padded to one shape.
-BATCH = 32  # pictures at a time
-LENGTH = 64  # text tokens, or a multiple of it
+BATCH = 32  # pictures at a time, at most
+BATCH_TOKENS = 1024  # image tokens at a time, at most, on a CPU: what its cache holds; one picture at least
+LENGTH = 64  # text tokens of a steady batch, or a multiple of it
 
 
 class Painter:
     """Draws with given weights, through the codec among them if it was trained. Each picture has its own noise, keyed by
-    (seed, its index)."""
+    (seed, its index).
+
+    How sums are split, and so their last bits, follows the shapes. A request is drawn as it comes: a picture alone and in
+    company differs by 1/255 at most. Steady batches all have one shape on a CPU, padded: not by a bit. Studies ask for it.
+    """
 
     def __init__(
         self,
@@ -48,8 +53,11 @@ class Painter:
         step = build(run, 0, self.system)
         fill(step, weights)
         self.codec = settled(codec, self.device) if step.codec is None else step.codec.eval().requires_grad_(False)
-        step.backbone.eval().requires_grad_(False)
-        self.denoise, self.predict = step.denoise, step.predict
+        self.backbone, self.predict = step.backbone.eval().requires_grad_(False), step.predict
+        if self.device == "cpu":
+            self.backbone.run_block = FrozenRunner()
+        tokens = self.cells[0] * self.cells[1] // run.model.patch**2
+        self.rows = min(BATCH, max(1, BATCH_TOKENS // tokens)) if self.device == "cpu" else BATCH
         self.guide = run.sample.guide.build(Context(run, 0, self.system))
 
     @classmethod
@@ -58,29 +66,16 @@ class Painter:
         return cls(built.run, drawn_weights(built.step, built.average), built.feed.codec(), built.feed.text(), built.system)
 
     @torch.no_grad()
-    def latents(self, prompts: Sequence[str], seed: int, index: np.ndarray) -> Tensor:
+    def latents(self, prompts: Sequence[str], seed: int, index: np.ndarray, steady: bool = False) -> Tensor:
         """(B, C, h, w) for B prompts; `index` (B,) chooses the noises."""
         noise = keyed_noise.normal(seed, "sample", index, (self.run.encode.codec.channels, *self.cells))
         noise = moved(noise * self.run.flow.noise_scale, self.device)
-        emb, mask = self.encoded(prompts)
-        empty, seen = moved(self.text.encode([""]), self.device)
-        read = {
-            True: self.denoise.backbone.read_text((emb, mask)),
-            False: self.denoise.backbone.read_text((empty.expand(len(prompts), -1, -1), seen.expand(len(prompts), -1))),
-        }
-
-        keep = self.keep(seed, index)
-
-        def denoise(x_t: Tensor, t: Tensor, prompt: bool, path: Path = "full") -> Tensor:
-            pred = self.denoise(
-                self.predict.inputs(x_t, t), t, read[prompt], keep=keep if path == "routed" else None, short=path == "short"
-            ).pred
-            v: Tensor = self.predict.to_v(pred, x_t, t)
-            return v
-
+        texts = self.encoded_alone(prompts) if steady else moved(self.text.encode(list(prompts)), self.device)
+        empty = moved(self.text.encode([""]), self.device)
+        denoise = PromptedDenoiser(self.backbone, self.predict, texts, empty, self.keep(seed, index))
         return euler(lambda x, t: self.guide(denoise, x, t), noise, self.run.sample.steps, self.run.sample.shift)
 
-    def encoded(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    def encoded_alone(self, prompts: Sequence[str]) -> Encoded:
         """emb (B, L, E) and mask (B, L), each prompt read alone and padded: its length is not its longest neighbour's."""
         alone = [moved(self.text.encode([prompt]), self.device) for prompt in prompts]
         length = -(-max(mask.shape[1] for _, mask in alone) // LENGTH) * LENGTH
@@ -96,16 +91,18 @@ class Painter:
         need = route_of(self.run).draws((rows, columns)).get("keep")
         return None if need is None else moved(need.make(seed, "sample keep", index), self.device)
 
-    def pictures(self, prompts: Sequence[str], seed: int, index: np.ndarray | None = None) -> Iterator[Tensor]:
+    def pictures(
+        self, prompts: Sequence[str], seed: int, index: np.ndarray | None = None, steady: bool = False
+    ) -> Iterator[Tensor]:
         """uint8 pictures (B, 3, H, W) on the CPU, a batch at a time."""
         index = np.arange(len(prompts)) if index is None else index
-        for first in range(0, len(prompts), BATCH):
-            wanted, chosen = list(prompts[first : first + BATCH]), index[first : first + BATCH]
+        for first in range(0, len(prompts), self.rows):
+            wanted, chosen = list(prompts[first : first + self.rows]), index[first : first + self.rows]
             count = len(wanted)
-            more = BATCH - count if self.system.device == "cpu" else 0
+            more = self.rows - count if steady and self.device == "cpu" else 0
+            chosen = np.concatenate([chosen, chosen[-1:].repeat(more)])
             with torch.no_grad():
-                chosen = np.concatenate([chosen, chosen[-1:].repeat(more)])
-                pixels = self.codec.decode(self.latents(wanted + wanted[-1:] * more, seed, chosen))[:count]
+                pixels = self.codec.decode(self.latents(wanted + wanted[-1:] * more, seed, chosen, steady))[:count]
             yield ((pixels.clamp(-1, 1) + 1) * 127.5).round().to("cpu", torch.uint8)
 
 

@@ -122,7 +122,7 @@ def measure(
         noise=f"keyed by (seed {SEED}, image index)",
     )
     first = 0
-    for images in painter.pictures(wanted.texts, SEED):
+    for images in painter.pictures(wanted.texts, SEED, steady=True):
         index = np.arange(first, first + len(images))
         judging.look(images, index, None if wanted.scenes is None else wanted.scenes.take(index).grid())
         first += len(images)
