@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from fulcrum.model.backbone import Backbone, Out
 
 ONE_GRAPH = 6  # blocks: a graph of more takes minutes to compile
-GRAPHS = 64  # of one function in one process: cells of a study differ in routes, taps and shapes
+# A graph for every shape: a routed span or a stage of larger pictures would else get slower code, for shapes of any size.
+# Up to 64 of a function in one process: cells of a study differ in routes, taps and shapes.
+STATIC: dict[str, Any] = {"fullgraph": True, "dynamic": False, "recompile_limit": 64}
 
 
 class BlockRunner(NamedTuple):
@@ -64,7 +66,7 @@ def compile_backbone(backbone: Backbone, lanes: int = 1, **options: Any) -> None
     if backbone.depth > ONE_GRAPH:
         compile_blocks(backbone, lanes, **options)
         return
-    backbone.compile(fullgraph=True, recompile_limit=GRAPHS, **(options or _options(lanes)))
+    backbone.compile(**STATIC, **(options or _options(lanes)))
     backbone.run_block = backbone.run_block._replace(graphs="one")
 
 
@@ -72,7 +74,7 @@ def compile_blocks(backbone: Backbone, lanes: int = 1, **options: Any) -> None:
     """Compile every block in place; they share one graph, since they differ in their parameters only. For sharded models
     too, whose weights are gathered by what is between the blocks."""
     for block in backbone.blocks:
-        block.compile(fullgraph=True, recompile_limit=GRAPHS, **(options or _options(lanes)))
+        block.compile(**STATIC, **(options or _options(lanes)))
     backbone.run_block = backbone.run_block._replace(graphs="blocks")
 
 

@@ -119,7 +119,7 @@ def test_one_graph_without_breaks_serves_all_blocks_and_captions(model: Backbone
     assert counter.frame_count == 1
     keep = torch.arange(0, 16, 2).expand(4, 8)
     gradients(model, *given[0], keep=keep)
-    assert counter.frame_count <= 3  # the routed span has fewer tokens, and its own rotary rows
+    assert counter.frame_count == 2  # the routed span has fewer tokens, and its own rotary rows
     torch._dynamo.reset()
 
 
