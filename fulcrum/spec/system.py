@@ -19,7 +19,7 @@ class System(Record):
     device: Device = "cpu"
     processes: Count = 1  # that share the model and every batch
     threads: Threads = 1  # cores that this process uses; one per process when cells run side by side
-    compile: bool = False  # compile each block; one graph serves them all
+    compile: bool = False  # compile the denoiser: a shallow stack in one graph, a deep one by blocks
     microbatch: Count | None = None  # rows per backward pass; None = the whole batch
     recompute: bool = False  # activation checkpointing of the blocks
     bf16: Products = "auto"  # products of a run that computes in bf16: the device's own, or rounded numbers in fp32
