@@ -49,7 +49,7 @@ def profile(recipe: str, threads: int, rounds: int, pipe: Connection) -> None:
     inductor.cpp.enable_kernel_profile = True  # kernels have names under the profiler; costs nothing without one
     with tempfile.TemporaryDirectory() as cache:
         built = assembled(recipe, threads, Path(cache))
-        rows, step, feed = built.run.budget.batch, built.step, built.feed
+        rows, step, feed, apart = built.run.budget.batch, built.step, built.feed, built.step.clipped_apart()
         now: Callable[[], float] = time.process_time if threads == 1 else time.perf_counter
         taken: dict[str, list[float]] = {name: [] for name in ("feed", "forward", "backward", "clip", "optimizer", "step")}
 
@@ -61,7 +61,7 @@ def profile(recipe: str, threads: int, rounds: int, pipe: Connection) -> None:
             times.append(now())
             losses.total.backward()
             times.append(now())
-            bool(torch.isfinite(clipped(step, built.run.optim.clip)))
+            bool(torch.isfinite(clipped(apart, built.run.optim.clip)))
             times.append(now())
             built.optimizer.step(0.1)
             built.optimizer.zero_grad()
