@@ -19,6 +19,7 @@ from fulcrum.flow.fillers import CFG, UniformTime
 from fulcrum.measure.card import Measured, Sampling
 from fulcrum.measure.metrics.attributes import NEED_SCENES
 from fulcrum.measure.metrics.validation_loss import TimeBin, ValidationLoss
+from fulcrum.model.frozen_block import FrozenRunner
 from fulcrum.spec.edit import canonical, digest, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import tree
@@ -167,6 +168,8 @@ class Held:
             for first in range(0, VALIDATION, BATCH)
         ]
         self.step = build(self.run, 0, system)  # an eager copy: the trained one is left alone
+        if system.device == "cpu":
+            self.step.backbone.run_block = FrozenRunner()
         about = loss_of(run)
         self.about = {
             "latents": about["latents"],
