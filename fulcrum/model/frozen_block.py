@@ -9,7 +9,7 @@ A block that rounds to bf16 anywhere runs as it is.
 B batch, N tokens, L text tokens, H heads, D width, d head width
 """
 
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,17 @@ from fulcrum.model.block import GELU_CUBIC, GELU_LINEAR, Block
 from fulcrum.model.run_block import BlockRunner
 
 EPS = 1e-6  # of every norm
+
+
+class Changes(NamedTuple):
+    """What the condition does to a block: (D,) each where it is one for the whole batch, else (B, 1, D)."""
+
+    gain: Tensor  # 1 + scale
+    shift: Tensor
+    gate: Tensor
+    mlp_gain: Tensor
+    mlp_shift: Tensor
+    mlp_gate: Tensor
 
 
 class FrozenRunner(BlockRunner):
@@ -37,33 +48,57 @@ class FrozenRunner(BlockRunner):
         bias: Tensor | None,
     ) -> Tensor:
         plain = cast(Block, block)
-        if plain.attention.ops != ALL_FP32 or plain.attention.cast != EXACT:
+        if not exact(plain):
             return plain(h, active, table, text, place, bias)  # type: ignore[no-any-return]
         kv = plain.read(text, place, len(h), bias) if text.dim() == 2 else text
-        changes = plain.modulation.lin(active)
-        changes = changes[0] if len(changes) == 1 else changes[:, None]  # (D,) or (B, 1, D) each
-        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = changes.chunk(6, dim=-1)
-        h = torch.addcmul(h, gate, looked(plain.attention, modulated(h, scale, shift), table, kv, bias))
-        return torch.addcmul(h, mlp_gate, gated(plain, modulated(h, mlp_scale, mlp_shift)))
+        return run_frozen(plain, h, changes_of(plain, active), turn_of(table), kv, padded(bias, h.shape[1]))
 
 
-def modulated(h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """(1 + scale) norm(h) + shift."""
-    if scale.dim() == 1:
-        return F.layer_norm(h, h.shape[-1:], 1 + scale, shift, EPS)
-    return torch.addcmul(shift, F.layer_norm(h, h.shape[-1:], eps=EPS), 1 + scale)
+def exact(block: Block) -> bool:
+    """Is everything fp32?"""
+    return block.attention.ops == ALL_FP32 and block.attention.cast == EXACT
 
 
-def looked(part: Attention, x: Tensor, table: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
-    """`Attention.forward`: x (B, N, D), table (1 or B, N, d), text (B, L, 2, H, d) as read, bias (B, 1, 1, L)."""
+def changes_of(block: Block, active: Tensor) -> Changes:
+    """active = SiLU(condition), (1 or B, D)."""
+    rows = block.modulation.lin(active)
+    shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = (rows[0] if len(rows) == 1 else rows[:, None]).chunk(6, dim=-1)
+    return Changes(1 + scale, shift, gate, 1 + mlp_scale, mlp_shift, mlp_gate)
+
+
+def turn_of(table: Tensor) -> Tensor:
+    """A rotary table (1 or B, N, d) as complex numbers (1 or B, N, 1, 1, d/2)."""
+    cos, sin = table[:, :, None, None].chunk(2, dim=-1)
+    return torch.complex(cos, sin)
+
+
+def padded(bias: Tensor | None, tokens: int) -> Tensor | None:
+    """The bias of text keys (B, 1, 1, L), with zeros for image tokens, all of which may be read: (B, 1, 1, L+N)."""
+    return None if bias is None else F.pad(bias, (0, tokens))
+
+
+def run_frozen(block: Block, h: Tensor, changes: Changes, turn: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
+    """`Block.forward`: h (B, N, D), text (B, L, 2, H, d) as read, bias (B, 1, 1, L+N) -> (B, N, D)."""
+    x = modulated(h, changes.gain, changes.shift)
+    h = torch.addcmul(h, changes.gate, looked(block.attention, x, turn, text, bias))
+    return torch.addcmul(h, changes.mlp_gate, gated(block, modulated(h, changes.mlp_gain, changes.mlp_shift)))
+
+
+def modulated(h: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
+    """gain norm(h) + shift."""
+    if gain.dim() == 1:
+        return F.layer_norm(h, h.shape[-1:], gain, shift, EPS)
+    return torch.addcmul(shift, F.layer_norm(h, h.shape[-1:], eps=EPS), gain)
+
+
+def looked(part: Attention, x: Tensor, turn: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
+    """`Attention.forward`."""
     qkv = torch.unflatten(part.img_qkv_proj(x), -1, (3, part.heads, -1))  # (B, N, 3, H, d)
     both = qkv[:, :, :2]
     size = torch.linalg.vector_norm(both, dim=-1, keepdim=True).square_().div_(both.shape[-1]).add_(EPS).rsqrt_()
     both = (both * size).mul_(torch.stack((part.norm_q.weight, part.norm_k.weight))[:, None])
-    cos, sin = table[:, :, None, None].chunk(2, dim=-1)
-    torch.view_as_complex(torch.unflatten(both, -1, (-1, 2))).mul_(torch.complex(cos, sin))  # turns the pairs in place
+    torch.view_as_complex(torch.unflatten(both, -1, (-1, 2))).mul_(turn)  # pairs of features, in place
     k, v = torch.cat((text[:, :, 0], both[:, :, 1]), dim=1), torch.cat((text[:, :, 1], qkv[:, :, 2]), dim=1)
-    bias = None if bias is None else F.pad(bias, (0, x.shape[1]))
     out: Tensor = part.to_out[0](attend(both[:, :, 0], k, v, bias).flatten(-2))
     return out
 

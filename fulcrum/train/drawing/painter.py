@@ -4,6 +4,7 @@ B pictures, C channels, h, w latent rows and columns, H, W pixels.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from fulcrum.dist.device import moved, settled
 from fulcrum.encode.networks.protocols import Codec, TextEncoder
 from fulcrum.flow import keyed_noise
 from fulcrum.flow.sample import euler
+from fulcrum.model.frozen_backbone import FrozenBackbone
 from fulcrum.model.frozen_block import FrozenRunner
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
@@ -56,6 +58,7 @@ class Painter:
         self.backbone, self.predict = step.backbone.eval().requires_grad_(False), step.predict
         if self.device == "cpu":
             self.backbone.run_block = FrozenRunner()
+        self.frozen = FrozenBackbone(self.backbone) if FrozenBackbone.fits(self.backbone) else None
         tokens = self.cells[0] * self.cells[1] // run.model.patch**2
         self.rows = min(BATCH, max(1, BATCH_TOKENS // tokens)) if self.device == "cpu" else BATCH
         self.guide = run.sample.guide.build(Context(run, 0, self.system))
@@ -71,9 +74,14 @@ class Painter:
         noise = keyed_noise.normal(seed, "sample", index, (self.run.encode.codec.channels, *self.cells))
         noise = moved(noise * self.run.flow.noise_scale, self.device)
         texts = self.encoded_alone(prompts) if steady else moved(self.text.encode(list(prompts)), self.device)
-        empty = moved(self.text.encode([""]), self.device)
-        denoise = PromptedDenoiser(self.backbone, self.predict, texts, empty, self.keep(seed, index))
+        denoise = PromptedDenoiser(self.backbone, self.frozen, self.predict, texts, self.empty, self.keep(seed, index))
         return euler(lambda x, t: self.guide(denoise, x, t), noise, self.run.sample.steps, self.run.sample.shift)
+
+    @cached_property
+    def empty(self) -> Encoded:
+        """The empty prompt: emb (1, L, E) and mask (1, L)."""
+        emb, mask = moved(self.text.encode([""]), self.device)
+        return emb, mask
 
     def encoded_alone(self, prompts: Sequence[str]) -> Encoded:
         """emb (B, L, E) and mask (B, L), each prompt read alone and padded: its length is not its longest neighbour's."""

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from fulcrum.flow.guide import Path
 from fulcrum.flow.predict import Predict
 from fulcrum.model.backbone import Backbone
+from fulcrum.model.frozen_backbone import FrozenBackbone
 from fulcrum.model.packed_text import ReadText
 
 # With the prompt and without in one batch while it has fewer image tokens than this, on a CPU: 1.8 times faster for one
@@ -23,9 +24,17 @@ Encoded = tuple[Tensor, Tensor]  # emb (B, L, E), mask (B, L)
 class PromptedDenoiser:
     """What a guide asks, for B prompts and the empty one."""
 
-    def __init__(self, backbone: Backbone, predict: Predict, prompts: Encoded, empty: Encoded, keep: Tensor | None) -> None:
-        """`keep` (B, K): the tokens that a routed pass keeps in the span."""
-        self.backbone, self.predict, self.keep = backbone, predict, keep
+    def __init__(
+        self,
+        backbone: Backbone,
+        frozen: FrozenBackbone | None,
+        predict: Predict,
+        prompts: Encoded,
+        empty: Encoded,
+        keep: Tensor | None,
+    ) -> None:
+        """`frozen`: the same backbone, where it may be run so; `keep` (B, K): what a routed pass keeps in the span."""
+        self.backbone, self.frozen, self.predict, self.keep = backbone, frozen, predict, keep
         self.prompts = prompts
         self.empty = tuple(part.expand(len(prompts[0]), *part.shape[1:]) for part in empty)
 
@@ -41,14 +50,12 @@ class PromptedDenoiser:
         return strong, weak
 
     def velocity(self, x_t: Tensor, t: Tensor, text: ReadText, path: Path = "full") -> Tensor:
-        time_alone = self.backbone.resolution_embedder is None and self.backbone.own_condition is None
-        pred = self.backbone(
-            self.predict.inputs(x_t, t),
-            t[:1] if one_time(t) and time_alone else t,  # then one modulation serves every picture
-            text,
-            keep=self.keep if path == "routed" else None,
-            short=path == "short",
-        ).pred
+        inputs = self.predict.inputs(x_t, t)
+        if self.frozen is not None and path == "full" and one_time(t):
+            pred = self.frozen(inputs, float(t[0]), text)
+        else:
+            keep = self.keep if path == "routed" else None
+            pred = self.backbone(inputs, t, text, keep=keep, short=path == "short").pred
         return self.predict.to_v(pred, x_t, t)
 
     @cached_property
