@@ -22,15 +22,17 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fulcrum.dist.compiled_code import FOLDER, compiles_here
+
 ARM, SEEDS, SAMPLES = "bf16_storage", 3, 512
 QUICK = 24  # cells of examples/quick.toml
 SHORT = 9_600  # images of a cell that is only trained
-OVERHEAD, START, PAIR = 0.03, 10.0, 1.7  # targets: share, seconds, times
+OVERHEAD, START, COLD, PAIR = 0.03, 5.0, 60.0, 1.7  # targets: share, seconds, seconds, times
 
 
 def read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    timings: dict[str, Any] = json.loads(path.read_text())
+    return timings
 
 
 class Cell(NamedTuple):
@@ -54,8 +56,8 @@ class Cell(NamedTuple):
         )
 
 
-def overhead(study: Path, seconds: float | None) -> float:
-    """Print where a study's time went; returns the engine's share."""
+def overhead(study: Path, seconds: float | None = None, begun: float | None = None) -> float:
+    """Print where a study's time went; returns the engine's share. `begun` when its command was given."""
     told = read(study / "timings.json")
     if told["already"]:
         sys.exit(f"{told['already']} cells of {study} were finished before: only a study that was run in one go tells")
@@ -69,6 +71,9 @@ def overhead(study: Path, seconds: float | None) -> float:
     fixed = lanes * seconds - sum(cell.ended - cell.begun for cell in cells) - idle - encoding
     whole = lanes * seconds - idle
     share = (fixed + sum(each) + parts["pages"]) / whole
+    training = min(cell.begun + cell.to_first_step for cell in cells) - (begun or told["begun"])
+    since = "command" if begun else "imports"
+    print(f"the first cell had trained a step {training:.1f} s after the {since} (target {COLD:g})")
     print(
         f"study: {len(cells)} cells, {lanes} side by side, {seconds:.1f} s; useful {useful / lanes:.1f} s a lane, "
         f"idle at the end {idle:.1f} s of one lane"
@@ -99,6 +104,8 @@ def overhead(study: Path, seconds: float | None) -> float:
 
 
 def run_study(place: Path, images: int | None) -> float:
+    """A study from an empty folder, with nothing encoded and nothing compiled."""
+    place.mkdir()
     (place / "plan.toml").write_text(
         f'title = "Engine"\nbaseline = "spark"\narms = ["{ARM}"]\nseeds = {list(range(SEEDS))}\nsamples = {SAMPLES}\n'
         + (f"images = {images}\n" if images else "")
@@ -114,12 +121,13 @@ def run_study(place: Path, images: int | None) -> float:
             str(place / "plan.toml"),
             "--quiet",
             "--out",
-            str(place / "apart"),
+            str(place / "runs"),
         ],
         check=True,
         stdout=subprocess.DEVNULL,
+        env={**os.environ, FOLDER: str(place / "compiled")},
     )
-    return overhead(next((place / "apart").glob("study-*")), time.time() - begun)
+    return overhead(next((place / "runs").glob("study-*")), time.time() - begun, begun)
 
 
 class Trained(NamedTuple):
@@ -172,12 +180,14 @@ def main() -> None:
     parser.add_argument("--images", type=int, help="of each cell of the study; fewer only to try this script out")
     options = parser.parse_args()
     if options.study:
-        overhead(options.study, None)
+        overhead(options.study)
         return
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory(prefix="fulcrum-engine-") as name:
         place = Path(name)
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(place / "compiled")  # cold, and shared by all cells from here on
+        os.environ[FOLDER] = str(place / "compiled")  # cold, and shared by all cells from here on
+        if not compiles_here(print):
+            sys.exit("nothing to measure without a compiler")
         first = train(place / "apart", [100, 101], 1)
         print(
             f"a first cell, cold: {first.start:.1f} s to the end of its first step; the second in the same worker: "
@@ -199,7 +209,7 @@ def main() -> None:
         times = statistics.median(pair / one for pair, one in zip(pairs, alone, strict=True))
         print(f"second cell of the same graph: at most {max(starts):.1f} s to the end of its first step (target {START:g})")
         print(f"two one-thread cells side by side: {times:.2f} x one alone (target {PAIR:g} x)", flush=True)
-        share = run_study(place, options.images)
+        share = run_study(place / "cold", options.images)
     print(json.dumps({"overhead": round(share, 4), "second_cell_seconds": round(max(starts), 2), "pair": round(times, 3)}))
 
 

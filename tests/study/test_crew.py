@@ -110,7 +110,7 @@ def test_processes_leave_when_their_worker_is_killed_and_save_when_it_is_asked(t
     work = Work(tmp_path, System(processes=2), measuring(asked), ())
     for number in (signal.SIGKILL, signal.SIGTERM):
         worker = subprocess.Popen(
-            [sys.executable, "-m", "fulcrum.study.run.workers.worker", str(os.getpid())],
+            [sys.executable, "-m", "fulcrum.study.run.workers.worker_start", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

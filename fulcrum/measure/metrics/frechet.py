@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import torch
-from scipy.linalg.lapack import dpotrf
 from torch import Tensor
 
 from fulcrum.measure.features.moments import Gaussian, Moments
@@ -29,6 +28,8 @@ class Root(NamedTuple):
 
 def root(cov: Tensor) -> Root:
     """Cholesky where cov is regular, else by eigenvalues.  (d, d)"""
+    from scipy.linalg.lapack import dpotrf  # with its package 0.2 s to import, which no first step waits for
+
     # The transposed view is what Fortran reads without a copy; OpenBLAS takes 0.6 of torch's time at 2,048 dimensions.
     upper, failed = dpotrf(cov.numpy().T, lower=0, clean=1)
     if failed == 0:

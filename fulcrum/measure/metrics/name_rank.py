@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 from torch import Tensor
 
 from fulcrum.measure.card import METRICS
 from fulcrum.measure.features.gathered import Rows
 from fulcrum.measure.metrics.base import Distance
-from fulcrum.measure.metrics.interval import Interval
+from fulcrum.measure.metrics.interval import Interval, student_quantile
 
 LADDER = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # penalties, in units of a standardised feature's variance
 
@@ -90,7 +89,7 @@ def by_concept(values: NDArray[np.float64], names: Sequence[str]) -> Interval:
         raise ValueError(f"an interval over concepts needs at least 2 of them, found {count}")
     residual = [sum(scores) - mean * len(scores) for scores in groups.values()]
     error = math.sqrt(count / (count - 1) * float(np.square(residual).sum())) / n
-    reach = float(stdtrit(count - 1, 0.975)) * error
+    reach = student_quantile(count - 1, 0.975) * error
     return mean, mean - reach, mean + reach
 
 

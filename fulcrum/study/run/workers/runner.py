@@ -92,7 +92,7 @@ class Work(NamedTuple):
 class Lane(threading.Thread):
     """One worker and the cells it is given. How a worker is asked is the executor's: here a process of this machine."""
 
-    program: tuple[str, ...] = ("-m", "fulcrum.study.run.workers.worker")
+    program: tuple[str, ...] = ("-m", "fulcrum.study.run.workers.worker_start")
     number = 0  # among those of the study
 
     def __init__(self, work: Work, board: Board, queue: "Queue[Cell]", stop: threading.Event) -> None:

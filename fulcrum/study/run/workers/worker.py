@@ -3,6 +3,7 @@
 One process runs many cells, so that imports and compiled code are paid for once.
 """
 
+import gc
 import json
 import os
 import signal
@@ -106,12 +107,18 @@ def failure(key: str, error: FulcrumError) -> dict[str, Any]:
     return {"key": key, "ok": False, "error": error.message, "hint": error.hint}
 
 
-def main() -> None:
+def serve() -> None:
+    """Until nothing more is asked: cells come in by standard input, answers go out by standard output."""
     threading.Thread(target=leave_with, args=(int(sys.argv[1]),), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study decides when to stop; it sends SIGTERM
     answers = os.fdopen(os.dup(1), "w")  # libraries may print: keep the line to the study clean
     os.dup2(2, 1)
     setup = json.loads(sys.stdin.readline())
+    system = System(**setup["system"])
+    if system.processes == 1 and _able(system, lambda text: None).compile:  # what is amiss is told by the first cell
+        import torch._inductor.compile_fx  # noqa: F401  # what compiled blocks will bring: faster with the collector off
+    gc.freeze()  # all of this stays: the collector need not look at it at every turn
+    gc.enable()
     catalogue, refused = CATALOG, None
     try:
         catalogue, _ = with_files(Path(path) for path in setup["files"])
@@ -124,7 +131,3 @@ def main() -> None:
             return
         answers.write(json.dumps(reply) + "\n")
         answers.flush()
-
-
-if __name__ == "__main__":
-    main()
