@@ -1,6 +1,6 @@
 """Muon's update against torch.optim.Muon at pocket shapes, interleaved, and its share of a training step.
 
-    python bench/muon.py [--rounds 30] [--threads 2] [--share 16 64 256] [--large] [--json]
+    python bench/muon.py [--rounds 30] [--threads 2] [--share 16 64 256] [--recipes spark pocket] [--large] [--json]
 
 Arms, in turn within every round, on the same 42 matrices (width 128, depth 6, MLP ratio 3.5):
   ours     fulcrum.optim.muon, Newton-Schulz in --dtype (fp32 unless said), equal shapes in one batched product
@@ -8,6 +8,8 @@ Arms, in turn within every round, on the same 42 matrices (width 128, depth 6, M
   fp32     torch's formula matrix by matrix in fp32: what is left of the gain when the dtype is the same
 A ratio is the peer's median over ours, with a 95 % bootstrap interval over rounds.
 
+--recipes trains a recipe with Muon and without, a step in turn, and times the bare products of Newton-Schulz beside
+them: what a step with Muon takes over one without, and what it would take if only those products were added;
 --share measures Newton-Schulz's share of a step at pocket shapes against tokens per batch, beside what FLOPs predict;
 --large prints what FLOPs predict for the published models, which this machine cannot run.
 """
@@ -18,8 +20,11 @@ import argparse
 import json
 import random
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn import Parameter
@@ -102,6 +107,54 @@ def step_seconds(tokens: int, batch: int, rounds: int) -> float:
     return statistics.median(spent)
 
 
+def trained(text: str, cache: Path) -> tuple[Any, Callable[[], object]]:
+    """A run and one step of it after the other, as a study's cell takes them; pictures from a small world."""
+    from fulcrum import phrase
+    from fulcrum.spec.edit import put
+    from fulcrum.spec.system import System
+    from fulcrum.train.build import assemble
+    from fulcrum.train.feed import Feed
+    from fulcrum.train.loop import after, train
+    from fulcrum.train.state import State
+
+    run = put(phrase(text), "data.source.count", 512)
+    built = assemble(run, 0, System(threads=torch.get_num_threads(), compile=True), Feed(run, 0, cache))
+    state = [State()]
+
+    def step() -> None:
+        state[0] = train(built, state[0], (), after(1))
+
+    return built, step
+
+
+def products(shapes: list[tuple[int, int]]) -> Callable[[], object]:
+    """The products of five steps and nothing else: no momentum, no polynomial, no memory asked for."""
+    calls: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for small, large in (sorted(shape) for shape in shapes):
+        square, x = torch.randn(1, small, small), torch.randn(1, small, large)
+        gram, applied, chained = (x, x.mT), (square, x), (square, square.clone())
+        calls += [gram, applied, chained] * STEPS if large < 2 * small else [gram, applied] * 2 + [chained] * 14
+    outs = [torch.empty(1, left.shape[1], right.shape[2]) for left, right in calls]
+    return lambda: [torch.bmm(*pair, out=out) for pair, out in zip(calls, outs, strict=True)]
+
+
+def recipe_ratio(recipe: str, rounds: int) -> dict[str, Any]:
+    """A step with Muon over one without, measured, and with the bare products added to the one without."""
+    with tempfile.TemporaryDirectory() as folder:
+        _, without = trained(recipe, Path(folder))
+        built, with_muon = trained(f"{recipe} + muon", Path(folder))
+        matrices = [tuple(p.shape) for p in built.optimizer.rules[0].parameters.values()]
+        for step in (without, with_muon):  # compiles
+            step()
+        seconds = interleave({"without": without, "muon": with_muon, "products": products(matrices)}, rounds)
+    bare = [plain + added for plain, added in zip(seconds["without"], seconds["products"], strict=True)]
+    return {
+        "median_seconds": {name: statistics.median(spent) for name, spent in seconds.items()},
+        "ratio": ratio(seconds["muon"], seconds["without"]),
+        "limit": ratio(bare, seconds["without"]),
+    }
+
+
 def predicted(recipe: str, tokens_per_batch: list[int]) -> dict[int, float]:
     """Newton-Schulz's share of a step's FLOPs for a recipe's model, by tokens per batch; text of 24 tokens an image."""
     from fulcrum import phrase
@@ -131,6 +184,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--share", type=int, nargs="*", default=[], metavar="TOKENS", help="squares, e.g. 16 64 256")
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--recipes", nargs="*", default=[], help="recipes to train with Muon and without")
     parser.add_argument("--large", action="store_true", help="extrapolate to the published models from FLOPs")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
@@ -154,6 +208,7 @@ def main() -> None:
             "share": median["ours"] / (step + median["ours"]),
             "by_flops": flop_share(tokens, given.batch),
         }
+    recipes = {recipe: recipe_ratio(recipe, given.rounds) for recipe in given.recipes}
     sizes = {"prx_256": 256 * 256, "prx_pixels_1024": 1024 * 256}  # the published tokens an image x batch
     large = (
         {
@@ -173,6 +228,7 @@ def main() -> None:
                     "median_seconds": median,
                     "ratio": ratios,
                     "share": shares,
+                    "recipes": recipes,
                     "large": large,
                 }
             )
@@ -186,6 +242,12 @@ def main() -> None:
         print(
             f"  {row['tokens_per_batch']:7,} tokens a batch ({tokens} x {given.batch}): step {row['step_seconds']:.3f} s"
             f", Muon {row['share']:.1%} of it, by FLOPs {row['by_flops']:.1%}"
+        )
+    for recipe, row in recipes.items():
+        spent, (middle, low, high), limit = row["median_seconds"], row["ratio"], row["limit"]
+        print(
+            f"  {recipe}: step {spent['without'] * 1e3:.1f} ms, with Muon {spent['muon'] * 1e3:.1f} ms"
+            f", {middle:.2f}x [{low:.2f}, {high:.2f}]; with its bare products alone {limit[0]:.2f}x"
         )
     for recipe, by_tokens in large.items():
         print(
