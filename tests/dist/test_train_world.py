@@ -177,7 +177,7 @@ def test_a_batch_that_cannot_be_shared_is_refused_before_anything_is_made(world)
 def test_a_step_that_is_not_finite_on_one_process_stops_or_is_skipped_by_all(world):
     _, first, second, _ = world
     for seen in (first, second):
-        assert seen["not_finite"]["error"] == "RunFailed" and "8 images is not finite" in seen["not_finite"]["message"]
+        assert seen["not_finite"]["error"] == "TrainingFailed" and "8 images is not finite" in seen["not_finite"]["message"]
         assert seen["skipped"]["result"]["skipped"] == 2
 
 
