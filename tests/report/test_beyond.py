@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fulcrum.report import arm_marks as look
-from fulcrum.report import cost_figure, design_tables, figure, markdown_text, page, ranking, sentences, table
+from fulcrum.report import design_tables, markdown_text, page, ranking, table
+from fulcrum.report.figures import arm_marks as look
+from fulcrum.report.figures import cost_figure, difference_figure
 from fulcrum.report.schema import StudyResult
+from fulcrum.report.wording import sentences
 
 RICH = runpy.run_path(str(Path(__file__).with_name("fake_rich.py")))
 
@@ -86,7 +88,7 @@ def test_a_study_of_scales_ranks_each_by_itself(scaled: StudyResult) -> None:
         "At scale small: Muon (+0.027)"
     )
     assert len(design_tables.trends(scaled)) == 3 and "fades" in page.render(scaled)
-    pairs = figure.pairs(scaled, scaled.compared[-1], scaled.primary)
+    pairs = difference_figure.pairs(scaled, scaled.compared[-1], scaled.primary)
     assert pairs is not None
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from markupsafe import Markup
 
-from fulcrum.report import cost_figure, curve_figure, figure
+from fulcrum.report.figures import cost_figure, curve_figure, difference_figure
+from fulcrum.report.figures.svg import Axis
 from fulcrum.report.schema import StudyResult
-from fulcrum.report.svg import Axis
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_study.py")))
 NASTY = '<script>alert("&")</script>'
@@ -22,13 +22,13 @@ def all_figures(result: StudyResult) -> list[Markup]:
     drawn: list[Markup | None] = [curve_figure.losses(result)]
     for metric in result.metrics:
         drawn += [
-            figure.effects(result, metric),
+            difference_figure.effects(result, metric),
             curve_figure.curves(result, metric),
             curve_figure.curves(result, metric, "flops"),
             cost_figure.pareto(result, metric),
             cost_figure.pareto(result, metric, "flops_ratio"),
         ]
-        drawn += [figure.pairs(result, arm, metric) for arm in result.arms[1:]]
+        drawn += [difference_figure.pairs(result, arm, metric) for arm in result.arms[1:]]
     return [one for one in drawn if one is not None]
 
 
@@ -71,7 +71,7 @@ def test_the_mean_uses_only_points_that_every_started_seed_reached() -> None:
 
 
 def test_a_worse_arm_lies_left_of_zero_when_higher_is_better(study: StudyResult) -> None:
-    drawn = figure.effects(study, study.primary)
+    drawn = difference_figure.effects(study, study.primary)
     assert drawn is not None
     root = ET.fromstring(drawn)
     zero = float(next(node for node in root.iter("line") if node.attrib["class"] == "zero").attrib["x1"])
@@ -88,7 +88,7 @@ def test_pairs_leave_out_a_seed_that_one_side_lacks() -> None:
     study = FAKE["fake_study"]()
     study["arms"][2]["cells"][3].update(state="failed", final={})
     result = StudyResult.model_validate(study)
-    drawn = figure.pairs(result, result.arms[2], result.primary)
+    drawn = difference_figure.pairs(result, result.arms[2], result.primary)
     assert drawn is not None and len(list(ET.fromstring(drawn).iter("path"))) == 5
 
 

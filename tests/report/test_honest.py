@@ -13,22 +13,11 @@ from typing import Any
 import pytest
 
 from fulcrum.cli.study import _summary
-from fulcrum.report import arm_marks as look
-from fulcrum.report import (
-    certainty,
-    claim_sentences,
-    curve_figure,
-    figure,
-    markdown_text,
-    number,
-    page,
-    range_figure,
-    ranking,
-    run_facts,
-    sentences,
-    table,
-)
+from fulcrum.report import markdown_text, page, ranking, run_facts, table
+from fulcrum.report.figures import arm_marks as look
+from fulcrum.report.figures import curve_figure, difference_figure, range_figure
 from fulcrum.report.schema import StudyResult
+from fulcrum.report.wording import certainty, claim_sentences, number, sentences
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_honest.py")))
 PRIMARY = FAKE["PRIMARY"]
@@ -281,7 +270,7 @@ def test_an_arm_on_another_arm_is_compared_with_that_one() -> None:
     first = repa.finals(PRIMARY)[0]
     strip = ET.fromstring(row_of(result, "muon").strip).find("desc")
     assert strip is not None and f"seed 0 {number.change(arm.finals(PRIMARY)[0] - first, None, None)}" in str(strip.text)
-    pairs = figure.pairs(result, arm, result.primary)
+    pairs = difference_figure.pairs(result, arm, result.primary)
     assert pairs is not None and ">REPA</text>" in pairs and look.colour(result, repa) in pairs
     check = page.render(result)
     assert check.count('<article aria-labelledby="lever-h-') == 9

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fulcrum.report import certainty, claim_sentences, number, sentences
 from fulcrum.report.page import render
 from fulcrum.report.schema import StudyResult
+from fulcrum.report.wording import certainty, claim_sentences, number, sentences
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_study.py")))
 

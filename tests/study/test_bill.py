@@ -8,7 +8,7 @@ from fulcrum.cli import main
 from fulcrum.cost.denoiser import newton_schulz_share, training_flops
 from fulcrum.cost.run_flops import amount
 from fulcrum.report.arm_result import ArmResult
-from fulcrum.report.sentences import parts as told_parts
+from fulcrum.report.wording.sentences import parts as told_parts
 from fulcrum.spec.errors import BadInput
 from fulcrum.train.bill import bill, counted, in_words, of_arm
 from fulcrum.train.run_folder import RunFolder

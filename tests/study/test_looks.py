@@ -8,8 +8,8 @@ import pytest
 
 from bench.looks import by_hand, effects_from, studies, tally
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.judge.looks import chance_of_answer, decide, looks_of, nested_signs
-from fulcrum.study.judge.rank import adjusted
+from fulcrum.study.judge.statistics.looks import chance_of_answer, decide, looks_of, nested_signs
+from fulcrum.study.judge.statistics.rank import adjusted
 from fulcrum.study.plan.plan_file import from_person, load
 from fulcrum.study.plan.spending import spending
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.report import certainty
+from fulcrum.report.wording import certainty
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.study import study_run
 from fulcrum.study.judge.result import StudyState, assemble_result

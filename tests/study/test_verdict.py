@@ -7,9 +7,9 @@ import pytest
 
 from fulcrum.measure.card import Better
 from fulcrum.study.judge.contrast import interaction
-from fulcrum.study.judge.effect import PairedEffect, paired_effect
-from fulcrum.study.judge.outliers import oddities
-from fulcrum.study.judge.verdict import Verdict, judge
+from fulcrum.study.judge.statistics.effect import PairedEffect, paired_effect
+from fulcrum.study.judge.statistics.outliers import oddities
+from fulcrum.study.judge.statistics.verdict import Verdict, judge
 
 
 def effect(differences: list[float], name: str = "arm") -> PairedEffect:

@@ -8,7 +8,7 @@ from fulcrum.measure.card import METRICS
 from fulcrum.spec.edit import Change
 from fulcrum.spec.printable import shown
 from fulcrum.spec.run_words import in_brief
-from fulcrum.study.judge.rank import pairs_needed
+from fulcrum.study.judge.statistics.rank import pairs_needed
 from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.design import BASELINE, at_scale
 from fulcrum.study.plan.estimate import Estimate, judged_together

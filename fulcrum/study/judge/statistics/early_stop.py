@@ -18,7 +18,7 @@ from scipy.special import stdtrit
 from fulcrum.measure.card import Better
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import own_rates
-from fulcrum.study.judge.effect import Floats
+from fulcrum.study.judge.statistics.effect import Floats
 
 
 def telling_share(arm: RunSpec, base: RunSpec) -> float:
