@@ -19,7 +19,7 @@ def products(model: Any, batch: tuple[Any, ...]) -> tuple[float, float]:
 
     from fulcrum.model.passes import Passes
 
-    found: dict[tuple[Any, ...], int] = {}
+    counts: dict[tuple[Any, ...], int] = {}
     attention: dict[tuple[int, ...], int] = {}
 
     class Watch(TorchDispatchMode):
@@ -28,7 +28,7 @@ def products(model: Any, batch: tuple[Any, ...]) -> tuple[float, float]:
             if name in ("mm", "addmm"):
                 left, right = args[-2:]
                 key = (tuple(left.shape), left.stride(), tuple(right.shape), right.stride())
-                found[key] = found.get(key, 0) + 1
+                counts[key] = counts.get(key, 0) + 1
             elif name == "_scaled_dot_product_flash_attention_for_cpu":
                 key = (args[0].shape[0] * args[0].shape[1], args[0].shape[2], args[1].shape[2], args[0].shape[3])
                 attention[key] = attention.get(key, 0) + 1
@@ -46,7 +46,7 @@ def products(model: Any, batch: tuple[Any, ...]) -> tuple[float, float]:
         block._compiled_call_impl = call
 
     seconds, best = 0.0, 0.0
-    for (shape, stride, other, other_stride), count in found.items():
+    for (shape, stride, other, other_stride), count in counts.items():
         left, right = strided(shape, stride), strided(other, other_stride)
         took = fastest(lambda left=left, right=right: torch.mm(left, right))
         seconds, best = seconds + count * took, max(best, 2 * shape[0] * shape[1] * other[1] / took)

@@ -69,8 +69,8 @@ def test_three_steps(text, settings, tiny, cache):
 def test_mixed_captions_are_of_all_lengths_and_the_prompts_stay(tiny, cache):
     run = tiny("spark + mixed_captions(long=1, medium=1, short=2)")
     assert run.data.caption == MixedStyles(long=1.0, medium=1.0, short=2.0) and run.sample.prompts == OneStyle(style="long")
-    told = Feed(run, 0, cache).prompts_at(0, 64)
-    words = [len(prompt.split()) for prompt in told]
+    prompts = Feed(run, 0, cache).prompts_at(0, 64)
+    words = [len(prompt.split()) for prompt in prompts]
     assert min(words) <= 6 and max(words) >= 15
     assert CATALOG.levers["mixed_captions"].card.claims == (), "nothing was published in numbers"
     with pytest.raises(ValueError, match="at least two lengths"):
@@ -105,9 +105,9 @@ def test_short_captions_has_two_honest_forms(tiny):
 
 @pytest.mark.parametrize("most", TOKENS)
 def test_the_counted_tokens_are_those_of_the_captions(most):
-    found = scenes("train", np.arange(1_500), most)
+    drawn = scenes("train", np.arange(1_500), most)
     for style, counted in TOKENS[most].items():
-        assert 1 + np.mean([len(tokenize(text)) for text in captions(found, style).texts]) == pytest.approx(
+        assert 1 + np.mean([len(tokenize(text)) for text in captions(drawn, style).texts]) == pytest.approx(
             counted, rel=0.03
         )
     assert MixedStyles(long=1.0, medium=0.0, short=1.0).tokens(most) == (TOKENS[most]["long"] + TOKENS[most]["short"]) / 2

@@ -33,20 +33,20 @@ def scaled() -> StudyResult:
 
 
 def test_the_headline_says_who_helped_who_hurt_and_what_is_open(rich: StudyResult) -> None:
-    (said,) = sentences.headlines(rich)
-    assert said.startswith(
+    (text,) = sentences.headlines(rich)
+    assert text.startswith(
         "REPA (+0.040), Muon (+0.027) and Predict the image (+0.023) improved attribute accuracy. "
         "Short captions (−0.217) and TREAD (−0.053) made it worse."
     )
-    assert said.endswith("Undecided: Min-SNR weights.") and "less than the 0.02 that would matter" in said
+    assert text.endswith("Undecided: Min-SNR weights.") and "less than the 0.02 that would matter" in text
 
 
 def test_no_arm_falls_out_of_the_headline_whatever_its_verdict(rich: StudyResult) -> None:
     study = RICH["rich_study"]()
     next(row for row in study["effects"] if row["arm"] == "tread")["verdict"] = "censored"
-    (said,) = sentences.headlines(StudyResult.model_validate(study))
-    assert "Censored: TREAD." in said
-    assert all(arm.label in said for arm in rich.compared)
+    (text,) = sentences.headlines(StudyResult.model_validate(study))
+    assert "Censored: TREAD." in text
+    assert all(arm.label in text for arm in rich.compared)
 
 
 def test_the_ranking_ranks_with_the_same_marks_as_the_figures(rich: StudyResult) -> None:
@@ -94,7 +94,7 @@ def test_a_study_of_scales_ranks_each_by_itself(scaled: StudyResult) -> None:
 
 def test_every_optional_part_is_on_the_page_and_in_markdown(rich: StudyResult, scaled: StudyResult) -> None:
     text = page.render(rich).replace(page.NO_BREAK, " ")
-    for said in (
+    for sentence in (
         "Muon × REPA",
         "worse together",
         "Time to target",
@@ -105,10 +105,10 @@ def test_every_optional_part_is_on_the_page_and_in_markdown(rich: StudyResult, s
         "0 of 6 seeds reach attribute accuracy",
         "contradicted",
     ):
-        assert said in text, said
-    told = markdown_text.markdown(rich, design_tables.tables(rich))
+        assert sentence in text, sentence
+    words = markdown_text.markdown(rich, design_tables.tables(rich))
     for title in ("Interactions", "Time to target", "Learning rates", "What each metric sees"):
-        assert f"\n## {title}\n" in told
+        assert f"\n## {title}\n" in words
     assert "\n## Trends\n" in markdown_text.markdown(scaled, design_tables.tables(scaled))
     rows = list(csv.DictReader(io.StringIO(table.csv_text(rich))))
     assert {row["unit"] for row in rows if row["arm"] == "muon"} == {"images", "time"}

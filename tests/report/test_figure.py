@@ -38,17 +38,17 @@ def study() -> StudyResult:
 
 
 def test_figures_parse_and_carry_title_and_description(study: StudyResult) -> None:
-    found = all_figures(study)
-    assert len(found) == 1 + 3 * (5 + 3)
+    figures = all_figures(study)
+    assert len(figures) == 1 + 3 * (5 + 3)
     idents = set()
-    for drawn in found:
+    for drawn in figures:
         root = ET.fromstring(drawn)
         title, desc = root.find("title"), root.find("desc")
         assert root.attrib["role"] == "img" and title is not None and desc is not None and title.text and desc.text
         assert root.attrib["aria-labelledby"] == f"{title.attrib['id']} {desc.attrib['id']}"
         idents.add(title.attrib["id"])
         assert "nan" not in drawn.lower() and "inf" not in "".join(drawn.split("<title")[0])
-    assert len(idents) == len(found)
+    assert len(idents) == len(figures)
 
 
 def test_words_in_a_figure_are_escaped() -> None:

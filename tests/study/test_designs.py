@@ -19,8 +19,8 @@ SCALES = [{"name": "narrow", "settings": ["model.width=32"]}, {"name": "wide", "
 
 
 def test_leave_one_out_takes_each_lever_from_the_stack():
-    found = wanted(plan(arms=(), design="leave_one_out", stack=("muon", "bf16_storage", "tread(drop=0.5)")))
-    assert [(one.name, one.phrase) for one in found] == [
+    named_arms = wanted(plan(arms=(), design="leave_one_out", stack=("muon", "bf16_storage", "tread(drop=0.5)")))
+    assert [(one.name, one.phrase) for one in named_arms] == [
         ("baseline", "spark + muon + bf16_storage + tread(drop=0.5)"),
         ("without muon", "spark + bf16_storage + tread(drop=0.5)"),
         ("without bf16_storage", "spark + muon + tread(drop=0.5)"),
@@ -30,8 +30,8 @@ def test_leave_one_out_takes_each_lever_from_the_stack():
     assert [[lever.name for lever in arm.removed] for arm in arms] == [[], ["muon"], ["bf16_storage"]]
     assert [[change.path for change in arm.changes] for arm in arms[1:]] == [["optim.rule"], ["precision.storage"]]
     assert not any(arm.compound for arm in arms) and declared(arms[1], arms, "flops") < 1  # Muon's cost is gone
-    said = " ".join(remarks(plan(arms=(), design="leave_one_out", stack=("muon", "bf16_storage")), arms))
-    assert "whole stack without one lever" in said
+    text = " ".join(remarks(plan(arms=(), design="leave_one_out", stack=("muon", "bf16_storage")), arms))
+    assert "whole stack without one lever" in text
 
 
 def test_a_lever_that_others_need_cannot_be_left_out():

@@ -20,7 +20,7 @@ def test_curves_are_read_between_their_points():
 def test_a_slower_arm_may_win_at_equal_images_and_lose_at_equal_time():
     asked = plan(arms=("muon",), seeds=(0, 1))
     arms = prove(asked, CATALOG)
-    found = cells_of({"baseline": (1.0, 1.0), "muon": (0.9, 0.9)}, "validation_loss")
+    cells = cells_of({"baseline": (1.0, 1.0), "muon": (0.9, 0.9)}, "validation_loss")
     curves = {
         "baseline": {s: [(0.25, 4.0), (0.5, 2.0), (1.0, 1.0)] for s in (0, 1)},
         "muon": {s: [(0.25, 4.0), (0.5, 1.9), (1.0, 0.9)] for s in (0, 1)},
@@ -29,11 +29,11 @@ def test_a_slower_arm_may_win_at_equal_images_and_lose_at_equal_time():
         "baseline": TimedCost(flops_ratio=1.0, time_ratio=1.0, parameters_ratio=1.0),
         "muon": TimedCost(flops_ratio=1.1, time_ratio=2.0, parameters_ratio=1.0),
     }
-    rows = {row.unit: row for row in at_equal_cost(asked, arms, found, curves, costs, "validation_loss")}
-    assert effects_on(asked, arms, found, "validation_loss")[0].mean == pytest.approx(-0.1)
+    rows = {row.unit: row for row in at_equal_cost(asked, arms, cells, curves, costs, "validation_loss")}
+    assert effects_on(asked, arms, cells, "validation_loss")[0].mean == pytest.approx(-0.1)
     assert rows["time"].mean == pytest.approx(0.9)  # half the images in the same time: 1.9 against 1.0
     assert rows["time"].note and rows["flops"].mean == pytest.approx(0.9 + 1.0 * (1 - 1 / 1.1) / 0.5 - 1.0)
-    due = {row.unit: row for row in targets(asked, arms, found, curves, costs, "validation_loss")}
+    due = {row.unit: row for row in targets(asked, arms, cells, curves, costs, "validation_loss")}
     assert due["images"].ratio == pytest.approx(0.95) and due["time"].ratio == pytest.approx(1.9)
     assert due["images"].reached == due["images"].n == 2
 
@@ -45,8 +45,8 @@ def test_a_target_that_is_not_reached_is_not_a_number():
         "baseline": dict.fromkeys((0, 1), [(0.5, 2.0), (1.0, 1.0)]),
         "muon": dict.fromkeys((0, 1), [(0.5, 3.0), (1.0, 2.0)]),
     }
-    found = cells_of({"baseline": (1.0, 1.0), "muon": (2.0, 2.0)}, "validation_loss")
-    (row,) = targets(asked, arms, found, curves, None, "validation_loss")
+    cells = cells_of({"baseline": (1.0, 1.0), "muon": (2.0, 2.0)}, "validation_loss")
+    (row,) = targets(asked, arms, cells, curves, None, "validation_loss")
     assert (row.reached, row.ratio) == (0, None)
 
 

@@ -53,11 +53,11 @@ def eight():
 @pytest.mark.parametrize("seeds", [2, 4, 6])
 def test_planted_levers_are_found_and_the_others_are_not(eight, seeds):
     asked = eight(seeds=tuple(range(seeds)))
-    found = judged(asked, planted(asked, 0.02, {"muon": 0.08, "repa": -0.06}))
-    words = {row.arm: row.verdict for row in found.levers}
+    effects = judged(asked, planted(asked, 0.02, {"muon": 0.08, "repa": -0.06}))
+    words = {row.arm: row.verdict for row in effects.levers}
     assert words["muon"] == "better" and words["repa"] == "worse" and len(words) == 8
     assert not {word for lever, word in words.items() if lever not in ("muon", "repa")} & {"better", "worse"}
-    best = found.levers[0]
+    best = effects.levers[0]
     assert best.arm == "muon" and best.mean == pytest.approx(0.08, abs=0.03) and best.low < 0.08 < best.high
     assert best.n == seeds and ("normal" in best.note) == (seeds < 6)
 
@@ -66,10 +66,10 @@ def test_planted_levers_are_found_and_the_others_are_not(eight, seeds):
 def test_a_headline_of_few_seeds_keeps_what_their_own_test_is_sure_of(eight, seeds):
     """It was cut by what sign flips of so few pairs say: +0.14 with p 2e-5 was told as about +0.055 of two seeds."""
     asked = eight(seeds=tuple(range(seeds)))
-    found = judged(asked, planted(asked, 0.01, {"muon": 0.14, "repa": -0.01}))
-    best = next(row for row in found.levers if row.arm == "muon")
+    effects = judged(asked, planted(asked, 0.01, {"muon": 0.14, "repa": -0.01}))
+    best = next(row for row in effects.levers if row.arm == "muon")
     assert best.verdict == "better" and 0.95 * best.mean <= best.shrunk <= best.mean
-    for row in found.levers:  # one that was picked out just above the bar is told as less than was measured
+    for row in effects.levers:  # one that was picked out just above the bar is told as less than was measured
         assert abs(row.shrunk) <= abs(row.mean) and (row.verdict in ("better", "worse") or row.shrunk == row.mean)
 
 
@@ -84,21 +84,21 @@ def test_a_contrast_is_the_mean_with_minus_the_mean_without():
 def test_a_chosen_pair_is_found_and_an_unchosen_one_shows_in_its_string(eight, seeds):
     chosen, seeds = (("muon", "repa"),), tuple(range(seeds))
     asked = eight(interactions=chosen, seeds=seeds)
-    found = judged(asked, planted(asked, 0.02, pair=(chosen[0], 0.2)))
-    (row,) = found.interactions
+    effects = judged(asked, planted(asked, 0.02, pair=(chosen[0], 0.2)))
+    (row,) = effects.interactions
     assert (
         {row.a, row.b} == {"muon", "repa"} and row.verdict == "better together" and row.mean == pytest.approx(0.2, abs=0.06)
     )
-    assert all((string.p_adjusted or 0) > 0.05 for string in found.strings)
+    assert all((string.p_adjusted or 0) > 0.05 for string in effects.strings)
     other = ("bf16_storage", "short_captions")
     beside = alias_strings(fraction_table(EIGHT, chosen))[0]  # what stands with the chosen one could not be told from it
     assert all(set(pair) != set(other) for pair in beside)
-    found = judged(asked, planted(asked, 0.02, pair=(other, 0.2)))
-    first, *rest = found.strings
+    effects = judged(asked, planted(asked, 0.02, pair=(other, 0.2)))
+    first, *rest = effects.strings
     assert any(set(pair) == set(other) for pair in first.pairs) and first.mean == pytest.approx(0.2, abs=0.06)
     assert first.p_adjusted <= 0.05 and all(string.p_adjusted > 0.05 for string in rest)
-    assert found.interactions[0].verdict != "better together"
-    means = {row.arm: row.mean for row in found.levers}  # half of the pair's cells have the partner: half its size
+    assert effects.interactions[0].verdict != "better together"
+    means = {row.arm: row.mean for row in effects.levers}  # half of the pair's cells have the partner: half its size
     assert means["bf16_storage"] == pytest.approx(0.1, abs=0.03) and abs(means["muon"]) < 0.03
 
 
@@ -106,10 +106,10 @@ def test_a_failed_combination_silences_no_lever_and_helps_none(eight):
     asked = eight(seeds=(0, 1, 2, 3))
     values = planted(asked, 0.01, {"muon": 0.08, "tread": -0.08, "repa": 0.05})
     arm = next(name for name in values if {"muon", "tread"} <= set(name.split(" + ")) and "repa" not in name)
-    found = judged(asked, values, {arm: dict.fromkeys(range(4), "collapsed")}, [(arm, seed) for seed in range(4)])
-    words = {row.arm: row.verdict for row in found.levers}
+    effects = judged(asked, values, {arm: dict.fromkeys(range(4), "collapsed")}, [(arm, seed) for seed in range(4)])
+    words = {row.arm: row.verdict for row in effects.levers}
     assert words["muon"] == "inconclusive" and words["tread"] == "worse" and words["repa"] == "better"
-    (row,) = (row for row in found.levers if row.arm == "muon")
+    (row,) = (row for row in effects.levers if row.arm == "muon")
     assert "4 of 32 cells with it failed, 0 of 32 without it: survivors alone" in " ".join(row.warnings)
     assert row.mean == pytest.approx(0.08, abs=0.02)
     waiting = judged(asked, values, {}, [(arm, 3)])  # not failed: that seed waits
@@ -120,14 +120,14 @@ def test_a_lever_with_which_everything_fails_has_failed_and_the_others_are_judge
     asked = eight(seeds=(0, 1, 2, 3))
     values = planted(asked, 0.01, {"repa": 0.08})
     gone = [name for name in values if "muon" in name.split(" + ")]
-    found = judged(
+    effects = judged(
         asked,
         values,
         {name: dict.fromkeys(range(4), "collapsed") for name in gone},
         [(name, s) for name in gone for s in range(4)],
     )
-    assert [(row.arm, row.verdict) for row in found.failed] == [("muon", "failed")]
-    assert {row.arm: row.verdict for row in found.levers}["repa"] == "better" and len(found.levers) == 7
+    assert [(row.arm, row.verdict) for row in effects.failed] == [("muon", "failed")]
+    assert {row.arm: row.verdict for row in effects.levers}["repa"] == "better" and len(effects.levers) == 7
 
 
 def test_the_verdict_does_not_hang_on_a_metric_that_one_cell_lacks(eight):
@@ -196,7 +196,7 @@ def test_a_fraction_is_run_judged_and_shown(tmp_path, monkeypatch):
 def test_a_fraction_in_words_says_what_stands_together_and_what_it_can_see(tmp_path, eight):
     asked = eight(interactions=(("muon", "repa"),), seeds=(0, 1, 2, 3))
     layout = lay_out(asked, CATALOG, {}, tmp_path)
-    told = outline(asked, layout, estimate(asked, layout, tmp_path, timed=False), room([layout.arms[0].run], 1))
+    text = outline(asked, layout, estimate(asked, layout, tmp_path, timed=False), room([layout.arms[0].run], 1))
     for words in (
         "16 combinations x 4 paired seeds = 64 cells",
         "16 of 256 combinations, x where a lever is on",
@@ -206,8 +206,8 @@ def test_a_fraction_in_words_says_what_stands_together_and_what_it_can_see(tmp_p
         "one lever at a time, as many cells (64) are 7 seeds of each, and see only effects",
         "4 seeds decide by normal theory",
     ):
-        assert words in told, words
-    assert "compound" not in told and "cannot reach significance" not in told
+        assert words in text, words
+    assert "compound" not in text and "cannot reach significance" not in text
 
 
 def test_more_seeds_and_combinations_see_more_and_more_than_one_at_a_time(eight):

@@ -23,8 +23,8 @@ def words(out, **changes):
 @pytest.mark.parametrize(("alpha", "arms"), [(0.05, ("muon",)), (0.1, ("muon", "bf16_storage"))])
 def test_power_is_told_with_the_arms_and_the_level_that_it_is_reckoned_for(tmp_path, alpha, arms):
     counted = "1 arm" if len(arms) == 1 else f"{len(arms)} arms"
-    said = words(tmp_path, seeds=tuple(range(7)), arms=arms, alpha=alpha)
-    assert f"with 7 pairs and {counted} judged together at {alpha:g}, a true difference of" in said
+    text = words(tmp_path, seeds=tuple(range(7)), arms=arms, alpha=alpha)
+    assert f"with 7 pairs and {counted} judged together at {alpha:g}, a true difference of" in text
 
 
 def test_what_every_cell_has_is_told(tmp_path):
@@ -39,9 +39,9 @@ def test_what_rate_a_late_stage_had_is_told(tmp_path):
 
 
 def test_a_sequential_plan_tells_its_looks_and_the_most_it_can_cost(tmp_path):
-    said = words(tmp_path, seeds=tuple(range(16)), looks=(8, 12, 16))
-    assert "= 24 to 48 cells" in said and "judged together at 0.05, looked at once" in said
-    assert "8 pairs (error spent: 0.031), 12 pairs (error spent: 0.041), 16 pairs (error spent: 0.050)" in said
+    text = words(tmp_path, seeds=tuple(range(16)), looks=(8, 12, 16))
+    assert "= 24 to 48 cells" in text and "judged together at 0.05, looked at once" in text
+    assert "8 pairs (error spent: 0.031), 12 pairs (error spent: 0.041), 16 pairs (error spent: 0.050)" in text
     assert "undecided" not in words(tmp_path) and "at most" not in words(tmp_path)
 
 
@@ -55,15 +55,15 @@ def test_more_arms_need_larger_effects_with_many_pairs_too(tmp_path):
         return estimate(asked, lay_out(asked, CATALOG, {}, tmp_path), tmp_path, timed=False).scatters
 
     assert scatters(25) > 1.2 * scatters(1)
-    said = words(tmp_path, seeds=tuple(range(16)), arms=tuple(f"muon(lr_ratio=0.{number})" for number in range(1, 10)))
-    assert "with 16 pairs and 9 arms judged together at 0.05" in said
+    text = words(tmp_path, seeds=tuple(range(16)), arms=tuple(f"muon(lr_ratio=0.{number})" for number in range(1, 10)))
+    assert "with 16 pairs and 9 arms judged together at 0.05" in text
 
 
 def test_a_plan_that_confirms_every_metric_is_reckoned_for_all_of_them(tmp_path):
     """Power was promised as if the arms were judged on the primary metric alone: 1.8 scatters where 2.3 is true."""
     asked = {"seeds": tuple(range(6)), "arms": ("muon",)}
-    said = words(tmp_path, confirm="all", **asked)
-    assert "with 6 pairs and 1 arm on 14 metrics judged together at 0.05, a true difference of 2.3 times" in said
+    text = words(tmp_path, confirm="all", **asked)
+    assert "with 6 pairs and 1 arm on 14 metrics judged together at 0.05, a true difference of 2.3 times" in text
     assert "with 6 pairs and 1 arm judged together at 0.05, a true difference of 1.8 times" in words(tmp_path, **asked)
 
 

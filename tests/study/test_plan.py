@@ -108,12 +108,12 @@ def test_the_examples_can_be_planned(path, tmp_path):
     asked = load(path)
     layout = lay_out(asked, CATALOG, {}, tmp_path)
     fitting(layout.arms, layout.trunk_runs)
-    found = estimate(asked, layout, tmp_path, timed=False)
-    assert found.cells == len(layout.arms) * len(asked.seeds) and found.flops > 0 and found.images > 0
+    estimated = estimate(asked, layout, tmp_path, timed=False)
+    assert estimated.cells == len(layout.arms) * len(asked.seeds) and estimated.flops > 0 and estimated.images > 0
 
 
 @pytest.mark.parametrize(
-    ("line", "said", "hint"),
+    ("line", "expected", "hint"),
     [
         ("seeds = [0]", "at least 2 seeds, and 6 reach significance", "examples/quick.toml"),
         ("seeds = 3", "`seeds` is a list, found 3", r"seeds are named, not counted"),
@@ -126,10 +126,10 @@ def test_the_examples_can_be_planned(path, tmp_path):
         ),
     ],
 )
-def test_a_plan_that_is_not_one_says_what_was_expected(tmp_path, line, said, hint):
+def test_a_plan_that_is_not_one_says_what_was_expected(tmp_path, line, expected, hint):
     path = tmp_path / "plan.toml"
     path.write_text(f'title = "t"\nbaseline = "spark"\narms = ["muon"]\n{line}\n')
-    with pytest.raises(BadInput, match=said) as error:
+    with pytest.raises(BadInput, match=expected) as error:
         load(path)
     assert re.search(hint, error.value.hint) and "tuple" not in error.value.message
 
@@ -142,10 +142,10 @@ def test_a_frozen_plan_that_was_edited_is_refused(tmp_path, edit):
         freeze(plan(), tmp_path)
 
 
-@pytest.mark.parametrize(("seeds", "said"), [((0, 1), "cannot reach significance"), (range(6), "scatter by no more")])
-def test_a_plan_in_words_says_what_differs_and_what_it_can_see(tmp_path, seeds, said):
+@pytest.mark.parametrize(("seeds", "expected"), [((0, 1), "cannot reach significance"), (range(6), "scatter by no more")])
+def test_a_plan_in_words_says_what_differs_and_what_it_can_see(tmp_path, seeds, expected):
     asked = plan(arms=("muon",), seeds=tuple(seeds))
     layout = lay_out(asked, CATALOG, {}, tmp_path)
-    told = outline(asked, layout, estimate(asked, layout, tmp_path, timed=False), room([layout.arms[0].run], 1))
-    assert said in told and f"2 arms x {len(seeds)} paired seeds = {2 * len(seeds)} cells" in told
-    assert "optim.rule: adamw -> muon(momentum=0.95, newton_schulz=5, lr_ratio=1.0), the rest alike" in told
+    text = outline(asked, layout, estimate(asked, layout, tmp_path, timed=False), room([layout.arms[0].run], 1))
+    assert expected in text and f"2 arms x {len(seeds)} paired seeds = {2 * len(seeds)} cells" in text
+    assert "optim.rule: adamw -> muon(momentum=0.95, newton_schulz=5, lr_ratio=1.0), the rest alike" in text
