@@ -262,6 +262,12 @@ def test_functions_keep_their_names_whatever_is_imported_first(first):
     subprocess.run([sys.executable, "-c", "\n".join(code)], check=True, cwd=ROOT)
 
 
+def test_the_version_is_the_one_that_the_changelog_works_on():
+    newest = re.search(r"^## (\S+)( \(in work\))?$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert version == newest[1] + (".dev0" if newest[2] else "")
+
+
 def test_importing_costs_little():
     code = "import sys, fulcrum; print(sorted({'torch', 'pydantic', 'numpy', 'typer'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True)
