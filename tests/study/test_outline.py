@@ -7,9 +7,10 @@ import pytest
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.outline import outline
+from fulcrum.study.plan.plan import StopEarly
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.run.workers.capacity import Room
-from tests.study.small import finish_cell, plan
+from tests.study.small import SMALL, finish_cell, plan
 
 ROOM = Room(1, 1, 1e9, 1e8)
 
@@ -36,6 +37,21 @@ def test_what_every_cell_has_is_told(tmp_path):
 
 def test_what_rate_a_late_stage_had_is_told(tmp_path):
     assert "50% of the steps have a mean learning rate of" in words(tmp_path, arms=("rate_stage(start=0.5)",))
+
+
+def test_arms_that_no_early_stop_can_end_are_told(tmp_path):
+    """The rate of spark decays over the last half: of four evaluations two lie there before the end."""
+    quarters, never = (0.25, 0.5, 0.75, 1.0), "stop_early can never end"
+    assert f"{never} an arm: fewer than 3 of `evaluations`" in words(tmp_path, stop_early=StopEarly(), evaluations=quarters)
+    for changes in (
+        {"stop_early": StopEarly(successive=2), "evaluations": quarters},
+        {"stop_early": StopEarly(), "evaluations": (0.5, 0.7, 0.9, 1.0)},
+        {"stop_early": StopEarly(), "evaluations": quarters, "settings": (*SMALL, "optim.decay=0.0")},
+        {"evaluations": quarters},
+    ):
+        assert never not in words(tmp_path, **changes)
+    late = {"arms": ("muon", "rate_stage(start=0.8)"), "stop_early": StopEarly(), "evaluations": (0.5, 0.7, 0.9, 1.0)}
+    assert f"{never} rate_stage(start=0.8): " in words(tmp_path, **late)
 
 
 def test_a_sequential_plan_tells_its_looks_and_the_most_it_can_cost(tmp_path):
