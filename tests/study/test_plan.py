@@ -21,6 +21,9 @@ from fulcrum.study.run.layout import lay_out
 from fulcrum.study.run.workers.capacity import room
 from tests.study.small import cells_of, plan
 
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs/plan-a-study.md"
+
 
 @pytest.mark.parametrize(
     ("changes", "says"),
@@ -100,7 +103,15 @@ def test_plans_are_hashed_by_all_they_fix():
     assert Plan(**plan().model_dump()).hash == plan().hash
 
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
+def test_every_field_of_a_plan_stands_in_the_guide_with_its_default():
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| .+ \|$", GUIDE.read_text().split("## Every field")[1], re.M)
+    assert dict(rows) == {
+        name: "needed" if facts.is_required() else f"`{json.dumps(facts.default)}`" if facts.default is not None else "none"
+        for name, facts in Plan.model_fields.items()
+    }
+
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -118,11 +129,18 @@ def test_the_examples_can_be_planned(path, tmp_path):
         ("seeds = [0]", "at least 2 seeds, and 6 reach significance", "examples/quick.toml"),
         ("seeds = 3", "`seeds` is a list, found 3", r"seeds are named, not counted"),
         ('seeds = [0, 1]\ntrack = "tensorboard"', "`track` is a list", "brackets"),
-        ("seeds = [0, 1]\nlearning_rates = {sweep = [1]}", "at least two multiples", "examples"),
+        ("seeds = [0, 1]\nlearning_rates = {sweep = [1]}", "at least two multiples", "examples/stack.toml"),
+        ('seeds = [0, 1]\ndesign = "fractional"', "a fractional design", "examples/fraction.toml"),
+        ('seeds = [0, 1]\ntrunk = "spark"', "trunk and trunk_images belong together", "examples/late.toml"),
+        (
+            "seeds = {first = 8, step = 4, most = 16}\nstop_early = {}\nevaluations = [0.2, 0.4, 0.6, 1.0]",
+            "looks and",
+            "sequential",
+        ),
         (
             'seeds = [0, 1]\nprimary = "attribute_acuracy"',
             "no metric is called 'attribute_acuracy'; did you mean",
-            "examples",
+            "examples/quick.toml",
         ),
     ],
 )
