@@ -15,8 +15,7 @@ from fulcrum.files.atomic import write_atomic
 from fulcrum.files.paths import read_regular
 from fulcrum.report import design_tables, markdown_text, ranking, run_facts, table
 from fulcrum.report.arm_result import ArmResult
-from fulcrum.report.figures import arm_marks as look
-from fulcrum.report.figures import cost_figure, curve_figure, difference_figure, range_figure
+from fulcrum.report.figures import arm_marks, cost_figure, curve_figure, difference_figure, range_figure
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import certainty, claim_sentences, number, sentences
 
@@ -108,7 +107,7 @@ def _environment() -> Environment:
         cost_figure=cost_figure,
         range_figure=range_figure,
         run_facts=run_facts,
-        look=look,
+        arm_marks=arm_marks,
         design_tables=design_tables,
     )
     return environment

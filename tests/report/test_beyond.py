@@ -14,8 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from fulcrum.report import design_tables, markdown_text, page, ranking, table
-from fulcrum.report.figures import arm_marks as look
-from fulcrum.report.figures import cost_figure, difference_figure
+from fulcrum.report.figures import arm_marks, cost_figure, difference_figure
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import sentences
 
@@ -83,7 +82,7 @@ def test_a_study_of_scales_ranks_each_by_itself(scaled: StudyResult) -> None:
     groups = ranking.ranking(scaled).groups
     assert [(group.scale, len(group.rows)) for group in groups] == [("small", 4), ("middle", 4), ("large", 4)]
     assert [row.mark for row in groups[2].rows] == ["1", "B", "2", "3"]
-    assert len({look.colour(scaled, arm) for arm in scaled.compared if arm.root == "muon"}) == 1
+    assert len({arm_marks.colour(scaled, arm) for arm in scaled.compared if arm.root == "muon"}) == 1
     assert len(sentences.headlines(scaled)) == 3 and sentences.headlines(scaled)[0].startswith(
         "At scale small: Muon (+0.027)"
     )

@@ -14,8 +14,7 @@ import pytest
 
 from fulcrum.cli.study import _summary
 from fulcrum.report import markdown_text, page, ranking, run_facts, table
-from fulcrum.report.figures import arm_marks as look
-from fulcrum.report.figures import curve_figure, difference_figure, range_figure
+from fulcrum.report.figures import arm_marks, curve_figure, difference_figure, range_figure
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import certainty, claim_sentences, number, sentences
 
@@ -271,7 +270,7 @@ def test_an_arm_on_another_arm_is_compared_with_that_one() -> None:
     strip = ET.fromstring(row_of(result, "muon").strip).find("desc")
     assert strip is not None and f"seed 0 {number.change(arm.finals(PRIMARY)[0] - first, None, None)}" in str(strip.text)
     pairs = difference_figure.pairs(result, arm, result.primary)
-    assert pairs is not None and ">REPA</text>" in pairs and look.colour(result, repa) in pairs
+    assert pairs is not None and ">REPA</text>" in pairs and arm_marks.colour(result, repa) in pairs
     check = page.render(result)
     assert check.count('<article aria-labelledby="lever-h-') == 9
 
