@@ -3,8 +3,8 @@
     fulcrum train pocket
 
 19,200 images of up to three objects: about a minute on one quiet thread, encoding and compilation included. Six seeds:
-attribute F-score 0.85 ± 0.03, colours 0.97, textures 0.93, sizes 0.83, shapes 0.68, objects found 0.995 on held-out long captions.
-What it draws: docs/pictures.md
+attribute F-score 0.85 ± 0.03, colours 0.97, textures 0.93, sizes 0.83, shapes 0.68, objects found 0.995 on
+held-out long captions. What it draws: docs/pictures.md
 """
 
 from fulcrum.data.fillers import World
