@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Location = Annotated[float, Within("[-10, 10]")]  # mean of a normal number
 Spread = Annotated[float, Within("(0, 10]")]  # deviation of a normal number
-Deviation = Annotated[float, Within("(0, 100]")]  # of what the denoiser sees
+Deviation = Annotated[float, Within("[0.001, 100]")]  # of what the denoiser sees
 
 
 def data_deviation(run: RunSpec, given: float | None) -> float | None:

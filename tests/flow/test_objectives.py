@@ -32,7 +32,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.stage import phases
 from fulcrum.spec.system import System
-from fulcrum.train.build import assemble, build
+from fulcrum.train.build import assemble, build, require_witness
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.feed import Feed
 from tests.flow.parts import TIMES, built, normal_numbers, pair
@@ -176,7 +176,11 @@ def test_the_published_waist_is_the_levers():
         ("pocket + logit_normal_time(mean=-11)", "at least -10 and at most 10"),
         ("pocket + logit_normal_time(location=1)", "no setting 'location'"),
         ("pocket + edm_noise(deviation=11)", "at most 10"),
-        ("pocket + edm_weight(sigma_data=0)", "greater than 0"),
+        ("pocket + jit + shifted_time", "different values of flow.time.shift: 3.0 or 1.0"),
+        ("pocket + shifted_time + jit", "different values of flow.time.shift: 1.0 or 3.0"),
+        ("pocket + logit_normal_time(uniform_share=1)", "none is left to be placed"),
+        ("pocket + edm_weight(sigma_data=0)", "at least 0.001"),
+        ("pocket + edm_noise(sigma_data=1e-300)", "at least 0.001"),
         ("pocket + edm_precondition(sigma_data=101)", "at most 100"),
         ("pocket + edm_weight + min_snr", "both write"),
         ("pocket_pixels + pixels", "change nothing"),
@@ -204,6 +208,26 @@ def test_pixels_keep_the_tokens(tiny):
     latents, pixels = tiny(), tiny("spark + pixels")
     assert pixels.tokens == latents.tokens and pixels.encode.codec == Pixels() and pixels.model.patch == 8
     assert tiny("spark + pixels + bottleneck") == tiny("spark + bottleneck + pixels")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "edm_noise(mean=10, deviation=10)",
+        "edm_noise(sigma_data=0.001)",
+        "edm_weight(sigma_data=0.001)",
+        "edm_precondition(sigma_data=0.001)",
+        "logit_normal_time(mean=10, deviation=10)",
+        "logit_normal_time(mean=-10, uniform_share=0.99, shift=1000)",
+    ],
+)
+def test_a_lever_is_seen_at_the_ends_of_its_range(text, tiny, cache):
+    """Where fp32 has few numbers left: whatever a range allows must be trained."""
+    run = tiny(f"spark + {text}")
+    built = assemble(run, 0, System(), Feed(run, 0, cache))
+    require_witness(parse(f"spark + {text}", CATALOG).levers, built)
+    losses = built.step(*built.feed.at(0), built.weights(0))
+    assert losses.total.isfinite()
 
 
 @pytest.mark.parametrize("name", MINE)
