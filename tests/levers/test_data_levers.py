@@ -53,6 +53,8 @@ def trained(tiny, cache, text, *settings):
         ("spark + caption_filter + synthetic_then_real + sft_stage(start=0.6, count=16) + mixed_captions", ()),
         ("spark + resolution_ladder + tread @ (0.5, 1)", ()),
         ("spark + resolution_ladder + tread", ()),
+        ("spark + resolution_ladder(start_size=8) + tread", ()),  # one token, none to route, in the first stage
+        ("spark + resolution_ladder(start_size=8) + sprint", ()),
         ("spark + real_data + synthetic_then_real", (SYNTHETIC,)),
         ("spark + resolution_ladder + repa", ()),
         ("spark + resolution_ladder + pixels + shifted_time", ()),
