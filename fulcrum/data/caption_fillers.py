@@ -1,6 +1,6 @@
 """Records of what chooses the caption of a sample."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -25,6 +25,9 @@ class OneStyle(seam.CaptionFiller):
     kind: ClassVar[str] = "captions"
     style: Style = "long"
 
+    def caption_names(self) -> tuple[str, ...]:
+        return (self.style,)
+
     def tokens(self, max_objects: int) -> float:
         return TOKENS[max_objects][self.style]
 
@@ -47,6 +50,9 @@ class MixedStyles(seam.CaptionFiller):
         if self.long + self.medium + self.short <= 0:
             raise ValueError("at least one style needs a weight above zero")
         return self
+
+    def caption_names(self) -> tuple[str, ...]:
+        return tuple(style for style in get_args(Style) if getattr(self, style) > 0)
 
     def tokens(self, max_objects: int) -> float:
         tokens = TOKENS[max_objects]
@@ -73,6 +79,10 @@ class NamedCaptions(seam.CaptionFiller):
         if len(set(self.names)) < len(self.names):
             raise ValueError(f"a caption is named twice in {self.names}")
         return self
+
+    def caption_names(self) -> tuple[str, ...]:
+        weights = self.weights or (1.0,) * len(self.names)
+        return tuple(name for name, weight in zip(self.names, weights, strict=True) if weight)
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.data.caption import NamedChooser

@@ -40,6 +40,9 @@ class World(seam.SourceFiller):
             crop=self.crop,
         )
 
+    def caption_names(self) -> tuple[str, ...]:
+        return get_args(Style)
+
     def geometry_missing(self) -> str | None:
         return None
 
@@ -106,8 +109,7 @@ class Folder(seam.SourceFiller):
     def _there(cls, path: str | None) -> str | None:
         return None if path is None else _absolute(path)
 
-    def captions(self) -> tuple[str, ...]:
-        """Names of the captions that every picture has."""
+    def caption_names(self) -> tuple[str, ...]:
         from fulcrum.data.store.picture_store import caption_names
 
         return caption_names(_about(self.path))
@@ -147,7 +149,7 @@ class Folder(seam.SourceFiller):
         return _content(self.path) | ({} if self.judged is None else _content(self.judged))
 
     def identity(self) -> dict[str, Any]:
-        judged = {} if self.judged is None else {"judged": next(iter(_content(self.judged).values()))}
+        judged = {} if self.judged is None else {"judged_content": next(iter(_content(self.judged).values()))}
         return {"split": self.split, "count": self.count, **judged}
 
 
@@ -229,6 +231,10 @@ class Mix(seam.SourceFiller):
         shaped = any(isinstance(one, MixSource) for one in sources)
         return MixSource(sources, self.weights, ctx.run.budget.batch if shaped else 1)
 
+    def caption_names(self) -> tuple[str, ...]:
+        named = [Folder(path=path).caption_names() for path in self.paths]
+        return tuple(name for name in named[0] if all(name in others for others in named))
+
     def geometry_missing(self) -> str | None:
         return next((why for path in self.paths if (why := Folder(path=path).geometry_missing())), None)
 
@@ -278,7 +284,8 @@ def _ledger(path: str) -> dict[str, Any]:
 
 def varied_captions(source: seam.SourceFiller) -> MixedStyles | None:
     """All lengths that every picture of a source is captioned with, by their usual weights; None where there is but one."""
-    usual, lengths = MixedStyles(), source.captions() if isinstance(source, Folder) else get_args(Style)
+    usual, names = MixedStyles(), source.caption_names()
+    lengths = get_args(Style) if names is None else names
     weights = {style: getattr(usual, style) if style in lengths else 0.0 for style in get_args(Style)}
     return MixedStyles(**weights) if sum(weight > 0 for weight in weights.values()) > 1 else None
 

@@ -54,7 +54,7 @@ def trained(tiny, cache, text, *settings):
         ("spark + resolution_ladder + tread @ (0.5, 1)", ()),
         ("spark + resolution_ladder + tread", ()),
         ("spark + resolution_ladder(start_size=8) + tread", ()),  # one token, none to route, in the first stage
-        ("spark + resolution_ladder(start_size=8) + sprint", ()),
+        ("spark + resolution_ladder(start_size=8) + sprint(full_from=none)", ()),
         ("spark + real_data + synthetic_then_real", (SYNTHETIC,)),
         ("spark + resolution_ladder + repa", ()),
         ("spark + resolution_ladder + pixels + shifted_time", ()),
@@ -177,7 +177,7 @@ def test_the_filters_witness_wants_fewer_planted_pairs(tiny, cache):
 
     class Built:
         def __init__(self, source):
-            self.feed = Feeds(source)
+            self.feed, self.phases = Feeds(source), phases(run)
 
     run = tiny("spark + caption_filter", "data.source.mislabelled=0.3", "data.source.count=200")
     source = Feed(run, 0, cache).source_at(0)
