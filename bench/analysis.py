@@ -78,7 +78,7 @@ def fill(out: Path, layout: Layout, how: str) -> None:
         (folder / "record.jsonl").write_text(record)
         (folder / "curve.jsonl").write_text("".join(json.dumps(line) + "\n" for line in curve))
         (folder / "result.json").write_text(json.dumps(result))
-        found = {
+        measured = {
             "arm": cell.arm,
             "seed": cell.seed,
             "key": cell.key,
@@ -87,17 +87,17 @@ def fill(out: Path, layout: Layout, how: str) -> None:
             "seconds": {"training": 1.0, "evaluation": 1.0},
         }
         shown = {"prompts": ["a"], "pictures": [PIXEL]}
-        for name, value in ((f"pictures-{how}.json", shown), (f"measured-{how}.json", found)):
+        for name, value in ((f"pictures-{how}.json", shown), (f"measured-{how}.json", measured)):
             (folder / name).write_text(json.dumps({**value, "check": seal(value)}, indent=1, sort_keys=True))
 
 
 def timed(name: str, act: Callable[[], Found], spent: dict[str, float]) -> Found:
     before, begun = os.times(), time.perf_counter()
-    found = act()
+    result = act()
     after, wall = os.times(), time.perf_counter() - begun
     spent[name] = after.user + after.system - before.user - before.system
     print(f"{name:>9}  {spent[name]:6.2f} s of the processor  {wall:6.2f} s by the clock", flush=True)
-    return found
+    return result
 
 
 def analyse(asked: Plan, out: Path) -> dict[str, float]:

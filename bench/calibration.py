@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from fulcrum.study.judge.effect import Floats, half_widths, sign_vectors
-from fulcrum.study.judge.outliers import oddities
-from fulcrum.study.judge.rank import adjusted, flipped_statistics, pairs_needed, step_down
-from fulcrum.study.judge.selection import attained_level, kept_share
+from fulcrum.study.judge.statistics.effect import Floats, half_widths, sign_vectors
+from fulcrum.study.judge.statistics.outliers import oddities
+from fulcrum.study.judge.statistics.rank import adjusted, flipped_statistics, pairs_needed, step_down
+from fulcrum.study.judge.statistics.selection import attained_level, kept_share
 
 Noise = Literal["normal", "heavy", "skewed", "unequal", "one-sided", "others fail", "worst fail"]
 ALPHA = 0.05

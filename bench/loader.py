@@ -53,7 +53,7 @@ from fulcrum.files.hashes import sha256_file, sha256_json
 from fulcrum.files.sealed import SEAL, sealed
 
 COUNT, SIDE, BATCH, MILLION = 4096, 64, 64, 1_000_000
-RATIO, SECONDS, GROWTH = 0.9, 3.0, 16.0  # targets; megabytes that own memory may grow by
+RATIO, SECONDS, GROWTH = 0.9, 3.0, 16.0  # targets; usage that own memory may grow by
 EPOCHS = 5
 FIRST = (
     "import time; begun = time.perf_counter(); import sys; from fulcrum.data.caption import Chooser; "
@@ -218,15 +218,15 @@ def million(store: Path, to: Path) -> Path:
 def memory() -> dict[str, float]:
     """MB of this process: its own, and pages of mapped files, which the system may drop."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    found = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines if line.startswith(("RssAnon", "RssFile"))}
-    return {"own": found["RssAnon"], "mapped": found["RssFile"]}
+    usage = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines if line.startswith(("RssAnon", "RssFile"))}
+    return {"own": usage["RssAnon"], "mapped": usage["RssFile"]}
 
 
 def walk(folder: Path, say: Callable[[str], None]) -> list[dict[str, float]]:
     """Through a whole epoch; memory at each tenth."""
     begun = time.perf_counter()
     source = FolderSource(folder)
-    batches, found = Batches(source, Chooser()), []
+    batches, readings = Batches(source, Chooser()), []
     rows = 512
     batches.at(0, BATCH)
     say(f"first batch of a million samples: {time.perf_counter() - begun:.2f} s, checksums of the index included")
@@ -238,13 +238,13 @@ def walk(folder: Path, say: Callable[[str], None]) -> list[dict[str, float]]:
         if number % 64 == 0:
             source.read(ids)
         if number % (len(source) // rows // 10) == 0:
-            found.append({"samples": position + rows, **memory()})
+            readings.append({"samples": position + rows, **memory()})
     say(f"walked through {len(source):,} samples in {time.perf_counter() - begun:.0f} s")
     for epoch in range(1, EPOCHS):
         for position in range(epoch * len(source), (epoch + 1) * len(source), 16 * rows):
             order_of(source, 0, position, rows)
-        found.append({"samples": (epoch + 1) * len(source), **memory()})
-    return found
+        readings.append({"samples": (epoch + 1) * len(source), **memory()})
+    return readings
 
 
 def judged(held: bool) -> str:

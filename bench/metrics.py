@@ -222,11 +222,11 @@ def child(what: str, n: int) -> None:
     torch.randn(64, 64) @ torch.randn(64, 64)
     before = peak()
     if what == "moments":
-        found = GroupedMoments(1024, 8)
+        moments = GroupedMoments(1024, 8)
         for start in range(0, n, 500):
             rows = torch.randn(500, 1024, generator=torch.Generator().manual_seed(start))
-            found.update(rows, np.arange(start, start + 500))
-        found.moments()
+            moments.update(rows, np.arange(start, start + 500))
+        moments.moments()
     else:
         x, y = (torch.randn(PAIRS, WIDTH, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
         x.div_(x.norm(dim=1, keepdim=True))
@@ -244,25 +244,25 @@ def peak() -> float:
 def peer_contestants(a: Any, b: Any) -> dict[str, Callable[[], float]]:
     """Those that import; torchvision, which they need, has to fit the torch that is installed."""
     arrays = (a.mean.numpy(), a.cov.numpy(), b.mean.numpy(), b.cov.numpy())
-    found: dict[str, Callable[[], float]] = {}
+    contestants: dict[str, Callable[[], float]] = {}
     for library, module, name in (
         ("pytorch-fid", "pytorch_fid.fid_score", "calculate_frechet_distance"),
         ("clean-fid", "cleanfid.fid", "frechet_distance"),
     ):
         try:
             function = getattr(importlib.import_module(module), name)
-            found[library] = lambda function=function: float(function(*arrays))
+            contestants[library] = lambda function=function: float(function(*arrays))
         except Exception as error:
             print(f"  {library} does not import here: {type(error).__name__}: {error}", file=sys.stderr)
     try:
         fidelity = importlib.import_module("torch_fidelity.metric_fid")
         pair = ({"mu": arrays[0], "sigma": arrays[1]}, {"mu": arrays[2], "sigma": arrays[3]})
-        found["torch-fidelity"] = lambda: float(
+        contestants["torch-fidelity"] = lambda: float(
             fidelity.fid_statistics_to_metric(*pair, False)["frechet_inception_distance"]
         )
     except Exception as error:
         print(f"  torch-fidelity does not import here: {type(error).__name__}: {error}", file=sys.stderr)
-    return found
+    return contestants
 
 
 def main() -> None:

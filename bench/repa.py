@@ -56,8 +56,8 @@ def interleave(arms: dict[str, Built], rounds: int, steps: int) -> dict[str, lis
 
 def interval(ratios: list[float], draws: int = 2000) -> tuple[float, float]:
     pick = random.Random(0)
-    found = sorted(statistics.median(pick.choices(ratios, k=len(ratios))) for _ in range(draws))
-    return found[draws // 40], found[-draws // 40 - 1]
+    medians = sorted(statistics.median(pick.choices(ratios, k=len(ratios))) for _ in range(draws))
+    return medians[draws // 40], medians[-draws // 40 - 1]
 
 
 def main() -> None:
@@ -79,7 +79,7 @@ def main() -> None:
         plain, _ = built_of(given.recipe, settings, cache, given.threads)
         aligned, encoding = built_of(str(phrase), settings, cache, given.threads)
         seconds = interleave({"plain": plain, "lever": aligned}, given.rounds, given.steps)
-    found = {
+    result = {
         "phrase": str(phrase),
         "threads": given.threads,
         "rounds": given.rounds,
@@ -90,23 +90,23 @@ def main() -> None:
     for which, name in enumerate(("clock", "processor")):
         spent = {arm: [one[which] for one in taken] for arm, taken in seconds.items()}
         ratios = [one / other for one, other in zip(spent["lever"], spent["plain"], strict=True)]
-        found[name] = {
+        result[name] = {
             "plain_ms": 1e3 * statistics.median(spent["plain"]),
             "ratio": statistics.median(ratios),
             "low": interval(ratios)[0],
             "high": interval(ratios)[1],
         }
     if given.json:
-        print(json.dumps(found))
+        print(json.dumps(result))
         return
-    print(f"{found['phrase']}: {given.threads} threads, {given.rounds} rounds of {given.steps} steps")
+    print(f"{result['phrase']}: {given.threads} threads, {given.rounds} rounds of {given.steps} steps")
     for name in ("clock", "processor"):
-        row = found[name]
+        row = result[name]
         print(
             f"  by the {name:9} plain {row['plain_ms']:6.1f} ms a step, ratio {row['ratio']:.3f} "
             f"[{row['low']:.3f}, {row['high']:.3f}]"
         )
-    print(f"  FLOPs say {found['flops_ratio']:.3f}" + (f"; target {TARGET:.2f}" if str(phrase) == "pocket + repa" else ""))
+    print(f"  FLOPs say {result['flops_ratio']:.3f}" + (f"; target {TARGET:.2f}" if str(phrase) == "pocket + repa" else ""))
     print(f"  teacher tokens of {given.images} pictures: {encoding:.1f} s, once")
 
 

@@ -127,13 +127,13 @@ def clock() -> Callable[[], float]:
 
 def took(work: Callable[[], Any], repeats: int = 9) -> float:
     """The median after a warm-up, by the same clock for all that is compared."""
-    now, found = clock(), []
+    now, seconds = clock(), []
     work()
     for _ in range(repeats):
         start = now()
         work()
-        found.append(now() - start)
-    return statistics.median(found)
+        seconds.append(now() - start)
+    return statistics.median(seconds)
 
 
 def moves(model: Any, batch: tuple[Any, ...], tokens: int) -> float:

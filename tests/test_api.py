@@ -168,12 +168,12 @@ def refused(call, *given, **settings):
 @pytest.mark.parametrize("seed", [-1, 10**19, "a", True, 1.5])
 def test_seeds_are_refused_as_the_command_refuses_them(seed, tmp_path, capsys):
     run = phrase("spark", *SMALL)
-    said = refused(train, run, seed=seed, out=tmp_path)
-    assert said.startswith("the seed: ") and said == refused(build, run, seed) == refused(feed, run, seed)
+    refusal = refused(train, run, seed=seed, out=tmp_path)
+    assert refusal.startswith("the seed: ") and refusal == refused(build, run, seed) == refused(feed, run, seed)
     if type(seed) is int:
         with pytest.raises(SystemExit) as end:
             main(["train", "spark", "--seed", str(seed), "--out", str(tmp_path), "--quiet"])
-        assert end.value.code == 2 and said in capsys.readouterr().err
+        assert end.value.code == 2 and refusal in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -207,8 +207,8 @@ def test_errors_name_arrays_and_not_where_they_were_written(tmp_path):
     good = np.zeros((4, 32, 32, 3), np.uint8)
     for wrong in (good[:0], good[0, 0], good.astype(np.float32), good.astype(object)):
         for pictures, reference, name in ((wrong, good, "the pictures"), (good, wrong, "the reference")):
-            said = refused(measure, pictures, reference, out=tmp_path)
-            assert said.startswith(name) and "fulcrum-pictures" not in said, said
+            refusal = refused(measure, pictures, reference, out=tmp_path)
+            assert refusal.startswith(name) and "fulcrum-pictures" not in refusal, refusal
 
 
 def test_a_lever_of_ones_own_is_built_from_public_names(tmp_path):
@@ -260,6 +260,12 @@ def test_functions_keep_their_names_whatever_is_imported_first(first):
         "assert again is fulcrum.study and callable(load) and callable(build.build)",
     ]
     subprocess.run([sys.executable, "-c", "\n".join(code)], check=True, cwd=ROOT)
+
+
+def test_the_version_is_the_one_that_the_changelog_works_on():
+    newest = re.search(r"^## (\S+)( \(in work\))?$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert version == newest[1] + (".dev0" if newest[2] else "")
 
 
 def test_importing_costs_little():

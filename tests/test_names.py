@@ -24,15 +24,15 @@ def test_a_class_name_is_defined_once():
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(str(path.relative_to(ROOT)))
     assert len(places) > 300, "the search finds too little"
-    assert not {name: found for name, found in places.items() if len(found) > 1}
+    assert not {name: paths for name, paths in places.items() if len(paths) > 1}
 
 
 def test_a_file_name_means_one_thing():
     places = defaultdict(list)
     for path in FILES:
         places[path.stem].append(str(path.relative_to(ROOT)))
-    twice = {stem: found for stem, found in places.items() if len(found) > 1}
-    assert not {stem: found for stem, found in twice.items() if stem not in SHARED}
+    twice = {stem: paths for stem, paths in places.items() if len(paths) > 1}
+    assert not {stem: paths for stem, paths in twice.items() if stem not in SHARED}
     assert set(SHARED) <= set(twice), "a name that is not shared any more"
 
 

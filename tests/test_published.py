@@ -10,12 +10,12 @@ CODE = [path for folder in ("fulcrum", "tests", "tools", "bench", "examples") fo
 
 def test_every_fault_that_is_cited_is_told():
     page = ROOT / "docs/published.md"
-    told = re.findall(r"^\| (A\d+) \|", page.read_text(encoding="utf-8"), re.M)
-    assert sorted(told, key=lambda number: int(number[1:])) == [f"A{number}" for number in range(1, 22)]
+    listed = re.findall(r"^\| (A\d+) \|", page.read_text(encoding="utf-8"), re.M)
+    assert sorted(listed, key=lambda number: int(number[1:])) == [f"A{number}" for number in range(1, 22)]
     cited = {
         number: path.relative_to(ROOT)
         for path in {*TEXTS, *CODE} - {page, Path(__file__)}
         for number in re.findall(r"\bA\d{1,2}\b", path.read_text(encoding="utf-8"))
     }
     assert {"A1", "A14", "A15"} <= set(cited), "the search finds nothing"
-    assert set(cited) <= set(told), {number: str(cited[number]) for number in set(cited) - set(told)}
+    assert set(cited) <= set(listed), {number: str(cited[number]) for number in set(cited) - set(listed)}

@@ -65,8 +65,8 @@ def main(words: list[str] | None = None) -> int:
     except FulcrumError as error:
         print(json.dumps({"error": error.message, "hint": error.hint}) if given.json else f"error: {error}")
         return error.exit_code
-    told = f"train on it: fulcrum train emoji --with examples/emoji/recipe.py --set data.source.path={to}"
-    print(json.dumps(facts) if given.json else told)
+    advice = f"train on it: fulcrum train emoji --with examples/emoji/recipe.py --set data.source.path={to}"
+    print(json.dumps(facts) if given.json else advice)
     return 0
 
 

@@ -79,7 +79,7 @@ def open_packages(path: Path) -> Packages:
         for place, parts in sorted(folders.items())
         if "icons.json" in parts
     ]
-    sets += [_icon_set(found, {}, "json") for found in (_json(data, "json") for data in whole)]
+    sets += [_icon_set(icons, {}, "json") for icons in (_json(data, "json") for data in whole)]
     emoji = {one.style: one for one in sets if one is not None}
     if not emoji or not names:
         what = "no icon set of coloured emoji" if not emoji else f"no {NAMES}, the names and keywords of CLDR,"
@@ -97,9 +97,9 @@ def _files(path: Path) -> Iterator[tuple[str, bytes]]:
     if path.is_file():
         yield from _tar(path.name, path.read_bytes(), inner=True)
         return
-    for place, folders, found in os.walk(path):
+    for place, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for file in sorted(found):
+        for file in sorted(names):
             name = (Path(place) / file).relative_to(path).as_posix()
             if not (name.lower().endswith(TARS) or _wanted(name)):
                 continue
@@ -126,23 +126,23 @@ def _tar(label: str, data: bytes, inner: bool = False) -> Iterator[tuple[str, by
 
 def _json(data: bytes, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(data)
+        content = json.loads(data)
     except (ValueError, RecursionError):
         raise BadInput(f"{where} holds JSON that cannot be read", "get the package again") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise BadInput(f"{where} holds JSON that is no object", "get the package again")
-    return found
+    return content
 
 
 def _names(data: bytes, where: str) -> dict[str, Named]:
-    told = _json(data, where).get("annotations", {})
-    found = {}
-    for about in (told.get("annotations", {}) if isinstance(told, dict) else {}).values():
+    annotations = _json(data, where).get("annotations", {})
+    names = {}
+    for about in (annotations.get("annotations", {}) if isinstance(annotations, dict) else {}).values():
         spoken, keywords = about.get("tts") or [], about.get("default") or []
         if spoken and keywords and slug(spoken[0]):
             own = tuple(str(word) for word in keywords if str(word).lower() != spoken[0].lower())
-            found[slug(spoken[0])] = Named(str(spoken[0]), own)
-    return found
+            names[slug(spoken[0])] = Named(str(spoken[0]), own)
+    return names
 
 
 def _icon_set(icons: dict[str, Any], parts: dict[str, bytes], where: str) -> IconSet | None:

@@ -87,11 +87,13 @@ class EmojiReader:
 
     def about(self) -> dict[str, Any]:
         """For the store's card: where its pictures come from."""
-        used = {style: told for style, told in self.packages.versions().items() if (style == self.style) == self.apart}
+        used = {
+            style: version for style, version in self.packages.versions().items() if (style == self.style) == self.apart
+        }
         return {
             "packages": used,
             "held_out_style": self.style,
-            "licence": "; ".join(f"{style} {told}" for style, told in used.items()),
+            "licence": "; ".join(f"{style} {version}" for style, version in used.items()),
         }
 
     def _sample(self, icons: IconSet, name: str) -> Given:
@@ -143,12 +145,12 @@ def draw(icons: IconSet, name: str, size: int) -> np.ndarray[Any, np.dtype[np.ui
     )
     try:
         data = bytes(_renderer().svg_to_bytes(svg_string=svg, width=size, height=size, skip_system_fonts=True))
-        found = np.array(Image.open(io.BytesIO(data), formats=("PNG",)).convert("RGBA"))
+        pixels = np.array(Image.open(io.BytesIO(data), formats=("PNG",)).convert("RGBA"))
     except Exception as error:  # a Rust library behind it: many kinds
         raise ValueError(f"cannot be drawn ({type(error).__name__}: {str(error)[:80]})") from None
-    if found.shape != (size, size, 4):
-        raise ValueError(f"drawn with {found.shape[1]} x {found.shape[0]} pixels, asked for {size}")
-    return found
+    if pixels.shape != (size, size, 4):
+        raise ValueError(f"drawn with {pixels.shape[1]} x {pixels.shape[0]} pixels, asked for {size}")
+    return pixels
 
 
 def _renderer() -> Any:

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import traceback
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -52,13 +53,20 @@ def common(
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; every failure becomes a message, a hint and an exit code, never a traceback."""
     words = sys.argv[1:] if arguments is None else arguments
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C: workers are told, cells saved
+    stopped_by = "Ctrl-C"
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        nonlocal stopped_by
+        stopped_by = "SIGTERM"
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGTERM, terminate)  # a polite kill is a Ctrl-C: workers are told, cells saved
     try:
         code = app(args=words, standalone_mode=False)
         if code == INTERRUPTED:  # typer catches the Ctrl-C and only returns this number
-            _failed("stopped by Ctrl-C", "start the same command again to go on", code, words)
-    except KeyboardInterrupt:  # outside of a command
-        code = _failed("stopped by Ctrl-C", "start the same command again to go on", INTERRUPTED, words)
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        code = _failed(f"stopped by {stopped_by}", "start the same command again to go on", INTERRUPTED, words)
     except Exception as error:
         if os.environ.get(TRACEBACK):  # of every process
             traceback.print_exception(error)

@@ -49,7 +49,8 @@ def _try(known: Any, chosen: list[str], files: list[Path]) -> list[dict[str, Any
 
     import torch
 
-    from fulcrum.laws.laws import LAWS, BrokenLaw, Court
+    from fulcrum.laws.court import BrokenLaw, Court
+    from fulcrum.laws.laws import LAWS
     from fulcrum.laws.two_processes import verdicts
     from fulcrum.spec.user_errors import described
 

@@ -185,7 +185,8 @@ def _place(known: Any, levers: tuple[Any, ...], recipe: str, run: Any) -> tuple[
 def _found(row: dict[str, Any]) -> str:
     return (
         f"  {row['metric']} {row['change']:+.4g} [{row['low']:+.4g}, {row['high']:+.4g}] on {row['recipe']}, "
-        f"{row['pairs']} pairs: {row['verdict']} ({row['date']})" + (f"\n    {row['note']}" if row["note"] else "")
+        f"{row['pairs']} pairs: {row['verdict']} ({row['date']}, science {row['science']})"
+        + (f"\n    {row['note']}" if row["note"] else "")
     )
 
 

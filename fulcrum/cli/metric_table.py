@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from fulcrum.measure.card import Measured, MetricCard
 
 
-def plain(found: "dict[str, Measured]") -> dict[str, Any]:
+def plain(measured: "dict[str, Measured]") -> dict[str, Any]:
     """The contract for scripts: a value, its interval and its card under each metric's name."""
     return {
         name: {
@@ -16,24 +16,24 @@ def plain(found: "dict[str, Measured]") -> dict[str, Any]:
             "interval": [one.low, one.high],
             "card": one.card.model_dump(),
         }
-        for name, one in found.items()
+        for name, one in measured.items()
     }
 
 
-def table(found: "dict[str, Measured]", labels: dict[str, str]) -> list[str]:
+def table(measured: "dict[str, Measured]", labels: dict[str, str]) -> list[str]:
     """The values, then what their cards say in short: one line for all that were measured alike."""
-    width = max([20, *map(len, found)])
+    width = max([20, *map(len, measured)])
     alike: dict[str, list[str]] = {}
-    for name, one in found.items():
+    for name, one in measured.items():
         alike.setdefault(_short(one.card), []).append(name)
     return [
         f"  {'metric':<{width}} {'value':>10}  [95 % interval]",
         *(
             f"  {name:<{width}} {_digits(one.value):>10}  [{_digits(one.low)}, {_digits(one.high)}]  "
             f"{one.card.better} is better" + (f"  ({labels[name]})" if name in labels else "") + _ends(one.card)
-            for name, one in found.items()
+            for name, one in measured.items()
         ),
-        *(f"  mind: {name}: {one.card.caution}" for name, one in found.items() if one.card.caution),
+        *(f"  mind: {name}: {one.card.caution}" for name, one in measured.items() if one.card.caution),
         "cards in short, whole with --json",
         *(f"  {', '.join(names)}: {card}" for card, names in alike.items()),
     ]

@@ -1,24 +1,17 @@
-"""Records of the data seams: sources and caption choosers."""
+"""Records of the data seams: sources, and the caption choosers of `caption_fillers.py`."""
 
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from fulcrum.data.caption_fillers import MixedStyles as MixedStyles  # others may build on all that stands in here
+from fulcrum.data.caption_fillers import NamedCaptions as NamedCaptions
+from fulcrum.data.caption_fillers import OneStyle as OneStyle
+from fulcrum.data.caption_fillers import Style
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Fraction, Share, Within
-
-Style = Literal["long", "medium", "short"]
-Weight = Annotated[float, Within("[0, 1000]")]  # of a length among others
-
-# Tokens of a caption on average, the start counted, by most objects in a scene: for costs, from 6,000 scenes (a test
-# counts again).
-TOKENS: dict[int, dict[str, float]] = {
-    1: {"long": 19.9, "medium": 10.7, "short": 6.0},
-    2: {"long": 24.2, "medium": 13.9, "short": 6.6},
-    3: {"long": 26.8, "medium": 15.7, "short": 6.7},
-}
 
 
 class World(seam.SourceFiller):
@@ -46,6 +39,9 @@ class World(seam.SourceFiller):
             mislabelled=self.mislabelled,
             crop=self.crop,
         )
+
+    def caption_names(self) -> tuple[str, ...]:
+        return get_args(Style)
 
     def geometry_missing(self) -> str | None:
         return None
@@ -113,8 +109,7 @@ class Folder(seam.SourceFiller):
     def _there(cls, path: str | None) -> str | None:
         return None if path is None else _absolute(path)
 
-    def captions(self) -> tuple[str, ...]:
-        """Names of the captions that every picture has."""
+    def caption_names(self) -> tuple[str, ...]:
         from fulcrum.data.store.picture_store import caption_names
 
         return caption_names(_about(self.path))
@@ -154,7 +149,7 @@ class Folder(seam.SourceFiller):
         return _content(self.path) | ({} if self.judged is None else _content(self.judged))
 
     def identity(self) -> dict[str, Any]:
-        judged = {} if self.judged is None else {"judged": next(iter(_content(self.judged).values()))}
+        judged = {} if self.judged is None else {"judged_content": next(iter(_content(self.judged).values()))}
         return {"split": self.split, "count": self.count, **judged}
 
 
@@ -236,6 +231,10 @@ class Mix(seam.SourceFiller):
         shaped = any(isinstance(one, MixSource) for one in sources)
         return MixSource(sources, self.weights, ctx.run.budget.batch if shaped else 1)
 
+    def caption_names(self) -> tuple[str, ...]:
+        named = [Folder(path=path).caption_names() for path in self.paths]
+        return tuple(name for name in named[0] if all(name in others for others in named))
+
     def geometry_missing(self) -> str | None:
         return next((why for path in self.paths if (why := Folder(path=path).geometry_missing())), None)
 
@@ -283,70 +282,10 @@ def _ledger(path: str) -> dict[str, Any]:
     return ledger
 
 
-class OneStyle(seam.CaptionFiller):
-    """Every sample gets the caption of one length."""
-
-    kind: ClassVar[str] = "captions"
-    style: Style = "long"
-
-    def tokens(self, max_objects: int) -> float:
-        return TOKENS[max_objects][self.style]
-
-    def build(self, ctx: Any) -> Any:
-        from fulcrum.data.caption import Chooser
-
-        return Chooser((self.style,), (1.0,))
-
-
-class MixedStyles(seam.CaptionFiller):
-    """A sample gets one length whenever it is read, chosen by weight."""
-
-    kind: ClassVar[str] = "mixed_captions"
-    long: Weight = 0.5
-    medium: Weight = 0.25
-    short: Weight = 0.25
-
-    @model_validator(mode="after")
-    def _some(self) -> "MixedStyles":
-        if self.long + self.medium + self.short <= 0:
-            raise ValueError("at least one style needs a weight above zero")
-        return self
-
-    def tokens(self, max_objects: int) -> float:
-        tokens = TOKENS[max_objects]
-        weighed = self.long * tokens["long"] + self.medium * tokens["medium"] + self.short * tokens["short"]
-        return weighed / (self.long + self.medium + self.short)
-
-    def build(self, ctx: Any) -> Any:
-        from fulcrum.data.caption import Chooser
-
-        return Chooser(("long", "medium", "short"), (self.long, self.medium, self.short))
-
-
-class NamedCaptions(seam.CaptionFiller):
-    """Captions of the user's own pictures by name, one whenever a sample is read, chosen by weight."""
-
-    kind: ClassVar[str] = "named_captions"
-    names: Annotated[tuple[str, ...], Field(min_length=1)]
-    weights: tuple[Annotated[float, Field(ge=0.0)], ...] = ()  # none: all alike
-
-    @model_validator(mode="after")
-    def _paired(self) -> "NamedCaptions":
-        if self.weights and (len(self.names) != len(self.weights) or sum(self.weights) <= 0):
-            raise ValueError(f"one weight per name, not all zero: found {len(self.names)} names and {self.weights}")
-        if len(set(self.names)) < len(self.names):
-            raise ValueError(f"a caption is named twice in {self.names}")
-        return self
-
-    def build(self, ctx: Any) -> Any:
-        from fulcrum.data.caption import NamedChooser
-
-        return NamedChooser(self.names, self.weights or (1.0,) * len(self.names))
-
-
 def varied_captions(source: seam.SourceFiller) -> MixedStyles | None:
     """All lengths that every picture of a source is captioned with, by their usual weights; None where there is but one."""
-    usual, lengths = MixedStyles(), source.captions() if isinstance(source, Folder) else get_args(Style)
+    usual, names = MixedStyles(), source.caption_names()
+    lengths = get_args(Style) if names is None else names
     weights = {style: getattr(usual, style) if style in lengths else 0.0 for style in get_args(Style)}
     return MixedStyles(**weights) if sum(weight > 0 for weight in weights.values()) > 1 else None
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Location = Annotated[float, Within("[-10, 10]")]  # mean of a normal number
 Spread = Annotated[float, Within("(0, 10]")]  # deviation of a normal number
-Deviation = Annotated[float, Within("(0, 100]")]  # of what the denoiser sees
+Deviation = Annotated[float, Within("[0.001, 100]")]  # of what the denoiser sees
 
 
 def data_deviation(run: RunSpec, given: float | None) -> float | None:
@@ -226,17 +226,15 @@ class CorrectedCFG(seam.GuideFiller):
     weight: Fraction | None = None  # lambda; none: that of the run's contrastive term, against flow matching's
 
     def stretch(self, run: RunSpec) -> float | None:
-        """How much the run's contrastive term weighs for each unit of flow matching; None: it has none."""
-        for phase in phases(run):
-            weights = {term.kind: term.weight for term in phase.run.terms}
-            if weights.get("contrastive") and weights.get("flow_matching"):
-                return weights["contrastive"] / weights["flow_matching"]
-        return None
+        """How much the run's contrastive term weighs at its end for each unit of flow matching; None: there is none."""
+        weights = {term.kind: term.weight for term in phases(run)[-1].run.terms}
+        contrastive, flow = weights.get("contrastive"), weights.get("flow_matching")
+        return contrastive / flow if contrastive and flow else None
 
     def missing(self, run: RunSpec) -> str | None:
         """What this run lacks, in words."""
         if self.stretch(run) is None:
-            return "no term of the loss is contrastive: nothing is stretched"
+            return "no term of the loss is contrastive when the run ends: nothing is stretched"
         if run.encode.codec.trained:
             return "the mean of the latents moves while their codec is trained, and it is needed to draw"
         if run.data.source.glimpse(run.data.size, 1) is None:

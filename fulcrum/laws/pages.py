@@ -12,7 +12,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue
 
 MEASURED = "measured.json"  # what our own studies found; rows are added, never typed over
-FIELDS = ("lever", "recipe", "metric", "change", "low", "high", "pairs", "verdict", "date", "note")
+FIELDS = ("lever", "recipe", "science", "metric", "change", "low", "high", "pairs", "verdict", "date", "note")
 
 
 def pages(catalogue: Catalogue, folder: Path) -> dict[str, str]:
@@ -124,17 +124,20 @@ def _index(catalogue: Catalogue, measured: list[dict[str, Any]]) -> str:
     for name, cls in catalogue.levers.items():
         ground = ground_of(cls(), catalogue)
         claims = "; ".join(f"{claim.metric} {claim.change:+g}" for claim in cls.card.claims) or "no number"
-        own = (
-            "; ".join(
-                f"{row['metric']} {row['change']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}] ({row['recipe']})"
-                for row in measured
-                if row["lever"] == name
-            )
-            or "not yet"
-        )
+        own = "; ".join(map(_found, _newest([row for row in measured if row["lever"] == name]))) or "not yet"
         lines.append(f"| [{name}]({name}.md) | {cls.card.says} | × {cls().cost(ground.run).flops:.2f} | {claims} | {own} |")
     lines += ["", "Bundles: " + ", ".join(f"[{name}]({name}.md)" for name in catalogue.bundles) + ".", ""]
     return "\n".join(lines)
+
+
+def _newest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of the last version of the science that has any."""
+    return [row for row in rows if row["science"] == max(one["science"] for one in rows)]
+
+
+def _found(row: dict[str, Any]) -> str:
+    effect = f"{row['metric']} {row['change']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}]"
+    return f"{effect} ({row['recipe']}, science {row['science']})"
 
 
 def _claims(card: Any) -> list[str]:
@@ -166,13 +169,16 @@ def _measured(rows: list[dict[str, Any]]) -> list[str]:
     if not rows:
         return ["Nothing yet."]
     return [
-        "| recipe | metric | change [95 %] | pairs | verdict | date | note |",
-        "|---|---|---|---|---|---|---|",
+        "| recipe | science | metric | change [95 %] | pairs | verdict | date | note |",
+        "|---|---|---|---|---|---|---|---|",
         *(
-            f"| {row['recipe']} | {row['metric']} | {row['change']:+.4g} [{row['low']:+.4g}, {row['high']:+.4g}] | "
-            f"{row['pairs']} | {row['verdict']} | {row['date']} | {row['note']} |"
+            f"| {row['recipe']} | {row['science']} | {row['metric']} | {row['change']:+.4g} [{row['low']:+.4g}, "
+            f"{row['high']:+.4g}] | {row['pairs']} | {row['verdict']} | {row['date']} | {row['note']} |"
             for row in rows
         ),
+        "",
+        "Rows of different science versions are not compared: worlds, recipes, networks and levers changed between them "
+        "(`CHANGELOG.md`).",
     ]
 
 
@@ -201,7 +207,10 @@ def _tried(ground: Ground) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")
+    """A setting or a symbol at its beginning keeps its spelling."""
+    first = text.split()[0]
+    begun = text if "_" in first or "=" in first else text[0].upper() + text[1:]
+    return begun + ("" if text.endswith(".") else ".")
 
 
 def _short(value: Any) -> str:

@@ -59,11 +59,12 @@ class CaptionFilter(Swap):
 
         from fulcrum.data.mix import one_shaped
 
-        parts = one_shaped(built.feed.source_at(0))
-        if any(getattr(part, "inner", None) is None for part in parts):
+        filtered = [phase for phase in built.phases if isinstance(phase.run.data.source, Filtered | FilteredFolder)]
+        parts = one_shaped(built.feed.source_at(filtered[0].start)) if filtered else []  # a stage may have other pictures
+        if not parts or any(getattr(part, "inner", None) is None for part in parts):
             return False
         if self.scores is not None:  # what went is nowhere better than what stayed
-            scores = built.feed.phases[0].run.data.source.row_scores()
+            scores = filtered[0].run.data.source.row_scores()
             kept = np.concatenate([part.inner.numbers[part.kept] for part in parts])
             gone = np.setdiff1d(np.concatenate([part.inner.numbers for part in parts]), kept)
             return bool(len(gone) and scores[gone].max() <= scores[kept].min())

@@ -65,7 +65,7 @@ from fulcrum.loss import codec_fillers as codec_loss
 from fulcrum.loss import fillers as loss
 from fulcrum.model import fillers as model
 from fulcrum.optim import fillers as optim
-from fulcrum.recipes.pocket import pocket, pocket_pixels, pocket_pixels_large
+from fulcrum.recipes.pocket import pocket, pocket_64, pocket_pixels, pocket_pixels_large
 from fulcrum.recipes.prx import prx_256, prx_pixels_1024
 from fulcrum.recipes.spark import spark
 from fulcrum.spec.errors import BadInput
@@ -124,7 +124,8 @@ LEVERS: tuple[type[Lever], ...] = (
     SizeCropCondition,
 )
 RECIPES = {
-    recipe.__name__: recipe for recipe in (spark, pocket, pocket_pixels, pocket_pixels_large, prx_256, prx_pixels_1024)
+    recipe.__name__: recipe
+    for recipe in (spark, pocket, pocket_64, pocket_pixels, pocket_pixels_large, prx_256, prx_pixels_1024)
 }
 FILLERS: tuple[type[Filler], ...] = (
     *data.FILLERS,

@@ -4,9 +4,9 @@ ln sigma ~ N(-1.2, 1.2) for data of deviation 0.5; sigma / 0.5 = n t / ((1 - t) 
 the noise's scale, so that a level destroys as much of the picture as it did there.  arXiv:2206.00364
 """
 
-from math import exp, log
+from math import exp
 
-from fulcrum.flow.fillers import EDMNoise, known_deviation
+from fulcrum.flow.fillers import EDM_SIGMA_DATA, EDMNoise, known_deviation
 from fulcrum.levers.base import Built, Card, Swap
 from fulcrum.levers.shared.data_deviation import unmeasured
 from fulcrum.spec.run import RunSpec
@@ -29,15 +29,15 @@ class UseEDMNoise(Swap):
         return unmeasured(run, self.sigma_data)
 
     def witness(self, built: Built) -> bool:
-        """The draw's times, as EDM's noise levels, are the normal quantiles of its uniform numbers."""
+        """The draw's times are those of EDM's noise levels at the quantiles that its uniform numbers name."""
         from statistics import NormalDist
 
         import numpy as np
 
         from fulcrum.flow import keyed_noise
 
-        t, run = built.feed.at(0)[1].t.cpu().double(), built.run
+        t, run = built.feed.at(0)[1].t.cpu().tolist(), built.run
         u = keyed_noise.uniform(built.seed, "t", np.arange(len(t)))[:, 0].double().tolist()
-        sigmas = (run.flow.noise_scale * t / (1 - t) * 0.5 / known_deviation(run, self.sigma_data)).tolist()
-        expected = [exp(self.mean + self.deviation * NormalDist().inv_cdf(number)) for number in u]
-        return all(abs(log(sigma / wanted)) < 1e-3 for sigma, wanted in zip(sigmas, expected, strict=True))
+        per_level = known_deviation(run, self.sigma_data) / EDM_SIGMA_DATA / run.flow.noise_scale
+        ratios = [per_level * exp(self.mean + self.deviation * NormalDist().inv_cdf(number)) for number in u]  # t / (1 - t)
+        return all(abs(time - ratio / (1 + ratio)) < 1e-5 for time, ratio in zip(t, ratios, strict=True))

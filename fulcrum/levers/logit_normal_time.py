@@ -41,10 +41,13 @@ class PlacedTimes(Lever):
 
     def needs(self, run: RunSpec) -> str | None:
         time = run.flow.time
-        return None if isinstance(time, LogitNormal) else f"it places logit-normal times, and flow.time is {time}"
+        if not isinstance(time, LogitNormal):
+            return f"it places logit-normal times, and flow.time is {time}"
+        return "all times are uniform (uniform_share=1): none is left to be placed" if time.uniform_share == 1 else None
 
     def witness(self, built: Built) -> bool:
-        """The normal numbers behind the last draw's times are the quantiles of its uniform ones, placed as asked."""
+        """The last draw's times are the quantiles of its uniform numbers, placed as asked; those of the uniform share
+        are not looked at."""
         import numpy as np
         import torch
 
@@ -55,6 +58,6 @@ class PlacedTimes(Lever):
         u = keyed_noise.uniform(built.seed, "t", np.arange(last, last + len(t)))[:, 0].double()
         share = time.uniform_share if self.uniform_share is None else self.uniform_share
         k = time.shift if self.shift is None else self.shift
-        normal = torch.logit(t / (k - (k - 1) * t))  # S_k undone
-        expected = self.mean + self.deviation * torch.special.ndtri((u - share) / (1 - share))
-        return bool((normal - expected)[u > share + 1e-3].abs().max() < 1e-3)
+        placed = torch.sigmoid(self.mean + self.deviation * torch.special.ndtri((u - share) / (1 - share)))
+        expected = k * placed / (1 + (k - 1) * placed)
+        return bool(((t - expected).abs() < 1e-5)[u > share + 1e-3].all())

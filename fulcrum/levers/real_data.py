@@ -52,7 +52,7 @@ class RealData(Lever):
             return f"a folder takes the place of a folder, not of {source}"
         if source.path != Folder(path=self.source).path:
             return "something else replaced the pictures"
-        source.captions()  # refuses what is no imported folder
+        source.caption_names()  # refuses what is no imported folder
         return None
 
     def witness(self, built: Built) -> bool:

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from fulcrum.cost.denoiser import TEXT_TOKENS, sizes_of
 from fulcrum.cost.flops import INPUT_ONLY, TRAINING, stem_flops
-from fulcrum.loss.fillers import Alignment, Perceptual
+from fulcrum.loss.fillers import Alignment
+from fulcrum.loss.perceptual_fillers import Perceptual
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Factor, Share, Width

@@ -66,8 +66,8 @@ def halved(rows: Tensor) -> Tensor:
 
 
 def duplicated(rows: Tensor) -> Tensor:
-    some = _shuffled(torch.arange(len(rows)))[:NOISES]
-    return _shuffled(some.repeat(-(-len(rows) // NOISES))[: len(rows)])
+    kept = _shuffled(torch.arange(len(rows)))[:NOISES]
+    return _shuffled(kept.repeat(-(-len(rows) // NOISES))[: len(rows)])
 
 
 def collapsed(rows: Tensor) -> Tensor:

@@ -136,16 +136,16 @@ class PictureSet:
         for place, folders, names in os.walk(self.path):
             self.ignored["linked folders"] += sum(os.path.islink(os.path.join(place, name)) for name in folders)
             for name in names:
-                found = Path(place) / name
+                file = Path(place) / name
                 if name.startswith("."):
                     self.ignored["hidden files"] += 1
-                elif found.is_symlink() and Path(os.path.realpath(found)).is_relative_to(home) and found.exists():
+                elif file.is_symlink() and Path(os.path.realpath(file)).is_relative_to(home) and file.exists():
                     self.ignored["links within the folder"] += 1
-                elif _is(found, SUFFIXES):
-                    pictures.append(found)
-                elif _is(found, TARS) and found.is_file():
-                    shards.append(found)
-                elif found.suffix != ".txt":
+                elif _is(file, SUFFIXES):
+                    pictures.append(file)
+                elif _is(file, TARS) and file.is_file():
+                    shards.append(file)
+                elif file.suffix != ".txt":
                     self.ignored["other files"] += 1
         if pictures and shards:
             raise BadInput(

@@ -163,8 +163,8 @@ def probe(
 def _effect(name: str, label: str, metric: Distance, fair: Measured, faulty: Measured) -> FaultEffect:
     value, low, high = faulty.value, faulty.low, faulty.high
     declared: Any = metric.sees.get(name)
-    found = answer((fair.value, fair.low, fair.high), (value, low, high), metric.better)
-    return FaultEffect(probe=name, metric=label, declared=declared, found=found, value=value, low=low, high=high)
+    reaction = answer((fair.value, fair.low, fair.high), (value, low, high), metric.better)
+    return FaultEffect(probe=name, metric=label, declared=declared, found=reaction, value=value, low=low, high=high)
 
 
 def _gathered(

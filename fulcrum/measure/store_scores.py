@@ -26,12 +26,12 @@ def score_store(folder: Path, part: Extractor, caption: str, say: Callable[[str]
     for bucket in np.unique(store.rows["bucket"][rows]):  # pictures of one shape at a time
         mine = rows[store.rows["bucket"][rows] == bucket]
         for first in range(0, len(mine), BATCH):
-            some = mine[first : first + BATCH].tolist()
-            pairs = [(row, text) for row in some for text in store.captions(row)[caption]]
-            pictures = {row: torch.tensor(store.picture(row)) for row in some}
+            batch = mine[first : first + BATCH].tolist()
+            pairs = [(row, text) for row in batch for text in store.captions(row)[caption]]
+            pictures = {row: torch.tensor(store.picture(row)) for row in batch}
             fits = part.score(torch.stack([pictures[row] for row, _ in pairs]), [text for _, text in pairs]).cpu().numpy()
             owners = np.array([row for row, _ in pairs])
-            scores |= {row: float(fits[owners == row].mean()) for row in some}
+            scores |= {row: float(fits[owners == row].mean()) for row in batch}
             if len(scores) % (32 * BATCH) == 0 or len(scores) == len(rows):
                 say(f"scoring pairs: {len(scores):,}/{len(rows):,}")
     return scores

@@ -4,13 +4,13 @@ import statistics
 
 from markupsafe import Markup
 
-from fulcrum.report import number, sentences
-from fulcrum.report.arm_marks import colour
 from fulcrum.report.arm_result import ArmResult
+from fulcrum.report.figures.arm_marks import colour
+from fulcrum.report.figures.svg import Axis, Canvas, frame
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
-from fulcrum.report.svg import Axis, Canvas, frame
 from fulcrum.report.table import Table, mean_sd
+from fulcrum.report.wording import number, sentences
 
 SEES = {"worse": "sees it", "better": "likes it", "stays": "unmoved"}
 

@@ -3,8 +3,10 @@
 import re
 from collections.abc import Sequence
 
-from fulcrum.report import certainty, claim_sentences, number, range_figure, run_facts, sentences, table
+from fulcrum.report import run_facts, table
+from fulcrum.report.figures import range_figure
 from fulcrum.report.schema import StudyResult
+from fulcrum.report.wording import certainty, claim_sentences, number, sentences
 
 
 def markdown(result: StudyResult, more: Sequence[tuple[str, table.Table]] = ()) -> str:

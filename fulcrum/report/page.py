@@ -13,24 +13,11 @@ from markupsafe import Markup
 
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.paths import read_regular
-from fulcrum.report import arm_marks as look
-from fulcrum.report import (
-    certainty,
-    claim_sentences,
-    cost_figure,
-    curve_figure,
-    design_tables,
-    figure,
-    markdown_text,
-    number,
-    range_figure,
-    ranking,
-    run_facts,
-    sentences,
-    table,
-)
+from fulcrum.report import design_tables, markdown_text, ranking, run_facts, table
 from fulcrum.report.arm_result import ArmResult
+from fulcrum.report.figures import arm_marks, cost_figure, curve_figure, difference_figure, range_figure
 from fulcrum.report.schema import StudyResult
+from fulcrum.report.wording import certainty, claim_sentences, number, sentences
 
 AXES: tuple[Literal["images", "seconds", "flops"], ...] = ("images", "seconds", "flops")
 NO_BREAK = "\u00a0"
@@ -48,7 +35,7 @@ def render(result: StudyResult) -> str:
     """The whole page as text: no link to anything outside, every value of the study escaped, and no script unless the
     study is running: then one, allowed by its hash, that renews the page."""
     running = result.state == "running"
-    script = resources.files("fulcrum.report").joinpath("live.js").read_text("utf-8") if running else ""
+    script = resources.files("fulcrum.report").joinpath("templates/live.js").read_text("utf-8") if running else ""
     others = result.best_first
     return (
         _environment()
@@ -58,7 +45,7 @@ def render(result: StudyResult) -> str:
             script=Markup(script),
             script_hash=_hash(script),
             probes=design_tables.probe_table(result),
-            style=Markup(resources.files("fulcrum.report").joinpath("style.css").read_text("utf-8")),
+            style=Markup(resources.files("fulcrum.report").joinpath("templates/style.css").read_text("utf-8")),
             others=others,
             decisions=len(result.decisions),
             ranking=ranking.ranking(result),
@@ -102,7 +89,7 @@ def read(path: Path | str) -> StudyResult:
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("fulcrum.report", ""),
+        loader=PackageLoader("fulcrum.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -116,11 +103,11 @@ def _environment() -> Environment:
         claims=claim_sentences,
         number=number,
         table=table,
-        figure=figure,
+        difference_figure=difference_figure,
         cost_figure=cost_figure,
         range_figure=range_figure,
         run_facts=run_facts,
-        look=look,
+        arm_marks=arm_marks,
         design_tables=design_tables,
     )
     return environment

@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from fulcrum.report import certainty, number, sentences
-from fulcrum.report.arm_marks import colour
 from fulcrum.report.arm_result import ArmResult
+from fulcrum.report.figures.arm_marks import colour
+from fulcrum.report.figures.svg import Axis, Canvas
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
-from fulcrum.report.svg import Axis, Canvas
+from fulcrum.report.wording import certainty, number, sentences
 
 WIDTH, HEIGHT = 360, 34
 MIDDLE, SEEDS = 12.0, 26.0  # heights of the interval, and of the row of seeds below it

@@ -1,7 +1,7 @@
 """What was run, and how: the plan's choices as names and values, for the page and its Markdown."""
 
-from fulcrum.report import certainty, number
 from fulcrum.report.schema import StudyResult
+from fulcrum.report.wording import certainty, number
 
 
 def facts(result: StudyResult) -> list[tuple[str, str]]:

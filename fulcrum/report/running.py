@@ -17,7 +17,7 @@ from fulcrum.spec.errors import BadInput, FulcrumError
 
 LOCK, PAGE, RESULT = "running.lock", "report.html", "report.json"
 BEAT = 5.0  # seconds between two touches of the page
-SILENT = 120.0  # seconds without one, and the page says so: see live.js
+SILENT = 120.0  # seconds without one, and the page says so: see templates/live.js
 PATIENCE = 5.0  # seconds that a study waits for its lock
 HEAD = 1 << 16  # bytes of the result in which its state stands
 RUNNING = b'\n "state": "running",'  # there: a title in JSON has no line break

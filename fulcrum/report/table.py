@@ -6,10 +6,10 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from fulcrum.report import certainty, number, sentences
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
+from fulcrum.report.wording import certainty, number, sentences
 
 COSTS = tuple(sentences.COSTS)
 

@@ -113,8 +113,25 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
         problem = ask(lever, "needs", run)
         if problem:
             raise BadInput(f"'{lever.name}' cannot be used here: {problem}")
+    _require_commuting(base, levers, run)
     require_sound(run)
     return run
+
+
+def _require_commuting(base: RunSpec, levers: tuple[Any, ...], run: RunSpec) -> None:
+    """A lever that asks for a value which the base has already writes nothing, and another may then overrule it or not."""
+    backwards = base
+    try:
+        for lever in reversed(levers):
+            backwards = edited_by(lever, backwards)
+    except BadInput:
+        return  # nobody gets a run from that order
+    if changes := diff(run, backwards):
+        path, one, other = changes[0]
+        raise BadInput(
+            f"these levers ask for different values of {path}: {one} or {other}, by the order they are named in",
+            "leave one of them out",
+        )
 
 
 def _commute(run: RunSpec, one: Edit, other: Edit) -> bool:

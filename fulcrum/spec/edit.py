@@ -26,6 +26,8 @@ STAGED = (
     RATE,
 )
 
+LONGEST_TOLD = 120  # characters of an edit in an error: of a longer one, such as a set of stages, only the path is told
+
 
 class Change(NamedTuple):
     path: str
@@ -77,7 +79,8 @@ def put_all(run: RunSpec, edits: Iterable[tuple[str, Any]]) -> RunSpec:
     written = []
     try:
         for path, value in edits:
-            written.append(f"{path}={value}")
+            text = f"{path}={value}"
+            written.append(text if len(text) <= LONGEST_TOLD else path)
             edited = _put(edited, path.split("."), value, run, path)
         return RunSpec(**{name: getattr(edited, name) for name in RunSpec.model_fields})
     except ValidationError as error:

@@ -110,9 +110,11 @@ def tree(value: Any, identity: bool = False) -> Any:
 
 
 def agree(one: Any, other: Any, identity: Any) -> bool:
-    """Do two plain forms say the same, but for what `identity` leaves out?"""
+    """Do two plain forms say the same, but for what `identity` leaves out? What it says under a name of its own is the
+    content of something that the plain forms tell by its place."""
     if isinstance(one, dict) and isinstance(other, dict) and isinstance(identity, dict):
-        return one.keys() == other.keys() and all(agree(one[name], other[name], identity[name]) for name in identity)
+        shared = [name for name in identity if name in one]
+        return one.keys() == other.keys() and all(agree(one[name], other[name], identity[name]) for name in shared)
     if isinstance(one, list) and isinstance(other, list) and isinstance(identity, list):
         return len(one) == len(other) == len(identity) and all(map(agree, one, other, identity))
     return bool(one == other)

@@ -29,6 +29,10 @@ class SourceFiller(Filler, Builds["Source"]):
 
     is_world: ClassVar[bool] = False  # pictures of the embedded world, whose teacher knows no others
 
+    def caption_names(self) -> tuple[str, ...] | None:
+        """Of the captions that every picture has; None: not known before it is built."""
+        return None
+
     def geometry_missing(self) -> str | None:
         """Why it cannot tell its pictures' original sizes and crops, in words, or None: what it builds has `geometry`."""
         return f"the source '{self.kind}' does not know what its pictures were cut from"
@@ -49,6 +53,10 @@ class SourceFiller(Filler, Builds["Source"]):
 
 class CaptionFiller(Filler, Builds["Chooser"]):
     """data.caption: which text a sample gets."""
+
+    def caption_names(self) -> tuple[str, ...]:
+        """Of the captions that it may choose, as far as they are known before it is built."""
+        return ()
 
 
 class CodecFiller(Filler, Builds["Codec"]):

@@ -98,6 +98,7 @@ def require_sound(run: RunSpec) -> None:
                 )
             terms[term.name] = (term, on or was_on)
         _require_known_pictures(phase.run)
+        _require_captions(phase.run)
     if off := [name for name, (_, on) in terms.items() if not on]:
         raise BadInput(f"the term '{off[0]}' is never on: its weight is zero wherever the run has it", "leave it out")
 
@@ -120,4 +121,20 @@ def _require_known_pictures(run: RunSpec) -> None:
             f"{run.data.source}",
             "leave it out, or use lpips(network=vgg), which looks through VGG; alignment takes pretrained teachers: "
             "DINOv2, DINOv3, CLIP (docs/pretrained.md)",
+        )
+
+
+def _require_captions(run: RunSpec) -> None:
+    """Captions that the pictures do not have are missed here, and not when their stage begins."""
+    try:
+        having = run.data.source.caption_names()
+    except BadInput:
+        return  # a store that is not here: a run may be described without it
+    if having is None:
+        return
+    if missing := [name for name in run.data.caption.caption_names() if name not in having]:
+        raise BadInput(
+            f"not every picture of {run.data.source} has a caption '{missing[0]}'; all have: {', '.join(having) or 'none'}",
+            "choose by name: --set \"data.caption=named_captions(names=('...',))\", and so sample.prompts; a mix of "
+            f"lengths leaves one out with a weight of zero, such as mixed_captions({missing[0]}=0)",
         )

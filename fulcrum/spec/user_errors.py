@@ -43,9 +43,9 @@ def place(error: BaseException | None) -> str:
     return f"{frame[0].f_code.co_filename}, line {frame[1]}" if frame else ""
 
 
-def home(thing: object) -> str:
+def home(value: object) -> str:
     """ " (own.py)" for what a person's own file defines, nothing for ours: it follows a name in a message."""
-    module = sys.modules.get(getattr(thing, "__module__", ""))
+    module = sys.modules.get(getattr(value, "__module__", ""))
     return f" ({module.__file__})" if module is not None and module.__name__.startswith(PREFIX) else ""
 
 

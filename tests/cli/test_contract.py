@@ -45,9 +45,9 @@ def out(tmp_path_factory):
 
 @pytest.fixture
 def trained(out, capsys):
-    code, said = fulcrum(capsys, "train", "spark", "--images", 24, "--out", out, *TINY, "--json", "--threads", 1)
+    code, answer = fulcrum(capsys, "train", "spark", "--images", 24, "--out", out, *TINY, "--json", "--threads", 1)
     assert code == 0
-    return said
+    return answer
 
 
 def test_train(trained):
@@ -56,9 +56,9 @@ def test_train(trained):
 
 
 def test_sample(trained, out, capsys):
-    code, said = fulcrum(capsys, "sample", trained["key"][:6], "a large red circle.", "a star.", "--out", out, "--json")
-    assert code == 0 and len(said["files"]) == 2
-    assert pixels(said["files"][0]).shape == (128, 128, 3)
+    code, answer = fulcrum(capsys, "sample", trained["key"][:6], "a large red circle.", "a star.", "--out", out, "--json")
+    assert code == 0 and len(answer["files"]) == 2
+    assert pixels(answer["files"][0]).shape == (128, 128, 3)
 
 
 def test_a_picture_does_not_depend_on_its_neighbours(trained, out, capsys, tmp_path):
@@ -79,19 +79,19 @@ def test_a_picture_does_not_depend_on_its_neighbours(trained, out, capsys, tmp_p
 
 
 def test_measure(trained, out, capsys):
-    code, said = fulcrum(capsys, "measure", trained["key"], "--samples", 64, "--out", out, "--json", "--quiet")
+    code, answer = fulcrum(capsys, "measure", trained["key"], "--samples", 64, "--out", out, "--json", "--quiet")
     assert code == 0
-    assert {"attribute_accuracy", "frechet", "mmd", "validation_loss"} <= set(said["metrics"])
-    assert all({"value", "interval", "card"} <= set(metric) for metric in said["metrics"].values())
-    assert said["metrics"]["frechet"]["card"]["n"] == 64
+    assert {"attribute_accuracy", "frechet", "mmd", "validation_loss"} <= set(answer["metrics"])
+    assert all({"value", "interval", "card"} <= set(metric) for metric in answer["metrics"].values())
+    assert answer["metrics"]["frechet"]["card"]["n"] == 64
 
 
 def test_levers(capsys):
-    code, said = fulcrum(capsys, "levers", "--json")
-    assert code == 0 and isinstance(said, list)
-    assert all({"name", "settings", "touches", "affects", "cost", "claims"} <= set(lever) for lever in said)
-    code, said = fulcrum(capsys, "levers", "show", "tread", "--json")
-    assert code == 0 and said["diff"][0]["path"] == "model.route"
+    code, answer = fulcrum(capsys, "levers", "--json")
+    assert code == 0 and isinstance(answer, list)
+    assert all({"name", "settings", "touches", "affects", "cost", "claims"} <= set(lever) for lever in answer)
+    code, answer = fulcrum(capsys, "levers", "show", "tread", "--json")
+    assert code == 0 and answer["diff"][0]["path"] == "model.route"
 
 
 def test_levers_for_people(capsys):
@@ -101,9 +101,9 @@ def test_levers_for_people(capsys):
         assert end.value.code in (0, None)
         return capsys.readouterr().out.splitlines()
 
-    told = lines()
-    assert "recipe 'pocket'" in told[0] and "recipe 'spark'" in lines("--recipe", "spark")[0]
-    tread = told[next(number for number, line in enumerate(told) if line.startswith("tread ")) + 1]
+    listed = lines()
+    assert "recipe 'pocket'" in listed[0] and "recipe 'spark'" in lines("--recipe", "spark")[0]
+    tread = listed[next(number for number, line in enumerate(listed) if line.startswith("tread ")) + 1]
     assert "claimed: fid -3.32" in tread and tread.endswith("and 3 more: fulcrum levers show tread")
     shown = lines("show", "tread")
     assert sum("PRX Part 2" in line for line in shown) == 4 and "measured here" in shown
@@ -112,8 +112,8 @@ def test_levers_for_people(capsys):
 
 
 def test_runs(trained, out, capsys):
-    code, said = fulcrum(capsys, "runs", "list", "--out", out, "--json")
-    assert code == 0 and trained["key"] in [run["key"] for run in said["runs"]]
+    code, answer = fulcrum(capsys, "runs", "list", "--out", out, "--json")
+    assert code == 0 and trained["key"] in [run["key"] for run in answer["runs"]]
     assert fulcrum(capsys, "runs", "show", trained["key"], "--out", out, "--json")[1]["state"] == "finished"
     assert fulcrum(capsys, "runs", "gc", "--out", out, "--json")[0] == 0
     _, extra = fulcrum(capsys, "train", "spark", "--images", 8, "--out", out, *TINY, "--json", "--threads", 1)
@@ -122,10 +122,10 @@ def test_runs(trained, out, capsys):
 
 
 def test_a_finished_run_starts_another(trained, out, capsys):
-    code, said = fulcrum(
+    code, answer = fulcrum(
         capsys, "train", "spark", "--images", 16, "--start", trained["key"], "--out", out, *TINY, "--json", "--threads", 1
     )
-    assert code == 0 and said["key"] != trained["key"]
+    assert code == 0 and answer["key"] != trained["key"]
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_a_finished_run_starts_another(trained, out, capsys):
 )
 def test_bad_input_is_exit_code_2_with_error_and_hint(words, says, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, said = fulcrum(capsys, *words, "--json")
-    assert code == 2 and set(said) == {"error", "hint"} and says in said["error"]
+    code, answer = fulcrum(capsys, *words, "--json")
+    assert code == 2 and set(answer) == {"error", "hint"} and says in answer["error"]
 
 
 def test_help_starts_fast_and_without_torch():
@@ -168,8 +168,8 @@ def test_of_many_processes_one_says_what_all_of_them_met(rank, count, capsys, mo
     for words in (["train", "sprak"], ["trian"], ["train", "sprak", "--json"]):
         with pytest.raises(SystemExit) as end:
             main(words)
-        said = capsys.readouterr()
-        assert end.value.code == 2 and (said.out + said.err).count("sprak" if "sprak" in words else "trian") == count
+        printed = capsys.readouterr()
+        assert end.value.code == 2 and (printed.out + printed.err).count("sprak" if "sprak" in words else "trian") == count
 
 
 def test_what_one_process_alone_met_is_never_lost(capsys, monkeypatch):

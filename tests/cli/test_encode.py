@@ -43,12 +43,12 @@ def alone(tmp_path_factory) -> tuple[Path, dict]:
 
 
 def test_training_finds_everything_encoded(alone):
-    out, told = alone
-    assert [entry["what"] for entry in told["entries"]] == ["latents", "texts", "teacher tokens"]
-    assert all(entry["samples"] == 600 and entry["bytes"] > 0 for entry in told["entries"])
-    said: list[str] = []
-    batch, _ = Feed(phrase("spark + repa", *SMALL), 0, out / "cache", said.append).at(0)
-    assert batch.x0.shape == (32, 8, 8, 8) and set(batch.teacher) == {"world"} and not said
+    out, answer = alone
+    assert [entry["what"] for entry in answer["entries"]] == ["latents", "texts", "teacher tokens"]
+    assert all(entry["samples"] == 600 and entry["bytes"] > 0 for entry in answer["entries"])
+    lines: list[str] = []
+    batch, _ = Feed(phrase("spark + repa", *SMALL), 0, out / "cache", lines.append).at(0)
+    assert batch.x0.shape == (32, 8, 8, 8) and set(batch.teacher) == {"world"} and not lines
 
 
 def finished(out: Path) -> list[str]:

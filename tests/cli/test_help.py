@@ -55,9 +55,9 @@ COMMANDS = dict(commands(typer.main.get_command(app)))
 
 def example(name):
     """The words of the example, after `fulcrum`."""
-    told = COMMANDS[name].epilog or ""
-    assert told.startswith(f"Example: fulcrum {name}"), f"fulcrum {name} --help has no example"
-    return shlex.split(told.removeprefix("Example: fulcrum "))
+    epilog = COMMANDS[name].epilog or ""
+    assert epilog.startswith(f"Example: fulcrum {name}"), f"fulcrum {name} --help has no example"
+    return shlex.split(epilog.removeprefix("Example: fulcrum "))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -104,9 +104,9 @@ def done(capsys, *words):
     """What a command that succeeds writes to stdout."""
     with pytest.raises(SystemExit) as end:
         main(list(words))
-    found = capsys.readouterr()
-    assert not end.value.code, f"{words}: {found.err}"
-    return found.out
+    printed = capsys.readouterr()
+    assert not end.value.code, f"{words}: {printed.err}"
+    return printed.out
 
 
 def test_the_help_of_train_names_every_recipe():

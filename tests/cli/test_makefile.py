@@ -42,8 +42,8 @@ def make(clone, target, fails=""):
 
 
 def test_each_part_is_told_before_it_begins(clone):
-    code, said = make(clone, "study")
-    lines = said.splitlines()
+    code, output = make(clone, "study")
+    lines = output.splitlines()
     assert code == 0 and lines[-1] == "ran study run examples/quick.toml"
     assert lines[0] == "making an environment in env ..." and "torch: a few minutes" in lines[1]
     assert "installing" not in make(clone, "study")[1], "the second time there is nothing to install"
@@ -51,6 +51,6 @@ def test_each_part_is_told_before_it_begins(clone):
 
 @pytest.mark.parametrize("fails", ["venv", "torch", "."])
 def test_an_install_that_fails_is_seen_and_ends_it(clone, fails):
-    code, said = make(clone, "study", fails)
-    assert code != 0 and "ERROR: no network" in said and "ran study" not in said
+    code, output = make(clone, "study", fails)
+    assert code != 0 and "ERROR: no network" in output and "ran study" not in output
     assert make(clone, "study")[0] == 0, "started again, it begins again"

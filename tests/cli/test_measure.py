@@ -34,8 +34,8 @@ def fulcrum(capsys, *words):
     """Exit code, stdout and stderr."""
     with pytest.raises(SystemExit) as end:
         main([str(word) for word in words])
-    said = capsys.readouterr()
-    return end.value.code, said.out, said.err
+    printed = capsys.readouterr()
+    return end.value.code, printed.out, printed.err
 
 
 def images(seed, n=80, low=0):
@@ -55,17 +55,17 @@ def sets(tmp_path):
 def test_two_sets(sets, tmp_path, capsys):
     words = ["measure", *sets, "--out", tmp_path / "runs", "--json", "--curve"]
     code, out, err = fulcrum(capsys, *words)
-    said = json.loads(out.strip().splitlines()[-1])
+    answer = json.loads(out.strip().splitlines()[-1])
     assert code == 0 and "80 of 80 pictures" in err
-    assert set(said) == {"pictures", "reference", "metrics", "extractors", "curves"}
-    assert set(said["metrics"]) == {"frechet", "frechet_limit", "mmd", "mmd_published", "kid", "density", "coverage"}
-    for one in said["metrics"].values():
+    assert set(answer) == {"pictures", "reference", "metrics", "extractors", "curves"}
+    assert set(answer["metrics"]) == {"frechet", "frechet_limit", "mmd", "mmd_published", "kid", "density", "coverage"}
+    for one in answer["metrics"].values():
         assert {"value", "low", "high", "card"} <= set(one) and one["low"] <= one["value"] <= one["high"]
-        assert one["card"]["n"] == 80 and one["card"]["reference"] == said["reference"]["hash"]
-    assert said["pictures"]["n"] == 80 and said["extractors"][0]["name"] == "embedded"
-    assert [point["n"] for point in said["curves"]["mmd"]] == [80]
+        assert one["card"]["n"] == 80 and one["card"]["reference"] == answer["reference"]["hash"]
+    assert answer["pictures"]["n"] == 80 and answer["extractors"][0]["name"] == "embedded"
+    assert [point["n"] for point in answer["curves"]["mmd"]] == [80]
     again = json.loads(fulcrum(capsys, *words)[1].strip().splitlines()[-1])
-    assert again["metrics"] == said["metrics"]
+    assert again["metrics"] == answer["metrics"]
 
 
 def test_table_own_metric_and_only(sets, tmp_path, capsys):
@@ -122,11 +122,11 @@ def test_probe_of_an_own_metric(declared, code, tmp_path, capsys):
         tmp_path / "runs",
         "--quiet",
     ]
-    found, out, err = fulcrum(capsys, *words)
-    assert found == code and "negated" in out and ("does not do what it declares" in err) == bool(code)
-    found, out, _ = fulcrum(capsys, *words, "--json")
-    said = json.loads(out.strip().splitlines()[-1])
-    assert found == code and said["as_declared"] == (not code) and len(said["mismatches"]) == code
+    exit_code, out, err = fulcrum(capsys, *words)
+    assert exit_code == code and "negated" in out and ("does not do what it declares" in err) == bool(code)
+    exit_code, out, _ = fulcrum(capsys, *words, "--json")
+    answer = json.loads(out.strip().splitlines()[-1])
+    assert exit_code == code and answer["as_declared"] == (not code) and len(answer["mismatches"]) == code
     assert json.loads((tmp_path / "runs" / "cache" / "probes.json").read_text())["n"] == 512
 
 

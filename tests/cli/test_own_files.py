@@ -48,8 +48,8 @@ class Own(Lever):
 def fulcrum(capsys, *words):
     with pytest.raises(SystemExit) as end:
         main([str(word) for word in words])
-    said = capsys.readouterr()
-    return end.value.code, said.out, said.err
+    printed = capsys.readouterr()
+    return end.value.code, printed.out, printed.err
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def write(tmp_path):
 def test_an_error_names_file_line_and_exception(write, old, new, says, capsys, tmp_path, monkeypatch):
     monkeypatch.delenv("FULCRUM_TRACEBACK", raising=False)
     path, line = write(old, new)
-    code, _, said = fulcrum(
+    code, _, error = fulcrum(
         capsys,
         "train",
         "spark + own",
@@ -100,8 +100,8 @@ def test_an_error_names_file_line_and_exception(write, old, new, says, capsys, t
         "--quiet",
     )
     line -= "strength" in new  # said of the class, not of its line
-    assert code == 2 and says in said and f"{path}, line {line}" in said, said
-    assert "Traceback" not in said and "report" not in said and "errors.pydantic.dev" not in said
+    assert code == 2 and says in error and f"{path}, line {line}" in error, error
+    assert "Traceback" not in error and "report" not in error and "errors.pydantic.dev" not in error
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_an_error_names_file_line_and_exception(write, old, new, says, capsys, t
     ],
 )
 def test_what_is_missing_or_of_another_kind_is_said(write, old, new, says, capsys, tmp_path):
-    code, _, said = fulcrum(
+    code, _, error = fulcrum(
         capsys,
         "train",
         "spark + own",
@@ -129,13 +129,13 @@ def test_what_is_missing_or_of_another_kind_is_said(write, old, new, says, capsy
         1,
         "--quiet",
     )
-    assert code == 2 and says in said, said
+    assert code == 2 and says in error, error
 
 
 def test_the_traceback_is_there_for_who_asks(write, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("FULCRUM_TRACEBACK", "1")
     path, _ = write('return "smooth" in built.step.terms', "return built.nothing")
-    code, _, said = fulcrum(
+    code, _, error = fulcrum(
         capsys,
         "train",
         "spark + own",
@@ -150,7 +150,7 @@ def test_the_traceback_is_there_for_who_asks(write, capsys, tmp_path, monkeypatc
         1,
         "--quiet",
     )
-    assert code == 2 and "Traceback" in said and "return built.nothing" in said
+    assert code == 2 and "Traceback" in error and "return built.nothing" in error
 
 
 COST = "    def witness", "    def cost(self, run):\n        return {}\n    def witness"
@@ -167,11 +167,11 @@ COST = "    def witness", "    def cost(self, run):\n        return {}\n    def 
 )
 def test_the_others_are_listed_beside_a_broken_lever(write, old, new, says, capsys):
     path, _ = write(old, new)
-    code, out, said = fulcrum(capsys, "levers", "--levers", path, "--json")
+    code, out, error = fulcrum(capsys, "levers", "--levers", path, "--json")
     names = [card["name"] for card in json.loads(out)]
-    assert code == 2 and "tread" in names and "own" not in names and says in said and str(path) in said
-    code, _, said = fulcrum(capsys, "levers", "show", "own", "--levers", path)
-    assert code == 2 and says in said and str(path) in said
+    assert code == 2 and "tread" in names and "own" not in names and says in error and str(path) in error
+    code, _, error = fulcrum(capsys, "levers", "show", "own", "--levers", path)
+    assert code == 2 and says in error and str(path) in error
     assert fulcrum(capsys, "levers", "show", "tread", "--levers", path)[1].startswith("tread: ")
 
 
@@ -184,6 +184,6 @@ def test_a_recipe_that_gives_no_run_is_refused(tmp_path, capsys):
     path = tmp_path / "own.py"
     path.write_text("from fulcrum.spec.run import RunSpec\n\ndef mine() -> RunSpec:\n    return 3\n")
     for words in (["train", "mine", "--out", tmp_path / "runs"], ["levers", "--recipe", "mine"]):
-        code, _, said = fulcrum(capsys, *words, "--with", path)
-        assert code == 2 and f"the recipe 'mine' ({path}) gave int, not a run" in said, said
-        assert "docs/write-a-lever.md" in said
+        code, _, error = fulcrum(capsys, *words, "--with", path)
+        assert code == 2 and f"the recipe 'mine' ({path}) gave int, not a run" in error, error
+        assert "docs/write-a-lever.md" in error

@@ -203,8 +203,8 @@ def test_an_arm_that_fails_under_every_seed_is_an_answer_and_no_error(capsys, tm
     levers, out = tmp_path / "burst.py", tmp_path / "runs"
     levers.write_text(BURST)
     file = plan_file(tmp_path, "arms = ['burst']", "images = 256", "compile = false", settings=(*SMALL, "budget.batch=8"))
-    code, told, _ = said(capsys, "study", "run", file, "--levers", levers, "--out", out, "--quiet")
-    (line,) = [line for line in told.splitlines() if line.startswith("  burst")]
+    code, printed, _ = said(capsys, "study", "run", file, "--levers", levers, "--out", out, "--quiet")
+    (line,) = [line for line in printed.splitlines() if line.startswith("  burst")]
     assert code == 0 and "failed" in line and "n=0" in line
     assert len(list(out.glob("study-*/report.html"))) == 1
 

@@ -30,9 +30,9 @@ def fulcrum(capsys, *words):
 
 @pytest.fixture
 def run(tmp_path, capsys):
-    code, said = fulcrum(capsys, "train", "spark", "--images", 24, "--out", tmp_path / "runs", *TINY, "--threads", 1)
+    code, answer = fulcrum(capsys, "train", "spark", "--images", 24, "--out", tmp_path / "runs", *TINY, "--threads", 1)
     assert code == 0
-    return tmp_path / "runs" / said["key"]
+    return tmp_path / "runs" / answer["key"]
 
 
 def test_gc_and_rm_touch_nothing_that_is_no_run(run, tmp_path, capsys, monkeypatch):
@@ -72,8 +72,8 @@ def test_gc_keeps_the_older_checkpoint_when_the_last_is_damaged(run, capsys):
 
 def test_weights_that_the_run_did_not_end_with_are_not_drawn_with(run, capsys):
     shutil.rmtree(sorted((run / "checkpoints").iterdir())[-1])
-    code, said = fulcrum(capsys, "sample", run.name, "a star.", "--out", run.parent)
-    assert code == 1 and "does not hold the weights" in said["error"]
+    code, answer = fulcrum(capsys, "sample", run.name, "a star.", "--out", run.parent)
+    assert code == 1 and "does not hold the weights" in answer["error"]
 
 
 def test_a_damaged_run_never_starts_over_and_can_be_removed(run, capsys):
@@ -82,8 +82,8 @@ def test_a_damaged_run_never_starts_over_and_can_be_removed(run, capsys):
         (path / "model.safetensors").write_bytes(b"")
     again = ("train", "spark", "--images", 24, "--out", run.parent, *TINY, "--threads", 1)
     for _ in range(2):
-        code, said = fulcrum(capsys, *again)
-        assert code == 1 and "every checkpoint" in said["error"]
+        code, answer = fulcrum(capsys, *again)
+        assert code == 1 and "every checkpoint" in answer["error"]
     (run / "result.json").write_text("{half")
     assert fulcrum(capsys, "runs", "list", "--out", run.parent)[1]["runs"][0]["state"] == "damaged"
     assert fulcrum(capsys, "runs", "rm", run.name, "--yes", "--out", run.parent)[0] == 0 and not run.exists()
@@ -139,7 +139,7 @@ def test_an_edited_lever_file_makes_a_new_run(phrase, tmp_path, capsys):
 def test_a_lever_that_is_wrong_is_refused_with_a_message(old, new, says, tmp_path, capsys):
     text = LEVER.replace(old, new).replace("{witness}", "True")
     (tmp_path / "own.py").write_text(text)
-    code, said = fulcrum(
+    code, answer = fulcrum(
         capsys,
         "train",
         "spark + own",
@@ -153,7 +153,7 @@ def test_a_lever_that_is_wrong_is_refused_with_a_message(old, new, says, tmp_pat
         "--threads",
         1,
     )
-    assert code == 2 and says in said["error"], said
+    assert code == 2 and says in answer["error"], answer
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ def said(capsys, *words, code=0):
     with pytest.raises(SystemExit) as end:
         main([str(word) for word in words])
     assert (end.value.code or 0) == code
-    found = capsys.readouterr()
-    return found.out, found.err
+    printed = capsys.readouterr()
+    return printed.out, printed.err
 
 
 def test_the_doctor_speaks_to_people_in_rows(capsys):

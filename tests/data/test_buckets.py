@@ -82,14 +82,14 @@ def test_nothing_is_dropped_and_no_picture_is_seen_more_often(shaped):
     """Shares hold after every block of batches; within its shape each picture comes once before any comes again."""
     buckets = source(shaped)
     images = 118 * 128  # 118 pictures; blocks of 128 batches
-    found = order_of(buckets, 0, 0, images)
-    seen = np.bincount(found, minlength=len(buckets))
+    order = order_of(buckets, 0, 0, images)
+    seen = np.bincount(order, minlength=len(buckets))
     assert seen.sum() == images and abs(seen - images / 118).max() <= 2
     for number, one in enumerate(buckets.sources):
-        mine = found[owner(buckets, found) == number] - buckets.starts[number]
+        mine = order[owner(buckets, order) == number] - buckets.starts[number]
         for first in range(0, len(mine) - len(one), len(one)):
             assert len(np.unique(mine[first : first + len(one)])) == len(one)
-    batches = owner(buckets, found[::8])
+    batches = owner(buckets, order[::8])
     runs = np.flatnonzero(np.diff(batches)) + 1
     assert np.diff(runs).max() > 3, "shapes follow each other at random, not in turns"
 
@@ -105,9 +105,9 @@ def test_a_shape_too_rare_for_a_batch_is_repeated_and_named(shaped):
         and "40 x 24" not in buckets.shapes_in_words()
     )
     assert "repeated" not in source(shaped).shapes_in_words()
-    said = []
-    Folder(path=str(shaped)).build(ctx(batch=29, say=said.append))
-    assert said == [buckets.shapes_in_words()]
+    lines = []
+    Folder(path=str(shaped)).build(ctx(batch=29, say=lines.append))
+    assert lines == [buckets.shapes_in_words()]
 
 
 def test_another_process_reads_the_same(shaped, elsewhere):
@@ -180,11 +180,11 @@ def test_a_mix_deals_whole_batches_where_a_source_has_shapes(make, shaped, tmp_p
     filler = Mix(paths=(str(shaped), str(square)), weights=(3.0, 1.0))
     mix = filler.build(ctx())
     assert mix.unit == 8 and len(one_shaped(mix)) == 4 and len(mix) == 138
-    found = order_of(mix, 1, 0, 8 * 128)
-    assert np.array_equal(np.concatenate([order_of(mix, 1, at, 4) for at in range(0, 8 * 128, 4)]), found)
-    assert (found >= 118).sum() == 8 * 32, "a quarter of the batches, exactly"
+    order = order_of(mix, 1, 0, 8 * 128)
+    assert np.array_equal(np.concatenate([order_of(mix, 1, at, 4) for at in range(0, 8 * 128, 4)]), order)
+    assert (order >= 118).sum() == 8 * 32, "a quarter of the batches, exactly"
     for at in range(0, 8 * 128, 64):
-        assert len(mix.read(found[at : at + 8]).images) == 8
+        assert len(mix.read(order[at : at + 8]).images) == 8
     plain = Mix(paths=(str(square), str(square)), weights=(1.0, 1.0)).build(ctx())
     assert plain.unit == 1 and isinstance(plain, MixSource) and one_shaped(plain) == [plain]
 

@@ -24,9 +24,9 @@ def test_the_share_is_planted_and_belongs_to_the_sample():
 
 
 def test_a_wrong_caption_describes_another_scene_and_the_picture_stays():
-    drawn, told, planted = WRONG.scenes(ALL), WRONG.described(ALL), WRONG.planted(ALL)
-    assert np.array_equal(drawn.signature() != told.signature(), planted)
-    assert told.split == "train" and not (told.index[planted] < 4_000).any()
+    drawn, described, planted = WRONG.scenes(ALL), WRONG.described(ALL), WRONG.planted(ALL)
+    assert np.array_equal(drawn.signature() != described.signature(), planted)
+    assert described.split == "train" and not (described.index[planted] < 4_000).any()
     right, wrong = TRUE.prompts(LONG, ALL), WRONG.prompts(LONG, ALL)
     assert [one != other for one, other in zip(right, wrong, strict=True)] == planted.tolist()
     some = np.flatnonzero(planted)[:3]

@@ -68,14 +68,14 @@ def test_a_file_without_tag_or_time_is_fetched_each_time(site, tmp_path):
 
 
 def test_a_flipped_bit_in_a_copy_is_found_and_it_is_fetched_again(site, tmp_path):
-    site.files["/a.tar"], said = noise(0), []
-    held = RemoteCache(tmp_path, say=said.append)
+    site.files["/a.tar"], lines = noise(0), []
+    held = RemoteCache(tmp_path, say=lines.append)
     read(held, f"{site.url}/a.tar")
     (path,) = paths(tmp_path)
     data = bytearray(path.read_bytes())
     data[77] ^= 4
     path.write_bytes(data)
-    assert read(held, f"{site.url}/a.tar") == noise(0) and "a bit has changed" in said[0] and len(site.gets()) == 2
+    assert read(held, f"{site.url}/a.tar") == noise(0) and "a bit has changed" in lines[0] and len(site.gets()) == 2
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_a_flipped_bit_in_a_copy_is_found_and_it_is_fetched_again(site, tmp_path
     ],
 )
 def test_what_is_not_whole_is_never_taken(site, tmp_path, faults, words):
-    site.files["/a.tar"], said = noise(0), []
+    site.files["/a.tar"], lines = noise(0), []
     site.faults = list(faults)
-    held = RemoteCache(tmp_path, say=said.append)
+    held = RemoteCache(tmp_path, say=lines.append)
     if not words:
         assert read(held, f"{site.url}/a.tar") == noise(0)
-        assert sum("trying again" in line for line in said) == faults.count("cut") + faults.count("busy")
+        assert sum("trying again" in line for line in lines) == faults.count("cut") + faults.count("busy")
         return
     with pytest.raises(RunFailed, match=words) as error:
         read(held, f"{site.url}/a.tar")

@@ -63,8 +63,8 @@ def test_a_missing_file_card_or_name_is_named(tmp_path: Path) -> None:
 
 def test_a_card_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = copied(tmp_path) / "codec.json"
-    told = card("codec")
-    path.write_text(json.dumps({**told, "kind": "Teacher"}))
+    content = card("codec")
+    path.write_text(json.dumps({**content, "kind": "Teacher"}))
     with pytest.raises(AssetError, match="to be a KLCodec"):
         load_codec(folder=tmp_path)
     assert asset_hash("codec", tmp_path) != asset_hash("codec")  # the key sees more than the weights
@@ -75,5 +75,5 @@ def test_the_hash_needs_no_torch() -> None:
         "import sys; from fulcrum.files.shipped import asset_hash; print(asset_hash('codec')); "
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == asset_hash("codec")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == asset_hash("codec")

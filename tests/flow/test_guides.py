@@ -146,6 +146,7 @@ def test_the_correction_reads_the_runs_own_weights_and_pictures(tiny, cache) -> 
     "text, message",
     [
         ("spark + contrastive_correction", "nothing is stretched"),
+        ("spark + contrastive_flow @ (0, 0.5) + contrastive_correction", "contrastive when the run ends"),
         ("spark + contrastive_correction + contrastive_flow + end_to_end_codec + repa", "moves while their codec"),
         ("spark + contrastive_flow + contrastive_correction(weight=1.0)", "less than 1"),
         ("spark + contrastive_flow + contrastive_correction + tread + routed_guidance", "both write sample.guide"),

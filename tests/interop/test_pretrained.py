@@ -23,15 +23,15 @@ LAYOUTS = {"kl": (2, 4), "channels": (2, 4), "flux2": (2, 4), "dc": (4, 4), "tin
 
 def trained(run, out):
     """Three steps, then a picture with what the run's own description says: as `fulcrum train` and `sample` do."""
-    said = []
-    result = perform(Order(run, 0, "test", out, System(), quiet=True), said.append)
+    lines = []
+    result = perform(Order(run, 0, "test", out, System(), quiet=True), lines.append)
     folder = RunFolder(out / result["key"])
     again = read(folder.about()["run"], CATALOG.fillers)
     assert again == run
     painter = Painter(again, trained_weights(folder), again.encode.codec.build(None), again.encode.text.build(None))
     picture = torch.cat(list(painter.pictures(["a red circle", "", "a blue ring"], 0)))
     assert picture.shape == (3, 3, 32, 32) and picture.dtype == torch.uint8
-    return result, said
+    return result, lines
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -198,9 +198,9 @@ def test_a_moved_folder_is_the_same_run_and_a_changed_byte_another(part, tiny, t
     assert key(one, 0) == key(other, 0)
     result, _ = trained(one, tmp_path / "out")
     shutil.rmtree(first)
-    said = []
-    again = perform(Order(other, 0, "test", tmp_path / "out", System(), quiet=True), said.append)
-    assert again["key"] == result["key"] and any("finished already" in line for line in said)
+    lines = []
+    again = perform(Order(other, 0, "test", tmp_path / "out", System(), quiet=True), lines.append)
+    assert again["key"] == result["key"] and any("finished already" in line for line in lines)
     trained(other, tmp_path / "out")  # its description now names the place where the files are
     with pytest.raises(BadInput, match="no folder at .*first"):
         key(one, 0)
@@ -216,9 +216,9 @@ def test_long_prompts_are_cut_and_counted(part, tiny, tmp_path):
     from fulcrum.train.feed import Feed
 
     Feed(run, 0, tmp_path).at(0)  # who says nothing to people warns of nothing either
-    said = []
-    assert Feed(run, 0, tmp_path, said.append).at(0)[0].text.emb.shape[1] == 4  # from the cache, told again
-    assert any(line.startswith("warning: 16 of 16 prompts are longer than 4 tokens") for line in said)
+    lines = []
+    assert Feed(run, 0, tmp_path, lines.append).at(0)[0].text.emb.shape[1] == 4  # from the cache, told again
+    assert any(line.startswith("warning: 16 of 16 prompts are longer than 4 tokens") for line in lines)
 
 
 def test_a_hub_id_goes_the_same_way(part, tiny, tmp_path, monkeypatch):

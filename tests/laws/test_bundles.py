@@ -3,8 +3,8 @@
 import pytest
 
 from fulcrum.data.fillers import MixedStyles, OneStyle
+from fulcrum.laws.court import Court
 from fulcrum.laws.ground import TINY, Ground
-from fulcrum.laws.laws import Court
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse

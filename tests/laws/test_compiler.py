@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fulcrum.laws.laws import Court
+from fulcrum.laws.court import Court
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.system import System
 from fulcrum.train.loop import train

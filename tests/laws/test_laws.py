@@ -2,8 +2,9 @@
 
 import pytest
 
+from fulcrum.laws.court import Court
 from fulcrum.laws.ground import tried
-from fulcrum.laws.laws import LAWS, Court
+from fulcrum.laws.laws import LAWS
 from fulcrum.laws.random_networks import missing
 from fulcrum.levers.catalog import CATALOG
 

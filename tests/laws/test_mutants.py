@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from fulcrum.laws.laws import LAWS, BrokenLaw, Court
+from fulcrum.laws.court import BrokenLaw, Court
+from fulcrum.laws.laws import LAWS
 from fulcrum.levers.base import Card, Cost, Lever
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.ema import UseEMA

@@ -1,11 +1,16 @@
 """docs/levers says what the cards say."""
 
+import re
 from pathlib import Path
+
+import pytest
 
 from fulcrum.laws.pages import pages, read_measured, write
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
 
-FOLDER = Path(__file__).parents[2] / "docs" / "levers"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "levers"
 
 
 def test_the_pages_are_current():
@@ -17,6 +22,26 @@ def test_the_pages_are_current():
 
 def test_every_measured_row_belongs_to_a_lever():
     assert {row["lever"] for row in read_measured(FOLDER / "measured.json")} <= set(CATALOG.levers)
+
+
+def test_a_measured_row_tells_which_science_it_is_of():
+    """Rows of the first world stood beside later ones as if they could be compared."""
+    rows = read_measured(FOLDER / "measured.json")
+    assert all(FIRST_SCIENCE <= row["science"] <= SCIENCE for row in rows)
+    page, index = ((FOLDER / name).read_text() for name in ("muon.md", "README.md"))
+    for row in (row for row in rows if row["lever"] == "muon"):
+        assert f"| {row['recipe']} | {row['science']} | {row['metric']} | {row['change']:+.4g} " in page
+    (line,) = (line for line in index.splitlines() if line.startswith("| [muon]"))
+    assert f"science {max(row['science'] for row in rows if row['lever'] == 'muon')})" in line and "science 1)" not in line
+
+
+@pytest.mark.parametrize(("lever", "begins"), [("edm_precondition", "sigma_data is"), ("repa", "The published")])
+def test_a_setting_keeps_its_spelling_at_the_beginning_of_a_sentence(lever, begins):
+    assert f"**Mind:** {begins}" in (FOLDER / f"{lever}.md").read_text()
+
+
+def test_the_readme_counts_the_levers():
+    assert re.findall(r"(\d+) levers, each one file", (ROOT / "README.md").read_text()) == [str(len(CATALOG.levers))]
 
 
 def test_pages_of_levers_that_are_gone_are_removed(tmp_path):

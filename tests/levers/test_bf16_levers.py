@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from fulcrum.dist.precision import bf16_products, has_bf16_units
-from fulcrum.laws.laws import LAWS, Court
+from fulcrum.laws.court import Court
+from fulcrum.laws.laws import LAWS
 from fulcrum.levers.bf16_op import PROBES, BF16Op, Operation
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.model.bf16 import Cast

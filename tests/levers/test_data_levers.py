@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fulcrum.data.caption import Chooser
-from fulcrum.data.fillers import TOKENS, Filtered, MixedStyles, OneStyle
+from fulcrum.data.caption_fillers import TOKENS
+from fulcrum.data.fillers import Filtered, MixedStyles, OneStyle
 from fulcrum.data.world.scene import scenes
 from fulcrum.data.world.words import captions, tokenize
 from fulcrum.flow.fillers import LogitNormal
@@ -52,6 +53,8 @@ def trained(tiny, cache, text, *settings):
         ("spark + caption_filter + synthetic_then_real + sft_stage(start=0.6, count=16) + mixed_captions", ()),
         ("spark + resolution_ladder + tread @ (0.5, 1)", ()),
         ("spark + resolution_ladder + tread", ()),
+        ("spark + resolution_ladder(start_size=8) + tread", ()),  # one token, none to route, in the first stage
+        ("spark + resolution_ladder(start_size=8) + sprint(full_from=none)", ()),
         ("spark + real_data + synthetic_then_real", (SYNTHETIC,)),
         ("spark + resolution_ladder + repa", ()),
         ("spark + resolution_ladder + pixels + shifted_time", ()),
@@ -68,8 +71,8 @@ def test_three_steps(text, settings, tiny, cache):
 def test_mixed_captions_are_of_all_lengths_and_the_prompts_stay(tiny, cache):
     run = tiny("spark + mixed_captions(long=1, medium=1, short=2)")
     assert run.data.caption == MixedStyles(long=1.0, medium=1.0, short=2.0) and run.sample.prompts == OneStyle(style="long")
-    told = Feed(run, 0, cache).prompts_at(0, 64)
-    words = [len(prompt.split()) for prompt in told]
+    prompts = Feed(run, 0, cache).prompts_at(0, 64)
+    words = [len(prompt.split()) for prompt in prompts]
     assert min(words) <= 6 and max(words) >= 15
     assert CATALOG.levers["mixed_captions"].card.claims == (), "nothing was published in numbers"
     with pytest.raises(ValueError, match="at least two lengths"):
@@ -104,9 +107,9 @@ def test_short_captions_has_two_honest_forms(tiny):
 
 @pytest.mark.parametrize("most", TOKENS)
 def test_the_counted_tokens_are_those_of_the_captions(most):
-    found = scenes("train", np.arange(1_500), most)
+    drawn = scenes("train", np.arange(1_500), most)
     for style, counted in TOKENS[most].items():
-        assert 1 + np.mean([len(tokenize(text)) for text in captions(found, style).texts]) == pytest.approx(
+        assert 1 + np.mean([len(tokenize(text)) for text in captions(drawn, style).texts]) == pytest.approx(
             counted, rel=0.03
         )
     assert MixedStyles(long=1.0, medium=0.0, short=1.0).tokens(most) == (TOKENS[most]["long"] + TOKENS[most]["short"]) / 2
@@ -174,7 +177,7 @@ def test_the_filters_witness_wants_fewer_planted_pairs(tiny, cache):
 
     class Built:
         def __init__(self, source):
-            self.feed = Feeds(source)
+            self.feed, self.phases = Feeds(source), phases(run)
 
     run = tiny("spark + caption_filter", "data.source.mislabelled=0.3", "data.source.count=200")
     source = Feed(run, 0, cache).source_at(0)

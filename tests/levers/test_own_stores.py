@@ -126,6 +126,26 @@ def test_the_worst_pairs_of_a_store_are_left_out(name, drop, stores, tables, tin
     assert key(other, 0) != key(built.run, 0)
 
 
+@pytest.mark.parametrize("lengths", ["mixed_captions", "mixed_captions(medium=0)"])
+def test_captions_of_a_mix_are_those_of_all_its_stores(lengths, stores, tiny):
+    both = [
+        f"data.source=mix(paths=('{stores['real']}', '{stores[other]}'), weights=(1.0, 1.0))"
+        for other in ("curated", "one length")
+    ]
+    with pytest.raises(BadInput, match="has a caption '(medium|short)'; all have: long"):
+        tiny(f"spark + {lengths}", both[1])
+    if lengths != "mixed_captions":
+        assert tiny(f"spark + {lengths}", both[0]).data.caption.caption_names() == ("long", "short")
+
+
+def test_the_world_is_filtered_though_other_pictures_come_first(stores, tiny, cache):
+    text = f"spark + caption_filter + synthetic_then_real(until=0.34, synthetic='{stores['synthetic']}')"
+    run = tiny(text, "budget.images=24", "budget.batch=8")
+    built = assemble(run, 0, System(), Feed(run, 0, cache))
+    require_witness(parse(text, CATALOG).levers, built)
+    assert len(built.feed.source_at(23)) < run.data.source.count
+
+
 def test_other_scores_are_another_run(stores, tables, tmp_path, tiny):
     same, other = (tmp_path / name for name in ("same.csv", "other.csv"))
     same.write_bytes(tables["real"].read_bytes())
@@ -147,6 +167,9 @@ def test_other_scores_are_another_run(stores, tables, tmp_path, tiny):
         ("synthetic_then_real(synthetic='{real}')", "real", "are the run's own"),
         ("real_data", "real", "real_data(source='FOLDER')"),
         ("real_data(source='{real}')", None, "leave `source` out"),
+        ("mixed_captions", "real", "has a caption 'medium'; all have: long, short"),
+        ("mixed_captions(medium=0) @ (0.5, 1)", "one length", "has a caption 'short'; all have: long"),
+        ("short_captions + sft_stage(source='{one length}', captions=kept)", "real", "has a caption 'short'"),
         ("caption_filter", "real", "embedded scorer reads the embedded world only"),
         ("caption_filter(scores='{scores}')", None, "leave `scores` out"),
         ("caption_filter(scores='{scores}')", "synthetic", "scores of another store"),

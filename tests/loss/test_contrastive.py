@@ -42,8 +42,8 @@ def test_every_row_meets_another_row_of_its_chunk():
     """Targets that name their row: the distance to oneself is zero, so it must not appear."""
     rows = torch.arange(12.0).view(12, 1, 1, 1)
     seen = view(12)._replace(v=rows, target=rows)
-    found = ContrastiveTerm(4, torch.ones_like)(seen)
-    assert set(found.tolist()) == {-1.0, -9.0}  # a neighbour, or once round the chunk of four
+    losses = ContrastiveTerm(4, torch.ones_like)(seen)
+    assert set(losses.tolist()) == {-1.0, -9.0}  # a neighbour, or once round the chunk of four
 
 
 def test_cutting_a_batch_at_chunk_bounds_changes_nothing():

@@ -68,16 +68,16 @@ def test_plenty_is_no_merit() -> None:
     put(truth, 0, 4, shape=1, colour=2, texture=3, size=1)
     for place in range(9):
         put(seen, 0, place, shape=1, colour=2, texture=3, size=1)
-    found = shares(seen, truth)
-    assert found["attribute_accuracy"] == 1.0 and found["attribute_precision"] == pytest.approx(1 / 9)
-    assert found["attribute_f1"] == pytest.approx(2 * 4 / (4 + 36))
+    measured = shares(seen, truth)
+    assert measured["attribute_accuracy"] == 1.0 and measured["attribute_precision"] == pytest.approx(1 / 9)
+    assert measured["attribute_f1"] == pytest.approx(2 * 4 / (4 + 36))
 
 
 def test_nothing_drawn_has_no_precision() -> None:
     truth = empty(1)
     put(truth, 0, 4, shape=1, colour=2, texture=3, size=1)
-    found = shares(empty(1), truth)
-    assert found["attribute_precision"] == found["attribute_f1"] == found["attribute_accuracy"] == 0.0
+    measured = shares(empty(1), truth)
+    assert measured["attribute_precision"] == measured["attribute_f1"] == measured["attribute_accuracy"] == 0.0
     rows = AttributeShare("attribute_precision").gather(0, False)
     rows.update(count_rows(score(say(empty(1)), truth)).repeat(64, 1), np.arange(64))
     value, low, high = AttributeShare("attribute_precision").compute(rows)

@@ -46,9 +46,9 @@ def test_codec_and_teacher_by_hand() -> None:
     pixels = torch.zeros(2, 3, 32, 32)
     for network, run in ((load_codec(), lambda n: n.encode(pixels)), (load_teacher(), lambda n: n.tokens(pixels))):
         with torch.no_grad():
-            found = counted(lambda network=network, run=run: run(network))
-        assert found == pytest.approx(convolutions(network, lambda network=network, run=run: run(network)), rel=1e-3)
-        assert found > 1e6
+            flops = counted(lambda network=network, run=run: run(network))
+        assert flops == pytest.approx(convolutions(network, lambda network=network, run=run: run(network)), rel=1e-3)
+        assert flops > 1e6
 
 
 @pytest.mark.parametrize(("channels", "widths", "layers"), [(8, (16, 32, 64), 1), (3, (8, 8, 16), 2), (4, (4, 8, 4), 1)])
@@ -62,19 +62,19 @@ def test_features_by_hand() -> None:
     """Convolutions, and the one product with the whitened directions."""
     network, images = load_features(), torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
     with torch.no_grad():
-        found = counted(lambda: network.features(images))
-    assert found == convolutions(network, lambda: network.features(images)) + 2 * 2 * network.project.numel()
+        flops = counted(lambda: network.features(images))
+    assert flops == convolutions(network, lambda: network.features(images)) + 2 * 2 * network.project.numel()
 
 
 def test_text_by_hand() -> None:
     """Linears over every padded token, and attention of the padded length with itself in each block."""
     text, words = load_text(), ["a large red circle at the top left.", "a star."]
     with torch.no_grad():
-        found = counted(lambda: text.encode(words))
+        flops = counted(lambda: text.encode(words))
     emb, _ = text.encode(words)
     batch, length, width = emb.shape
     attention = text.config["depth"] * 4 * batch * length * length * width
-    assert found == convolutions(text, lambda: text.encode(words)) + attention
+    assert flops == convolutions(text, lambda: text.encode(words)) + attention
 
 
 def test_parts_of_a_run(tiny) -> None:

@@ -91,17 +91,19 @@ def values(measured: dict[str, Measured]) -> dict[str, float]:
 
 
 def test_all_metrics_with_cards_and_intervals(setting: Setting) -> None:
-    found = setting.measure(batches(pictures(2)), N)
-    assert set(found) == {"frechet", "frechet_limit", "mmd", "mmd_published", *SHARES}
-    for name, number in found.items():
+    measured = setting.measure(batches(pictures(2)), N)
+    assert set(measured) == {"frechet", "frechet_limit", "mmd", "mmd_published", *SHARES}
+    for name, number in measured.items():
         assert number.card.metric == name and number.card.n == N and number.low <= number.value <= number.high
         assert number.card.guidance == 3.0 and number.card.value_range == "uint8"
-    assert found["frechet"].card.reference == "world" and found["frechet"].card.extractor == "net"
-    assert found["attribute_accuracy"].card.extractor == "judge" and found["attribute_accuracy"].card.reference is None
-    assert found["attribute_accuracy"].value == 1.0 and found["extra_objects"].value == 0.0
-    compatible(found["frechet"].card, setting.measure(batches(pictures(3)), N)["frechet"].card)
+    assert measured["frechet"].card.reference == "world" and measured["frechet"].card.extractor == "net"
+    assert (
+        measured["attribute_accuracy"].card.extractor == "judge" and measured["attribute_accuracy"].card.reference is None
+    )
+    assert measured["attribute_accuracy"].value == 1.0 and measured["extra_objects"].value == 0.0
+    compatible(measured["frechet"].card, setting.measure(batches(pictures(3)), N)["frechet"].card)
     with pytest.raises(NotComparable, match="n "):
-        compatible(found["frechet"].card, setting.measure(batches(pictures(3, 300)), 300)["frechet"].card)
+        compatible(measured["frechet"].card, setting.measure(batches(pictures(3, 300)), 300)["frechet"].card)
 
 
 def test_batching_and_order_leave_no_trace(setting: Setting) -> None:
@@ -112,18 +114,18 @@ def test_batching_and_order_leave_no_trace(setting: Setting) -> None:
 
 
 def test_a_copy_of_the_reference_scores_zero(setting: Setting) -> None:
-    found = values(setting.measure(batches(pictures(1, 600)), 600))
+    measured = values(setting.measure(batches(pictures(1, 600)), 600))
     scale = float(Moments.of(features(pictures(1, 600))).compute().cov.trace())
-    assert abs(found["frechet"]) < 1e-6 * scale and abs(found["mmd_published"]) < 1e-6
-    assert -2.5 / 600 < found["mmd"] < 0  # unbiased for independent rows; a copy is nearer than chance
+    assert abs(measured["frechet"]) < 1e-6 * scale and abs(measured["mmd_published"]) < 1e-6
+    assert -2.5 / 600 < measured["mmd"] < 0  # unbiased for independent rows; a copy is nearer than chance
 
 
 def test_the_limit_takes_the_bias_in_n_away(setting: Setting) -> None:
     """Eight sets from a world of their own: the distance grows as N falls, its limit does not, on average."""
 
     def means(n: int) -> tuple[float, float]:
-        found = [setting.measure(batches(pictures(seed, n), n, truth=False), n) for seed in range(20, 28)]
-        distance, limit = (np.mean([one[name].value for one in found]) for name in ("frechet", "frechet_limit"))
+        measured = [setting.measure(batches(pictures(seed, n), n, truth=False), n) for seed in range(20, 28)]
+        distance, limit = (np.mean([one[name].value for one in measured]) for name in ("frechet", "frechet_limit"))
         return float(distance), float(limit)
 
     (few, few_limit), (many, many_limit) = means(64), means(N)
@@ -157,10 +159,10 @@ def test_fewer_rows_than_features(width: int) -> None:
         return images.float().flatten(1) @ mix
 
     gram = Setting(pictures(1, 300), Extractor("embedded", "wide", "none", "uint8", width, many))
-    found = gram.measure(batches(pictures(2, 100)), 100)["frechet"]
+    measured = gram.measure(batches(pictures(2, 100)), 100)["frechet"]
     around = FrechetDistance(Moments.of(many(pictures(1, 300))).compute())
-    assert found.value == pytest.approx(around.to_rows(many(pictures(2, 100)).double()), rel=1e-6)
-    assert found.low < found.value < found.high
+    assert measured.value == pytest.approx(around.to_rows(many(pictures(2, 100)).double()), rel=1e-6)
+    assert measured.low < measured.value < measured.high
 
 
 def test_a_card_says_with_what_effort_wide_features_are_compared() -> None:

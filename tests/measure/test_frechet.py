@@ -71,8 +71,8 @@ def test_blocks_equal_the_plain_product(d: int) -> None:
     plain = factor.factor.T @ a.cov @ factor.factor
     assert factor.lower and bool((factor.factor.triu(1) == 0).all())
     before = a.cov.clone()
-    found = _congruent(a.cov, factor)
-    assert float((found - plain).tril().abs().max()) <= 1e-13 * float(plain.abs().max())
+    product = _congruent(a.cov, factor)
+    assert float((product - plain).tril().abs().max()) <= 1e-13 * float(plain.abs().max())
     assert torch.equal(a.cov, before)  # a reference is asked many times: nothing is worked on in place
 
 

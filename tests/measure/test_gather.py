@@ -21,9 +21,9 @@ def normal(seed: int, n: int, d: int = D, shift: float = 0.0) -> torch.Tensor:
 
 
 def gathered(metric: Distance, rows: torch.Tensor, reference: bool = False):
-    found = metric.gather(rows.shape[1], reference)
-    found.update(rows, np.arange(len(rows)))
-    return found
+    gathering = metric.gather(rows.shape[1], reference)
+    gathering.update(rows, np.arange(len(rows)))
+    return gathering
 
 
 @pytest.mark.parametrize("metric", DISTANCES, ids=lambda metric: metric.name)
@@ -57,28 +57,28 @@ def test_folded_moments_give_the_distance_of_the_rows(metric: Distance, d: int, 
 
 def test_moments_take_constant_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "HELD", 2000 * D)
-    found = GroupedMoments(D, GROUPS)
+    moments = GroupedMoments(D, GROUPS)
     for part in range(400):
-        found.update(normal(part, 50), np.arange(50 * part, 50 * part + 50))
-        assert found.held.n <= (2000 if found.folded is None else 256)
-    assert found.n == 20_000 and found.rows is None
+        moments.update(normal(part, 50), np.arange(50 * part, 50 * part + 50))
+        assert moments.held.n <= (2000 if moments.folded is None else 256)
+    assert moments.n == 20_000 and moments.rows is None
     whole = Moments(D)
-    for part in found.moments():
+    for part in moments.moments():
         whole.merge(part)
     every = torch.cat([normal(part, 50) for part in range(400)]).double()
     torch.testing.assert_close(whole.compute().cov, torch.cov(every.T), rtol=1e-9, atol=1e-12)
 
 
 def test_an_image_counts_once() -> None:
-    found = Rows(D)
-    found.update(normal(1, 4), np.array([0, 1, 2, 3]))
-    found.update(normal(2, 2), np.array([2, 9]))
+    kept_rows = Rows(D)
+    kept_rows.update(normal(1, 4), np.array([0, 1, 2, 3]))
+    kept_rows.update(normal(2, 2), np.array([2, 9]))
     with pytest.raises(ValueError, match=r"images \[2\] came more than once"):
-        _ = found.rows
+        _ = kept_rows.rows
     with pytest.raises(ValueError, match="NaN or infinity"):
-        found.update(torch.full((1, D), torch.nan), np.array([5]))
+        kept_rows.update(torch.full((1, D), torch.nan), np.array([5]))
     with pytest.raises(ValueError, match="with B ids"):
-        found.update(normal(1, 3, D + 1), np.arange(3))
+        kept_rows.update(normal(1, 3, D + 1), np.arange(3))
 
 
 def test_the_halves_form_a_design() -> None:
@@ -134,12 +134,12 @@ def test_density_and_coverage_by_the_definition() -> None:
     x, y = normal(1, 90, 5, 0.4).double(), normal(2, 70, 5).double()
     fellow = torch.cdist(y, y).fill_diagonal_(torch.inf).sort(dim=1).values[:, K - 1]
     inside = torch.cdist(x, y) <= fellow  # (90, 70)
-    found = count(x, balls(y), groups=6)
-    assert found.density() == pytest.approx(float(inside.sum()) / (K * 90))
-    assert found.coverage() == pytest.approx(float(inside.any(0).double().mean()))
+    counts = count(x, balls(y), groups=6)
+    assert counts.density() == pytest.approx(float(inside.sum()) / (K * 90))
+    assert counts.coverage() == pytest.approx(float(inside.any(0).double().mean()))
     kept = torch.arange(90) % 6 != 2
-    assert found.density(2) == pytest.approx(float(inside[kept].sum()) / (K * int(kept.sum())))
-    assert found.coverage(2) == pytest.approx(float(inside[kept].any(0).double().mean()))
+    assert counts.density(2) == pytest.approx(float(inside[kept].sum()) / (K * int(kept.sum())))
+    assert counts.coverage(2) == pytest.approx(float(inside[kept].any(0).double().mean()))
     with pytest.raises(ValueError, match="more than 5 reference rows"):
         balls(y[:5])
     for metric in (Density(), Coverage()):  # as the others do: groups without a picture have no value

@@ -26,14 +26,14 @@ def test_jackknife_of_a_mean_is_the_standard_error() -> None:
 def test_a_share_ends_at_its_bounds() -> None:
     assert within_shares(0.99, 0.9325, 1.0475) == (0.99, 0.9325, 1.0) and within_shares(0.01, -0.1, 0.2) == (0.01, 0.0, 0.2)
     assert within_shares(0.5, 0.4, 0.6) == (0.5, 0.4, 0.6)
-    generator, found = torch.Generator().manual_seed(0), []
+    generator, both = torch.Generator().manual_seed(0), []
     for _ in range(2):
-        found.append(Rows(4))
-        found[-1].update(torch.randn(128, 4, generator=generator, dtype=torch.float64), np.arange(128))
-    raw = Coverage().compute(*found)
+        both.append(Rows(4))
+        both[-1].update(torch.randn(128, 4, generator=generator, dtype=torch.float64), np.arange(128))
+    raw = Coverage().compute(*both)
     assert raw[2] > 1, "this case must need the cut"
-    assert answered(Coverage(), "coverage", *found) == (*raw[:2], 1.0)
-    assert answered(Density(), "density", *found) == Density().compute(*found)  # may well be above 1
+    assert answered(Coverage(), "coverage", *both) == (*raw[:2], 1.0)
+    assert answered(Density(), "density", *both) == Density().compute(*both)  # may well be above 1
 
 
 def test_jackknife_is_as_wide_as_repeats() -> None:

@@ -19,9 +19,9 @@ def close(a: Moments, b: Moments, tolerance: float = 1e-12) -> bool:
 
 
 def test_equals_the_textbook() -> None:
-    found = Moments.of(rows()).compute()
-    assert torch.allclose(found.mean, rows().mean(0), rtol=1e-13)
-    assert torch.allclose(found.cov, rows().T.cov(), rtol=1e-12)
+    moments = Moments.of(rows()).compute()
+    assert torch.allclose(moments.mean, rows().mean(0), rtol=1e-13)
+    assert torch.allclose(moments.cov, rows().T.cov(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("sizes", [[500], [1] * 500, [3, 200, 0, 297]])

@@ -83,16 +83,16 @@ def test_a_metric_that_lies_is_found_out() -> None:
 
     images = torch.randint(0, 256, (512, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     constant = [Comparison(Extractor("mean", "h", "none", "uint8", 3, features), [Constant()])]
-    found = probe(
+    table = probe(
         images.split(100),
         images.flip(0).split(100),
         constant,
         "noise",
     )
-    assert [(one.probe, one.metric, one.declared, one.found) for one in found.mismatches] == [
+    assert [(one.probe, one.metric, one.declared, one.found) for one in table.mismatches] == [
         ("negated", "mean.constant", "worse", "stays")
     ]
-    assert "(!)" in "\n".join(found.lines())
+    assert "(!)" in "\n".join(table.lines())
     with pytest.raises(BadInput, match="at least 512 pictures"):
         probe([images[:100]], [images[:100]], constant, "few")
 

@@ -52,9 +52,9 @@ def place(tmp_path_factory) -> Path:
 def said(capsys, place: Path, *words: object) -> tuple[int, dict]:
     with pytest.raises(SystemExit) as end:
         main(["measure", *map(str, words), "--out", str(place / "runs"), "--json", "--quiet"])
-    found = capsys.readouterr()
-    assert found.err == ""  # no warning, no traceback
-    return end.value.code, json.loads(found.out.strip().splitlines()[-1])
+    printed = capsys.readouterr()
+    assert printed.err == ""  # no warning, no traceback
+    return end.value.code, json.loads(printed.out.strip().splitlines()[-1])
 
 
 @pytest.mark.parametrize(
@@ -91,15 +91,15 @@ def said(capsys, place: Path, *words: object) -> tuple[int, dict]:
 def test_own_files(text: str, says: str, place: Path, tmp_path: Path, capsys) -> None:
     own = tmp_path / "own.py"
     own.write_text(text)
-    code, found = said(capsys, place, place / "a", place / "b", "--metrics", own)
-    assert code == 2 and says in found["error"] and "\n" not in found["error"]
+    code, answer = said(capsys, place, place / "a", place / "b", "--metrics", own)
+    assert code == 2 and says in answer["error"] and "\n" not in answer["error"]
 
 
 @pytest.mark.parametrize("kind", ["int16", "bool", "complex64", "U3", "datetime64[s]", [("a", "u1"), ("b", "f4")], object])
 def test_arrays_of_other_types(kind, place: Path, tmp_path: Path, capsys) -> None:
     np.savez(tmp_path / "x.npz", images=np.zeros((80, 16, 16, 3), dtype=kind))
-    code, found = said(capsys, place, tmp_path / "x.npz", place / "b")
-    assert code == 2 and ("numbers of type" in found["error"] or "could run code" in found["error"])
+    code, answer = said(capsys, place, tmp_path / "x.npz", place / "b")
+    assert code == 2 and ("numbers of type" in answer["error"] or "could run code" in answer["error"])
 
 
 def test_a_range_is_that_of_floats_only(place: Path, tmp_path: Path, capsys) -> None:
@@ -107,9 +107,9 @@ def test_a_range_is_that_of_floats_only(place: Path, tmp_path: Path, capsys) -> 
     floats = pictures(1).astype(">f4") / 255
     np.savez(tmp_path / "a.npz", images=floats.transpose(0, 3, 1, 2).copy())
     _, bytes_ = said(capsys, place, place / "a", place / "b")
-    code, found = said(capsys, place, tmp_path / "a.npz", place / "b", "--range", "0,1")
+    code, answer = said(capsys, place, tmp_path / "a.npz", place / "b", "--range", "0,1")
     assert code == 0
-    for name, one in found["metrics"].items():
+    for name, one in answer["metrics"].items():
         assert one["value"] == bytes_["metrics"][name]["value"]
     for words, says in (
         ((place / "a", place / "b", "--range", "0,1"), "no set holds floating point"),
@@ -117,8 +117,8 @@ def test_a_range_is_that_of_floats_only(place: Path, tmp_path: Path, capsys) -> 
         ((tmp_path / "a.npz", place / "b", "--range", "1,0"), "not a range"),
         ((tmp_path / "a.npz", ""), "an empty name"),
     ):
-        code, found = said(capsys, place, *words)
-        assert code == 2 and says in found["error"]
+        code, answer = said(capsys, place, *words)
+        assert code == 2 and says in answer["error"]
 
 
 def test_damage_inside_a_compressed_array(place: Path, tmp_path: Path, capsys) -> None:
@@ -126,8 +126,8 @@ def test_damage_inside_a_compressed_array(place: Path, tmp_path: Path, capsys) -
     data = bytearray((tmp_path / "x.npz").read_bytes())
     data[len(data) // 2] ^= 255
     (tmp_path / "x.npz").write_bytes(data)
-    code, found = said(capsys, place, tmp_path / "x.npz", place / "b")
-    assert code == 2 and "damaged" in found["error"]
+    code, answer = said(capsys, place, tmp_path / "x.npz", place / "b")
+    assert code == 2 and "damaged" in answer["error"]
 
 
 def test_what_is_no_file_and_names_that_are_no_text(place: Path, tmp_path: Path, capsys) -> None:
@@ -145,17 +145,17 @@ def test_what_is_no_file_and_names_that_are_no_text(place: Path, tmp_path: Path,
             os.mkfifo(odd)
         else:
             os.symlink({"loop.png": odd, "zero.png": "/dev/zero", "gone.png": tmp_path / "none.png"}[name], odd)
-        code, found = said(capsys, place, path, place / "b")
-        assert code == 2 and says in found["error"] and name in found["error"]
+        code, answer = said(capsys, place, path, place / "b")
+        assert code == 2 and says in answer["error"] and name in answer["error"]
         odd.unlink()
     for strange in (b"a\nb\x1b[31m.png", b"\xff.png"):
         bad = os.path.join(os.fsencode(path), strange)
         with open(bad, "wb") as stream:
             stream.write(b"no picture")
-        code, found = said(capsys, place, path, place / "b")
-        assert code == 2 and found["error"].isprintable()
-        code, found = said(capsys, place, path, place / "b", "--skip-bad")
-        assert code == 0 and found["pictures"]["n"] == 80 and len(found["pictures"]["skipped"]) == 1
+        code, answer = said(capsys, place, path, place / "b")
+        assert code == 2 and answer["error"].isprintable()
+        code, answer = said(capsys, place, path, place / "b", "--skip-bad")
+        assert code == 0 and answer["pictures"]["n"] == 80 and len(answer["pictures"]["skipped"]) == 1
         os.unlink(bad)
 
 

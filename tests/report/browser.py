@@ -66,15 +66,15 @@ class Browser:
             assert chunk, "the browser went away"
             self.rest += chunk
         message, _, self.rest = self.rest.partition(b"\0")
-        found: dict[str, Any] = json.loads(message)
-        method, about = found.get("method", ""), found.get("params", {})
+        content: dict[str, Any] = json.loads(message)
+        method, about = content.get("method", ""), content.get("params", {})
         if method in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
             self.said.append(json.dumps(about))
         elif method == "Network.requestWillBeSent":
             self.asked.append(about["request"]["url"])
         elif method == "Page.loadEventFired":
             self.loaded = True
-        return found
+        return content
 
     def call(self, method: str, **params: Any) -> Any:
         self.count += 1

@@ -202,14 +202,14 @@ def rich_study() -> dict[str, Any]:
                 {
                     "probe": probe,
                     "metric": metric,
-                    "declared": "stays" if probe == "halved" else found,
-                    "found": found,
+                    "declared": "stays" if probe == "halved" else reaction,
+                    "found": reaction,
                     "value": 2.0,
                     "low": 1.9,
                     "high": 2.1,
                 }
                 for metric, all_found in SEEN.items()
-                for probe, found in zip(PROBES, all_found, strict=True)
+                for probe, reaction in zip(PROBES, all_found, strict=True)
             ],
         },
         progress={"done": 60, "total": 60, "seconds_left": None},
@@ -280,9 +280,11 @@ def _judged(arm: dict[str, Any], baseline: dict[str, Any], metric: dict[str, Any
     if not claimed:
         return {**row, "claim_verdict": None}
     said = "better" if arm["claims"][0]["change"] < 0 else "worse"
-    found = {said: "replicated", "inconclusive": "underpowered", "tie": "out of scope"}.get(row["verdict"], "contradicted")
-    arm["claims"][0].update(seen="frechet", verdict=found)
-    return {**row, "claim_verdict": found}
+    verdict = {said: "replicated", "inconclusive": "underpowered", "tie": "out of scope"}.get(
+        row["verdict"], "contradicted"
+    )
+    arm["claims"][0].update(seen="frechet", verdict=verdict)
+    return {**row, "claim_verdict": verdict}
 
 
 def _moved(row: dict[str, Any], by: float, unit: str) -> dict[str, Any]:

@@ -54,9 +54,9 @@ def test_a_study_killed_with_minus_9_is_told_as_stopped_with_the_way_on(folder: 
     os.kill(study.pid, signal.SIGKILL)
     study.wait()
     heard = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime((folder / "report.html").stat().st_mtime))
-    said = alive.notice(folder)
+    notice = alive.notice(folder)
     result, text = page.read(folder / "report.json"), (folder / "report.html").read_text()
-    assert f"last heard of {heard}: it was stopped; what is done is kept" in said and result.made.command in said
+    assert f"last heard of {heard}: it was stopped; what is done is kept" in notice and result.made.command in notice
     assert result.state == "stopped" and result.progress.seconds_left is None and result.made.date == heard
     states = {cell.state for arm in result.arms for cell in arm.cells}
     assert "running" not in states and {"waiting", "done"} <= states

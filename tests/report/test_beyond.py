@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fulcrum.report import arm_marks as look
-from fulcrum.report import cost_figure, design_tables, figure, markdown_text, page, ranking, sentences, table
+from fulcrum.report import design_tables, markdown_text, page, ranking, table
+from fulcrum.report.figures import arm_marks, cost_figure, difference_figure
 from fulcrum.report.schema import StudyResult
+from fulcrum.report.wording import sentences
 
 RICH = runpy.run_path(str(Path(__file__).with_name("fake_rich.py")))
 
@@ -31,20 +32,20 @@ def scaled() -> StudyResult:
 
 
 def test_the_headline_says_who_helped_who_hurt_and_what_is_open(rich: StudyResult) -> None:
-    (said,) = sentences.headlines(rich)
-    assert said.startswith(
+    (text,) = sentences.headlines(rich)
+    assert text.startswith(
         "REPA (+0.040), Muon (+0.027) and Predict the image (+0.023) improved attribute accuracy. "
         "Short captions (−0.217) and TREAD (−0.053) made it worse."
     )
-    assert said.endswith("Undecided: Min-SNR weights.") and "less than the 0.02 that would matter" in said
+    assert text.endswith("Undecided: Min-SNR weights.") and "less than the 0.02 that would matter" in text
 
 
 def test_no_arm_falls_out_of_the_headline_whatever_its_verdict(rich: StudyResult) -> None:
     study = RICH["rich_study"]()
     next(row for row in study["effects"] if row["arm"] == "tread")["verdict"] = "censored"
-    (said,) = sentences.headlines(StudyResult.model_validate(study))
-    assert "Censored: TREAD." in said
-    assert all(arm.label in said for arm in rich.compared)
+    (text,) = sentences.headlines(StudyResult.model_validate(study))
+    assert "Censored: TREAD." in text
+    assert all(arm.label in text for arm in rich.compared)
 
 
 def test_the_ranking_ranks_with_the_same_marks_as_the_figures(rich: StudyResult) -> None:
@@ -81,18 +82,18 @@ def test_a_study_of_scales_ranks_each_by_itself(scaled: StudyResult) -> None:
     groups = ranking.ranking(scaled).groups
     assert [(group.scale, len(group.rows)) for group in groups] == [("small", 4), ("middle", 4), ("large", 4)]
     assert [row.mark for row in groups[2].rows] == ["1", "B", "2", "3"]
-    assert len({look.colour(scaled, arm) for arm in scaled.compared if arm.root == "muon"}) == 1
+    assert len({arm_marks.colour(scaled, arm) for arm in scaled.compared if arm.root == "muon"}) == 1
     assert len(sentences.headlines(scaled)) == 3 and sentences.headlines(scaled)[0].startswith(
         "At scale small: Muon (+0.027)"
     )
     assert len(design_tables.trends(scaled)) == 3 and "fades" in page.render(scaled)
-    pairs = figure.pairs(scaled, scaled.compared[-1], scaled.primary)
+    pairs = difference_figure.pairs(scaled, scaled.compared[-1], scaled.primary)
     assert pairs is not None
 
 
 def test_every_optional_part_is_on_the_page_and_in_markdown(rich: StudyResult, scaled: StudyResult) -> None:
     text = page.render(rich).replace(page.NO_BREAK, " ")
-    for said in (
+    for sentence in (
         "Muon × REPA",
         "worse together",
         "Time to target",
@@ -103,10 +104,10 @@ def test_every_optional_part_is_on_the_page_and_in_markdown(rich: StudyResult, s
         "0 of 6 seeds reach attribute accuracy",
         "contradicted",
     ):
-        assert said in text, said
-    told = markdown_text.markdown(rich, design_tables.tables(rich))
+        assert sentence in text, sentence
+    words = markdown_text.markdown(rich, design_tables.tables(rich))
     for title in ("Interactions", "Time to target", "Learning rates", "What each metric sees"):
-        assert f"\n## {title}\n" in told
+        assert f"\n## {title}\n" in words
     assert "\n## Trends\n" in markdown_text.markdown(scaled, design_tables.tables(scaled))
     rows = list(csv.DictReader(io.StringIO(table.csv_text(rich))))
     assert {row["unit"] for row in rows if row["arm"] == "muon"} == {"images", "time"}

@@ -175,9 +175,9 @@ def test_many_arms_with_long_names_fit_a_phone(browser: Any, tmp_path: Path) -> 
 def test_every_text_can_be_read(browser: Any, honest: Path, shots: Path, scheme: str) -> None:
     browser.open(honest, scheme=scheme)
     browser.ask(OPEN_ALL)
-    found = browser.ask(CONTRASTS)
-    assert len(found) > 500
-    assert [one for one in found if one[0] < 4.5] == []
+    contrasts = browser.ask(CONTRASTS)
+    assert len(contrasts) > 500
+    assert [one for one in contrasts if one[0] < 4.5] == []
     back = browser.ask("getComputedStyle(document.body).backgroundColor")
     assert back == {"dark": "rgb(22, 22, 20)", "light": "rgb(251, 250, 247)"}[scheme]
     browser.picture(shots / f"honest-{scheme}.png")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from markupsafe import Markup
 
-from fulcrum.report import cost_figure, curve_figure, figure
+from fulcrum.report.figures import cost_figure, curve_figure, difference_figure
+from fulcrum.report.figures.svg import Axis
 from fulcrum.report.schema import StudyResult
-from fulcrum.report.svg import Axis
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_study.py")))
 NASTY = '<script>alert("&")</script>'
@@ -22,13 +22,13 @@ def all_figures(result: StudyResult) -> list[Markup]:
     drawn: list[Markup | None] = [curve_figure.losses(result)]
     for metric in result.metrics:
         drawn += [
-            figure.effects(result, metric),
+            difference_figure.effects(result, metric),
             curve_figure.curves(result, metric),
             curve_figure.curves(result, metric, "flops"),
             cost_figure.pareto(result, metric),
             cost_figure.pareto(result, metric, "flops_ratio"),
         ]
-        drawn += [figure.pairs(result, arm, metric) for arm in result.arms[1:]]
+        drawn += [difference_figure.pairs(result, arm, metric) for arm in result.arms[1:]]
     return [one for one in drawn if one is not None]
 
 
@@ -38,17 +38,17 @@ def study() -> StudyResult:
 
 
 def test_figures_parse_and_carry_title_and_description(study: StudyResult) -> None:
-    found = all_figures(study)
-    assert len(found) == 1 + 3 * (5 + 3)
+    figures = all_figures(study)
+    assert len(figures) == 1 + 3 * (5 + 3)
     idents = set()
-    for drawn in found:
+    for drawn in figures:
         root = ET.fromstring(drawn)
         title, desc = root.find("title"), root.find("desc")
         assert root.attrib["role"] == "img" and title is not None and desc is not None and title.text and desc.text
         assert root.attrib["aria-labelledby"] == f"{title.attrib['id']} {desc.attrib['id']}"
         idents.add(title.attrib["id"])
         assert "nan" not in drawn.lower() and "inf" not in "".join(drawn.split("<title")[0])
-    assert len(idents) == len(found)
+    assert len(idents) == len(figures)
 
 
 def test_words_in_a_figure_are_escaped() -> None:
@@ -71,7 +71,7 @@ def test_the_mean_uses_only_points_that_every_started_seed_reached() -> None:
 
 
 def test_a_worse_arm_lies_left_of_zero_when_higher_is_better(study: StudyResult) -> None:
-    drawn = figure.effects(study, study.primary)
+    drawn = difference_figure.effects(study, study.primary)
     assert drawn is not None
     root = ET.fromstring(drawn)
     zero = float(next(node for node in root.iter("line") if node.attrib["class"] == "zero").attrib["x1"])
@@ -88,7 +88,7 @@ def test_pairs_leave_out_a_seed_that_one_side_lacks() -> None:
     study = FAKE["fake_study"]()
     study["arms"][2]["cells"][3].update(state="failed", final={})
     result = StudyResult.model_validate(study)
-    drawn = figure.pairs(result, result.arms[2], result.primary)
+    drawn = difference_figure.pairs(result, result.arms[2], result.primary)
     assert drawn is not None and len(list(ET.fromstring(drawn).iter("path"))) == 5
 
 

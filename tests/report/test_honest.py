@@ -13,22 +13,10 @@ from typing import Any
 import pytest
 
 from fulcrum.cli.study import _summary
-from fulcrum.report import arm_marks as look
-from fulcrum.report import (
-    certainty,
-    claim_sentences,
-    curve_figure,
-    figure,
-    markdown_text,
-    number,
-    page,
-    range_figure,
-    ranking,
-    run_facts,
-    sentences,
-    table,
-)
+from fulcrum.report import markdown_text, page, ranking, run_facts, table
+from fulcrum.report.figures import arm_marks, curve_figure, difference_figure, range_figure
 from fulcrum.report.schema import StudyResult
+from fulcrum.report.wording import certainty, claim_sentences, number, sentences
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_honest.py")))
 PRIMARY = FAKE["PRIMARY"]
@@ -108,7 +96,7 @@ def test_a_baseline_at_the_floor_is_told_to_train_longer_and_never_called_a_tie(
 
 
 @pytest.mark.parametrize(
-    "better, floors, ceiling, said",
+    "better, floors, ceiling, expected",
     [
         ("higher", {"noise": 0.2, "grey": 0.05, "another scene": 0.31}, 0.95, "73 % of the way from another scene's"),
         ("higher", {"noise": 0.8}, 0.95, "is no better than noise (0.800): it has not learned this yet"),
@@ -121,18 +109,18 @@ def test_a_baseline_at_the_floor_is_told_to_train_longer_and_never_called_a_tie(
         ),
     ],
 )
-def test_the_baseline_stands_between_floor_and_ceiling(better: str, floors: Any, ceiling: Any, said: str) -> None:
+def test_the_baseline_stands_between_floor_and_ceiling(better: str, floors: Any, ceiling: Any, expected: str) -> None:
     study = FAKE["honest_study"]()
     study["metrics"][0].update(better=better, floors=floors, ceiling=ceiling)
     result = StudyResult.model_validate(study)
-    assert said in range_figure.standing(result, result.primary)
+    assert expected in range_figure.standing(result, result.primary)
     drawn = range_figure.bar(result, result.primary)
     assert drawn is not None
     root = ET.fromstring(drawn)
     bounds = [float(node.attrib["x1"]) for node in root.iter("line") if node.attrib["class"] == "bound"]
     here = next(float(node.attrib["x1"]) for node in root.iter("line") if node.attrib["class"] == "zero")
     assert len(bounds) == len(floors) + (ceiling is not None)
-    learned = "not learned" not in said
+    learned = "not learned" not in expected
     assert (here > bounds[0]) == learned and (ceiling is None or here < bounds[-1])  # worse is left, whatever the sign
 
 
@@ -186,9 +174,9 @@ def test_what_is_exploratory_has_no_badge_and_is_explained(honest: StudyResult, 
 
 
 def test_the_headline_says_shrunken_sizes_and_the_measured_ones_beside(honest: StudyResult, text: str) -> None:
-    (said,) = sentences.headlines(honest)
-    assert said.startswith("REPA (about +0.034, measured +0.040), Muon (about +0.023, measured +0.027)")
-    assert "Short captions (about −0.18, measured" in said
+    (words,) = sentences.headlines(honest)
+    assert words.startswith("REPA (about +0.034, measured +0.040), Muon (about +0.023, measured +0.027)")
+    assert "Short captions (about −0.18, measured" in words
     assert "picked out for being large" in text
     answer = sentences.answer(honest, arm_of(honest, "repa"))
     assert "about +0.034 (measured +0.040 [+0.031, +0.049])" in answer
@@ -216,7 +204,7 @@ def test_one_level_is_printed_everywhere_the_plans() -> None:
 
 
 @pytest.mark.parametrize(
-    "verdict, why, said",
+    "verdict, why, expected",
     [
         ("not comparable", "it was made for a lever with other settings", "Not held against it: it was made for a lever"),
         ("opposite here", "", "the other direction, in a scaled-down setting"),
@@ -224,12 +212,12 @@ def test_one_level_is_printed_everywhere_the_plans() -> None:
         ("contradicted", "", "in the same setting, not the direction that was claimed"),
     ],
 )
-def test_a_claim_is_told_in_its_levers_section_only(verdict: str, why: str, said: str) -> None:
+def test_a_claim_is_told_in_its_levers_section_only(verdict: str, why: str, expected: str) -> None:
     study = FAKE["honest_study"]()
     muon = next(arm for arm in study["arms"] if arm["name"] == "muon")
     muon["claims"][0].update(verdict=verdict, why=why, seen="frechet")
     result = StudyResult.model_validate(study)
-    assert said in claim_sentences.seen_of(result, arm_of(result, "muon"), arm_of(result, "muon").claims[0])
+    assert expected in claim_sentences.seen_of(result, arm_of(result, "muon"), arm_of(result, "muon").claims[0])
     text = page.render(result)
     ranked = text[text.index('<table class="board') : text.index('<details id="d-ranking"')]
     assert verdict not in ranked and "FID" not in ranked and f">{verdict}</span>" in text
@@ -238,8 +226,8 @@ def test_a_claim_is_told_in_its_levers_section_only(verdict: str, why: str, said
 def test_the_page_says_what_was_run(honest: StudyResult, text: str) -> None:
     assert run_facts.changed(honest) == "optim.lr=0.002, budget.images=60000, sample.steps=24 and 2 more settings"
     assert "encode.text.length=24" in text and "the embedded world at 32 px, 60,000 scenes with long captions" in text
-    told = text[text.index('id="reproduce-h"') :]
-    assert told.index("settings of every arm") < told.index("text encoder") < told.index("<dt>plan</dt>")
+    section = text[text.index('id="reproduce-h"') :]
+    assert section.index("settings of every arm") < section.index("text encoder") < section.index("<dt>plan</dt>")
     plain = StudyResult.model_validate(FAKE["RICH"]["rich_study"]())
     assert run_facts.changed(plain) == "" and dict(run_facts.facts(plain))["settings of every arm"].startswith("none")
 
@@ -281,8 +269,8 @@ def test_an_arm_on_another_arm_is_compared_with_that_one() -> None:
     first = repa.finals(PRIMARY)[0]
     strip = ET.fromstring(row_of(result, "muon").strip).find("desc")
     assert strip is not None and f"seed 0 {number.change(arm.finals(PRIMARY)[0] - first, None, None)}" in str(strip.text)
-    pairs = figure.pairs(result, arm, result.primary)
-    assert pairs is not None and ">REPA</text>" in pairs and look.colour(result, repa) in pairs
+    pairs = difference_figure.pairs(result, arm, result.primary)
+    assert pairs is not None and ">REPA</text>" in pairs and arm_marks.colour(result, repa) in pairs
     check = page.render(result)
     assert check.count('<article aria-labelledby="lever-h-') == 9
 
@@ -294,8 +282,8 @@ def test_csv_and_markdown_tell_the_same(honest: StudyResult) -> None:
     assert (tread["planned"], tread["failed"], tread["n"]) == ("6", "2", "4") and tread["seed_2"] == ""
     assert muon["warnings"] == "5 of 6 seeds agree, one is 13 margins off" and float(muon["shrunk"]) < float(muon["mean"])
     assert by["muon", "frechet", "images"]["exploratory"] == "True" and muon["exploratory"] == "False"
-    told = markdown_text.markdown(honest).replace("\\", "")
-    for said in (
+    words = markdown_text.markdown(honest).replace("\\", "")
+    for sentence in (
         "2 of 6 seeds failed",
         "## Failed",
         "the loss was not finite",
@@ -305,4 +293,4 @@ def test_csv_and_markdown_tell_the_same(honest: StudyResult) -> None:
         "Give the plan 2 seeds more",
         "some of so many intervals still miss zero",
     ):
-        assert said in told, said
+        assert sentence in words, sentence

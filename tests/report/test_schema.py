@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from fulcrum.report import page
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
-from fulcrum.study.judge.effect import paired_effect
+from fulcrum.study.judge.statistics.effect import paired_effect
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_study.py")))
 

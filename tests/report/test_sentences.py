@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fulcrum.report import certainty, claim_sentences, number, sentences
 from fulcrum.report.page import render
 from fulcrum.report.schema import StudyResult
+from fulcrum.report.wording import certainty, claim_sentences, number, sentences
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_study.py")))
 
@@ -23,7 +23,7 @@ def study_with(**change: Any) -> StudyResult:
 
 
 @pytest.mark.parametrize(
-    "mean, low, high, said",
+    "mean, low, high, expected",
     [
         (-0.21, -0.25, -0.17, "−0.21 [−0.25, −0.17]"),
         (0.0, -0.001, 0.001, "0.0000 [−0.0010, +0.0010]"),
@@ -35,50 +35,50 @@ def study_with(**change: Any) -> StudyResult:
         (0.3, 0.0, 0.6, "+0.30 [0.00, +0.60]"),
     ],
 )
-def test_change(mean: float | None, low: float | None, high: float | None, said: str) -> None:
-    assert number.change(mean, low, high) == said
+def test_change(mean: float | None, low: float | None, high: float | None, expected: str) -> None:
+    assert number.change(mean, low, high) == expected
 
 
 @pytest.mark.parametrize(
-    "value, said",
+    "value, expected",
     [(0.02, "0.02"), (20.93, "20.9"), (0.000914, "0.000914"), (0.0, "0"), (-3.0, "−3"), (100.0, "100"), (None, "–")],
 )
-def test_plain(value: float | None, said: str) -> None:
-    assert number.plain(value) == said
+def test_plain(value: float | None, expected: str) -> None:
+    assert number.plain(value) == expected
 
 
-@pytest.mark.parametrize("value, said", [(20_000, "20k"), (1.5e6, "1.5M"), (3e15, "3e15"), (-0.25, "−0.25"), (0, "0")])
-def test_short(value: float, said: str) -> None:
-    assert number.short(value) == said
+@pytest.mark.parametrize("value, expected", [(20_000, "20k"), (1.5e6, "1.5M"), (3e15, "3e15"), (-0.25, "−0.25"), (0, "0")])
+def test_short(value: float, expected: str) -> None:
+    assert number.short(value) == expected
 
 
 @pytest.mark.parametrize(
-    "seconds, said", [(8, "8 s"), (421, "7 min 1 s"), (1200, "20 min"), (7260, "2 h 1 min"), (-3, "0 s")]
+    "seconds, expected", [(8, "8 s"), (421, "7 min 1 s"), (1200, "20 min"), (7260, "2 h 1 min"), (-3, "0 s")]
 )
-def test_duration(seconds: float, said: str) -> None:
-    assert number.duration(seconds) == said
+def test_duration(seconds: float, expected: str) -> None:
+    assert number.duration(seconds) == expected
 
 
 def test_the_answer_of_the_brief() -> None:
     result = study_with(mean=-0.21, low=-0.25, high=-0.17, n=6, p_adjusted=0.03, verdict="worse")
-    said = sentences.answer(result, result.arms[1])
-    assert said == "Short captions are worse: attribute accuracy −0.21 [−0.25, −0.17], 6 pairs, p 0.03."
+    text = sentences.answer(result, result.arms[1])
+    assert text == "Short captions are worse: attribute accuracy −0.21 [−0.25, −0.17], 6 pairs, p 0.03."
 
 
 def test_too_few_pairs_are_never_hidden() -> None:
     result = study_with(n=5, p_adjusted=0.0625, verdict="inconclusive")
     assert "5 pairs cannot be decided (p ≥ 0.062): one more seed can" in sentences.answer(result, result.arms[1])
-    assert not any("cannot be decided" in said for said in certainty.trust(result, result.effects[0])), "said twice"
+    assert not any("cannot be decided" in sentence for sentence in certainty.trust(result, result.effects[0])), "said twice"
     six = study_with(n=6, verdict="inconclusive")
     assert "cannot be decided" not in sentences.answer(six, six.arms[1])
 
 
-@pytest.mark.parametrize("seeds, said", [(5, "6 are the fewest that can"), (6, "")])
-def test_too_few_seeds_are_told_beside_the_headline(seeds: int, said: str) -> None:
+@pytest.mark.parametrize("seeds, expected", [(5, "6 are the fewest that can"), (6, "")])
+def test_too_few_seeds_are_told_beside_the_headline(seeds: int, expected: str) -> None:
     study = FAKE["fake_study"]()
     study["plan"]["seeds"] = list(range(seeds))
     result = StudyResult.model_validate(study)
-    assert (said in certainty.visible(result)) and ("whatever is found" in render(result)) == bool(said)
+    assert (expected in certainty.visible(result)) and ("whatever is found" in render(result)) == bool(expected)
 
 
 def test_a_target_that_is_not_reached_is_told_once_and_with_its_metric() -> None:
@@ -152,8 +152,8 @@ def claimed_study(**change: Any) -> StudyResult:
 def test_a_claim_says_which_metric_it_is_about_and_what_was_seen_on_it() -> None:
     result = claimed_study()
     (muon,) = (arm for arm in result.arms if arm.name == "muon")
-    said = claim_sentences.seen_of(result, muon, muon.claims[0])
-    assert said == (
+    sentence = claim_sentences.seen_of(result, muon, muon.claims[0])
+    assert sentence == (
         "Our Fréchet distance stands for FID (lower is better): +1.20 [+0.90, +1.50], worse: in the same setting, "
         "not the direction that was claimed. The ranking asks another metric, attribute accuracy, on which Muon is better."
     )
@@ -173,4 +173,4 @@ def test_what_can_be_seen_is_each_arms_own() -> None:
         row["detectable"] = size
     result = StudyResult.model_validate(study)
     assert "0.020 to 0.10, depending on how much a lever scatters" in certainty.visible(result)
-    assert any("a true difference of 0.020 would" in said for said in certainty.trust(result, result.effects[3]))
+    assert any("a true difference of 0.020 would" in sentence for sentence in certainty.trust(result, result.effects[3]))

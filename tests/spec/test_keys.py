@@ -16,6 +16,7 @@ TABLE = Path(__file__).with_name("golden_keys.json")
 PHRASES = (
     "spark",
     "pocket",
+    "pocket_64",
     "pocket_pixels",
     "pocket_pixels_large",
     "prx_256",

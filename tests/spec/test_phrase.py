@@ -138,3 +138,11 @@ def test_files_that_hold_no_lever(tmp_path):
     (tmp_path / "broken.py").write_text("raise RuntimeError('oh')\n")
     with pytest.raises(BadInput, match="RuntimeError: oh"):
         with_files([tmp_path / "broken.py"])
+
+
+def test_an_error_about_stages_can_be_read():
+    """It told every stage with all settings of its pictures before it said what was wrong."""
+    with pytest.raises(BadInput) as refused:
+        parse("spark + sft_stage(start=0.3) + synthetic_then_real(until=0.6)", CATALOG)
+    assert "two values at the same time" in str(refused.value) and "During(" not in str(refused.value)
+    assert len(str(refused.value)) < 300, str(refused.value)

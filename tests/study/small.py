@@ -59,11 +59,11 @@ def descendants(of):
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
-    found, more = set(), {of}
+    processes, more = set(), {of}
     while more:
         more = {one for one, parent in parents.items() if parent in more}
-        found |= more
-    return found
+        processes |= more
+    return processes
 
 
 def told(pid):

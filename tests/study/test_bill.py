@@ -8,7 +8,7 @@ from fulcrum.cli import main
 from fulcrum.cost.denoiser import newton_schulz_share, training_flops
 from fulcrum.cost.run_flops import amount
 from fulcrum.report.arm_result import ArmResult
-from fulcrum.report.sentences import parts as told_parts
+from fulcrum.report.wording.sentences import parts as told_parts
 from fulcrum.spec.errors import BadInput
 from fulcrum.train.bill import bill, counted, in_words, of_arm
 from fulcrum.train.run_folder import RunFolder
@@ -37,18 +37,18 @@ def fulcrum(capsys, *words):
 def test_parts_of_levers_add_up(tiny, tmp_path) -> None:
     """Muon, alignment and its teacher, one by one; what the frozen networks do is spent once a picture."""
     run = tiny("spark + muon + repa")
-    found = counted(run, tmp_path)
-    parts = found.parts
-    assert found.pictures == 64 and set(parts.teachers) == {"world"} and set(parts.terms) == {"alignment"}
+    flops = counted(run, tmp_path)
+    parts = flops.parts
+    assert flops.pictures == 64 and set(parts.teachers) == {"world"} and set(parts.terms) == {"alignment"}
     assert parts.optimizer == pytest.approx(newton_schulz_share(run) * training_flops(run))
     assert parts.training() == pytest.approx(parts.denoiser + parts.optimizer + parts.terms["alignment"])
-    spent = found.parts.totals(48, found.pictures, drawn=10)
+    spent = flops.parts.totals(48, flops.pictures, drawn=10)
     assert spent["denoiser"] == 48 * parts.denoiser and spent["teacher world"] == 64 * parts.teachers["world"]
     assert spent["evaluation"] == 10 * parts.evaluation and "tuned codec" not in spent
     assert of_arm(run, tmp_path, 10) == spent
     kept = next((tmp_path / "flops").glob("*.json"))
     kept.write_text(kept.read_text()[:20])  # damaged: counted again
-    assert counted(run, tmp_path) == found
+    assert counted(run, tmp_path) == flops
     arm = ArmResult(name="a", phrase="p", says="s", label="A", cost={"parts": spent})
     assert told_parts(arm).startswith("One seed spends") and "teacher world" in told_parts(arm)
 
@@ -89,9 +89,9 @@ def test_a_run_that_has_only_begun(tiny, cache, tmp_path) -> None:
     folder = RunFolder(tmp_path)
     assert bill(folder, tiny(), cache) == {} and in_words({}) == "nothing was recorded yet"
     folder.record.write_text('{"images": 16, "seconds": 2.0}\n{"images": 24, "seconds": 3.0}\n{"images": 32, "sec')
-    found = bill(folder, tiny(), cache, price=7200.0)
-    assert found["images"] == 24 and found["steps"] == 3 and found["money"] == 6.0 and found["images_per_second"] == 8
-    assert "6 for 3 s at 7200 an hour" in in_words(found)
+    cost = bill(folder, tiny(), cache, price=7200.0)
+    assert cost["images"] == 24 and cost["steps"] == 3 and cost["money"] == 6.0 and cost["images_per_second"] == 8
+    assert "6 for 3 s at 7200 an hour" in in_words(cost)
     for price in (-1.0, float("nan"), float("inf")):
         with pytest.raises(BadInput, match="per hour"):
             bill(folder, tiny(), cache, price)

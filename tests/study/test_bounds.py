@@ -7,16 +7,16 @@ from fulcrum.study.plan.plan_file import load
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "expected"),
     [
         ("seeds = [0, 18446744073709551616]", "at most"),  # 2^64: its draws would be those of seed 0
         ("seeds = [-1, 0]", "at least 0"),
         ("seeds = [0, 1]\nthreads = 100000", "at most 1,024"),
     ],
 )
-def test_out_of_bounds(line: str, said: str, tmp_path) -> None:
+def test_out_of_bounds(line: str, expected: str, tmp_path) -> None:
     file = tmp_path / "plan.toml"
     file.write_text(f'title = "t"\nbaseline = "spark"\narms = ["muon"]\n{line}\n')
-    with pytest.raises(BadInput) as found:
+    with pytest.raises(BadInput) as error:
         load(file)
-    assert said in found.value.message
+    assert expected in error.value.message

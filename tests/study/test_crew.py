@@ -61,10 +61,10 @@ def ranks(of):
 
 def wait_for(what, seconds=240):
     deadline = time.monotonic() + seconds
-    while not (found := what()):
+    while not (result := what()):
         assert time.monotonic() < deadline, "nothing came"
         time.sleep(0.02)
-    return found
+    return result
 
 
 def trained(out, asked, meddle=None):
@@ -92,11 +92,11 @@ def test_a_cell_of_two_processes_one_of_them_killed_ends_as_an_undisturbed_one(t
         killed.extend(ranks(lanes[0].process.pid))
         os.kill(killed[-1], signal.SIGKILL)
 
-    board, found = trained(tmp_path / "killed", asked, kill_one)
+    board, result = trained(tmp_path / "killed", asked, kill_one)
     calm, expected = trained(tmp_path / "calm", asked)
     assert len(killed) == 2 and (board.lost, calm.lost) == (1, 0)
-    assert found["metrics"] == expected["metrics"]
-    assert found["result"]["weights_sha256"] == expected["result"]["weights_sha256"]
+    assert result["metrics"] == expected["metrics"]
+    assert result["result"]["weights_sha256"] == expected["result"]["weights_sha256"]
     points = [next((tmp_path / name).glob("*/point-*80-*.json")).read_text() for name in ("killed", "calm")]
     assert points[0] == points[1]
     saved = next((tmp_path / "calm").glob("*/checkpoints/0*160/state.json"))
@@ -118,7 +118,7 @@ def test_processes_leave_when_their_worker_is_killed_and_save_when_it_is_asked(t
         )
         worker.stdin.write(f"{json.dumps(work.setup())}\n{json.dumps(work.asked(cell))}\n")
         worker.stdin.flush()
-        pair = wait_for(lambda worker=worker: found if len(found := ranks(worker.pid)) == 2 else None)
+        pair = wait_for(lambda worker=worker: running if len(running := ranks(worker.pid)) == 2 else None)
         record, before = tmp_path / cell.key / "record.jsonl", time.time()
         wait_for(
             lambda record=record, before=before: (

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from fulcrum.study.judge.effect import effect_without_pairs, noise_floor, paired_effect, sign_vectors
-from fulcrum.study.judge.rank import adjusted
+from fulcrum.study.judge.statistics.effect import effect_without_pairs, noise_floor, paired_effect, sign_vectors
+from fulcrum.study.judge.statistics.rank import adjusted
 
 
 def flip_p(differences: np.ndarray) -> float:

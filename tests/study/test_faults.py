@@ -126,14 +126,14 @@ def test_A12_routes_at_different_budgets_are_labelled():
 
 def test_arms_are_told_apart_by_what_their_levers_affect(cache):
     asked = plan(arms=("muon", "ema", "tread @ (0.5, 1)", "short_captions"), images=96)
-    found = {one.arm: one for one in fingerprints(prove(asked, CATALOG), (0, 1), cache)}
-    assert {name: one.by for name, one in found.items()} == {
+    prints = {one.arm: one for one in fingerprints(prove(asked, CATALOG), (0, 1), cache)}
+    assert {name: one.by for name, one in prints.items()} == {
         "muon": "weights",
         "ema": "averaged weights",
         "tread @ (0.5, 1)": "weights",
         "short_captions": "weights",
     }
-    assert all(one.baseline != one.found for one in found.values())
+    assert all(one.baseline != one.found for one in prints.values())
 
 
 def test_levers_that_only_draw_are_told_apart_by_what_they_draw(cache):

@@ -50,8 +50,10 @@ def study(folder, most=resource.RLIM_INFINITY):
 def test_a_study_goes_on_after_its_disk_was_full(tmp_path):
     (tmp_path / "plan.toml").write_text(PLAN)
     for most in (50_000, 330_000):  # the cache, then a checkpoint
-        found = study(tmp_path, most)
-        assert found.returncode == 1 and "File too large" in found.stderr and "Traceback" not in found.stderr, found.stderr
+        result = study(tmp_path, most)
+        assert result.returncode == 1 and "File too large" in result.stderr and "Traceback" not in result.stderr, (
+            result.stderr
+        )
         assert not list(tmp_path.glob("runs/**/.*.writing"))
     done = study(tmp_path)
     assert done.returncode == 0, done.stderr

@@ -61,21 +61,21 @@ def test_real_pictures_are_near_themselves_and_noise_is_not(sources, tmp_path):
     index = np.arange(n)
     real = torch.from_numpy(sources.reference.read(index % len(sources.reference)).images)
     noise = torch.randint(0, 256, real.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    found = {}
+    measured = {}
     for what, images in (("real", real), ("noise", noise)):
         bench = Bench(("lite0", "vgg"), sources, tmp_path / "cache")
         bench.look(images[:40], index[:40])
         bench.look(images[40:], index[40:])
-        found[what] = bench.compute(Sampling(steps=3), n)
+        measured[what] = bench.compute(Sampling(steps=3), n)
         with pytest.raises(ValueError, match="expected 65"):
             bench.compute(Sampling(), 65)
-    assert set(found["real"]) == {*JUDGED["lite0"], *JUDGED["vgg"]}
-    assert found["real"]["vgg.lpips"].value == 0 < found["noise"]["vgg.lpips"].value
+    assert set(measured["real"]) == {*JUDGED["lite0"], *JUDGED["vgg"]}
+    assert measured["real"]["vgg.lpips"].value == 0 < measured["noise"]["vgg.lpips"].value
     for name in ("lite0.kid", "lite0.mmd", "vgg.kid"):
-        assert found["real"][name].high < found["noise"][name].low
-    card = found["real"]["lite0.name_rank"].card
+        assert measured["real"][name].high < measured["noise"][name].low
+    card = measured["real"]["lite0.name_rank"].card
     assert "held-out ones (real pictures: rank" in card.estimator and card.steps == 3 and card.better == "higher"
-    assert 0 <= found["noise"]["lite0.name_recall"].value <= 1
+    assert 0 <= measured["noise"]["lite0.name_recall"].value <= 1
 
 
 def test_a_bench_keeps_the_features_of_real_pictures(sources, tmp_path, monkeypatch):

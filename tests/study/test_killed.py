@@ -34,7 +34,7 @@ def command(folder):
 
 @pytest.mark.slow
 def test_three_kills_at_random_change_nothing(tmp_path):
-    found, lasted = {}, 60.0  # the calm study says how long one lasts
+    reports, lasted = {}, 60.0  # the calm study says how long one lasts
     for name, kills in (("calm", 0), ("killed", 3)):
         folder = tmp_path / name
         folder.mkdir()
@@ -50,5 +50,5 @@ def test_three_kills_at_random_change_nothing(tmp_path):
         done = subprocess.run(command(folder), capture_output=True, text=True, timeout=1200)
         assert done.returncode == 0, done.stderr
         lasted = time.monotonic() - begun
-        found[name] = without_times(json.loads(next(folder.glob("runs/study-*/report.json")).read_text()))
-    assert found["calm"] == found["killed"]
+        reports[name] = without_times(json.loads(next(folder.glob("runs/study-*/report.json")).read_text()))
+    assert reports["calm"] == reports["killed"]

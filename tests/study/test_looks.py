@@ -8,8 +8,8 @@ import pytest
 
 from bench.looks import by_hand, effects_from, studies, tally
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.judge.looks import chance_of_answer, decide, looks_of, nested_signs
-from fulcrum.study.judge.rank import adjusted
+from fulcrum.study.judge.statistics.looks import chance_of_answer, decide, looks_of, nested_signs
+from fulcrum.study.judge.statistics.rank import adjusted
 from fulcrum.study.plan.plan_file import from_person, load
 from fulcrum.study.plan.spending import spending
 
@@ -160,8 +160,8 @@ def test_an_arm_that_left_still_raises_the_bound():
 @pytest.mark.parametrize("noise", ["normal", "t3"])
 def test_the_family_error_of_looks_stays_at_alpha_and_by_hand_does_not(noise):
     null = studies(1000, 3, noise, key=11)
-    found = tally(null, 0)
-    assert found.wrong <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 1000) and found.cells < 0.75
+    shares = tally(null, 0)
+    assert shares.wrong <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 1000) and shares.cells < 0.75
     assert by_hand(null) > 0.07
 
 

@@ -60,9 +60,9 @@ def elsewhere(out, place, **facts):
 
 
 def joined(tmp_path, *folders, **more):
-    told = []
-    result, page, facts = merge(ASKED, CATALOG, folders, tmp_path / "out", "run the rest", told.append, **more)
-    return result, page, facts, told
+    lines = []
+    result, page, facts = merge(ASKED, CATALOG, folders, tmp_path / "out", "run the rest", lines.append, **more)
+    return result, page, facts, lines
 
 
 ALL = [(arm, seed) for arm in ("baseline", "bf16_storage") for seed in (0, 1)]
@@ -70,9 +70,9 @@ ALL = [(arm, seed) for arm in ("baseline", "bf16_storage") for seed in (0, 1)]
 
 def test_two_machines_cells_become_one_finished_study(whole, tmp_path):
     a, b = part(whole, tmp_path / "a", *ALL[:3]), part(whole, tmp_path / "b", *ALL[2:])
-    result, page, facts, told = joined(tmp_path, a, b)
+    result, page, facts, lines = joined(tmp_path, a, b)
     assert facts.copied == {str(a): 3, str(b): 1} and facts.present == 1 and not facts.left_out and not facts.others
-    assert result.state == "finished" and page.is_file() and any("all 4 cells are there" in line for line in told)
+    assert result.state == "finished" and page.is_file() and any("all 4 cells are there" in line for line in lines)
     alone, _, _ = merge(ASKED, CATALOG, [whole], tmp_path / "copy", "x", lambda text: None)
     rows = [[row for row in one.effects if row.unit == "images"] for one in (result, alone)]
     assert rows[0] == rows[1] and result.arms[0].cells[0].curve == alone.arms[0].cells[0].curve
@@ -106,9 +106,9 @@ def test_weights_come_along_and_can_be_left(whole, tmp_path):
 
 
 def test_what_is_missing_is_named_with_the_command_that_runs_it(whole, tmp_path):
-    result, _, _, told = joined(tmp_path, part(whole, tmp_path / "a", *ALL[:3]))
+    result, _, _, lines = joined(tmp_path, part(whole, tmp_path / "a", *ALL[:3]))
     assert result.state == "stopped" and result.progress.done == 3
-    assert "1 of 4 cells are missing: bf16_storage, seed 1" in told[-1] and "run them with: run the rest" in told[-1]
+    assert "1 of 4 cells are missing: bf16_storage, seed 1" in lines[-1] and "run them with: run the rest" in lines[-1]
 
 
 def test_pairs_of_unlike_machines_are_marked(whole, tmp_path):
@@ -139,9 +139,9 @@ def test_the_same_cell_with_other_numbers_is_refused_on_one_kind_of_machine_and_
         joined(tmp_path, a, b)
     assert not list((tmp_path / "out").glob("*/measured-*"))
     elsewhere(b, ALL[0], processor="another one")
-    result, _, facts, told = joined(tmp_path, a, b)
+    result, _, facts, lines = joined(tmp_path, a, b)
     assert result.progress.done == 4 and len(facts.left_out) == 1
-    assert any("left out: baseline, seed 0" in line and "which is kept" in line for line in told)
+    assert any("left out: baseline, seed 0" in line and "which is kept" in line for line in lines)
     copied = tmp_path / "out" / path.parent.name / path.name
     assert read_sealed(copied, "")["metrics"]["mmd"]["value"] == measured["metrics"]["mmd"]["value"] - 0.5
 
@@ -202,7 +202,7 @@ def test_a_cell_that_is_not_sound_is_named_and_left_out_and_the_others_are_joine
     a = part(whole, tmp_path / "a", *ALL)
     key = cells(whole)[ALL[2]].key
     harm(a / key)
-    result, _, facts, told = joined(tmp_path, a)
+    result, _, facts, lines = joined(tmp_path, a)
     assert len(facts.left_out) == 1 and says in facts.left_out[0] and "bf16_storage, seed 0" in facts.left_out[0], facts
     assert result.progress.done == 3 and not (tmp_path / "out" / key).exists()
 
@@ -229,9 +229,9 @@ def test_runs_of_other_plans_and_versions_are_counted(whole, tmp_path):
         if science is not None:
             path = a / name / "about.json"
             path.write_text(json.dumps({**json.loads(path.read_text()), "science": science}))
-    _, _, facts, told = joined(tmp_path, a)
+    _, _, facts, lines = joined(tmp_path, a)
     assert (facts.others, facts.older) == (2, 1)
-    assert any("2 runs are not of this plan; 1 of them are this plan's by another version" in line for line in told)
+    assert any("2 runs are not of this plan; 1 of them are this plan's by another version" in line for line in lines)
 
 
 def test_a_folder_without_a_cell_of_the_plan_is_refused_with_the_reason(whole, tmp_path):

@@ -99,8 +99,8 @@ def doomed(monkeypatch):
 
 
 def test_a_failed_cell_is_what_was_found_and_the_study_ends_well(doomed, tmp_path):
-    told, ran = [], doomed(("short_captions", 1))
-    result, page = run(asked(), CATALOG, tmp_path, "x", told.append)
+    lines, ran = [], doomed(("short_captions", 1))
+    result, page = run(asked(), CATALOG, tmp_path, "x", lines.append)
     how = measuring(asked()).how
     (cell,) = [
         one for one in lay_out(asked(), CATALOG, {}, tmp_path).cells if one.arm == "short_captions" and one.seed == 1
@@ -116,8 +116,8 @@ def test_a_failed_cell_is_what_was_found_and_the_study_ends_well(doomed, tmp_pat
     assert shown["short_captions", 1].state == "failed" and "not finite" in shown["short_captions", 1].failure
     assert all(one.machine for one in shown.values())
     assert result.state == "finished" and page.is_file() and (result.progress.done, result.progress.failed) == (5, 1)
-    assert any("1 of 6 cells failed: short_captions, seed 1" in line for line in told) and any(
-        ", 1 failed," in line for line in told
+    assert any("1 of 6 cells failed: short_captions, seed 1" in line for line in lines) and any(
+        ", 1 failed," in line for line in lines
     )
     assert len(ran) == 6
 

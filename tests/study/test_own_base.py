@@ -7,7 +7,7 @@ import pytest
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.page import render
-from fulcrum.report.sentences import answer, base_name
+from fulcrum.report.wording.sentences import answer, base_name
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.judge.findings import effects_on, judged
 from fulcrum.study.judge.remarks import remarks

@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from fulcrum.study.judge.effect import half_widths
-from fulcrum.study.judge.rank import adjusted
+from fulcrum.study.judge.statistics.effect import half_widths
+from fulcrum.study.judge.statistics.rank import adjusted
 from fulcrum.study.plan.power import chance_seen, detectable
 
 

@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from fulcrum.study.judge.effect import PairedEffect, paired_effect
-from fulcrum.study.judge.moderation import shared_scatter
-from fulcrum.study.judge.rank import adjusted, corrected, pairs_needed, rank
+from fulcrum.study.judge.statistics.effect import PairedEffect, paired_effect
+from fulcrum.study.judge.statistics.moderation import shared_scatter
+from fulcrum.study.judge.statistics.rank import adjusted, corrected, pairs_needed, rank
 
 
 def effect(name: str, differences: list[float], metric: str = "frechet") -> PairedEffect:

@@ -118,15 +118,15 @@ def wait_for(address, nodes, env, seconds=120):
         "print('alive', sum(node['Alive'] for node in ray.nodes()))"
     )
     host, port = address.split(":")
-    deadline, said = time.monotonic() + seconds, None
+    deadline, opened = time.monotonic() + seconds, None
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):  # Ray waits for minutes at a closed door: knock first
             socket.create_connection((host, int(port)), timeout=1).close()
-            said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=90, env=env)
-            if f"alive {nodes}\n" in said.stdout:
+            opened = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=90, env=env)
+            if f"alive {nodes}\n" in opened.stdout:
                 return
         time.sleep(0.5)
-    raise AssertionError(f"the cluster has no {nodes} nodes: {said.stderr[-2000:] if said else 'nobody opened'}")
+    raise AssertionError(f"the cluster has no {nodes} nodes: {opened.stderr[-2000:] if opened else 'nobody opened'}")
 
 
 @pytest.mark.slow

@@ -121,13 +121,13 @@ def test_a_hopeless_arm_is_stopped_and_counted_as_censored(out):
             "settings": (*SMALL, "optim.warmup=0.0"),
         }
     )
-    told = []
-    result, _ = run(asked, OWN, out, "x", told.append)
+    lines = []
+    result, _ = run(asked, OWN, out, "x", lines.append)
     frozen = next(arm for arm in result.arms if arm.name == "frozen")
     assert {cell.state for cell in frozen.cells} == {"stopped"} and result.state == "finished"
     row = next(row for row in result.effects if row.arm == "frozen")
     assert row.verdict == "inconclusive" and "censored" in row.note and row.low > 0
-    assert any("frozen is stopped at" in line for line in told) and any("censored" in remark for remark in result.remarks)
+    assert any("frozen is stopped at" in line for line in lines) and any("censored" in remark for remark in result.remarks)
     assert {cell.state for cell in result.arms[2].cells} == {"done"}  # the other arm went to its end
     again, _ = run(asked, OWN, out, "x", lambda text: None)
     assert again.effects == result.effects  # decided from the same points
@@ -149,9 +149,9 @@ def test_a_number_edited_by_hand_is_found(done, out):
     asked, cells = done
     path = out / cells[1].key / f"measured-{measuring(asked).how}.json"
     kept = path.read_text()
-    found = json.loads(kept)
-    found["metrics"]["frechet"]["value"] /= 2
-    path.write_text(json.dumps(found))
+    content = json.loads(kept)
+    content["metrics"]["frechet"]["value"] /= 2
+    path.write_text(json.dumps(content))
     with pytest.raises(BadInput, match="changed after it was written"):
         run(asked, CATALOG, out, "x", lambda text: None)
     path.write_text((out / cells[0].key / path.name).read_text())
@@ -159,19 +159,19 @@ def test_a_number_edited_by_hand_is_found(done, out):
         run(asked, CATALOG, out, "x", lambda text: None)
     path.write_text(kept)
     (out / cells[1].key / "result.json").write_text(
-        (out / cells[1].key / "result.json").read_text().replace(found["result"]["weights_sha256"], "0" * 64)
+        (out / cells[1].key / "result.json").read_text().replace(content["result"]["weights_sha256"], "0" * 64)
     )
     with pytest.raises(BadInput, match="other weights"):
         finished(out, cells[1], measuring(asked).how)
-    (out / cells[1].key / "result.json").write_text(json.dumps(found["result"]))
+    (out / cells[1].key / "result.json").write_text(json.dumps(content["result"]))
 
 
 @pytest.mark.parametrize(
     ("harm", "says"),
     [
-        (lambda found: found["fingerprints"][0].update(found="0" * 16), "changed after it was written"),
+        (lambda proof: proof["fingerprints"][0].update(found="0" * 16), "changed after it was written"),
         (
-            lambda found: (found["fingerprints"][0].update(arm="muon"), found.update(check=sealed.seal(found))),
+            lambda proof: (proof["fingerprints"][0].update(arm="muon"), proof.update(check=sealed.seal(proof))),
             "proves muon",
         ),
     ],
@@ -181,9 +181,9 @@ def test_the_proof_of_a_finished_study_edited_by_hand_is_found_and_made_again(do
     asked, _ = done
     folder = freeze(asked, out)
     path, page = folder / "proof.json", (folder / "report.html").read_text()
-    kept, found = json.loads(path.read_text()), json.loads(path.read_text())
-    harm(found)
-    path.write_text(json.dumps(found))
+    kept, proof = json.loads(path.read_text()), json.loads(path.read_text())
+    harm(proof)
+    path.write_text(json.dumps(proof))
     with pytest.raises(BadInput, match=says) as error:
         run(asked, CATALOG, out, "x", lambda text: None)
     assert "remove the file" in error.value.hint and (folder / "report.html").read_text() == page
@@ -209,9 +209,9 @@ def test_a_changed_plan_is_a_new_plan_that_says_what_changed(done, out):
     asked, _ = done
     more = plan(arms=("bf16_storage",), seeds=(0, 1, 2), title="Small")
     assert "seeds" in changed_since(more, freeze(more, out))
-    told = []
-    run(more, CATALOG, out, "x", told.append)
-    assert any("4 of its 6 cells are finished already" in line for line in told), told
+    lines = []
+    run(more, CATALOG, out, "x", lines.append)
+    assert any("4 of its 6 cells are finished already" in line for line in lines), lines
 
 
 def test_a_failed_cell_names_its_arm_and_keeps_the_others(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.report import certainty
+from fulcrum.report.wording import certainty
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.study import study_run
 from fulcrum.study.judge.result import StudyState, assemble_result
@@ -75,8 +75,8 @@ def primary(result):
 
 
 def test_only_undecided_arms_get_more_cells(given, tmp_path):
-    said = []
-    result, page = run(asked(), CATALOG, tmp_path, "fulcrum study run x.toml", said.append)
+    lines = []
+    result, page = run(asked(), CATALOG, tmp_path, "fulcrum study run x.toml", lines.append)
     rows, cells = primary(result), {arm.name: arm for arm in result.arms}
     assert rows["short_captions"].verdict == "better" and rows["short_captions"].n == 8
     assert "decided at 8 of 16 pairs" in rows["short_captions"].note and rows["short_captions"].p_adjusted <= 0.05
@@ -88,10 +88,10 @@ def test_only_undecided_arms_get_more_cells(given, tmp_path):
     assert result.state == "finished" and result.progress.done == result.progress.total == len(given.ran) == 40
     assert all(sum(arm == name for name, _ in given.ran) == cells[arm].count("done") for arm in cells)
     assert result.plan.looks == (8, 12, 16) and result.plan.spending[-1] == pytest.approx(0.05)
-    assert "short_captions needs no more seeds: better, decided at 8 of 16 pairs" in said
-    assert any("4 arms x 8 to 16 seeds = 32 to 64 cells" in line for line in said)
+    assert "short_captions needs no more seeds: better, decided at 8 of 16 pairs" in lines
+    assert any("4 arms x 8 to 16 seeds = 32 to 64 cells" in line for line in lines)
     assert len({row.n for row in result.effects if row.metric == "frechet"}) > 1  # other metrics, on each arm's own pairs
-    again, _ = run(asked(), CATALOG, tmp_path, "again", said.append)
+    again, _ = run(asked(), CATALOG, tmp_path, "again", lines.append)
     assert again.effects == result.effects and len(given.ran) == result.progress.done
 
 

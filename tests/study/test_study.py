@@ -86,13 +86,15 @@ def test_a_study_killed_with_minus_9_goes_on_to_the_same_effects(studied, tmp_pa
     (page,) = tmp_path.glob("runs/study-*/report.html")
     assert 'data-state="running"' in page.read_text()
     report = [*command[:3], "report", "--out", str(tmp_path / "runs")]
-    said = subprocess.run(report, capture_output=True, text=True, timeout=60)
-    assert "it was stopped; what is done is kept" in said.stderr and "go on with: fulcrum study run" in said.stderr, said
+    answer = subprocess.run(report, capture_output=True, text=True, timeout=60)
+    assert "it was stopped; what is done is kept" in answer.stderr and "go on with: fulcrum study run" in answer.stderr, (
+        answer
+    )
     assert "stopped before its end" in page.read_text() and 'data-state="running"' not in page.read_text()
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
-    assert {"report", "plan", "effects"} <= set(said)
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert {"report", "plan", "effects"} <= set(answer)
     assert {
         "arm",
         "metric",
@@ -105,8 +107,8 @@ def test_a_study_killed_with_minus_9_goes_on_to_the_same_effects(studied, tmp_pa
         "p_adjusted",
         "verdict",
         "claim_verdict",
-    } <= set(said["effects"][0])
-    untimed = [row for row in said["effects"] if row["unit"] != "time"]
+    } <= set(answer["effects"][0])
+    untimed = [row for row in answer["effects"] if row["unit"] != "time"]
     assert untimed == [row.model_dump(mode="json") for row in studied[1].effects if row.unit != "time"]
 
 

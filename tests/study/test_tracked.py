@@ -24,9 +24,9 @@ from tests.study.small import plan
 def scalars(folder):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found = EventAccumulator(str(folder))
-    found.Reload()
-    return {name: [(one.step, one.value) for one in found.Scalars(name)] for name in found.Tags()["scalars"]}
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return {name: [(one.step, one.value) for one in events.Scalars(name)] for name in events.Tags()["scalars"]}
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +54,13 @@ def test_a_plan_names_its_trackers(tmp_path):
     assert load(path).track == ("tensorboard", "wandb")
 
 
-@pytest.mark.parametrize(("name", "said"), [("wandb", "needs the package wandb"), ("tensorbord", "no tracker is called")])
-def test_a_tracker_that_cannot_be_had_is_refused_before_the_first_cell(tmp_path, monkeypatch, name, said):
+@pytest.mark.parametrize(
+    ("name", "expected"), [("wandb", "needs the package wandb"), ("tensorbord", "no tracker is called")]
+)
+def test_a_tracker_that_cannot_be_had_is_refused_before_the_first_cell(tmp_path, monkeypatch, name, expected):
     monkeypatch.setitem(sys.modules, "wandb", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda asked: None)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=expected):
         run(plan(track=(name,)), CATALOG, tmp_path, "x", lambda text: None)
     assert not list(tmp_path.iterdir())
 
@@ -89,10 +91,10 @@ def test_the_real_tensorboard_shows_cells_and_what_was_measured(out):
     group = out / "tensorboard" / "A_study"
     assert {path.relative_to(group).as_posix() for path in group.glob("*/*")} == {"baseline/seed-0", "bf16_storage/seed-0"}
     for cell in cells:
-        told, found = scalars(group / cell.arm / f"seed-{cell.seed}"), finished(out, cell, how)
-        assert told["train/loss"][-1][0] == 48
-        for name, value in found["metrics"].items():
-            half, end = told[f"quality/{name}"]
+        events, outcome = scalars(group / cell.arm / f"seed-{cell.seed}"), finished(out, cell, how)
+        assert events["train/loss"][-1][0] == 48
+        for name, value in outcome["metrics"].items():
+            half, end = events[f"quality/{name}"]
             assert (half[0], end[0]) == (24, 48) and end[1] == pytest.approx(value["value"], rel=1e-6)
 
 
@@ -108,11 +110,15 @@ def test_wandb_is_told_by_study_arm_and_seed_and_a_cell_that_is_only_measured_go
         run_cell(cell, out, System(), measuring(asked), lambda text: None, tracked=Tracked(("wandb",), "a study"))
         return json.loads((out / "wandb.json").read_text())
 
-    found = told()
-    assert (found["given"]["group"], found["given"]["job_type"], found["given"]["id"]) == ("a study", "muon", cell.key)
+    tracked = told()
+    assert (tracked["given"]["group"], tracked["given"]["job_type"], tracked["given"]["id"]) == (
+        "a study",
+        "muon",
+        cell.key,
+    )
     measured = finished(out, cell, measuring(asked).how)["metrics"]
     last = {"images": 48} | {f"quality/{name}": value["value"] for name, value in measured.items()}
-    assert found["lines"][-1] == last and "train/loss" in found["lines"][0]
+    assert tracked["lines"][-1] == last and "train/loss" in tracked["lines"][0]
     (out / cell.key / f"measured-{measuring(asked).how}.json").unlink()  # killed before it was measured
     again = told()
     assert again["given"]["id"] == cell.key and again["lines"] == [last]

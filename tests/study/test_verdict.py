@@ -7,9 +7,9 @@ import pytest
 
 from fulcrum.measure.card import Better
 from fulcrum.study.judge.contrast import interaction
-from fulcrum.study.judge.effect import PairedEffect, paired_effect
-from fulcrum.study.judge.outliers import oddities
-from fulcrum.study.judge.verdict import Verdict, judge
+from fulcrum.study.judge.statistics.effect import PairedEffect, paired_effect
+from fulcrum.study.judge.statistics.outliers import oddities
+from fulcrum.study.judge.statistics.verdict import Verdict, judge
 
 
 def effect(differences: list[float], name: str = "arm") -> PairedEffect:
@@ -46,8 +46,8 @@ def test_a_tie_asks_the_interval_at_twice_alpha() -> None:
     assert row.tie_low is not None and row.tie_high is not None and row.low < row.tie_low < row.tie_high < row.high
     assert (row.tie_high - row.mean) / (row.high - row.mean) == pytest.approx(2.0150484 / 2.5705818)  # from a table
     between = (max(abs(row.tie_low), row.tie_high) + max(abs(row.low), row.high)) / 2
-    found = judge([WIDE], better="lower", smallest_effect=between)[0]
-    assert found.verdict == "tie" and found.margin == between
+    effect = judge([WIDE], better="lower", smallest_effect=between)[0]
+    assert effect.verdict == "tie" and effect.margin == between
 
 
 def test_survivors_alone_speak_only_against_an_arm() -> None:

@@ -54,8 +54,8 @@ def test_time_left_comes_from_the_speed_of_the_last_lines_until_cells_have_ended
     going = standing(board, tmp_path)
     assert [stand.images for stand in going] == [2400, 0] and going[0].whole == pytest.approx(0.5 * 4800)
     assert seconds_left(board, going, 2) == pytest.approx(2400 * (4 + 1 + 0.5) / 2)
-    said = line(board, going, 2, 75.0)
-    assert said == (
+    shown = line(board, going, 2, 75.0)
+    assert shown == (
         f"0 of 6 cells done after 1 min 15 s; running: {cells[0].arm}/0 50%, {cells[1].arm}/0 beginning; "
         "about 1 h 50 min left"
     )
@@ -66,7 +66,7 @@ def test_time_left_comes_from_the_speed_of_the_last_lines_until_cells_have_ended
 
 
 def test_a_stopped_study_says_so_and_how_to_go_on(tmp_path, monkeypatch):
-    said, pages = [], []
+    lines, pages = [], []
     prove = study_run.prove_by_steps
 
     def watched(layout, plan, folder, *more):
@@ -86,7 +86,7 @@ def test_a_stopped_study_says_so_and_how_to_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr(study_run, "prove_by_steps", watched)
     monkeypatch.setattr(study_rounds, "run_all", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        study_run.run(plan(), CATALOG, tmp_path, GO_ON, said.append)
+        study_run.run(plan(), CATALOG, tmp_path, GO_ON, lines.append)
     page = next(tmp_path.glob("study-*/report.html"))
     last, text = read(page.with_suffix(".json")), page.read_text()
     assert [one.state for one in pages] == ["running", "running"] and pages[0].progress.done == 0
@@ -94,9 +94,9 @@ def test_a_stopped_study_says_so_and_how_to_go_on(tmp_path, monkeypatch):
     assert last.state == "stopped" and last.arms[0].cells[0].state == "waiting" and last.arms[0].cells[0].images == 40
     assert GO_ON in text and "stopped before its end" in text and "renews itself" not in text and "<script" not in text
     assert "waiting 83 %" in text
-    assert any(one.startswith("encoding") for one in said), said
-    assert len(said) == len(set(said)), "a note was said twice"
-    assert sum("0 of 6 cells done" in one for one in said) == 2, said  # at once, and some twenty seconds later
+    assert any(one.startswith("encoding") for one in lines), lines
+    assert len(lines) == len(set(lines)), "a note was said twice"
+    assert sum("0 of 6 cells done" in one for one in lines) == 2, lines  # at once, and some twenty seconds later
 
 
 def test_a_study_that_is_refused_does_not_seem_to_run(tmp_path, monkeypatch):
@@ -126,10 +126,10 @@ def test_watching_waits_for_the_page_of_a_study_that_has_begun(tmp_path, monkeyp
 
 
 def test_the_command_on_the_page_goes_on_with_the_same_study(tmp_path, monkeypatch):
-    told = []
+    commands = []
 
     def noted(plan, catalogue, out, command, *more, **named):
-        told.append(command)
+        commands.append(command)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(study_run, "run", noted)
@@ -138,4 +138,4 @@ def test_the_command_on_the_page_goes_on_with_the_same_study(tmp_path, monkeypat
     for words, ends in (([], ""), (["--out", "there", "--threads", "1", "--quiet"], " --out there --threads 1")):
         with pytest.raises(SystemExit):
             main(["study", "run", str(path), *words])
-        assert told.pop() == f"fulcrum study run '{path}'{ends}"
+        assert commands.pop() == f"fulcrum study run '{path}'{ends}"

@@ -43,18 +43,18 @@ def test_another_seed_gives_other_bytes(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_processes_and_threads_change_nothing(tmp_path: Path) -> None:
-    told: list[str] = []
+    lines: list[str] = []
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        side = build(tmp_path / "a", ["text", "teacher"], told.append, steps=2, measured_on=8, processes=2)
+        side = build(tmp_path / "a", ["text", "teacher"], lines.append, steps=2, measured_on=8, processes=2)
         alone = build(tmp_path / "b", ["text", "teacher"], silent, steps=2, measured_on=8)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
     assert {n: c["sha256"] for n, c in side.items()} == {n: c["sha256"] for n, c in alone.items()}
-    assert any(line.startswith("text: step 2/2") for line in told)
-    assert any(line.startswith("teacher: step 2/2") for line in told)
+    assert any(line.startswith("text: step 2/2") for line in lines)
+    assert any(line.startswith("teacher: step 2/2") for line in lines)
 
 
 def test_an_unknown_part_is_named(tmp_path: Path) -> None:
@@ -69,11 +69,11 @@ def test_a_loss_that_is_not_finite_stops() -> None:
 
 
 def test_lessons_say_what_the_caption_says() -> None:
-    found = scenes("assets", np.arange(50))
-    long, short = lesson(found, "long"), lesson(found, "short")
+    drawn = scenes("assets", np.arange(50))
+    long, short = lesson(drawn, "long"), lesson(drawn, "short")
     for row in range(50):
-        said = {int(k) - 1 for k in long.wanted["shape"][row].unique() if k > 0}
-        assert said == set(found.shape[row, : found.count[row]].tolist())
+        shapes = {int(k) - 1 for k in long.wanted["shape"][row].unique() if k > 0}
+        assert shapes == set(drawn.shape[row, : drawn.count[row]].tolist())
         assert ((long.wanted["background"][row] > 0) & (long.ids[row] == PAD)).sum() == 0
     assert (short.wanted["size"][short.wanted["size"] != SKIP] == UNSAID).all()
     assert (short.wanted["background"] == SKIP).all()
@@ -81,12 +81,12 @@ def test_lessons_say_what_the_caption_says() -> None:
 
 def test_cells_cover_the_objects() -> None:
     """A large object's middle cell carries its classes; most of a picture is background."""
-    found = scenes("assets", np.arange(200))
-    grid = cells(found, 32)
+    drawn = scenes("assets", np.arange(200))
+    grid = cells(drawn, 32)
     for row in range(200):
-        top = found.count[row] - 1  # painted last
-        at = int(found.y[row, top] * 8) * 8 + int(found.x[row, top] * 8)
-        assert grid["colour"][row, at] == found.colour[row, top] + 1
+        top = drawn.count[row] - 1  # painted last
+        at = int(drawn.y[row, top] * 8) * 8 + int(drawn.x[row, top] * 8)
+        assert grid["colour"][row, at] == drawn.colour[row, top] + 1
     assert 0.5 < (grid["shape"] == 0).float().mean() < 0.95
 
 

@@ -24,6 +24,6 @@ def test_the_page_counts_what_was_learned_from():
 
 def test_the_default_knows_more_than_chance_and_less_than_who_was_told():
     """What issue 14 asked of it, on pictures that it was not chosen by."""
-    default, told = (card(name)["quality"]["real"] for name in SHIPPED)
+    default, supervised = (card(name)["quality"]["real"] for name in SHIPPED)
     assert default["shape"] >= 0.5 and default["colour"] >= 0.7 and default["texture"] >= 0.5
-    assert all(default[name] < told[name] for name in told)
+    assert all(default[name] < supervised[name] for name in supervised)

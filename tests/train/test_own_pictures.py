@@ -22,6 +22,7 @@ from fulcrum.study.plan.requirements import with_primary
 from fulcrum.study.run.measuring.run_evaluation import can_measure, prompts, require_measurable
 from fulcrum.study.study_run import run as run_study
 from fulcrum.train.feed import Feed
+from fulcrum.train.run_folder import open_folder
 from fulcrum.train.session import Order, perform
 from tests.cells_here import all_here
 
@@ -79,6 +80,24 @@ def test_a_moved_folder_is_the_same_run_and_another_caption_another(own, tiny, t
     run, same = folder_run(tiny, own), folder_run(tiny, moved)
     assert key(run, 0) == key(same, 0) != key(put(run, "data.source", Folder(path=str(own), count=5)), 0)
     assert Path(run.data.source.path).is_absolute()
+
+
+@pytest.mark.parametrize(
+    "source", ["mix(paths=('{0}', '{0}'), weights=(1.0, 2.0))", "folder(path='{0}', judged='{0}')", "folder(path='{0}')"]
+)
+def test_a_run_is_known_again_wherever_its_pictures_lie(source, own, tiny, tmp_path):
+    """Going on with a mix failed: its identity has the contents that its description does not name."""
+    moved = shutil.copytree(own, tmp_path / "moved")
+    here, there = (tiny("spark", f"data.source={source.format(path)}") for path in (own, moved))
+    first = open_folder(tmp_path / "runs", here, 0, "spark", {})
+    assert open_folder(tmp_path / "runs", here, 0, "spark", {}) == first
+    assert open_folder(tmp_path / "runs", there, 0, "spark", {}) == first
+    assert str(moved) in json.dumps(first.about()["run"]), "drawn from where they lie now"
+    other = put(here, "optim.lr", 1e-4)
+    (tmp_path / "runs" / key(other, 0)).mkdir()
+    shutil.copy(first.path / "about.json", tmp_path / "runs" / key(other, 0))
+    with pytest.raises(BadInput, match="holds another run"):
+        open_folder(tmp_path / "runs", other, 0, "spark", {})
 
 
 def test_what_is_trained_on_is_what_lies_there(own, tiny, cache):

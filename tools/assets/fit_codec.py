@@ -134,11 +134,11 @@ class Cells(nn.Module):
 def near(scenes: Scenes, side: int) -> Tensor:
     """(n, S, S) bool: pixels on or beside an object."""
     middle = (torch.arange(side) + 0.5) / side
-    found = torch.zeros(len(scenes), side, side, dtype=torch.bool)
+    close = torch.zeros(len(scenes), side, side, dtype=torch.bool)
     for slot in range(scenes.x.shape[1]):
         x, y, reach = (torch.from_numpy(part[:, slot])[:, None] for part in (scenes.x, scenes.y, NEAR * scenes.radius))
-        found |= ((middle - y) ** 2)[:, :, None] + ((middle - x) ** 2)[:, None, :] < reach[:, :, None] ** 2
-    return found  # an absent object has radius 0
+        close |= ((middle - y) ** 2)[:, :, None] + ((middle - x) ** 2)[:, None, :] < reach[:, :, None] ** 2
+    return close  # an absent object has radius 0
 
 
 def _batch(pools: list[tuple[Pictures, Tensor]], rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -165,9 +165,9 @@ def _normalise(codec: KLCodec, small: Pictures) -> None:
     codec.fold(raw.mean((0, 2, 3)), 1 / raw.std((0, 2, 3)))
 
 
-def psnr(found: Tensor, wanted: Tensor) -> float:
+def psnr(decoded: Tensor, wanted: Tensor) -> float:
     """Peak signal to noise ratio in dB of uint8 pictures, of the error pooled over all of them."""
-    error = (found.float() - wanted.float()).square().mean(dtype=torch.float64).item()
+    error = (decoded.float() - wanted.float()).square().mean(dtype=torch.float64).item()
     return math.inf if error == 0 else 10 * math.log10(255.0**2 / error)
 
 
@@ -180,11 +180,11 @@ def measure_codec(codec: KLCodec, count: int = 1000) -> dict[str, Any]:
         close = near(pool.scenes, side)[:, None].expand(-1, 3, -1, -1)
         for domain, images in zip(DOMAINS, pool.images, strict=True):
             latents = [codec.encode(to_unit(chunk)) for chunk in torch.split(images, 64)]
-            found = torch.cat([to_bytes(codec.decode(chunk)) for chunk in latents])
-            quality[f"psnr_{domain}_{side}"] = round(psnr(found, images), 2)
+            decoded = torch.cat([to_bytes(codec.decode(chunk)) for chunk in latents])
+            quality[f"psnr_{domain}_{side}"] = round(psnr(decoded, images), 2)
             if side == 32:
                 z = torch.cat(latents)
-                quality[f"psnr_objects_{domain}_{side}"] = round(psnr(found[close], images[close]), 2)
+                quality[f"psnr_objects_{domain}_{side}"] = round(psnr(decoded[close], images[close]), 2)
                 quality[f"latent_std_{domain}"] = [round(v, 3) for v in z.std((0, 2, 3)).tolist()]
                 quality[f"latent_mean_{domain}"] = [round(v, 3) for v in z.mean((0, 2, 3)).tolist()]
     return quality

@@ -43,13 +43,13 @@ def fit_features(effort: Effort = EFFORT, progress: Progress = print) -> tuple[F
     def loss(step: int, generator: torch.Generator) -> Tensor:
         images, row, domain = pool.draw(effort.batch, generator)
         pixels, damage = disturbed(to_unit(images), generator, blur=1.0, noise=0.15, light=0.0)
-        said = network.asked(*network(pixels))
-        total = 3 * F.mse_loss(said["damage"], damage) + 0.3 * F.cross_entropy(said["domain"], domain)
+        answers = network.asked(*network(pixels))
+        total = 3 * F.mse_loss(answers["damage"], damage) + 0.3 * F.cross_entropy(answers["domain"], domain)
         for name, values in backdrop.items():
-            total = total + 0.3 * F.cross_entropy(said[name], values[row])
+            total = total + 0.3 * F.cross_entropy(answers[name], values[row])
         for name in PLACES:
             wanted = pool.grid[name][row].flatten()  # -1 where empty
-            total = total + F.cross_entropy(said[name].flatten(0, 1), wanted, ignore_index=-1)
+            total = total + F.cross_entropy(answers[name].flatten(0, 1), wanted, ignore_index=-1)
         return total
 
     seconds = fit("features", network, loss, effort, progress)
@@ -90,11 +90,11 @@ def measure_features(network: FeatureNet, count: int = 1000) -> dict[str, Any]:
     here = pool.grid["present"] == 1
     quality: dict[str, Any] = {}
     for index, (domain, images) in enumerate(zip(DOMAINS, pool.images, strict=True)):
-        said = {name: answer.argmax(-1) for name, answer in network.asked(*network(to_unit(images))).items()}
-        right = {name: said[name][here] == pool.grid[name][here] for name in PLACES if name != "present"}
-        right["present"] = said["present"] == pool.grid["present"]
-        right["domain"] = said["domain"] == index
-        right["background"] = said["background"] == torch.from_numpy(pool.scenes.background)
+        answers = {name: answer.argmax(-1) for name, answer in network.asked(*network(to_unit(images))).items()}
+        right = {name: answers[name][here] == pool.grid[name][here] for name in PLACES if name != "present"}
+        right["present"] = answers["present"] == pool.grid["present"]
+        right["domain"] = answers["domain"] == index
+        right["background"] = answers["background"] == torch.from_numpy(pool.scenes.background)
         quality[domain] = {name: round(hits.double().mean().item(), 4) for name, hits in right.items()}
     quality["frechet_from_real"] = _distances(network, pool.images[1], count)
     return quality

@@ -46,10 +46,10 @@ def accuracy(judge: AttributeJudge | PatchJudge, images: Tensor, grid: dict[str,
     for chunk in torch.split(images, 256):
         for name, part in judge.judge(chunk).items():
             logits[name].append(part.argmax(-1))
-    found = {name: torch.cat(parts) for name, parts in logits.items()}
+    answers = {name: torch.cat(parts) for name, parts in logits.items()}
     here = grid["present"] == 1
-    right = {name: (found[name][here] == grid[name][here]).double().mean().item() for name in ATTRIBUTES}
-    return {"present": (found["present"] == grid["present"]).double().mean().item(), **right}
+    right = {name: (answers[name][here] == grid[name][here]).double().mean().item() for name in ATTRIBUTES}
+    return {"present": (answers["present"] == grid["present"]).double().mean().item(), **right}
 
 
 def measure_judge(judge: AttributeJudge | PatchJudge, count: int = 1000) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def fit_score(effort: Effort = EFFORT, progress: Progress = print) -> tuple[Pair
     seen = torch.stack(
         [torch.cat([by_place(teacher.tokens(to_unit(chunk))) for chunk in images.split(256)]) for images in pool.images]
     )  # (2, n, P * E)
-    told = [_tokens(text, captions(pool.scenes, style).texts) for style in STYLES]
+    captioned = [_tokens(text, captions(pool.scenes, style).texts) for style in STYLES]
     torch.manual_seed(effort.seed)
     pair = PairScore(reads={name: asset_hash(name) for name in READS})
     same = torch.eye(effort.batch) * 2 - 1  # +1 where they belong together
@@ -47,7 +47,8 @@ def fit_score(effort: Effort = EFFORT, progress: Progress = print) -> tuple[Pair
         domain = torch.randint(len(DOMAINS), (effort.batch,), generator=generator)
         style = torch.randint(len(STYLES), (effort.batch,), generator=generator)
         emb, mask = (
-            torch.stack([told[s][part][r] for s, r in zip(style.tolist(), row.tolist(), strict=True)]) for part in (0, 1)
+            torch.stack([captioned[s][part][r] for s, r in zip(style.tolist(), row.tolist(), strict=True)])
+            for part in (0, 1)
         )
         length = int(mask.sum(1).max())
         cosine = pair.see(seen[domain, row]) @ pair.read(emb[:, :length].float(), mask[:, :length]).T  # (B, B)
@@ -94,9 +95,9 @@ def measure_score(pair: PairScore, count: int = 1000) -> dict[str, Any]:
                 )
                 for source in (right, wrong)
             )
-            found = torch.where(torch.from_numpy(planted), false, true).argsort()[: max(int(planted.sum()), 1)]
+            worst = torch.where(torch.from_numpy(planted), false, true).argsort()[: max(int(planted.sum()), 1)]
             quality[domain][name] = {
                 "auc": round(auc(true, false), 4),
-                "planted_among_worst": round(float(planted[found].mean()), 4),
+                "planted_among_worst": round(float(planted[worst].mean()), 4),
             }
     return quality

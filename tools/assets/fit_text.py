@@ -44,18 +44,18 @@ class Lesson:
     wanted: dict[str, Tensor]  # attribute -> (n, L) int64: class + 1, UNSAID, or SKIP (not its owner)
 
 
-def lesson(found: Scenes, style: str) -> Lesson:
+def lesson(drawn: Scenes, style: str) -> Lesson:
     """All captions of one style.  What a style leaves out is UNSAID, so that the encoder does not make it up."""
-    told, tokenizer = captions(found, style), Tokenizer(WORDS)
-    ids = torch.full((len(found), MAX_TOKENS), PAD)
-    wanted = {name: np.full((len(found), MAX_TOKENS), SKIP) for name in (*OBJECT, *GROUND)}
+    captioned, tokenizer = captions(drawn, style), Tokenizer(WORDS)
+    ids = torch.full((len(drawn), MAX_TOKENS), PAD)
+    wanted = {name: np.full((len(drawn), MAX_TOKENS), SKIP) for name in (*OBJECT, *GROUND)}
     colours = set(v.COLOURS)
-    for row, (text, owner) in enumerate(zip(told.texts, told.owners, strict=True)):
+    for row, (text, owner) in enumerate(zip(captioned.texts, captioned.owners, strict=True)):
         tokens, read = tokenize(text), tokenizer.ids(text)
         ids[row, : len(read)] = torch.tensor(read)
         for slot in range(v.MAX_OBJECTS):
             mine = np.flatnonzero(owner == slot)  # the start stands before them all
-            said = {
+            named = {
                 "shape": True,
                 "colour": any(tokens[k] in colours for k in mine),
                 "place": style != "short",
@@ -63,11 +63,11 @@ def lesson(found: Scenes, style: str) -> Lesson:
                 "size": style == "long",
             }
             for name in OBJECT:
-                wanted[name][row, 1 + mine] = getattr(found, name)[row, slot] + 1 if said[name] else UNSAID
+                wanted[name][row, 1 + mine] = getattr(drawn, name)[row, slot] + 1 if named[name] else UNSAID
         behind = 1 + np.flatnonzero(owner == BACKGROUND)
-        wanted["background"][row, behind] = found.background[row] + 1
-        wanted["first"][row, behind] = found.background_colour[row, 0] + 1
-        wanted["second"][row, behind] = found.background_colour[row, 1] + 1  # -1 (none) becomes UNSAID
+        wanted["background"][row, behind] = drawn.background[row] + 1
+        wanted["first"][row, behind] = drawn.background_colour[row, 0] + 1
+        wanted["second"][row, behind] = drawn.background_colour[row, 1] + 1  # -1 (none) becomes UNSAID
     return Lesson(ids, {name: torch.from_numpy(values) for name, values in wanted.items()})
 
 
@@ -105,15 +105,15 @@ class Homework(nn.Module):
 
 def fit_text(effort: Effort = EFFORT, progress: Progress = print) -> tuple[WorldText, dict[str, Any]]:
     """Long captions mostly, medium and short ones too: the caption levers use all of them."""
-    found = scenes("assets", np.arange(FIRST, FIRST + min(SCENES, effort.steps * effort.batch)))
-    lessons = {style: lesson(found, style) for style in STYLES}
+    drawn = scenes("assets", np.arange(FIRST, FIRST + min(SCENES, effort.steps * effort.batch)))
+    lessons = {style: lesson(drawn, style) for style in STYLES}
     torch.manual_seed(effort.seed)
     homework = Homework(WorldText(WORDS))
     shares = torch.tensor([SHARES[style] for style in STYLES])
 
     def loss(_: int, generator: torch.Generator) -> Tensor:
         style = STYLES[int(torch.multinomial(shares, 1, generator=generator))]
-        rows = torch.randint(len(found), (effort.batch,), generator=generator)
+        rows = torch.randint(len(drawn), (effort.batch,), generator=generator)
         ids = lessons[style].ids[rows]
         length = int((ids != PAD).sum(1).max())
         hide = torch.rand(effort.batch, length, generator=generator) < 0.2
@@ -136,11 +136,11 @@ def fit_text(effort: Effort = EFFORT, progress: Progress = print) -> tuple[World
 @torch.no_grad()
 def measure_text(text: WorldText, count: int = 1000) -> dict[str, Any]:
     """Accuracy of a ridge probe that reads one token at a time, by style: fitted on one half, read on the other."""
-    found = scenes("validation", np.arange(max(count, 2)))
-    half = len(found) // 2
+    drawn = scenes("validation", np.arange(max(count, 2)))
+    half = len(drawn) // 2
     quality: dict[str, Any] = {"probe": "ridge on single tokens, held-out captions"}
     for style in STYLES:
-        asked = lesson(found, style)
+        asked = lesson(drawn, style)
         tokens = torch.cat([text(ids, ids != PAD) for ids in torch.split(asked.ids, 256)])  # (n, L, E)
         if style == "long":
             quality["explained"] = round(explained(tokens, asked), 4)

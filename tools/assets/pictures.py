@@ -39,11 +39,11 @@ def pictures(split: str, count: int, size: int = 32, start: int = 0) -> Pictures
     return drawn_pictures(scenes(split, np.arange(start, start + count, dtype=np.int64)), size)
 
 
-def drawn_pictures(found: Scenes, size: int = 32) -> Pictures:
+def drawn_pictures(drawn: Scenes, size: int = 32) -> Pictures:
     """These scenes, rendered in both domains."""
-    images = torch.stack([torch.from_numpy(render(found, size, domain)) for domain in DOMAINS])
-    grid = {name: torch.from_numpy(np.asarray(values, dtype=np.int64)) for name, values in found.grid().items()}
-    return Pictures(found, images, grid)
+    images = torch.stack([torch.from_numpy(render(drawn, size, domain)) for domain in DOMAINS])
+    grid = {name: torch.from_numpy(np.asarray(values, dtype=np.int64)) for name, values in drawn.grid().items()}
+    return Pictures(drawn, images, grid)
 
 
 def unlabelled(split: str, count: int, size: int = 32, start: int = 0) -> Tensor:

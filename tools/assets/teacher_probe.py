@@ -59,8 +59,8 @@ def measure_teacher(teacher: Teacher, count: int = 1000, split: str = "validatio
             one_hot = F.one_hot(wanted[name][fit_on], classes).double()
             a = tokens[fit_on]
             map_ = torch.linalg.solve(a.T @ a + torch.eye(a.shape[1], dtype=a.dtype), a.T @ one_hot)
-            found = (tokens[read_on] @ map_).argmax(-1)
-            right[name] = round((found == wanted[name][read_on]).double().mean().item(), 4)
+            answers = (tokens[read_on] @ map_).argmax(-1)
+            right[name] = round((answers == wanted[name][read_on]).double().mean().item(), 4)
         quality[domain] = right
     return quality
 

@@ -30,6 +30,6 @@ class Routing(Swap):
         return price.of_denoiser(dense, self.edit(dense))
 
     def witness(self, built: Built) -> bool:
-        """The first step keeps a part of the tokens."""
-        keep = built.feed.at(0)[1].keep
-        return keep is not None and keep.shape[1] < built.run.tokens
+        """The first step of a stage keeps a part of the tokens; a smaller size before it may have but one."""
+        kept = ((phase.run.tokens, built.feed.at(phase.start)[1].keep) for phase in built.phases)
+        return any(keep is not None and keep.shape[1] < tokens for tokens, keep in kept)

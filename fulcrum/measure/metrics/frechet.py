@@ -79,10 +79,10 @@ class FrechetDistance:
         gram = centred @ self.reference.cov @ centred.T  # (n, n)
         distances = []
         for part in parts:
-            some, count = centred[part], len(part)
-            mean, inner = some.mean(dim=0), gram[part][:, part]
+            subset, count = centred[part], len(part)
+            mean, inner = subset.mean(dim=0), gram[part][:, part]
             inner = inner - inner.mean(dim=0) - inner.mean(dim=1, keepdim=True) + inner.mean()  # about the subset's mean
-            trace = float((some - mean).square().sum()) / (count - 1)
+            trace = float((subset - mean).square().sum()) / (count - 1)
             distances.append(self._assemble(mean + centre, trace, inner / (count - 1)))
         return distances
 

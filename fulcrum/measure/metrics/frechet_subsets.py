@@ -75,11 +75,11 @@ def distances(pictures: GroupedMoments, reference: FrechetDistance, halves: bool
     rows = pictures.rows
     if rows is not None and len(rows) <= pictures.width:
         group = torch.from_numpy(pictures.held.ids % GROUPS)
-        values = reference.to_parts(rows, [torch.isin(group, torch.tensor(some)).nonzero()[:, 0] for some in wanted])
+        values = reference.to_parts(rows, [torch.isin(group, torch.tensor(subset)).nonzero()[:, 0] for subset in wanted])
         counts = torch.bincount(group, minlength=GROUPS).tolist()
     else:
         parts = pictures.moments(GROUPS)
-        values = [reference.to(merged([parts[group] for group in some]).compute()) for some in wanted]
+        values = [reference.to(merged([parts[group] for group in subset]).compute()) for subset in wanted]
         counts = [part.n for part in parts]
     if min(counts) < 2:
         raise ValueError(f"a group holds {min(counts)} pictures: number the pictures 0 to N - 1")

@@ -63,12 +63,12 @@ def count(rows: Tensor, reference: Balls, groups: int) -> Counts:
             f"density and coverage in {groups} groups need at least {2 * groups} generated rows, found {len(rows)}"
         )
     rows = rows.float() - reference.mean
-    norms, theirs = rows.square().sum(dim=1), reference.rows.square().sum(dim=1)
+    norms, reference_norms = rows.square().sum(dim=1), reference.rows.square().sum(dim=1)
     group = torch.arange(len(rows)) % groups
     inside, hit = torch.zeros(groups, dtype=torch.long), torch.zeros(len(reference.rows), groups, dtype=torch.bool)
     for start in range(0, len(rows), _BLOCK_ROWS):
         part = slice(start, start + _BLOCK_ROWS)
-        held = _squared(rows[part], norms[part], reference.rows, theirs) <= reference.radii  # (b, m)
+        held = _squared(rows[part], norms[part], reference.rows, reference_norms) <= reference.radii  # (b, m)
         inside.index_add_(0, group[part], held.sum(dim=1))
         in_balls = torch.zeros(groups, held.shape[1], dtype=torch.int32).index_add_(0, group[part], held.int())
         hit |= in_balls.T > 0

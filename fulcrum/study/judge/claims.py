@@ -82,9 +82,9 @@ def _unlike(run: RunSpec, claim: Claim) -> str:
         return ""
     published = CATALOG.recipes[claim.recipe]()
     for path in SEAMS:
-        ours, theirs = get(run, path), get(published, path)
-        if ours.kind != theirs.kind or (path == "data.caption" and ours != theirs):
-            return f"the baseline has {path} = {ours}, where the claim's has {theirs}"
+        own, claimed = get(run, path), get(published, path)
+        if own.kind != claimed.kind or (path == "data.caption" and own != claimed):
+            return f"the baseline has {path} = {own}, where the claim's has {claimed}"
     if [term.kind for term in run.terms] != [term.kind for term in published.terms] or run.data.stages:
         return "the baseline has terms or stages that the claim's has not"
     if run.precision.storage != published.precision.storage:

@@ -12,11 +12,11 @@ from fulcrum.cost.denoiser import parameters, training_flops
 from fulcrum.measure.card import METRICS
 from fulcrum.report.finding import Interaction, ScaleFacts, Trend
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.judge.effect import Floats, PairedEffect, paired_effect, student_interval
 from fulcrum.study.judge.findings import EXPLORATORY, NONE_FAILED
 from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.pairing import EQUAL, Failures, Measurements, compared, values_of
-from fulcrum.study.judge.verdict import judge
+from fulcrum.study.judge.statistics.effect import Floats, PairedEffect, paired_effect, student_interval
+from fulcrum.study.judge.statistics.verdict import judge
 from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.design import at_scale, interaction_arms
 from fulcrum.study.plan.plan import Plan

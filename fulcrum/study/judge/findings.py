@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from fulcrum.measure.card import METRICS
 from fulcrum.report.arm_result import ClaimResult
 from fulcrum.report.finding import Effect
-from fulcrum.study.judge.effect import PairedEffect, effect_without_pairs, paired_effect
 from fulcrum.study.judge.margins import margins, not_learned
 from fulcrum.study.judge.pairing import (
     EQUAL,
@@ -20,8 +19,9 @@ from fulcrum.study.judge.pairing import (
     require_same_card,
     values_of,
 )
-from fulcrum.study.judge.rank import corrected
-from fulcrum.study.judge.verdict import judge
+from fulcrum.study.judge.statistics.effect import PairedEffect, effect_without_pairs, paired_effect
+from fulcrum.study.judge.statistics.rank import corrected
+from fulcrum.study.judge.statistics.verdict import judge
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.machine import unlike

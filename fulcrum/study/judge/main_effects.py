@@ -24,12 +24,12 @@ from fulcrum.measure.card import METRICS, Better
 from fulcrum.report.arm_result import ArmCost
 from fulcrum.report.finding import AliasString, Effect, Interaction
 from fulcrum.study.judge.contrast import interaction
-from fulcrum.study.judge.effect import Floats, PairedEffect, effect_without_pairs, paired_effect
 from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.pairing import EQUAL, Failures, Measurements, may_differ, other_loss, require_same_card, values_of
-from fulcrum.study.judge.rank import pairs_needed
-from fulcrum.study.judge.selection import kept_share
-from fulcrum.study.judge.verdict import judge, verdict
+from fulcrum.study.judge.statistics.effect import Floats, PairedEffect, effect_without_pairs, paired_effect
+from fulcrum.study.judge.statistics.rank import pairs_needed
+from fulcrum.study.judge.statistics.selection import kept_share
+from fulcrum.study.judge.statistics.verdict import judge, verdict
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.design import BASELINE, fraction_of
 from fulcrum.study.plan.fraction import FractionTable, alias_strings, named

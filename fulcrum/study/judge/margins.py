@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from fulcrum.measure.card import METRICS
-from fulcrum.study.judge.effect import Floats, student_interval
 from fulcrum.study.judge.pairing import Measurements, values_of
+from fulcrum.study.judge.statistics.effect import Floats, student_interval
 from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.plan import Plan
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fulcrum.report.finding import RateSearch
 from fulcrum.study.judge.pairing import may_differ, other_loss
-from fulcrum.study.judge.rank import pairs_needed
+from fulcrum.study.judge.statistics.rank import pairs_needed
 from fulcrum.study.plan.arms import Arm, baseline_of, bases_of, unequal
 from fulcrum.study.plan.plan import Plan
 

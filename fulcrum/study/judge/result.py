@@ -18,17 +18,17 @@ from fulcrum.spec.edit import explain
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.judge.claims import study_claims
 from fulcrum.study.judge.contrast import interactions, scales, trends
-from fulcrum.study.judge.effect import PairedEffect, noise_floor, student_interval
 from fulcrum.study.judge.equal_cost import Curves, at_equal_cost, fronts, targets
 from fulcrum.study.judge.findings import all_findings, confirmed, effects_on
 from fulcrum.study.judge.fraction_result import as_fraction
-from fulcrum.study.judge.looks import looks_of
 from fulcrum.study.judge.pairing import Measurements, not_stopped, other_loss, values_of
 from fulcrum.study.judge.plan_facts import plan_facts
 from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.judge.report_arms import curve_of, grids, shown_arm, shown_cell
 from fulcrum.study.judge.sequence import sequence, sequential_findings
 from fulcrum.study.judge.shown_metrics import FAMILY, metrics_of, shown_metric
+from fulcrum.study.judge.statistics.effect import PairedEffect, noise_floor, student_interval
+from fulcrum.study.judge.statistics.looks import looks_of
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.frozen_plan import added_seeds
 from fulcrum.study.plan.plan import Plan

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from fulcrum.dist.device import at_hand
 from fulcrum.spec.system import Device
-from fulcrum.study.judge.effect import noise_floor
 from fulcrum.study.judge.pairing import values_of
 from fulcrum.study.judge.shown_metrics import FAMILY, metrics_of
+from fulcrum.study.judge.statistics.effect import noise_floor
 from fulcrum.study.plan.arms import Arm, bases_of
 from fulcrum.study.plan.fraction_power import fraction_detectable
 from fulcrum.study.plan.plan import Plan

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from fulcrum.study.judge.main_effects import few_seeds
-from fulcrum.study.judge.rank import pairs_needed
+from fulcrum.study.judge.statistics.rank import pairs_needed
 from fulcrum.study.plan.design import fraction_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.power import detectable

@@ -104,5 +104,5 @@ def _finished_plans(out: Path) -> Iterator[Plan]:
 def _same_but_seeds(plan: Plan, other: Plan) -> bool:
     """Does another plan ask the same of fewer of the seeds?"""
     free = {"title", "seeds", "looks"}
-    mine, theirs = ({name: one.frozen[name] for name in one.frozen if name not in free} for one in (plan, other))
-    return mine == theirs and set(other.seeds) < set(plan.seeds)
+    asked, frozen = ({name: one.frozen[name] for name in one.frozen if name not in free} for one in (plan, other))
+    return asked == frozen and set(other.seeds) < set(plan.seeds)

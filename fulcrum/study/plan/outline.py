@@ -8,8 +8,9 @@ from fulcrum.measure.card import METRICS
 from fulcrum.spec.edit import Change
 from fulcrum.spec.printable import shown
 from fulcrum.spec.run_words import in_brief
-from fulcrum.study.judge.rank import pairs_needed
-from fulcrum.study.plan.arms import Arm
+from fulcrum.study.judge.statistics.early_stop import enough_points, telling_share
+from fulcrum.study.judge.statistics.rank import pairs_needed
+from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.design import BASELINE, at_scale
 from fulcrum.study.plan.estimate import Estimate, judged_together
 from fulcrum.study.plan.fraction_outline import combination_lines, sight_lines
@@ -85,6 +86,22 @@ def _what(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
     yield "learning rates: " + (
         "the recipe's for every arm; nothing is tuned" if plan.rate_policy == "shared" else plan.rate_policy
     )
+    yield from _never_stopped(plan, layout.arms)
+
+
+def _never_stopped(plan: Plan, arms: list[Arm]) -> Iterator[str]:
+    """Arms that `stop_early` can never end: too few evaluations before the end tell of it."""
+    if plan.stop_early is None:
+        return
+    points, compared = plan.stop_early.successive, [arm for arm in arms if not arm.is_baseline]
+    shares = {arm.name: telling_share(arm.run, baseline_of(arm, arms).run) for arm in compared}
+    never = [name for name, share in shares.items() if not enough_points(plan.evaluations[:-1], share, points)]
+    if never:
+        yield (
+            f"note: stop_early can never end {', '.join(never) if len(never) < len(compared) else 'an arm'}: fewer than "
+            f"{points} of `evaluations` lie between where the learning rate begins to decay and the end, and earlier "
+            "ones do not count; name more of them there, or a smaller `successive`"
+        )
 
 
 def _margin(plan: Plan) -> str:

@@ -111,4 +111,19 @@ def from_person(fields: Mapping[str, Any], name: str) -> Plan:
     except BadInput as error:
         raise BadInput(f"{name}: {error.message}", error.hint) from None
     except ValidationError as error:
-        raise BadInput(f"{name}: {explain(error)}", EXAMPLE) from None
+        raise BadInput(f"{name}: {explain(error)}", _example(fields)) from None
+
+
+def _example(fields: Mapping[str, Any]) -> str:
+    """Where a plan that asks for what these fields ask for can be seen."""
+    arms = fields.get("arms")
+    shown_by = {
+        "fraction": fields.get("design") == "fractional",
+        "sequential": "looks" in fields or isinstance(fields.get("seeds"), dict),
+        "scale": "scales" in fields,
+        "interactions": "interactions" in fields,
+        "late": "trunk" in fields or "trunk_images" in fields,
+        "own_base": isinstance(arms, list | tuple) and any(isinstance(arm, dict) for arm in arms),
+        "stack": "stack" in fields or "learning_rates" in fields,
+    }
+    return EXAMPLE.replace("quick", next((name for name, asked in shown_by.items() if asked), "quick"))

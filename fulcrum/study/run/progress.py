@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fulcrum.files.records import read_tail
-from fulcrum.report.number import duration
+from fulcrum.report.wording.number import duration
 from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.measuring.evaluation_points import at
 from fulcrum.study.run.workers.runner import Board

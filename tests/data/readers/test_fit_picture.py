@@ -109,8 +109,8 @@ def test_buckets_have_one_area_and_the_nearest_ratio_wins():
 @pytest.mark.parametrize("encoding, exact", [("png", True), ("raw", True), ("jpeg", False)])
 def test_what_is_stored_comes_back(make, encoding, exact):
     image = decode(make.picture(1, (16, 16))).image
-    found = pixels(encode(image, encoding, 95), (16, 16))
+    decoded = pixels(encode(image, encoding, 95), (16, 16))
     wanted = np.asarray(image).transpose(2, 0, 1)
-    assert found.shape == (3, 16, 16) and (
-        np.array_equal(found, wanted) if exact else np.abs(found.astype(int) - wanted).mean() < 8
+    assert decoded.shape == (3, 16, 16) and (
+        np.array_equal(decoded, wanted) if exact else np.abs(decoded.astype(int) - wanted).mean() < 8
     )

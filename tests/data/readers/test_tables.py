@@ -132,10 +132,10 @@ def test_damage_in_the_middle_of_a_file_is_named(make, tmp_path):
     data = bytearray((tmp_path / "a.parquet").read_bytes())
     data[place : place + 16] = b"\xff" * 16
     (tmp_path / "a.parquet").write_bytes(data)
-    found = read(tmp_path)
-    (broken,) = (given for given in found if given.fault)
+    samples = read(tmp_path)
+    (broken,) = (given for given in samples if given.fault)
     assert broken.name == "a.parquet" and "after row 31" in broken.fault and "lost" in broken.fault
-    assert len(found) == 32 + 1 + 2
+    assert len(samples) == 32 + 1 + 2
     to = make.imported(tmp_path, tmp_path / "store", bad="quarantine")
     assert json.loads((to / LEDGER).read_text())["reasons"] == {"the file is broken": 1}
 
@@ -164,11 +164,11 @@ def saved(make, tmp_path):
 
 
 def test_a_saved_dataset(make, saved):
-    found = read(saved("one", train=range(3)))
-    assert [(given.name, given.captions["long"], given.split) for given in found] == [
+    samples = read(saved("one", train=range(3)))
+    assert [(given.name, given.captions["long"], given.split) for given in samples] == [
         (f"row {number}", [make.caption(number)], "") for number in range(3)
     ]
-    assert found[1].data == make.picture(1)
+    assert samples[1].data == make.picture(1)
 
 
 def test_splits_of_a_saved_dataset(make, saved, tmp_path):

@@ -97,9 +97,9 @@ def test_buckets_keep_shapes_and_are_booked(make, tmp_path):
     folder = make.folder(tmp_path / "given", 6, (96, 64))
     make.folder(folder, 3, (64, 80), first=6)
     to = make.imported(folder, tmp_path / "store", size=64, buckets=True, hold_out=0.0)
-    ledger, found = json.loads((to / LEDGER).read_text()), PictureStore(to)
+    ledger, store = json.loads((to / LEDGER).read_text()), PictureStore(to)
     assert ledger["kept"] == 9 == sum(one["kept"] for one in ledger["buckets"].values()) and len(ledger["buckets"]) == 2
-    assert found.picture(0).shape != found.picture(8).shape and check(to)["sound"]
+    assert store.picture(0).shape != store.picture(8).shape and check(to)["sound"]
     assert max(one["cropped_away"] for one in ledger["buckets"].values()) < 0.15  # a square would lose a third
 
 
@@ -136,10 +136,10 @@ def test_a_killed_import_goes_on_and_ends_the_same(make, tmp_path):
     assert 2 <= before < 8 and not (tmp_path / "killed").exists()
     with pytest.raises(BadInput, match="not finished|no imported"):
         FolderSource(tmp_path / "killed")
-    said = []
-    for name, say in (("killed", said.append), ("whole", quiet)):
+    lines = []
+    for name, say in (("killed", lines.append), ("whole", quiet)):
         run_import(open_given(str(folder)), tmp_path / name, Options(size=16, shard=8), say)
-    assert any("going on after" in line for line in said)
+    assert any("going on after" in line for line in lines)
     assert tree(tmp_path / "killed") == tree(tmp_path / "whole")
 
 
@@ -183,11 +183,11 @@ def test_one_flipped_bit_is_found(make, store, tmp_path, name):
         with pytest.raises(Damaged, match="changed after|cannot be read"):
             check(copy)
         return
-    found = check(copy)
-    assert not found["sound"] and path.name.split(".")[0] in " ".join(found["faults"])
+    report = check(copy)
+    assert not report["sound"] and path.name.split(".")[0] in " ".join(report["faults"])
     if name == "shards/*":
         bad = PictureStore(copy).name(2)
-        assert any(bad in fault for fault in found["faults"]), "the picture is named, not only its shard"
+        assert any(bad in fault for fault in report["faults"]), "the picture is named, not only its shard"
         with pytest.raises(Damaged, match=f"{bad}.*a bit has changed"):
             PictureStore(copy).picture(2)
         assert PictureStore(copy).picture(1).shape == (3, 16, 16), "the others can still be read"
@@ -214,8 +214,8 @@ def test_a_card_that_is_not_as_written_is_found(store, tmp_path, damage, older):
     )
     if damage == "gone":
         (copy / CARD).unlink()
-    found = check(copy)
-    assert not found["sound"] and len(found["faults"]) == 1 and "card.json" in found["faults"][0]
+    report = check(copy)
+    assert not report["sound"] and len(report["faults"]) == 1 and "card.json" in report["faults"][0]
 
 
 @pytest.mark.parametrize("field", ["format", "shards", "tables", "content"])
@@ -257,8 +257,8 @@ def test_a_missing_or_cut_shard_is_found(store, tmp_path):
     first, second, _ = sorted((copy / "shards").iterdir())
     first.unlink()
     second.write_bytes(second.read_bytes()[:2000])
-    told = " ".join(check(copy)["faults"])
-    assert f"{first.name}: expected" in told and "no file" in told and "cut off" in told
+    text = " ".join(check(copy)["faults"])
+    assert f"{first.name}: expected" in text and "no file" in text and "cut off" in text
 
 
 def test_shards_are_ordinary_webdataset_tars(make, store, tmp_path):
@@ -271,11 +271,11 @@ def test_shards_are_ordinary_webdataset_tars(make, store, tmp_path):
 
 def test_splits_hold_whole_groups_and_depend_on_content_only():
     groups = np.repeat(np.random.default_rng(0).integers(0, 2**63, 200, dtype=np.uint64), 3)
-    found = _splits(groups, [""] * 600, 0.1)
-    assert [(found == n).sum() for n in (1, 2)] == [60, 60]
-    assert all(len(set(found[groups == group])) == 1 for group in np.unique(groups))
+    splits = _splits(groups, [""] * 600, 0.1)
+    assert [(splits == n).sum() for n in (1, 2)] == [60, 60]
+    assert all(len(set(splits[groups == group])) == 1 for group in np.unique(groups))
     shuffled = np.random.default_rng(1).permutation(600)
-    assert np.array_equal(_splits(groups[shuffled], [""] * 600, 0.1), found[shuffled])
+    assert np.array_equal(_splits(groups[shuffled], [""] * 600, 0.1), splits[shuffled])
     assert not _splits(groups, [""] * 600, 0.0).any()
     assert _splits(groups[:3], [""] * 3, 0.4).tolist() == [0, 0, 0], "something is left to train on"
     assert _splits(groups[:3], ["", "reference", "validation"], 0.4).tolist() == [0, 2, 1]

@@ -183,12 +183,12 @@ class Held:
         fill(self.step, weights)
         tuned = codec_part(weights)  # a codec that was trained with the run is like no other
         latents = {"latents": f"{self.about['latents']}/{weights_hash(tuned)[:16]}"} if tuned else {}
-        found, times = [], []
+        errors, times = [], []
         for batch, draw in self.parts:
             view = self.step.look(batch, draw)
-            found.append((view.v - view.target).square().flatten(1).mean(1))
+            errors.append((view.v - view.target).square().flatten(1).mean(1))
             times.append(draw.t)
-        losses, t = torch.cat(found).cpu().double(), torch.cat(times).cpu()
+        losses, t = torch.cat(errors).cpu().double(), torch.cat(times).cpu()
         edges = torch.linspace(0, 1, BINS + 1).tolist()
         bins = []
         for low, high in zip(edges, edges[1:], strict=False):

@@ -3,10 +3,10 @@
 import math
 import re
 
-from fulcrum.report import certainty, number
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.finding import Effect, Target
 from fulcrum.report.schema import ShownMetric, StudyResult
+from fulcrum.report.wording import certainty, number
 
 EQUAL = {"images": "images", "steps": "steps", "time": "time", "seconds": "time", "flops": "FLOPs"}
 # A comparison's tone decides its colour; a word that we do not know stays neutral.

@@ -4,11 +4,11 @@ import statistics
 
 from markupsafe import Markup
 
-from fulcrum.report import number, sentences
-from fulcrum.report.arm_marks import colour
 from fulcrum.report.arm_result import ArmResult
+from fulcrum.report.figures.arm_marks import colour
+from fulcrum.report.figures.svg import Axis, Canvas, clip
 from fulcrum.report.schema import ShownMetric, StudyResult
-from fulcrum.report.svg import Axis, Canvas, clip
+from fulcrum.report.wording import number, sentences
 
 WIDTH = 420
 SEED_DOTS = 40  # pairs that still have room for dots

@@ -5,11 +5,11 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from fulcrum.report import number, sentences
-from fulcrum.report.arm_marks import colour
+from fulcrum.report.figures.arm_marks import colour
+from fulcrum.report.figures.svg import Axis, Canvas, clip, frame
 from fulcrum.report.schema import ShownMetric, StudyResult
-from fulcrum.report.svg import Axis, Canvas, clip, frame
 from fulcrum.report.table import mean_sd
+from fulcrum.report.wording import number, sentences
 
 Line = list[tuple[float, float]]
 WIDTH, HEIGHT = 420, 270

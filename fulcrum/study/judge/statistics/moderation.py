@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import polygamma, psi
 
-from fulcrum.study.judge.effect import Floats
+from fulcrum.study.judge.statistics.effect import Floats
 
 _SHAPE = 3.0  # expected unlikeness of arms, before their data: variances as 1 / gamma(3)
 _WEIGHT = 8.0  # arms' worth of data that this expectation counts for

@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from fulcrum.report import number, sentences
-from fulcrum.report.arm_marks import colour
+from fulcrum.report.figures.arm_marks import colour
+from fulcrum.report.figures.svg import Axis, Canvas
 from fulcrum.report.schema import ShownMetric, StudyResult
-from fulcrum.report.svg import Axis, Canvas
 from fulcrum.report.table import mean_sd
+from fulcrum.report.wording import number, sentences
 
 WIDTH, HEIGHT = 420, 74
 NAMES = {"another scene": "another scene's picture", "noise": "noise", "grey": "a grey picture"}

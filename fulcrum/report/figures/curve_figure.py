@@ -6,12 +6,12 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from fulcrum.report import number, sentences
-from fulcrum.report.arm_marks import colour
 from fulcrum.report.arm_result import ArmResult, CellResult
-from fulcrum.report.range_figure import floors
+from fulcrum.report.figures.arm_marks import colour
+from fulcrum.report.figures.range_figure import floors
+from fulcrum.report.figures.svg import Axis, Canvas, clip, frame
 from fulcrum.report.schema import ShownMetric, StudyResult
-from fulcrum.report.svg import Axis, Canvas, clip, frame
+from fulcrum.report.wording import number, sentences
 
 Line = list[tuple[float, float]]
 Lines = dict[str, list[list[tuple[int, float, float]]]]  # arm -> a curve of (images or bin, x, y) per cell

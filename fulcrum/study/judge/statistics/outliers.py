@@ -8,7 +8,7 @@ import math
 import numpy as np
 from scipy.special import stdtr
 
-from fulcrum.study.judge.effect import Floats
+from fulcrum.study.judge.statistics.effect import Floats
 
 _APART = 0.01  # how rarely a seed of normal differences is called one that stands apart
 _SKEWED = 2.0  # standard errors of the skewness

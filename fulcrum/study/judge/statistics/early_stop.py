@@ -18,7 +18,7 @@ from scipy.special import stdtrit
 from fulcrum.measure.card import Better
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import own_rates
-from fulcrum.study.judge.effect import Floats
+from fulcrum.study.judge.statistics.effect import Floats
 
 
 def telling_share(arm: RunSpec, base: RunSpec) -> float:
@@ -27,6 +27,11 @@ def telling_share(arm: RunSpec, base: RunSpec) -> float:
     decay = max(arm.optim.decay, base.optim.decay)
     turns = [stage.start / run.budget.images for run in (arm, base) for stage in own_rates(run)]
     return min(decay or 1.0, 1.0 - max(turns)) if turns else decay
+
+
+def enough_points(shares: Sequence[float], decay: float, successive: int) -> bool:
+    """Are so many of these shares of the budget within the share at its end whose points tell of the end?"""
+    return sum(share >= 1.0 - (decay or 1.0) - 1e-9 for share in shares) >= successive
 
 
 def hopeless(
@@ -44,9 +49,7 @@ def hopeless(
     """
     worse = np.asarray(differences if better == "lower" else -differences, dtype=np.float64)
     n = len(worse)
-    if len(shares) < successive or n < 2 or not np.isfinite(worse).all():
-        return False
-    if decay > 0.0 and shares[-successive] < 1.0 - decay - 1e-9:
+    if n < 2 or not np.isfinite(worse).all() or not enough_points(shares, decay, successive):
         return False
     recent, places = worse[:, -successive:], np.asarray(shares[-successive:], dtype=np.float64)
     reach = float(stdtrit(n - 1, 0.5 + level / 2)) / math.sqrt(n)

@@ -3,9 +3,9 @@
 They stand in the section of their lever and never beside the ranking's verdict: a claim is about another metric.
 """
 
-from fulcrum.report import number, sentences
 from fulcrum.report.arm_result import ArmResult, ClaimResult
 from fulcrum.report.schema import StudyResult
+from fulcrum.report.wording import number, sentences
 
 MEANING = {
     "replicated": "the direction is as claimed",

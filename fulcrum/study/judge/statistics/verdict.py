@@ -6,10 +6,10 @@ from typing import Literal
 import numpy as np
 
 from fulcrum.measure.card import Better
-from fulcrum.study.judge.effect import PairedEffect, failures_note, half_widths
-from fulcrum.study.judge.outliers import oddities
-from fulcrum.study.judge.rank import aligned, flipped_statistics, pairs_needed, rank
-from fulcrum.study.judge.selection import attained_level, kept_share
+from fulcrum.study.judge.statistics.effect import PairedEffect, failures_note, half_widths
+from fulcrum.study.judge.statistics.outliers import oddities
+from fulcrum.study.judge.statistics.rank import aligned, flipped_statistics, pairs_needed, rank
+from fulcrum.study.judge.statistics.selection import attained_level, kept_share
 
 Verdict = Literal["better", "worse", "tie", "inconclusive"]
 

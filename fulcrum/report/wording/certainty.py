@@ -2,10 +2,10 @@
 
 import math
 
-from fulcrum.report import number
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
+from fulcrum.report.wording import number
 
 LOOKED = ("decided at ", "stopped at ", "undecided at ", "undecided after ")  # how notes on a look begin
 

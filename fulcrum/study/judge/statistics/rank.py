@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.measure.card import Better
-from fulcrum.study.judge.effect import Floats, PairedEffect, at_least, sign_vectors
-from fulcrum.study.judge.moderation import normal_square, shared_scatter
+from fulcrum.study.judge.statistics.effect import Floats, PairedEffect, at_least, sign_vectors
+from fulcrum.study.judge.statistics.moderation import normal_square, shared_scatter
 
 _AT_ONCE = 500_000  # statistics held in memory at a time, where many studies are judged together
 _DISCOUNT = 0.77  # on the squared statistic of an arm by its own scatter alone: 3.2 counts as 2.8

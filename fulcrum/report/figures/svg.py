@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from fulcrum.report import number
+from fulcrum.report.wording import number
 
 
 def attributes(values: dict[str, object]) -> Markup:

@@ -28,9 +28,9 @@ import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from fulcrum.measure.card import Better
-from fulcrum.study.judge.effect import Floats, PairedEffect, at_least
-from fulcrum.study.judge.rank import flipped_statistics, pairs_needed
-from fulcrum.study.judge.verdict import judge
+from fulcrum.study.judge.statistics.effect import Floats, PairedEffect, at_least
+from fulcrum.study.judge.statistics.rank import flipped_statistics, pairs_needed
+from fulcrum.study.judge.statistics.verdict import judge
 from fulcrum.study.plan.spending import spending
 
 MOST_SIGNS = 2**15  # sign vectors: all there are up to 16 pairs

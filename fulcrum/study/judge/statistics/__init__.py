@@ -1,0 +1,1 @@
+"""The statistics: effects, the family of arms, looks, early stops, verdicts."""

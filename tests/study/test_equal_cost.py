@@ -1,0 +1,69 @@
+"""Equal cost, targets and the front, on curves worked out by hand."""
+
+import pytest
+
+from fulcrum.levers.catalog import CATALOG
+from fulcrum.study.judge.equal_cost import at_equal_cost, first_reached, fronts, targets, value_at
+from fulcrum.study.judge.findings import effects_on
+from fulcrum.study.plan.arms import prove
+from fulcrum.study.run.arm_cost import TimedCost
+from tests.study.small import cells_of, plan
+
+
+def test_curves_are_read_between_their_points():
+    curve = [(0.2, 4.0), (0.6, 2.0), (1.0, 1.0)]
+    assert value_at(curve, 0.4) == pytest.approx(3.0) and value_at(curve, 0.1) is None and value_at(curve, 1.0) == 1.0
+    assert first_reached(curve, 3.0, "lower") == pytest.approx(0.4) and first_reached(curve, 0.5, "lower") is None
+    assert first_reached(curve, 5.0, "lower") == 0.2 and first_reached([(0.5, 0.2), (1.0, 0.6)], 0.4, "higher") == 0.75
+
+
+def test_a_slower_arm_may_win_at_equal_images_and_lose_at_equal_time():
+    asked = plan(arms=("muon",), seeds=(0, 1))
+    arms = prove(asked, CATALOG)
+    cells = cells_of({"baseline": (1.0, 1.0), "muon": (0.9, 0.9)}, "validation_loss")
+    curves = {
+        "baseline": {s: [(0.25, 4.0), (0.5, 2.0), (1.0, 1.0)] for s in (0, 1)},
+        "muon": {s: [(0.25, 4.0), (0.5, 1.9), (1.0, 0.9)] for s in (0, 1)},
+    }
+    costs = {
+        "baseline": TimedCost(flops_ratio=1.0, time_ratio=1.0, parameters_ratio=1.0),
+        "muon": TimedCost(flops_ratio=1.1, time_ratio=2.0, parameters_ratio=1.0),
+    }
+    rows = {row.unit: row for row in at_equal_cost(asked, arms, cells, curves, costs, "validation_loss")}
+    assert effects_on(asked, arms, cells, "validation_loss")[0].mean == pytest.approx(-0.1)
+    assert rows["time"].mean == pytest.approx(0.9)  # half the images in the same time: 1.9 against 1.0
+    assert rows["time"].note and rows["flops"].mean == pytest.approx(0.9 + 1.0 * (1 - 1 / 1.1) / 0.5 - 1.0)
+    due = {row.unit: row for row in targets(asked, arms, cells, curves, costs, "validation_loss")}
+    assert due["images"].ratio == pytest.approx(0.95) and due["time"].ratio == pytest.approx(1.9)
+    assert due["images"].reached == due["images"].n == 2
+
+
+def test_a_target_that_is_not_reached_is_not_a_number():
+    asked = plan(arms=("muon",), seeds=(0, 1))
+    arms = prove(asked, CATALOG)
+    curves = {
+        "baseline": dict.fromkeys((0, 1), [(0.5, 2.0), (1.0, 1.0)]),
+        "muon": dict.fromkeys((0, 1), [(0.5, 3.0), (1.0, 2.0)]),
+    }
+    cells = cells_of({"baseline": (1.0, 1.0), "muon": (2.0, 2.0)}, "validation_loss")
+    (row,) = targets(asked, arms, cells, curves, None, "validation_loss")
+    assert (row.reached, row.ratio) == (0, None)
+
+
+def test_the_front_holds_what_nothing_cheaper_equals():
+    arms = prove(plan(arms=("muon", "tread", "ema(every=2)")), CATALOG)
+    means = {
+        "baseline": (0.5, 0.4, 0.6),
+        "muon": (0.6, 0.5, 0.7),
+        "tread": (0.45, 0.4, 0.5),
+        "ema(every=2)": (0.5, 0.4, 0.6),
+    }
+    costs = {
+        "baseline": TimedCost(flops_ratio=1, time_ratio=1, parameters_ratio=1),
+        "muon": TimedCost(flops_ratio=1.1, time_ratio=1.2, parameters_ratio=1),
+        "tread": TimedCost(flops_ratio=0.8, time_ratio=0.9, parameters_ratio=1),
+        "ema(every=2)": TimedCost(flops_ratio=1, time_ratio=1.1, parameters_ratio=1),
+    }
+    time, flops = fronts(arms, means, costs, "attribute_accuracy")
+    assert {point.arm for point in time.points if point.front} == {"baseline", "muon", "tread"}
+    assert {point.arm for point in flops.points if point.front} == {"baseline", "muon", "tread", "ema(every=2)"}
