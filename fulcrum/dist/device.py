@@ -1,6 +1,6 @@
 """The device that a run computes on: asked for before anything is spent, and the one way that tensors get there.
 
-Everything random is drawn on the CPU, keyed, and travels with its batch: the same bits on every device.
+Everything random is keyed and travels with its batch: the same bits on every device, on whichever of them it was made.
 """
 
 from typing import Any

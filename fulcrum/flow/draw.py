@@ -79,13 +79,16 @@ class Draws(NamedTuple):
     noise_scale: float = 1.0
     needs: Mapping[str, Uniform | Subset | GroupedSubset | Chance | Normal] = {}
 
-    def at(self, position: int, rows: int) -> Draw:
-        """The draw of the images position … position + rows - 1, counted over the whole run and all processes."""
+    def at(self, position: int, rows: int, device: str = "cpu") -> Draw:
+        """The draw of the images position … position + rows - 1, counted over the whole run and all processes.
+
+        The noise, by far the largest part, is made on `device`; all else on the CPU: times go through functions that
+        devices round differently."""
         index = np.arange(position, position + rows)
         extra = {name: need.make(self.seed, name, index) for name, need in self.needs.items()}
         return Draw(
             t=self.time(keyed_noise.uniform(self.seed, "t", index)[:, 0]),
-            eps=keyed_noise.normal(self.seed, "eps", index, self.shape) * self.noise_scale,
+            eps=keyed_noise.normal(self.seed, "eps", index, self.shape, device) * self.noise_scale,
             drop_text=keyed_noise.uniform(self.seed, "drop_text", index)[:, 0] < self.drop_text,
             keep=extra.pop("keep", None),
             drop_path=extra.pop("drop_path", None),

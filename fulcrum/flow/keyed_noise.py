@@ -3,11 +3,14 @@
 B rows, n numbers per row.
 """
 
+from math import prod
+
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fulcrum.flow import gaussian
 from fulcrum.spec.keyed import bits, key
 
 
@@ -17,13 +20,13 @@ def uniform(seed: int, purpose: str, index: np.ndarray, n: int = 1) -> Tensor:
     return torch.from_numpy((words.astype(np.float64) + 0.5) / 2**23).float()
 
 
-def normal(seed: int, purpose: str, index: np.ndarray, shape: tuple[int, ...]) -> Tensor:
-    """(B, *shape) standard normal numbers; one generator, seeded anew for each row."""
-    generator, out = torch.Generator(), torch.empty(len(index), *shape)
-    for row, row_key in zip(out, key(seed, purpose, index), strict=True):
-        generator.manual_seed(int(row_key >> np.uint64(1)))  # 63 bits: torch's seeds are signed
-        row.normal_(generator=generator)
-    return out
+def normal(seed: int, purpose: str, index: np.ndarray, shape: tuple[int, ...], device: str = "cpu") -> Tensor:
+    """(B, *shape) standard normal numbers, the same on every device."""
+    keys, n = key(seed, purpose, index), prod(shape)
+    if torch.device(device).type == "cpu":
+        return torch.from_numpy(gaussian.normals(keys, n)).reshape(len(index), *shape)
+    on_device = torch.from_numpy(keys.view(np.int64)).to(device)
+    return gaussian.device_normals(on_device, n, gaussian.device_lines(device)).reshape(len(index), *shape)
 
 
 def subset(seed: int, purpose: str, index: np.ndarray, n: int, kept: int) -> Tensor:

@@ -24,7 +24,7 @@ EPS = 1e-6  # of every norm
 
 
 class Changes(NamedTuple):
-    """What the condition does to a block: (D,) each where it is one for the whole batch, else (B, 1, D)."""
+    """What the condition does to a block: (D,) each where it is one for the whole batch, else (B, 1, D); and its norms."""
 
     gain: Tensor  # 1 + scale
     shift: Tensor
@@ -32,6 +32,7 @@ class Changes(NamedTuple):
     mlp_gain: Tensor
     mlp_shift: Tensor
     mlp_gate: Tensor
+    norms: Tensor  # (2, 1, d): gains of queries and keys, times sqrt(d)
 
 
 class FrozenRunner(BlockRunner):
@@ -56,14 +57,17 @@ class FrozenRunner(BlockRunner):
 
 def exact(block: Block) -> bool:
     """Is everything fp32?"""
-    return block.attention.ops == ALL_FP32 and block.attention.cast == EXACT
+    stored = block.gate_proj.weight.dtype
+    return stored == torch.float32 and block.attention.ops == ALL_FP32 and block.attention.cast == EXACT
 
 
 def changes_of(block: Block, active: Tensor) -> Changes:
     """active = SiLU(condition), (1 or B, D)."""
     rows = block.modulation.lin(active)
     shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = (rows[0] if len(rows) == 1 else rows[:, None]).chunk(6, dim=-1)
-    return Changes(1 + scale, shift, gate, 1 + mlp_scale, mlp_shift, mlp_gate)
+    part = block.attention
+    norms = torch.stack((part.norm_q.weight, part.norm_k.weight))[:, None]
+    return Changes(1 + scale, shift, gate, 1 + mlp_scale, mlp_shift, mlp_gate, norms * norms.shape[-1] ** 0.5)
 
 
 def turn_of(table: Tensor) -> Tensor:
@@ -80,7 +84,7 @@ def padded(bias: Tensor | None, tokens: int) -> Tensor | None:
 def run_frozen(block: Block, h: Tensor, changes: Changes, turn: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
     """`Block.forward`: h (B, N, D), text (B, L, 2, H, d) as read, bias (B, 1, 1, L+N) -> (B, N, D)."""
     x = modulated(h, changes.gain, changes.shift)
-    h = torch.addcmul(h, changes.gate, looked(block.attention, x, turn, text, bias))
+    h = torch.addcmul(h, changes.gate, looked(block.attention, x, changes.norms, turn, text, bias))
     return torch.addcmul(h, changes.mlp_gate, gated(block, modulated(h, changes.mlp_gain, changes.mlp_shift)))
 
 
@@ -91,20 +95,20 @@ def modulated(h: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
     return torch.addcmul(shift, F.layer_norm(h, h.shape[-1:], eps=EPS), gain)
 
 
-def looked(part: Attention, x: Tensor, turn: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
-    """`Attention.forward`."""
-    qkv = torch.unflatten(part.img_qkv_proj(x), -1, (3, part.heads, -1))  # (B, N, 3, H, d)
-    both = qkv[:, :, :2]
-    size = torch.linalg.vector_norm(both, dim=-1, keepdim=True).square_().div_(both.shape[-1]).add_(EPS).rsqrt_()
-    both = (both * size).mul_(torch.stack((part.norm_q.weight, part.norm_k.weight))[:, None])
-    torch.view_as_complex(torch.unflatten(both, -1, (-1, 2))).mul_(turn)  # pairs of features, in place
-    k, v = torch.cat((text[:, :, 0], both[:, :, 1]), dim=1), torch.cat((text[:, :, 1], qkv[:, :, 2]), dim=1)
-    out: Tensor = part.to_out[0](attend(both[:, :, 0], k, v, bias).flatten(-2))
+def looked(part: Attention, x: Tensor, norms: Tensor, turn: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
+    """`Attention.forward`. RMSNorm is x sqrt(d) / sqrt(|x|^2 + d eps)."""
+    qkv = torch.unflatten(F.linear(x, part.img_qkv_proj.weight), -1, (3, part.heads, -1))  # (B, N, 3, H, d)
+    both = qkv[:, :, :2]  # queries and keys; they are changed where they are
+    size = torch.linalg.vector_norm(both, dim=-1, keepdim=True).square_().add_(EPS * both.shape[-1]).rsqrt_()
+    both.mul_(size).mul_(norms)
+    torch.view_as_complex(torch.unflatten(both, -1, (-1, 2))).mul_(turn)  # pairs of features
+    kv = torch.cat((text, qkv[:, :, 1:]), dim=1)  # (B, L+N, 2, H, d)
+    out: Tensor = part.to_out[0](attend(qkv[:, :, 0], kv[:, :, 0], kv[:, :, 1], bias).flatten(-2))
     return out
 
 
 def gated(block: Block, x: Tensor) -> Tensor:
     """`Block.mlp`."""
-    gate = block.gate_proj(x)
+    gate = F.linear(x, block.gate_proj.weight)
     active = gate.square().mul_(GELU_CUBIC).add_(GELU_LINEAR).mul_(gate).sigmoid_()
-    return block.down_proj(active.mul_(gate).mul_(block.up_proj(x)))
+    return F.linear(active.mul_(gate).mul_(F.linear(x, block.up_proj.weight)), block.down_proj.weight)

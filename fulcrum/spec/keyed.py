@@ -4,6 +4,8 @@ Legend: B keys, K slots per key.
 """
 
 import hashlib
+from functools import lru_cache, reduce
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +13,18 @@ from numpy.typing import NDArray
 Keys = NDArray[np.uint64]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # splitmix64 (Steele, Lea, Flood 2014): increment and finaliser
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
-def scramble(bits: Keys) -> Keys:
+def scramble(words: Keys) -> Keys:
     """splitmix64's finaliser: a bijection of 64-bit words in which every input bit reaches every output bit."""
-    bits = (bits ^ (bits >> np.uint64(30))) * _FIRST
-    bits = (bits ^ (bits >> np.uint64(27))) * _SECOND
-    return bits ^ (bits >> np.uint64(31))
+    shifted = words >> np.uint64(30)
+    words = words ^ shifted
+    words *= FIRST
+    words ^= np.right_shift(words, np.uint64(27), out=shifted)
+    words *= SECOND
+    words ^= np.right_shift(words, np.uint64(31), out=shifted)
+    return words
 
 
 def _words(part: int | str | NDArray[np.generic]) -> Keys:
@@ -29,12 +35,19 @@ def _words(part: int | str | NDArray[np.generic]) -> Keys:
     return np.atleast_1d(part).astype(np.uint64)
 
 
+def _folded(state: Keys, part: int | str | NDArray[np.generic]) -> Keys:
+    return scramble((state + GOLDEN) ^ scramble(_words(part) + GOLDEN))
+
+
+@lru_cache(maxsize=1024)  # a run asks for the same seed and purposes at every step
+def _opening(parts: tuple[int | str, ...]) -> Keys:
+    return reduce(_folded, parts, np.zeros(1, dtype=np.uint64))
+
+
 def key(*parts: int | str | NDArray[np.generic]) -> Keys:
     """Fold names, numbers and arrays (broadcast against each other) into 64-bit keys; order matters."""
-    state: Keys = np.zeros(1, dtype=np.uint64)
-    for part in parts:
-        state = scramble((state + GOLDEN) ^ scramble(_words(part) + GOLDEN))
-    return state
+    opening = tuple(takewhile(lambda part: isinstance(part, int | str), parts))
+    return reduce(_folded, parts[len(opening) :], _opening(opening).copy())
 
 
 def bits(keys: Keys, slots: int) -> Keys:

@@ -47,8 +47,8 @@ class Feed:
         rows = rows or self.run.budget.batch
         batch = ready.encoder.at(position, rows)
         teacher = {name: self._tokens(ready, name).rows(batch.ids.numpy()) for name in self._teachers(ready.run, position)}
-        pair: tuple[Batch, Draw] = batch._replace(teacher=teacher), _shaped(ready, batch).at(position, rows)
-        pair = moved(pair, self.device)
+        draw = _shaped(ready, batch).at(position, rows, self.device)
+        pair: tuple[Batch, Draw] = moved((batch._replace(teacher=teacher), draw), self.device)
         return pair
 
     def tell(self, line: str) -> None:

@@ -110,4 +110,5 @@ def test_several_wordings_are_encoded_once_each_and_all_are_read(source, tmp_pat
             heard.setdefault(sample, set()).add(text)
     number = lambda sample: sample if sample < 30 else sample - 30  # noqa: E731
     full = [len(texts) == 2 * (number(sample) % 3 + 1) for sample, texts in heard.items()]
-    assert np.mean(full) > 0.8 and all(len(texts) <= 2 * (number(sample) % 3 + 1) for sample, texts in heard.items())
+    # by chance 0.81 +- 0.06 of the samples: two thirds of 16 readings are long, and one in three has six texts
+    assert np.mean(full) > 0.6 and all(len(texts) <= 2 * (number(sample) % 3 + 1) for sample, texts in heard.items())

@@ -15,6 +15,12 @@ def test_a_key_depends_on_every_part_and_on_their_order():
     assert len({int(key(*p)[0]) for p in parts}) == len(parts)
 
 
+def test_a_key_is_the_callers_own():
+    one = key("a", 1)
+    one[0] = 0
+    assert key("a", 1)[0] != 0 and np.array_equal(key("a", np.array([1])), key("a", 1))
+
+
 def test_arrays_broadcast_and_rows_do_not_see_each_other():
     whole = key("x", np.arange(100))
     assert whole.shape == (100,) and len(np.unique(whole)) == 100
