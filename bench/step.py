@@ -106,9 +106,12 @@ def build(name: str) -> tuple[Any, Callable[..., Any]]:
 
 
 def contestant(name: str, tokens: int, threads: int, keep_heap: bool, pipe: Connection) -> None:
+    import torch
+
+    from fulcrum.dist.heap import keep_freed_memory
+
     if keep_heap:
         keep_freed_memory()
-    import torch
 
     torch.set_num_threads(threads)
     model, predict = build(name)
@@ -152,13 +155,6 @@ def own_products(model: Any, batch: tuple[Any, ...]) -> tuple[float, float]:
     seconds_and_rate = products(lambda: (denoise(x_t, t, (emb, mask)).pred - target).square().mean().backward())
     model.zero_grad()
     return seconds_and_rate
-
-
-def keep_freed_memory() -> None:
-    """glibc gives large blocks back to the kernel and gets them, page by page, at the next step: 3-7 % of a step."""
-    libc = ctypes.CDLL(None)
-    libc.mallopt(-3, 2**30)  # M_MMAP_THRESHOLD
-    libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
 
 
 def reset_peak() -> int:

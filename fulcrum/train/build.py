@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fulcrum.dist.heap import keep_freed_memory
 from fulcrum.dist.precision import DTYPES, bf16_products
 from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.model.backbone import Backbone
@@ -167,6 +168,8 @@ def assemble(
         raise ValueError(
             f"the feed hands batches over on '{feed.device}', the step computes on '{system.device}': give both one device"
         )
+    if system.device == "cpu":
+        keep_freed_memory()
     step = build(run, seed, system, start, ranks)
     named = dict(step.named_parameters())
     slower = {} if step.codec is None else {name: step.codec.rate for name in named if name.startswith(CODEC)}

@@ -1,0 +1,41 @@
+"""Freed memory is found again without asking the kernel, and the heap does not grow for it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+STEPS = """
+import json, resource, sys
+import torch
+from fulcrum.dist.heap import keep_freed_memory
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def resident():
+    line = next(line for line in open("/proc/self/status") if line.startswith("VmRSS"))
+    return int(line.split()[1]) // 1024
+
+kept = keep_freed_memory() if sys.argv[1] == "kept" else False
+counts, sizes = [], []
+for _ in range(12):
+    before = faults()
+    held = [torch.full((2**20,), 1.0) for _ in range(40)]  # 160 MiB in blocks of 4
+    held.clear()
+    counts.append(faults() - before)
+    sizes.append(resident())
+print(json.dumps([kept, counts, sizes]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+def test_later_steps_find_the_pages_of_the_first() -> None:
+    (kept, counts, sizes), (_, plain, _) = (
+        json.loads(subprocess.run([sys.executable, "-c", STEPS, how], capture_output=True, text=True, check=True).stdout)
+        for how in ("kept", "plain")
+    )
+    assert kept and max(counts[-4:]) < 1000, counts
+    assert sizes[-1] <= sizes[3] + 16, sizes
+    assert min(plain[-4:]) > 10_000, "the kernel took nothing back: this test proves nothing here"
