@@ -1,11 +1,11 @@
-# The two commands: `make study` and `make test`. Each makes what it needs; both work on a fresh clone.
+# The two commands: `make study` and `make test`. Each makes what it needs; both work on a fresh clone. `make install` does only that.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 THREADS := OMP_NUM_THREADS=1
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt
 
-.PHONY: study test laws test-slow check docs bench clean help
+.PHONY: install study test laws test-slow check docs bench clean help
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/ \t/'
@@ -26,6 +26,8 @@ $(BIN)/.dev: $(BIN)/.ready
 	@$(INSTALL) -e '.[dev]'
 	@$(BIN)/python -c 'import pytest, diffusers'
 	@touch $@
+
+install: $(BIN)/.ready  ## the environment and nothing else; then: source .venv/bin/activate
 
 study: $(BIN)/.ready  ## train, measure and compare: ends with the path of a report
 	$(BIN)/fulcrum study run examples/quick.toml

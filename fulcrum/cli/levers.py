@@ -170,15 +170,17 @@ def _setting(field: Any) -> dict[str, Any]:
 
 
 def _place(known: Any, levers: tuple[Any, ...], recipe: str, run: Any) -> tuple[str, Any]:
-    """The recipe, or, for what does not fit it, the first ground of the laws that it fits."""
+    """The recipe, or, for what does not fit it, the first ground of the laws that it fits, and why."""
     from fulcrum.laws.ground import GROUNDS, fits, grounds
 
-    if fits(levers, run) is None:
+    why = fits(levers, run)
+    if why is None:
         return recipe, run
     for ground in grounds(known):
         if fits(levers, ground.run) is None:
             settings = ", ".join(GROUNDS[ground.name]) or "latents"
-            return f"the laws' tiny run ({settings}): {recipe} cannot take it", ground.run
+            why = why.removeprefix(f"'{levers[0].name}' cannot be used here: ")
+            return f"a tiny run ({settings}); {recipe} as it is cannot take it: {why}", ground.run
     return recipe, run
 
 
@@ -193,7 +195,11 @@ def _found(row: dict[str, Any]) -> str:
 def _short(card: dict[str, Any], recipe: str) -> str:
     """Its cost, and the first of its claims; where the recipe cannot take the lever, the cost is that of a tiny run."""
     cost = f"flops x {card['cost']['flops']:.2f}"
-    cost += "" if card["tried_on"] == recipe else f" (a tiny run's: {recipe} cannot take it)"
+    cost += (
+        ""
+        if card["tried_on"] == recipe
+        else f" (of a tiny run; why {recipe} cannot take it: fulcrum levers show {card['name']})"
+    )
     if card["parts"]:
         return f"a bundle of {' + '.join(card['parts'])} · {cost}"
     if not card["claims"]:

@@ -209,7 +209,7 @@ def _read_as(about: dict[str, Any], known: "Catalogue") -> dict[str, Any]:
 def _what(facts: dict[str, Any]) -> str:
     """'spark + muon, set: optim.lr=0.002; data world; text world_text'."""
     if "data" not in facts:
-        return f"{facts['phrase']}{'' if facts['state'] == 'damaged' else '; more is known with its --levers'}"
+        return f"{facts['phrase']}{'' if facts['state'] == 'damaged' else '; more is known with its file: --with FILE'}"
     words = _phrase(facts["phrase"]) + (f", set: {', '.join(facts['set'])}" if facts.get("set") else "")
     return f"{words}; data {facts['data']}; text {facts['text']}"
 

@@ -235,7 +235,7 @@ def _command(plan: Path, levers: Iterable[Path], options: Mapping[str, Any]) -> 
     """What a person types to run, or to go on with, this study."""
     given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
     return shlex.join(
-        ["fulcrum", "study", "run", str(plan), *given, *(word for path in levers for word in ("--levers", str(path)))]
+        ["fulcrum", "study", "run", str(plan), *given, *(word for path in levers for word in ("--with", str(path)))]
     )
 
 

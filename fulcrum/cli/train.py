@@ -169,7 +169,13 @@ def sample(
         str | None,
         typer.Option(metavar="WIDTHxHEIGHT", help="Another shape than the run's square, in pixels, such as 48x32."),
     ] = None,
-    to: Annotated[Path | None, typer.Option(help="Folder for the pictures; default: RUN/samples.")] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the pictures; default: RUN/samples. Files of the same prompt, number and seed are replaced: "
+            "name another folder to compare guidance, steps or sizes."
+        ),
+    ] = None,
     scale: Annotated[int, typer.Option(min=1, max=32, help="Enlarge the saved pictures.")] = 4,
     levers: Files = None,
     device: DeviceName = "cpu",

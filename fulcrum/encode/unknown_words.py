@@ -48,5 +48,6 @@ def unread(source: Any, chooser: Any, text: Any) -> str | None:
 def misread(text: Any) -> list[str]:
     """What an encoder could not read of the prompts that it was given so far, in words. It counts; others speak."""
     unknown, cut = getattr(getattr(text, "tokenizer", None), "unknown", {}), getattr(text, "cut", 0)
-    words = [f"words the text encoder does not know, read as 'unknown': {', '.join(sorted(unknown))}"] if unknown else []
+    named = f"{', '.join(sorted(unknown))} (its words: docs/pictures.md)"
+    words = [f"words the text encoder does not know, read as 'unknown': {named}"] if unknown else []
     return words + ([f"{cut:,} prompts are longer than {text.longest} tokens: the rest was cut"] if cut else [])

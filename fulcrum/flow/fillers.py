@@ -188,7 +188,7 @@ class RoutedGuide(seam.GuideFiller):
         tokens = run.tokens
         if route_of(run).kept(tokens) < tokens:
             return None
-        return "no block of the model was trained to see fewer tokens: model.route drops none"
+        return "no block of the model was trained to see fewer tokens: model.route drops none; add tread or sprint"
 
     def build(self, ctx: Any) -> "Guide":
         _require(self, ctx.run)
@@ -206,7 +206,7 @@ class PathDropGuide(seam.GuideFiller):
     def missing(self, run: RunSpec) -> str | None:
         """What this run's model lacks, in words."""
         if not route_of(run).fuses:
-            return "the model has no path around its middle blocks: model.route fuses nothing"
+            return "the model has no path around its middle blocks: model.route fuses nothing; add sprint"
         if not any(getattr(phase.run.model.route, "path_drop", 0.0) for phase in phases(run)):
             return "the short path is never trained alone: model.route.path_drop is 0"
         return None
@@ -234,7 +234,10 @@ class CorrectedCFG(seam.GuideFiller):
     def missing(self, run: RunSpec) -> str | None:
         """What this run lacks, in words."""
         if self.stretch(run) is None:
-            return "no term of the loss is contrastive when the run ends: nothing is stretched"
+            return (
+                "no term of the loss is contrastive when the run ends, so there is nothing to correct: add contrastive_flow"
+                " to its end"
+            )
         if run.encode.codec.trained:
             return "the mean of the latents moves while their codec is trained, and it is needed to draw"
         if run.data.source.glimpse(run.data.size, 1) is None:

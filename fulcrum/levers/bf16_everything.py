@@ -10,8 +10,8 @@ class BF16Everything(Lever):
     name = "bf16_everything"
     touches = ("precision.storage", "precision.gradient", "precision.optimizer")
     card = Card(
-        says="weights, gradients and moments keep 8 bits each: a model turned to bf16 as a whole, which is what the key of "
-        "the published arm would have done, had anybody read it (fault A10)",
+        says="weights, gradients and moments keep 8 bits of precision each: a model turned to bf16 as a whole, which is "
+        "what the key of the published arm would have done, had anybody read it (fault A10)",
         warns="the published +3.67 FID stands on the card of weights stored in bf16, the words of the article; which of "
         "the two was meant cannot be told. A gradient is rounded once a step, when the whole batch is in it. The released "
         "projector of the alignment term was kept so by accident (fault A17): here the projector is kept like everything "

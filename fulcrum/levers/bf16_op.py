@@ -19,8 +19,8 @@ class BF16Op(Lever):
     name = "bf16_op"
     touches = tuple(f"precision.{op}" for op in get_args(Operation))
     card = Card(
-        says="one operation that is said to need fp32 computes in bf16: it takes and gives numbers of 8 bits, gradients "
-        "too, and sums in fp32 inside, as torch's kernels do",
+        says="one operation that is said to need fp32 computes in bf16: it takes and gives numbers with 8 bits of "
+        "precision, gradients too, and sums in fp32 inside, as torch's kernels do",
         warns="PRX Part 2 names such operations and measures none: no claim. Its released code has two of them in bf16 by "
         "accident (fault A18: FSDP casts the time and the rotary table at the door of each block), here op=time and "
         "op=rope. A time near 1 is then a multiple of 1/256. op=softmax stores the scores, which a fused kernel does not: "

@@ -12,7 +12,8 @@ class BF16OptimizerState(Lever):
     card = Card(
         says="the optimizer remembers in half the bytes: with two moments 12 instead of 16 bytes a parameter; the update "
         "itself is computed in fp32",
-        warns="bf16 keeps 8 bits: a moment that should fade by less than 1/256 in a step (beta above 0.996) does not fade",
+        warns="bf16 keeps 8 bits of precision: a moment that should fade by less than 1/256 in a step (beta above 0.996) "
+        "does not fade",
     )
 
     def edit(self, run: RunSpec) -> RunSpec:

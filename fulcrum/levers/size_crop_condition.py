@@ -32,8 +32,8 @@ class SizeCropCondition(Conditioning):
             return missing
         if not any(source.geometry_varies() for source in sources):
             return (
-                "every picture is whole and was as large as it is: there is nothing to tell "
-                "(the embedded world crops with data.source.crop=0.25)"
+                "no picture was cropped or resized, so there is nothing to tell the model "
+                "(the embedded world is cropped with --set data.source.crop=0.25)"
             )
         return None
 

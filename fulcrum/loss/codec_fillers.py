@@ -112,7 +112,7 @@ class EndToEndAlignment(seam.TermFiller):
             if alignment is None:
                 return (
                     "it aligns the codec through the denoiser's own alignment, and this run has none, or not in all of its "
-                    "stages: add a lever that aligns the denoiser with a teacher"
+                    "stages: add repa or irepa, for the whole budget"
                 )
             if alignment.until < 1:
                 return (

@@ -95,7 +95,8 @@ class Alignment(seam.TermFiller):
         if own < side:
             return (
                 f"at {size} px the teacher '{self.teacher}' has {own} x {own} tokens, too few for the model's "
-                f"{side} x {side}: a token is {teacher.patch} px of the teacher's, {size // side} px of the model's"
+                f"{side} x {side}: a token is {teacher.patch} px of the teacher's, {size // side} px of the model's; "
+                f"larger tokens fit: --set model.patch={-(-teacher.patch // run.encode.codec.stride)}"
             )
         if self.normalise and side == 1:
             return "the teacher's tokens cannot be normalised over space: the model has one token"

@@ -28,7 +28,7 @@ class PictureTerm(seam.TermFiller):
         if codec.stride != 1 or codec.channels != 3:
             return (
                 f"it looks at pictures, but the denoiser sees {codec.channels} channels, stride {codec.stride}; "
-                f"it needs pixels, 3 channels at a stride of 1 (encode.codec=pixels)"
+                "it needs pixels, 3 channels at a stride of 1: add pixels + x_prediction"
             )
         if run.flow.predict.kind != "x":
             return (

@@ -55,7 +55,10 @@ def parse(text: str, catalogue: Catalogue, settings: Iterable[str] = ()) -> Phra
     """
     first, *rest = _terms(text)
     if not isinstance(first, ast.Name):
-        raise BadInput(f"a phrase begins with a recipe, found '{ast.unparse(first)}'", _known("recipes", catalogue.recipes))
+        raise BadInput(
+            f"a phrase begins with a recipe, found '{ast.unparse(first)}'",
+            f'levers are added with +, as in "spark + muon"; {_known("recipes", catalogue.recipes)}',
+        )
     base = assign(catalogue.recipe(first.id), settings, catalogue)
     named = [_named_part(node, catalogue) for node in rest]
     levers = tuple(lever for one in named for lever in (one.parts() if type(one) in catalogue.bundles.values() else (one,)))

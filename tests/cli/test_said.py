@@ -103,4 +103,9 @@ def test_a_run_with_parts_that_are_not_known_here_is_listed_all_the_same(capsys,
         "run": {"budget": {"images": 8}, "start": {"kind": "mine"}},
     }
     (place / "about.json").write_text(json.dumps(about))
-    assert "spark + mine; more is known with its --levers" in said(capsys, "runs", "list", "--out", tmp_path)[0]
+    assert "spark + mine; more is known with its file: --with FILE" in said(capsys, "runs", "list", "--out", tmp_path)[0]
+
+
+def test_a_lever_that_the_recipe_cannot_take_says_why_and_what_to_add(capsys):
+    out, _ = said(capsys, "levers", "show", "end_to_end_codec")
+    assert "pocket as it is cannot take it: it aligns the codec" in out and "add repa or irepa" in out

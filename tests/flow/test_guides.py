@@ -90,7 +90,8 @@ def _noise(drawing, index):
 
 
 @pytest.mark.parametrize(
-    "setting, message", [("routed(scale=2.0)", "model.route drops none"), ("path_drop(scale=2.0)", "no path around")]
+    "setting, message",
+    [("routed(scale=2.0)", "drops none; add tread or sprint"), ("path_drop(scale=2.0)", "fuses nothing; add sprint")],
 )
 def test_a_guide_that_was_typed_in_asks_for_its_route_too(setting, message, tiny) -> None:
     run = tiny("spark", f"sample.guide={setting}")
@@ -145,7 +146,7 @@ def test_the_correction_reads_the_runs_own_weights_and_pictures(tiny, cache) -> 
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("spark + contrastive_correction", "nothing is stretched"),
+        ("spark + contrastive_correction", "nothing to correct: add contrastive_flow"),
         ("spark + contrastive_flow @ (0, 0.5) + contrastive_correction", "contrastive when the run ends"),
         ("spark + contrastive_correction + contrastive_flow + end_to_end_codec + repa", "moves while their codec"),
         ("spark + contrastive_flow + contrastive_correction(weight=1.0)", "less than 1"),

@@ -194,6 +194,7 @@ def test_the_middle_block_is_the_eighth_of_sixteen(depth, layer, block):
         ("spark + irepa(layer=9)", (), "block 9"),
         ("spark + repa(teacher=dino)", (), "no teacher is called 'dino'"),
         ("spark + repa", ("encode.codec=pixels", "model.patch=2"), "8 x 8 tokens, too few for the model's 16 x 16"),
+        ("spark + repa + dinov2", (), "larger tokens fit: --set model.patch=4"),
         ("spark + repa", ("encode.codec=pixels", "model.patch=5", "data.size=30"), "multiples of 4 px, found 30"),
         ("spark + irepa", ("data.size=8",), "one token"),
         ("spark + irepa(alpha=1.1)", (), "at most 1"),

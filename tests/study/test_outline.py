@@ -56,7 +56,7 @@ def test_arms_that_no_early_stop_can_end_are_told(tmp_path):
 
 def test_a_sequential_plan_tells_its_looks_and_the_most_it_can_cost(tmp_path):
     text = words(tmp_path, seeds=tuple(range(16)), looks=(8, 12, 16))
-    assert "= 24 to 48 cells" in text and "judged together at 0.05, looked at once" in text
+    assert "= 24 to 48 cells" in text and "  at most " in text and "judged together at 0.05, looked at once" in text
     assert "8 pairs (error spent: 0.031), 12 pairs (error spent: 0.041), 16 pairs (error spent: 0.050)" in text
     assert "undecided" not in words(tmp_path) and "at most" not in words(tmp_path)
 

@@ -132,6 +132,7 @@ def test_the_examples_can_be_planned(path, tmp_path):
         ("seeds = [0, 1]\nlearning_rates = {sweep = [1]}", "at least two multiples", "examples/stack.toml"),
         ('seeds = [0, 1]\ndesign = "fractional"', "a fractional design", "examples/fraction.toml"),
         ('seeds = [0, 1]\ntrunk = "spark"', "trunk and trunk_images belong together", "examples/late.toml"),
+        ("seeds = [0, 1]\nstop_early = {}", "name at least 4 in `evaluations`", "examples/early.toml"),
         (
             "seeds = {first = 8, step = 4, most = 16}\nstop_early = {}\nevaluations = [0.2, 0.4, 0.6, 1.0]",
             "looks and",

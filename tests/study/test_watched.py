@@ -57,7 +57,7 @@ def test_time_left_comes_from_the_speed_of_the_last_lines_until_cells_have_ended
     shown = line(board, going, 2, 75.0)
     assert shown == (
         f"0 of 6 cells done after 1 min 15 s; running: {cells[0].arm}/0 50%, {cells[1].arm}/0 beginning; "
-        "about 1 h 50 min left"
+        "about 1 h 50 min of training left"
     )
     board.seconds.append(10.0)  # a cell that ended counts with its measuring
     assert seconds_left(board, going, 2) == pytest.approx(10 * (4 + 1 + 0.5) / 2)

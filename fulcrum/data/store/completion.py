@@ -36,6 +36,7 @@ from fulcrum.files.sealed import SEAL, read_json, sealed
 from fulcrum.spec.errors import BadInput, RunFailed
 
 COMMON = 20  # words that the card lists
+FEWEST_TO_JUDGE = 64  # reference pictures that a distance needs
 
 
 def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -68,6 +69,12 @@ def import_summary(folder: Path) -> tuple[dict[str, Any], list[str]]:
         "split " + ", ".join(f"{name} {count:,}" for name, count in about["splits"].items()),
         f"captions {', '.join(about['captions'])}; content {about['content'][:16]}",
     ]
+    held = about["splits"].get("reference", 0)
+    if held < FEWEST_TO_JUDGE:
+        lines.append(
+            f"note: {held} reference pictures are too few to measure a run or for a study, which need {FEWEST_TO_JUDGE}: "
+            "import more pictures, or with a larger --hold-out"
+        )
     return {"folder": str(folder), **facts, "ledger": ledger}, lines
 
 

@@ -91,7 +91,10 @@ class TeacherFromFolder(FromFolder):
     def needs(self, run: RunSpec) -> str | None:
         runs = [phase.run for phase in phases(run)]
         if not any(self.instead_of in term.teachers() for one in runs for term in one.terms):
-            return f"no term of the loss reads the teacher '{self.instead_of}', whose place it takes: nothing would change"
+            return (
+                f"no term of the loss reads the teacher '{self.instead_of}', whose place it takes: add a term that does, "
+                "such as repa or irepa"
+            )
         teacher = run.encode.teacher(self.instead_of)
         if teacher is None or teacher.name != self.name:
             return f"another takes the place of the teacher '{self.instead_of}': {teacher}"

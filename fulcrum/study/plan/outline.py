@@ -34,7 +34,7 @@ def outline(plan: Plan, layout: Layout, estimate: Estimate, space: Room) -> str:
             *_arms(plan, layout),
             "",
             "cost",
-            *_cost(estimate, space),
+            *_cost(plan, estimate, space),
             "",
             "what it can see",
             *_sight(plan, layout, estimate),
@@ -155,10 +155,11 @@ def _parts(value: object) -> tuple[str, list[str]] | None:
     return (match[1], match[2].split(", ")) if match else None
 
 
-def _cost(estimate: Estimate, space: Room) -> Iterator[str]:
-    yield f"  {estimate.flops:.3g} FLOPs of training in all; {estimate.images:,} images are left to train on"
+def _cost(plan: Plan, estimate: Estimate, space: Room) -> Iterator[str]:
+    most = "at most " if plan.looks else ""  # where every arm stays undecided to the last look
+    yield f"  {most}{estimate.flops:.3g} FLOPs of training in all; {estimate.images:,} images are left to train on"
     if estimate.seconds is not None:
-        yield f"  about {clock(estimate.seconds / space.lanes)} left, {space}; reckoned from {estimate.by}"
+        yield f"  {most}about {clock(estimate.seconds / space.lanes)} left, {space}; reckoned from {estimate.by}"
 
 
 def _sight(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:

@@ -207,8 +207,9 @@ class Plan(Record):
             raise ValueError("the seeds of the sweep must not be the study's own: a rate chosen on a seed flatters it")
         if self.stop_early and len(self.evaluations) <= self.stop_early.successive:
             raise ValueError(
-                f"it asks {self.stop_early.successive} successive evaluations to agree before the end: "
-                f"name at least {self.stop_early.successive + 1} in `evaluations`"
+                f"stop_early asks {self.stop_early.successive} successive evaluations to agree before the end: name at "
+                f"least {self.stop_early.successive + 1} in `evaluations`; where the learning rate decays, only those "
+                "within its decay count"
             )
         return self
 

@@ -122,6 +122,7 @@ def _example(fields: Mapping[str, Any]) -> str:
         "sequential": "looks" in fields or isinstance(fields.get("seeds"), dict),
         "scale": "scales" in fields,
         "interactions": "interactions" in fields,
+        "early": "stop_early" in fields,
         "late": "trunk" in fields or "trunk_images" in fields,
         "own_base": isinstance(arms, list | tuple) and any(isinstance(arm, dict) for arm in arms),
         "stack": "stack" in fields or "learning_rates" in fields,

@@ -60,7 +60,7 @@ def line(board: Board, going: list[Stand], lanes: int, seconds: float, until: fl
         + (f", {failed} failed," if failed else "")
         + f" after {duration(seconds)}"
         + (f"; running: {', '.join(named)}" if named else "")
-        + (f"; about {duration(left)} left" if left is not None else "")
+        + (f"; about {duration(left)}{'' if board.seconds else ' of training'} left" if left is not None else "")
     )
 
 

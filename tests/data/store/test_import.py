@@ -14,7 +14,7 @@ import pytest
 
 from fulcrum.data.readers.reader import Given, open_given
 from fulcrum.data.store.check import check
-from fulcrum.data.store.completion import _splits, run_import
+from fulcrum.data.store.completion import _splits, import_summary, run_import
 from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.data.store.importing import Import, Options
 from fulcrum.data.store.ledger import faults, ledger_lines
@@ -71,6 +71,7 @@ def test_the_ledger_adds_up_to_what_was_given(make, mixed, tmp_path):
         "dot.png",
         "mute.png",
     ]
+    assert "reference pictures are too few to measure" in import_summary(to)[1][-1]
     assert check(to)["sound"] and not list(to.glob("part-*"))
     for change in ({"given": 17}, {"kept": 11}, {"reasons": {}}, {"buckets": {}}, {"kept_untouched": 0}):
         assert faults(ledger | change, 12), change

@@ -1,5 +1,7 @@
 """Captions: long ones say everything about the right object, short ones almost nothing, in a closed vocabulary."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -25,6 +27,20 @@ def place_in(words: list[str]) -> str:
 
 def test_tokenize():
     assert tokenize("A red-hot Disc; 3 parts, fine.") == ["a", "red", "hot", "disc", ";", "parts", ",", "fine", "."]
+
+
+def test_the_docs_list_what_a_prompt_may_ask_for_in_words_that_are_known():
+    section = (Path(__file__).parents[3] / "docs/pictures.md").read_text().split("## What a prompt may ask for")[1]
+    rows = dict(
+        line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ") and "words" not in line
+    )
+    listed = {name: set(tokenize(words)) for name, words in rows.items()}
+    example = next(line for line in section.splitlines() if line.startswith("`a large")).split("`")[1]
+    for name, nouns in (("size", v.SIZES), ("texture", v.TEXTURES), ("colour", v.COLOURS), ("shape", v.SHAPES)):
+        assert set(nouns) <= listed[name]
+    assert {word for place in v.PLACES for word in place.split()} <= listed["place"]
+    assert set(v.BACKGROUND_COLOURS) <= listed["background"]
+    assert set.union(*listed.values(), tokenize(example)) - {"or", ";", "also"} <= set(WORDS)
 
 
 def test_the_vocabulary_is_closed_tight_and_sorted():

@@ -66,7 +66,7 @@ def test_unknown_words_are_reported() -> None:
     ids = tokenizer.ids("a red zebra, a zebra")  # warnings are errors here: people are told in words
     assert ids.count(UNKNOWN) == 2 and tokenizer.unknown == {"zebra": 2}
     (told,) = misread(SimpleNamespace(tokenizer=tokenizer))
-    assert told == "words the text encoder does not know, read as 'unknown': zebra"
+    assert told == "words the text encoder does not know, read as 'unknown': zebra (its words: docs/pictures.md)"
     (told,) = misread(SimpleNamespace(cut=3, longest=8))
     assert told == "3 prompts are longer than 8 tokens: the rest was cut"
     assert not misread(SimpleNamespace(tokenizer=Tokenizer(WORDS)))

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fulcrum.data.store.completion import FEWEST_TO_JUDGE
 from fulcrum.dist.device import moved
 from fulcrum.encode.batch import Encoder
 from fulcrum.encode.cache import Cache
@@ -35,7 +36,6 @@ from fulcrum.train.feed import stored
 
 REFERENCE = 4096  # real pictures that generated ones are held against
 VALIDATION = 512  # held-out pictures of the validation loss
-FEWEST = 64  # reference pictures that a distance needs
 BINS = 4  # of time
 SEED = 20_260  # of all evaluation draws: the same for every run
 
@@ -80,10 +80,10 @@ def require_measurable(run: RunSpec, primary: str | None = None) -> None:
     """Refuse before training what could not be judged afterwards: too few held-out pictures, a metric that needs scenes."""
     source = _source(run, "reference", REFERENCE)
     _ = _source(run, "validation", VALIDATION)
-    if len(source) < FEWEST:
+    if len(source) < FEWEST_TO_JUDGE:
         raise BadInput(
-            f"{len(source)} reference pictures are held out; distances need at least {FEWEST}",
-            "import the pictures again with a larger --hold-out",
+            f"{len(source)} reference pictures are held out; distances need at least {FEWEST_TO_JUDGE}",
+            "import more pictures, or with a larger --hold-out",
         )
     if primary is not None and not can_measure(run, primary):
         asks = (

@@ -22,8 +22,9 @@ class Room(NamedTuple):
     needed: float  # by the largest cell
 
     def __str__(self) -> str:
+        cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
         return (
-            f"{self.lanes} side by side ({self.cores} cores; a cell needs about {self.needed / 1e9:.1f} of "
+            f"{self.lanes} side by side ({cores}; a cell needs about {self.needed / 1e9:.1f} of "
             f"{self.memory / 1e9:.1f} GB free)"
         )
 
