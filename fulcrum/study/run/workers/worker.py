@@ -131,3 +131,6 @@ def serve() -> None:
             return
         answers.write(json.dumps(reply) + "\n")
         answers.flush()
+        if reply.get("slower"):
+            setup["system"]["compile"] = False  # it would fail again, and take as long for it
+            sys.unraisablehook = lambda unraisable: None  # its locks outlive Python's modules, and complain at the end
