@@ -28,13 +28,13 @@ def test_the_readme_loop_learns(cache):
     step, data = build(run), feed(run, cache=cache)
     optimizer = torch.optim.AdamW(step.parameters(), lr=run.optim.lr)
     losses = []
-    for images in range(0, 40 * run.budget.batch, run.budget.batch):
+    for images in range(0, 80 * run.budget.batch, run.budget.batch):
         loss = step(*data.at(images)).total
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+    assert sum(losses[-10:]) < 0.9 * sum(losses[:10])
 
 
 def test_the_lines_of_the_readme_run(cache):

@@ -87,7 +87,10 @@ class Unstretched:
         self.mean = mean  # (C, h, w) latent
 
     def __call__(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> Tensor:
-        return away(self.guide(denoise, x_t, t), self.mean_velocity(x_t, t), self.weight)
+        return self.corrected(self.guide(denoise, x_t, t), x_t, t)
+
+    def corrected(self, stretched: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        return away(stretched, self.mean_velocity(x_t, t), self.weight)
 
     def mean_velocity(self, x_t: Tensor, t: Tensor) -> Tensor:
         """(B, C, h, w) of every sample's time; pictures of another size have the mean resized."""

@@ -1,5 +1,6 @@
 """Where levers are tried: their grounds, trainings that are kept, and what a training leaves behind."""
 
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,9 +9,9 @@ import torch
 
 from fulcrum.laws.ground import Ground, ground_of, usable
 from fulcrum.model.counted_flops import counted
-from fulcrum.spec.combine import apply
+from fulcrum.spec.combine import apply, edited_by
 from fulcrum.spec.edit import digest
-from fulcrum.spec.errors import BadInput
+from fulcrum.spec.errors import BadInput, OrderDecides
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
@@ -158,7 +159,10 @@ def _silent(_: str) -> None:
 
 
 def _together(run: RunSpec, levers: tuple[Any, ...]) -> RunSpec | None:
+    """None: refused. A pair that is refused only because its order would decide the run gives that run, to be compared."""
     try:
         return apply(run, levers)
+    except OrderDecides:
+        return reduce(lambda edited, lever: edited_by(lever, edited), levers, run)
     except BadInput:
         return None

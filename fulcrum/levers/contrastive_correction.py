@@ -41,5 +41,5 @@ class ContrastiveCorrection(Guiding):
         x_t = torch.ones_like(built.feed.at(0)[1].eps[:2])
         t = torch.tensor([0.3, 0.9], device=x_t.device)
         meant, mean = 2 * x_t, correct.mean_velocity(x_t, t)
-        back = correct(lambda *_: (meant - weight * mean) / (1 - weight), x_t, t)
+        back = correct.corrected((meant - weight * mean) / (1 - weight), x_t, t)
         return bool((back - meant).abs().max() < 1e-4)

@@ -120,19 +120,23 @@ class Alignment(seam.TermFiller):
 
     def numbers(self, run: RunSpec) -> float:
         """That the backward of one image reads, where the term sees most tokens; counted in an eager pass."""
-        widths = 1 if self.projector == "conv" else 5
-        return max(
-            self._tokens(phase.run) * (widths * run.model.width + 2 * self._width(phase.run))
-            for phase in phases(run)
-            if self in phase.run.terms
-        )
+        return max(self._kept_numbers(phase.run) for phase in phases(run) if self in phase.run.terms)
+
+    def _kept_numbers(self, run: RunSpec) -> float:
+        """Of a convolution over a routed block: the whole grid, and the block's tokens as they are put into it."""
+        seen, width, conv = self._seen(run), run.model.width, self.projector == "conv"
+        grid = run.tokens + (seen if seen < run.tokens else 0)
+        return (grid if conv else 5 * seen) * width + 2 * seen * self._width(run)
 
     def _tokens(self, run: RunSpec) -> int:
         """That the projector computes: those of its block, or the whole grid of a convolution."""
+        return run.tokens if self.projector == "conv" else self._seen(run)
+
+    def _seen(self, run: RunSpec) -> int:
+        """Tokens of the block that is drawn towards the teacher."""
         route = run.model.route
         start, end = route.bounds(run.model.depth)
-        routed = self.projector == "mlp" and start <= self.tap(run.model.depth) <= end
-        return route.kept(run.tokens) if routed else run.tokens
+        return route.kept(run.tokens) if start <= self.tap(run.model.depth) <= end else run.tokens
 
     def _width(self, run: RunSpec) -> int:
         teacher = self.record(run)

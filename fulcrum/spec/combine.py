@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from fulcrum.spec.edit import Change, diff, digest, during, explain, get, inside
-from fulcrum.spec.errors import BadInput
+from fulcrum.spec.errors import BadInput, OrderDecides
 from fulcrum.spec.record import Filler
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases, require_sound
@@ -128,7 +128,7 @@ def _require_commuting(base: RunSpec, levers: tuple[Any, ...], run: RunSpec) -> 
         return  # nobody gets a run from that order
     if changes := diff(run, backwards):
         path, one, other = changes[0]
-        raise BadInput(
+        raise OrderDecides(
             f"these levers ask for different values of {path}: {one} or {other}, by the order they are named in",
             "leave one of them out",
         )

@@ -23,6 +23,10 @@ class BadInput(FulcrumError):
     exit_code = 2
 
 
+class OrderDecides(BadInput):
+    """Levers that would give another run if they were named in another order."""
+
+
 class RunFailed(FulcrumError):
     """The run could not go on; what was saved stays usable."""
 
