@@ -133,4 +133,4 @@ def serve() -> None:
         answers.flush()
         if reply.get("slower"):
             setup["system"]["compile"] = False  # it would fail again, and take as long for it
-            sys.unraisablehook = lambda unraisable: None  # its locks outlive Python's modules, and complain at the end
+    gc.unfreeze()  # so that Python's end takes it apart before the modules it needs: locks would complain
