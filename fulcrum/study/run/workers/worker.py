@@ -128,7 +128,7 @@ def serve() -> None:
         asked = json.loads(line)
         reply = failure(asked["key"], refused) if refused else answer(asked, setup, catalogue)
         if reply is None:
-            return
+            break
         answers.write(json.dumps(reply) + "\n")
         answers.flush()
         if reply.get("slower"):
