@@ -69,13 +69,13 @@ def is_compiler_error(error: BaseException) -> bool:
 
 def _facts(compiler: Path) -> dict[str, Any]:
     """All that compiled code depends on and its own name does not hold."""
-    found = compiler.resolve().stat()
+    binary = compiler.resolve().stat()
     return {
         "torch": torch.__version__,
         "python": f"{sys.implementation.cache_tag} {platform.machine()}",
         "capability": torch.backends.cpu.get_cpu_capability(),
         "cpu": _cpu(),
-        "compiler": [str(compiler), found.st_size, found.st_mtime_ns],
+        "compiler": [str(compiler), binary.st_size, binary.st_mtime_ns],
     }
 
 

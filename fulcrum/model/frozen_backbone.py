@@ -27,10 +27,10 @@ class FrozenBackbone:
     @staticmethod
     def fits(backbone: Backbone) -> bool:
         """On a CPU, all in fp32, told nothing but the time, with a head and without a span that is fused."""
-        told = backbone.resolution_embedder is not None or backbone.own_condition is not None
+        conditioned = backbone.resolution_embedder is not None or backbone.own_condition is not None
         plain = all(exact(block) for block in backbone.blocks) and backbone.time_dtype == torch.float32
         on_cpu = backbone.txt_in.weight.device.type == "cpu"
-        return on_cpu and plain and not told and backbone.final_layer is not None and not backbone.route.fuses
+        return on_cpu and plain and not conditioned and backbone.final_layer is not None and not backbone.route.fuses
 
     def __call__(self, x_t: Tensor, t: float, text: ReadText) -> Tensor:
         """x_t (B, C, h, w), text as `read_text` gave it -> the prediction, (B, C, h, w)."""

@@ -175,13 +175,13 @@ class StudyRun:
 
     def _run(self, cells: Sequence[Cell], until: float | None = None) -> Board:
         known, shown, printed = -1, 0.0, 0.0  # cells settled, and when the page was written and the terminal last heard
-        wait, told = PAGE_EVERY, 0  # seconds, and reasons for being slow that the terminal has heard
+        wait, reasons_said = PAGE_EVERY, 0  # seconds, and reasons for being slow that the terminal has heard
 
         def tick(board: Board) -> None:
-            nonlocal known, shown, printed, wait, told
-            for why in board.slower[told:]:
+            nonlocal known, shown, printed, wait, reasons_said
+            for why in board.slower[reasons_said:]:
                 self.say(why)
-                told += 1
+                reasons_said += 1
             now, done, self.board = time.monotonic(), board.count("done") + board.count("failed"), board
             changed = done != known
             if not changed and now - shown < wait:
