@@ -1,9 +1,13 @@
 """Cells of one plan that several machines ran, joined into one study and judged; nothing is trained here."""
 
+import contextlib
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from fulcrum.files.atomic import write_atomic
+from fulcrum.files.paths import read_regular
 from fulcrum.files.refusals import explained
 from fulcrum.report.page import write
 from fulcrum.report.running import beating
@@ -12,12 +16,14 @@ from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
 from fulcrum.study.judge.result import StudyState, assemble_result
+from fulcrum.study.kept import read_facts
 from fulcrum.study.plan.frozen_plan import folder_of, freeze
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.requirements import with_primary
-from fulcrum.study.run.arm_cost import read_costs, write_costs
+from fulcrum.study.run.arm_cost import COSTS, read_costs, write_costs
 from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.cell_copy import CellFiles, copy_cell, find_cell
+from fulcrum.study.run.kept_cells import is_kept, read_kept, unpack
 from fulcrum.study.run.layout import Layout, lay_out, measuring
 from fulcrum.train.drawing.trained_run import KEY
 from fulcrum.train.run_folder import RunFolder
@@ -52,6 +58,30 @@ def merge(
     """Join the finished and failed cells of a plan from other folders of runs into `out`, and write the page of what is
     there. What `out` has stays as it is; `command` is what runs the cells that are missing."""
     user_files = user_files or {}
+    with contextlib.ExitStack() as unpacked:
+        runs = [_as_runs(folder, plan, user_files, unpacked) for folder in folders]
+        result, page, joined = _merged(plan, catalogue, runs, out, command, say, user_files, weights, folders)
+    return result, page, joined
+
+
+def _as_runs(folder: Path, plan: Plan, user_files: dict[str, str], unpacked: contextlib.ExitStack) -> Path:
+    """The folder itself, or, where a study is kept in it, its cells and costs laid out as runs."""
+    if not is_kept(folder):
+        return folder
+    runs = Path(unpacked.enter_context(tempfile.TemporaryDirectory(prefix="fulcrum-kept-")))
+    unpack(read_kept(folder), read_facts(folder)["how"], runs)
+    if (folder / COSTS).is_file():
+        study = folder_of(plan, runs, user_files)
+        study.mkdir()
+        write_atomic(study / COSTS, read_regular(folder / COSTS), flush=False)
+    return runs
+
+
+def _merged(
+    plan: Plan, catalogue: Catalogue, folders: Sequence[Path], out: Path, command: str, say: Say,
+    user_files: dict[str, str], weights: bool, names: Sequence[Path],
+) -> tuple[StudyResult, Path, Joined]:  # fmt: skip
+    """`names` are what a person calls the folders."""
     for folder in folders:
         _require_runs(folder, out)
     layout = lay_out(plan, catalogue, user_files, out)
@@ -59,6 +89,7 @@ def merge(
     study = freeze(plan, out, user_files)
     with beating(study):
         joined = _join(plan, catalogue, user_files, folders, out, weights)
+        joined = joined._replace(copied=dict(zip(map(str, names), joined.copied.values(), strict=True)))
         for line in _words(joined):
             say(line)
         layout = lay_out(plan, catalogue, user_files, out)
@@ -66,7 +97,7 @@ def merge(
         costs = read_costs(study, layout.arms)
         if not any(find_cell(out, cell, measuring(plan).how, ()) for cell in layout.cells):
             reason = f": {joined.left_out[0]}" if joined.left_out else ""
-            raise BadInput(f"no finished cell of this plan was found in {', '.join(map(str, folders))}{reason}", MEASURE)
+            raise BadInput(f"no finished cell of this plan was found in {', '.join(map(str, names))}{reason}", MEASURE)
         result = assemble_result(plan, layout, out, command, StudyState(costs=costs, ended=True))
         with explained("write", study, message="could not write the page", then="start the same command again"):
             write(result, study)

@@ -95,7 +95,8 @@ def finish_cell(out, cell, how, values, level=1.0):
         name: {"value": float(value), "low": 0.0, "high": 9.0, "card": {"metric": name, **card}}
         for name, value in values.items()
     }
-    result = {"key": cell.key, "weights_sha256": cell.key, "images": 48, "seconds": 1.0}
+    result = {"run": str(folder), "key": cell.key, "phrase": cell.phrase, "weights_sha256": cell.key, "images": 48}
+    result |= {"seconds": 1.0, "images_per_second": 48.0}
     losses = [{"images": 80 * k, "loss": 1.0 / k, "seconds": k} for k in range(1, 41)]
     held_out = [{"images": 8 * k, "seconds": k, "validation_loss": level / k, "bins": []} for k in range(1, 7)]
     (folder / "result.json").write_text(json.dumps(result))

@@ -161,13 +161,7 @@ def assemble_result(
         title=plan.title,
         state="finished" if done + len(outcomes) + censored == len(cells) else "stopped" if state.ended else "running",
         plan=plan_facts(plan, arms[0], measured),
-        made=Provenance(
-            version=fulcrum_version(),
-            date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            command=command,
-            machine=f"{platform.system()} {platform.machine()}",
-            seconds=state.seconds,
-        ),
+        made=provenance(command, state.seconds),
         metrics=tuple(shown_metric(name, measured, arms[0].name) for name in metrics),
         arms=tuple(
             shown_arm(plan, arm, arms, shown[arm.name], (state.costs or {}).get(arm.name), claims[arm.name]) for arm in arms
@@ -197,6 +191,17 @@ def assemble_result(
     if plan.design != "fractional":
         return result
     return as_fraction(plan, layout, measured, lost, state.costs, result)
+
+
+def provenance(command: str, seconds: float | None = None) -> Provenance:
+    """By what, when and where a result is made."""
+    return Provenance(
+        version=fulcrum_version(),
+        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        command=command,
+        machine=f"{platform.system()} {platform.machine()}",
+        seconds=seconds,
+    )
 
 
 def probes(out: Path) -> Probes | None:

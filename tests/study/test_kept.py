@@ -1,0 +1,166 @@
+"""fulcrum study keep, verify: a study's numbers in a small folder, judged again from it, gone on from, rerun."""
+
+import json
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from fulcrum.cli import app
+from fulcrum.files.sealed import read_json, sealed
+from fulcrum.levers.catalog import CATALOG
+from fulcrum.spec.errors import BadInput
+from fulcrum.study.kept import differences, judged_again, keep, rerun, results, verify
+from fulcrum.study.plan.plan_file import load
+from fulcrum.study.run.cell import finished
+from fulcrum.study.run.layout import lay_out, measuring
+from fulcrum.study.study_merge import merge
+from fulcrum.study.study_run import run
+from tests.cells_here import all_here
+from tests.study.small import SMALL, finish_cell
+
+SETTINGS = json.dumps([*SMALL])
+PLAN = f"""
+title = "Small"
+baseline = "spark"
+arms = ["short_captions", "bf16_storage"]
+seeds = [0, 1, 2]
+images = 48
+settings = {SETTINGS}
+samples = 64
+compile = false
+"""
+
+
+@pytest.fixture
+def plan_file(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN)
+    return path
+
+
+def finish(out, plan_file, seeds=(0, 1, 2), metric="attribute_f1"):
+    asked = load(plan_file)
+    for cell in lay_out(asked, CATALOG, {}, out).cells:
+        if cell.seed in seeds:
+            value = {"baseline": 0.7, "short_captions": 0.2, "bf16_storage": 0.68}[cell.arm] + 0.01 * cell.seed
+            finish_cell(out, cell, measuring(asked).how, {metric: value})
+    return out
+
+
+@pytest.fixture
+def kept(tmp_path, plan_file):
+    out = finish(tmp_path / "runs", plan_file)
+    keep(plan_file, CATALOG, out, tmp_path / "kept", "x")
+    return tmp_path / "kept"
+
+
+def test_what_is_kept_is_judged_as_the_study_was(tmp_path, plan_file, kept):
+    result = judged_again(kept, CATALOG)
+    again, _, _ = merge(load(plan_file), CATALOG, [tmp_path / "runs"], tmp_path / "out", "x", lambda text: None)
+    assert result.effects == again.effects and result.grids == again.grids and result.state == "finished"
+    assert [cell.curve for arm in result.arms for cell in arm.cells] == [c.curve for a in again.arms for c in a.cells]
+    checked = verify(kept, CATALOG)
+    assert checked.cells == 9 and checked.effects == len(result.effects) and not checked.differences
+    assert results(kept.parent, CATALOG).keys() == {"kept"}
+
+
+def test_nothing_of_the_machine_and_no_weights_are_kept(tmp_path, kept):
+    texts = [path.read_text() for path in kept.rglob("*") if path.is_file()]
+    assert len(texts) > 5 and not any(str(tmp_path) in text for text in texts)
+    assert not list(kept.rglob("*.safetensors"))
+    assert len(list((kept / "pictures").iterdir())) == 3  # one seed of each arm
+
+
+def test_cells_that_were_finished_since_are_added(tmp_path, plan_file):
+    out, folder = finish(tmp_path / "runs", plan_file, seeds=(0, 1)), tmp_path / "kept"
+    first, new = keep(plan_file, CATALOG, out, folder, "x")
+    assert new == 6 and first.state == "stopped"
+    shutil.rmtree(out)  # another machine: it has only what it ran itself
+    finish(out, plan_file, seeds=(2,))
+    whole, new = keep(plan_file, CATALOG, out, folder, "x")
+    assert new == 3 and whole.state == "finished" and verify(folder, CATALOG).cells == 9
+
+
+def test_another_machine_goes_on_from_it(tmp_path, plan_file, kept):
+    result, _, joined = merge(load(plan_file), CATALOG, [kept], tmp_path / "fresh", "x", lambda text: None)
+    assert joined.copied == {str(kept): 9} and result.state == "finished"
+    asked = load(plan_file)
+    cells = lay_out(asked, CATALOG, {}, tmp_path / "fresh").cells
+    assert all(finished(tmp_path / "fresh", cell, measuring(asked).how) for cell in cells)
+    again, new = keep(plan_file, CATALOG, tmp_path / "fresh", kept, "x")  # cells without pictures take none away
+    assert new == 0 and again.grids == judged_again(kept, CATALOG).grids and again.grids.arms[0].images
+
+
+def test_other_numbers_of_a_kept_cell_are_refused(tmp_path, plan_file, kept):
+    other = finish(tmp_path / "other", plan_file)
+    cell = lay_out(load(plan_file), CATALOG, {}, other).cells[0]
+    finish_cell(other, cell, measuring(load(plan_file)).how, {"attribute_f1": 0.1})
+    with pytest.raises(BadInput, match="kept with other numbers"):
+        keep(plan_file, CATALOG, other, kept, "x")
+
+
+def test_another_plan_is_refused(tmp_path, plan_file, kept):
+    plan_file.write_text(PLAN.replace("images = 48", "images = 40"))
+    with pytest.raises(BadInput, match="keeps another plan"):
+        keep(plan_file, CATALOG, tmp_path / "runs", kept, "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("cells.jsonl", lambda text: text.replace("0.7", "0.9", 1), "was changed"),
+        ("cells.jsonl", lambda text: "{\n" + text, "line 1"),
+        ("cards.json", lambda text: text.replace('"n": 512', '"n": 1024', 1), "was changed"),
+        ("kept.json", lambda text: text.replace('"science"', '"silence"'), "checksum"),
+        ("kept.json", lambda text: "[" * 100_000, "cannot be read"),
+    ],
+)
+def test_what_was_edited_is_named(kept, name, change, words):
+    text = (kept / name).read_text()
+    (kept / name).write_text(change(text))
+    assert change(text) != text
+    with pytest.raises(BadInput, match=words):
+        verify(kept, CATALOG)
+
+
+def test_a_key_that_leaves_the_folder_is_refused(kept):
+    lines = (kept / "cells.jsonl").read_text().splitlines()
+    first = {name: value for name, value in json.loads(lines[0]).items() if name != "check"}
+    (kept / "cells.jsonl").write_text(json.dumps(sealed({**first, "key": "../../outside"})) + "\n")
+    with pytest.raises(BadInput, match="of no run"):
+        judged_again(kept, CATALOG)
+
+
+def test_a_verdict_that_was_edited_is_found(kept):
+    record = read_json(kept / "result.json", "")
+    record["effects"][0]["verdict"] = "splendid"
+    record["effects"][1]["mean"] += 0.001
+    (kept / "result.json").write_text(json.dumps(record))
+    answer = CliRunner().invoke(app, ["study", "verify", str(kept)])
+    assert answer.exit_code != 0 and "2 differ" in answer.output and "splendid" in answer.output
+
+
+def test_rounding_of_another_machine_is_no_difference():
+    assert not list(differences({"a": [1.0, "x"]}, {"a": [1.0 + 1e-9, "x"]}))
+    assert list(differences({"a": 1.0}, {"a": 1.001})) and list(differences({"a": 1}, {"a": 1, "b": 2}))
+    assert list(differences([1, 2], [1])) and list(differences(True, 1.5))
+
+
+def test_a_folder_without_a_study_is_refused(tmp_path):
+    answer = CliRunner().invoke(app, ["study", "verify", str(tmp_path)])
+    assert isinstance(answer.exception, BadInput) and "keeps no study" in str(answer.exception)
+
+
+def test_real_cells_are_kept_trained_anew_and_equal(tmp_path, plan_file, monkeypatch):
+    all_here(monkeypatch)
+    text = PLAN.replace("[0, 1, 2]", "[0, 1]").replace('"short_captions", ', "").replace("images = 48", "images = 32")
+    plan_file.write_text(text + "learning_rates = { sweep = [0.5, 1], share = 0.5 }\nevaluations = [0.5, 1.0]\n")
+    out = tmp_path / "runs"
+    result, _ = run(load(plan_file), CATALOG, out, "x", lambda text: None)
+    again, new = keep(plan_file, CATALOG, out, tmp_path / "kept", "x")
+    assert new == 8  # four cells, and four tries of rates
+    assert [row for row in again.effects if row.unit == "images"] == [row for row in result.effects if row.unit == "images"]
+    assert again.sweeps == result.sweeps and again.arms[1].cost == result.arms[1].cost
+    (cell, kept, trained), *_ = rerun(tmp_path / "kept", CATALOG, 1, lambda text: None, compile_blocks=False)
+    assert kept == trained and cell.known
