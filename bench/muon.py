@@ -96,7 +96,7 @@ def step_seconds(tokens: int, batch: int, rounds: int) -> float:
     """Median seconds of one forward and backward of pocket's denoiser, without the optimizer."""
     from fulcrum.model.backbone import Backbone
     from fulcrum.model.init import initialise
-    from fulcrum.model.passes import Passes
+    from fulcrum.model.running.passes import Passes
 
     side = int(tokens**0.5)
     model = Backbone(channels=16, patch=1, width=WIDTH, depth=DEPTH, heads=4, text_width=128, mlp_ratio=RATIO)

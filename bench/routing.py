@@ -78,8 +78,8 @@ def batches(name: str, tokens: int) -> list[tuple[Any, ...]]:
 def contestant(name: str, tokens: int, threads: int, compiled: bool, pipe: Connection) -> None:
     import torch
 
-    from fulcrum.model.passes import Passes
-    from fulcrum.model.run_block import compile_backbone
+    from fulcrum.model.running.passes import Passes
+    from fulcrum.model.running.run_block import compile_backbone
 
     torch.set_num_threads(threads)
     model, data, taken = model_of(name), batches(name, tokens), 0

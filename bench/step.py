@@ -67,9 +67,9 @@ def build(name: str) -> tuple[Any, Callable[..., Any]]:
     import torch
 
     if name.startswith(OURS):
-        from fulcrum.model import passes as room
         from fulcrum.model.backbone import Backbone
-        from fulcrum.model.run_block import compile_backbone
+        from fulcrum.model.running import passes as room
+        from fulcrum.model.running.run_block import compile_backbone
 
         if name != OURS:  # "ours 1024": the same with another number of tokens in a pass
             room.CACHED_TOKENS = int(name.removeprefix(OURS))
@@ -148,7 +148,7 @@ def own_products(model: Any, batch: tuple[Any, ...]) -> tuple[float, float]:
     """Seconds of the products of one step, and the best rate seen."""
     from products import products
 
-    from fulcrum.model.passes import Passes
+    from fulcrum.model.running.passes import Passes
 
     x_t, t, emb, mask, target = batch
     denoise = Passes(model)

@@ -13,7 +13,7 @@ import torch
 from fulcrum.interop.diffusers import export, load
 from fulcrum.laws.court import BrokenLaw, Case
 from fulcrum.laws.ground import fits, grounds
-from fulcrum.model.run_block import compile_backbone
+from fulcrum.model.running.run_block import compile_backbone
 from fulcrum.spec.edit import diff, digest, inside
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System

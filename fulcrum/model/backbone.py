@@ -23,7 +23,7 @@ from fulcrum.model.packed_text import Packed, ReadText, Text, pack
 from fulcrum.model.roles import Role
 from fulcrum.model.rope import rotary_table
 from fulcrum.model.route import DenseRoute, Route, span
-from fulcrum.model.run_block import BlockRunner
+from fulcrum.model.running.run_block import BlockRunner
 from fulcrum.model.tokens import Tokens, gather_rows
 
 

@@ -14,9 +14,9 @@ from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.model.backbone import Backbone
 from fulcrum.model.bf16 import OpDtypes, emulate_bf16
 from fulcrum.model.init import draw, initialise, starts
-from fulcrum.model.passes import Passes
 from fulcrum.model.roles import roles
-from fulcrum.model.run_block import compile_backbone, compile_blocks, recompute_blocks
+from fulcrum.model.running.passes import Passes
+from fulcrum.model.running.run_block import compile_backbone, compile_blocks, recompute_blocks
 from fulcrum.optim.rule import Rule
 from fulcrum.optim.schedule import Schedule, schedule_of
 from fulcrum.spec.errors import BadInput

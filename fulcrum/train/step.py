@@ -14,7 +14,7 @@ from fulcrum.flow.predict import Predict
 from fulcrum.loss.term import Coded, Losses, View, weigh
 from fulcrum.model.backbone import Backbone, Out
 from fulcrum.model.bf16 import narrowed
-from fulcrum.model.passes import Passes
+from fulcrum.model.running.passes import Passes
 from fulcrum.model.tokens import Tokens
 from fulcrum.spec.errors import BadInput
 from fulcrum.train.frozen_stem import follow

@@ -20,7 +20,7 @@ import torch
 from fulcrum.cli import main
 from fulcrum.dist.start import start
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.model import passes as room
+from fulcrum.model.running import passes as room
 from fulcrum.optim.storage import StoredWeights
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import parse

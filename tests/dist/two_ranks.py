@@ -20,7 +20,7 @@ from fulcrum.dist.shard import prepare, sum_gradients
 from fulcrum.dist.start import Ranks, start
 from fulcrum.model.backbone import Backbone
 from fulcrum.model.roles import roles
-from fulcrum.model.run_block import compile_blocks, recompute_blocks
+from fulcrum.model.running.run_block import compile_blocks, recompute_blocks
 from fulcrum.optim import muon as muon_room
 from fulcrum.optim.adamw import AdamW
 from fulcrum.optim.groups import groups

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from fulcrum.model import passes as room
 from fulcrum.model.backbone import Backbone
 from fulcrum.model.block import gelu
-from fulcrum.model.passes import Passes, rows_per_pass
 from fulcrum.model.route import CarryRoute
-from fulcrum.model.run_block import ONE_GRAPH, compile_backbone, compile_blocks, recompute_blocks
+from fulcrum.model.running import passes as room
+from fulcrum.model.running.passes import Passes, rows_per_pass
+from fulcrum.model.running.run_block import ONE_GRAPH, compile_backbone, compile_blocks, recompute_blocks
 
 SIZES = dict(channels=4, patch=2, width=16, depth=3, heads=2, text_width=8)
 LOOKS_ITSELF = "ignore:The .grad attribute of a Tensor that is not a leaf"  # Dynamo looks; nobody else does

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fulcrum.model import passes as room
 from fulcrum.model.backbone import Backbone, Out
-from fulcrum.model.lanes import Lanes, run_passes, side_by_side
-from fulcrum.model.passes import Passes, rows_per_pass
 from fulcrum.model.route import CarryRoute
-from fulcrum.model.run_block import compile_backbone, compile_blocks, recompute_blocks
+from fulcrum.model.running import passes as room
+from fulcrum.model.running.lanes import Lanes, run_passes, side_by_side
+from fulcrum.model.running.passes import Passes, rows_per_pass
+from fulcrum.model.running.run_block import compile_backbone, compile_blocks, recompute_blocks
 
 
 @pytest.fixture

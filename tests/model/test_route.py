@@ -5,12 +5,12 @@ import torch
 
 from fulcrum.cost.flops import activations, forward_flops
 from fulcrum.interop.diffusers import export
-from fulcrum.model import passes as room
 from fulcrum.model.backbone import Backbone
 from fulcrum.model.counted_flops import counted
 from fulcrum.model.roles import Role, roles
 from fulcrum.model.route import CarryRoute, DenseRoute, FuseRoute
-from fulcrum.model.run_block import recompute_blocks
+from fulcrum.model.running import passes as room
+from fulcrum.model.running.run_block import recompute_blocks
 from fulcrum.model.tokens import Tokens
 from fulcrum.spec.errors import BadInput
 

@@ -6,7 +6,7 @@ import torch
 
 from fulcrum.flow import keyed_noise
 from fulcrum.flow.sample import euler
-from fulcrum.model.run_block import BlockRunner
+from fulcrum.model.running.run_block import BlockRunner
 from fulcrum.train.build import build
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.drawing.prompted_denoiser import JOINED_TOKENS

@@ -15,8 +15,8 @@ from fulcrum.dist.device import moved, settled
 from fulcrum.encode.networks.protocols import Codec, TextEncoder
 from fulcrum.flow import keyed_noise
 from fulcrum.flow.sample import euler
-from fulcrum.model.frozen_backbone import FrozenBackbone
-from fulcrum.model.frozen_block import FrozenRunner
+from fulcrum.model.running.frozen_backbone import FrozenBackbone
+from fulcrum.model.running.frozen_block import FrozenRunner
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.run_route import route_of

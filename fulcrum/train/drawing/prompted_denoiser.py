@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from fulcrum.flow.guide import Path
 from fulcrum.flow.predict import Predict
 from fulcrum.model.backbone import Backbone
-from fulcrum.model.frozen_backbone import FrozenBackbone
 from fulcrum.model.packed_text import ReadText
+from fulcrum.model.running.frozen_backbone import FrozenBackbone
 
 # With the prompt and without in one batch while it has fewer image tokens than this, on a CPU: 1.8 times faster for one
 # picture of 16 tokens, 1.3 for eight, 0.75 for 64, where it also pads the empty prompt (docs/decisions/0039-drawing.md).

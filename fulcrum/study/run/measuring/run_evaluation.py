@@ -20,7 +20,7 @@ from fulcrum.flow.fillers import CFG, UniformTime
 from fulcrum.measure.card import Measured, Sampling
 from fulcrum.measure.metrics.attributes import NEED_SCENES
 from fulcrum.measure.metrics.validation_loss import TimeBin, ValidationLoss
-from fulcrum.model.frozen_block import FrozenRunner
+from fulcrum.model.running.frozen_block import FrozenRunner
 from fulcrum.spec.edit import canonical, digest, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import tree

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from fulcrum.model.backbone import Backbone
 from fulcrum.model.embed import patchify, unpatchify
-from fulcrum.model.frozen_block import Changes, changes_of, exact, padded, run_frozen, turn_of
 from fulcrum.model.packed_text import ReadText
 from fulcrum.model.rope import rotary_table
+from fulcrum.model.running.frozen_block import Changes, changes_of, exact, padded, run_frozen, turn_of
 
 KEPT = 1024  # times: more than any sampler has steps
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from fulcrum.model.attention import Attention, attend
 from fulcrum.model.bf16 import ALL_FP32, EXACT
 from fulcrum.model.block import GELU_CUBIC, GELU_LINEAR, Block
-from fulcrum.model.run_block import BlockRunner
+from fulcrum.model.running.run_block import BlockRunner
 
 EPS = 1e-6  # of every norm
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from fulcrum.model.backbone import Backbone, Out
-from fulcrum.model.lanes import Lanes, run_passes
 from fulcrum.model.packed_text import ReadText, Text
-from fulcrum.model.run_block import run_backbone
+from fulcrum.model.running.lanes import Lanes, run_passes
+from fulcrum.model.running.run_block import run_backbone
 from fulcrum.model.tokens import Tokens
 
 CACHED_TOKENS = 2048  # of a pass on the CPU; half as many where every pass has one core, and that core's cache, to itself
