@@ -22,6 +22,7 @@ LONG = {
     "study plan",
     "study run",
     "study merge",
+    "study evidence",
     "report",
     "audit",
     "levers",
