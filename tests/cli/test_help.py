@@ -22,6 +22,8 @@ LONG = {
     "study plan",
     "study run",
     "study merge",
+    "study keep",
+    "study verify",
     "study evidence",
     "report",
     "audit",
