@@ -110,10 +110,12 @@ class Decision(NamedTuple):
         """Said where an arm stands at an end of the metric's scale: further it cannot go, its effect's size is a bound."""
         metric, mean = self.result.primary, mean_sd(self.arm, self.result.primary.name)[0]
         margin, known = self.result.plan.smallest_effect, floors(self.result.primary)
-        if mean is not None and known and self._signed(mean - known[0].value) <= margin:
+        if self.gain is None or mean is None:
+            return []
+        if known and self._signed(mean - known[0].value) <= margin:
             floor = f"{known[0].name} gets {number.plain(known[0].value)}"
             return [f"at the metric's floor ({floor}): how much worse cannot be told"]
-        if mean is not None and metric.ceiling is not None and abs(mean - metric.ceiling) <= margin:
+        if metric.ceiling is not None and abs(mean - metric.ceiling) <= margin:
             ceiling = f"real pictures get {number.plain(metric.ceiling)}"
             return [f"at the metric's ceiling ({ceiling}): how much better cannot be told"]
         return []

@@ -129,6 +129,7 @@ def test_a_study_without_answers_decides_nothing():
     assert {one.word for one in answers.answers(studies)} == {"Undecided", "Not run yet"}
     assert conclusion.conclusion(studies) == ("The published table is being run here: no answer yet.",)
     assert claim_rows.summary(claim_rows.fared(studies)) == "10 no answer yet"
+    assert "cannot be told" not in answer(studies, "Captions first?").text, "an effect that is not there has no bound"
     assert set(files(studies)) == {"README.md"}
 
 
