@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 THREADS := OMP_NUM_THREADS=1
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt
 
-.PHONY: install study test laws test-slow check docs bench clean help
+.PHONY: install study test laws test-slow check docs evidence bench clean help
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/ \t/'
@@ -48,6 +48,10 @@ check: $(BIN)/.dev   ## lint, format, types, import direction
 	$(BIN)/lint-imports
 
 docs: $(BIN)/.ready   ## docs/levers, from the levers' own files
+	$(BIN)/fulcrum levers pages docs/levers
+
+evidence: $(BIN)/.ready   ## docs/evidence and the opening of README.md, from the kept studies; then docs/levers
+	$(BIN)/fulcrum study evidence docs/evidence --readme README.md --levers docs/levers
 	$(BIN)/fulcrum levers pages docs/levers
 
 bench: $(BIN)/.dev   ## the step against diffusers, interleaved

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli import keep_study
+from fulcrum.cli import evidence, keep_study
 from fulcrum.cli.options import (
     OUT,
     Files,
@@ -30,6 +30,7 @@ app = typer.Typer(no_args_is_help=True, help="A controlled comparison of trainin
 
 def register(parent: typer.Typer) -> None:
     keep_study.register(app)
+    evidence.register(app)
     parent.add_typer(app, name="study")
     parent.command(epilog="Example: fulcrum report --watch")(report)
 

@@ -65,6 +65,23 @@ class Canvas:
         self.text(x.start, y, "← worse" if higher else "← better", "name")
         self.text(x.end, y, "better →" if higher else "worse →", "name", "end")
 
+    def document(self, title: str, desc: str, style: str) -> str:
+        """A file of its own, with the style sheet that a page would bring."""
+        return str(
+            Markup(
+                '<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img" '
+                'aria-labelledby="title desc"><title id="title">{t}</title><desc id="desc">{d}</desc>'
+                "<style>{s}</style>\n{body}\n</svg>\n"
+            ).format(
+                w=_short(self.width),
+                h=_short(self.height),
+                t=title,
+                d=desc,
+                s=Markup(style),
+                body=Markup("\n").join(self.parts),
+            )
+        )
+
     def finish(self, ident: str, title: str, desc: str) -> Markup:
         return Markup(
             '<svg viewBox="0 0 {w} {h}" role="img" aria-labelledby="{i}-title {i}-desc">'

@@ -1,0 +1,217 @@
+"""What the articles say of the published study, each as a question with our answer: a word, and the findings behind it."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from fulcrum.report.evidence.decision import SAME_TIME, Decision, all_decisions, named, table
+from fulcrum.report.evidence.known_studies import Studies
+from fulcrum.report.wording import number, sentences
+
+CAPTIONS = ("short_captions", "short_captions(prompts=matched)", "mixed_captions")
+TOKENIZERS = ("wide_codec", "aligned_codec", "latent_alignment", "end_to_end_codec")
+ROUTES = ("tread", "sprint")
+STORED = ("bf16_storage", "bf16_optimizer_state", "bf16_everything", "bf16_compute")
+NOT_RUN = "Not run yet"
+
+
+class ArticleAnswer(NamedTuple):
+    question: str
+    claim: str  # what the articles say, in words
+    word: str  # the answer in a word or two
+    text: str
+
+
+def answers(studies: Studies) -> list[ArticleAnswer]:
+    rows = [one for one in table(studies) if one.judged_alike or one.arm.root in CAPTIONS]
+    asked: tuple[tuple[str, str, Callable[[Sequence[Decision], Studies], tuple[str, str]]], ...] = (
+        ("Captions first?", "How long captions are is the largest lever of all.", _captions),
+        ("The tokenizer second?", "After captions, the autoencoder is what matters most.", _tokenizer),
+        ("Does alignment pay?", "REPA improves quality; a stronger teacher improves it more.", _alignment),
+        ("Alignment as burn-in?", "REPA should be switched off when training has got going.", _burn_in),
+        ("Routing only at many tokens?", "TREAD and SPRINT hurt at few tokens and pay at many.", _routing),
+        ("Precision, a silent tax?", "Weights that are stored in BF16 cost quality that nobody notices.", _precision),
+        ("Is Muon a free gain?", "Muon is better than AdamW, at no cost.", _muon),
+        ("Real or synthetic pictures?", "Real pictures look more real and follow captions less.", _real),
+    )
+    return [ArticleAnswer(question, claim, *answer(rows, studies)) for question, claim, answer in asked]
+
+
+def told(decision: Decision) -> str:
+    """The finding as the report words it, and what it costs where that is known."""
+    sentence = sentences.answer(decision.result, decision.arm).removesuffix(".")
+    sentence = sentence.replace(decision.arm.label, decision.name, 1)
+    dear = decision.time is not None and abs(decision.time - 1.0) > SAME_TIME
+    cost = f"; {number.ratio(decision.time)} the time" if dear else ""
+    bounds = "".join(f"; {bound}" for bound in decision.bounds)
+    return f"{sentence}{cost}{bounds}."
+
+
+def _settled(decision: Decision) -> bool:
+    return decision.verdict in ("better", "worse", "tie")
+
+
+def _all(rows: Sequence[Decision], roots: Sequence[str]) -> list[Decision]:
+    return [decision for root in roots if (decision := named(rows, root)) is not None]
+
+
+def _told(rows: Sequence[Decision]) -> str:
+    return " ".join(map(told, rows))
+
+
+def _sized(decision: Decision) -> str:
+    return f"{decision.name} ({decision.change}, {decision.pairs} pairs)"
+
+
+def _by_verdict(decision: Decision, *, better: str, worse: str, tie: str) -> str:
+    return {"better": better, "worse": worse, "tie": tie}.get(decision.verdict, "Undecided")
+
+
+def _captions(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
+    own = _all(rows, CAPTIONS)
+    short = named(rows, "short_captions")
+    if short is None:
+        return NOT_RUN, "No study of short captions has been kept."
+    text = _told(own)
+    if short.verdict != "worse" or short.gain is None:
+        return _by_verdict(short, better="No, opposite here", worse="", tie="No difference here"), text
+    others = [one for one in rows if one not in own and one.decided and one.gain is not None]
+    if not others:
+        return "Undecided", f"{text} No other decision has a verdict to set beside it."
+    next_one = max(others, key=lambda one: abs(one.gain or 0.0))
+    text += f" The largest of the other {len(rows) - len(own)} decisions is {_sized(next_one)}."
+    if abs(next_one.gain or 0.0) > abs(short.gain):
+        return "No, not here", text
+    apart = _nearest_to_zero(short) > _farthest_from_zero(next_one)
+    return ("Yes, here" if apart else "It leads, but the intervals meet"), text
+
+
+def _nearest_to_zero(decision: Decision) -> float:
+    return min((abs(end) for end in decision.gain_interval or (0.0,)), default=0.0)
+
+
+def _farthest_from_zero(decision: Decision) -> float:
+    return max(abs(end) for end in decision.gain_interval or (decision.gain or 0.0,))
+
+
+def _tokenizer(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
+    own = _all(rows, TOKENIZERS)
+    if not own:
+        return NOT_RUN, "No study of another tokenizer has been kept."
+    text = _told(own)
+    helped = [one for one in own if one.verdict == "better"]
+    if not helped:
+        return (
+            "Undecided" if not all(map(_settled, own)) else "No, not here"
+        ), f"{text} None of them improved quality here for certain."
+    best = max(helped, key=lambda one: one.gain or 0.0)
+    rest = [one for one in rows if one not in own and one.verdict == "better"]
+    if not rest:
+        return "Yes, here", f"{text} Nothing else improved quality for certain."
+    rival = max(rest, key=lambda one: one.gain or 0.0)
+    text += f" The largest improvement that is none of the tokenizer's is {_sized(rival)}."
+    if (rival.gain or 0.0) > (best.gain or 0.0):
+        return "It helps, and is not the largest gain here", text
+    apart = _nearest_to_zero(best) > _farthest_from_zero(rival)
+    return ("Yes, here" if apart else "It leads the gains, but the intervals meet"), text
+
+
+def _alignment(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
+    own = _all(rows, ("repa", "repa(teacher=supervised)", "irepa"))
+    repa = named(rows, "repa")
+    if repa is None:
+        return NOT_RUN, "No study of REPA has been kept."
+    word = _by_verdict(repa, better="Yes, here", worse="No, opposite here", tie="No difference that matters here")
+    return word, _told(own)
+
+
+def _burn_in(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
+    late = all_decisions("late", studies["late"]) if "late" in studies else []
+    late = [one for one in late if "repa" in one.arm.phrase]
+    always = named(rows, "repa")
+    ended = next((one for one in rows if one.arm.root.startswith("repa(until=")), None)
+    further = f" From a common trunk: {_told(late)}" if late else " The study from a common trunk was not run yet."
+    if always is None or ended is None:
+        return (NOT_RUN if not late else "See below"), f"No study of both has been kept.{further}"
+    ours, theirs = ended.gain_interval, always.gain_interval
+    text = f"{_told([always, ended])}"
+    if ours is None or theirs is None:
+        return "Undecided", text + further
+    if ours[0] > theirs[1]:
+        return "Yes, here", f"{text} The two intervals do not meet.{further}"
+    if ours[1] < theirs[0]:
+        return "No, not here", f"{text} The two intervals do not meet.{further}"
+    return "Undecided", f"{text} The two intervals meet: which is better cannot be told.{further}"
+
+
+def _routing(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
+    few, result = _all(rows, ROUTES), studies.get("resolution")
+    if result is None:
+        if not few:
+            return NOT_RUN, "No study of routing has been kept."
+        word = "Half an answer" if any(map(_settled, few)) else "Undecided"
+        return word, f"At few tokens: {_told(few)} The study at more tokens was not run yet."
+    scales = [scale.name for scale in result.scales]
+    own = [one for one in all_decisions("resolution", result) if one.arm.root in ROUTES]
+    least = [one for one in own if one.arm.scale == scales[0]]
+    most = [one for one in own if one.arm.scale == scales[-1]]
+    text = " ".join(f"At {one.arm.scale}: {told(one)}" for one in own)
+    trends = [row for row in result.trends if row.arm in ROUTES and row.metric == result.primary.name and row.verdict]
+    text += "".join(
+        f" With scale the effect of {row.arm} is called *{row.verdict}* "
+        f"({number.change(row.slope, row.low, row.high)} per unit of {row.axis}, {row.n} pairs)."
+        for row in trends
+    )
+    if not most or not all(map(_settled, most)):
+        return "Undecided", text
+    if any(one.verdict == "better" for one in most):
+        return ("Yes, here" if not any(one.verdict == "better" for one in least) else "It pays at both ends here"), text
+    cheap = [one for one in most if one.verdict == "tie" and (one.time or 1.0) < 1.0 - SAME_TIME]
+    return ("It saves time at many tokens, and gains nothing" if cheap else "No, not here"), text
+
+
+def _precision(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
+    stored = named(rows, "bf16_storage")
+    if stored is None:
+        return NOT_RUN, "No study of BF16 storage has been kept."
+    own = _all(rows, (*STORED, "stochastic_rounding"))
+    own += [one for one in rows if one.arm.root.startswith("bf16_op(")]
+    hurt = [one for one in own if one.verdict == "worse"]
+    word = _by_verdict(stored, better="No, opposite here", worse="Yes, here", tie="No, less than would matter here")
+    text = told(stored)
+    rest = [one for one in own if one is not stored]
+    if rest:
+        also = [_sized(one) for one in hurt if one is not stored]
+        quiet = [one.name for one in rest if one.verdict == "tie"]
+        unknown = [one.name for one in rest if one.verdict == "undecided"]
+        text += f" Of {len(rest)} other roundings,"
+        parts = [f"worse: {sentences.listed(also)}"] if also else []
+        parts += [f"too small to matter: {sentences.listed(quiet)}"] if quiet else []
+        parts += [f"undecided: {sentences.listed(unknown)}"] if unknown else []
+        text += f" {'; '.join(parts) or 'none has an answer'}."
+    return word, text
+
+
+def _muon(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
+    own = [one for one in rows if one.arm.root == "muon"]
+    if not own:
+        return NOT_RUN, "No study of Muon has been kept."
+    last = next((one for one in own if one.result.sweeps), own[0])  # a verdict on an optimizer is as fair as its rates
+    rates = " ".join(
+        f"{'Each at a rate of its own' if one.result.sweeps else 'At one learning rate'}: {told(one)}" for one in own
+    )
+    dear = last.time is not None and last.time > 1.0 + SAME_TIME
+    return _by_verdict(
+        last,
+        better="Better, not free" if dear else "Yes, here",
+        worse="No, opposite here",
+        tie="No difference that matters here",
+    ), rates
+
+
+def _real(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
+    own = _all(rows, ("real_data", "synthetic_then_real"))
+    real = named(rows, "real_data")
+    if real is None:
+        return NOT_RUN, "No study of real against synthetic pictures has been kept." + (f" {_told(own)}" if own else "")
+    word = _by_verdict(real, better="Real ones, here", worse="Synthetic ones, here", tie="No difference that matters here")
+    return word, _told(own)

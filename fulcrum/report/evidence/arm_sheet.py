@@ -1,0 +1,99 @@
+"""A study's pictures as one PNG: a row for each arm, the same prompts and noise in each, enlarged without smoothing."""
+
+import base64
+import io
+
+from PIL import Image, ImageDraw, ImageFont
+
+from fulcrum.data.readers.untrusted_image import open_picture
+from fulcrum.report.evidence.decision import Decision, best_first
+from fulcrum.report.figures.svg import clip
+from fulcrum.report.schema import GridArm, StudyResult
+from fulcrum.report.wording import number
+
+CELL, GAP, LABEL, EDGE = 64, 4, 236, 12  # pixels: a picture's side, between pictures, the column of names, around
+MOST_COLUMNS, MOST_BYTES = 8, 400_000
+TALLEST = 40  # rows of one sheet: more would be shrunk beyond recognition
+INK, SOFT, PAPER = "#1d1c1a", "#6a6761", "#ffffff"
+
+
+def columns(result: StudyResult) -> int:
+    """How many prompts a sheet shows: as many as fit into its bytes, reckoned from the pictures as they are kept, so that
+    it is the same number with every version of the library that draws. None: the study kept no pictures, or compares
+    nothing yet."""
+    if result.grids is None or not result.grids.arms or not result.effects:
+        return 0
+    rows = result.grids.arms
+    many = min(MOST_COLUMNS, len(result.grids.prompts), *(len(row.images) for row in rows))
+    while many > 1 and sum(len(uri) * 3 // 4 for row in rows for uri in row.images[:many]) > MOST_BYTES:
+        many -= 1
+    return many
+
+
+def sheet(name: str, result: StudyResult) -> bytes | None:
+    """The PNG; None where there is no picture."""
+    many = columns(result)
+    return _drawn(name, result, many) if many else None
+
+
+def _rows(name: str, result: StudyResult) -> list[tuple[str, str, GridArm]]:
+    """Label, what was found, pictures: baselines first, then best first, scale by scale; the first seed of each."""
+    assert result.grids is not None
+    first: dict[str, GridArm] = {}
+    for row in result.grids.arms:
+        first.setdefault(row.arm, row)
+    seed = next(iter(first.values())).seed
+    rows = []
+    for scale in [one.name for one in result.scales] or [""]:
+        bases = [arm for arm in result.arms if result.is_base(arm) and arm.scale == scale]
+        compared = best_first(Decision(name, result, arm) for arm in result.compared if arm.scale == scale)
+        rows += [(arm.label, "", arm.name) for arm in bases]
+        rows += [
+            (_at_scale(one), f"{_ascii(one.change.split(' [')[0])}  {one.verdict}".strip(), one.arm.name)
+            for one in compared
+        ]
+    rows += [(arm.label, "", arm.name) for arm in result.combinations]
+    shown = [(label, found, first[arm]) for label, found, arm in rows if arm in first][:TALLEST]
+    return [(label, found if row.seed == seed else f"{found}  seed {row.seed}", row) for label, found, row in shown]
+
+
+def _ascii(text: str) -> str:
+    """The font that comes with Pillow has no true minus sign."""
+    return text.replace(number.MINUS, "-").replace(number.NONE, "")
+
+
+def _at_scale(decision: Decision) -> str:
+    return f"{decision.name} [{decision.arm.scale}]" if decision.arm.scale else decision.name
+
+
+def _drawn(name: str, result: StudyResult, many: int) -> bytes:
+    rows = _rows(name, result)
+    pictures = [[_picture(uri) for uri in row.images[:many]] for _, _, row in rows]
+    side = max(CELL, *(max(one.size) for line in pictures for one in line))
+    font, small = ImageFont.load_default(13), ImageFont.load_default(11)
+    paper = Image.new("RGB", (2 * EDGE + LABEL + many * (side + GAP), 2 * EDGE + 16 + len(rows) * (side + GAP)), PAPER)
+    pen = ImageDraw.Draw(paper)
+    for column in range(many):
+        pen.text((EDGE + LABEL + column * (side + GAP) + side // 2, EDGE), str(column + 1), SOFT, small, anchor="mt")
+    for place, ((label, found, _), line) in enumerate(zip(rows, pictures, strict=True)):
+        top = EDGE + 16 + place * (side + GAP)
+        pen.text((EDGE, top + side // 2 - (8 if found else 0)), clip(label, 34), INK, font, anchor="lm")
+        pen.text((EDGE, top + side // 2 + 10), found, SOFT, small, anchor="lm")
+        for column, picture in enumerate(line):
+            paper.paste(_enlarged(picture, side), (EDGE + LABEL + column * (side + GAP), top))
+    out = io.BytesIO()
+    paper.save(out, "PNG", optimize=True)
+    return out.getvalue()
+
+
+def _picture(uri: str) -> Image.Image:
+    return open_picture(base64.b64decode(uri.partition(",")[2])).image.convert("RGB")
+
+
+def _enlarged(picture: Image.Image, side: int) -> Image.Image:
+    """By a whole factor, in the middle of its cell."""
+    times = max(1, side // max(picture.size))
+    grown = picture.resize((picture.width * times, picture.height * times), Image.Resampling.NEAREST)
+    cell = Image.new("RGB", (side, side), PAPER)
+    cell.paste(grown, ((side - grown.width) // 2, (side - grown.height) // 2))
+    return cell

@@ -1,0 +1,129 @@
+"""Every published claim beside what was seen of it, in four words: replicated, opposite here, undecided, not comparable."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fulcrum.report.arm_result import ClaimResult
+from fulcrum.report.evidence.decision import Decision, all_decisions
+from fulcrum.report.evidence.known_studies import Studies, ordered
+from fulcrum.report.table import Table
+from fulcrum.report.wording import claim_sentences, number, sentences
+
+WAITING = "no answer yet"
+FARED = {
+    "replicated": "replicated",
+    "contradicted": "contradicted",
+    "opposite here": "opposite here",
+    "underpowered": "undecided",
+    "out of scope": "not comparable",
+    "not comparable": "not comparable",
+    None: WAITING,
+}
+ORDER = ("replicated", "contradicted", "opposite here", "undecided", WAITING, "not comparable")
+MEANS = {
+    "replicated": "the same direction, over paired seeds",
+    "contradicted": "another direction in the claim's own setting",
+    "opposite here": "the other direction in our small setting, which says nothing about the claim's own",
+    "undecided": "held against it, and our seeds cannot tell",
+    WAITING: "the study is not finished",
+    "not comparable": "nothing here stands for the published comparison, or its direction is not expected to carry over",
+}
+
+
+class HeldClaim(NamedTuple):
+    """A claim, and how it fared in one study."""
+
+    decision: Decision
+    claim: ClaimResult
+
+    @property
+    def word(self) -> str:
+        return FARED.get(self.claim.verdict, self.claim.verdict or WAITING)
+
+    @property
+    def published(self) -> tuple[str, float, str, str]:
+        """What makes it one claim, wherever it is met."""
+        return self.claim.metric, self.claim.change, self.claim.scope, self.claim.source
+
+    @property
+    def held(self) -> bool:
+        return self.word != "not comparable"
+
+    @property
+    def why(self) -> str:
+        reason = self.claim.why or claim_sentences.MEANING.get(self.claim.verdict or "", "the study is not finished")
+        return "; ".join(part for part in (reason, self.claim.note) if part)
+
+    @property
+    def where(self) -> str:
+        return f"{self.claim.source}, {self.claim.scope}"
+
+    @property
+    def seen(self) -> str:
+        """'Fréchet distance −1.9 [−2.5, −1.3], 8 pairs'"""
+        result, name = self.decision.result, self.claim.seen
+        row = result.effect(self.decision.arm.name, name) if name else None
+        if row is None or row.mean is None:
+            return number.NONE
+        metric = result.metric(name)
+        pairs = f"{row.n} pair{'' if row.n == 1 else 's'}"
+        return f"{metric.label} {number.change(row.mean, row.low, row.high)}, {pairs}"
+
+
+def fared(studies: Studies) -> list[HeldClaim]:
+    """Every claim once for each study that holds something against it, whatever came out; a claim that nothing is held
+    against stands once. Trainings that two studies share are counted once."""
+    rows, seen = list[HeldClaim](), list[tuple[tuple[str, float, str, str], frozenset[str]]]()
+    for name, result in ordered(studies).items():
+        for decision in all_decisions(name, result):
+            for claim in decision.arm.claims:
+                row = HeldClaim(decision, claim)
+                if not decision.is_among(keys for known, keys in seen if known == row.published):
+                    seen.append((row.published, decision.keys))
+                    rows.append(row)
+    held = [row for row in rows if row.held]
+    known, alone = {row.published for row in held}, dict[tuple[str, float, str, str], HeldClaim]()
+    for row in rows:
+        if row.published not in known:
+            alone.setdefault(row.published, row)
+    return sorted([*held, *alone.values()], key=lambda row: ORDER.index(row.word))
+
+
+def counts(rows: Sequence[HeldClaim]) -> dict[str, int]:
+    """Word -> how many, in their order."""
+    counted = Counter(row.word for row in rows)
+    return {word: counted[word] for word in ORDER if counted[word]}
+
+
+def summary(rows: Sequence[HeldClaim]) -> str:
+    """'5 replicated, 2 opposite here, 3 undecided'"""
+    return sentences.listed([f"{many} {word}" for word, many in counts(rows).items()]) if rows else "none"
+
+
+def usual_place(rows: Sequence[HeldClaim]) -> str:
+    """Where most claims were made: it is said once, and the tables say what differs."""
+    return Counter(row.where for row in rows).most_common(1)[0][0]
+
+
+def _elsewhere(row: HeldClaim, usual: str) -> str:
+    """What a claim's setting has beside the usual one, or all of it; empty: nothing."""
+    return "" if row.where == usual else row.where.removeprefix(f"{usual}, ")
+
+
+def claim_table(rows: Sequence[HeldClaim], word: str) -> Table:
+    usual = usual_place(rows)
+    body = tuple(
+        (
+            row.decision.name,
+            claim_sentences.claimed(row.claim),
+            _elsewhere(row, usual),
+            row.seen,
+            f"{row.decision.study}, {row.decision.result.plan.baseline}" if row.held else number.NONE,
+            row.why,
+        )
+        for row in rows
+        if row.word == word
+    )
+    columns = ("decision", "published", "there", "we saw", "in", "why")
+    return Table(f"{word.capitalize()}: {MEANS[word]}", columns, body, (0, 1, 2, 3, 4, 5))

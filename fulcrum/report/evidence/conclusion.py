@@ -1,0 +1,93 @@
+"""The evidence in three sentences with their numbers of pairs, and its place in the project's README."""
+
+from collections.abc import Sequence
+
+from fulcrum.report.evidence import claim_rows
+from fulcrum.report.evidence.decision import Decision, table
+from fulcrum.report.evidence.known_studies import Studies
+from fulcrum.report.markdown_text import escaped
+from fulcrum.report.wording import number, sentences
+from fulcrum.spec.errors import BadInput
+
+BEGIN = "<!-- evidence: what stands until the end mark is written by `make evidence` -->"
+END = "<!-- evidence: end -->"
+MOST = 2  # decisions that a sentence names
+
+
+def conclusion(studies: Studies) -> tuple[str, ...]:
+    """What moved quality; how the published claims fared; what stayed open, and how far it carries."""
+    rows = table(studies)
+    if not any(one.gain is not None for one in rows):
+        return (
+            "The published table is being run here: no answer yet."
+            if rows
+            else "The published table has not been run here yet.",
+        )
+    return _moved(rows), _claims(studies), _open(rows)
+
+
+def _moved(rows: Sequence[Decision]) -> str:
+    result = rows[0].result
+    cells = {cell.key for one in rows for arm in (one.arm, one.base) for cell in arm.cells if cell.state == "done"}
+    pairs = sorted({one.pairs for one in rows if one.pairs})
+    seeds = f"{pairs[0]} to {pairs[-1]}" if pairs[1:] else str(pairs[0])
+    better = [one for one in rows if one.verdict == "better" and one.judged_alike]
+    worse = [one for one in reversed(rows) if one.verdict == "worse" and one.judged_alike]
+    parts = [f"{_most(better)} improved {sentences.lowered(result.primary.label)} most"] if better else []
+    parts += [f"{_most(worse)} hurt it most" if better else f"{_most(worse)} hurt quality most"] if worse else []
+    found = " and ".join(parts) or "no decision moved quality for certain"
+    return (
+        f"Of {len(rows)} training decisions, changed one at a time on {result.plan.baseline} over {seeds} paired seeds "
+        f"({len(cells):,} trainings), {found}."
+    )
+
+
+def _most(rows: Sequence[Decision]) -> str:
+    return sentences.listed([f"{one.name} ({one.change}, {one.pairs} pairs)" for one in rows[:MOST]])
+
+
+def _claims(studies: Studies) -> str:
+    rows = claim_rows.fared(studies)
+    held = [row for row in rows if row.held]
+    if not held:
+        return "None of the published numbers could be held against it."
+    apart = len(rows) - len(held)
+    rest = f"; {apart} more are not comparable with anything here" if apart else ""
+    return f"Of {len(held)} comparisons with published numbers: {claim_rows.summary(held)}{rest}."
+
+
+def _open(rows: Sequence[Decision]) -> str:
+    result, total = rows[0].result, len(rows)
+    small = sum(one.verdict == "tie" for one in rows)
+    unknown = sum(one.verdict == "undecided" for one in rows)
+    return (
+        f"{small} of the {total} changed quality by less than the {number.plain(result.plan.smallest_effect)} that would "
+        f"matter and {unknown} stayed undecided, and all of it is the ordering of one small world, "
+        "not of a model of a billion parameters."
+    )
+
+
+def opening(studies: Studies, folder: str) -> str:
+    """The README's opening: the picture of the ranking, where there is one, and the conclusion; links go into `folder`."""
+    parts = conclusion(studies)
+    shown = [picture(f"{folder}/"), ""] if parts[1:] else []
+    link = "All of it, with pictures, and how to run it again" if parts[1:] else "What will be asked"
+    return "\n".join([BEGIN, "", *shown, f"{escaped(' '.join(parts))} [{link}]({folder}/README.md)", "", END])
+
+
+def picture(folder: str) -> str:
+    """The figure as pages show it: the narrow one where a page is narrow."""
+    return (
+        f'<picture><source media="(max-width: 600px)" srcset="{folder}ranking_narrow.svg">'
+        f'<img alt="The ranking of training decisions, with intervals" src="{folder}ranking.svg"></picture>'
+    )
+
+
+def replaced(readme: str, text: str) -> str:
+    """The README with what stands between the marks replaced."""
+    if readme.count(BEGIN) != 1 or readme.count(END) != 1 or readme.index(BEGIN) > readme.index(END):
+        raise BadInput(
+            f"expected one '{BEGIN}' and after it one '{END}' in the README", "put the two lines where the opening belongs"
+        )
+    before, _, rest = readme.partition(BEGIN)
+    return before + text + rest.partition(END)[2]

@@ -1,0 +1,171 @@
+"""A training decision as one study judged it, and the decisions of several studies in one order, best first."""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fulcrum.report.arm_result import ArmResult
+from fulcrum.report.evidence.known_studies import Studies, in_table, ordered
+from fulcrum.report.figures.range_figure import floors
+from fulcrum.report.finding import Effect
+from fulcrum.report.schema import StudyResult
+from fulcrum.report.table import mean_sd
+from fulcrum.report.wording import certainty, number, sentences
+
+SAME_TIME = 0.03  # times per step that differ by less are called equal: interleaved steps scatter by about as much
+SAID = {"inconclusive": "undecided", "waiting": "no answer yet"}  # a verdict -> how the page says it
+
+
+class Decision(NamedTuple):
+    study: str
+    result: StudyResult
+    arm: ArmResult
+
+    @property
+    def effect(self) -> Effect | None:
+        """On the study's primary metric at equal images; None: it was not compared."""
+        return self.result.effect(self.arm.name, self.result.primary.name)
+
+    @property
+    def name(self) -> str:
+        """'Short captions (prompts=matched)'; 'Muon, own rates' where both sides had their learning rates searched."""
+        name = re.sub(r"(?<=\w)\(", " (", sentences.plain(self.arm))
+        return f"{name}, own rates" if self.result.sweeps else name
+
+    @property
+    def base(self) -> ArmResult:
+        return self.result.base_of(self.arm)
+
+    @property
+    def verdict(self) -> str:
+        verdict = sentences.verdict_of(self.result, self.arm)
+        return SAID.get(verdict, verdict)
+
+    @property
+    def decided(self) -> bool:
+        return self.verdict in sentences.DECIDED
+
+    @property
+    def gain(self) -> float | None:
+        """The effect, signed so that more is better whatever the metric."""
+        return None if self.effect is None or self.effect.mean is None else self._signed(self.effect.mean)
+
+    @property
+    def gain_interval(self) -> tuple[float, float] | None:
+        effect = self.effect
+        if effect is None or effect.low is None or effect.high is None:
+            return None
+        one, other = sorted((self._signed(effect.low), self._signed(effect.high)))
+        return one, other
+
+    def _signed(self, value: float) -> float:
+        return value if self.result.primary.better == "higher" else -value
+
+    @property
+    def change(self) -> str:
+        return number.change(self.effect.mean, self.effect.low, self.effect.high) if self.effect else number.NONE
+
+    @property
+    def pairs(self) -> int:
+        return self.effect.n if self.effect else 0
+
+    @property
+    def time(self) -> float | None:
+        """Time per image over that of what it is compared with."""
+        return self._over_base("time_ratio")
+
+    @property
+    def flops(self) -> float | None:
+        return self._over_base("flops_ratio")
+
+    def _over_base(self, field: str) -> float | None:
+        own, base = (getattr(arm.cost, field) for arm in (self.arm, self.base))
+        base = 1.0 if self.result.is_base(self.base) else base
+        return own / base if own and base else None
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Of its trainings and its baseline's."""
+        return frozenset(cell.key for arm in (self.arm, self.base) for cell in arm.cells)
+
+    def is_among(self, seen: Iterable[frozenset[str]]) -> bool:
+        """Were all its trainings seen already? Of a study that is kept without its cells none were."""
+        return bool(self.keys) and any(self.keys <= keys for keys in seen)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What must stand beside the verdict."""
+        other = [f"every arm with {', '.join(self.result.plan.settings)}"] if self.result.plan.settings else []
+        together = ["several decisions at once"] if self.arm.compound else []
+        unlike = [] if self.judged_alike else ["judged by other prompts than its baseline, so it is named in no conclusion"]
+        return [*other, *certainty.remarks(self.result, self.arm), *self.arm.labels, *unlike, *together, *self.bounds]
+
+    @property
+    def judged_alike(self) -> bool:
+        """By the same prompts as its baseline; else its effect is not one of quality alone."""
+        return not any(change.path.startswith("sample.prompts") for change in self.arm.diff)
+
+    @property
+    def bounds(self) -> list[str]:
+        """Said where an arm stands at an end of the metric's scale: further it cannot go, its effect's size is a bound."""
+        metric, mean = self.result.primary, mean_sd(self.arm, self.result.primary.name)[0]
+        margin, known = self.result.plan.smallest_effect, floors(self.result.primary)
+        if self.gain is None or mean is None:
+            return []
+        if known and self._signed(mean - known[0].value) <= margin:
+            floor = f"{known[0].name} gets {number.plain(known[0].value)}"
+            return [f"at the metric's floor ({floor}): how much worse cannot be told"]
+        if metric.ceiling is not None and abs(mean - metric.ceiling) <= margin:
+            ceiling = f"real pictures get {number.plain(metric.ceiling)}"
+            return [f"at the metric's ceiling ({ceiling}): how much better cannot be told"]
+        return []
+
+    @property
+    def worth(self) -> str:
+        """What a change in quality costs or saves in time per image; '–' where a ratio says nothing."""
+        gain, time = self.gain, self.time
+        if gain is None or time is None or self.verdict not in ("better", "worse", "tie"):
+            return number.NONE
+        dearer = time - 1.0
+        if self.verdict == "better":
+            if dearer > SAME_TIME:
+                return f"{self._per_tenth(dearer)} per +10 % time"
+            return f"free, {-dearer:.0%} faster" if dearer < -SAME_TIME else "free"
+        if self.verdict == "tie":
+            return f"as good, {-dearer:.0%} faster" if dearer < -SAME_TIME else number.NONE
+        return f"{self._per_tenth(-dearer)} per −10 % time" if dearer < -SAME_TIME else number.NONE
+
+    def _per_tenth(self, share: float) -> str:
+        assert self.effect is not None and self.effect.mean is not None
+        size = self.effect.mean * 0.1 / share
+        return number.signed(size, number.decimals(size))
+
+
+def all_decisions(name: str, result: StudyResult) -> list[Decision]:
+    return [Decision(name, result, arm) for arm in result.compared]
+
+
+def table(studies: Studies) -> list[Decision]:
+    """The decisions of all studies that change one at a time on one recipe, best first, on one metric. Trainings that two
+    studies share are counted once."""
+    alike, seen = list[Decision](), list[frozenset[str]]()
+    metric = next((result.primary.name for name, result in ordered(studies).items() if in_table(name, result)), "")
+    for name, result in ordered(studies).items():
+        if in_table(name, result) and result.primary.name == metric:
+            new = [one for one in all_decisions(name, result) if not one.is_among(seen)]
+            seen += [one.keys for one in new]
+            alike += new
+    return best_first(alike)
+
+
+def best_first(decisions: Iterable[Decision]) -> list[Decision]:
+    """What has no number comes last."""
+    return sorted(decisions, key=lambda one: (one.gain is None, -(one.gain or 0.0)))
+
+
+def named(decisions: Iterable[Decision], root: str) -> Decision | None:
+    """The first decision of an arm's name; `stochastic_rounding` also finds `stochastic_rounding on bf16_storage`."""
+    rows = list(decisions)
+    exact = [one for one in rows if one.arm.root == root]
+    added = [one for one in rows if one.arm.root.startswith(f"{root} on ")]
+    return next(iter([*exact, *added]), None)

@@ -1,0 +1,58 @@
+"""Which studies the evidence page knows by the names of their folders, what each asks, and which were not run yet."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fulcrum.report.schema import StudyResult
+
+Studies = Mapping[str, StudyResult]  # name of its folder -> what a kept study found
+TABLE = "replication"  # how the names begin of studies that change one decision at a time
+RECIPE = "spark"  # of the ranking: decisions on another recipe stand in a section of their own
+
+
+class Asked(NamedTuple):
+    folder: str  # the name, or how names begin where there may be several
+    question: str
+
+
+ASKED = (
+    Asked("replication", "every row of the published table that needs no other, one decision at a time"),
+    Asked("replication_bases", "rows that need another decision first: a codec trained along, rounding at random"),
+    Asked("replication_synthetic", "real pictures instead of synthetic ones"),
+    Asked("replication_mislabels", "filtering captions where some were planted wrong"),
+    Asked("replication_rates", "optimizer and storage, each at a learning rate of its own"),
+    Asked("replication_pocket", "the largest effects, and the opposite ones, again on a larger recipe"),
+    Asked("resolution", "routing and x-prediction at few and at many tokens"),
+    Asked("late", "changes that come late, from a common trunk: alignment switched off, a curated end"),
+    Asked("stack", "the best decisions together, one left out at a time"),
+    Asked("fraction", "which decisions compound: several at once, in few combinations"),
+    Asked("emoji", "the largest effects on pictures that no one here drew"),
+    Asked("skeptic", "another judge, guidance, budget, teacher or rate, and other seeds"),
+)
+SEVERAL = ("skeptic",)  # studies whose names begin so
+
+
+def ordered(studies: Studies) -> dict[str, StudyResult]:
+    """The studies in the order in which the page asks for them; those that it does not know come last, by name."""
+    places = {asked.folder: place for place, asked in enumerate(ASKED)}
+
+    def place(name: str) -> tuple[int, str]:
+        begins = next((one for one in SEVERAL if name.startswith(f"{one}_")), name)
+        return places.get(begins, len(places)), name
+
+    return {name: studies[name] for name in sorted(studies, key=place)}
+
+
+def missing(studies: Studies) -> list[Asked]:
+    """What was not run yet."""
+    return [asked for asked in ASKED if not any(_is(name, asked) for name in studies)]
+
+
+def _is(name: str, asked: Asked) -> bool:
+    return name == asked.folder or (asked.folder in SEVERAL and name.startswith(f"{asked.folder}_"))
+
+
+def in_table(name: str, result: StudyResult) -> bool:
+    """Does a study change one decision at a time on the recipe of the ranking?"""
+    alone = result.fraction is None and not result.scales
+    return alone and name.startswith(TABLE) and result.plan.baseline.split(" + ")[0] == RECIPE

@@ -1,0 +1,35 @@
+"""What a small world cannot tell about a large model, plainly: the page's own doubts."""
+
+from fulcrum.report.evidence.decision import table
+from fulcrum.report.evidence.known_studies import Studies
+from fulcrum.report.wording import number
+
+PUBLISHED_IMAGES = 100_000 * 256  # steps and batch of a row of the published study (docs/published.md)
+TITLE = "What a 32 px world cannot tell about a 1.2 B model"
+
+
+def limits(studies: Studies) -> list[str]:
+    rows = table(studies)
+    plan = rows[0].result.plan if rows else None
+    here = ""
+    if plan is not None:
+        more = number.plain(PUBLISHED_IMAGES / plan.images, 0)
+        here = f"A training here sees {plan.images:,} images, the published ones saw {more} times as many. "
+    return [
+        f"{here}What is scarce for a small model is not for one of a billion parameters. **Sizes do not carry over; "
+        "directions may, or may not.** We compare directions only.",
+        "The pictures are of one made-up world with few words. A caption there says everything that a picture shows, so "
+        "captions weigh more here than they could on photographs, and nothing here speaks of faces, hands, text or style.",
+        "The codec, the text encoder, the teachers and the judges are small networks that learned this world or one like "
+        "it. A better autoencoder here says nothing about FLUX.2's, a teacher here nothing about DINO.",
+        "A picture has few tokens. Routing saves less where there is little to save, and its published gains are at many.",
+        "The learning rate is high and the training short: rounding loses fewer updates than it does in a long training "
+        "at a low rate, so a precision that costs nothing here may cost there. The levers' pages tell the dose.",
+        "What pays late (averages, a curated end, alignment switched off) has little time to pay in a short training.",
+        "Our judges score attributes that were asked for. They do not see beauty, and what they agree on may be what only "
+        "such networks see ([judges](../judges.md)).",
+        "Hyperparameters were chosen for the baseline. Where a decision did not get a rate of its own, its verdict holds "
+        "at the baseline's rate only.",
+        "The published study has one seed for each row and faults of its own ([the list](../published.md)). *Replicated* "
+        "means that we saw the same direction, not that its number is right; *opposite here* does not mean it is wrong.",
+    ]

@@ -1,0 +1,64 @@
+"""What kept studies found, as rows of docs/levers/measured.json: one for each lever that was changed alone."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fulcrum.levers.catalog import CATALOG
+from fulcrum.report.evidence.decision import Decision, all_decisions
+from fulcrum.report.evidence.known_studies import TABLE, Studies, ordered
+
+ADDED_ALONE = (TABLE, "resolution", "emoji")  # studies whose arms add a lever to a plain recipe
+DIGITS = 4
+
+
+def rows(studies: Studies, science: int) -> list[dict[str, Any]]:
+    """In the order of the catalogue; trainings that two studies share are counted once."""
+    alone, seen = list[tuple[str, Decision]](), set[tuple[str, frozenset[str]]]()
+    for name, result in ordered(studies).items():
+        if result.fraction is None and any(name == kind or name.startswith(f"{kind}_") for kind in ADDED_ALONE):
+            for one in all_decisions(name, result):
+                lever = lever_of(one)
+                if lever and not one.is_among(keys for known, keys in seen if known == lever):
+                    seen.add((lever, one.keys))
+                    alone.append((lever, one))
+    places = {name: place for place, name in enumerate(CATALOG.levers)}
+    made = [_row(lever, one, science) for lever, one in sorted(alone, key=lambda pair: places[pair[0]])]
+    return [row for row in made if row is not None]
+
+
+def merged(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]], science: int) -> list[dict[str, Any]]:
+    """The rows of this version of the science are the new ones; those of other versions stay as they are."""
+    return [*new, *(row for row in old if row["science"] != science)]
+
+
+def lever_of(decision: Decision) -> str:
+    """The lever that an arm has and its base has not; empty where it is not exactly one of the catalogue."""
+    base = decision.base.phrase.split(" + ")
+    added = [word for word in decision.arm.phrase.split(" + ") if word not in base]
+    name = added[0].partition("(")[0].strip() if len(added) == 1 and " @ " not in added[0] else ""
+    return name if name in CATALOG.levers else ""
+
+
+def _row(lever: str, decision: Decision, science: int) -> dict[str, Any] | None:
+    effect, plan = decision.effect, decision.result.plan
+    if effect is None or effect.mean is None or effect.low is None or effect.high is None:
+        return None
+    settings = decision.arm.phrase.split(" + ")[-1].partition("(")[2].rstrip(")")
+    scale = f"scale {decision.arm.scale}" if decision.arm.scale else ""
+    added = "" if decision.result.is_base(decision.base) else f"added to {decision.base.phrase}"
+    notes = [settings, added, scale, *(note for note in decision.remarks if not note.startswith("compared with "))]
+    return {
+        "lever": lever,
+        "recipe": plan.baseline,
+        "science": science,
+        "metric": effect.metric,
+        **{name: _rounded(value) for name, value in (("change", effect.mean), ("low", effect.low), ("high", effect.high))},
+        "pairs": effect.n,
+        "verdict": effect.verdict,
+        "date": decision.result.made.date[:10],
+        "note": "; ".join(note.replace("|", "/") for note in notes if note),
+    }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

@@ -1,0 +1,198 @@
+"""The page's sections that need a study of their own: what they show where it is kept."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from fulcrum.report import design_tables
+from fulcrum.report import table as tables
+from fulcrum.report.evidence.decision import Decision, all_decisions, best_first, named
+from fulcrum.report.evidence.decision import table as ranked
+from fulcrum.report.evidence.known_studies import RECIPE, TABLE, Studies, in_table, ordered
+from fulcrum.report.markdown_text import code, escaped
+from fulcrum.report.schema import StudyResult
+from fulcrum.report.table import Table
+from fulcrum.report.wording import certainty, number, sentences
+
+FEWEST = 3  # decisions that have an order worth counting
+
+
+class Section(NamedTuple):
+    title: str
+    lead: str  # what it asks, and how to read it, as Markdown
+    lines: list[str]  # sentences, as text
+    tables: list[Table]
+
+
+def sections(studies: Studies) -> list[Section]:
+    """Those whose studies are kept, in the page's order."""
+    rows = ranked(studies)
+    made = list[Section]()
+    for name, result in ordered(studies).items():
+        if in_table(name, result):
+            continue
+        kind = next((one for one in KINDS if name == one or name.startswith(f"{one}_")), "")
+        made.append(KINDS[kind](name, result, rows) if kind else _other(name, result, rows))
+    return made
+
+
+def _larger(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
+    own = all_decisions(name, result)
+    lead = (
+        f"The decisions with the largest effects, and those that came out opposite, again on {code(result.plan.baseline)}."
+    )
+    return Section("Again on a larger recipe", lead, _order(own, rows), [_again(own, rows)])
+
+
+def _resolution(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
+    lead = (
+        "The same decisions at several numbers of tokens, each against a baseline of its own: the articles' central "
+        "reversal is that routing hurts at few tokens and pays at many."
+    )
+    units = dict.fromkeys(row.unit for row in result.effects if row.metric == result.primary.name)
+    by_scale = [_by_scale(result, unit) for unit in units]
+    return Section(
+        "Resolution dependence", lead, sentences.headlines(result), [*by_scale, design_tables.trend_table(result)]
+    )
+
+
+def _by_scale(result: StudyResult, unit: str) -> Table:
+    """A row for each decision, a column for each scale."""
+    scales = [scale.name for scale in result.scales]
+    effects = {row.arm: row for row in result.effects if (row.metric, row.unit) == (result.primary.name, unit)}
+    rows = []
+    for root in result.decisions:
+        arms = {arm.scale: arm for arm in result.compared if arm.root == root}
+        cells = []
+        for scale in scales:
+            row = effects.get(arms[scale].name) if scale in arms else None
+            word = "" if row is None or row.exploratory else f", {row.verdict}"
+            time = arms[scale].cost.time_ratio if scale in arms else None
+            cost = "" if time is None else f", {number.ratio(time)} time"
+            cells.append(
+                number.NONE if row is None else f"{number.change(row.mean, row.low, row.high)}{word}, {row.n} pairs{cost}"
+            )
+        label = next(sentences.plain(arm) for arm in arms.values())
+        rows.append((label, *cells))
+    caption = f"Change in {sentences.lowered(result.primary.label)} at {sentences.held_equal(unit)}"
+    return Table(f"{caption}, {sentences.direction(result.primary)}", ("decision", *scales), tuple(rows))
+
+
+def _late(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
+    lead = (
+        "Every arm begins from the same trained weights, one trunk for each seed: what does a change do that comes late? "
+        f"Baseline: {code(result.plan.baseline)}."
+    )
+    return Section("Late decisions", lead, sentences.headlines(result), [tables.ranking(result)])
+
+
+def _stack(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
+    lead = (
+        f"The baseline has all of {code(result.baseline.phrase)}, every arm all but one: a decision that the stack misses "
+        "makes the arm worse. What costs and brings nothing here can go."
+    )
+    return Section("What compounds: one left out", lead, sentences.headlines(result), [tables.ranking(result)])
+
+
+def _fraction(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
+    lead = (
+        "Several decisions at once, in few of all combinations: each effect is a mean over settings of the others, and "
+        f"pairs that do more or less together than the sum of each alone are read from the same trainings. {_rule(result)}"
+    )
+    shown = [tables.ranking(result), design_tables.interaction_table(result), design_tables.string_table(result)]
+    return Section("What compounds: pairs", lead.strip(), sentences.headlines(result), shown)
+
+
+def _rule(result: StudyResult) -> str:
+    return "" if result.fraction is None else f"{escaped(result.fraction.aliased.rstrip('.'))}."
+
+
+def _emoji(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
+    own = all_decisions(name, result)
+    lead = (
+        "The decisions with the largest effects on drawings by other people, judged by networks that were trained "
+        "elsewhere. Does the ordering hold?"
+    )
+    return Section("On pictures that no one here drew: emoji", lead, _order(own, rows), [_again(own, rows)])
+
+
+def _skeptic(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
+    own = all_decisions(name, result)
+    return Section(f"The skeptic asks: {result.title}", "", _order(own, rows), [_again(own, rows)])
+
+
+def _other(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
+    return Section(result.title, "", sentences.headlines(result), [tables.ranking(result), *_designed(result)])
+
+
+def _designed(result: StudyResult) -> list[Table]:
+    return [one for _, one in design_tables.tables(result)]
+
+
+def _again(own: Sequence[Decision], rows: Sequence[Decision]) -> Table:
+    """Decisions of another study beside the ranking's own."""
+    result = own[0].result if own else None
+    body = []
+    for one in best_first(own):
+        before = named(rows, one.arm.root)
+        body.append(
+            (
+                one.name,
+                one.change,
+                str(one.pairs),
+                one.verdict,
+                number.ratio(one.time),
+                f"{before.change}, {before.verdict}, {before.pairs} pairs" if before else number.NONE,
+                _agrees(one, before),
+                "; ".join(one.remarks),
+            )
+        )
+    metric = sentences.lowered(result.primary.label) if result else ""
+    level = certainty.level(result) if result else ""
+    columns = (
+        "decision",
+        f"{metric} [{level}]",
+        "pairs",
+        "verdict",
+        "time",
+        f"in the ranking ({RECIPE})",
+        "direction",
+        "remarks",
+    )
+    caption = f"Best first, {sentences.direction(result.primary)}" if result else ""
+    return Table(caption, columns, tuple(body), (0, 1, 3, 5, 6, 7))
+
+
+def _agrees(one: Decision, before: Decision | None) -> str:
+    """Whether two studies agree; only what both have decided can."""
+    if before is None or one.gain is None or before.gain is None:
+        return number.NONE
+    if not (one.decided and before.decided):
+        return "undecided or too small in one of them" if one.verdict != before.verdict else f"both {one.verdict}"
+    return "the same" if one.verdict == before.verdict else "the other way"
+
+
+def _order(own: Sequence[Decision], rows: Sequence[Decision]) -> list[str]:
+    """How many decisions keep their direction, and how many pairs of them their order."""
+    both = [(one, before) for one in own if (before := named(rows, one.arm.root)) is not None]
+    pairs = [(one, before) for one, before in both if one.gain is not None and before.gain is not None]
+    if not pairs:
+        return ["None of its decisions has a number in the ranking to be set beside."]
+    decided = [(one, before) for one, before in pairs if one.decided and before.decided]
+    same = sum(one.verdict == before.verdict for one, before in decided)
+    lines = [f"Of {len(pairs)} decisions, {len(decided)} are decided in both; {same} of these go the same way."]
+    if len(pairs) >= FEWEST:
+        places = [(a, b) for place, a in enumerate(pairs) for b in pairs[place + 1 :]]
+        kept = sum(((a[0].gain or 0) > (b[0].gain or 0)) == ((a[1].gain or 0) > (b[1].gain or 0)) for a, b in places)
+        lines.append(f"Of {len(places)} pairs of decisions, {kept} stand in the same order in both.")
+    return lines
+
+
+KINDS: dict[str, Callable[[str, StudyResult, Sequence[Decision]], Section]] = {
+    TABLE: _larger,
+    "resolution": _resolution,
+    "late": _late,
+    "stack": _stack,
+    "fraction": _fraction,
+    "emoji": _emoji,
+    "skeptic": _skeptic,
+}

@@ -1,0 +1,389 @@
+"""The evidence page: ranking, claims, answers, pictures, what is missing; hostile text stays text."""
+
+import io
+import re
+import runpy
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from PIL import Image
+
+from fulcrum.report.evidence import answers, arm_sheet, claim_rows, conclusion, forest_figure, provenance, sections
+from fulcrum.report.evidence.decision import named, table
+from fulcrum.report.evidence.evidence_page import files
+from fulcrum.report.schema import StudyResult
+from fulcrum.spec.errors import BadInput
+
+FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
+TABLE, Row, result, study = (FAKE[name] for name in ("TABLE", "Row", "result", "study"))
+
+
+@pytest.fixture(scope="module")
+def studies():
+    pocket = (Row("muon", 0.08, 0.01), Row("repa", -0.03, 0.01), Row("ema", 0.0, 0.005, "tie"))
+    return {"replication": result(), "replication_pocket": result(pocket, baseline="pocket")}
+
+
+@pytest.fixture(scope="module")
+def page(studies):
+    return str(files(studies)["README.md"])
+
+
+def line_of(page, words):
+    """The one table row that begins with these words after its number."""
+    (line,) = (line for line in page.splitlines() if re.match(rf"\| (\d+|–) \| {re.escape(words)} \|", line))
+    return plain(line)
+
+
+def note_of(page, words):
+    """What stands below the ranking about a decision; empty: nothing."""
+    noted = page.split("To know before believing them:")[1].split("##")[0]
+    lines = [line for line in plain(noted).splitlines() if line.startswith(f"- **{words}**: ")]
+    return lines[0].removeprefix(f"- **{words}**: ") if lines else ""
+
+
+def plain(line):
+    """As a reader sees it: without backslashes and with plain spaces."""
+    return line.replace("\\", "").replace("\u00a0", " ")
+
+
+def answer(studies, question):
+    return next(one for one in answers.answers(studies) if one.question == question)
+
+
+def test_the_ranking_is_best_first_with_interval_pairs_verdict_and_cost(page):
+    assert line_of(page, "Muon").startswith("| 1 | Muon | +0.124 [+0.112, +0.136] | 8 | better | 1.29× | 1.03× |")
+    assert "+0.04 per +10 % time" in line_of(page, "Muon"), "what it buys: 0.124 for 29 % more time"
+    assert "−0.025 per −10 % time" in line_of(page, "TREAD")
+    assert "free" in line_of(page, "Aligned codec") and note_of(page, "EDM") == "several decisions at once"
+    order = re.findall(r"^\| (?:\d+|–) \| ([^|]+) \|", page, re.MULTILINE)
+    assert order[0] == "Muon" and order[-2:] == ["Short captions", "Contrastive flow"], "what has no number is last"
+
+
+def test_a_failed_arm_and_an_arm_at_the_floor_say_so(studies, page):
+    assert "| failed |" in line_of(page, "Contrastive flow") and note_of(page, "Contrastive flow") == "8 of 8 seeds failed"
+    assert "at the metric's floor (noise gets 0.1): how much worse cannot be told" in note_of(page, "Short captions")
+    assert "how much worse cannot be told" in answer(studies, "Captions first?").text
+    assert note_of(page, "TREAD") == ""
+
+
+def test_an_arm_at_the_ceiling_and_one_that_was_not_learned_say_so():
+    rows = (Row("muon", 0.225), Row("ema", 0.001, 0.004, "not learned"))
+    page = str(files({"replication": result(rows)})["README.md"])
+    assert "at the metric's ceiling (real pictures get 0.99)" in note_of(page, "Muon")
+    assert "| not learned |" in line_of(page, "Ema")
+
+
+def test_the_decisions_of_all_studies_on_one_recipe_stand_in_one_table():
+    added = (Row("repa", 0.041, 0.013), Row("end_to_end_codec on repa", 0.02, 0.01, against="repa", time=2.34))
+    studies = {"replication": result(), "replication_bases": result(added), "replication_pocket": result(baseline="pocket")}
+    rows = table(studies)
+    assert [one.study for one in rows].count("replication_bases") == 1, "trainings that two studies share count once"
+    codec = named(rows, "end_to_end_codec")
+    assert codec is not None and codec.time == pytest.approx(2.34), "against its own base"
+    assert "replication_pocket" not in {one.study for one in rows}
+
+
+def test_a_time_is_taken_over_that_of_its_own_base():
+    added = (Row("repa", 0.041, time=1.2), Row("end_to_end_codec on repa", 0.02, against="repa", time=2.4))
+    codec = named(table({"replication_bases": result(added)}), "end_to_end_codec")
+    assert codec is not None and codec.time == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("word", "decision"),
+    [("replicated", "Muon"), ("opposite here", "X prediction"), ("undecided", "Bf16 storage"), ("not comparable", "TREAD")],
+)
+def test_every_claim_stands_beside_what_was_seen(studies, word, decision):
+    rows = claim_rows.claim_table(claim_rows.fared(studies), word).rows
+    assert decision in {row[0] for row in rows}
+
+
+def test_a_claim_that_was_held_says_on_what_and_one_that_was_not_says_why(studies):
+    rows = {word: claim_rows.claim_table(claim_rows.fared(studies), word).rows for word in claim_rows.ORDER}
+    muon = next(row for row in rows["replicated"] if row[0] == "Muon")
+    assert muon[1] == "FID −2.65" and muon[3] == "Fréchet distance −3.7 [−4.7, −2.7], 8 pairs"
+    codec = next(row for row in rows["not comparable"] if row[0] == "Aligned codec")
+    assert codec[3:5] == ("–", "–") and codec[5] == "the published arm also had REPA on"
+
+
+def test_a_claim_that_two_studies_hold_stands_twice_and_none_is_picked():
+    own = (Row("muon", -0.08, 0.01, claims=(("fid", -2.65, "opposite here", ""),)),)
+    pocket = study(own, baseline="pocket")
+    for cell in pocket["arms"][1]["cells"]:
+        cell["key"] += "-pocket"
+    rows = claim_rows.fared({"replication": result(), "replication_pocket": StudyResult.model_validate(pocket)})
+    assert [(row.word, row.decision.study) for row in rows if row.decision.arm.name == "muon"] == [
+        ("replicated", "replication"),
+        ("opposite here", "replication_pocket"),
+    ]
+
+
+def test_a_study_without_answers_decides_nothing():
+    """A study of which a cell or two were done was told as "No, not here"."""
+    made = study() | {"state": "running", "effects": []}
+    for claim in (claim for arm in made["arms"] for claim in arm["claims"]):
+        claim["verdict"] = None
+    studies = {"replication": StudyResult.model_validate(made)}
+    assert {one.word for one in answers.answers(studies)} == {"Undecided", "Not run yet"}
+    assert conclusion.conclusion(studies) == ("The published table is being run here: no answer yet.",)
+    assert claim_rows.summary(claim_rows.fared(studies)) == "10 no answer yet"
+    assert "cannot be told" not in answer(studies, "Captions first?").text, "an effect that is not there has no bound"
+    assert set(files(studies)) == {"README.md"}
+
+
+def test_where_claims_were_made_is_said_once():
+    rows = (
+        Row("muon", 0.1, claims=(("fid", -2.65, "replicated", ""), ("cmmd", -0.05, "replicated", ""))),
+        Row("repa", 0.1),
+    )
+    made = study(rows)
+    other = {"metric": "fid", "change": -3.56, "source": "PRX Part 2", "verdict": "replicated", "seen": "frechet"}
+    made["arms"][2]["claims"] = [other | {"scope": "256 px latents, 100k steps, DINOv3 teacher"}]
+    held = claim_rows.fared({"replication": StudyResult.model_validate(made)})
+    assert claim_rows.usual_place(held) == "PRX Part 2, 256 px latents, 100k steps"
+    assert [row[2] for row in claim_rows.claim_table(held, "replicated").rows] == ["", "", "DINOv3 teacher"]
+
+
+def test_answers_follow_the_findings(studies):
+    assert answer(studies, "Captions first?").word == "Yes, here"
+    assert "Short captions are worse" in answer(studies, "Captions first?").text
+    assert answer(studies, "The tokenizer second?").word == "It helps, and is not the largest gain here"
+    assert answer(studies, "Is Muon a free gain?").word == "Better, not free"
+    assert answer(studies, "Precision, a silent tax?").word == "Undecided"
+    assert answer(studies, "Alignment as burn-in?").word == "Undecided"
+    assert answer(studies, "Routing only at many tokens?").word == "Half an answer"
+    assert answer(studies, "Real or synthetic pictures?").word == "Not run yet"
+    assert all("pairs" in one.text for one in answers.answers(studies) if one.word != "Not run yet")
+
+
+@pytest.mark.parametrize(
+    ("row", "word"),
+    [
+        (Row("short_captions", 0.1, 0.01), "No, opposite here"),
+        (Row("short_captions", -0.05, 0.01), "No, not here"),
+        (Row("short_captions", -0.13, 0.01), "It leads, but the intervals meet"),
+        (Row("short_captions", -0.01, 0.03, "inconclusive"), "Undecided"),
+        (Row("short_captions", 0.001, 0.01, "tie"), "No difference here"),
+    ],
+)
+def test_captions_are_first_only_where_they_are(row, word):
+    rows = (*(one for one in TABLE if one.name != "short_captions"), row)
+    assert answer({"replication": result(rows)}, "Captions first?").word == word
+
+
+def test_burn_in_is_decided_only_where_the_intervals_do_not_meet():
+    rows = (Row("repa", 0.02, 0.01), Row("repa(until=0.5)", 0.06, 0.01, label="REPA(until=0.5)"))
+    assert answer({"replication": result(rows)}, "Alignment as burn-in?").word == "Yes, here"
+    rows = (Row("repa", 0.02, 0.03, "inconclusive"), Row("repa(until=0.5)", 0.04, 0.01, label="REPA(until=0.5)"))
+    assert answer({"replication": result(rows)}, "Alignment as burn-in?").word == "Undecided"
+    rows = (Row("repa", 0.06, 0.01), Row("repa(until=0.5)", 0.02, 0.01, label="REPA(until=0.5)"))
+    assert answer({"replication": result(rows)}, "Alignment as burn-in?").word == "No, not here"
+
+
+def scaled(verdicts):
+    """TREAD at two numbers of tokens, with these verdicts."""
+    made = study((Row("tread", 0.05, label="TREAD"),))
+    arms, effects = made["arms"], made["effects"]
+    both = [
+        {**arm, "name": f"{arm['name']} [{scale}]", "label": f"{arm['label']} [{scale}]", "scale": scale,
+         "against": f"baseline [{scale}]"}
+        for scale in verdicts for arm in arms
+    ]  # fmt: skip
+    found = [
+        {**row, "arm": f"{row['arm']} [{scale}]", "verdict": verdict, "mean": mean, "low": mean - 0.01, "high": mean + 0.01}
+        for scale, (verdict, mean) in verdicts.items()
+        for row in effects
+        if row["metric"] == "attribute_accuracy"
+    ]
+    made |= {
+        "arms": both,
+        "effects": found,
+        "grids": None,
+        "scales": [{"name": scale, "at": 4.0 + place} for place, scale in enumerate(verdicts)],
+        "trends": [{"arm": "tread", "metric": "attribute_accuracy", "slope": 0.05, "low": 0.04, "high": 0.06, "n": 6,
+                    "verdict": "crossing"}],
+    }  # fmt: skip
+    return StudyResult.model_validate(made)
+
+
+@pytest.mark.parametrize(
+    ("few", "many", "word"),
+    [
+        (("worse", -0.05), ("better", 0.05), "Yes, here"),
+        (("better", 0.05), ("better", 0.05), "It pays at both ends here"),
+        (("worse", -0.05), ("worse", -0.05), "No, not here"),
+        (("worse", -0.05), ("inconclusive", 0.0), "Undecided"),
+    ],
+)
+def test_routing_is_answered_by_the_scales(few, many, word):
+    studies = {"resolution": scaled({"16 tokens": few, "256 tokens": many})}
+    assert answer(studies, "Routing only at many tokens?").word == word
+    page = str(files(studies)["README.md"])
+    assert "## Resolution dependence" in page and "crossing" in page and "| decision | 16 tokens | 256 tokens |" in page
+
+
+def test_sections_are_there_with_their_studies_and_named_where_they_are_missing(studies, page):
+    assert (
+        "## Again on a larger recipe" in page
+        and "Of 3 decisions, 2 are decided in both; 1 of these go the same way." in page
+    )
+    assert "Of 3 pairs of decisions, 2 stand in the same order in both." in page
+    absent = page.split("## Not run yet")[1].split("##")[0]
+    for folder in ("replication_bases", "resolution", "late", "stack", "fraction", "emoji", "skeptic"):
+        assert f"- `{folder}`:" in absent
+    assert "`replication`" not in absent and "replication_pocket" not in absent
+    assert (
+        "## Resolution dependence" not in page and "emoji" not in page.replace(absent, "").lower().split("## what a 32")[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("folder", "title"),
+    [
+        ("late", "Late decisions"),
+        ("stack", "What compounds: one left out"),
+        ("emoji", "On pictures that no one here drew: emoji"),
+        ("skeptic_guidance", "The skeptic asks: Which training decisions matter for following captions?"),
+        ("something", "Which training decisions matter for following captions?"),
+    ],
+)
+def test_each_study_has_its_section(folder, title):
+    made = sections.sections({"replication": result(), folder: result(TABLE[:3])})
+    assert [section.title for section in made] == [title]
+    page = str(files({"replication": result(), folder: result(TABLE[:3])})["README.md"])
+    assert f"## {title}" in page
+
+
+def test_a_fraction_shows_effects_and_pairs():
+    made = study((Row("muon", 0.1), Row("repa", 0.04, label="REPA")))
+    both = {**made["arms"][1], "name": "muon + repa", "label": "Muon + REPA", "claims": []}
+    made |= {
+        "combinations": [both],
+        "grids": None,
+        "fraction": {"levers": ["muon", "repa"], "on": [[False, False], [True, True]], "rule": "", "aliased": "Nothing."},
+        "interactions": [{"a": "muon", "b": "repa", "metric": "attribute_accuracy", "n": 8, "mean": -0.02, "low": -0.03,
+                          "high": -0.01, "p_adjusted": 0.01, "verdict": "worse together"}],
+    }  # fmt: skip
+    page = str(files({"fraction": StudyResult.model_validate(made)})["README.md"])
+    shown = page.split("## What compounds: pairs")[1].split("\n## ")[0]
+    assert "Muon × REPA" in shown and "worse together" in shown and "Nothing." in shown
+    assert "## The ranking" not in page, "an effect that is a mean over other settings is not the table's"
+
+
+def test_without_any_study_the_page_says_so():
+    made = files({})
+    assert set(made) == {"README.md"}
+    page = str(made["README.md"])
+    assert "has not been run here yet" in page and page.count("\n- `") == 12 and "No study is kept yet." in page
+
+
+def test_text_of_a_study_is_text_in_markdown():
+    hostile = "</details><script>alert(1)</script> | [x](javascript:1) `tick` **bold** # head"
+    made = study()
+    made["title"] = hostile
+    made["arms"][1] |= {"label": hostile, "labels": [hostile]}
+    made["arms"][1]["claims"][0] |= {"scope": hostile, "why": hostile, "note": hostile, "source": hostile}
+    made["grids"]["prompts"] = [hostile] * 2
+    made["remarks"] = [hostile]
+    made["plan"] |= {"learning_rate_policy": hostile, "settings": [hostile]}
+    made["made"] |= {"command": hostile, "machine": hostile}
+    made = StudyResult.model_validate(made)
+    studies = {"replication": made, "skeptic_seeds": made}
+    page = str(files(studies)["README.md"])
+    for text in (page, conclusion.opening(studies, "docs/evidence")):
+        assert not re.search(r"(?<!\\)<script|(?<!\\)\[x(?<!\\)\]|(?<!\\)\*\*bold", text)
+    for line in (line for line in page.splitlines() if line.startswith("| 1 |")):
+        assert len(re.findall(r"(?<!\\)\|", line)) in (9, 10), "no bar of the text makes a column"
+    assert page.count("<details>") == page.count("\n</details>")
+
+
+def test_a_picture_of_the_ranking_brings_its_style_and_escapes_its_text():
+    made = study()
+    made["arms"][1]["label"] = "<script>alert(1)</script>"
+    rows = table({"replication": StudyResult.model_validate(made)})
+    for layout in (forest_figure.WIDE, forest_figure.NARROW):
+        text = forest_figure.forest(rows, layout)
+        assert "<script" not in text and "prefers-color-scheme:dark" in text
+        assert text.startswith(f'<svg xmlns="http://www.w3.org/2000/svg" width="{layout.width}"')
+        root = ElementTree.fromstring(text)
+        assert len(root.findall(".//{*}text")) > len(rows)
+
+
+def test_wild_effects_are_cut_off_and_the_rest_keeps_its_room():
+    text = forest_figure.forest(table({"replication": result()}))
+    assert text.count('class="torn"') == 2, "short captions alone, by two strokes"
+    small = forest_figure.forest(table({"replication": result(TABLE[:5])}))
+    assert "torn" not in small.split("</style>")[1]
+
+
+def test_sheets_have_a_row_for_each_arm_and_keep_pixels_sharp():
+    made = result(TABLE[:2])
+    data = arm_sheet.sheet("replication", made)
+    assert data is not None
+    image = Image.open(io.BytesIO(data))
+    side = arm_sheet.CELL + arm_sheet.GAP
+    assert image.height == 2 * arm_sheet.EDGE + 16 + 3 * side, "the baseline and two arms"
+    left, top = arm_sheet.EDGE + arm_sheet.LABEL, arm_sheet.EDGE + 16
+    cell = image.crop((left, top, left + arm_sheet.CELL, top + arm_sheet.CELL))
+    small = cell.resize((32, 32), Image.Resampling.NEAREST)
+    assert small.resize(cell.size, Image.Resampling.NEAREST).tobytes() == cell.tobytes(), (
+        "every pixel is a block of equal ones"
+    )
+
+
+def test_a_sheet_shows_fewer_prompts_where_bytes_are_short(monkeypatch):
+    whole = arm_sheet.sheet("replication", result(TABLE[:2]))
+    assert arm_sheet.columns(result(TABLE[:2])) == 2
+    monkeypatch.setattr(arm_sheet, "MOST_BYTES", 8_000)
+    less = arm_sheet.sheet("replication", result(TABLE[:2]))
+    assert arm_sheet.columns(result(TABLE[:2])) == 1
+    assert less is not None and whole is not None and len(less) < 0.8 * len(whole)
+
+
+def test_a_command_tells_no_place_of_another_machine(page):
+    assert provenance.command(result()) == "fulcrum study run examples/replication.toml --threads 1"
+    assert "/home/someone" not in page
+    made = study()
+    made["made"]["command"] = "fulcrum study run /home/someone/own.toml --with /home/someone/lever.py"
+    assert provenance.command(StudyResult.model_validate(made)) == "fulcrum study run own.toml --with lever.py"
+    assert "c719a737c24afd48" in page and "AMD EPYC 7763, AVX2, torch 2.13.0" in page and "2025-01-31" in page
+
+
+def test_the_same_studies_give_the_same_files_in_whatever_order(studies):
+    again = dict(reversed(list(studies.items())))
+    assert files(studies) == files(again)
+
+
+def test_the_conclusion_has_three_sentences_with_their_pairs(studies):
+    moved, claims, still_open = conclusion.conclusion(studies)
+    assert moved.startswith("Of 13 training decisions, changed one at a time on spark over 8 to 16 paired seeds (")
+    assert "Muon (+0.124 [+0.112, +0.136], 8 pairs)" in moved and "Short captions (−0.690 [" in moved
+    assert "4 replicated, 1 opposite here and 2 undecided; 3 more are not comparable" in claims
+    assert "2 of the 13" in still_open and "2 stayed undecided" in still_open
+
+
+def test_an_arm_that_is_judged_by_other_prompts_is_named_in_no_conclusion():
+    made = study((Row("muon", 0.1), Row("short_captions(prompts=matched)", -0.3, label="Matched")))
+    assert "Matched (" in conclusion.conclusion({"replication": StudyResult.model_validate(made)})[0]
+    made["arms"][2]["diff"] = [{"path": "sample.prompts.style", "before": "long", "after": "short"}]
+    studies = {"replication": StudyResult.model_validate(made)}
+    assert "Matched" not in conclusion.conclusion(studies)[0] and "no decision" not in conclusion.conclusion(studies)[0]
+    assert "judged by other prompts" in note_of(str(files(studies)["README.md"]), "Matched")
+
+
+def test_a_study_that_is_not_finished_says_so_first():
+    made = study(TABLE[:2]) | {"state": "running", "progress": {"done": 9, "total": 24}}
+    page = str(files({"replication": StudyResult.model_validate(made)})["README.md"])
+    assert "**replication is not finished: 9 of 24 cells are done.**" in page.split("## The ranking")[0]
+
+
+def test_the_opening_goes_between_its_marks_and_nowhere_else(studies):
+    text = conclusion.opening(studies, "docs/evidence")
+    readme = f"# Project\n\n{conclusion.BEGIN}\nold\n{conclusion.END}\n\nrest\n"
+    made = conclusion.replaced(readme, text)
+    assert made.startswith("# Project\n\n<!-- evidence") and made.endswith("-->\n\nrest\n") and "old" not in made
+    assert 'src="docs/evidence/ranking.svg"' in made and conclusion.replaced(made, text) == made
+    with pytest.raises(BadInput, match="expected one"):
+        conclusion.replaced("# no marks", text)
