@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,11 +19,9 @@ from fulcrum.cli.options import (
     Out,
     Price,
     Quiet,
-    RunName,
     Seed,
     Set,
     Threads,
-    catalogue,
     emit,
     say,
 )
@@ -30,12 +29,12 @@ from fulcrum.cli.prompt_lines import prompt_lines
 from fulcrum.spec.errors import BadInput
 
 if TYPE_CHECKING:
+    from fulcrum.spec.run import RunSpec
     from fulcrum.spec.seam import StartFiller
 
 
 def register(app: typer.Typer) -> None:
     app.command(epilog='Example: fulcrum train "spark + muon" --seed 1')(train)
-    app.command(epilog="Example: fulcrum export RUN my_transformer")(export)
 
 
 def train(
@@ -88,14 +87,13 @@ def train(
     from fulcrum.dist.choose_system import choose_system
     from fulcrum.dist.start import processes
     from fulcrum.levers.catalog import read_phrase
-    from fulcrum.spec.edit import put
     from fulcrum.study.run.measuring.preview import PreviewPlan
     from fulcrum.study.run.plain_training import train_run
     from fulcrum.train.run_folder import RunFolder
     from fulcrum.train.session import Order
 
     read, files = read_phrase(phrase, levers or (), settings or (), images)
-    run = read.run if start is None else put(read.run, "start", _start(start, out))
+    run = read.run if start is None else _begun(read.run, start, out, settings or ())
     many = processes(os.environ)
     launcher = ["fulcrum"] if many == 1 else ["torchrun", "--nproc-per-node", str(many), "-m", "fulcrum"]
     order = Order(
@@ -126,6 +124,20 @@ def train(
         + ("" if out == OUT else f" --out {shlex.quote(str(out))}")
         + "".join(f" --with {shlex.quote(str(file))}" for file in levers or ()),
     )
+
+
+def _begun(run: "RunSpec", start: str, out: Path, settings: Sequence[str]) -> "RunSpec":
+    """The run from where it begins; what a pipeline brings besides its weights is told."""
+    from fulcrum.spec.edit import diff, put
+    from fulcrum.train.pipeline_start import begun_from, pipeline_index
+
+    index = pipeline_index(start)
+    if index is None:
+        return put(run, "start", _start(start, out))
+    begun = begun_from(run, start, index, [setting.partition("=")[0].strip() for setting in settings])
+    changes = [f"{change.path}={change.after}" for change in diff(run, begun) if change.path != "start"]
+    say(f"from the {index['_class_name']} at {start}: " + (", ".join(changes) or "its weights alone"))
+    return begun
 
 
 def _start(start: str, out: Path) -> "StartFiller":
@@ -162,39 +174,3 @@ def _cost(folder: Any, run: Any, cache: Path, price: float | None) -> tuple[dict
         raise
     except Exception as error:
         return {}, f"not counted: {type(error).__name__}: {error}"
-
-
-def export(
-    run: RunName,
-    folder: Annotated[Path, typer.Argument(help="Where to write the diffusers folder.")],
-    out: Out = OUT,
-    levers: Files = None,
-    as_json: Json = False,
-) -> None:
-    """Write a run's denoiser as diffusers' PRXTransformer2DModel; beside it an embedded codec as AutoencoderKL and the
-    embedded text encoder as ModernBertModel with its tokenizer."""
-    from fulcrum.encode.networks.kl_codec import KLCodec
-    from fulcrum.encode.networks.world_text import WorldText
-    from fulcrum.interop.diffusers import export as write
-    from fulcrum.interop.diffusers import pipeline_of
-    from fulcrum.interop.exported_codec import export_codec
-    from fulcrum.interop.exported_text import export_text
-    from fulcrum.train.drawing.trained_run import find_run, open_painter
-    from fulcrum.train.run_folder import RunFolder
-
-    painter = open_painter(RunFolder(find_run(run, out)), catalogue(levers)[0].fillers)
-    pipeline = pipeline_of(painter.run)
-    if folder.exists() and any(folder.iterdir()):
-        raise BadInput(f"{folder} exists and is not empty", "choose a new folder: nothing is overwritten")
-    write(painter.backbone, folder)
-    lines = f"PRXTransformer2DModel.from_pretrained('{folder}') loads it; its output means what {pipeline} takes it for"
-    facts = {"folder": str(folder), "pipeline": pipeline}
-    if isinstance(painter.codec, KLCodec):
-        facts["codec"] = str(export_codec(painter.codec, folder / "vae"))
-        lines += f"\nAutoencoderKL.from_pretrained('{folder}', subfolder='vae') loads the codec that its latents need"
-    if isinstance(painter.text, WorldText):
-        facts["text"] = str(export_text(painter.text, folder / "text_encoder"))
-        lines += (
-            f"\nAutoModel and AutoTokenizer.from_pretrained('{folder}', subfolder='text_encoder') load what reads prompts"
-        )
-    emit(facts, as_json, lines)
