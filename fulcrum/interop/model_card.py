@@ -90,7 +90,7 @@ def _draw(facts: CardFacts) -> str:
     key = facts.about["key"]
     seeds = f"{facts.seeds[0]} to {facts.seeds[-1]}" if len(facts.seeds) > 1 else str(facts.seeds[0])
     lines = [
-        f"Needs `pip install torch {' '.join(NEEDS)}`; it was made for diffusers 0.42.1 and transformers 5.22.2.",
+        f"Needs the packages torch, {', '.join(NEEDS)}; it was made for diffusers 0.42.1 and transformers 5.22.2.",
         f"```python\n{call(facts)}```",
         f"This is the picture of `fulcrum sample {key[:8]}` with the same prompt and seed, to 1/255.",
         "- `timesteps` is the grid that it draws on here; the scheduler's own grid is another, and so is its picture. That "

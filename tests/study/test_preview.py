@@ -18,7 +18,9 @@ from fulcrum.train.state import State
 
 def test_pictures_are_left_out_where_looks_would_take_too_long(monkeypatch) -> None:
     run, lines, drawn = spark(), [], []
-    built = SimpleNamespace(run=run, feed=SimpleNamespace(tell=lines.append), step=None, average=None)
+    built = SimpleNamespace(
+        run=run, feed=SimpleNamespace(tell=lines.append, cache=SimpleNamespace(quiet=False)), step=None, average=None
+    )
     monkeypatch.setattr(module, "drawn_weights", lambda step, average: {})
     preview = Preview.__new__(Preview)
     preview.wanted, preview.picture_seconds, preview.said = [""] * SHOWN, 0.1, False

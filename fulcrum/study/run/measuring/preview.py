@@ -98,7 +98,7 @@ class Preview:
         one = self.picture_seconds or state.seconds / max(state.images, 1) / PASSES * passes  # before the first: a guess
         last = state.images >= run.budget.images
         count = min(len(self.wanted), max(int(seconds / max(one, 1e-9)), int(last)))
-        if count < len(self.wanted) and not self.said:
+        if count < len(self.wanted) and not self.said and not look.built.feed.cache.quiet:
             self.said = True
             look.built.feed.tell(
                 f"previews are kept within {SHARE:.0%} of training's time: after {state.images:,} images {count} of "
