@@ -16,7 +16,7 @@ from fulcrum.spec.printable import shown
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fulcrum.train.drawing.comparison import Asked, Variant
+    from fulcrum.train.drawing.comparison import PictureRequest, Variant
     from fulcrum.train.drawing.painter import Painter
 
 MOST_PIXELS = 8192  # of a drawn picture's side
@@ -119,7 +119,7 @@ def _counted(total: int) -> Callable[[int], None]:
 
 def _save(
     variants: "list[Variant]",
-    rows: "list[Asked]",
+    rows: "list[PictureRequest]",
     pictures: "list[list[Tensor]]",
     place: Path,
     scale: int,

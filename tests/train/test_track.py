@@ -12,6 +12,7 @@ from PIL import Image
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.install import install_extra
 from fulcrum.spec.system import System
+from fulcrum.study.run.measuring import run_evaluation
 from fulcrum.train.session import Order, perform
 from fulcrum.train.trackers import RunLabels, require_trackers, together, tracking
 from tests.fake_wandb import WANDB
@@ -75,7 +76,8 @@ def plain(tiny, tmp_path_factory):
 
 
 @pytest.fixture
-def out(plain, tmp_path):
+def out(plain, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_evaluation, "VALIDATION", 16)  # previews look at the held-out loss too
     shutil.copytree(plain[0] / "cache", tmp_path / "runs" / "cache")
     return tmp_path / "runs"
 

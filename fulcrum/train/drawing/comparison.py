@@ -32,7 +32,7 @@ class Variant(NamedTuple):
         return self.painter.run.sample.steps
 
 
-class Asked(NamedTuple):
+class PictureRequest(NamedTuple):
     """One row of the sheet: a prompt with a noise."""
 
     prompt: str
@@ -40,13 +40,13 @@ class Asked(NamedTuple):
     number: int  # of the picture among those of its seed: with the seed it chooses the noise
 
 
-def rows_of(prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Asked]:
+def rows_of(prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[PictureRequest]:
     """Every prompt `count` times, with each seed."""
     wanted = [prompt for prompt in prompts for _ in range(count)]
-    return [Asked(prompt, seed, number) for seed in seeds for number, prompt in enumerate(wanted)]
+    return [PictureRequest(prompt, seed, number) for seed in seeds for number, prompt in enumerate(wanted)]
 
 
-def drawn(variant: Variant, rows: Sequence[Asked], progress: Callable[[int], None] | None = None) -> list[Tensor]:
+def drawn(variant: Variant, rows: Sequence[PictureRequest], progress: Callable[[int], None] | None = None) -> list[Tensor]:
     """uint8 pictures (3, H, W), one for each row; `progress` hears how many there are."""
     pictures: list[Tensor] = []
     try:
@@ -85,7 +85,7 @@ def file_ending(variant: Variant, variants: Sequence[Variant]) -> str:
 
 
 def comparison_sheet(
-    variants: Sequence[Variant], rows: Sequence[Asked], pictures: Sequence[Sequence[Tensor]], scale: int
+    variants: Sequence[Variant], rows: Sequence[PictureRequest], pictures: Sequence[Sequence[Tensor]], scale: int
 ) -> Image.Image:
     """Of one variant the pictures over their prompts; of several one column each, one row for each prompt and seed. The
     first ones, where there are very many."""
