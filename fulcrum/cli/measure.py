@@ -276,6 +276,7 @@ def _run(
     device: "Device",
 ) -> None:
     from fulcrum.spec.plain import read
+    from fulcrum.study.run.measuring.kept_metrics import keep_metrics
     from fulcrum.study.run.measuring.measure_run import measure_run
     from fulcrum.train.drawing.trained_run import find_run
     from fulcrum.train.run_folder import RunFolder
@@ -285,6 +286,7 @@ def _run(
     spec = read(folder.about()["run"], catalogue(levers)[0].fillers)
     drawn = None if quiet else _counter("drawn", samples)
     measured = measure_run(folder, spec, samples, out / "cache", judges, device, say, drawn)
+    keep_metrics(folder, plain(measured))
     emit({"run": str(folder.path), "metrics": plain(measured)}, as_json, "\n".join(table(measured, {})))
 
 

@@ -1,4 +1,4 @@
-"""Sheets of captioned pictures to look at before training: of the world's splits, or of an imported data set's."""
+"""Sheets of captioned pictures to look at: of the world's splits, of an imported data set's, or of what was drawn."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from fulcrum.data.caption import Chooser
 from fulcrum.data.source import WorldSource
 from fulcrum.data.store.picture_store import SPLITS, PictureStore
 from fulcrum.spec.keyed import key
+from fulcrum.spec.printable import shown
 
 COLUMNS, SIDE, GAP, HEAD, LINES, LINE = 6, 128, 12, 24, 11, 13
 
@@ -20,22 +21,29 @@ Captioned = tuple[Image.Image, str]
 
 def draw_sheet(to: Path, rows: Mapping[str, Sequence[Captioned]], columns: int = COLUMNS, side: int = SIDE) -> Path:
     """Write a PNG: under each title one row of pictures with their captions below."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    captioned_sheet(list(rows.items()), columns, side).save(to, format="PNG")
+    return to
+
+
+def captioned_sheet(
+    rows: Sequence[tuple[str, Sequence[Captioned]]], columns: int, side: int, lines: int = LINES
+) -> Image.Image:
+    """Under each title one row of pictures, of at most `side` pixels, with at most so many lines of caption below."""
     font, title_font = ImageFont.load_default(11), ImageFont.load_default(13)
-    wide, tall = side + 2 * GAP, HEAD + side + GAP // 2 + LINES * LINE
+    wide, tall = side + 2 * GAP, HEAD + side + GAP // 2 + lines * LINE
     sheet = Image.new("RGB", (columns * wide, len(rows) * tall + GAP), "white")
     pen = ImageDraw.Draw(sheet)
-    for number, (title, pictures) in enumerate(rows.items()):
+    for number, (title, pictures) in enumerate(rows):
         top = number * tall + GAP // 2
-        pen.text((GAP, top), title, fill="black", font=title_font)
+        pen.text((GAP, top), shown(title)[: columns * wide // 6], fill="black", font=title_font)
         for column, (picture, caption) in enumerate(pictures):
             left = column * wide + GAP
             sheet.paste(picture, (left, top + HEAD))
             wrapped = [part for line in caption.splitlines() for part in textwrap.wrap(line, max(12, (side + GAP) // 6))]
-            below, text = (left, top + HEAD + side + GAP // 2), "\n".join(wrapped[:LINES])
+            below, text = (left, top + HEAD + side + GAP // 2), "\n".join(map(shown, wrapped[:lines]))
             pen.multiline_text(below, text, fill="#333333", font=font, spacing=2)
-    to.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(to, format="PNG")
-    return to
+    return sheet
 
 
 def world_sheet(

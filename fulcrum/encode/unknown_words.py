@@ -8,8 +8,10 @@ import numpy as np
 from fulcrum.data.world.words import tokenize
 from fulcrum.encode.networks.world_text import LONGEST, Tokenizer
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.printable import shown
 
 LOOKED_AT = 2000  # captions, spread over the source
+LOST = 120  # letters that are told of what was cut
 MOST_UNKNOWN = 0.5  # of all words: beyond, a caption says next to nothing
 HINT = "use a text encoder of the ecosystem: --set \"encode.text=pretrained_text(path='FOLDER')\", see docs/pretrained.md"
 
@@ -50,4 +52,5 @@ def misread(text: Any) -> list[str]:
     unknown, cut = getattr(getattr(text, "tokenizer", None), "unknown", {}), getattr(text, "cut", 0)
     named = f"{', '.join(sorted(unknown))} (its words: docs/pictures.md)"
     words = [f"words the text encoder does not know, read as 'unknown': {named}"] if unknown else []
-    return words + ([f"{cut:,} prompts are longer than {text.longest} tokens: the rest was cut"] if cut else [])
+    lost = f", of the first '{shown(text.lost[:LOST])}'" if getattr(text, "lost", "") else ""
+    return words + ([f"{cut:,} prompts are longer than {text.longest} tokens: the rest was cut{lost}"] if cut else [])

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,6 +20,7 @@ from fulcrum.files.paths import open_regular
 
 _ASIDE = re.compile(r"\..+\.\d+-[0-9a-f]{8}\.writing", re.DOTALL)
 _LONGEST = 200  # bytes of a name that its aside repeats: a file system takes 255
+_RIGHTS = 0o666  # of a file: to read and write it, less what the umask takes
 FRESH = 60.0  # seconds in which something aside is never swept: its writer may not have locked it yet
 
 
@@ -29,6 +31,22 @@ def write_atomic(path: Path, data: bytes | str, *, flush: bool = True) -> None:
     """
     with atomic_file(path, flush=flush) as stream:
         stream.write(data.encode() if isinstance(data, str) else data)
+
+
+def write_new(path: Path, data: bytes) -> Path:
+    """Write a file where none stands, and say where: of a name that is taken the next free number, NAME-2, NAME-3."""
+    for name in chain([path.name], (f"{path.stem}-{number}{path.suffix}" for number in count(2))):
+        place = path.with_name(name)
+        with suppress(FileExistsError):
+            handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+            break
+    try:
+        with open(handle, "wb") as stream:
+            stream.write(data)
+    except BaseException:
+        place.unlink(missing_ok=True)
+        raise
+    return place
 
 
 def write_json(path: Path, value: Any, *, flush: bool = True) -> None:
@@ -51,6 +69,7 @@ def atomic_path(path: Path, *, flush: bool = True) -> Iterator[Path]:
     try:
         _hold(handle)
         yield aside
+        aside.chmod(os.fstat(handle).st_mode & _RIGHTS)  # a library may have put a file of its own there, for us alone
         if flush:
             _flush(aside)
         os.replace(aside, path)
@@ -76,6 +95,7 @@ def folder_atomic(final: Path, *, flush: bool = True, replace: bool = False) -> 
     try:
         _hold(handle)
         yield aside
+        _same_rights(aside, os.fstat(handle).st_mode & _RIGHTS)
         if flush:
             _flush_tree(aside)
         if replace and os.path.lexists(final):
@@ -141,6 +161,15 @@ def _abandoned(path: Path) -> bool:
         return False
     finally:
         os.close(handle)
+
+
+def _same_rights(folder: Path, rights: int) -> None:
+    """Files as the umask has them, also those that a library wrote for its user alone."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = Path(place, name)
+            if not path.is_symlink() and path.stat().st_mode & _RIGHTS != rights:
+                path.chmod(rights)
 
 
 def _flush(path: Path) -> None:

@@ -55,8 +55,9 @@ def pipeline_of(run: RunSpec) -> str:
     )
 
 
-def export(backbone: Backbone, folder: Path) -> Path:
-    """Write config.json and the weights; what diffusers has no slot for is refused, not dropped."""
+def export(backbone: Backbone, folder: Path, dtype: torch.dtype | None = None) -> Path:
+    """Write config.json and the weights, rounded to `dtype` if it is given; what diffusers has no slot for is refused, not
+    dropped."""
     sizes = {slot: getattr(backbone, slot) for slot in SLOTS.values()}
     with torch.device("meta"):
         plain = set(Backbone(**sizes).state_dict())
@@ -74,7 +75,8 @@ def export(backbone: Backbone, folder: Path) -> Path:
     }
     config |= {"axes_dim": list(backbone.axes), "theta": round(backbone.theta)}
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: value.detach().cpu().contiguous() for name, value in backbone.state_dict().items()}
+    own = backbone.state_dict()
+    weights = {name: value.detach().cpu().to(dtype or value.dtype).contiguous() for name, value in own.items()}
     with atomic_path(folder / WEIGHTS) as aside:
         save_file(weights, aside, metadata={"format": "pt"})
     write_atomic(folder / CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")

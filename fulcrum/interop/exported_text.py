@@ -15,16 +15,18 @@ MADE_FOR = "5.22.2"  # the transformers version whose config this is
 SPECIALS = {PAD: "[PAD]", UNKNOWN: "[UNK]", START: "[START]", HIDDEN: "[MASK]"}
 
 
-def export_text(text: WorldText, folder: Path) -> Path:
-    """Write config, weights and tokenizer as save_pretrained would; needs no transformers."""
-    folder.mkdir(parents=True, exist_ok=True)
+def export_text(text: WorldText, folder: Path, tokenizer: Path | None = None) -> Path:
+    """Write config, weights and tokenizer as save_pretrained would; needs no transformers. `tokenizer`: its own folder."""
+    beside = tokenizer or folder
+    for place in (folder, beside):
+        place.mkdir(parents=True, exist_ok=True)
     weights = {name: value.detach().cpu().contiguous() for name, value in text.state_dict().items()}
     with atomic_path(folder / "model.safetensors") as aside:
         save_file(weights, aside, metadata={"format": "pt"})
-    for name, content in {
-        "config.json": _config(text),
-        "tokenizer.json": _tokenizer(text.tokenizer),
-        "tokenizer_config.json": {
+    for path, content in {
+        folder / "config.json": _config(text),
+        beside / "tokenizer.json": _tokenizer(text.tokenizer),
+        beside / "tokenizer_config.json": {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": LONGEST,
             "padding_side": "right",
@@ -35,7 +37,7 @@ def export_text(text: WorldText, folder: Path) -> Path:
             "split_special_tokens": True,  # a prompt that spells "[PAD]" means the word
         },
     }.items():
-        write_atomic(folder / name, json.dumps(content, indent=2) + "\n")
+        write_atomic(path, json.dumps(content, indent=2) + "\n")
     return folder
 
 

@@ -243,8 +243,8 @@ def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dic
     return result
 
 
-def trained_weights(folder: RunFolder) -> dict[str, Any]:
-    """What a run draws with, of the newest checkpoint: see `drawn_parts`."""
+def trained_weights(folder: RunFolder, averaged: bool = True) -> dict[str, Any]:
+    """What a run draws with, of the newest checkpoint: see `drawn_parts`. Not `averaged`: its last weights in any case."""
     if not folder.path.is_dir():
         raise BadInput(f"there is no run at {folder.path}", "list the runs with: fulcrum runs list")
     require_parts(folder.about())
@@ -269,4 +269,4 @@ def trained_weights(folder: RunFolder) -> dict[str, Any]:
         raise RunFailed(
             f"the newest checkpoint of {folder.path.name} does not hold the weights that the run ended with", AGAIN
         )
-    return weights
+    return weights if averaged else drawn_parts({"model": saved.parts["model"]})

@@ -1,11 +1,15 @@
 """Trackers: TensorBoard and Weights & Biases as observers, grouped by study, arm and seed. They look, they never touch."""
 
+import functools
 import importlib.util
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from PIL import Image
 
 from fulcrum.files.records import read_tail
 from fulcrum.spec.errors import BadInput, nearest
@@ -32,6 +36,9 @@ class RunLabels(NamedTuple):
 
 class Sink(Protocol):
     def put(self, values: dict[str, float], images: int) -> None: ...
+
+    def show(self, picture: Path, images: int) -> None:
+        """A preview, as the PNG that it is."""
 
     def close(self) -> None: ...
 
@@ -83,6 +90,7 @@ class Trackers:
             except BadInput as error:  # what was measured is written: no reason to fail now
                 print(f"not told to {', '.join(self.names)}: {error.message}", file=sys.stderr, flush=True)
         for tracker in self.open:
+            tracker.show_previews()
             tracker.put(dict(values), images)
 
     def _begin(self, folder: RunFolder, state: State) -> None:
@@ -103,6 +111,7 @@ class Tracker(Averager):
         self.name, self.curve, self.stay = name, folder.path / "curve.jsonl", stay  # stay: more is told after the end
         self.sink: Sink | None = sink
         self.seconds, self.images, self.heard = state.seconds, state.images, state.images
+        self.previews, self.seen = folder.path / "previews", state.images  # sheets, named by the images seen
 
     def write(self, line: dict[str, Any], last: bool) -> None:
         values = {
@@ -118,6 +127,7 @@ class Tracker(Averager):
         self.put(values, line["images"])
         for images, point in self._held():
             self.put(point, images)
+        self.show_previews()
         if last and not self.stay:
             self.close()
 
@@ -125,8 +135,17 @@ class Tracker(Averager):
         self._safely(lambda sink: sink.put(values, images))
 
     def close(self) -> None:
+        self.show_previews()
         self._safely(lambda sink: sink.close())
         self.sink = None
+
+    def show_previews(self) -> None:
+        """Hand over the previews that were drawn since the last look."""
+        for path in sorted(self.previews.glob("[0-9]*.png")) if self.sink is not None else ():
+            images = int(path.stem) if path.stem.isdigit() else 0
+            if images > self.seen:
+                self.seen = images
+                self._safely(functools.partial(_show, path=path, images=images))
 
     def _safely(self, act: Callable[[Sink], None]) -> None:
         if self.sink is None:
@@ -151,13 +170,19 @@ class Tracker(Averager):
         return points
 
 
+def _show(sink: Sink, path: Path, images: int) -> None:
+    sink.show(path, images)
+
+
 class TensorBoard:
-    """Event files under OUT/tensorboard/GROUP/ARM/seed-N: `tensorboard --logdir OUT/tensorboard` groups by itself."""
+    """Event files under OUT/tensorboard/GROUP/ARM/seed-N-KEY: `tensorboard --logdir OUT/tensorboard` groups by itself, and
+    runs that share phrase and seed have curves of their own."""
 
     def __init__(self, labels: RunLabels, folder: RunFolder, state: State) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        path = folder.path.parent / "tensorboard" / _file(labels.group) / _file(labels.arm) / f"seed-{labels.seed}"
+        name = f"seed-{labels.seed}-{folder.path.name[:8]}"
+        path = folder.path.parent / "tensorboard" / _file(labels.group) / _file(labels.arm) / name
         # Points after the checkpoint that a resumed run begins from are drawn anew.
         self.writer = SummaryWriter(str(path), purge_step=state.images + 1 if state.images else None)
         if not state.images:
@@ -166,6 +191,11 @@ class TensorBoard:
     def put(self, values: dict[str, float], images: int) -> None:
         for name, value in values.items():
             self.writer.add_scalar(name, value, images)
+        self.writer.flush()
+
+    def show(self, picture: Path, images: int) -> None:
+        with Image.open(picture) as image:
+            self.writer.add_image("previews", np.asarray(image.convert("RGB")), images, dataformats="HWC")
         self.writer.flush()
 
     def close(self) -> None:
@@ -195,7 +225,7 @@ class WandB:
                 resume="allow",
                 dir=str(_made(folder.path.parent)),
                 config=config,
-                reinit=True,
+                reinit="create_new",
             )
         except Exception as error:
             raise BadInput(
@@ -207,6 +237,11 @@ class WandB:
 
     def put(self, values: dict[str, float], images: int) -> None:
         self.run.log({"images": images, **values})
+
+    def show(self, picture: Path, images: int) -> None:
+        import wandb
+
+        self.run.log({"images": images, "previews": wandb.Image(str(picture))})
 
     def close(self) -> None:
         self.run.finish()

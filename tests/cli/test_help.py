@@ -98,9 +98,9 @@ def test_the_examples_of_a_run_work_too(tmp_path, monkeypatch, capsys):
     run = json.loads(done(capsys, "train", "spark", "--images", "8", *TINY, "--threads", "1", "--json").splitlines()[-1])
     for name in OF_A_RUN:
         done(capsys, *(run["key"] if word == "RUN" else word for word in example(name)))
-    for part in ("vae", "text_encoder"):
-        assert (tmp_path / "my_transformer" / part / "config.json").is_file()
-    assert (tmp_path / "my_transformer" / "config.json").is_file() and not Path(run["run"]).exists()
+    for part in ("transformer", "vae", "text_encoder"):
+        assert (tmp_path / "my_pipeline" / part / "config.json").is_file()
+    assert (tmp_path / "my_pipeline" / "model_index.json").is_file() and not Path(run["run"]).exists()
 
 
 def done(capsys, *words):

@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from fulcrum.files import atomic
-from fulcrum.files.atomic import atomic_file, atomic_path, folder_atomic, is_aside, sweep, write_atomic, write_json
+from fulcrum.files.atomic import (
+    atomic_file,
+    atomic_path,
+    folder_atomic,
+    is_aside,
+    sweep,
+    write_atomic,
+    write_json,
+    write_new,
+)
 
 
 def test_bytes_and_text_arrive_as_they_are(tmp_path: Path) -> None:
@@ -56,6 +65,28 @@ def test_a_folder_in_the_files_place_is_an_error_and_stays(tmp_path: Path) -> No
     with pytest.raises(IsADirectoryError):
         write_atomic(tmp_path / "x", "new")
     assert os.listdir(tmp_path) == ["x"] and (tmp_path / "x" / "inside").is_dir()
+
+
+def test_what_a_library_wrote_for_itself_alone_gets_the_usual_mode(tmp_path: Path) -> None:
+    """safetensors 0.8 puts a file of its own there, with mode 600."""
+    (tmp_path / "usual").write_bytes(b"")
+    usual = stat.S_IMODE((tmp_path / "usual").stat().st_mode)
+    with atomic_path(tmp_path / "x") as aside:
+        aside.unlink()
+        aside.touch(0o600)
+    with folder_atomic(tmp_path / "folder") as aside:
+        (aside / "below").mkdir()
+        (aside / "below" / "y").touch(0o600)
+    for name in ("x", "folder/below/y"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == usual
+
+
+def test_a_new_file_takes_no_others_place(tmp_path: Path) -> None:
+    written = [write_new(tmp_path / "a.b.png", data) for data in (b"1", b"2", b"3")]
+    assert [path.name for path in written] == ["a.b.png", "a.b-2.png", "a.b-3.png"]
+    assert [path.read_bytes() for path in written] == [b"1", b"2", b"3"]
+    (tmp_path / "link.png").symlink_to(tmp_path / "nowhere")
+    assert write_new(tmp_path / "link.png", b"4").name == "link-2.png" and not (tmp_path / "nowhere").exists()
 
 
 def test_the_mode_is_what_the_umask_leaves(tmp_path: Path) -> None:

@@ -1,29 +1,78 @@
-"""A preview costs a run of over a minute at most its share: fewer pictures are drawn, and that is said once."""
+"""Previews cost a run at most their share: fewer pictures are drawn, which is said once. A person says what and when."""
 
+import json
 from types import SimpleNamespace
 
+import pytest
+from PIL import Image
+
 from fulcrum.recipes.spark import spark
-from fulcrum.study.run.measuring.preview import SHARE, SHOWN, Preview
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.system import System
+from fulcrum.study.run.measuring import preview as module
+from fulcrum.study.run.measuring import run_evaluation
+from fulcrum.study.run.measuring.preview import SHOWN, Looks, Preview, PreviewPlan, previewing
+from fulcrum.train.session import Order, perform
 from fulcrum.train.state import State
 
 
-def test_pictures_are_left_out_where_a_look_would_take_too_long() -> None:
-    run, lines = spark(), []
-    built = SimpleNamespace(run=run, feed=SimpleNamespace(tell=lines.append))
+def test_pictures_are_left_out_where_looks_would_take_too_long(monkeypatch) -> None:
+    run, lines, drawn = spark(), [], []
+    built = SimpleNamespace(
+        run=run, feed=SimpleNamespace(tell=lines.append, cache=SimpleNamespace(quiet=False)), step=None, average=None
+    )
+    monkeypatch.setattr(module, "drawn_weights", lambda step, average: {})
     preview = Preview.__new__(Preview)
-    preview.trained, preview.picture_seconds, preview.said = 0.0, 0.1, False
+    preview.wanted, preview.picture_seconds, preview.said = [""] * SHOWN, 0.1, False
+    looks = Looks(curve=lambda look, weights: None, preview=None, state=State(seconds=50.0))  # resumed: that time is past
 
-    def count(share, seconds, spent):
-        return preview.affordable(
-            SimpleNamespace(built=built, state=State(round(share * run.budget.images), seconds=seconds)), spent
-        )
+    def draw(look, weights, seconds):
+        drawn.append(preview.affordable(look, seconds))
+        return 0.1 * drawn[-1]
 
-    assert count(0.2, 5.0, 3.0) == SHOWN and not lines, "25 seconds in all: nothing is spared"
-    preview.trained = 0.0
-    assert count(0.2, 100.0, 1.0) == SHOWN and not lines, f"{SHARE} of 100 seconds is enough"
-    assert count(0.4, 130.0, 1.0) == 5 and len(lines) == 1  # 0.05 x 30 s, less 1 s, by 0.1 s each
-    assert count(0.6, 160.0, 2.0) == 0 and len(lines) == 1
-    assert count(1.0, 190.0, 2.0) == 1, "the end is always shown"
-    preview.picture_seconds = None
-    before_the_first = count(0.8, 220.0, 1.0)  # a second for 512 passes, and a picture takes 24 of them: 0.047 s
-    assert before_the_first == SHOWN
+    looks.preview = draw
+    for share, seconds in ((0.2, 70.0), (0.4, 80.2), (0.6, 83.6), (1.0, 83.7)):
+        look = SimpleNamespace(built=built, state=State(round(share * run.budget.images), seconds=seconds))
+        looks.at(curve=True, pictures=True)(look)
+    # 5 % of 20 s; of 30.2 s, less 0.8 s: 0.71 s; of 33.6 s, less 1.5 s: 0.18 s; of 33.7 s, less 1.6 s: 0.085 s
+    assert drawn == [8, 7, 1, 1]
+    assert len(lines) == 1 and "5%" in lines[0]
+    assert looks.spent <= 0.05 * 33.7 + 0.1, "only the end, which is always shown, may lie above"
+
+
+def order(run, out):
+    return Order(run, 0, "spark", out, System(), quiet=True)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def out(runs, monkeypatch):
+    monkeypatch.setattr(run_evaluation, "VALIDATION", 16)  # the same acts, fewer pictures
+    return runs
+
+
+def test_own_prompts_at_an_interval(tiny, out, monkeypatch):
+    monkeypatch.setattr(module, "SHARE", 1000.0)  # a run of a moment: nothing is spared
+    plan = PreviewPlan(("a red circle", "a blue ring at the left. " * 8), 24)
+    result = perform(order(tiny("spark", "optim.lr=0.011"), out), lambda text: None, previewing(plan))
+    folder = out / result["key"]
+    assert [int(path.stem) for path in sorted((folder / "previews").iterdir())] == [24, 48]
+    with Image.open(folder / "previews" / f"{48:012d}.png") as sheet:
+        assert sheet.width > 2 * 32 * 4 and sheet.height > 32 * 4 + 6 * 10, "two pictures over their captions"
+    curve = [json.loads(line)["images"] for line in (folder / "curve.jsonl").read_text().splitlines()]
+    assert curve[-1] == 48 and len(curve) > 2, "the held-out curve keeps its own pace"
+
+
+def test_previews_can_be_off(tiny, out):
+    result = perform(order(tiny("spark", "optim.lr=0.012"), out), lambda text: None, previewing(PreviewPlan(every=0)))
+    assert not (out / result["key"] / "previews").exists() and (out / result["key"] / "curve.jsonl").is_file()
+
+
+def test_a_prompt_that_cannot_be_read_is_said_before_the_first_step(tiny, out):
+    run = tiny("spark", "optim.lr=0.013")
+    with pytest.raises(BadInput, match="a preview's prompt: .*63 words"):
+        perform(order(run, out), lambda text: None, previewing(PreviewPlan(("red " * 80,))))

@@ -7,10 +7,12 @@ import sys
 import types
 
 import pytest
+from PIL import Image
 
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.install import install_extra
 from fulcrum.spec.system import System
+from fulcrum.study.run.measuring import run_evaluation
 from fulcrum.train.session import Order, perform
 from fulcrum.train.trackers import RunLabels, require_trackers, together, tracking
 from tests.fake_wandb import WANDB
@@ -25,10 +27,14 @@ class Writer:
 
     def __init__(self, path, purge_step=None):
         self.path, self.purge_step, self.points, self.closed = path, purge_step, [], False
+        self.pictures = []
         Writer.made.append(self)
 
     def add_scalar(self, name, value, step):
         self.points.append((name, value, step))
+
+    def add_image(self, name, array, step, dataformats):
+        self.pictures.append((name, array.shape, step, dataformats))
 
     def add_text(self, name, text):
         self.text = text
@@ -70,7 +76,8 @@ def plain(tiny, tmp_path_factory):
 
 
 @pytest.fixture
-def out(plain, tmp_path):
+def out(plain, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_evaluation, "VALIDATION", 16)  # previews look at the held-out loss too
     shutil.copytree(plain[0] / "cache", tmp_path / "runs" / "cache")
     return tmp_path / "runs"
 
@@ -81,7 +88,7 @@ def test_both_trackers_hear_what_the_record_says_and_change_nothing(packages, pl
     record = [json.loads(line) for line in (out / result["key"] / "record.jsonl").read_text().splitlines()]
     (writer,) = Writer.made
     assert writer.closed and writer.purge_step is None and result["key"] in writer.text
-    assert writer.path == str(out / "tensorboard" / "study-1_a" / "spark_+_muon(lr=1)" / "seed-3")
+    assert writer.path == str(out / "tensorboard" / "study-1_a" / "spark_+_muon(lr=1)" / f"seed-3-{result['key'][:8]}")
     assert [(value, step) for name, value, step in writer.points if name == "train/loss"] == [
         (line["loss"], line["images"]) for line in record
     ]
@@ -108,6 +115,23 @@ def test_the_held_out_curve_is_told_once(packages, tiny, out):
     told = [step for name, _, step in Writer.made[0].points if name == "held_out/validation_loss"]
     lines = (out / result["key"] / "curve.jsonl").read_text().splitlines()
     assert told == [json.loads(line)["images"] for line in lines] and len(told) == len(set(told)) > 1
+
+
+def test_previews_are_shown_once(packages, tiny, out):
+    from fulcrum.study.run.measuring.preview import PreviewPlan, previewing
+
+    plan = PreviewPlan(("a red circle", "a blue ring"), 16)
+    result = perform(
+        order(tiny(), out), lambda text: None, together(previewing(plan), tracking(("tensorboard", "wandb"), PLACE))
+    )
+    sheets = sorted((out / result["key"] / "previews").iterdir())
+    assert int(sheets[-1].stem) == tiny().budget.images
+    (writer,) = Writer.made
+    assert [step for _, _, step, _ in writer.pictures] == [int(path.stem) for path in sheets]
+    assert {(name, shape[2], form) for name, shape, _, form in writer.pictures} == {("previews", 3, "HWC")}
+    told = json.loads((out / "wandb.json").read_text())
+    assert [line["previews"]["picture"] for line in told["lines"] if "previews" in line] == list(map(str, sheets))
+    assert told["given"]["reinit"] == "create_new"
 
 
 def test_a_tracker_that_breaks_is_left_and_the_run_goes_on(packages, plain, tiny, out, monkeypatch, capsys):
@@ -142,7 +166,12 @@ def test_the_real_tensorboard_reads_what_was_written(tiny, out):
     pytest.importorskip("tensorboard", reason="pip install 'fulcrum-lab[tensorboard]' to run this")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    perform(order(tiny(), out), lambda text: None, tracking(("tensorboard",), PLACE))
-    found = EventAccumulator(str(next((out / "tensorboard").rglob("seed-3"))))
+    from fulcrum.study.run.measuring.preview import PreviewPlan, previewing
+
+    watch = together(previewing(PreviewPlan(("a red circle",))), tracking(("tensorboard",), PLACE))
+    result = perform(order(tiny(), out), lambda text: None, watch)
+    found = EventAccumulator(str(next((out / "tensorboard").rglob("seed-3-*"))))
     found.Reload()
     assert found.Scalars("train/loss")[-1].step == tiny().budget.images
+    with Image.open(out / result["key"] / "previews" / f"{tiny().budget.images:012d}.png") as sheet:
+        assert (found.Images("previews")[-1].width, found.Images("previews")[-1].height) == sheet.size

@@ -4,6 +4,7 @@ B prompts, L tokens of the longest, E width
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ class PretrainedText(nn.Module):
         self.width, self.longest = width, longest
         self.config = {"network": name, "width": width, "longest": longest, **facts}
         self.cut = 0  # prompts that were longer than `longest`
+        self.lost = ""  # what the first of them lost
         self.card: dict[str, Any] = {}
         self.notes: list[str] = []
 
@@ -81,6 +83,11 @@ class PretrainedText(nn.Module):
             short = self.tokenizer(
                 [prompts[i] for i in over], truncation=True, max_length=self.longest, padding=False, verbose=False
             )["input_ids"]
+            if not self.lost:
+                same = sum(
+                    1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(whole[over[0]], short[0], strict=False))
+                )
+                self.lost = self.tokenizer.decode(whole[over[0]][same:], skip_special_tokens=True).strip()
             for i, row in zip(over, short, strict=True):
                 whole[i] = row
         return whole
@@ -111,7 +118,7 @@ def load_text(path: str, width: int, max_tokens: int) -> PretrainedText:
         {"files": content_hash(folder, tokenizer_files(folder), fresh=True)},
     ).eval()
     text.card = _card(text, folder)
-    text.cut = 0  # a small limit cuts the self-check's prompts too
+    text.cut, text.lost = 0, ""  # a small limit cuts the self-check's prompts too
     text.notes = [
         f"text encoder {text.name}: width {width}, at most {longest} tokens, deviation {text.card['deviation']:.2f}"
     ]

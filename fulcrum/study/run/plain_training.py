@@ -5,16 +5,18 @@ from typing import Any
 
 from fulcrum.dist.start import start
 from fulcrum.spec.edit import require_seed
-from fulcrum.study.run.measuring.preview import previews
+from fulcrum.study.run.measuring.preview import USUAL, PreviewPlan, previewing
 from fulcrum.train.bill import sessions
 from fulcrum.train.session import Order, perform
 from fulcrum.train.trackers import RunLabels, together, tracking
 
 
-def train_run(order: Order, say: Callable[[str], None], track: Sequence[str] = ()) -> tuple[dict[str, Any], bool]:
+def train_run(
+    order: Order, say: Callable[[str], None], track: Sequence[str] = (), plan: PreviewPlan = USUAL
+) -> tuple[dict[str, Any], bool]:
     """The result of the run, and whether this is the first of its processes: only that one speaks."""
     require_seed(order.seed)
-    watchers = together(previews, sessions, tracking(track, RunLabels("runs", order.phrase, order.seed)))
+    watchers = together(previewing(plan), sessions, tracking(track, RunLabels("runs", order.phrase, order.seed)))
     with start(order.system.device) as ranks:
         return perform(order, say if ranks.first else _unheard, watchers, ranks), ranks.first
 

@@ -4,6 +4,7 @@ B pictures, C channels, h, w latent rows and columns, H, W pixels.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -14,9 +15,10 @@ from torch.nn import functional as F
 from fulcrum.dist.device import moved, settled
 from fulcrum.encode.networks.protocols import Codec, TextEncoder
 from fulcrum.flow import keyed_noise
-from fulcrum.flow.sample import euler
+from fulcrum.flow.sample import SOLVERS
 from fulcrum.model.running.frozen_backbone import FrozenBackbone
 from fulcrum.model.running.frozen_block import FrozenRunner
+from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.run_route import route_of
@@ -46,8 +48,11 @@ class Painter:
         text: TextEncoder,
         system: System | None = None,
         size: tuple[int, int] | None = None,
+        negative: str = "",
+        solver: str = "euler",
     ) -> None:
-        """`size` is (H, W) of the pictures, else squares of the run's own."""
+        """`size` is (H, W) of the pictures, else squares of the run's own; `negative` stands for the empty prompt."""
+        self.negative, self.solver = negative, SOLVERS[solver]
         self.system = (system or System()).model_copy(update={"recompute": False, "compile": False})
         self.device = self.system.device
         self.run, self.text = run, settled(text, self.device)
@@ -75,12 +80,28 @@ class Painter:
         noise = moved(noise * self.run.flow.noise_scale, self.device)
         texts = self.encoded_alone(prompts) if steady else moved(self.text.encode(list(prompts)), self.device)
         denoise = PromptedDenoiser(self.backbone, self.frozen, self.predict, texts, self.empty, self.keep(seed, index))
-        return euler(lambda x, t: self.guide(denoise, x, t), noise, self.run.sample.steps, self.run.sample.shift)
+        return self.solver(lambda x, t: self.guide(denoise, x, t), noise, self.run.sample.steps, self.run.sample.shift)
+
+    def sampling(self, guidance: float | None = None, steps: int | None = None) -> "Painter":
+        """The same weights, drawn with another guidance or another number of steps."""
+        other = copy(self)
+        if guidance is not None:
+            other.run = put(other.run, "sample.guide.scale", guidance)
+        if steps is not None:
+            other.run = put(other.run, "sample.steps", steps)
+        guide = other.run.sample.guide
+        if self.negative and (guide.kind == "routed" or getattr(guide, "scale", 1.0) == 1):
+            raise BadInput(
+                f"a negative prompt does nothing where pictures are guided by {guide}",
+                "it stands where the empty prompt would: draw with guidance away from that, and another scale than 1",
+            )
+        other.guide = guide.build(Context(other.run, 0, self.system))
+        return other
 
     @cached_property
     def empty(self) -> Encoded:
-        """The empty prompt: emb (1, L, E) and mask (1, L)."""
-        emb, mask = moved(self.text.encode([""]), self.device)
+        """The empty prompt, or the negative one: emb (1, L, E) and mask (1, L)."""
+        emb, mask = moved(self.text.encode([self.negative]), self.device)
         return emb, mask
 
     def encoded_alone(self, prompts: Sequence[str]) -> Encoded:

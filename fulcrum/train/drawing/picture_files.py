@@ -1,4 +1,4 @@
-"""Pictures as files and as parts of a page.
+"""Pictures as files and as parts of a page: they say how they were drawn, and never take another's place.
 
 B pictures, H, W pixels.
 """
@@ -6,15 +6,19 @@ B pictures, H, W pixels.
 import base64
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
-from fulcrum.files.atomic import write_atomic
+from fulcrum.data.contact_sheet import captioned_sheet
+from fulcrum.files.atomic import write_atomic, write_new
 from fulcrum.files.refusals import explained
+
+CAPTION_LINES = 6  # under a picture of a sheet
 
 
 def to_image(picture: Tensor, scale: int = 1) -> Image.Image:
@@ -29,30 +33,40 @@ def data_uri(picture: Tensor) -> str:
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
 
 
-def save_pictures(pictures: Tensor, prompts: Sequence[str], folder: Path, seed: int, scale: int) -> list[Path]:
-    """One PNG per picture, named by its prompt, number and seed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for number, picture in enumerate(pictures):
-        words = "-".join(re.findall("[a-z]+", prompts[number].lower()))[:48]
-        path = folder / f"{words or 'empty'}-{number:03d}-seed{seed}.png"
-        to_image(picture, scale).save(path)
-        files.append(path)
-    (folder / "prompts.txt").write_text(
-        "".join(f"{path.name}\t{prompt}\n" for path, prompt in zip(files, prompts, strict=True))
-    )
-    return files
+def png(image: Image.Image, facts: Mapping[str, object]) -> bytes:
+    """A PNG that says what it shows: each fact is a text of its own, in any script."""
+    notes, stream = PngInfo(), io.BytesIO()
+    for name, value in facts.items():
+        text = str(value).encode("utf-8", "backslashreplace").decode()  # a shell may hand over bytes that are no text
+        notes.add_itxt(name, text.replace("\0", "\\0"))
+    image.save(stream, "PNG", pnginfo=notes)
+    return stream.getvalue()
 
 
-def save_grid(pictures: Tensor, path: Path, columns: int, scale: int = 4, gap: int = 4) -> Path:
-    """All pictures on one sheet."""
-    height, width = pictures.shape[2] * scale, pictures.shape[3] * scale
-    rows = -(-len(pictures) // columns)
-    sheet = Image.new("RGB", (columns * (width + gap) - gap, rows * (height + gap) - gap), "white")
-    for number, picture in enumerate(pictures):
-        sheet.paste(to_image(picture, scale), ((number % columns) * (width + gap), (number // columns) * (height + gap)))
+def save_picture(picture: Tensor, folder: Path, name: str, facts: Mapping[str, object], scale: int) -> Path:
+    """Under this name, or the next free number of it. Returns where."""
+    with explained("write to", folder):
+        return write_new(folder / f"{name}.png", png(to_image(picture, scale), facts))
+
+
+def file_words(prompt: str) -> str:
+    """The letters of a prompt, as the beginning of a file's name."""
+    return "-".join(re.findall("[a-z]+", prompt.lower()))[:48].strip("-") or "empty"
+
+
+def sheet_of(pictures: Sequence[Tensor], captions: Sequence[str], columns: int, scale: int = 4) -> Image.Image:
+    """All pictures on one sheet, each over its caption."""
+    images = [to_image(picture, scale) for picture in pictures]
+    cells = list(zip(images, captions, strict=True))
+    rows = [("", cells[first : first + columns]) for first in range(0, len(cells), columns)]
+    side = max(max(image.size) for image in images)
+    return captioned_sheet(rows, min(columns, len(cells)), side, CAPTION_LINES)
+
+
+def save_sheet(pictures: Sequence[Tensor], captions: Sequence[str], path: Path, columns: int, scale: int = 4) -> Path:
+    """A sheet as a file that is replaced when it is drawn again: a run that resumes draws its previews anew."""
     stream = io.BytesIO()
-    sheet.save(stream, "PNG")
+    sheet_of(pictures, captions, columns, scale).save(stream, "PNG")
     with explained("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, stream.getvalue(), flush=False)

@@ -67,8 +67,14 @@ def open_painter(
     steps: int | None = None,
     device: str = "cpu",
     size: tuple[int, int] | None = None,
+    negative: str = "",
+    solver: str = "euler",
+    averaged: bool = True,
 ) -> "Painter":
-    """Draws with the weights of a run, and samples as it does where nothing else is said; `size` is (H, W)."""
+    """Draws with the weights of a run, and samples as it does where nothing else is said; `size` is (H, W).
+
+    Not `averaged`: with its last weights, whatever average it keeps.
+    """
     from fulcrum.dist.choose_system import device_named
     from fulcrum.spec.edit import put
     from fulcrum.spec.plain import read
@@ -83,7 +89,7 @@ def open_painter(
     if steps is not None:
         run = put(run, "sample.steps", steps)
     codec, text = run.encode.codec.build(None), run.encode.text.build(None)
-    return Painter(run, trained_weights(folder), codec, text, system, size)
+    return Painter(run, trained_weights(folder, averaged), codec, text, system, size, negative, solver)
 
 
 def draw(painter: "Painter", prompts: Sequence[str], seed: int) -> "Tensor":

@@ -1,94 +1,146 @@
 """Previews: a few fixed prompts and noises drawn while a run trains, and the held-out loss beside them."""
 
 import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from fulcrum.spec.errors import RunFailed
+from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.study.run.curve_lines import CURVE, append_to_curve, read_lines, write_curve
-from fulcrum.study.run.measuring.run_evaluation import SEED, VALIDATION, Held, prompts
+from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
 from fulcrum.train.build import Built
 from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.drawing.picture_files import save_grid
+from fulcrum.train.drawing.picture_files import save_sheet
 from fulcrum.train.drawing.sampling_weights import drawn_weights
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.observers import Every
 from fulcrum.train.run_folder import RunFolder
 from fulcrum.train.state import State
+from fulcrum.train.trackers import Watchers
 
 LOOKS = 5  # per budget
-SHOWN = 8  # pictures, at most
-SHARE = 0.05  # of the time that training took since the last look, which a look may take in a run of over a minute
+SHOWN = 8  # pictures, unless a person gives prompts
+SHARE = 0.05  # of the time that training took, which pictures may take
+COLUMNS = 4  # of a sheet
+PASSES = 3  # of a picture through the denoiser make a step with it: forward, and twice as much backward
+
+
+class PreviewPlan(NamedTuple):
+    """What a person asked to see."""
+
+    prompts: tuple[str, ...] = ()  # none: held-out captions
+    every: int | None = None  # images between two sheets, 0: none at all; None: a fifth of the budget
+
+
+USUAL = PreviewPlan()
+
+
+class HeldCurve:
+    """Writes a line of curve.jsonl: the held-out loss."""
+
+    def __init__(self, built: Built, folder: RunFolder, state: State) -> None:
+        feed = built.feed
+        self.folder, self.held = folder.path, Held(built.run, feed.codec(), feed.text(), feed.root, built.system.bare())
+        kept = [line for line in read_lines(self.folder / CURVE, None) if line["images"] <= state.images]
+        self.last = write_curve(self.folder, kept)  # a resumed run writes its later points again
+
+    def __call__(self, look: Look, weights: Mapping[str, Tensor]) -> None:
+        loss = self.held.loss(weights)
+        line = {
+            "images": look.state.images,
+            "seconds": round(look.state.seconds, 3),
+            "validation_loss": loss.loss,
+            "bins": [part.loss for part in loss.bins],
+        }
+        self.last = append_to_curve(self.folder, line, self.last)
 
 
 class Preview:
-    """Writes previews/<images>.png and a line of curve.jsonl. Where looks would take too long, fewer pictures are drawn:
-    they are to be looked at, and nothing is computed from them."""
+    """Writes previews/<images>.png, a sheet of pictures over their prompts. Where they would take too long, fewer are
+    drawn: they are to be looked at, and nothing is computed from them."""
 
-    def __init__(self, built: Built, folder: RunFolder, state: State) -> None:
-        run = built.run
-        self.folder, self.wanted = folder.path, prompts(run, SHOWN).texts
+    def __init__(self, built: Built, folder: RunFolder, state: State, wanted: Sequence[str] = ()) -> None:
+        self.folder, self.wanted = folder.path, list(wanted) or prompts(built.run, SHOWN).texts
         self.codec, self.text = built.feed.codec(), built.feed.text()
-        self.held = Held(run, self.codec, self.text, built.feed.root, built.system.bare())
-        kept = [line for line in read_lines(self.folder / CURVE, None) if line["images"] <= state.images]
-        self.last = write_curve(self.folder, kept)  # a resumed run writes its later points again
-        self.trained = state.seconds  # at the last look
         self.picture_seconds: float | None = None  # of one, as it was measured last
         self.said = False
+        try:
+            _ = self.text.encode(self.wanted) if wanted else None  # said before the first step, not at the first look
+        except ValueError as error:
+            raise BadInput(f"a preview's prompt: {error}", "mend the line of --preview-prompts") from None
 
-    def __call__(self, look: Look) -> None:
+    def __call__(self, look: Look, weights: Mapping[str, Tensor], seconds: float) -> float:
+        """Draw what can be drawn in so many seconds; returns those that it took."""
         begun = time.perf_counter()
-        weights = drawn_weights(look.built.step, look.built.average)
-        loss = self.held.loss(weights)
-        self.last = append_to_curve(
-            self.folder,
-            {
-                "images": look.state.images,
-                "seconds": round(look.state.seconds, 3),
-                "validation_loss": loss.loss,
-                "bins": [part.loss for part in loss.bins],
-            },
-            self.last,
-        )
-        drawing = time.perf_counter()
-        count = self.affordable(look, drawing - begun)
+        count = self.affordable(look, seconds)
         if not count:
-            return
+            return 0.0
         painter = Painter(look.built.run, weights, self.codec, self.text, look.built.system.bare())
-        pictures = torch.cat(list(painter.pictures(self.wanted[:count], SEED, np.arange(count))))
-        self.picture_seconds = (time.perf_counter() - drawing) / count
+        pictures = torch.cat(list(painter.pictures(self.wanted[:count], SEED, np.arange(count)))).unbind()
         shown = self.folder / "previews"
         try:
             if shown.is_symlink():
                 raise RunFailed(f"cannot write into {shown}: it is a link, expected a folder")
-            save_grid(pictures, shown / f"{look.state.images:012d}.png", columns=4)
+            save_sheet(pictures, self.wanted[:count], shown / f"{look.state.images:012d}.png", COLUMNS)
         except RunFailed as error:  # a picture to look at: the run goes on without it
             look.built.feed.tell(f"{error.message}; this preview is left out")
+        taken = time.perf_counter() - begun
+        self.picture_seconds = taken / count
+        return taken
 
-    def affordable(self, look: Look, spent: float) -> int:
-        """Pictures that keep this look within its share, `spent` seconds of which are gone; at the end one at least."""
+    def affordable(self, look: Look, seconds: float) -> int:
+        """Pictures that can be drawn in so many seconds; at the end one at least."""
         run, state = look.built.run, look.state
-        trained, self.trained = state.seconds - self.trained, state.seconds
-        if state.seconds * run.budget.images <= 60 * state.images:  # the whole run takes less than a minute
-            return SHOWN
         passes = run.sample.steps * (1 if getattr(run.sample.guide, "scale", 1.0) == 1.0 else 2)
-        one = self.picture_seconds or spent / VALIDATION * passes  # before the first: as long as its passes
-        count = min(SHOWN, max(int((SHARE * trained - spent) / max(one, 1e-9)), int(state.images >= run.budget.images)))
-        if count < SHOWN and not self.said:
+        one = self.picture_seconds or state.seconds / max(state.images, 1) / PASSES * passes  # before the first: a guess
+        last = state.images >= run.budget.images
+        count = min(len(self.wanted), max(int(seconds / max(one, 1e-9)), int(last)))
+        if count < len(self.wanted) and not self.said and not look.built.feed.cache.quiet:
             self.said = True
             look.built.feed.tell(
-                f"previews are kept within {SHARE:.0%} of training's time: {count} of {SHOWN} pictures are drawn"
+                f"previews are kept within {SHARE:.0%} of training's time: after {state.images:,} images {count} of "
+                f"{len(self.wanted)} pictures are drawn"
             )
         return count
+
+
+class Looks:
+    """The looks of one process at its run, and the time that their pictures may take together."""
+
+    def __init__(self, curve: HeldCurve, preview: Preview | None, state: State) -> None:
+        self.curve, self.preview, self.begun, self.spent = curve, preview, state.seconds, 0.0
+
+    def at(self, curve: bool, pictures: bool) -> Callable[[Look], None]:
+        def act(look: Look) -> None:
+            weights = drawn_weights(look.built.step, look.built.average)
+            if curve:
+                self.curve(look, weights)
+            if pictures and self.preview is not None:
+                left = SHARE * (look.state.seconds - self.begun) - self.spent
+                self.spent += self.preview(look, weights, left)
+
+        return act
 
 
 def _hand_over(look: Look) -> None:
     drawn_weights(look.built.step, look.built.average)
 
 
-def previews(built: Built, folder: RunFolder, state: State) -> list[Observer]:
+def previews(built: Built, folder: RunFolder, state: State, plan: PreviewPlan = USUAL) -> list[Observer]:
+    """The first process draws; the others hand it their weights, as often."""
     stretch = max(built.run.budget.images // LOOKS, built.run.budget.batch)
-    if not built.ranks.first:  # the first process draws; the others hand it their weights
-        return [Every(stretch, _hand_over, state.images, at_end=True)]
-    return [Every(stretch, Preview(built, folder, state), state.images, at_end=True)]
+    own = stretch if plan.every is None else plan.every
+    acts: list[Callable[[Look], None]] = [_hand_over, _hand_over]
+    if built.ranks.first:
+        looks = Looks(HeldCurve(built, folder, state), Preview(built, folder, state, plan.prompts) if own else None, state)
+        acts = [looks.at(curve=True, pictures=own == stretch), looks.at(curve=False, pictures=True)]
+    curve = Every(stretch, acts[0], state.images, at_end=True)
+    return [curve] if own in (0, stretch) else [curve, Every(own, acts[1], state.images, at_end=True)]
+
+
+def previewing(plan: PreviewPlan) -> Watchers:
+    """What `perform` takes as observers."""
+    return lambda built, folder, state: previews(built, folder, state, plan)

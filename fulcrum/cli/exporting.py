@@ -1,0 +1,190 @@
+"""fulcrum export: a finished run as a folder that diffusers draws with."""
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from fulcrum.cli.options import OUT, Files, Json, Out, RunName, catalogue, emit
+from fulcrum.spec.errors import BadInput, FulcrumError
+from fulcrum.spec.install import install_extra
+
+if TYPE_CHECKING:
+    from fulcrum.spec.phrase import Catalogue
+    from fulcrum.train.drawing.painter import Painter
+    from fulcrum.train.run_folder import RunFolder
+
+SEEDS = 16  # whose noise is written, unless another number is asked for
+KEPT = {"averaged": "averaged", "last": "the last ones, not averaged"}
+BF16 = (
+    "The denoiser's weights are rounded to bf16, which keeps three decimal digits: pictures differ from those of the run, "
+    "the one that the card draws by up to {levels} of 255, and what was measured belongs to the unrounded weights."
+)
+OTHER_PRODUCTS = "It was trained and is drawn here with {what} in bf16; diffusers computes in fp32 unless told otherwise."
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: fulcrum export RUN my_pipeline")(export)
+
+
+def export(
+    run: RunName,
+    folder: Annotated[Path, typer.Argument(help="A new folder for the pipeline.")],
+    weights: Annotated[
+        Literal["averaged", "last"],
+        typer.Option(help="Of a run that keeps an average: that, which it draws with, or the last ones."),
+    ] = "averaged",
+    dtype: Annotated[
+        Literal["fp32", "bf16"], typer.Option(help="Of the denoiser's weights; bf16 halves the file and rounds them.")
+    ] = "fp32",
+    seeds: Annotated[int, typer.Option(min=1, max=10_000, help="Write the noise of so many seeds, from 0 on.")] = SEEDS,
+    licence: Annotated[str, typer.Option(help="Of the weights, for the model card: apache-2.0.")] = "",
+    push: Annotated[
+        str | None,
+        typer.Option(metavar="hub:ORG/NAME", help="Also send the folder to the hub, private, with your own token."),
+    ] = None,
+    out: Out = OUT,
+    levers: Files = None,
+    as_json: Json = False,
+) -> None:
+    """Write a finished run as a whole pipeline: DiffusionPipeline.from_pretrained(FOLDER) draws the same pictures.
+
+    The folder holds denoiser, scheduler, text encoder, tokenizer, codec, the noise of some seeds and a model card
+    (README.md) with the call to draw with. What has no place in diffusers is refused: docs/export.md
+    """
+    from fulcrum.files.atomic import folder_atomic
+    from fulcrum.interop.hub import hub_name
+    from fulcrum.interop.hub import push as send
+    from fulcrum.interop.pipeline_slots import require_slots
+    from fulcrum.spec.plain import read
+    from fulcrum.train.drawing.trained_run import find_run, open_painter
+    from fulcrum.train.run_folder import RunFolder
+
+    repo = None if push is None else hub_name(push)
+    source = RunFolder(find_run(run, out))
+    if source.result() is None:
+        raise BadInput(f"the run {source.path.name} is not finished", "finish it first: start its command again")
+    _require_new(folder)
+    known = catalogue(levers)[0]
+    named = _levers(source.about()["phrase"], known)
+    require_slots(read(source.about()["run"], known.fillers), named)
+    painter = open_painter(source, known.fillers, averaged=weights == "averaged")
+    says = {str(lever): str(getattr(lever, "lever", lever).card.says) for lever in named}  # a staged one holds its lever
+    with folder_atomic(folder) as aside:
+        facts = _write(painter, source, aside, says, weights, dtype, seeds, licence)
+    missing = [name for name in facts["needs"] if importlib.util.find_spec(name) is None]
+    lines = [
+        f"DiffusionPipeline.from_pretrained('{folder}') loads this {facts['pipeline']}",
+        f"{folder / 'README.md'} is its model card and has the call that draws with it",
+        *([f"to draw with it, {', '.join(missing)} must be installed: {install_extra('diffusers')}"] if missing else []),
+        *facts["cautions"],
+    ]
+    if repo is not None:
+        facts["address"] = send(folder, repo, f"{source.about()['phrase']}, run {source.path.name}")
+        lines.append(f"sent to {facts['address']}")
+    emit({"folder": str(folder), **facts, "missing": missing}, as_json, "\n".join(lines))
+
+
+def _require_new(folder: Path) -> None:
+    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+        raise BadInput(f"{folder} exists and is not an empty folder", "choose a new folder: nothing is overwritten")
+
+
+def _levers(phrase: str, known: "Catalogue") -> tuple[Any, ...]:
+    """Those that the run was trained with; none where only a file of the user's knows the phrase."""
+    from fulcrum.spec.phrase import parse
+
+    try:
+        return parse(phrase.partition(" --set ")[0], known).levers
+    except FulcrumError:
+        return ()
+
+
+def _write(
+    painter: "Painter",
+    source: "RunFolder",
+    folder: Path,
+    levers: dict[str, str],
+    weights: str,
+    dtype: str,
+    seeds: int,
+    licence: str,
+) -> dict[str, Any]:
+    """Parts, card and what the card speaks of."""
+    import torch
+
+    from fulcrum.files.atomic import write_atomic, write_json
+    from fulcrum.interop.diffusers import pipeline_of
+    from fulcrum.interop.exported_pipeline import PipelineParts, export_pipeline
+    from fulcrum.interop.model_card import NEEDS, CardFacts, description, model_card
+    from fulcrum.study.run.measuring.kept_metrics import kept_metrics
+
+    run, result = painter.run, source.result() or {}
+    parts = PipelineParts(run, painter.backbone, painter.codec, painter.text)
+    written = export_pipeline(parts, folder, seeds, torch.bfloat16 if dtype == "bf16" else torch.float32)
+    halves = [name for name in ("compute", "norm", "softmax", "rope", "time") if getattr(run.precision, name) == "bf16"]
+    facts = CardFacts(
+        run=run,
+        about=source.about(),
+        result=result,
+        pipeline=pipeline_of(run),
+        seeds=written,
+        longest=parts.longest,
+        weights=f"{KEPT[weights] if run.average.kind != 'last_weights' else 'the last ones'}, {dtype}",
+        levers=levers,
+        metrics=kept_metrics(source) if weights == "averaged" else {},
+        data=_data_card(run),
+        licences={
+            name: getattr(part, "card", {}).get("licence", "Apache-2.0, with Fulcrum")
+            for name, part in {"codec": painter.codec, "text encoder": painter.text}.items()
+            if run.encode.codec.kind != "pixels" or name != "codec"
+        },
+        licence=licence,
+        cautions=[
+            *([OTHER_PRODUCTS.format(what=", ".join(halves))] if halves else []),
+            *([BF16.format(levels=_levels_lost(painter))] if dtype == "bf16" else []),
+        ],
+    )
+    write_atomic(folder / "README.md", model_card(facts))
+    write_atomic(folder / "run.json", description(facts.about))
+    if facts.metrics:
+        write_json(folder / "metrics.json", facts.metrics)
+    if facts.data:
+        write_json(folder / "data_card.json", facts.data)
+    return {
+        "pipeline": facts.pipeline,
+        "seeds": written,
+        "needs": list(NEEDS),
+        "metrics": sorted(facts.metrics),
+        "cautions": list(facts.cautions),
+    }
+
+
+def _levels_lost(painter: "Painter") -> int:
+    """How far a picture is off, of 255, when the denoiser's weights are rounded to bf16."""
+    import torch
+
+    from fulcrum.interop.model_card import prompt_of
+    from fulcrum.train.drawing.painter import Painter
+    from fulcrum.train.drawing.sampling_weights import CODEC
+    from fulcrum.train.drawing.trained_run import draw
+
+    rounded = {name: value.to(torch.bfloat16).to(value.dtype) for name, value in painter.backbone.state_dict().items()}
+    codec = painter.codec.state_dict() if painter.run.encode.codec.trained else {}
+    weights = rounded | {CODEC + name: value for name, value in codec.items()}
+    other = Painter(painter.run, weights, painter.codec, painter.text)
+    before, after = (draw(one, [prompt_of(painter.run)], 0).int() for one in (painter, other))
+    return int((before - after).abs().max())
+
+
+def _data_card(run: Any) -> dict[str, Any]:
+    """Of imported pictures, if they still lie where they did."""
+    from fulcrum.files.sealed import read_json
+    from fulcrum.interop.model_card import unplaced
+
+    path = getattr(run.data.source, "path", "")
+    try:
+        return dict(unplaced(read_json(Path(path) / "card.json", ""))) if path else {}
+    except (FulcrumError, OSError):
+        return {}

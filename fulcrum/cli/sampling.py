@@ -1,0 +1,196 @@
+"""fulcrum sample: pictures of a trained run, or of several side by side."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from fulcrum.cli.options import OUT, DeviceName, Files, Json, Out, Quiet, RunName, catalogue, emit, note_unfinished, say
+from fulcrum.cli.prompt_lines import prompt_lines
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.printable import shown
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fulcrum.train.drawing.comparison import PictureRequest, Variant
+    from fulcrum.train.drawing.painter import Painter
+
+MOST_PIXELS = 8192  # of a drawn picture's side
+MOST_PICTURES = 100_000  # of one command
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog='Example: fulcrum sample RUN "a large red circle at the top left." --count 4')(sample)
+
+
+def sample(
+    run: RunName,
+    prompts: Annotated[list[str] | None, typer.Argument(help="What to draw, one picture each.")] = None,
+    file: Annotated[
+        str | None, typer.Option("--prompts", metavar="FILE", help="More prompts, one on a line; - reads standard input.")
+    ] = None,
+    against: Annotated[
+        list[str] | None, typer.Option("--against", metavar="RUN", help="Another run to draw the same with. Repeatable.")
+    ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Chooses the noises that pictures begin from; 0 unless said. Repeatable.")
+    ] = None,
+    out: Out = OUT,
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="Pictures per prompt and seed.")] = 1,
+    guidance: Annotated[list[float] | None, typer.Option(help="Another guidance scale than the run's. Repeatable.")] = None,
+    steps: Annotated[
+        list[int] | None, typer.Option(min=1, max=10_000, help="Another number of sampling steps. Repeatable.")
+    ] = None,
+    negative: Annotated[
+        str, typer.Option(metavar="TEXT", help="What not to draw: guidance leads away from it, not from the empty prompt.")
+    ] = "",
+    solver: Annotated[
+        Literal["euler", "midpoint"], typer.Option(help="midpoint is of second order, and takes two passes a step.")
+    ] = "euler",
+    size: Annotated[
+        str | None,
+        typer.Option(metavar="WIDTHxHEIGHT", help="Another shape than the run's square, in pixels, such as 48x32."),
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the pictures; default: RUN/samples. No file is replaced: names are numbered on."),
+    ] = None,
+    scale: Annotated[int, typer.Option(min=1, max=32, help="Enlarge the saved pictures.")] = 4,
+    levers: Files = None,
+    device: DeviceName = "cpu",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Draw pictures with a trained run. Each picture has its own noise: it does not depend on the others.
+
+    Several seeds, guidances, step counts or runs (--against) are drawn with the same noises and compared on one sheet.
+    Every PNG says how it was drawn: prompt, seed, key and settings.
+    """
+    from fulcrum.encode.unknown_words import misread
+    from fulcrum.train.drawing.comparison import MOST_SHOWN, comparison_sheet, drawn, rows_of, variants_of
+
+    wanted = [*(prompts or ()), *(prompt_lines(file) if file is not None else ())]
+    if not wanted:
+        raise BadInput("nothing to draw", 'give a prompt, such as "a large red circle at the top left.", or --prompts FILE')
+    rows = rows_of(wanted, list(dict.fromkeys(seed or [0])), count)
+    shape = None if size is None else _shape(size)
+    names = list(dict.fromkeys([run, *(against or ())]))
+    several = len(guidance or [0]) * len(steps or [0]) * len(names)
+    if len(rows) * several > MOST_PICTURES:
+        raise BadInput(f"{len(rows) * several:,} pictures in one go", f"at most {MOST_PICTURES:,}: draw fewer at a time")
+    opened = [_painter(name, out, levers, device, shape, negative, solver) for name in names]
+    place = to or opened[0][2] / "samples"
+    try:
+        place.mkdir(parents=True, exist_ok=True)  # before drawing: nobody waits for pictures that have no place
+    except OSError as error:
+        raise BadInput(f"cannot write to {place}: {error.strerror}", "choose another folder with --to") from None
+    painters = [(path.name, label, painter) for painter, label, path in opened]
+    variants = list(variants_of(painters, list(dict.fromkeys(guidance or ())), list(dict.fromkeys(steps or ()))))
+    pictures, loud = [], not quiet and sys.stderr.isatty()
+    for number, variant in enumerate(variants, 1):
+        if len(variants) > 1 and not quiet:
+            say(f"{number} of {len(variants)}: {variant.name}, guidance {variant.guidance:g}, {variant.steps} steps")
+        pictures.append(drawn(variant, rows, _counted(len(rows)) if loud and len(rows) > 8 else None))
+    files = _save(variants, rows, pictures, place, scale, negative, solver)
+    grid = _grid(place, comparison_sheet(variants, rows, pictures, scale))
+    for line in dict.fromkeys(line for painter, _, _ in opened for line in misread(painter.text)):
+        say(line)
+    captions = [row.prompt for _ in variants for row in rows]
+    emit(
+        {"files": [str(path) for path in files], "grid": str(grid)},
+        as_json,
+        "\n".join(f"{path}  {shown(prompt)}" for path, prompt in zip(files, captions, strict=True))
+        + f"\n{grid}  {'all of them' if len(files) <= MOST_SHOWN else 'the first of them'}",
+    )
+
+
+def _counted(total: int) -> Callable[[int], None]:
+    """How many pictures are drawn, on a screen only."""
+
+    def show(done: int) -> None:
+        print(f"\rdrawn: {done:,} of {total:,} pictures", end="\n" if done == total else "", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _save(
+    variants: "list[Variant]",
+    rows: "list[PictureRequest]",
+    pictures: "list[list[Tensor]]",
+    place: Path,
+    scale: int,
+    negative: str,
+    solver: str,
+) -> list[Path]:
+    """One PNG for each picture, with all that it takes to draw it again, and a list of the prompts."""
+    from fulcrum.files.atomic import write_new
+    from fulcrum.train.drawing.comparison import file_ending
+    from fulcrum.train.drawing.picture_files import file_words, save_picture
+
+    files, lines = [], []
+    for variant, column in zip(variants, pictures, strict=True):
+        for row, picture in zip(rows, column, strict=True):
+            facts = {
+                "prompt": row.prompt,
+                **({"negative": negative} if negative else {}),
+                "seed": row.seed,
+                "picture": row.number,
+                "key": variant.key,
+                "run": variant.name,
+                "guidance": f"{variant.guidance:g}",
+                "steps": variant.steps,
+                "solver": solver,
+                "size": f"{picture.shape[2]}x{picture.shape[1]}",
+                "scale": scale,
+                "Software": "fulcrum",
+            }
+            name = f"{file_words(row.prompt)}-{row.number:03d}-seed{row.seed}{file_ending(variant, variants)}"
+            files.append(save_picture(picture, place, name, facts, scale))
+            lines.append(f"{files[-1].name}\t{shown(row.prompt)}\n")
+    write_new(place / "prompts.txt", "".join(lines).encode())
+    return files
+
+
+def _grid(place: Path, sheet: object) -> Path:
+    from fulcrum.files.atomic import write_new
+    from fulcrum.train.drawing.picture_files import png
+
+    return write_new(place / "grid.png", png(sheet, {"Software": "fulcrum"}))  # type: ignore[arg-type]
+
+
+def _painter(
+    name: str,
+    out: Path,
+    files: list[Path] | None,
+    device: str,
+    size: tuple[int, int] | None,
+    negative: str,
+    solver: str,
+) -> "tuple[Painter, str, Path]":
+    """A painter with the weights of a run, what the run is called, and where it lies."""
+    from fulcrum.dist.choose_system import device_named
+    from fulcrum.train.drawing.trained_run import find_run, open_painter
+    from fulcrum.train.run_folder import RunFolder
+
+    device_named(device)  # refused before anything is looked for
+    folder = RunFolder(find_run(name, out))
+    note_unfinished(folder)
+    about, fillers = folder.about(), catalogue(files)[0].fillers
+    painter = open_painter(folder, fillers, device=device, size=size, negative=negative, solver=solver)
+    return painter, f"{about['phrase']}, seed {about['seed']}", folder.path
+
+
+def _shape(text: str) -> tuple[int, int]:
+    """(H, W) from WIDTHxHEIGHT."""
+    sides = re.fullmatch("([0-9]{1,5})[xX]([0-9]{1,5})", text)
+    width, height = map(int, sides.groups()) if sides else (0, 0)
+    if not sides or max(width, height) > MOST_PIXELS:
+        raise BadInput(
+            f"--size is a width and a height, such as 48x32, of at most {MOST_PIXELS}; found '{shown(text)}'",
+            "leave it out for the run's own size",
+        )
+    return height, width

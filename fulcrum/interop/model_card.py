@@ -1,0 +1,204 @@
+"""The model card of an exported pipeline: how to draw with it, what it is, what it learned from, how good it is."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fulcrum.spec.printable import shown
+from fulcrum.spec.run import RunSpec
+from fulcrum.spec.run_words import in_brief
+
+WORLD_PROMPT, ANY_PROMPT = "a large red circle at the top left.", "a prompt in the words of the training captions"
+NEEDS = ("diffusers", "transformers", "ftfy")  # to load the folder and to read prompts
+ONE = "one picture at a time: with guidance, PRX pipelines of diffusers 0.42.1 fail above one"
+
+
+class CardFacts(NamedTuple):
+    """What a card is written from."""
+
+    run: RunSpec
+    about: Mapping[str, Any]  # the run's: key, seed, phrase, science, reads
+    result: Mapping[str, Any]  # images, weights_sha256
+    pipeline: str
+    seeds: Sequence[int]  # whose noise lies in the folder
+    longest: int  # tokens of a prompt
+    weights: str  # which ones and how they are kept, in words
+    levers: Mapping[str, str] = {}  # lever -> what its card says
+    metrics: Mapping[str, Mapping[str, Any]] = {}  # name -> value, low, high, card
+    data: Mapping[str, Any] = {}  # the data card, of pictures that were imported
+    licences: Mapping[str, str] = {}  # part -> licence
+    licence: str = ""  # of the weights
+    cautions: Sequence[str] = ()
+
+
+def prompt_of(run: RunSpec) -> str:
+    """What the card draws."""
+    return WORLD_PROMPT if run.data.source.is_world else ANY_PROMPT
+
+
+def call(facts: CardFacts) -> str:
+    """Python that draws the picture of `fulcrum sample` with the first seed; it needs nothing of ours."""
+    run, size = facts.run, facts.run.data.size
+    time = "1 - i / steps" if run.sample.shift == 1 else "shift * (steps - i) / (steps + (shift - 1) * (steps - i))"
+    shift = "" if run.sample.shift == 1 else f"shift = {run.sample.shift!r}\n"
+    reading = (
+        f"    skip_text_cleaning=True,\n    tokenizer_max_length={facts.longest},\n"
+        if facts.pipeline == "PRXPipeline"
+        else ""
+    )
+    return (
+        "from diffusers import DiffusionPipeline\n"
+        "from safetensors.torch import load_file\n\n"
+        'folder = "."  # where this card lies\n'
+        "pipeline = DiffusionPipeline.from_pretrained(folder)\n"
+        f'noise = load_file(f"{{folder}}/noise.safetensors")["{facts.seeds[0]}"]  # of seed {facts.seeds[0]}\n'
+        f"steps = {run.sample.steps}\n{shift}"
+        "image = pipeline(\n"
+        f"    {json.dumps(prompt_of(run))},\n"
+        f"    height={size},\n    width={size},\n"
+        f"    timesteps=[1000 * ({time}) for i in range(steps)],\n"
+        f"    guidance_scale={getattr(run.sample.guide, 'scale', 1.0)!r},\n"
+        "    latents=noise,\n"
+        "    use_resolution_binning=False,\n"
+        f"{reading}"
+        ").images[0]\n"
+        'image.save("picture.png")\n'
+    )
+
+
+def model_card(facts: CardFacts) -> str:
+    """The whole README.md."""
+    sections = {
+        "Draw": _draw(facts),
+        "What it is": _identity(facts),
+        "Levers": _table(("lever", "what it changes"), facts.levers.items()) if facts.levers else "None: the plain recipe.",
+        "Data": _data(facts),
+        "Metrics": _metrics(facts.metrics),
+        "Licence": _licence(facts),
+        "Description of the run": "The whole of it stands in `run.json`.\n\n"
+        + _table(("part", "filled by"), [(name, in_brief(part)) for name, part in _fillers(facts.run)]),
+    }
+    head = ["library_name: diffusers", "pipeline_tag: text-to-image", f"license: {_licence_id(facts.licence)}"]
+    front = "\n".join(["---", *head, "tags: [prx, fulcrum]", "---"])
+    body = "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items())
+    return f"{front}\n\n# {_safe(unplaced(facts.about['phrase']))}\n\n{body}\n"
+
+
+def _draw(facts: CardFacts) -> str:
+    size, stride = facts.run.data.size, facts.run.encode.codec.stride
+    key = facts.about["key"]
+    seeds = f"{facts.seeds[0]} to {facts.seeds[-1]}" if len(facts.seeds) > 1 else str(facts.seeds[0])
+    lines = [
+        f"Needs the packages torch, {', '.join(NEEDS)}; it was made for diffusers 0.42.1 and transformers 5.22.2.",
+        f"```python\n{call(facts)}```",
+        f"This is the picture of `fulcrum sample {key[:8]}` with the same prompt and seed, to 1/255.",
+        "- `timesteps` is the grid that it draws on here; the scheduler's own grid is another, and so is its picture. That "
+        "diffusers warns of them can be passed over: `shift` is 1 in this folder, so times and sigmas agree.",
+        f"- `noise.safetensors` holds the noise of the seeds {seeds}, for {size} x {size} pixels. Without `latents`, "
+        "`generator=torch.Generator().manual_seed(n)` draws other noise of the same kind.",
+        f"- Sides are multiples of {stride * facts.run.model.patch} pixels; it was trained at {size}.",
+        f"- A prompt has at most {facts.longest} tokens, the rest is cut; {ONE}.",
+        *(f"- {line}" for line in facts.cautions),
+    ]
+    return "\n\n".join(lines[:3]) + "\n\n" + "\n".join(lines[3:])
+
+
+def _identity(facts: CardFacts) -> str:
+    model, run = facts.run.model, facts.run
+    rows = {
+        "phrase": unplaced(facts.about["phrase"]),
+        "key": facts.about["key"],
+        "seed": facts.about["seed"],
+        "version of the science": facts.about.get("science", 1),
+        "pipeline": facts.pipeline,
+        "weights": facts.weights,
+        "hash of the run's weights": facts.result["weights_sha256"],
+        "images seen": f"{facts.result['images']:,}, in batches of {run.budget.batch}",
+        "denoiser": f"width {model.width}, depth {model.depth}, heads {model.heads}, patch {model.patch}",
+        "output": f"{in_brief(run.flow.predict)}, noise of scale {run.flow.noise_scale:g}",
+        "sampling": f"Euler, {run.sample.steps} steps, shift {run.sample.shift:g}, {in_brief(run.sample.guide)}",
+    }
+    return _table(("", ""), rows.items())
+
+
+def _data(facts: CardFacts) -> str:
+    reads = facts.about.get("reads", {})
+    rows = {
+        "source": unplaced(str(facts.run.data.source)),
+        "captions": str(facts.run.data.caption),
+        "size": f"{facts.run.data.size} pixels",
+        **{f"read: {name}": value for name, value in reads.items()},
+    }
+    if facts.data:
+        rows |= {name: facts.data[name] for name in ("count", "splits", "captions", "licence") if name in facts.data}
+    more = "\n\nThe whole data card: `data_card.json`." if facts.data else ""
+    return _table(("", ""), rows.items()) + more
+
+
+def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> str:
+    if not metrics:
+        return "Not measured: `fulcrum measure RUN` measures a run, and an export after it says what was found."
+    rows = [
+        (
+            name,
+            f"{one['value']:.4g} [{one['low']:.4g}, {one['high']:.4g}]",
+            f"{one['card'].get('better', '')} is better",
+            f"N = {one['card'].get('n', 0):,}",
+        )
+        for name, one in metrics.items()
+    ]
+    return _table(("metric", "value [95 %]", "", ""), rows) + "\n\nThe card of every number: `metrics.json`."
+
+
+def _licence(facts: CardFacts) -> str:
+    own = facts.licence or "not stated: whoever trained it decides"
+    rows = {"the denoiser's weights": own, **facts.licences}
+    if "licence" in facts.data:
+        rows["the pictures"] = facts.data["licence"]
+    return _table(("part", "licence"), rows.items())
+
+
+def _licence_id(licence: str) -> str:
+    """As the hub's index takes it; anything else stands in the text."""
+    return licence.lower() if re.fullmatch(r"[A-Za-z0-9.+-]+", licence) else "other"
+
+
+def _fillers(run: RunSpec) -> list[tuple[str, Any]]:
+    """The parts of a run by where they stand, without the data's, whose paths are nobody's business."""
+    parts: dict[str, Any] = {
+        "flow.time": run.flow.time,
+        "flow.predict": run.flow.predict,
+        "flow.weight": run.flow.weight,
+        "model.route": run.model.route,
+        "model.condition": run.model.condition,
+        **{f"terms.{term.name}": term for term in run.terms},
+        "optim.rule": run.optim.rule,
+        "average": run.average,
+        "sample.guide": run.sample.guide,
+    }
+    return list(parts.items())
+
+
+def description(about: Mapping[str, Any]) -> str:
+    """run.json: what the run is, without where files lay on the machine that trained it."""
+    return json.dumps(unplaced(dict(about)), indent=1, sort_keys=True) + "\n"
+
+
+def unplaced(value: Any) -> Any:
+    """Plain data in which a path is only its last name: folders of a person's machine are not published."""
+    if isinstance(value, str):
+        return re.sub(r"(?<![\w.:])/(?:[^/'\",)]+/)+", "", value)
+    if isinstance(value, list):
+        return [unplaced(item) for item in value]
+    return {name: unplaced(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+def _table(head: Sequence[str], rows: Any) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(_safe(cell) for cell in line) + " |" for line in lines)
+
+
+def _safe(text: object) -> str:
+    """One line that is only text: no column, tag, link or code begins in it."""
+    return re.sub(r"([\\|<>`\[\]])", r"\\\1", shown(str(text).replace("\n", " ")))
