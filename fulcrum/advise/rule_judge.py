@@ -17,7 +17,17 @@ class Judge:
         self.evidence = evidence
 
     def faults(self, look: Callable[[AuditRule], Sightings], place: Callable[[Sighting], str]) -> list[Fault]:
-        return [self.fault(rule, one, place(one)) for rule in RULES for one in look(rule)]
+        """What every rule saw; one that fails on what it never met is named, and the others look on."""
+        faults = list[Fault]()
+        for rule in RULES:
+            try:
+                faults += [self.fault(rule, one, place(one)) for one in look(rule)]
+            except Exception as error:
+                why = (
+                    f"the rule {rule.id} failed: {type(error).__name__}: {error}; this should not happen: please report it"
+                )
+                faults.append(unreadable(place(Sighting("1", "")), why, "note"))
+        return faults
 
     def fault(self, rule: AuditRule, one: Sighting, place: str) -> Fault:
         said = (rule.source,) if rule.source else ()

@@ -81,6 +81,18 @@ def test_settings_of_a_phrase_are_looked_at():
     ]
 
 
+@pytest.mark.parametrize(
+    ("recipe", "setting", "rule"),
+    [
+        ("prx_256", "data.size=1024", "shift-without-resolution"),
+        ("pocket_64", "sample.shift=1.0", "shift-without-resolution"),
+        ("spark", "flow.noise_scale=3.0", "latent-deviation"),
+    ],
+)
+def test_one_setting_is_enough(recipe, setting, rule):
+    assert rules(audit(recipe, AuditOptions(settings=(setting,)))) == [rule]
+
+
 def test_the_stack_is_ordered_by_gain_per_effort():
     def fault(rule, gain, effort, severity="warning"):
         return Fault(rule, "design", severity, "", "", "", "", (), "", gain, effort)

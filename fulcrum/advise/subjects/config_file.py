@@ -77,7 +77,7 @@ class ConfigFile:
     def mentions(self, pattern: str) -> bool:
         """Does a path or a word among the values hold it?"""
         return any(
-            re.search(pattern, entry.path) or (isinstance(entry.value, str) and re.search(pattern, entry.text))
+            re.search(pattern, entry.path) or (isinstance(entry.value, str | list) and re.search(pattern, entry.text))
             for entry in self.entries
         )
 
@@ -104,6 +104,8 @@ def read_config(path: Path) -> ConfigFile:
             plain, lines = _yaml(source, path)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} cannot be parsed: {_one_line(error)}", f"is it {kind.lstrip('.').upper()}?") from None
+    if isinstance(plain, list) and plain and all(isinstance(one, Mapping) for one in plain):
+        plain = {str(place): one for place, one in enumerate(plain)}  # data backends are often listed
     if not isinstance(plain, Mapping):
         raise BadInput(f"{path} holds no table of names and values, but {type(plain).__name__}", "expected a configuration")
     config = ConfigFile(path, plain, lines, source)

@@ -182,7 +182,7 @@ class Script:
 
     def formats(self, node: ast.AST | None, depth: int = 3) -> frozenset[str]:
         """Number formats that an expression may name: torch.bfloat16, "bf16", a variable that holds one."""
-        if node is None:
+        if node is None or depth < 0:
             return frozenset()
         if isinstance(node, ast.Constant):
             return frozenset({FORMATS[node.value]} if isinstance(node.value, str) and node.value in FORMATS else ())
@@ -190,7 +190,7 @@ class Script:
             return frozenset({FORMATS[node.attr]})
         parts: Sequence[ast.AST] = ()
         if isinstance(node, ast.Name | ast.Attribute):
-            parts = self.assignments.get(dotted(node), ()) if depth else ()
+            parts = self.assignments.get(dotted(node), ())
         elif isinstance(node, ast.IfExp):
             parts = (node.body, node.orelse)
         elif isinstance(node, ast.BoolOp):

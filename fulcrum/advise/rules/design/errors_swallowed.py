@@ -61,7 +61,9 @@ def _reads(script: Script, node: ast.AST) -> bool:
 
 
 def _silent(node: ast.ExceptHandler) -> bool:
-    """Broad, and it neither raises nor counts."""
+    """Broad, it gives the sample up (returns or goes on), and it neither raises nor counts. `pass` before another try of
+    the same sample is none."""
     broad = node.type is None or dotted(node.type) in ("Exception", "BaseException", "OSError", "IOError")
+    gives_up = any(isinstance(part, ast.Return | ast.Continue) for one in node.body for part in ast.walk(one))
     text = " ".join(ast.unparse(one) for one in node.body)
-    return broad and not any(sign in text for sign in COUNTS)
+    return broad and gives_up and not any(sign in text for sign in COUNTS)

@@ -99,8 +99,14 @@ def _holder(script: Script) -> str:
 
 
 def _leaves(script: Script, holder: str) -> bool:
-    """Are the options handed to code that is not in this file?"""
+    """Are the options handed to code that is not in this file, by a call or by a return?"""
     own = {node.name for node in script.nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    called = {dotted(call.func) for call in script.calls}
+    for node in script.nodes:
+        if isinstance(node, ast.Return) and node.value is not None and holder in ast.unparse(node.value).split("."):
+            home = script.function(node)
+            if home is None or home.name not in called:
+                return True
     for call in script.calls:
         end = dotted(call.func).rpartition(".")[2]
         given = [*call.args, *(one.value for one in call.keywords)]

@@ -1,12 +1,14 @@
 """Rule: evaluation samples share their initial noise."""
 
 import ast
+import re
 
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.advise.subjects.config_file import ConfigFile
 from fulcrum.advise.subjects.python_script import Script, dotted
 
 MEASURES = r"fid$|frechet|cmmd|inception|clip_?score|kid$|evaluate|metric"
+UPDATES = re.compile(r"(?i)(metric|fid|kid|frechet|inception|cmmd|score|feature)\w*(\.update)?\(")
 DRAWS = ("randn", "pipeline", "pipe", "sample", "generate", "generate_images", "draw")
 RANKS = ("rank", "process_index", "local_rank", "global_rank", "get_rank()")
 
@@ -77,12 +79,12 @@ def _moving(loop: ast.For) -> set[str]:
 
 
 def _measured(script: Script, node: ast.AST) -> bool:
-    """Does it stand in a function about evaluation, or in one that updates a metric?"""
+    """Do the samples go into a metric? Previews that are only looked at may share their noise."""
     home = script.function(node)
     if home is None:
         return True
-    name = home.name.lower()
-    return any(word in name for word in ("eval", "fid", "metric", "sample")) or ".update(" in ast.unparse(home)
+    named = any(word in home.name.lower() for word in ("fid", "metric"))
+    return named or UPDATES.search(ast.unparse(home)) is not None
 
 
 def _epochs(script: Script, node: ast.AST) -> list[ast.AST]:

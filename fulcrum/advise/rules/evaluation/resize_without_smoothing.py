@@ -8,6 +8,7 @@ from fulcrum.advise.subjects.config_file import ConfigFile
 from fulcrum.advise.subjects.python_script import Script, dotted, is_constant, keyword, source_of
 
 JUDGES = re.compile(r"(?i)teacher|dino|clip|siglip|inception|fid|feature|lpips|metric|repa|perceptual|encoder_input|eval")
+PICTURE = re.compile(r"(?i)image|img|pixel|picture|photo|frame|rgb|generated|recon|(^|[._])(x|real|fake|samples?)$")
 SMOOTH = ("bilinear", "bicubic")
 
 
@@ -25,13 +26,11 @@ class ResizeWithoutSmoothing(AuditRule):
     fix = 'F.interpolate(x, size, mode="bicubic", antialias=True), or Pillow\'s resize'
 
     def in_script(self, script: Script) -> Sightings:
-        for call in script.named("interpolate"):
+        for call in script.named("F.interpolate", "functional.interpolate"):
             mode = keyword(call, "mode") or (call.args[3] if len(call.args) > 3 else None)
-            grows = keyword(call, "scale_factor")
-            if not JUDGES.search(_about(script, call)) or grows is not None or _is_grid(call):
+            if not _for_a_judge(script, call) or keyword(call, "scale_factor") is not None:
                 continue
-            nearest = mode is None or is_constant(mode, "nearest")
-            if nearest:
+            if mode is None or is_constant(mode, "nearest"):
                 yield Sighting(script.at(call), f"{source_of(call)} resizes by nearest neighbour")
             elif (
                 isinstance(mode, ast.Constant)
@@ -39,10 +38,13 @@ class ResizeWithoutSmoothing(AuditRule):
                 and not is_constant(keyword(call, "antialias"), True)
             ):
                 yield Sighting(script.at(call), f"{source_of(call)} has no antialias=True")
-        for call in script.named("Resize", "resize"):
+        for call in script.named("Resize", "functional.resize", "F.resize", "TF.resize"):
             plain = is_constant(keyword(call, "antialias"), False)
-            nearest = "NEAREST" in ast.unparse(call)
-            if (plain or nearest) and JUDGES.search(_about(script, call)):
+            if (
+                (plain or "NEAREST" in ast.unparse(call))
+                and JUDGES.search(script.context(call))
+                and "mask" not in _given(call)
+            ):
                 yield Sighting(script.at(call), f"{source_of(call)} does not smooth")
 
     def in_config(self, config: ConfigFile) -> Sightings:
@@ -58,11 +60,11 @@ class ResizeWithoutSmoothing(AuditRule):
                 yield Sighting(config.at(entry), f"{entry.path} = {entry.value}", f"set {entry.leaf} to true")
 
 
-def _about(script: Script, call: ast.Call) -> str:
-    """What the resizing is for: functions and classes around it, what it is assigned to, what it is given."""
-    return f"{script.context(call)} {dotted(call.args[0]) if call.args else ''}"
+def _for_a_judge(script: Script, call: ast.Call) -> bool:
+    """Is it a picture, on its way to a teacher or a metric? Feature maps, masks and positions are resized as one likes."""
+    given = _given(call)
+    return PICTURE.search(given) is not None and JUDGES.search(f"{script.context(call)} {given}") is not None
 
 
-def _is_grid(call: ast.Call) -> bool:
-    """Positions, masks and logits are no pictures."""
-    return bool(re.search(r"(?i)pos|mask|logit|heat|flow|grid|embed", dotted(call.args[0]) if call.args else ""))
+def _given(call: ast.Call) -> str:
+    return dotted(call.args[0] if call.args else keyword(call, "input") or call)

@@ -7,7 +7,7 @@ from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.advise.subjects.config_file import ConfigFile
 from fulcrum.advise.subjects.python_script import Script, dotted, keyword, source_of
 
-HOME = re.compile(r"(?i)(^|_)(val|valid|validate|validation|eval|evaluate|evaluation|test)(_|$)")
+HOME = re.compile(r"(?i)^(?!test_)(\w+_)?(val|valid|validate|validation|eval|evaluate|evaluation)(_\w+)?$")
 DRAWS = ("randn_like", "randn", "rand", "rand_like", "randint")
 
 

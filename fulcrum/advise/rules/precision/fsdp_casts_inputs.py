@@ -1,12 +1,16 @@
 """Rule: FSDP's mixed precision casts the timestep and the rotary table at the door of a block."""
 
+import re
+
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.advise.subjects.config_file import ConfigFile
-from fulcrum.advise.subjects.python_script import LOW, Script, is_constant, keyword, source_of
+from fulcrum.advise.subjects.python_script import LOW, Script, dotted, is_constant, keyword, source_of
 
 TIMES = (
-    r"^(timesteps?|sigmas?|t_emb|temb|rope|rotary\w*|freqs_cis|time_embed\w*|noise_scheduler|flow_match\w*|diffusion\w*)$"
+    r"^(timesteps?|sigmas?|t_emb|temb|rope|rotary\w*|freqs_cis|time_embed\w*|time_in|noise_scheduler|flow_match\w*|diffusion\w*"
+    r"|flux\w*|double_blocks|unet\w*|dit|latents?)$"
 )
+READS_WORDS = re.compile(r"encoder|t5|clip|text")  # whole numbers are not cast
 
 
 class FsdpCastsInputs(AuditRule):
@@ -27,16 +31,15 @@ class FsdpCastsInputs(AuditRule):
         if not script.mentions(TIMES):
             return  # a language model's inputs are whole numbers, which are not cast
         for call in script.named("MixedPrecisionPolicy", "MixedPrecision"):
-            switch = (
-                "cast_forward_inputs"
-                if script_name(source_of(call)) == "MixedPrecisionPolicy"
-                else "cast_root_forward_inputs"
-            )
+            own = dotted(call.func).rpartition(".")[2]
+            switch = "cast_forward_inputs" if own == "MixedPrecisionPolicy" else "cast_root_forward_inputs"
             dtype = keyword(call, "param_dtype") or (call.args[0] if call.args else None)
-            if script.formats(dtype) & LOW and not is_constant(keyword(call, switch), False):
-                yield Sighting(
-                    script.at(call), f"{source_of(call)} leaves {switch} at its default, True", f"add {switch}=False"
-                )
+            formats = script.formats(dtype)
+            if dtype is None or formats == {"fp32"} or is_constant(keyword(call, switch), False):
+                continue
+            if not READS_WORDS.search(script.context(call)):
+                seen = f"{source_of(call)} leaves {switch} at True"
+                yield Sighting(script.at(call), seen, f"add {switch}=False", None if formats & LOW else "warning")
 
     def in_config(self, config: ConfigFile) -> Sightings:
         low = [
@@ -51,7 +54,3 @@ class FsdpCastsInputs(AuditRule):
                 f"{low[0].path} = {low[0].value}, and no cast_forward_inputs: false",
                 "add cast_forward_inputs: false",
             )
-
-
-def script_name(call: str) -> str:
-    return call.partition("(")[0].rpartition(".")[2]

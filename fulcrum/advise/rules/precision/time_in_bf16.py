@@ -1,5 +1,6 @@
 """Rule: the timestep or noise level in bf16."""
 
+import ast
 import re
 
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
@@ -25,8 +26,10 @@ class TimeInBf16(AuditRule):
     fix = "keep t and sigma in fp32 to the time embedding, mix x_t in fp32, and cast only what goes into the products"
 
     def in_script(self, script: Script) -> Sightings:
-        for cast in script.casts:
-            if NAME.match(cast.name.lower().rpartition(".")[2]) and cast.formats & LOW:
+        noisy = script.mentions(r"timestep|sigma|noise|diffusion|flow_match")  # elsewhere `t` is any tensor
+        for cast in script.casts if noisy else ():
+            anything = any(isinstance(one, ast.Lambda) for one in script.around(cast.node))  # lambda t: t.half()
+            if NAME.match(cast.name.lower().rpartition(".")[2]) and cast.formats & LOW and not anything:
                 yield Sighting(
                     script.at(cast.node),
                     f"{source_of(cast.node)} rounds the time to {' or '.join(sorted(cast.formats & LOW))}",

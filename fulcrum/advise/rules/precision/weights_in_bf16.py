@@ -10,6 +10,8 @@ from fulcrum.advise.subjects.stored_tensors import LOW as LOW_STORED
 from fulcrum.spec.run import RunSpec
 
 KEYS = r"(^|[._])((master_)?weights?_dtype|storage_dtype|model_dtype|pure_bf16|full_bf16|full_fp16|model\.dtype)$"
+ADAPTERS = ("get_peft_model", "add_adapter", "inject_adapter_in_model")  # what they add is in fp32, the rest is frozen
+ROUNDS = r"stochastic_round"
 STATE = ("exp_avg", "momentum_buffer", "optimizer.")
 
 
@@ -33,8 +35,8 @@ class WeightsInBf16(AuditRule):
             for one in script.named("requires_grad_")
             if one.args and is_constant(one.args[0], False)
         }
-        rescued = bool(script.named("cast_training_params", "upcast_trainable_params")) or script.mentions(
-            r"stochastic_round"
+        rescued = bool(script.named("cast_training_params", "upcast_trainable_params", *ADAPTERS)) or script.mentions(
+            ROUNDS
         )
         told = set[str]()
         for cast in script.casts:
