@@ -138,8 +138,15 @@ def _of_config(config: ConfigFile, name: str, judge: Judge) -> tuple[list[Fault]
 
 
 def _project(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
-    project = read_project(path, project_files(path))
+    files = project_files(path)
+    plans = [file for file in files if file.suffix.lower() == ".toml" and _is_plan(file)]
+    project = read_project(path, [file for file in files if file not in plans])
     faults, ignored = list[Fault](), list[tuple[str, str, str]]()
+    for plan in plans:
+        try:
+            faults += _plan(_below(plan, path), plan, options, judge).faults
+        except BadInput as error:
+            faults.append(unreadable(_below(plan, path), str(error)))
     for script in project.scripts:
         _extend(faults, ignored, _of_script(script, _below(script.path, path), judge))
     for config in project.configs:
@@ -150,16 +157,17 @@ def _project(target: str, path: Path, options: AuditOptions, judge: Judge) -> _F
     comments = Ignores.joined(ignores_in(source, _below(file, path)) for source, file in sources)
     _extend(faults, ignored, comments.applied(together, again=True))
     faults += [unreadable(_below(one.path, path), one.why) for one in project.unread]
-    return _Found("project", _counted(project), faults, ignored)
+    return _Found("project", _counted(project, len(plans)), faults, ignored)
 
 
 def _of_family(family: ConfigFamily, judge: Judge) -> list[Fault]:
     return judge.faults(lambda rule: rule.in_family(family), lambda one: one.place)
 
 
-def _counted(project: TrainingProject) -> str:
+def _counted(project: TrainingProject, plans: int) -> str:
     arms = sum(len(family.arms) for family in project.families)
     words = [f"{len(project.scripts)} scripts", f"{len(project.configs)} configurations"]
+    words += [f"{plans} plans"] if plans else []
     words += [f"{arms} arms held against {len(project.families)} baseline"] if arms else []
     return ", ".join(words + ([f"{len(project.unread)} files could not be read"] if project.unread else []))
 

@@ -1,6 +1,8 @@
 """`# fulcrum: ignore[rule] reason`: a person's word that a fault is none, on its line or alone on the line above."""
 
+import io
 import re
+import tokenize
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -61,14 +63,27 @@ class Ignores(NamedTuple):
 
 def ignores_in(source: str, name: str) -> Ignores:
     comments = []
-    for number, line in enumerate(source.splitlines(), 1):
-        match = COMMENT.search(line)
+    lines = source.splitlines()
+    for number, column, text in _comments(source, name):
+        match = COMMENT.search(text)
         if match:
             rules = tuple(rule.strip() for rule in match[1].split(",") if rule.strip())
-            alone = not line[: match.start()].strip()
-            lines = (f"{name}:{number}", *([f"{name}:{number + 1}"] if alone else []))
-            comments.append(Ignore(rules, match[2].strip(), f"{name}:{number}", lines))
+            alone = not lines[number - 1][:column].strip()
+            spoken_of = (f"{name}:{number}", *([f"{name}:{number + 1}"] if alone else []))
+            comments.append(Ignore(rules, match[2].strip(), f"{name}:{number}", spoken_of))
     return Ignores(tuple(comments))
+
+
+def _comments(source: str, name: str) -> list[tuple[int, int, str]]:
+    """Line, column and text of every comment; in Python a text that only looks like one is none."""
+    if not name.endswith(".py"):
+        places = [(number, line.find("#"), line) for number, line in enumerate(source.splitlines(), 1)]
+        return [(number, column, line[column:]) for number, column, line in places if column >= 0]
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    except (tokenize.TokenError, SyntaxError):  # it was parsed, so this is a tokenizer's whim: nothing is ignored
+        return []
+    return [(*token.start, token.string) for token in tokens if token.type == tokenize.COMMENT]
 
 
 def _wrong(place: str, seen: str, fix: str) -> Fault:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 
@@ -123,6 +124,11 @@ def test_a_comment_that_answers_nothing_is_told(script, comment, seen):
     assert any(seen in fault.seen for fault in faults)
 
 
+def test_a_text_that_looks_like_a_comment_is_none(script):
+    script.write_text(SCRIPT + 'text = "# fulcrum: ignore[wights] x"\n')
+    assert rules(audit(str(script))) == ["weights-in-bf16"]
+
+
 def test_what_cannot_be_read_is_named_and_the_rest_audited(tmp_path):
     (tmp_path / "good.py").write_text(SCRIPT)
     (tmp_path / "broken.py").write_text("def (:\n")
@@ -183,6 +189,14 @@ def test_our_example_plans_hold_no_surprise():
         "prompts-unlike-captions"
     ]  # it says so itself: that arm shows the published fault
     assert rules(audit("examples/interactions.toml")) == []
+
+
+def test_plans_in_a_folder_are_plans_and_no_arms():
+    found = audit("examples", AuditOptions(files=(Path("examples/emoji/recipe.py"),))).faults
+    assert {fault.rule for fault in found} == {"prompts-unlike-captions", "doses-unequal", "arm-is-compound"}
+    (compound,) = [fault for fault in found if fault.rule == "arm-is-compound"]
+    assert "edm" in compound.place  # a lever that moves several axes of the objective, and its plan says so
+    assert any(fault.place.startswith("quick.toml: ") for fault in found)
 
 
 def test_the_page_escapes_everything_and_runs_nothing(tmp_path):

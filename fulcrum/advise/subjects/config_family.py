@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fulcrum.advise.subjects.config_file import ConfigFile, Entry
 
-BASELINE = re.compile(r"(?i)(^|[_\-. ])(base|baseline|default|defaults|control)($|[_\-. ])")
+BASELINE = re.compile(r"(?i)^(base|baseline|defaults?|control)($|[_\-. ])|[_\-. ]baseline$")
 INHERITS = ("defaults", "base", "_base_", "extends", "inherit", "inherits", "parent")
 # What tells one training from another and decides nothing about it.
 LABELS = re.compile(
@@ -27,7 +27,7 @@ DECISIONS = {
     "perceptual loss": r"lpips|perceptual",
     "routing": r"tread|sprint|rout|token_drop|mask_ratio",
     "captions": r"caption|prompt",
-    "precision": r"precision|dtype|bf16|fp16|amp",
+    "precision": r"precision|dtype|bf16|fp16|(^|[._])amp",
     "sampler": r"sampl(er|ing)|guidance|cfg|num_inference_steps|steps_eval",
     "average": r"(^|[._])ema",
     "objective": r"predict|objective|loss|flow|time|shift|min_snr",

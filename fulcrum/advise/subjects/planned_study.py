@@ -21,6 +21,10 @@ def read_study(plan: Plan, catalogue: Catalogue) -> PlannedStudy:
     except BadInput as error:
         if plan.design != "one_at_a_time" or plan.interactions or plan.scales:
             return PlannedStudy(plan, [], [("", error.message, error.hint)])
+    try:
+        prove(plan.model_copy(update={"arms": ()}), catalogue)
+    except BadInput as error:
+        return PlannedStudy(plan, [], [("", error.message, error.hint)])
     sound: tuple[str | OwnBaseArm, ...] = ()
     refused, arms = list[tuple[str, str, str]](), list[Arm]()
     for arm in plan.arms:

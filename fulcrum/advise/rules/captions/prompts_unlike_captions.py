@@ -40,10 +40,9 @@ class PromptsUnlikeCaptions(AuditRule):
             )
 
     def in_plan(self, study: "PlannedStudy") -> Sightings:
-        for arm in study.arms:
-            for label in arm.labels:
-                if "judged by prompts" in label:
-                    yield Sighting(arm.name, f"the arm {label}")
+        unlike = [(arm, label) for arm in study.arms for label in arm.labels if "judged by prompts" in label]
+        for arm, label in unlike[:1] if study.plan.design == "fractional" else unlike:  # combinations repeat it
+            yield Sighting(arm.name, f"the arm {label}")
 
     def in_config(self, config: ConfigFile) -> Sightings:
         entries = [

@@ -32,7 +32,7 @@ class ArmIsCompound(AuditRule):
 
     def in_plan(self, study: "PlannedStudy") -> Sightings:
         for arm in study.arms:
-            carried = [label for label in arm.labels if label.startswith("also moves")]
+            carried = [label for label in arm.labels if label.startswith("also moves optim.")]
             if arm.compound and not carried and not study.plan.interactions and study.plan.design == "one_at_a_time":
                 yield Sighting(
                     arm.name, f"the arm changes {', '.join(dict.fromkeys(change.path for change in arm.changes))}"

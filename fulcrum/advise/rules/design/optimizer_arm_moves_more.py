@@ -43,5 +43,5 @@ class OptimizerArmMovesMore(AuditRule):
     def in_plan(self, study: "PlannedStudy") -> Sightings:
         for arm in study.arms:
             for label in arm.labels:
-                if label.startswith("also moves"):
+                if label.startswith("also moves optim."):
                     yield Sighting(arm.name, f"the arm {label}")

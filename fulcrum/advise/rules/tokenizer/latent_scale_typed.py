@@ -36,7 +36,8 @@ class LatentScaleTyped(AuditRule):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 200
         ]
         own = {scale for pattern, scale in FAMILIES for text in texts if pattern.search(text)}
-        for node in script.nodes:
+        typed = {node.value for node in script.nodes if isinstance(node, ast.Constant) and node.value in SCALES}
+        for node in script.nodes if len(typed) == 1 else ():  # a table of several knows whose is whose
             value = node.value if isinstance(node, ast.Constant) and isinstance(node.value, float) else None
             if value in SCALES and own and value not in own:
                 yield Sighting(
