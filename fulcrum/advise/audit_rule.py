@@ -7,6 +7,7 @@ from fulcrum.advise.fault import Effort, Severity
 
 if TYPE_CHECKING:
     from fulcrum.advise.subjects.caption_set import CaptionSet
+    from fulcrum.advise.subjects.codec_trial import CodecTrial
     from fulcrum.advise.subjects.config_family import ConfigFamily
     from fulcrum.advise.subjects.config_file import ConfigFile
     from fulcrum.advise.subjects.model_folder import ModelFolder
@@ -79,6 +80,10 @@ class AuditRule:
 
     def in_captions(self, captions: "CaptionSet") -> Sightings:
         """A data set."""
+        return ()
+
+    def in_codec_trial(self, trial: "CodecTrial") -> Sightings:
+        """An autoencoder on pictures of the user's."""
         return ()
 
     def in_step(self, step: "StepTrace") -> Sightings:

@@ -28,6 +28,7 @@ class AuditOptions(NamedTuple):
     values: int = 0  # of each tensor of a checkpoint; none: headers only
     rate: float | None = None  # learning rate that a checkpoint is to be trained on with
     tokens: int = 77  # that the text encoder reads
+    codec: str = ""  # folder of an autoencoder to try on a data set's pictures
     out: Path = Path("runs")  # where runs and studies of ours are
     files: tuple[Path, ...] = ()  # a person's own levers and recipes
     settings: tuple[str, ...] = ()  # path=value, of a phrase
@@ -262,6 +263,11 @@ def _data(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Foun
 
     captions = read_captions(target, options.tokens)
     faults = judge.faults(lambda rule: rule.in_captions(captions), lambda one: f"{target}: {one.place}")
+    if options.codec:
+        from fulcrum.advise.subjects.codec_trial import try_codec
+
+        trial = try_codec(target, options.codec)
+        faults += judge.faults(lambda rule: rule.in_codec_trial(trial), lambda one: f"{target}: {one.place}")
     whole = "" if captions.whole else ", the first of them"
     names = ", ".join(captions.names)
     return _Found("data set", f"{len(captions.samples):,} samples{whole}, captions: {names or 'none'}", faults, [])

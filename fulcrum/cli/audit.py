@@ -33,6 +33,7 @@ def audit_command(
         float | None, typer.Option(min=0.0, help="Learning rate that a checkpoint is to be trained on with.")
     ] = None,
     tokens: Annotated[int, typer.Option(min=1, help="Tokens that the text encoder reads of a caption.")] = 77,
+    codec: Annotated[str, typer.Option(metavar="FOLDER", help="Autoencoder to try on some pictures of a data set.")] = "",
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as a page, too.")] = None,
     rules: Annotated[bool, typer.Option("--rules", help="List all rules instead.")] = False,
     out: Out = OUT,
@@ -59,7 +60,9 @@ def audit_command(
 
     at_least((), fail_on)  # a wrong word is said before anything is read
     evidence = own_evidence(out, MEASURED, (rule.lever for rule in RULES))
-    options = AuditOptions(values or (4096 if rate else 0), rate, tokens, out, tuple(levers or ()), tuple(settings or ()))
+    options = AuditOptions(
+        values or (4096 if rate else 0), rate, tokens, codec, out, tuple(levers or ()), tuple(settings or ())
+    )
     found = audit(target, options, evidence)
     if html is not None:
         from fulcrum.advise.audit_page import write_page

@@ -184,6 +184,14 @@ def test_a_plan_is_looked_at_arm_by_arm(tmp_path):
     assert "muon + repa" in found["arm-is-compound"].place and "tred" in found["arm-refused"].place
 
 
+def test_a_plan_with_many_arms_and_few_pairs_sees_little(tmp_path):
+    arms = [f"muon(momentum=0.{place})" for place in range(70, 95)]
+    head = 'title = "t"\nbaseline = "spark"\nsmallest_effect = 0.02\n'
+    (tmp_path / "wide.toml").write_text(f"{head}seeds = [0, 1, 2, 3, 4, 5]\narms = {arms}\n")
+    (tmp_path / "narrow.toml").write_text(f"{head}seeds = [0, 1, 2, 3, 4, 5, 6, 7]\narms = {arms[:3]}\n")
+    assert rules(audit(str(tmp_path / "wide.toml"))) == ["power-low"] and not rules(audit(str(tmp_path / "narrow.toml")))
+
+
 def test_our_example_plans_hold_no_surprise():
     assert rules(audit("examples/quick.toml")) == [
         "prompts-unlike-captions"

@@ -148,6 +148,7 @@ ELSEWHERE = {
     "samples-broken": "test_captions",
     "latent-deviation": "test_audit_target",
     "shift-without-resolution": "test_audit_target",
+    "power-low": "test_audit_target",
 }
 
 

@@ -20,6 +20,7 @@ from fulcrum.advise.rules.design.epoch_not_set import EpochNotSet
 from fulcrum.advise.rules.design.errors_swallowed import ErrorsSwallowed
 from fulcrum.advise.rules.design.optimizer_arm_moves_more import OptimizerArmMovesMore
 from fulcrum.advise.rules.design.outputs_shared import OutputsShared
+from fulcrum.advise.rules.design.power_low import PowerLow
 from fulcrum.advise.rules.design.seed_not_in_order import SeedNotInOrder
 from fulcrum.advise.rules.design.seeds_unpaired import SeedsUnpaired
 from fulcrum.advise.rules.design.setting_read_by_nobody import SettingReadByNobody
@@ -62,6 +63,7 @@ from fulcrum.advise.rules.tokenizer.channels_mismatch import ChannelsMismatch
 from fulcrum.advise.rules.tokenizer.codec_class_mismatch import CodecClassMismatch
 from fulcrum.advise.rules.tokenizer.latent_deviation import LatentDeviation
 from fulcrum.advise.rules.tokenizer.latent_scale_typed import LatentScaleTyped
+from fulcrum.advise.rules.tokenizer.reconstruction_poor import ReconstructionPoor
 
 RULES: tuple[AuditRule, ...] = (
     AutocastTooWide(),
@@ -91,6 +93,7 @@ RULES: tuple[AuditRule, ...] = (
     CodecClassMismatch(),
     LatentDeviation(),
     LatentScaleTyped(),
+    ReconstructionPoor(),
     AdamEpsLarge(),
     AlignmentNeverOff(),
     AverageLongerThanTraining(),
@@ -121,6 +124,7 @@ RULES: tuple[AuditRule, ...] = (
     ErrorsSwallowed(),
     OptimizerArmMovesMore(),
     OutputsShared(),
+    PowerLow(),
     SeedNotInOrder(),
     SeedsUnpaired(),
     SettingReadByNobody(),

@@ -1,8 +1,13 @@
 """Rule: latents whose deviation is far from one."""
 
+from typing import TYPE_CHECKING
+
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.run import RunSpec
+
+if TYPE_CHECKING:
+    from fulcrum.advise.subjects.codec_trial import CodecTrial
 
 LOW, HIGH = 0.6, 1.6
 
@@ -18,6 +23,16 @@ class LatentDeviation(AuditRule):
     )
     size = "no number published"
     fix = "normalise by the statistics of your own pictures, or shift the times by the deviation: --set flow.noise_scale"
+
+    def in_codec_trial(self, trial: "CodecTrial") -> Sightings:
+        if not LOW <= trial.deviation <= HIGH:
+            least, most = min(trial.channels), max(trial.channels)
+            seen = (
+                f"latents of these pictures have a deviation of {trial.deviation:.2f} (channels {least:.2f} to {most:.2f})"
+            )
+            yield Sighting(
+                trial.codec, seen, "set scaling_factor and shift_factor from the statistics of your own pictures"
+            )
 
     def in_run(self, run: RunSpec) -> Sightings:
         if run.encode.codec.stride == 1:  # pixels in [-1, 1] are what they are; recipes for them shift the times
