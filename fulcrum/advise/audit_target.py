@@ -14,12 +14,12 @@ from fulcrum.advise.subjects.config_family import ConfigFamily
 from fulcrum.advise.subjects.config_file import SUFFIXES, ConfigFile, read_config
 from fulcrum.advise.subjects.python_script import Script, read_script
 from fulcrum.advise.subjects.training_project import TrainingProject, project_files, read_project
-from fulcrum.spec.errors import BadInput
+from fulcrum.spec.errors import BadInput, nearest
 
 if TYPE_CHECKING:
     from fulcrum.advise.subjects.model_folder import ModelPart
 
-PLAN_FIELDS = {"baseline", "seeds"}
+PLAN_FIELDS = {"seeds", "arms", "stack", "interactions"}  # one of them beside a baseline makes a plan
 
 
 class AuditOptions(NamedTuple):
@@ -110,10 +110,16 @@ def _holds_pictures(path: Path) -> bool:
 
 
 def _is_plan(path: Path) -> bool:
+    fields = set(_toml(path))
+    return "baseline" in fields and bool(PLAN_FIELDS & fields)
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    """What a TOML file holds; nothing where it cannot be read, which its reader will say."""
     try:
-        return set(tomllib.loads(path.read_text(encoding="utf-8-sig"))) >= PLAN_FIELDS
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError):
-        return False
+        return {}
 
 
 def _script(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
@@ -187,10 +193,17 @@ def _below(path: Path, folder: Path) -> str:
 def _plan(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
     from fulcrum.advise.subjects.planned_study import read_study
     from fulcrum.levers.catalog import with_files
-    from fulcrum.study.plan.plan_file import load
+    from fulcrum.study.plan.plan import Plan
+    from fulcrum.study.plan.plan_file import from_person
 
-    study = read_study(load(path), with_files(options.files)[0])
-    faults = judge.faults(lambda rule: rule.in_plan(study), lambda one: f"{target}: {one.place}")
+    fields = _toml(path)
+    unknown = [name for name in fields if name not in Plan.model_fields]
+    plan = from_person({name: value for name, value in fields.items() if name not in unknown}, target)
+    study = read_study(plan, with_files(options.files)[0])
+    faults = [
+        unreadable(f"{target}: {name}", f"a plan has no '{name}'; {nearest(name, Plan.model_fields)}") for name in unknown
+    ]
+    faults += judge.faults(lambda rule: rule.in_plan(study), lambda one: f"{target}: {one.place}")
     if study.arms:
         faults += judge.faults(lambda rule: rule.in_run(study.arms[0].run), lambda one: f"{target}: baseline: {one.place}")
     return _Found("plan", f"{len(study.arms)} arms x {len(study.plan.seeds)} seeds", faults, [])

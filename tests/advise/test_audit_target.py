@@ -184,6 +184,16 @@ def test_a_plan_is_looked_at_arm_by_arm(tmp_path):
     assert "muon + repa" in found["arm-is-compound"].place and "tred" in found["arm-refused"].place
 
 
+def test_an_unknown_name_in_a_plan_is_named_and_the_rest_audited(tmp_path):
+    plan = tmp_path / "plan.toml"
+    plan.write_text('title = "t"\nbaseline = "spark"\nseeds = [0, 1]\narms = ["muon"]\nsampels = 512\n')
+    found = {fault.rule: fault.seen for fault in audit(str(plan)).faults}
+    assert set(found) == {"unreadable", "too-few-pairs"} and "did you mean: samples" in found["unreadable"]
+    plan.write_text('title = "t"\nbaseline = "spark"\narms = ["muon"]\n')
+    with pytest.raises(BadInput, match="seeds"):
+        audit(str(plan))
+
+
 def test_a_plan_with_many_arms_and_few_pairs_sees_little(tmp_path):
     arms = [f"muon(momentum=0.{place})" for place in range(70, 95)]
     head = 'title = "t"\nbaseline = "spark"\nsmallest_effect = 0.02\n'
