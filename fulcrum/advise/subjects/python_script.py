@@ -255,15 +255,22 @@ class Script:
         return made
 
     @cached_property
-    def trained(self) -> set[str]:
-        """Names of modules whose parameters are handed to an optimizer."""
-        names = set()
+    def trained(self) -> set[tuple[str, ast.AST | None]]:
+        """Modules whose parameters are handed to an optimizer: their name, and the function in which that is done."""
+        names = set[tuple[str, ast.AST | None]]()
         for call in self.optimizers:
             for argument in (*call.args[:1], *(one.value for one in call.keywords if one.arg in ("params", "model"))):
                 for part in self.meanings(argument):
                     if isinstance(part, ast.Call) and _ends(dotted(part.func), ("parameters", "named_parameters")):
-                        names.add(dotted(part.func).rpartition(".")[0])
+                        names.add((dotted(part.func).rpartition(".")[0], self.function(call)))
         return names
+
+    def is_trained(self, name: str, node: ast.AST) -> bool:
+        """Is it handed to an optimizer in the same function? What is global, or an attribute, is one everywhere."""
+        home = self.function(node)
+        return any(
+            name == own and (home is where or home is None or where is None or "." in name) for own, where in self.trained
+        )
 
     @cached_property
     def options(self) -> list[Option]:

@@ -7,7 +7,11 @@ from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.advise.subjects.config_file import ConfigFile
 from fulcrum.advise.subjects.python_script import Script, dotted, is_constant, keyword, source_of
 
-JUDGES = re.compile(r"(?i)teacher|dino|clip|siglip|inception|fid|feature|lpips|metric|repa|perceptual|encoder_input|eval")
+JUDGES = re.compile(
+    r"(?i)teacher|dino|siglip|inception|lpips|metric|repa|perceptual|features?_extract"
+    r"|(?<![a-z])(clip|fid|eval\w*)(?![a-z])"
+)
+NO_PICTURE = re.compile(r"(?i)mask|feat|embed|latent|logit|pos|grid|small")
 PICTURE = re.compile(r"(?i)image|img|pixel|picture|photo|frame|rgb|generated|recon|(^|[._])(x|real|fake|samples?)$")
 SMOOTH = ("bilinear", "bicubic")
 
@@ -63,7 +67,8 @@ class ResizeWithoutSmoothing(AuditRule):
 def _for_a_judge(script: Script, call: ast.Call) -> bool:
     """Is it a picture, on its way to a teacher or a metric? Feature maps, masks and positions are resized as one likes."""
     given = _given(call)
-    return PICTURE.search(given) is not None and JUDGES.search(f"{script.context(call)} {given}") is not None
+    picture = PICTURE.search(given) is not None and NO_PICTURE.search(given) is None
+    return picture and JUDGES.search(f"{script.context(call)} {given}") is not None
 
 
 def _given(call: ast.Call) -> str:

@@ -20,15 +20,19 @@ class LossInBf16(AuditRule):
     fix = "F.mse_loss(prediction.float(), target.float())"
 
     def in_script(self, script: Script) -> Sightings:
-        low = {cast.name for cast in script.casts if cast.formats and cast.formats <= LOW} & script.trained
-        for call in script.named(*LOSSES) if low else ():
+        low = [
+            cast
+            for cast in script.casts
+            if cast.formats and cast.formats <= LOW and script.is_trained(cast.name, cast.node)
+        ]
+        for call in script.named(*LOSSES):
+            own = [cast.name for cast in low if script.function(cast.node) in (None, script.function(call))]
             autocast = any(
                 isinstance(one, ast.With) and "autocast" in ast.unparse(one.items[0].context_expr)
                 for one in script.around(call)
             )
-            text = " ".join(ast.unparse(argument) for argument in call.args)
-            if not autocast and "float" not in text:
-                yield Sighting(script.at(call), f"{source_of(call)} on what `{sorted(low)[0]}` gives in low precision")
+            if own and not autocast and "float" not in " ".join(ast.unparse(argument) for argument in call.args):
+                yield Sighting(script.at(call), f"{source_of(call)} on what `{own[0]}` gives in low precision")
 
     def in_run(self, run: RunSpec) -> Sightings:
         if run.precision.loss == "bf16":

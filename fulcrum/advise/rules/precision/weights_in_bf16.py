@@ -40,7 +40,8 @@ class WeightsInBf16(AuditRule):
         )
         told = set[str]()
         for cast in script.casts:
-            if cast.name in script.trained - frozen - told and cast.formats & LOW and not rescued:
+            passed = cast.name in frozen | told or rescued
+            if not passed and cast.formats & LOW and script.is_trained(cast.name, cast.node):
                 told.add(cast.name)
                 formats = " or ".join(sorted(cast.formats & LOW))
                 yield Sighting(
