@@ -221,7 +221,12 @@ def _named(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Fou
     from fulcrum.levers.catalog import with_files
     from fulcrum.spec.phrase import parse
 
-    phrase = parse(target, with_files(options.files)[0], options.settings)
+    known = with_files(options.files)[0]
+    if target in known.levers:
+        raise BadInput(
+            f"'{target}' is a lever, not a run", f'"spark + {target}" is one; its laws: fulcrum levers check {target}'
+        )
+    phrase = parse(target, known, options.settings)
     return _Found("phrase", "the whole description of the run", _of_run(phrase.run, target, judge), [])
 
 

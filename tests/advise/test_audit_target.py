@@ -1,6 +1,7 @@
 """What is looked at, and how: targets are told apart, comments answer faults, what cannot be read is named."""
 
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -284,6 +285,19 @@ def test_exit_codes_for_ci(script, tmp_path, capsys):
 def test_the_former_command_is_named_by_a_hint(capsys, tmp_path):
     code, printed = run(capsys, "--with", "my_lever.py")
     assert code == 2 and "fulcrum levers check --with my_lever.py" in printed.err
+
+
+def test_a_lever_alone_is_no_run(capsys):
+    code, printed = run(capsys, "tread")
+    assert code == 2 and "fulcrum levers check tread" in printed.err
+
+
+def test_yaml_without_its_package_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    (tmp_path / "a.yaml").write_text("lr: 1e-4\n")
+    with pytest.raises(BadInput, match="needs the package PyYAML") as refused:
+        audit(str(tmp_path / "a.yaml"))
+    assert "[yaml]" in refused.value.hint
 
 
 def test_a_page_is_written(script, tmp_path, capsys):
