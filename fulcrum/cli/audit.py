@@ -1,85 +1,96 @@
-"""fulcrum audit: hold a lever to the laws that every lever of the catalogue keeps."""
+"""fulcrum audit: what is wrong with a training, most costly and cheapest to mend first."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from fulcrum.cli.options import Files, Json, catalogue, emit, say
-from fulcrum.spec.errors import BadInput, RunFailed, nearest
+from fulcrum.cli.options import OUT, Files, Json, Out, Set, emit, say
+from fulcrum.spec.errors import BadInput
 
-Names = Annotated[list[str] | None, typer.Argument(help="Levers to try; default: those of the given files.")]
+FAULTS = 3  # exit code: faults at or above --fail-on
+MEASURED = Path(__file__).parents[2] / "docs" / "levers" / "measured.json"  # in a checkout only
 
 
 def register(parent: typer.Typer) -> None:
-    parent.command("audit", epilog="Example: fulcrum audit tread")(audit)
+    parent.command("audit", epilog="Example: fulcrum audit train.py --fail-on error")(audit_command)
 
 
-def audit(names: Names = None, levers: Files = None, as_json: Json = False) -> None:
-    """Try levers on tiny real models: what they declare, whether they commute, are really on, resume, leave, cost.
+def audit_command(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            help="A training script (.py), a configuration (.yaml, .json, .toml), a folder of them; a checkpoint "
+            "(.safetensors) or "
+            "a diffusers folder; a folder, shards or store of pictures; a plan; a run or a phrase of ours."
+        ),
+    ] = None,
+    fail_on: Annotated[
+        str, typer.Option(help="Exit with code 3 from this severity on: note, warning, error, never.")
+    ] = "warning",
+    values: Annotated[int, typer.Option(min=0, help="Values to read of each tensor of a checkpoint; 0: headers only.")] = 0,
+    rate: Annotated[
+        float | None, typer.Option(min=0.0, help="Learning rate that a checkpoint is to be trained on with.")
+    ] = None,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens that the text encoder reads of a caption.")] = 77,
+    codec: Annotated[str, typer.Option(metavar="FOLDER", help="Autoencoder to try on some pictures of a data set.")] = "",
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as a page, too.")] = None,
+    rules: Annotated[bool, typer.Option("--rules", help="List all rules instead.")] = False,
+    out: Out = OUT,
+    settings: Set = None,
+    levers: Files = None,
+    as_json: Json = False,
+) -> None:
+    """Find what is wrong with a training, ordered by expected gain per effort. Nothing is run, nothing is changed.
 
-    A lever that breaks a law would make a study say something untrue. Half a minute for one.
+    Exit codes: 0 clean, 3 faults at or above --fail-on, 2 what was asked for cannot be read. In a script or YAML file a
+    comment answers a fault: # fulcrum: ignore[rule] reason
     """
-    known, _ = catalogue(levers)
-    built_in, _ = catalogue(None)
-    chosen = list(names or [name for name in known.levers if name not in built_in.levers])
-    if not chosen:
-        raise BadInput("no lever was named", "give a file with --lever my_lever.py, or names: fulcrum audit tread muon")
-    for name in chosen:
-        if name not in known.levers:
-            raise BadInput(f"no lever is called '{name}'", nearest(name, known.levers))
-    verdicts = _try(known, chosen, levers or [])
-    broken = [one for one in verdicts if one["broken"]]
-    if broken and not as_json:
-        raise RunFailed(
-            f"{len(broken)} of {len(verdicts)} (lever, law) pairs are broken", "correct the lever: docs/write-a-lever.md"
-        )
-    emit(
-        {"pairs": len(verdicts), "broken": len(broken), "laws": verdicts},
-        as_json,
-        f"all {len(verdicts)} (lever, law) pairs hold",
+    if rules:
+        return _list_rules(as_json)
+    if target is None:
+        if levers:
+            raise BadInput("laws over a lever have another command now", f"fulcrum levers check --with {levers[0]}")
+        raise BadInput("nothing was named to audit", "fulcrum audit train.py, or see: fulcrum audit --help")
+    from fulcrum.advise.audit_target import AuditOptions, audit
+    from fulcrum.advise.audit_text import text
+    from fulcrum.advise.fault import at_least
+    from fulcrum.advise.own_evidence import own_evidence
+    from fulcrum.advise.rules.rule_list import RULES
+
+    at_least((), fail_on)  # a wrong word is said before anything is read
+    evidence = own_evidence(out, MEASURED, (rule.lever for rule in RULES))
+    options = AuditOptions(
+        values or (4096 if rate else 0), rate, tokens, codec, out, tuple(levers or ()), tuple(settings or ())
     )
-    if broken:
-        raise typer.Exit(1)
+    found = audit(target, options, evidence)
+    if html is not None:
+        from fulcrum.advise.audit_page import write_page
+
+        write_page(found, html)
+        say(f"page: {html}")
+    grave = at_least(found.faults, fail_on)
+    emit({**found.plain(), "fail_on": fail_on, "failing": len(grave)}, as_json, text(found))
+    if grave:
+        raise typer.Exit(FAULTS)
 
 
-def _try(known: Any, chosen: list[str], files: list[Path]) -> list[dict[str, Any]]:
-    import tempfile
-    import warnings
+def _list_rules(as_json: bool) -> None:
+    from fulcrum.advise.rule_table import looks_at, rule_table
+    from fulcrum.advise.rules.rule_list import RULES
 
-    import torch
-
-    from fulcrum.laws.court import BrokenLaw, Court
-    from fulcrum.laws.laws import LAWS
-    from fulcrum.laws.two_processes import verdicts
-    from fulcrum.spec.user_errors import described
-
-    torch.set_num_threads(1)
-    tried = []
-    with tempfile.TemporaryDirectory() as folder:
-        court = Court(known, Path(folder))
-        for name in chosen:
-            for law, hold in LAWS.items():
-                problem = ""
-                try:
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")
-                        hold(court.case(known.levers[name]()))
-                except BrokenLaw as error:
-                    problem = str(error)
-                except Exception as error:  # the user's own code may raise anything: it is a finding
-                    problem = f"'{name}' failed: {described(error)}"
-                tried.append(_verdict(name, law, (hold.__doc__ or "").split("\n")[0], problem))
-        folder_of_two = Path(folder) / "world"
-        folder_of_two.mkdir()
-        try:
-            together = verdicts(chosen, known, folder_of_two, tuple(files))
-        except Exception as error:
-            together = dict.fromkeys(chosen, f"two processes failed: {described(error)}\n{getattr(error, 'hint', '')}")
-        tried += [_verdict(name, "world", "One process equals two.", problem) for name, problem in together.items()]
-    return tried
-
-
-def _verdict(lever: str, law: str, says: str, problem: str) -> dict[str, Any]:
-    say(f"{lever:<24} {law:<10} {'BROKEN  ' + problem if problem else 'holds'}")
-    return {"lever": lever, "law": law, "says": says, "broken": problem}
+    rows = [
+        {
+            "id": rule.id,
+            "family": rule.family,
+            "severity": rule.severity,
+            "looks_at": looks_at(rule),
+            "why": rule.why,
+            "size": rule.size,
+            "source": rule.source,
+            "fix": rule.fix,
+            "published": rule.published,
+        }
+        for rule in RULES
+    ]
+    emit({"rules": rows}, as_json, rule_table())

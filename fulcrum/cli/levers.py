@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
+from fulcrum.cli import lever_check
 from fulcrum.cli.options import Files, Json, emit, say
 from fulcrum.spec.errors import BadInput, nearest
 
@@ -20,6 +21,7 @@ Base = Annotated[str, typer.Option(help="The recipe that costs and differences a
 
 
 def register(parent: typer.Typer) -> None:
+    lever_check.register(app)
     parent.add_typer(app, name="levers")
 
 

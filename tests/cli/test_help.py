@@ -26,7 +26,8 @@ LONG = {
     "study verify",
     "study evidence",
     "report",
-    "audit",
+    "audit",  # wants a script
+    "levers check",
     "levers",
     "levers pages",
     "data score",  # wants a CLIP

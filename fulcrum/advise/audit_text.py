@@ -1,0 +1,54 @@
+"""An audit in words, for a terminal."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from fulcrum.advise.audit_target import Audit
+from fulcrum.advise.fault import SEVERITIES, Fault
+
+MOST_PLACES = 4  # of one rule that are told whole; the others are counted
+EFFORTS = {"line": "a line", "edit": "some lines or settings", "rework": "new data or a new training"}
+
+
+def text(audit: Audit) -> str:
+    return "\n".join(_lines(audit))
+
+
+def headline(audit: Audit) -> str:
+    """How many faults of each severity."""
+    counts = Counter[str](fault.severity for fault in audit.faults)
+    words = [f"{counts[name]} {name}{'s' if counts[name] > 1 else ''}" for name in reversed(SEVERITIES) if counts[name]]
+    return ", ".join(words) or "nothing found"
+
+
+def grouped(faults: list[Fault]) -> list[list[Fault]]:
+    """Faults of one rule together, in the order of the stack."""
+    groups: dict[tuple[str, str], list[Fault]] = {}
+    for fault in faults:
+        groups.setdefault((fault.rule, fault.severity), []).append(fault)
+    return list(groups.values())
+
+
+def _lines(audit: Audit) -> Iterator[str]:
+    yield f"{audit.target} ({audit.kind}: {audit.looked_at})"
+    yield f"  {headline(audit)}" + (f", {len(audit.ignored)} ignored with a reason" if audit.ignored else "")
+    if audit.faults:
+        yield ""
+        yield "most expected gain for the least effort first"
+    for number, group in enumerate(grouped(audit.faults), 1):
+        first = group[0]
+        yield ""
+        yield f"{number}. {first.severity}: {first.rule} ({first.family})"
+        for fault in group[:MOST_PLACES]:
+            yield f"   {fault.place}: {fault.seen}"
+        if len(group) > MOST_PLACES:
+            yield f"   and {len(group) - MOST_PLACES} more places: --json has them all"
+        yield f"   why   {first.why}"
+        yield f"   size  {first.size}" + (f" ({first.evidence[0]})" if first.evidence else "")
+        for more in first.evidence[1:]:
+            yield f"         {more}"
+        fixes = list(dict.fromkeys(fault.fix for fault in group))
+        yield f"   fix   {fixes[0]}" + (f" (and {len(fixes) - 1} more alike)" if len(fixes) > 1 else "")
+        yield f"   effort {EFFORTS[first.effort]}"
+    for rule, place, reason in audit.ignored:
+        yield f"ignored: {rule} at {place}: {reason}"

@@ -1,0 +1,37 @@
+"""The table of all rules that docs/audit.md shows, written from the rules themselves."""
+
+from fulcrum.advise.audit_rule import AuditRule
+from fulcrum.advise.rules.rule_list import RULES
+
+BEGIN, END = "<!-- rules: written by `fulcrum audit --rules`, held by a test -->", "<!-- end of the rules -->"
+LOOKS = {
+    "in_script": "scripts",
+    "in_config": "configurations",
+    "in_family": "arms",
+    "in_project": "projects",
+    "in_run": "runs",
+    "in_plan": "plans",
+    "in_tensors": "checkpoints",
+    "in_folder": "model folders",
+    "in_captions": "data sets",
+    "in_codec_trial": "an autoencoder on pictures",
+    "in_step": "a probed step",
+}
+
+
+def looks_at(rule: AuditRule) -> list[str]:
+    """What a rule knows how to judge: the methods that it defines itself."""
+    return [word for method, word in LOOKS.items() if method in vars(type(rule))]
+
+
+def rule_table() -> str:
+    lines = ["| rule | severity | looks at | why | expected size | fix |", "|---|---|---|---|---|---|"]
+    family = ""
+    for rule in RULES:
+        if rule.family != family:
+            family = rule.family
+            lines.append(f"| **{family}** | | | | | |")
+        size = f"{rule.size} ({rule.source})" if rule.source else rule.size
+        cells = (f"`{rule.id}`", rule.severity, ", ".join(looks_at(rule)), rule.why, size, f"{rule.fix}")
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)

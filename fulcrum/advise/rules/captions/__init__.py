@@ -1,0 +1,1 @@
+"""Rules about the texts that pictures are trained with."""

@@ -1,0 +1,1 @@
+"""Rules about comparisons: arms, seeds, outputs, configurations that do what they say."""

@@ -1,0 +1,123 @@
+"""Rule: a setting that nothing reads."""
+
+import ast
+import re
+
+from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
+from fulcrum.advise.subjects.config_family import LABELS
+from fulcrum.advise.subjects.python_script import Script, dotted, keyword
+from fulcrum.advise.subjects.training_project import TrainingProject
+
+SINKS = (
+    "vars",
+    "print",
+    "repr",
+    "str",
+    "dict",
+    "asdict",
+    "dumps",
+    "dump",
+    "info",
+    "pprint",
+    "init_trackers",
+    "init",
+    "update",
+    "safe_dump",
+    "len",
+    "getattr",
+    "hasattr",
+    "setattr",
+    "Namespace",
+)
+
+
+class SettingReadByNobody(AuditRule):
+    id = "setting-read-by-nobody"
+    family = "design"
+    severity = "error"
+    gain = 0.8
+    why = "an arm that sets what nobody reads is the baseline, and its 'effect' is the noise between two equal runs"
+    size = "the published BF16 arm is such"
+    source = "docs/published.md, A10"
+    published = "A10"
+    fix = "read the setting, or remove it; refuse unknown names when a configuration is loaded"
+
+    def in_script(self, script: Script) -> Sightings:
+        """Options that are declared and never read, where the script alone can know."""
+        holder = _holder(script)
+        if not holder or _leaves(script, holder):
+            return
+        read = {node.attr for node in script.nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
+        texts = {node.value for node in script.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        flags = {flag for option in script.options for flag in (option.name, f"--{option.name}")}
+        for option in script.options:
+            used_as_text = any(option.name in text and text not in flags and not re.search(r"\s", text) for text in texts)
+            if option.name not in read and not used_as_text and not is_help(option.node):
+                yield Sighting(
+                    script.at(option.node),
+                    f"--{option.name} is declared, and nothing reads {holder}.{option.name}",
+                    severity="warning",
+                )
+
+    def in_project(self, project: TrainingProject) -> Sightings:
+        """What an arm changes, and no script of the project ever names."""
+        if not project.scripts:
+            return
+        known = {word for script in project.scripts for word in script.words}
+        known |= {
+            part.lower()
+            for script in project.scripts
+            for node in script.nodes
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            for part in re.split(r"[^\w]+", node.value)
+        }
+        whole = any(_passes_whole(script) for script in project.scripts)
+        for family in project.families if not whole else ():
+            for arm in family.arms:
+                for change in arm.changes:
+                    leaf = change.path.rpartition(".")[2]
+                    if leaf not in known and not LABELS.search(change.path) and not leaf.isdigit():
+                        yield Sighting(
+                            f"{arm.config.path.relative_to(project.folder)}:{arm.line(change.path)}",
+                            f"the arm sets {change.path} = {change.after!r}, and no script names '{leaf}'",
+                        )
+
+
+def is_help(call: ast.Call) -> bool:
+    return isinstance(action := keyword(call, "action"), ast.Constant) and action.value in ("version", "help")
+
+
+def _holder(script: Script) -> str:
+    """The name that the options are kept under: args."""
+    for name, values in script.assignments.items():
+        if any(
+            isinstance(value, ast.Call) and dotted(value.func).endswith(("parse_args", "parse_known_args"))
+            for value in values
+        ):
+            return name
+    return ""
+
+
+def _leaves(script: Script, holder: str) -> bool:
+    """Are the options handed to code that is not in this file, by a call or by a return?"""
+    own = {node.name for node in script.nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    called = {dotted(call.func) for call in script.calls}
+    for node in script.nodes:
+        if isinstance(node, ast.Return) and node.value is not None and holder in ast.unparse(node.value).split("."):
+            home = script.function(node)
+            if home is None or home.name not in called:
+                return True
+    for call in script.calls:
+        end = dotted(call.func).rpartition(".")[2]
+        given = [*call.args, *(one.value for one in call.keywords)]
+        handed = any(isinstance(one, ast.Name) and one.id in (holder, "args") for one in given)
+        spread = any(one.arg is None and "vars(" in ast.unparse(one.value) for one in call.keywords)
+        if spread or (handed and end not in own and end not in SINKS):
+            return True
+    return False
+
+
+def _passes_whole(script: Script) -> bool:
+    """Does it spread a whole table into calls (`**config`), or hand it to a framework? Then names may be read elsewhere."""
+    spread = any(one.arg is None for call in script.calls for one in call.keywords)
+    return spread or bool(script.named("instantiate"))

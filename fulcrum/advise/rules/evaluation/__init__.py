@@ -1,0 +1,1 @@
+"""Rules about how quality is measured."""

@@ -1,0 +1,1 @@
+"""Rules about the number formats that things are kept and computed in."""

@@ -1,0 +1,1 @@
+"""Rules about what happens when: warm-up, averages, time shifts, routing, alignment, resuming."""

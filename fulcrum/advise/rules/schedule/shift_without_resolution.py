@@ -1,0 +1,54 @@
+"""Rule: many tokens, and times that are not shifted towards noise."""
+
+from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
+from fulcrum.advise.subjects.model_folder import ModelFolder
+from fulcrum.spec.run import RunSpec
+
+MANY = 1024
+
+
+class ShiftWithoutResolution(AuditRule):
+    id = "shift-without-resolution"
+    family = "schedule"
+    severity = "note"
+    gain = 0.1
+    why = (
+        "the more pixels a picture has, the more noise it takes to hide it: without a shift most training times are "
+        "too easy at high resolution"
+    )
+    size = "Stable Diffusion 3 and PRX shift by about 3 at 1024 px; no clean number published"
+    source = "arXiv:2403.03206"
+    lever = "shifted_time"
+    fix = '--set "flow.time=logit_normal(shift=3.0)" --set sample.shift=3.0'
+
+    def in_run(self, run: RunSpec) -> Sightings:
+        shift = getattr(run.flow.time, "shift", None)
+        if run.tokens >= MANY and shift == 1.0:
+            yield Sighting("flow.time", f"{run.tokens:,} tokens and no shift of the times")
+        if shift is not None and shift != run.sample.shift:
+            yield Sighting(
+                "sample.shift",
+                f"trained with times shifted by {shift:g}, drawn with {run.sample.shift:g}",
+                f"--set sample.shift={shift:g}",
+                "warning",
+            )
+
+    def in_folder(self, folder: ModelFolder) -> Sightings:
+        scheduler, vae, denoiser = folder.part("scheduler"), folder.part("vae"), folder.part("transformer")
+        if not (scheduler and denoiser) or "FlowMatch" not in (scheduler.declared or scheduler.own):
+            return
+        side, patch = denoiser.config.get("sample_size"), denoiser.config.get("patch_size", 1)
+        shift, dynamic = scheduler.config.get("shift", 1.0), scheduler.config.get("use_dynamic_shifting", False)
+        if (
+            isinstance(side, int)
+            and isinstance(patch, int)
+            and (side // patch) ** 2 >= MANY
+            and shift == 1.0
+            and not dynamic
+            and vae
+        ):
+            yield Sighting(
+                "scheduler/scheduler_config.json",
+                f"{(side // patch) ** 2:,} tokens and shift 1",
+                "set shift to about 3, or use_dynamic_shifting",
+            )

@@ -1,0 +1,1 @@
+"""Rules about the autoencoder between pixels and latents."""

@@ -1,0 +1,305 @@
+"""What is looked at, and how: targets are told apart, comments answer faults, what cannot be read is named."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fulcrum.advise.audit_page import render
+from fulcrum.advise.audit_target import AuditOptions, audit
+from fulcrum.advise.audit_text import text
+from fulcrum.advise.fault import Fault, at_least, stacked
+from fulcrum.advise.own_evidence import own_evidence
+from fulcrum.cli import main
+from fulcrum.levers.catalog import CATALOG
+from fulcrum.spec.errors import BadInput
+
+SCRIPT = """
+import torch
+
+model = Net().to(torch.bfloat16)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+for batch in loader:
+    loss = model(batch).float().mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def rules(audited):
+    return [fault.rule for fault in audited.faults]
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_a_script_that_stores_its_weights_in_bf16(script):
+    (fault,) = audit(str(script)).faults
+    assert fault.rule == "weights-in-bf16" and fault.severity == "error" and fault.place == f"{script}:4"
+    script.write_text(SCRIPT.replace(".to(torch.bfloat16)", ""))
+    assert not audit(str(script)).faults
+
+
+def test_a_script_is_never_run(tmp_path):
+    path = tmp_path / "evil.py"
+    path.write_text(f"open({str(tmp_path / 'ran')!r}, 'w').write('x')\nraise SystemExit(1)\n")
+    assert not audit(str(path)).faults and not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("recipe", CATALOG.recipes)
+def test_our_own_recipes_are_clean(recipe):
+    assert rules(audit(recipe)) == []
+
+
+@pytest.mark.parametrize(
+    ("phrase", "rule"),
+    [
+        ("spark + bf16_storage", "weights-in-bf16"),
+        ("spark + bf16_optimizer_state", "optimizer-state-in-bf16"),
+        ("spark + bf16_op(op=norm)", "norm-in-bf16"),
+        ("spark + bf16_op(op=softmax)", "softmax-in-bf16"),
+        ("spark + bf16_op(op=rope)", "rotary-in-bf16"),
+        ("spark + bf16_op(op=time)", "time-in-bf16"),
+        ("spark + bf16_op(op=loss)", "loss-in-bf16"),
+        ("spark + tread", "routing-with-few-tokens"),
+        ("spark + short_captions", "prompts-unlike-captions"),
+        ("spark + ema(half_life=0.5)", "average-longer-than-training"),
+    ],
+)
+def test_a_phrase_is_judged_by_what_its_run_is(phrase, rule):
+    assert rule in rules(audit(phrase))
+
+
+def test_settings_of_a_phrase_are_looked_at():
+    assert rules(audit("spark", AuditOptions(settings=("optim.rule.eps=1e-4", "optim.warmup=0")))) == [
+        "adam-eps-large",
+        "no-warmup",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "setting", "rule"),
+    [
+        ("prx_256", "data.size=1024", "shift-without-resolution"),
+        ("pocket_64", "sample.shift=1.0", "shift-without-resolution"),
+        ("spark", "flow.noise_scale=3.0", "latent-deviation"),
+    ],
+)
+def test_one_setting_is_enough(recipe, setting, rule):
+    assert rules(audit(recipe, AuditOptions(settings=(setting,)))) == [rule]
+
+
+def test_the_stack_is_ordered_by_gain_per_effort():
+    def fault(rule, gain, effort, severity="warning"):
+        return Fault(rule, "design", severity, "", "", "", "", (), "", gain, effort)
+
+    faults = [fault("a", 0.5, "rework"), fault("b", 0.2, "line"), fault("c", 0.3, "edit"), fault("d", 0.1, "edit", "error")]
+    assert [one.rule for one in stacked(faults)] == ["b", "c", "a", "d"]
+    assert [one.rule for one in at_least(faults, "error")] == ["d"] and at_least(faults, "never") == []
+    with pytest.raises(BadInput, match="no severity is called 'eror'"):
+        at_least(faults, "eror")
+
+
+def test_a_comment_with_a_reason_answers_a_fault(script):
+    line = "model = Net().to(torch.bfloat16)"
+    script.write_text(SCRIPT.replace(line, f"{line}  # fulcrum: ignore[weights-in-bf16] a smoke test"))
+    audited = audit(str(script))
+    assert not audited.faults and audited.ignored == [("weights-in-bf16", f"{script}:4", "a smoke test")]
+    script.write_text(SCRIPT.replace(line, f"# fulcrum: ignore[weights-in-bf16] above the line\n{line}"))
+    assert not audit(str(script)).faults
+
+
+@pytest.mark.parametrize(
+    ("comment", "seen"), [("ignore[weights-in-bf16]", "without a reason"), ("ignore[wights] x", "no rule is called")]
+)
+def test_a_comment_that_answers_nothing_is_told(script, comment, seen):
+    script.write_text(SCRIPT.replace("torch.bfloat16)", f"torch.bfloat16)  # fulcrum: {comment}"))
+    faults = audit(str(script)).faults
+    assert {"weights-in-bf16", "ignore-comment"} == {fault.rule for fault in faults}
+    assert any(seen in fault.seen for fault in faults)
+
+
+def test_a_text_that_looks_like_a_comment_is_none(script):
+    script.write_text(SCRIPT + 'text = "# fulcrum: ignore[wights] x"\n')
+    assert rules(audit(str(script))) == ["weights-in-bf16"]
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_audited(tmp_path):
+    (tmp_path / "good.py").write_text(SCRIPT)
+    (tmp_path / "broken.py").write_text("def (:\n")
+    (tmp_path / "broken.yaml").write_text("a: [1\nb: }")
+    (tmp_path / "list.json").write_text("[1, 2]")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
+    found = rules(audit(str(tmp_path)))
+    assert found.count("unreadable") == 4 and "weights-in-bf16" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("broken.py", "def (:\n", "cannot be parsed"),
+        ("nul.py", "a = 1\x00", "cannot be parsed"),
+        ("broken.json", "{", "cannot be parsed"),
+        ("model.pt", "x", "pickle"),
+        ("notes.txt", "x", "nothing that an audit can read"),
+        ("cut.safetensors", "x", "no whole safetensors"),
+    ],
+)
+def test_a_target_that_cannot_be_read_is_refused(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(BadInput, match=message):
+        audit(str(tmp_path / name))
+
+
+def test_aliases_that_grow_without_end_are_refused(tmp_path):
+    pytest.importorskip("yaml")
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    (tmp_path / "bomb.yaml").write_text("\n".join(lines))
+    start = time.monotonic()
+    with pytest.raises(BadInput, match="aliases"):
+        audit(str(tmp_path / "bomb.yaml"))
+    assert time.monotonic() - start < 20
+
+
+def test_a_tag_of_python_makes_no_object(tmp_path):
+    pytest.importorskip("yaml")
+    (tmp_path / "tag.yaml").write_text(f"a: !!python/object/apply:os.mkdir ['{tmp_path}/made']\nlr: 1e-4\n")
+    audit(str(tmp_path / "tag.yaml"))
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_plan_is_looked_at_arm_by_arm(tmp_path):
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        'title = "t"\nbaseline = "spark"\nseeds = [0, 1]\narms = ["muon", "muon + repa", "short_captions", "tred"]\n'
+    )
+    found = {fault.rule: fault for fault in audit(str(plan)).faults}
+    assert set(found) == {"too-few-pairs", "arm-is-compound", "prompts-unlike-captions", "arm-refused"}
+    assert "muon + repa" in found["arm-is-compound"].place and "tred" in found["arm-refused"].place
+
+
+def test_an_unknown_name_in_a_plan_is_named_and_the_rest_audited(tmp_path):
+    plan = tmp_path / "plan.toml"
+    plan.write_text('title = "t"\nbaseline = "spark"\nseeds = [0, 1]\narms = ["muon"]\nsampels = 512\n')
+    found = {fault.rule: fault.seen for fault in audit(str(plan)).faults}
+    assert set(found) == {"unreadable", "too-few-pairs"} and "did you mean: samples" in found["unreadable"]
+    plan.write_text('title = "t"\nbaseline = "spark"\narms = ["muon"]\n')
+    with pytest.raises(BadInput, match="seeds"):
+        audit(str(plan))
+
+
+def test_a_plan_with_many_arms_and_few_pairs_sees_little(tmp_path):
+    arms = [f"muon(momentum=0.{place})" for place in range(70, 95)]
+    head = 'title = "t"\nbaseline = "spark"\nsmallest_effect = 0.02\n'
+    (tmp_path / "wide.toml").write_text(f"{head}seeds = [0, 1, 2, 3, 4, 5]\narms = {arms}\n")
+    (tmp_path / "narrow.toml").write_text(f"{head}seeds = [0, 1, 2, 3, 4, 5, 6, 7]\narms = {arms[:3]}\n")
+    assert rules(audit(str(tmp_path / "wide.toml"))) == ["power-low"] and not rules(audit(str(tmp_path / "narrow.toml")))
+
+
+def test_our_example_plans_hold_no_surprise():
+    assert rules(audit("examples/quick.toml")) == [
+        "prompts-unlike-captions"
+    ]  # it says so itself: that arm shows the published fault
+    assert rules(audit("examples/interactions.toml")) == []
+
+
+def test_plans_in_a_folder_are_plans_and_no_arms():
+    found = audit("examples", AuditOptions(files=(Path("examples/emoji/recipe.py"),))).faults
+    assert {fault.rule for fault in found} == {"prompts-unlike-captions", "doses-unequal", "arm-is-compound"}
+    (compound,) = [fault for fault in found if fault.rule == "arm-is-compound"]
+    assert "edm" in compound.place  # a lever that moves several axes of the objective, and its plan says so
+    assert any(fault.place.startswith("quick.toml: ") for fault in found)
+
+
+def test_the_page_escapes_everything_and_runs_nothing(tmp_path):
+    path = tmp_path / "<script>alert(1)</script>.py"
+    (tmp_path / "<script>alert(1)<").mkdir()
+    path = tmp_path / "<script>alert(1)<" / "a&b.py"
+    path.write_text(SCRIPT.replace("Net()", 'Net("<img src=x onerror=alert(1)>")'))
+    page = render(audit(str(path)))
+    assert "<script" not in page and "<img" not in page and "&lt;img" in page and "default-src 'none'" in page
+    assert "http://" not in page and "https://" not in page
+
+
+def test_the_text_says_what_where_why_and_what_to_do(script):
+    words = text(audit(str(script)))
+    for part in ("1. error: weights-in-bf16", f"{script}:4", "why ", "size ", "fix ", "effort "):
+        assert part in words
+
+
+def test_own_studies_and_our_measurements_stand_beside_the_published_number(tmp_path):
+    folder = tmp_path / "study-1"
+    folder.mkdir()
+    effect = {
+        "arm": "bf16_storage",
+        "metric": "f1",
+        "unit": "images",
+        "n": 6,
+        "mean": -0.1,
+        "low": -0.2,
+        "high": -0.05,
+        "verdict": "worse",
+    }
+    (folder / "report.json").write_text(json.dumps({"plan": {"primary_metric": "f1"}, "effects": [effect]}))
+    measured = tmp_path / "measured.json"
+    row = {
+        "lever": "bf16_storage",
+        "recipe": "spark",
+        "science": 2,
+        "metric": "f1",
+        "change": -0.02,
+        "low": -0.05,
+        "high": 0.01,
+        "pairs": 6,
+    }
+    measured.write_text(json.dumps([{**row, "verdict": "inconclusive"}, {**row, "science": 1, "verdict": "old"}]))
+    evidence = own_evidence(tmp_path, measured, ("bf16_storage", ""))
+    fault = audit("spark + bf16_storage", None, evidence).faults[0]
+    assert fault.evidence[0] == "PRX Part 2" and len(fault.evidence) == 3
+    assert "your study study-1: f1 -0.1" in fault.evidence[1] and "measured by us: f1 -0.02" in fault.evidence[2]
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as end:
+        main(["audit", *words])
+    return end.value.code, capsys.readouterr()
+
+
+def test_exit_codes_for_ci(script, tmp_path, capsys):
+    code, printed = run(capsys, str(script), "--json")
+    assert code == 3 and json.loads(printed.out)["faults"][0]["rule"] == "weights-in-bf16"
+    assert run(capsys, str(script), "--fail-on", "never")[0] == 0
+    assert run(capsys, "spark")[0] == 0
+    code, printed = run(capsys, str(tmp_path / "missing.py"))
+    assert code == 2 and "there is nothing at" in printed.err
+    assert run(capsys, str(script), "--fail-on", "fatal")[0] == 2
+
+
+def test_the_former_command_is_named_by_a_hint(capsys, tmp_path):
+    code, printed = run(capsys, "--with", "my_lever.py")
+    assert code == 2 and "fulcrum levers check --with my_lever.py" in printed.err
+
+
+def test_a_lever_alone_is_no_run(capsys):
+    code, printed = run(capsys, "tread")
+    assert code == 2 and "fulcrum levers check tread" in printed.err
+
+
+def test_yaml_without_its_package_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    (tmp_path / "a.yaml").write_text("lr: 1e-4\n")
+    with pytest.raises(BadInput, match="needs the package PyYAML") as refused:
+        audit(str(tmp_path / "a.yaml"))
+    assert "[yaml]" in refused.value.hint
+
+
+def test_a_page_is_written(script, tmp_path, capsys):
+    run(capsys, str(script), "--html", str(tmp_path / "audit.html"))
+    assert "weights-in-bf16" in (tmp_path / "audit.html").read_text()

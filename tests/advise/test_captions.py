@@ -1,0 +1,62 @@
+"""Data sets: what is wrong with their captions and pictures."""
+
+import pytest
+from PIL import Image
+
+from fulcrum.advise.audit_target import AuditOptions, audit
+
+LONG = "a weathered wooden rowing boat number {n} lies on wet sand in front of a calm grey sea, with two gulls on its rim"
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    def make(caption, count=24):
+        for number in range(count):
+            Image.effect_noise((16, 16), 20 + number).convert("RGB").save(tmp_path / f"{number:03}.png")
+            (tmp_path / f"{number:03}.txt").write_text(caption(number) if callable(caption) else caption.format(n=number))
+        return tmp_path
+
+    return make
+
+
+def rules(path, **options):
+    return {fault.rule: fault for fault in audit(str(path), AuditOptions(**options)).faults}
+
+
+def test_good_captions_are_clean(pictures):
+    assert not rules(pictures(LONG))
+
+
+@pytest.mark.parametrize(
+    ("caption", "rule"),
+    [
+        ("boat {n}", "captions-short"),
+        (LONG.replace("{n}", "1"), "captions-duplicated"),
+        ("The image shows " + LONG, "captions-boilerplate"),
+        (" ".join([LONG] * 6), "captions-truncated"),
+        (LONG + " <b>bold</b>", "captions-control-characters"),
+        (
+            lambda n: (
+                LONG.format(n=n)
+                if n % 2
+                else f"ein Ruderboot {n} mit der Nummer liegt auf dem Sand und die Möwen auf einem Rand"
+            ),
+            "captions-mixed-languages",
+        ),
+    ],
+)
+def test_a_fault_of_captions_is_found_alone(pictures, caption, rule):
+    assert set(rules(pictures(caption))) == {rule}
+
+
+def test_a_longer_encoder_cuts_nothing(pictures):
+    assert not rules(pictures(" ".join([LONG] * 6)), tokens=512)
+
+
+def test_a_broken_picture_is_named_and_the_rest_audited(pictures):
+    folder = pictures("boat {n}")
+    (folder / "005.png").write_bytes(b"no picture")
+    (folder / "006.txt").unlink()
+    found = rules(folder)
+    assert set(found) == {"samples-broken", "captions-short"}
+    assert "005.png" in found["samples-broken"].seen and "006.png" in found["samples-broken"].seen

@@ -1,0 +1,38 @@
+"""Every rule is whole: its facts stand, its id is its file's name, its lever exists, and the page lists it."""
+
+from pathlib import Path
+
+import pytest
+
+from fulcrum.advise.audit_rule import AuditRule
+from fulcrum.advise.fault import EFFORT, SEVERITIES
+from fulcrum.advise.rule_table import BEGIN, END, LOOKS, looks_at, rule_table
+from fulcrum.advise.rules.rule_list import BY_ID, RULES
+from fulcrum.levers.catalog import CATALOG
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "fulcrum/advise/rules"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_says_all_that_is_asked_of_it(rule):
+    assert rule.why and rule.size and rule.fix
+    assert rule.severity in SEVERITIES and rule.effort in EFFORT and 0 < rule.gain <= 1
+    assert looks_at(rule), "it looks at nothing"
+    assert not rule.lever or rule.lever in CATALOG.levers
+    module = type(rule).__module__
+    assert module == f"fulcrum.advise.rules.{rule.family}.{rule.id.replace('-', '_')}"
+
+
+def test_every_file_is_listed():
+    files = {path.stem for path in FOLDER.glob("*/*.py") if path.stem != "__init__"}
+    assert {rule.id.replace("-", "_") for rule in RULES} == files and len(BY_ID) == len(RULES)
+
+
+def test_every_way_to_look_is_a_method_of_a_rule():
+    assert set(LOOKS) == {name for name in vars(AuditRule) if name.startswith("in_")}
+
+
+def test_the_page_has_the_table_of_today():
+    page = (ROOT / "docs/audit.md").read_text(encoding="utf-8")
+    assert page.split(BEGIN)[1].split(END)[0].strip() == rule_table(), "write it anew: fulcrum audit --rules"
