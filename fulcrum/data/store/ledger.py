@@ -45,6 +45,13 @@ class Ledger:
         }
 
 
+def cropped_away(given: tuple[int, int], shape: tuple[int, int]) -> float:
+    """Share of a picture's pixels that a crop to this shape takes away."""
+    (width, height), (w, h) = given, shape
+    scale = min(width / w, height / h)
+    return float(max(0.0, 1.0 - (w * scale) * (h * scale) / (width * height)))
+
+
 def faults(ledger: dict[str, Any], samples: int) -> list[str]:
     """Where a ledger does not add up, in words; nothing if it does."""
     wrong = []
