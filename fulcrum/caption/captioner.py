@@ -15,7 +15,7 @@ WORLD = "world"
 Picture = NDArray[np.uint8]  # (3, H, W)
 
 
-class Answer(NamedTuple):
+class CaptionAnswer(NamedTuple):
     text: str
     ended: bool = True  # else it was cut off at the most tokens
 
@@ -25,7 +25,7 @@ class Captioner(Protocol):
 
     facts: dict[str, Any]  # what the captions' provenance says of it
 
-    def answers(self, pictures: Sequence[Picture], numbers: Sequence[int], prompt: CaptionPrompt) -> list[Answer]: ...
+    def answers(self, pictures: Sequence[Picture], rows: Sequence[int], prompt: CaptionPrompt) -> list[CaptionAnswer]: ...
 
 
 class WorldWriter:
@@ -38,15 +38,15 @@ class WorldWriter:
         self.network, self.drawn = load_captioner().to(device), drawn
         self.facts = {"model": WORLD, "model_hash": asset_hash("captioner"), "words": "drawn" if drawn else "likeliest"}
 
-    def answers(self, pictures: Sequence[Picture], numbers: Sequence[int], prompt: CaptionPrompt) -> list[Answer]:
+    def answers(self, pictures: Sequence[Picture], rows: Sequence[int], prompt: CaptionPrompt) -> list[CaptionAnswer]:
         from fulcrum.encode.networks.world_captioner import word_dice
 
         sides = {picture.shape for picture in pictures}
         if len(sides) > 1 or next(iter(sides))[1] != next(iter(sides))[2]:
             raise BadInput("the world's captioner reads square pictures", "import them without --buckets, or use a VLM")
-        dice = word_dice(np.asarray(numbers), prompt.style) if self.drawn else None
+        dice = word_dice(np.asarray(rows), prompt.style) if self.drawn else None
         texts = self.network.write(torch.from_numpy(np.stack(pictures)), prompt.style, dice)
-        return [Answer(text) for text in texts]
+        return [CaptionAnswer(text) for text in texts]
 
 
 class ChatWriter:
@@ -64,11 +64,11 @@ class ChatWriter:
             )
         self.facts = {"model": path, "model_hash": self.network.content, "class": self.network.kind, **settings._asdict()}
 
-    def answers(self, pictures: Sequence[Picture], numbers: Sequence[int], prompt: CaptionPrompt) -> list[Answer]:
+    def answers(self, pictures: Sequence[Picture], rows: Sequence[int], prompt: CaptionPrompt) -> list[CaptionAnswer]:
         most = self.settings.max_tokens or TOKENS[prompt.style]
-        seed = int(key("caption", self.settings.seed, prompt.style, int(numbers[0]))[0]) % 2**63
+        seed = int(key("caption", self.settings.seed, prompt.style, int(rows[0]))[0]) % 2**63
         written = self.network.write(pictures, prompt.text, most, self.settings.temperature, seed)
-        return [Answer(text, ended) for text, ended in written]
+        return [CaptionAnswer(text, ended) for text, ended in written]
 
 
 class Settings(NamedTuple):

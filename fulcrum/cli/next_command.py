@@ -21,7 +21,7 @@ def train_command(folder: Path, recipe: str = "pocket", names: tuple[str, ...] =
     if names or "long" not in whole:
         chosen = f"named_captions(names=({', '.join(map(repr, whole))},))"
         settings += [f"data.caption={chosen}", f"sample.prompts={chosen}"]
-    problem, notes = _unreadable(folder, whole), []
+    problem, notes = _unreadable(folder, about["size"], whole), []
     if problem:
         path = MINILM if _installed() else "FOLDER"
         settings.append(f"encode.text=pretrained_text(path={path!r})")
@@ -32,7 +32,7 @@ def train_command(folder: Path, recipe: str = "pocket", names: tuple[str, ...] =
     return [f"train on it: {command}", *notes]
 
 
-def _unreadable(folder: Path, names: tuple[str, ...]) -> str:
+def _unreadable(folder: Path, size: int, names: tuple[str, ...]) -> str:
     """Why the embedded text encoder cannot take these captions; empty if it can."""
     from fulcrum.data.buckets import open_pictures
     from fulcrum.data.caption import NamedChooser
@@ -40,7 +40,7 @@ def _unreadable(folder: Path, names: tuple[str, ...]) -> str:
     from fulcrum.encode.unknown_words import unread
 
     try:
-        source = open_pictures(str(folder), "train", None, None, 1, 1)
+        source = open_pictures(str(folder), "train", size, None, 1, 1)
         unread(source, NamedChooser(names, (1.0,) * len(names)), load_text())
     except BadInput as error:
         return error.message

@@ -101,7 +101,7 @@ class RecaptionedWorld(World):
     drawn: bool = True  # words drawn by their probability: one thing is told in several ways; else the likeliest
 
     def build(self, ctx: Any) -> Any:
-        from fulcrum.data.recaptioned import RecaptionedSource
+        from fulcrum.data.recaptioned_source import RecaptionedSource
         from fulcrum.files.shipped import asset_hash
 
         inner, cache = super().build(ctx), getattr(ctx, "cache", None)

@@ -22,7 +22,7 @@ from torch import Tensor
 from fulcrum.data.caption import Chooser, one_by_one, wordings
 from fulcrum.data.filter import FilteredSource
 from fulcrum.data.mix import one_shaped
-from fulcrum.data.recaptioned import RecaptionedSource
+from fulcrum.data.recaptioned_source import RecaptionedSource
 from fulcrum.data.source import Source
 from fulcrum.encode.cached_rows import MixedTexts, RowCache, ShapedCache, TextCache
 from fulcrum.encode.networks.kl_codec import IdentityCodec

@@ -12,6 +12,7 @@ from fulcrum.spec.run import RunSpec
 class Recaptioned(Swap):
     name = "recaptioned"
     slot, filler = "data.source", RecaptionedWorld
+    settings = ("drawn",)
     card = Card(
         says="captions by a network that sees the pixels alone: what long captions of one's own pictures come to, with a "
         "captioner's mistakes. Judged by the world's own captions; held against short_captions it tells how much of that "
@@ -38,7 +39,7 @@ class Recaptioned(Swap):
     def witness(self, built: Built) -> bool:
         """The prompts that are trained on are not all those that the world has for the same pictures."""
         from fulcrum.data.mix import one_shaped
-        from fulcrum.data.recaptioned import RecaptionedSource
+        from fulcrum.data.recaptioned_source import RecaptionedSource
 
         here = [phase for phase in built.phases if isinstance(phase.run.data.source, RecaptionedWorld)]
         parts = one_shaped(built.feed.source_at(here[0].start)) if here else []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fulcrum.caption.answers import Blocks
-from fulcrum.caption.captioner import Answer, Settings
+from fulcrum.caption.captioner import CaptionAnswer, Settings
 from fulcrum.caption.processes import ask_part
 from fulcrum.caption.prompts import SHIPPED, chosen_prompts
 from fulcrum.caption.recaption import Recaption, Wish, recaption
@@ -31,15 +31,15 @@ def wish(store, to, **more):
 def said(number, style):
     """One answer in ten is bad, each in its own way."""
     bad = {
-        0: Answer(""),
-        10: Answer("I'm sorry, I cannot help with that picture"),
-        20: Answer("red " * 12),
-        30: Answer("a red circle\x07 on the left"),
-        40: Answer("word " + " ".join(f"w{n}" for n in range(60))),
-        50: Answer("a red circle that goes on", ended=False),
-        60: Answer("ein roter Kreis auf dem grauen Grund mit einem Stern"),
+        0: CaptionAnswer(""),
+        10: CaptionAnswer("I'm sorry, I cannot help with that picture"),
+        20: CaptionAnswer("red " * 12),
+        30: CaptionAnswer("a red circle\x07 on the left"),
+        40: CaptionAnswer("word " + " ".join(f"w{n}" for n in range(60))),
+        50: CaptionAnswer("a red circle that goes on", ended=False),
+        60: CaptionAnswer("ein roter Kreis auf dem grauen Grund mit einem Stern"),
     }
-    return bad.get(number, Answer(f" a red  circle\nnumber {number} "))
+    return bad.get(number, CaptionAnswer(f" a red  circle\nnumber {number} "))
 
 
 def test_new_columns_stand_beside_the_old_with_their_provenance(world_store, scripted, tmp_path):
@@ -163,9 +163,9 @@ def test_scores_are_kept_and_can_be_asked_for(world_store, scripted, tmp_path):
 
     def speaks(row, style):
         number = int(names[row].split()[1])
-        return Answer(texts[number] if number % 4 else texts[(number + 1) % 96])
+        return CaptionAnswer(texts[number] if number % 4 else texts[(number + 1) % 96])
 
-    order = wish(world_store, tmp_path / "new", scorer="world", least_score=0.0, prompts=(SHIPPED["long"],))
+    order = wish(world_store, tmp_path / "new", scorer="world", least_score=-4.0, prompts=(SHIPPED["long"],))
     done = recaption(order, quiet, lambda: scripted(speaks))
     lines = [json.loads(line) for line in (tmp_path / "new" / "quarantine.jsonl").read_text().splitlines()]
     wrong = [int(line["name"].split()[1]) % 4 == 0 for line in lines]

@@ -62,9 +62,9 @@ def fit_captioner(effort: Effort = EFFORT, progress: Progress = print) -> tuple[
     told = _told(captioner, pool.scenes)  # (wordings, n, L)
     progress(f"captioner: {told.shape[1]:,} scenes in two domains, {len(told)} captions of each")
 
-    def loss(_: int, generator: torch.Generator) -> Tensor:
-        images, row, _ = pool.draw(effort.batch, generator)
-        pixels, _ = disturbed(to_unit(images), generator, blur=0.6, noise=0.06, light=0.05)
+    def loss(step: int, generator: torch.Generator) -> Tensor:
+        images, row, domain = pool.draw(effort.batch, generator)
+        pixels, damage = disturbed(to_unit(images), generator, blur=0.6, noise=0.06, light=0.05)
         seen = captioner.eye(pixels)
         first = torch.randint(2, (effort.batch,), generator=generator)
         other = torch.randint(1, len(told), (effort.batch,), generator=generator)

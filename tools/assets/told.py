@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fulcrum.data.world import vocabulary as v
 from fulcrum.data.world.scene import Scenes
 from fulcrum.data.world.vocabulary import tokenize
@@ -76,7 +74,7 @@ def marks(texts: list[str], scenes: Scenes) -> dict[str, float]:
 
 def mentions_right(texts: list[str], scenes: Scenes) -> float:
     """Share of the objects spoken of that stand in the scene with all that is said of them: for captions that leave out."""
-    fits: list[Any] = []
+    fits: list[bool] = []
     for row, text in enumerate(texts):
         truth = objects_of(scenes, row)
         fits += [any(one.items() <= real.items() for real in truth) for one in objects_told(text)] or [False]

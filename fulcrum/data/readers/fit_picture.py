@@ -13,8 +13,9 @@ from fulcrum.data.readers.untrusted_image import TURNED, Colour, Refused, open_p
 from fulcrum.spec.errors import BadInput
 
 LEAST_SIDE = 8
-# What was done to a picture; the place of each is its bit in the store.
-CHANGES = ("cropped", "resized", "enlarged", TURNED, "alpha over background", "colours converted", "repeated", "padded")
+# What was done to a picture; the place of each is its bit in the store. The fifth keeps a name older than --background.
+ALPHA = "alpha over white"
+CHANGES = ("cropped", "resized", "enlarged", TURNED, ALPHA, "colours converted", "repeated", "padded")
 WHITE: Colour = (255, 255, 255)
 ENCODINGS = {"png": ".png", "jpeg": ".jpg", "raw": ".ppm"}
 
@@ -40,7 +41,7 @@ def decode(data: bytes, background: Colour = WHITE) -> RgbPicture:
     if min(image.size) < LEAST_SIDE:
         raise BadSample(f"too small: {image.size[0]} x {image.size[1]} pixels, a side has at least {LEAST_SIDE}")
     if opened.see_through and not opened.is_opaque():
-        changes.add("alpha over background")
+        changes.add(ALPHA)
         image = opened.over(background)
     elif image.mode in ("CMYK", "YCbCr", "LAB", "HSV"):
         changes.add("colours converted")

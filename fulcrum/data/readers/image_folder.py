@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fulcrum.data.readers.reader import FILES, Fields, Given, described, require_columns, require_once, sidecar, unusable
-from fulcrum.data.readers.svg import SVG, drawn
+from fulcrum.data.readers.svg_drawing import SVG, drawn
 from fulcrum.data.readers.untrusted_file import leads_out, read_untrusted
 from fulcrum.data.readers.untrusted_image import SUFFIXES
 from fulcrum.spec.errors import BadInput

@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.readers.fit_picture import CHANGES
+from fulcrum.data.readers.fit_picture import ALPHA, CHANGES
 from fulcrum.data.readers.reader import Reader
 from fulcrum.data.store.importing import REFUSED, Import, Options, OtherSettings, Say, alone, category, number_of
 from fulcrum.data.store.ledger import Ledger, cropped_away, faults, ledger_lines
@@ -86,8 +86,9 @@ def import_summary(folder: Path) -> tuple[dict[str, Any], list[str]]:
     """What an import wrote: facts for scripts, lines for people."""
     about, ledger = read_about(folder), read_json(folder / LEDGER, "import the pictures again")
     facts = {name: about[name] for name in ("count", "splits", "captions", "content")}
+    behind = about.get("options", {}).get("background", "white")
     lines = [
-        *ledger_lines(ledger),
+        *(line.replace(ALPHA, f"alpha over {behind}") for line in ledger_lines(ledger)),
         "split " + ", ".join(f"{name} {count:,}" for name, count in about["splits"].items()),
         f"captions {', '.join(about['captions'])}; content {about['content'][:16]}",
     ]
@@ -174,18 +175,25 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
         "encoding": options.encoding,
         "count": len(rows),
         "captions": dict(sorted(named.items())),
-        "options": options._asdict(),
+        "options": options.stated(),
         "splits": {name: int((splits == n).sum()) for n, name in enumerate(SPLITS)},
         "content": content_of(rows, texts_hash(tables), shapes),
         "tables": tables,
         "shards": shards,
         "ledger": sha256_json(written),
-        "languages": {"captions": dict(tongues.most_common()), "in_several": len(mixed), "such_as": mixed[:3]},
+        **_several_languages(tongues, mixed),
         **about,
     }
     card = _card(about, body, written, rows, words)
     write_atomic(partial / CARD, json.dumps(card, indent=1))
     write_atomic(partial / ABOUT, json.dumps(sealed({**body, "card": sha256_json(card)}, SEAL), indent=1))
+
+
+def _several_languages(tongues: Counter[str], mixed: list[str]) -> dict[str, Any]:
+    """Which languages captions are in, where there are several; nothing is said of what is as it should be."""
+    if len(tongues) < 2:
+        return {}
+    return {"languages": {"captions": dict(tongues.most_common()), "in_several": len(mixed), "such_as": mixed[:3]}}
 
 
 def _way_out(reasons: Mapping[str, int], options: Options) -> str:
@@ -256,12 +264,12 @@ def _card(
         "splits": body["splits"],
         "captions": body["captions"],
         "given_shorter_side": {"least": int(sides.min()), "median": float(np.median(sides)), "most": int(sides.max())},
-        "languages": body["languages"],
         "distinct_pictures": int(len(np.unique(rows["sha"].view("V32")))),
         "words": {"total": words.total(), "distinct": len(words), "common": dict(words.most_common(COMMON))},
         "bytes": sum(shard["bytes"] for shard in body["shards"]),
         "shards": len(body["shards"]),
         "ledger": ledger,
         "licence": "not known to the import: it is that of your pictures",
+        **({"languages": body["languages"]} if "languages" in body else {}),
         **about,
     }

@@ -148,4 +148,5 @@ def _by_likeness(
 
 def _ranked(left: NDArray[np.bool_], held: NDArray[np.bool_], area: NDArray[np.int64]) -> NDArray[np.float64]:
     """A number for each picture; the lowest of a group stays."""
-    return left * 4.0 + ~held * 2.0 - area / (area.max() + 1)
+    ranked: NDArray[np.float64] = left * 4.0 + ~held * 2.0 - area / (area.max() + 1)
+    return ranked

@@ -42,7 +42,7 @@ from fulcrum.spec.system import cores
 
 Say = Callable[[str], None]
 AHEAD = 64  # samples decoded ahead of the writer
-LATER = ("pad", "background")  # options that unfinished imports of earlier versions do not state
+LATER = ("pad", "background")  # options that imports of earlier versions do not state
 REFUSED = "refused"  # in an unfinished import: it was not killed but refused, and need not be gone on with
 
 
@@ -83,11 +83,14 @@ class Options(NamedTuple):
         """A picture brought to a shape: its centre, or all of it."""
         return pad(image, shape, colour_named(self.background)) if self.pad else fit(image, shape)
 
+    def stated(self) -> dict[str, Any]:
+        """As they are written down: what came later and is not asked for is left out, so that equal imports stay equal."""
+        usual = Options._field_defaults
+        return {name: value for name, value in self._asdict().items() if name not in LATER or value != usual[name]}
+
     def decides(self) -> dict[str, Any]:
-        """What a resumed import must have alike; what came later and is not asked for is left out."""
-        later = Options._field_defaults
-        given = {name: value for name, value in self._asdict().items() if name != "bad"}
-        return {name: value for name, value in given.items() if name not in LATER or value != later[name]}
+        """What a resumed import must have alike."""
+        return {name: value for name, value in self.stated().items() if name != "bad"}
 
 
 class OtherSettings(BadInput):

@@ -36,7 +36,7 @@ class Ledger:
             **{name: self.outcomes[name] for name in OUTCOMES},
             "kept_untouched": self.untouched,
             "kept_changed": kept - self.untouched,
-            "changes": {name: self.changes[name] for name in CHANGES},
+            "changes": {name: self.changes[name] for name in CHANGES if name != "padded" or self.changes[name]},
             "reasons": dict(sorted(self.reasons.items())),
             "buckets": {
                 name: {"kept": count, "cropped_away": round(self.cut[name] / count, 4)}

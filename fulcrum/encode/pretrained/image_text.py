@@ -44,6 +44,8 @@ class ImageText:
         self.tokenizer.padding_side = "left"  # what is generated goes on from the right
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
+        if self.network.generation_config.pad_token_id is None:
+            self.network.generation_config.pad_token_id = self.tokenizer.pad_token_id
         self.image_token = str(getattr(self.processor, "image_token", "") or "")
 
     @property
@@ -96,9 +98,7 @@ class ImageText:
         drawn = {"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}
         with torch.random.fork_rng(devices=[] if self.device == "cpu" else None), _quiet("transformers"):
             torch.manual_seed(seed)
-            ids = self.network.generate(
-                **inputs, max_new_tokens=most, pad_token_id=self.tokenizer.pad_token_id, num_beams=1, **drawn
-            )
+            ids = self.network.generate(**inputs, max_new_tokens=most, num_beams=1, **drawn)
         if "input_ids" in inputs and not self.network.config.is_encoder_decoder:
             ids = ids[:, inputs["input_ids"].shape[1] :]
         texts = self.tokenizer.batch_decode(ids, skip_special_tokens=True)

@@ -73,7 +73,7 @@ def test_sixteen_bit_colour_is_refused():
 def test_transparency_and_turning_are_told():
     clear = Image.new("RGBA", (10, 10), (255, 0, 0, 0))
     opened = decode(saved(clear))
-    assert opened.changes == {"alpha over background"} and opened.image.getpixel((5, 5)) == (255, 255, 255)
+    assert opened.changes == {"alpha over white"} and opened.image.getpixel((5, 5)) == (255, 255, 255)
     assert decode(saved(Image.new("RGBA", (10, 10), (9, 8, 7, 255)))).changes == frozenset()
     tall = Image.new("RGB", (20, 10))
     exif = tall.getexif()

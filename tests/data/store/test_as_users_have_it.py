@@ -13,7 +13,7 @@ from PIL import Image
 from fulcrum.cli.next_command import train_command
 from fulcrum.data.readers.fit_picture import colour_named, decode, pad
 from fulcrum.data.readers.reader import Fields, open_given
-from fulcrum.data.readers.svg import drawn
+from fulcrum.data.readers.svg_drawing import drawn
 from fulcrum.data.store.check import check
 from fulcrum.data.store.completion import import_summary, run_import
 from fulcrum.data.store.folder_source import FolderSource
@@ -139,8 +139,16 @@ def test_a_drawing_beside_its_caption_is_drawn_or_named(make, tmp_path, monkeypa
     for bad in ('<image href="/etc/passwd"/>', '<style>@import "x"</style>', '<use href="http://x/y"/>'):
         with pytest.raises(ValueError, match="points outside itself"):
             drawn(circle.replace("</svg>", f"{bad}</svg>").encode())
-    with pytest.raises(ValueError, match="cannot be drawn"):
-        drawn(b"<svg")
+    for bad, why in (
+        ("<svg", "does not state its size"),
+        (circle.replace("0 0 40 40", "0 0 1 99"), "too long and thin"),
+        (circle.replace("</svg>", '<use href="#a"/>' * 25 + "</svg>"), "more than 24 times"),
+        (circle.replace("</svg>", ""), "cannot be drawn"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            drawn(bad.encode())
+    tall = decode(drawn(circle.replace("0 0 40 40", "0 0 20 40").encode()))
+    assert tall.image.size == (512, 1024)
 
 
 @pytest.mark.parametrize(

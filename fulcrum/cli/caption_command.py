@@ -21,7 +21,7 @@ Part = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: fulcrum caption my_data my_data_recap --model hub:org/vlm --styles long,short")(caption)
+    app.command(epilog="Example: fulcrum caption my_data my_captions --model world --styles long,short")(caption)
 
 
 def caption(
@@ -79,12 +79,20 @@ def caption(
     from fulcrum.data.texts.caption_rules import CaptionRules
 
     wish = Wish(
-        *(store, to, model, name, tuple(chosen_prompts(styles, prompt or ()).values())),
+        store,
+        to,
+        model,
+        name,
+        tuple(chosen_prompts(styles, prompt or ()).values()),
         settings=Settings(max_tokens, temperature, seed, dtype),
         scorer=score,
         least_score=least_score,
         rules=CaptionRules(least_words, most_words, most_repeated, language),
-        **{"keep_all": keep_all, "batch": batch, "block": block, "limit": limit, "device": _device(device)},
+        keep_all=keep_all,
+        batch=batch,
+        block=block,
+        limit=limit,
+        device=_device(device),
     )
     go = Recaption(wish, heard(quiet))
     if part:
