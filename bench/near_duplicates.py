@@ -1,0 +1,81 @@
+"""How long a search for pictures that look alike takes: hashing a store, then the search; seconds and peak memory.
+
+python bench/near_duplicates.py [--count 100000] [--size 64] [--bits 4]
+
+A tenth of the pictures are copies with a little noise; what is found of them is printed too.
+"""
+
+import argparse
+import io
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from fulcrum.data.readers.reader import Given
+from fulcrum.data.store.completion import run_import
+from fulcrum.data.store.importing import Options
+from fulcrum.data.store.near_duplicates import alike, store_looks
+from fulcrum.data.store.picture_store import PictureStore
+from fulcrum.data.world.render import render
+from fulcrum.data.world.scene import scenes
+
+CHUNK = 1000
+
+
+class Copies:
+    """Scenes of the world; every tenth picture is the one before it with a little noise."""
+
+    kind = "bench"
+
+    def __init__(self, count: int, size: int) -> None:
+        self.count, self.size, self.done = count, size, 0
+
+    def __iter__(self) -> Iterator[Given]:
+        draw = np.random.default_rng(0)
+        for first in range(0, self.count, CHUNK):
+            images = render(scenes("train", np.arange(first, first + CHUNK)), self.size, "synthetic")
+            for number, image in enumerate(images[: self.count - first], first):
+                if number % 10 == 9:
+                    image = np.clip(images[number - first - 1] + draw.integers(-4, 5, image.shape), 0, 255).astype(np.uint8)
+                stream = io.BytesIO()
+                Image.fromarray(image.transpose(1, 2, 0)).save(stream, "PPM")
+                self.done = number
+                yield Given(str(number), stream.getvalue(), {"long": ["a scene"]})
+
+    def share(self) -> float:
+        return self.done / self.count
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--size", type=int, default=64)
+    parser.add_argument("--bits", type=int, default=4)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        run_import(Copies(asked.count, asked.size), Path(place) / "store", Options(size=asked.size, encoding="jpeg"), print)
+        store = PictureStore(Path(place) / "store")
+        begun = time.perf_counter()
+        hashes, thumbs = store_looks(store, print)
+        hashed = time.perf_counter()
+        groups = alike(hashes, thumbs, asked.bits)
+        ended = time.perf_counter()
+    numbers = np.array([int(store.name(row)) for row in range(len(store))])
+    place_of = np.argsort(numbers)
+    copies = place_of[9::10]
+    found = np.mean(groups[copies] == groups[place_of[8::10][: len(copies)]])
+    false = len(store) - len(np.unique(groups)) - found * len(copies)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    times = f"hashed in {hashed - begun:.1f} s, searched in {ended - hashed:.1f} s, peak {peak:.2f} GB"
+    print(
+        f"{len(store):,} pictures of {asked.size} px: {times}; {found:.1%} of the copies found, {false:.0f} others joined"
+    )
+
+
+if __name__ == "__main__":
+    main()
