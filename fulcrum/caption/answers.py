@@ -1,6 +1,7 @@
 """What a captioner answered, in blocks of pictures: a block is a file that is whole or absent, so a killed command goes on.
 
-    answers/00012.jsonl     a head with the body's hash, then a line for each picture: row, {style: [text, ended, score]}
+    answers/00012.jsonl     a head with the body's hash, then a line for each picture: row, {style: [text, ended, score]},
+                            and where somebody scores, the scores of the captions that were there
 
 Rules are not applied here: with other rules the same answers are judged anew, and nobody is asked twice.
 """
@@ -127,5 +128,17 @@ class Asking:
             scores: list[float | None] = list(self.score(pictures, texts)) if self.score else [None] * len(texts)
             for line, answer, text, score in zip(lines, answers, texts, scores, strict=True):
                 line["answers"][prompt.style] = [text, answer.ended, score]
+        if self.score:
+            self._score_old(lines, pictures, self.score)
         self.busy += time.monotonic() - begun
         return lines
+
+    def _score_old(self, lines: list[dict[str, Any]], pictures: list[Picture], score: Score) -> None:
+        """How well the captions fit that were there: what the new ones are held against; of several wordings the first."""
+        told = [(n, name, texts[0]) for n, line in enumerate(lines) for name, texts in self._old(line["row"])]
+        fits = score([pictures[n] for n, _, _ in told], [text for _, _, text in told]) if told else []
+        for (n, name, _), one in zip(told, fits, strict=True):
+            lines[n].setdefault("before", {})[name] = one
+
+    def _old(self, row: int) -> list[tuple[str, list[str]]]:
+        return list(self.blocks.store.captions(row).items())

@@ -37,9 +37,10 @@ class Judging:
         if row >= self.blocks.total:
             return Decided("dropped", "not asked about: beyond --limit")
         captions, judged = self.store.captions(row), self._judged(row)
+        scores = self.block[row].get("before", {})
         for name, texts in captions.items():
-            for text in texts:
-                self.before[name].add(text)
+            for number, text in enumerate(texts):
+                self.before[name].add(text, None if number else scores.get(name))
         for style, (text, fault, score) in judged.items():
             if not fault:
                 self.after[self.columns[style]].add(text, score)

@@ -1,5 +1,6 @@
 """The command to type next: training on captions as they were imported, tried out before it is printed."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -26,10 +27,17 @@ def train_command(folder: Path, recipe: str = "pocket", names: tuple[str, ...] =
         path = MINILM if _installed() else "FOLDER"
         settings.append(f"encode.text=pretrained_text(path={path!r})")
         notes = [f"note: {problem}" + ("" if _installed() else "; FOLDER is that of a text encoder: docs/pretrained.md")]
-    command = f"fulcrum train {recipe} " + " ".join(f"--set {shlex.quote(one)}" for one in settings)
+    command = f"fulcrum train {recipe} " + " ".join(f"--set {_quoted(one)}" for one in settings)
     if "FOLDER" not in command:
         notes += _refused(recipe, settings)
     return [f"train on it: {command}", *notes]
+
+
+def _quoted(word: str) -> str:
+    """For a shell; in double quotes, which people can read, where nothing in it means something to them."""
+    if re.fullmatch(r"[\w.=/:@%+,-]+", word):
+        return word
+    return shlex.quote(word) if re.search(r'["$`\\!]', word) else f'"{word}"'
 
 
 def _unreadable(folder: Path, size: int, names: tuple[str, ...]) -> str:

@@ -170,7 +170,8 @@ def test_scores_are_kept_and_can_be_asked_for(world_store, scripted, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "new" / "quarantine.jsonl").read_text().splitlines()]
     wrong = [int(line["name"].split()[1]) % 4 == 0 for line in lines]
     assert len(lines) >= 20 and np.mean(wrong) > 0.9 and all(line["reason"].startswith("score: ") for line in lines)
-    assert done.about["caption_statistics"]["after"]["recap_long"]["score_mean"] > 0
+    told = done.about["caption_statistics"]
+    assert told["after"]["recap_long"]["score_mean"] > 0 and "score_mean" in told["before"]["short"]
 
 
 def test_own_prompts_have_a_version_of_their_own(tmp_path):

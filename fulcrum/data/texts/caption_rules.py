@@ -51,7 +51,7 @@ class CaptionRules:
 
     def fault(self, text: str, style: str = "") -> str:
         """Why a caption does not pass; empty if it does."""
-        if not text.strip():
+        if not _WORD.search(text):
             return "empty"
         if control := next((sign for sign in text if unicodedata.category(sign) in ("Cc", "Cs", "Co", "Cn")), None):
             return f"control characters: U+{ord(control):04X}"

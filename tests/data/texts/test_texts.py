@@ -47,7 +47,7 @@ def test_two_languages_in_one_text():
     ("text", "style", "fault"),
     [
         ("", "long", "empty"),
-        (" \n", "long", "empty"),
+        (" \n. .", "long", "empty"),
         ("a small red circle", "long", "too short: 4 words, at least 8"),
         ("a small red circle", "medium", ""),
         ("word " * 30, "short", "too long: 30 words"),
