@@ -8,13 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.caption.answers import Asking, Blocks
+from fulcrum.caption.answers import ANSWERS, Asking, Blocks
 from fulcrum.caption.captioner import Captioner, Settings, open_captioner, provenance
 from fulcrum.caption.judging import Judging
 from fulcrum.caption.pair_fit import Score, open_scorer
 from fulcrum.caption.prompts import CaptionPrompt
-from fulcrum.data.store.derived_store import derive, require_free
-from fulcrum.data.store.importing import alone
+from fulcrum.data.store.derived_store import derive, require_free, unfinished
 from fulcrum.data.store.picture_store import PictureStore
 from fulcrum.data.store.remote_store import local_folder
 from fulcrum.data.texts.caption_rules import CaptionRules
@@ -158,7 +157,7 @@ class Recaption:
 def recaption(wish: Wish, say: Say, open_it: Callable[[], Captioner] | None = None) -> Written:
     """All of it, in this process."""
     go = Recaption(wish, say)
-    with alone(go.partial):
+    with unfinished(wish.to, ANSWERS):
         go.ask(open_it=open_it)
         return go.complete()
 

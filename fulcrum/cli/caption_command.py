@@ -71,11 +71,12 @@ def caption(
     Nothing is overwritten: the old captions stay under their names, and the new ones say who wrote them, when, and what was
     asked. Killed, the same command goes on. Then: --set "data.caption=named_captions(names=('recap_long',))"
     """
+    from fulcrum.caption.answers import ANSWERS
     from fulcrum.caption.captioner import Settings
     from fulcrum.caption.processes import ask_on_ray, ask_with_processes
     from fulcrum.caption.prompts import chosen_prompts
     from fulcrum.caption.recaption import Recaption, Wish
-    from fulcrum.data.store.importing import alone
+    from fulcrum.data.store.derived_store import unfinished
     from fulcrum.data.texts.caption_rules import CaptionRules
 
     wish = Wish(
@@ -100,7 +101,7 @@ def caption(
         left = len(go.blocks.missing())
         emit({"left": left}, as_json, f"{left:,} of {len(go.blocks):,} blocks are left" if left else "all blocks are there")
         return
-    with alone(go.partial):
+    with unfinished(to, ANSWERS):
         ask_on_ray(go, processes, ray_address) if ray else ask_with_processes(go, processes)
         done = go.complete()
     facts, lines = _summary(to, wish, done)

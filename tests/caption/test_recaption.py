@@ -144,6 +144,7 @@ def test_wishes_that_cannot_be(world_store, tmp_path, change, message):
     plain = {"store": world_store, "to": tmp_path / "new", "model": "world", "name": "recap", "prompts": SHORT, **change}
     with pytest.raises(BadInput, match=message):
         recaption(Wish(**plain), quiet)
+    assert not list(tmp_path.iterdir()), "and leaves nothing"
 
 
 def test_columns_are_never_written_twice(world_store, scripted, tmp_path):

@@ -10,7 +10,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from fulcrum.data.readers.fit_picture import CHANGES
 from fulcrum.data.readers.reader import Captions, Given
-from fulcrum.data.store.importing import category
+from fulcrum.data.store.importing import alone, category
 from fulcrum.data.store.ledger import Ledger, cropped_away, faults
 from fulcrum.data.store.picture_store import (
     ABOUT,
@@ -36,6 +36,7 @@ from fulcrum.data.store.picture_store import (
 )
 from fulcrum.data.store.shard_writer import Prepared, ShardWriter, parts
 from fulcrum.files.atomic import atomic_file, write_atomic
+from fulcrum.files.damaged import remove
 from fulcrum.files.hashes import sha256_file, sha256_json
 from fulcrum.files.sealed import SEAL, sealed
 from fulcrum.spec.errors import BadInput, RunFailed
@@ -57,6 +58,20 @@ def require_free(to: Path) -> None:
     if to.exists():
         what = "holds a data set already" if (to / ABOUT).is_file() else "exists"
         raise BadInput(f"{to} {what}", "nothing is overwritten: choose another folder")
+
+
+@contextmanager
+def unfinished(to: Path, worth_keeping: str = "") -> Iterator[Path]:
+    """The folder DEST.partial, for one process at a time. What is refused leaves none of it, unless it holds what is
+    `worth_keeping`: a folder of that name."""
+    partial = to.with_name(to.name + ".partial")
+    with alone(partial):
+        try:
+            yield partial
+        except BadInput:
+            if not (worth_keeping and (partial / worth_keeping).is_dir()):
+                remove(partial)
+            raise
 
 
 def derive(

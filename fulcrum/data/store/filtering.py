@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.store.derived_store import Decided, derive, require_free
-from fulcrum.data.store.importing import alone
+from fulcrum.data.store.derived_store import Decided, derive, require_free, unfinished
 from fulcrum.data.store.near_duplicates import alike, best_of_groups, store_looks
-from fulcrum.data.store.picture_store import SPLITS, PictureStore, caption_names
+from fulcrum.data.store.picture_store import SPLITS, PictureStore, caption_names, read_about
 from fulcrum.data.store.remote_store import local_folder
 from fulcrum.data.texts.caption_rules import CaptionRules
 from fulcrum.files.atomic import rename_folder
@@ -64,8 +63,7 @@ def filter_store(
     wanted.checked(store, scores is not None)
     reasons = _reasons(store, wanted, scores, say)
     plain = {name: value for name, value in asdict(wanted).items() if value is not None}
-    partial = to.with_name(to.name + ".partial")
-    with alone(partial):
+    with unfinished(to) as partial:
         derive(
             store,
             partial,
@@ -76,8 +74,6 @@ def filter_store(
         )
         rename_folder(partial, to)
     (to / "lock").unlink(missing_ok=True)
-    from fulcrum.data.store.picture_store import read_about
-
     return read_about(to)
 
 
