@@ -1,5 +1,6 @@
 """How well a picture and a caption fit, by a network that knows both: the world's own scorer, or CLIP from a folder."""
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -73,6 +74,7 @@ def score_rows(folder: Path, scorer: str, caption: str, held_out: bool, say: Cal
     scores = np.full(len(store), np.nan)
     edges = np.flatnonzero(np.diff(store.rows["bucket"][rows])) + 1
     batches = [part for run in np.split(rows, edges) for part in np.split(run, range(BATCH, len(run), BATCH))]
+    begun, busy = time.monotonic(), 0.0
     with ThreadPoolExecutor(1, thread_name_prefix="decode") as pool:
         ahead = [pool.submit(_pictures, store, batch) for batch in batches[:1]]
         for number, batch in enumerate(batches):
@@ -80,12 +82,15 @@ def score_rows(folder: Path, scorer: str, caption: str, held_out: bool, say: Cal
             ahead += [pool.submit(_pictures, store, other) for other in batches[number + 1 : number + 2]]
             texts = [store.captions(int(row))[caption] for row in batch]
             places = [place for place, several in enumerate(texts) for _ in several]
+            looked = time.monotonic()
             fits = score([pictures[place] for place in places], [text for several in texts for text in several])
+            busy += time.monotonic() - looked
             owners = np.array(places)
             for place, row in enumerate(batch.tolist()):
                 scores[row] = float(np.mean(np.asarray(fits)[owners == place]))
             if number % 32 == 31:
                 say(f"scored {(number + 1) * BATCH:,} of {len(rows):,} pairs")
+    say(f"scored {len(rows):,} pairs; the network was busy {busy / max(time.monotonic() - begun, 1e-9):.0%} of the time")
     return scores
 
 
