@@ -63,6 +63,7 @@ class ChatWriter:
                 f"ask for one: --styles {styles[0]}",
             )
         self.facts = {"model": path, "model_hash": self.network.content, "class": self.network.kind, **settings._asdict()}
+        self.facts["takes_prompts"] = self.network.takes_prompts
 
     def answers(self, pictures: Sequence[Picture], rows: Sequence[int], prompt: CaptionPrompt) -> list[CaptionAnswer]:
         most = self.settings.max_tokens or TOKENS[prompt.style]
@@ -89,6 +90,6 @@ def open_captioner(model: str, device: str, settings: Settings, styles: Sequence
 
 
 def provenance(captioner: Mapping[str, Any], prompt: CaptionPrompt) -> dict[str, Any]:
-    """What stands beside a column of captions."""
-    asked = {"version": prompt.version} | ({"text": prompt.text} if captioner["model"] != WORLD else {})
+    """What stands beside a column of captions; of a prompt, what was really asked."""
+    asked = {"version": prompt.version, "text": prompt.text} if captioner.get("takes_prompts") else {"version": "none"}
     return {**captioner, "style": prompt.style, "prompt": asked}

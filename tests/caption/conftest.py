@@ -43,7 +43,7 @@ def world_store(tmp_path_factory):
 class Scripted:
     """Answers by the picture's number: what a model might say on a bad day."""
 
-    facts = {"model": "scripted"}
+    facts = {"model": "scripted", "takes_prompts": True}
 
     def __init__(self, said):
         self.said, self.asked = said, []

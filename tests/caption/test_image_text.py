@@ -55,7 +55,8 @@ def test_a_store_is_captioned(kind, request, world_store, tmp_path):
     about = recaption(wish, lambda text: None).about
     column = about["columns"][f"{kind}_short"]
     assert column["class"] in ("LlavaForConditionalGeneration", "BlipForConditionalGeneration")
-    assert column["model_hash"] and column["prompt"]["text"] and column["max_tokens"] == 8
+    assert column["model_hash"] and column["max_tokens"] == 8
+    assert column["prompt"]["version"] == ("short-1" if kind == "llava" else "none"), "what was really asked"
     answers = about["captions"].get(f"{kind}_short", 0) + sum(about["quarantined_answers"].values())
     assert answers == 24 and about["count"] == 24
     assert json.loads((tmp_path / "new" / "ledger.json").read_text())["reasons"] == {"not asked about": 72}

@@ -71,21 +71,13 @@ def alike(hashes: Hashes, thumbs: NDArray[np.uint8], most: int) -> NDArray[np.in
     """(n,) for each picture the first of those that it is joined to: by at most `most` bits, and by colours."""
     owner = np.arange(len(hashes))
     known, first, same = np.unique(hashes, return_index=True, return_inverse=True)
-    for mine, other in _equal(same, first):  # equal hashes: compared with the first that has theirs
+    equal = np.flatnonzero(first[same] != owner)  # compared with the first that has their hash, not with each other
+    pairs = [(equal, first[same[equal]])]
+    pairs += [(first[one], first[two]) for one, two in _near(known, most)] if most else []
+    for mine, other in pairs:
         fits = _colours_fit(thumbs[mine], thumbs[other])
         _join(owner, mine[fits], other[fits])
-    if most:
-        for one, two in _near(known, most):
-            mine, other = first[one], first[two]
-            fits = _colours_fit(thumbs[mine], thumbs[other])
-            _join(owner, mine[fits], other[fits])
     return np.array([_root(owner, number) for number in range(len(owner))])
-
-
-def _equal(same: NDArray[np.int64], first: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    rows = np.arange(len(same))
-    others = rows[first[same] != rows]
-    return [(others, first[same[others]])] if len(others) else []
 
 
 def _near(known: Hashes, most: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:

@@ -126,6 +126,9 @@ def test_hashes_see_shape_and_thumbnails_colour():
     again = looks(list(np.clip(drawn + noise, 0, 255).astype(np.uint8)))
     both = alike(np.r_[hashes, again[0]], np.r_[thumbs, again[1]], 6)
     assert np.mean(both[400:] == both[:400]) > 0.97, "a little noise changes nothing"
+    brighter = looks(list(np.clip(drawn + 25.0, 0, 255).astype(np.uint8)))
+    lit = alike(np.r_[hashes, brighter[0]], np.r_[thumbs, brighter[1]], 12)
+    assert np.mean(lit[400:] == lit[:400]) < 0.05, "nor is another light the same picture"
     swapped = looks([picture[[2, 0, 1]] for picture in drawn])
     other = alike(np.r_[hashes, swapped[0]], np.r_[thumbs, swapped[1]], 12)
     assert np.mean(other[400:] == other[:400]) < 0.05, "other colours are another picture"
