@@ -52,7 +52,7 @@ def background_of(scenes: Scenes, row: int) -> tuple[str, ...]:
 
 def marks(texts: list[str], scenes: Scenes) -> dict[str, float]:
     """Shares of pictures: objects counted right, all told and all right, background right where it is told, all words of an
-    attribute right whichever object they stand at. And shares of objects: what is told of the one at a place is true of it."""
+    attribute right whichever object they stand at. And shares of objects: what is told of the one at a place is so."""
     right: dict[str, list[bool]] = {}
 
     def mark(what: str, fits: bool) -> None:

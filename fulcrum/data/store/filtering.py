@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.data.store.derived_store import Decided, derive, require_free, unfinished
-from fulcrum.data.store.near_duplicates import alike, best_of_groups, store_looks
+from fulcrum.data.store.near_duplicates import alike, store_looks
 from fulcrum.data.store.picture_store import SPLITS, PictureStore, caption_names, read_about
 from fulcrum.data.store.remote_store import local_folder
 from fulcrum.data.texts.caption_rules import CaptionRules
@@ -133,11 +133,10 @@ def _by_likeness(
     """Of pictures that look alike one stays: a held-out one before a training one, then the largest, then the first. A
     training picture that looks like a held-out one goes: it would tell the answer."""
     hashes, thumbs = store_looks(store, say)
-    groups = alike(hashes, thumbs, bits)
     area = store.rows["width"].astype(np.int64) * store.rows["height"]
     left = np.array([row in gone for row in range(len(store))])
     rank = np.argsort(np.argsort(_ranked(left, ~judged, area), kind="stable"), kind="stable")
-    best = best_of_groups(groups, rank)
+    best = alike(hashes, thumbs, rank, bits)
     goes = (best != np.arange(len(store))) & judged & ~left
     return {row: f"alike: it looks like {store.name(int(best[row]))}" for row in np.flatnonzero(goes).tolist()}
 

@@ -17,8 +17,8 @@ from fulcrum.data.store.picture_store import PictureStore
 from fulcrum.spec.system import cores
 
 SIDE, KEPT, THUMB = 32, 8, 8  # pixels that are transformed, frequencies that are kept, pixels of the thumbnail
-COLOURS = 10.0  # of 255: thumbnails that differ by less on average may show the same
-FARTHEST = 60.0  # and by less than this in their most different pixel: a small thing changes few pixels
+COLOURS = 6.0  # of 255: thumbnails that differ by less on average may show the same
+FARTHEST = 28.0  # and by less than this in their most different pixel: a small thing changes few pixels
 CHUNK = 512  # pictures that are decoded at a time
 ACROSS = 256  # hashes that are compared with all others of their band at a time
 Hashes = NDArray[np.uint64]
@@ -67,17 +67,37 @@ def store_looks(store: PictureStore, say: Callable[[str], None]) -> tuple[Hashes
     return hashes, thumbs
 
 
-def alike(hashes: Hashes, thumbs: NDArray[np.uint8], most: int) -> NDArray[np.int64]:
-    """(n,) for each picture the first of those that it is joined to: by at most `most` bits, and by colours."""
-    owner = np.arange(len(hashes))
-    known, first, same = np.unique(hashes, return_index=True, return_inverse=True)
-    equal = np.flatnonzero(first[same] != owner)  # compared with the first that has their hash, not with each other
-    pairs = [(equal, first[same[equal]])]
-    pairs += [(first[one], first[two]) for one, two in _near(known, most)] if most else []
-    for mine, other in pairs:
-        fits = _colours_fit(thumbs[mine], thumbs[other])
-        _join(owner, mine[fits], other[fits])
-    return np.array([_root(owner, number) for number in range(len(owner))])
+def alike(hashes: Hashes, thumbs: NDArray[np.uint8], rank: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """(n,) for each picture the one that stays and that it looks like: itself, where it stays.
+
+    In the order of their rank pictures stay unless they look like one that stays already: nothing goes because of a chain
+    of pictures in between.
+    """
+    known, group = np.unique(hashes, return_inverse=True)
+    beside = _neighbours(known, most)
+    crowded = np.bincount(group, minlength=len(known)) > 1
+    crowded[list(beside)] = True
+    owner, stays = np.arange(len(hashes)), dict[int, list[int]]()
+    order = np.argsort(rank, kind="stable")
+    for number in order[crowded[group[order]]].tolist():
+        mine = int(group[number])
+        others = [one for near in (mine, *beside.get(mine, ())) for one in stays.get(near, ())]
+        fits = _colours_fit(thumbs[number], thumbs[others]) if others else np.zeros(0, bool)
+        if fits.any():
+            owner[number] = others[int(fits.argmax())]
+        else:
+            stays.setdefault(mine, []).append(number)
+    return owner
+
+
+def _neighbours(known: Hashes, most: int) -> dict[int, list[int]]:
+    """Of each hash that has some, the numbers of the others at most so many bits away."""
+    beside: dict[int, set[int]] = {}
+    for one, two in _near(known, most) if most else ():
+        for a, b in zip(one.tolist(), two.tolist(), strict=True):
+            beside.setdefault(a, set()).add(b)
+            beside.setdefault(b, set()).add(a)
+    return {number: sorted(others) for number, others in beside.items()}
 
 
 def _near(known: Hashes, most: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
@@ -98,31 +118,8 @@ def _near(known: Hashes, most: int) -> list[tuple[NDArray[np.int64], NDArray[np.
     return pairs
 
 
-def _colours_fit(one: NDArray[np.uint8], two: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Pair by pair, in parts: thumbnails that are close on the whole and nowhere far apart."""
-    fits = np.empty(len(one), bool)
-    for first in range(0, len(one), 1 << 14):
-        part = slice(first, first + (1 << 14))
-        apart = np.abs(one[part].astype(np.int16) - two[part])
-        fits[part] = (apart.mean(1) < COLOURS) & (apart.max(1) < FARTHEST)
+def _colours_fit(one: NDArray[np.uint8], others: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """(k,) which of the other thumbnails (k, d) are close on the whole and nowhere far away."""
+    apart = np.abs(others.astype(np.int16) - one)
+    fits: NDArray[np.bool_] = (apart.mean(1) < COLOURS) & (apart.max(1) < FARTHEST)
     return fits
-
-
-def _join(owner: NDArray[np.int64], mine: NDArray[np.int64], other: NDArray[np.int64]) -> None:
-    for one, two in zip(mine.tolist(), other.tolist(), strict=True):
-        a, b = _root(owner, one), _root(owner, two)
-        owner[max(a, b)] = min(a, b)
-
-
-def _root(owner: NDArray[np.int64], number: int) -> int:
-    while owner[number] != number:
-        owner[number] = owner[owner[number]]
-        number = int(owner[number])
-    return number
-
-
-def best_of_groups(groups: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(n,) for each picture the one of its group that stays: the one of lowest rank."""
-    order = np.lexsort((rank, groups))
-    firsts = order[np.r_[True, np.diff(groups[order]) > 0]]  # of each group, in the order of groups
-    return firsts[np.searchsorted(groups[firsts], groups)]
