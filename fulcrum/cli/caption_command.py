@@ -21,7 +21,7 @@ Part = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: fulcrum caption my_data my_captions --model world --styles long,short")(caption)
+    app.command(epilog="Example: fulcrum caption my_data my_captions --model world --keep-all")(caption)
 
 
 def caption(
