@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from typing import IO, Any
 
-from fulcrum.caption.answers import Blocks
+from fulcrum.caption.answer_blocks import Blocks
 from fulcrum.data.store.derived_store import Decided
 from fulcrum.data.store.picture_store import PictureStore
 from fulcrum.data.texts.caption_rules import CaptionRules

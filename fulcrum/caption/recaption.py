@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.caption.answers import ANSWERS, Asking, Blocks
+from fulcrum.caption.answer_blocks import ANSWERS, Asking, Blocks
 from fulcrum.caption.captioner import Captioner, Settings, open_captioner, provenance
 from fulcrum.caption.judging import Judging
 from fulcrum.caption.pair_fit import Score, open_scorer

@@ -71,7 +71,7 @@ def caption(
     Nothing is overwritten: the old captions stay under their names, and the new ones say who wrote them, when, and what was
     asked. Killed, the same command goes on. Then: --set "data.caption=named_captions(names=('recap_long',))"
     """
-    from fulcrum.caption.answers import ANSWERS
+    from fulcrum.caption.answer_blocks import ANSWERS
     from fulcrum.caption.captioner import Settings
     from fulcrum.caption.processes import ask_on_ray, ask_with_processes
     from fulcrum.caption.prompts import chosen_prompts

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fulcrum.caption.answers import Blocks
+from fulcrum.caption.answer_blocks import Blocks
 from fulcrum.caption.captioner import CaptionAnswer, Settings
 from fulcrum.caption.processes import ask_part
 from fulcrum.caption.prompts import SHIPPED, chosen_prompts
