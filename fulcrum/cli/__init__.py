@@ -10,7 +10,21 @@ from typing import Annotated
 
 import typer
 
-from fulcrum.cli import assets, audit, data, doctor, encode, exporting, levers, measure, runs, sampling, study, train
+from fulcrum.cli import (
+    assets,
+    audit,
+    caption_command,
+    data,
+    doctor,
+    encode,
+    exporting,
+    levers,
+    measure,
+    runs,
+    sampling,
+    study,
+    train,
+)
 from fulcrum.cli.options import speaks
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.printable import shown_lines
@@ -29,7 +43,21 @@ app = typer.Typer(
     "fulcrum study run examples/quick.toml",
 )
 
-for commands in (train, sampling, exporting, encode, study, measure, levers, audit, runs, assets, data, doctor):
+for commands in (
+    train,
+    sampling,
+    exporting,
+    encode,
+    study,
+    measure,
+    levers,
+    audit,
+    runs,
+    assets,
+    data,
+    caption_command,
+    doctor,
+):
     commands.register(app)
 
 

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fulcrum.cli import data_filter
+from fulcrum.cli.next_command import train_command
 from fulcrum.cli.options import Json, Quiet, emit, heard, say
 from fulcrum.spec.errors import BadInput, FulcrumError
 
@@ -20,6 +22,7 @@ class NotSound(FulcrumError):
 
 
 def register(parent: typer.Typer) -> None:
+    data_filter.register(app)
     parent.add_typer(app, name="data")
 
 
@@ -30,7 +33,7 @@ def import_data(
         typer.Argument(
             help="A folder of pictures with .txt or .json captions beside them, "
             "or a table (metadata.jsonl, .csv, .parquet); WebDataset tar shards "
-            "(folder, file, pattern, URL); a saved Hugging Face dataset. With a reader of "
+            "(folder, file, pattern, URL), MDS shards; a saved Hugging Face dataset. With a reader of "
             "your own: whatever it reads."
         ),
     ],
@@ -54,6 +57,12 @@ def import_data(
         str, typer.Option(help="A bad sample: stop at the first, or quarantine (leave out, count, name).")
     ] = "stop",
     enlarge: Annotated[bool, typer.Option("--enlarge", help="Enlarge smaller pictures; else they are dropped.")] = False,
+    pad: Annotated[
+        bool, typer.Option("--pad", help="Keep the whole picture, with --background beside it, instead of cropping it.")
+    ] = False,
+    background: Annotated[
+        str, typer.Option(help="Colour behind what is see-through, and beside what is padded.")
+    ] = "white",
     once: Annotated[bool, typer.Option("--once", help="Drop repeated pictures, else only counted.")] = False,
     hold_out: Annotated[
         float, typer.Option(help="Share of the pictures held out for validation, and as many again as reference.")
@@ -88,8 +97,8 @@ def import_data(
 ) -> None:
     """Read pictures and captions, check, crop and resize them, and write a data set to train on, with its ledger and card.
 
-    Killed or stopped at a bad sample, the same command goes on. Then: fulcrum train pocket --set
-    "data.source=folder(path='DEST')" --set data.size=64
+    Killed or stopped at a bad sample, the same command goes on. At the end it prints the command that trains on what was
+    imported.
     """
     from fulcrum.data.readers.reader import Fields, open_given
     from fulcrum.data.readers.user_reader import open_with
@@ -97,7 +106,8 @@ def import_data(
     from fulcrum.data.store.importing import Options
 
     fields = Fields(tuple(map(_pair, caption or [])), group, file)
-    options = Options(size, buckets, encoding, quality, bad, enlarge, once, hold_out, shard, bucket_step).checked()
+    options = Options(size, buckets, encoding, quality, bad, enlarge, once, hold_out, shard, bucket_step, pad, background)
+    options.checked()
     tell = heard(quiet)
     if reader is None:
         run_import(open_given(source, fields, table, _shelf(shelf, shelf_gb, tell)), to, options, tell)
@@ -107,7 +117,7 @@ def import_data(
         given, about = open_with(reader, source)
         run_import(given, to, options, tell, about)
     facts, lines = import_summary(to)
-    lines.append(f"train on it: fulcrum train pocket --set \"data.source=folder(path='{to}')\" --set data.size={size}")
+    lines += train_command(to)
     emit(facts, as_json, "\n".join(lines))
 
 

@@ -94,6 +94,32 @@ class Filtered(World):
         return {**super().hashes(), f"asset:{self.asset}": asset_hash(self.asset)}
 
 
+class RecaptionedWorld(World):
+    """The world's pictures with the captions of the shipped captioner, which looks at the pixels and at nothing else."""
+
+    kind: ClassVar[str] = "recaptioned_world"
+    drawn: bool = True  # words drawn by their probability: one thing is told in several ways; else the likeliest
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.data.recaptioned_source import RecaptionedSource
+        from fulcrum.files.shipped import asset_hash
+
+        inner, cache = super().build(ctx), getattr(ctx, "cache", None)
+        if cache is None:
+            raise BadInput(
+                "a recaptioned source cannot be built here: nothing keeps its captions",
+                "build it through a Feed, or hand over a context that has a `cache`",
+            )
+        names = [name for name in self.caption_names() if name in ctx.run.data.caption.caption_names()]
+        told = {name: cache.captions(inner, name, self.drawn, getattr(ctx, "say", None)) for name in names}
+        return RecaptionedSource(inner, told, f"{asset_hash('captioner')} {self.drawn}")
+
+    def hashes(self) -> dict[str, str]:
+        from fulcrum.files.shipped import asset_hash
+
+        return {**super().hashes(), "asset:captioner": asset_hash("captioner")}
+
+
 class Folder(seam.SourceFiller):
     """The user's pictures: a folder that `fulcrum data import` wrote. The key holds what is in it, not where it lies."""
 
@@ -297,4 +323,4 @@ def caption_tokens(source: seam.SourceFiller, caption: seam.CaptionFiller) -> fl
     return None
 
 
-FILLERS = (World, Filtered, Folder, FilteredFolder, Mix, OneStyle, MixedStyles, NamedCaptions)
+FILLERS = (World, Filtered, RecaptionedWorld, Folder, FilteredFolder, Mix, OneStyle, MixedStyles, NamedCaptions)

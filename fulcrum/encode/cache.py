@@ -22,11 +22,13 @@ from torch import Tensor
 from fulcrum.data.caption import Chooser, one_by_one, wordings
 from fulcrum.data.filter import FilteredSource
 from fulcrum.data.mix import one_shaped
+from fulcrum.data.recaptioned_source import RecaptionedSource
 from fulcrum.data.source import Source
 from fulcrum.encode.cached_rows import MixedTexts, RowCache, ShapedCache, TextCache
 from fulcrum.encode.networks.kl_codec import IdentityCodec
 from fulcrum.encode.networks.pair_score import load_scorer
 from fulcrum.encode.networks.protocols import Codec, FrozenNetwork, TeacherNetwork, TextEncoder
+from fulcrum.encode.networks.world_captioner import load_captioner, word_dice
 from fulcrum.encode.unit_pixels import to_unit
 from fulcrum.encode.unknown_words import unread
 from fulcrum.files.arrays.array_store import ArrayStore
@@ -122,7 +124,7 @@ class Cache:
         return _joined([self._rows(part, self.latents_job(part, codec), say) for part in one_shaped(source)])
 
     def latents_job(self, source: Source, codec: Codec) -> Job:
-        source = _whole(source)
+        source = _pictured(source)
         exact = isinstance(codec, IdentityCodec)
         facts = {
             "source": source.fingerprint(),
@@ -146,7 +148,7 @@ class Cache:
         return _joined([self._rows(part, self.tokens_job(part, teacher), say) for part in one_shaped(source)])
 
     def tokens_job(self, source: Source, teacher: TeacherNetwork) -> Job:
-        source = _whole(source)
+        source = _pictured(source)
         facts = {
             "source": source.fingerprint(),
             "network": network_hash(teacher),
@@ -246,6 +248,19 @@ class Cache:
 
         return np.asarray(self.finished(Job("scores", facts, len(source), "scores", chunk), say)["scores"])
 
+    def captions(self, source: Source, style: str, drawn: bool, say: Say | None = None) -> list[str]:
+        """What the shipped captioner writes about each picture of a source; with `drawn`, words by their probability."""
+        captioner = load_captioner()
+        facts = {"source": source.fingerprint(), "network": network_hash(captioner), "style": style, "drawn": drawn}
+
+        def chunk(ids: Ids) -> Arrays:
+            with self.reading:
+                images = torch.from_numpy(source.read(ids).images)
+            return {"rows": captioner.ids(images, style, word_dice(ids, style) if drawn else None).numpy()}
+
+        rows = self.finished(Job("captions", facts, len(source), f"{style} captions", chunk), say)["rows"]
+        return [captioner.text(row) for row in np.asarray(rows).tolist()]
+
 
 @contextmanager
 def _ahead(job: Job, threads: int) -> Iterator[Callable[[int], Arrays]]:
@@ -284,6 +299,12 @@ def _joined(parts: list[RowCache]) -> RowCache | ShapedCache:
 def _whole(source: Source) -> Source:
     """The source whose samples are encoded: a filter chooses among them and makes none."""
     return source.inner if isinstance(source, FilteredSource) else source
+
+
+def _pictured(source: Source) -> Source:
+    """The source that draws the pictures: other words change none of them."""
+    source = _whole(source)
+    return source.inner if isinstance(source, RecaptionedSource) else source
 
 
 def _half(values: Tensor, what: str) -> NDArray[Any]:

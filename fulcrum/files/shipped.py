@@ -32,6 +32,7 @@ NAMES = (
     "codec_wide",
     "codec_aligned",
     "judge_second",
+    "captioner",
 )
 MEND = "reinstall the package, or in a clone run: python -m tools.assets"
 

@@ -45,6 +45,7 @@ from fulcrum.levers.pixels import UsePixels
 from fulcrum.levers.qwen3vl_text import Qwen3VLText
 from fulcrum.levers.rate_stage import RateStage
 from fulcrum.levers.real_data import RealData
+from fulcrum.levers.recaptioned import Recaptioned
 from fulcrum.levers.repa import Repa
 from fulcrum.levers.repa_e_codec import RepaECodec
 from fulcrum.levers.resolution_condition import ResolutionCondition
@@ -83,6 +84,7 @@ LEVERS: tuple[type[Lever], ...] = (
     RateStage,
     ResolutionLadder,
     CaptionFilter,
+    Recaptioned,
     Tread,
     Sprint,
     RoutedGuidance,

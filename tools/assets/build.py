@@ -29,11 +29,14 @@ from fulcrum.encode.networks.judge import load_features, load_judge
 from fulcrum.encode.networks.kl_codec import load_codec
 from fulcrum.encode.networks.pair_score import load_score
 from fulcrum.encode.networks.second_judge import load_second_judge
+from fulcrum.encode.networks.world_captioner import load_captioner
 from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.encode.networks.world_text import load_text
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.hashes import sha256_bytes
 from tools.assets.fit import Effort, Progress
+from tools.assets.fit_captioner import EFFORT as CAPTIONER
+from tools.assets.fit_captioner import fit_captioner, measure_captioner
 from tools.assets.fit_codec import CHANNELS, WIDE, fit_aligned, fit_codec, fit_wide, measure_codec
 from tools.assets.fit_codec import EFFORT as CODEC
 from tools.assets.fit_features import EFFORT as FEATURES
@@ -127,6 +130,14 @@ PARTS: dict[str, Part] = {
         fit_score,
         load_score,
         measure_score,
+    ),
+    "captioner": Part(
+        "captions of the world's pictures in four styles, from pixels alone; learned from captions, told no attribute; "
+        "recaptions data, never judges a model",
+        CAPTIONER,
+        fit_captioner,
+        load_captioner,
+        measure_captioner,
     ),
     "codec_wide": Part(
         f"as 'codec' in all, with {WIDE} channels",

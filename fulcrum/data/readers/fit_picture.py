@@ -7,13 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageColor
 
-from fulcrum.data.readers.untrusted_image import TURNED, Refused, open_picture
+from fulcrum.data.readers.untrusted_image import TURNED, Colour, Refused, open_picture
+from fulcrum.spec.errors import BadInput
 
 LEAST_SIDE = 8
-# What was done to a picture; the place of each is its bit in the store.
-CHANGES = ("cropped", "resized", "enlarged", TURNED, "alpha over white", "colours converted", "repeated")
+# What was done to a picture; the place of each is its bit in the store. The fifth keeps a name older than --background.
+ALPHA = "alpha over white"
+CHANGES = ("cropped", "resized", "enlarged", TURNED, ALPHA, "colours converted", "repeated", "padded")
+WHITE: Colour = (255, 255, 255)
 ENCODINGS = {"png": ".png", "jpeg": ".jpg", "raw": ".ppm"}
 
 Size = tuple[int, int]  # width, height
@@ -31,15 +34,15 @@ class RgbPicture(NamedTuple):
     changes: frozenset[str]  # what was done to it
 
 
-def decode(data: bytes) -> RgbPicture:
-    """RGB from a file's bytes."""
+def decode(data: bytes, background: Colour = WHITE) -> RgbPicture:
+    """RGB from a file's bytes; what is see-through shows the background."""
     opened = open_picture(data, BadSample)
     image, changes = opened.image, {TURNED} if opened.turned else set()
     if min(image.size) < LEAST_SIDE:
         raise BadSample(f"too small: {image.size[0]} x {image.size[1]} pixels, a side has at least {LEAST_SIDE}")
     if opened.see_through and not opened.is_opaque():
-        changes.add("alpha over white")
-        image = opened.over((255, 255, 255))
+        changes.add(ALPHA)
+        image = opened.over(background)
     elif image.mode in ("CMYK", "YCbCr", "LAB", "HSV"):
         changes.add("colours converted")
     return RgbPicture(image.convert("RGB"), frozenset(changes))
@@ -56,6 +59,30 @@ def fit(image: Image.Image, wanted: Size) -> RgbPicture:
     box = (left, top, left + width, top + height)
     taken_out = image.crop(box) if "cropped" in changes else image  # first: resize(box=) looks beyond its box
     return RgbPicture(taken_out.resize(wanted, Image.Resampling.LANCZOS), frozenset(changes))
+
+
+def pad(image: Image.Image, wanted: Size, background: Colour = WHITE) -> RgbPicture:
+    """The whole picture in the middle of the wanted shape, resized with Lanczos, with a colour beside it."""
+    if image.size == wanted:
+        return RgbPicture(image, frozenset())
+    scale = min(wanted[0] / image.width, wanted[1] / image.height)
+    inside = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+    changes = set() if inside == image.size else {"resized" if scale < 1 else "enlarged"}
+    drawn = image if inside == image.size else image.resize(inside, Image.Resampling.LANCZOS)
+    if inside == wanted:
+        return RgbPicture(drawn, frozenset(changes))
+    whole = Image.new("RGB", wanted, background)
+    whole.paste(drawn, ((wanted[0] - inside[0]) // 2, (wanted[1] - inside[1]) // 2))
+    return RgbPicture(whole, frozenset({*changes, "padded"}))
+
+
+def colour_named(text: str) -> Colour:
+    """A colour as people write it: white, #ffeedd, rgb(10, 20, 30)."""
+    try:
+        red, green, blue = ImageColor.getrgb(text)[:3]
+    except ValueError:
+        raise BadInput(f"no colour is called '{text}'", "such as white, '#ffeedd' or 'rgb(10, 20, 30)'") from None
+    return red, green, blue
 
 
 def centre(given: Size, wanted: Size) -> tuple[int, int, int, int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fulcrum.data.readers.reader import FILES, Fields, Given, described, require_columns, require_once, sidecar, unusable
+from fulcrum.data.readers.svg_drawing import SVG, drawn
 from fulcrum.data.readers.untrusted_file import leads_out, read_untrusted
 from fulcrum.data.readers.untrusted_image import SUFFIXES
 from fulcrum.spec.errors import BadInput
@@ -38,12 +39,15 @@ class FolderReader:
         self.folder, self.fields, self.done = folder, fields, 0
         self.files = files_below(folder)
         stems = {os.path.splitext(name)[0] for name, suffix in self.files.items() if suffix in SUFFIXES}
-        if not stems:
+        if not stems and SVG not in self.files.values():
             raise BadInput(f"{folder} holds no pictures", f"looked for {', '.join(SUFFIXES)}, and for .tar shards")
+        drawings = {os.path.splitext(name)[0] for name, suffix in self.files.items() if suffix == SVG} - stems
         self.names = [
             name
             for name, suffix in self.files.items()
-            if suffix in SUFFIXES or (suffix in SIDECARS and os.path.splitext(name)[0] not in stems)
+            if suffix in SUFFIXES
+            or (suffix == SVG and os.path.splitext(name)[0] in drawings)
+            or (suffix in SIDECARS and os.path.splitext(name)[0] not in stems | drawings)
         ]
 
     def __iter__(self) -> Iterator[Given]:
@@ -63,7 +67,8 @@ class FolderReader:
         try:
             beside = {end: self._caption(self.folder / (stem + end)) for end in SIDECARS if stem + end in self.files}
             about = sidecar(beside.get(".txt"), beside.get(".json"))
-            return described(name, read_untrusted(self.folder / name), about, self.fields)
+            data = read_untrusted(self.folder / name)
+            return described(name, drawn(data) if suffix.lower() == SVG else data, about, self.fields)
         except ValueError as error:
             return unusable(name, str(error))
 

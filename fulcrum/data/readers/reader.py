@@ -176,6 +176,7 @@ def require_once(where: str, columns: Iterable[str]) -> None:
 def open_given(path: str, fields: Fields = ANY, table: str = "", cache: RemoteCache | None = None) -> Reader:
     """The reader that fits what lies at `path`; remote shards are copied to `cache`, or to the user's."""
     from fulcrum.data.readers.image_folder import FolderReader, TableReader
+    from fulcrum.data.readers.mds import MdsReader, mds_folders
     from fulcrum.data.readers.parquet import ParquetReader, parquets_at
     from fulcrum.data.readers.saved_dataset import SavedReader, is_saved
     from fulcrum.data.readers.shards import ShardReader, shards_at
@@ -195,6 +196,8 @@ def open_given(path: str, fields: Fields = ANY, table: str = "", cache: RemoteCa
         raise BadInput(f"there is nothing at {folder.absolute()}", "give a folder of pictures, or tar shards")
     if is_saved(folder):
         return SavedReader(folder, fields)
+    if places := mds_folders(folder):
+        return MdsReader(places, fields)
     parquets = None if table else parquets_at(folder)
     if parquets:
         return ParquetReader(parquets, fields)

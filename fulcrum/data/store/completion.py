@@ -10,10 +10,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.readers.fit_picture import CHANGES
+from fulcrum.data.readers.fit_picture import ALPHA, CHANGES
 from fulcrum.data.readers.reader import Reader
-from fulcrum.data.store.importing import Import, Options, Say, alone, category, number_of
-from fulcrum.data.store.ledger import Ledger, faults, ledger_lines
+from fulcrum.data.store.importing import REFUSED, Import, Options, OtherSettings, Say, alone, category, number_of
+from fulcrum.data.store.ledger import Ledger, cropped_away, faults, ledger_lines
 from fulcrum.data.store.picture_store import (
     ABOUT,
     CARD,
@@ -29,13 +29,16 @@ from fulcrum.data.store.picture_store import (
     texts_hash,
 )
 from fulcrum.data.store.shard_writer import parts
+from fulcrum.data.texts.language import languages
 from fulcrum.files.atomic import atomic_file, write_atomic
+from fulcrum.files.damaged import remove
 from fulcrum.files.hashes import sha256_file, sha256_json
 from fulcrum.files.refusals import explained
 from fulcrum.files.sealed import SEAL, read_json, sealed
 from fulcrum.spec.errors import BadInput, RunFailed
 
 COMMON = 20  # words that the card lists
+SMALLER = "smaller than wanted"  # the reason that --enlarge answers
 FEWEST_TO_JUDGE = 64  # reference pictures that a distance needs
 
 
@@ -51,24 +54,45 @@ def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict
         raise BadInput(f"{to} exists", "choose a new folder: nothing is overwritten")
     partial = to.with_name(to.name + ".partial")
     with alone(partial):
-        Import(reader, partial, options, {"kind": reader.kind, **(about or {})}, say).run()
-        with explained("finish", to, hint="make room and start the same command again"):
-            complete(partial, options, {"kind": reader.kind, **(about or {})})
-            partial.rename(to)
-    for left in [*to.glob("part-*.jsonl"), *to.glob("*.writing"), to / "lock", to / "import.json"]:
+        try:
+            Import(reader, partial, options, {"kind": reader.kind, **(about or {})}, say).run()
+            with explained("finish", to, hint="make room and start the same command again"):
+                complete(partial, options, {"kind": reader.kind, **(about or {})})
+                partial.rename(to)
+        except OtherSettings:
+            raise
+        except BadInput as error:
+            _after_refusal(partial, error)
+            raise
+    for left in [*to.glob("part-*.jsonl"), *to.glob("*.writing"), to / "lock", to / "import.json", to / REFUSED]:
         left.unlink(missing_ok=True)
     return read_about(to)
+
+
+class NothingKept(BadInput):
+    """An import that came to its end with no picture."""
+
+
+def _after_refusal(partial: Path, refusal: BadInput) -> None:
+    """What a refused import leaves must not stand in the way of the next: nothing, or what the same command goes on from
+    and any other may give up."""
+    if isinstance(refusal, NothingKept) or not (partial / "part-00000.jsonl").exists():
+        remove(partial)
+    else:
+        write_atomic(partial / REFUSED, type(refusal).__name__)
 
 
 def import_summary(folder: Path) -> tuple[dict[str, Any], list[str]]:
     """What an import wrote: facts for scripts, lines for people."""
     about, ledger = read_about(folder), read_json(folder / LEDGER, "import the pictures again")
     facts = {name: about[name] for name in ("count", "splits", "captions", "content")}
+    behind = about.get("options", {}).get("background", "white")
     lines = [
-        *ledger_lines(ledger),
+        *(line.replace(ALPHA, f"alpha over {behind}") for line in ledger_lines(ledger)),
         "split " + ", ".join(f"{name} {count:,}" for name, count in about["splits"].items()),
         f"captions {', '.join(about['captions'])}; content {about['content'][:16]}",
     ]
+    lines += _notes(about, ledger)
     held = about["splits"].get("reference", 0)
     if held < FEWEST_TO_JUDGE:
         lines.append(
@@ -78,10 +102,28 @@ def import_summary(folder: Path) -> tuple[dict[str, Any], list[str]]:
     return {"folder": str(folder), **facts, "ledger": ledger}, lines
 
 
+def _notes(about: dict[str, Any], ledger: dict[str, Any]) -> list[str]:
+    """What the person did not ask about and should know."""
+    told, lines = about.get("languages", {}), []
+    if told.get("in_several"):
+        lines.append(
+            f"note: {told['in_several']:,} captions hold several languages, such as that of {told['such_as'][0]}: each was "
+            "read as one caption; keep one language in a file, or give them names (a .json with captions by name)"
+        )
+    common = {name: count for name, count in told.get("captions", {}).items() if count >= 0.02 * about["count"]}
+    if len(common) > 1:
+        shares = ", ".join(f"{name} {count:,}" for name, count in common.items())
+        lines.append(f"note: captions are in several languages ({shares}): fulcrum data filter --language en keeps one")
+    if ledger["reasons"].get(SMALLER):
+        lines.append(f"note: {ledger['reasons'][SMALLER]:,} pictures were dropped as too small: --enlarge keeps them")
+    return lines
+
+
 def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
     """Tables, ledger, card and store.json of a finished import."""
     shapes = options.shapes()
     ledger, named, words = Ledger(), Counter[str](), Counter[str]()
+    tongues, mixed = Counter[str](), list[str]()  # languages of captions; samples with a caption in several
     shards: list[dict[str, Any]] = []
     keys, asked = list[int](), list[str]()  # of each kept sample: its group as a number, the split it asks for
     ends = {"captions": 0, "names": 0}
@@ -105,10 +147,13 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
                     named.update(list(line["captions"]))
                     for texts in line["captions"].values():
                         words.update(word for text in texts for word in text.lower().split())
+                        for several in map(languages, texts):
+                            tongues.update(several)
+                            mixed += [line["name"]] if len(several) > 1 else []
     if not keys:
-        raise BadInput(
+        raise NothingKept(
             "nothing was kept: " + ", ".join(f"{count:,} {why}" for why, count in ledger.reasons.items()),
-            f"see {partial / LINES}; then remove {partial}",
+            _way_out(ledger.reasons, options),
         )
     for path in (partial / SHARDS).iterdir():  # left by an earlier go that was killed
         if path.name not in {shard["name"] for shard in shards}:
@@ -130,17 +175,32 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
         "encoding": options.encoding,
         "count": len(rows),
         "captions": dict(sorted(named.items())),
-        "options": options._asdict(),
+        "options": options.stated(),
         "splits": {name: int((splits == n).sum()) for n, name in enumerate(SPLITS)},
         "content": content_of(rows, texts_hash(tables), shapes),
         "tables": tables,
         "shards": shards,
         "ledger": sha256_json(written),
+        **_several_languages(tongues, mixed),
         **about,
     }
     card = _card(about, body, written, rows, words)
     write_atomic(partial / CARD, json.dumps(card, indent=1))
     write_atomic(partial / ABOUT, json.dumps(sealed({**body, "card": sha256_json(card)}, SEAL), indent=1))
+
+
+def _several_languages(tongues: Counter[str], mixed: list[str]) -> dict[str, Any]:
+    """Which languages captions are in, where there are several; nothing is said of what is as it should be."""
+    if len(tongues) < 2:
+        return {}
+    return {"languages": {"captions": dict(tongues.most_common()), "in_several": len(mixed), "such_as": mixed[:3]}}
+
+
+def _way_out(reasons: Mapping[str, int], options: Options) -> str:
+    """What to do about the commonest reason for which pictures were left out."""
+    if max(reasons, key=lambda why: reasons[why], default="") == SMALLER:
+        return f"enlarge them: --enlarge; or ask for smaller ones than --size {options.size}"
+    return "nothing was left behind: mend the source, or see what --bad quarantine and other options do"
 
 
 def _append(writers: Mapping[str, IO[bytes]], ends: dict[str, int], line: dict[str, Any], shard: int) -> None:
@@ -187,9 +247,7 @@ def _cut(line: dict[str, Any], shapes: Any) -> float:
     """Share of a picture's pixels that the crop took away."""
     if line["outcome"] != "kept":
         return 0.0
-    (width, height), (w, h) = line["size"], shapes[line["bucket"]]
-    scale = min(width / w, height / h)
-    return float(max(0.0, 1.0 - (w * scale) * (h * scale) / (width * height)))
+    return 0.0 if "padded" in line["changes"] else cropped_away(line["size"], shapes[line["bucket"]])
 
 
 def _card(
@@ -212,5 +270,6 @@ def _card(
         "shards": len(body["shards"]),
         "ledger": ledger,
         "licence": "not known to the import: it is that of your pictures",
+        **({"languages": body["languages"]} if "languages" in body else {}),
         **about,
     }

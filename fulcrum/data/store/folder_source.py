@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.data.caption import Chooser, drawn_prompts
-from fulcrum.data.readers.fit_picture import Size, centre
+from fulcrum.data.readers.fit_picture import CHANGES, Size, centre
 from fulcrum.data.source import Ids, Samples, require_inside
 from fulcrum.data.store.picture_store import SPLITS, PictureStore, caption_names
 from fulcrum.data.store.remote_store import local_folder
@@ -105,6 +105,8 @@ class FolderSource:
         for row, about in enumerate(rows):
             given = (int(about["width"]), int(about["height"]))
             left, top, width, height = centre(given, self.store.buckets[int(about["bucket"])])
+            if int(about["changes"]) >> CHANGES.index("padded") & 1:
+                left = top = 0  # all of it is there
             numbers[row] = (given[1], given[0], top * self.shape[1] / height, left * self.shape[0] / width)
         return numbers
 

@@ -16,7 +16,19 @@ from typing import Any, NamedTuple, Self
 
 from PIL.Image import Image
 
-from fulcrum.data.readers.fit_picture import ENCODINGS, BadSample, Size, buckets, decode, encode, fit, nearest
+from fulcrum.data.readers.fit_picture import (
+    ENCODINGS,
+    BadSample,
+    RgbPicture,
+    Size,
+    buckets,
+    colour_named,
+    decode,
+    encode,
+    fit,
+    nearest,
+    pad,
+)
 from fulcrum.data.readers.reader import Given, Reader
 from fulcrum.data.store.picture_store import FORMAT, SHARDS
 from fulcrum.data.store.shard_writer import Prepared, ShardWriter, compared_facts, parts
@@ -30,6 +42,8 @@ from fulcrum.spec.system import cores
 
 Say = Callable[[str], None]
 AHEAD = 64  # samples decoded ahead of the writer
+LATER = ("pad", "background")  # options that imports of earlier versions do not state
+REFUSED = "refused"  # in an unfinished import: it was not killed but refused, and need not be gone on with
 
 
 class Options(NamedTuple):
@@ -45,6 +59,8 @@ class Options(NamedTuple):
     hold_out: float = 0.05  # share for each of validation and reference
     shard: int = 4096  # pictures of a shard
     bucket_step: int = 0  # sides of buckets are multiples of it; 0: an eighth of the size, at least 8
+    pad: bool = False  # the whole picture with a colour beside it, instead of its centre
+    background: str = "white"  # behind what is see-through, and beside what is padded
 
     def shapes(self) -> tuple[Size, ...]:
         return buckets(self.size, self.bucket_step) if self.buckets else ((self.size, self.size),)
@@ -60,7 +76,29 @@ class Options(NamedTuple):
             raise BadInput(f"--hold-out is a share for each of validation and reference, below 0.5; found {self.hold_out}")
         if self.bucket_step and (not self.buckets or self.bucket_step < 0 or self.size % self.bucket_step):
             raise BadInput(f"--bucket-step {self.bucket_step} belongs to --buckets and must divide --size {self.size}")
+        colour_named(self.background)
         return self
+
+    def fitted(self, image: Image, shape: Size) -> RgbPicture:
+        """A picture brought to a shape: its centre, or all of it."""
+        return pad(image, shape, colour_named(self.background)) if self.pad else fit(image, shape)
+
+    def stated(self) -> dict[str, Any]:
+        """As they are written down: what came later and is not asked for is left out, so that equal imports stay equal."""
+        usual = Options._field_defaults
+        return {name: value for name, value in self._asdict().items() if name not in LATER or value != usual[name]}
+
+    def decides(self) -> dict[str, Any]:
+        """What a resumed import must have alike."""
+        return {name: value for name, value in self.stated().items() if name != "bad"}
+
+
+class OtherSettings(BadInput):
+    """An unfinished import that somebody may still want stands where another is asked for."""
+
+
+class SourceChanged(BadInput):
+    """What an unfinished import has done is not what its source holds now."""
 
 
 def prepare(given: Given, options: Options) -> Prepared:
@@ -70,19 +108,21 @@ def prepare(given: Given, options: Options) -> Prepared:
     if given.fault:
         return Prepared(given, "quarantined", given.fault)
     try:
-        opened = decode(given.data)
+        opened = decode(given.data, colour_named(options.background))
     except BadSample as error:
         return Prepared(given, "quarantined", str(error))
     shapes, size = options.shapes(), opened.image.size
     bucket = nearest(size, shapes)
-    fitted = fit(opened.image, shapes[bucket])
+    fitted = options.fitted(opened.image, shapes[bucket])
     split = given.split or (_held_out(given, fitted.image, options.hold_out) if options.buckets else "")
     if options.buckets and split != "train":  # what is judged by is square
         bucket = shapes.index((options.size, options.size))
-        fitted = fit(opened.image, shapes[bucket])
+        fitted = options.fitted(opened.image, shapes[bucket])
     if "enlarged" in fitted.changes and not options.enlarge:
         wanted = "{} x {}".format(*shapes[bucket])
-        return Prepared(given, "dropped", f"smaller than wanted: {size[0]} x {size[1]}, wanted {wanted}", size=size)
+        return Prepared(
+            given, "dropped", f"smaller than wanted: {size[0]} x {size[1]}, {wanted} needs --enlarge", size=size
+        )
     same = not fitted.changes and not opened.changes and _is_stored(given, opened.image, options)
     data = given.data if same else encode(fitted.image, options.encoding, options.quality)
     return Prepared(given, "kept", "", data, size, bucket, tuple(sorted(opened.changes | fitted.changes)), split)
@@ -117,8 +157,7 @@ class Import:
 
     def __init__(self, reader: Reader, partial: Path, options: Options, about: dict[str, Any], say: Say) -> None:
         self.reader, self.partial, self.options, self.say = reader, partial, options, say
-        decides = {name: value for name, value in options._asdict().items() if name != "bad"}
-        self.about = {"format": FORMAT, "options": decides, **about}
+        self.about = {"format": FORMAT, "options": options.decides(), **about}
         self.seen: set[bytes] = set()  # of pictures kept, to find repeated ones
         self.parts = 0
         self.begun = self.reported = time.monotonic()
@@ -154,14 +193,25 @@ class Import:
             self._finish()
 
     def _same_order(self) -> None:
-        path = self.partial / "import.json"
+        path, refused = self.partial / "import.json", self.partial / REFUSED
+        if refused.exists() and refused.read_text() == SourceChanged.__name__:
+            return self._begin_anew("because its source had changed")
         if not path.exists():
             write_atomic(path, json.dumps(self.about, sort_keys=True))
         elif read_json(path, f"remove {self.partial} and import anew") != json.loads(json.dumps(self.about)):
-            raise BadInput(
+            if refused.exists():
+                return self._begin_anew("with other settings")
+            raise OtherSettings(
                 f"{self.partial} holds an unfinished import with other settings",
                 "start it with the same settings, or remove that folder",
             )
+
+    def _begin_anew(self, why: str) -> None:
+        """Give up what an import that was refused had done; one that was killed is never given up by itself."""
+        self.say(f"the import before was refused; {why} it begins anew")
+        for left in (*self.partial.glob("part-*.jsonl"), *(self.partial / SHARDS).iterdir(), self.partial / REFUSED):
+            left.unlink()
+        write_atomic(self.partial / "import.json", json.dumps(self.about, sort_keys=True))
 
     def _skip(self, stream: Iterator[Given]) -> Iterator[Given]:
         """Go past what an earlier go has finished, comparing it."""
@@ -173,9 +223,9 @@ class Import:
                     break
                 samples.update(compared_facts(given))
             if samples.hexdigest() != part.head["input"]:
-                raise BadInput(
+                raise SourceChanged(
                     f"the source has changed since this import began (part {self.parts})",
-                    f"remove {self.partial} and import anew",
+                    "start the same command once more to import it anew: what was done is then given up",
                 )
             self.parts += 1
             for line in part.lines:

@@ -36,13 +36,20 @@ class Ledger:
             **{name: self.outcomes[name] for name in OUTCOMES},
             "kept_untouched": self.untouched,
             "kept_changed": kept - self.untouched,
-            "changes": {name: self.changes[name] for name in CHANGES},
+            "changes": {name: self.changes[name] for name in CHANGES if name != "padded" or self.changes[name]},
             "reasons": dict(sorted(self.reasons.items())),
             "buckets": {
                 name: {"kept": count, "cropped_away": round(self.cut[name] / count, 4)}
                 for name, count in sorted(self.buckets.items())
             },
         }
+
+
+def cropped_away(given: tuple[int, int], shape: tuple[int, int]) -> float:
+    """Share of a picture's pixels that a crop to this shape takes away."""
+    (width, height), (w, h) = given, shape
+    scale = min(width / w, height / h)
+    return float(max(0.0, 1.0 - (w * scale) * (h * scale) / (width * height)))
 
 
 def faults(ledger: dict[str, Any], samples: int) -> list[str]:

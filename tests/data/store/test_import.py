@@ -153,6 +153,7 @@ def test_a_source_that_changed_meanwhile_is_refused(make, tmp_path):
     (folder / "0001.txt").write_text("another caption")
     with pytest.raises(BadInput, match="source has changed"):
         run_import(open_given(str(folder)), tmp_path / "store", options, quiet)
+    (partial / "refused").unlink()
     (partial / "part-00000.jsonl").write_bytes((partial / "part-00000.jsonl").read_bytes() + b"{}\n")
     with pytest.raises(RunFailed, match="changed after"):
         run_import(open_given(str(folder)), tmp_path / "store", options, quiet)

@@ -1,0 +1,141 @@
+"""fulcrum caption: an imported data set captioned anew by a vision-language model, or by the world's own captioner."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fulcrum.cli.next_command import train_command
+from fulcrum.cli.options import DeviceName, Json, Quiet, emit, heard
+from fulcrum.spec.errors import BadInput
+
+Part = Annotated[
+    str,
+    typer.Option(
+        metavar="K/N",
+        help="Ask only about every N-th block from the K-th on: several machines on one folder. The command without it "
+        "finishes.",
+        show_default=False,
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: fulcrum caption my_data my_captions --model world --keep-all")(caption)
+
+
+def caption(
+    store: Annotated[Path, typer.Argument(help="An imported data set.")],
+    to: Annotated[
+        Path, typer.Argument(metavar="DEST", help="New folder: the data set with the new captions beside the old.")
+    ],
+    model: Annotated[
+        str, typer.Option(help="A folder or hub:org/name of an image-text-to-text model; world: the embedded captioner.")
+    ],
+    styles: Annotated[str, typer.Option(help="Of long, medium, short, tags; one caption each.")] = "long,medium,short,tags",
+    name: Annotated[str, typer.Option(help="The new captions are called NAME_long, NAME_short, ...")] = "recap",
+    prompt: Annotated[
+        list[str] | None, typer.Option(metavar="STYLE=FILE", help="Ask with the text of a file. Repeatable.")
+    ] = None,
+    language: Annotated[str, typer.Option(help="Quarantine captions in another language: en.")] = "",
+    least_words: Annotated[int | None, typer.Option(min=1, help="Else by style.", show_default=False)] = None,
+    most_words: Annotated[int | None, typer.Option(min=1, help="Else by style.", show_default=False)] = None,
+    most_repeated: Annotated[float, typer.Option(help="Share of three-word runs that came before in a caption.")] = 0.3,
+    score: Annotated[str, typer.Option(help="Score captions with their pictures: world, or clip=FOLDER.")] = "",
+    least_score: Annotated[
+        float | None, typer.Option(help="Quarantine captions that score less.", show_default=False)
+    ] = None,
+    keep_all: Annotated[
+        bool,
+        typer.Option("--keep-all", help="Keep pictures whose caption was quarantined, without it; else they are left out."),
+    ] = False,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0: the likeliest words.")] = 0.0,
+    max_tokens: Annotated[int, typer.Option(min=0, help="Of an answer; 0: by style.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of what is drawn at a temperature.")] = 0,
+    dtype: Annotated[str, typer.Option(help="Of the model: float32, bfloat16, float16.")] = "float32",
+    batch: Annotated[int, typer.Option(min=1, help="Pictures that are asked about at a time.")] = 64,
+    block: Annotated[int, typer.Option(min=1, help="Pictures of a block: what a killed command loses at most.")] = 1024,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many pictures.", show_default=False)] = None,
+    processes: Annotated[int, typer.Option(min=1, max=256, help="Share the work among this many processes.")] = 1,
+    part: Part = "",
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Processes on Ray workers; DEST on a folder that all nodes see.")
+    ] = False,
+    ray_address: Annotated[str, typer.Option(help="A cluster that is there; else RAY_ADDRESS, or one is started.")] = "",
+    device: DeviceName = "cpu",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Write new captions for every picture, check them, and write a data set that has them as named columns.
+
+    Nothing is overwritten: the old captions stay under their names, and the new ones say who wrote them, when, and what was
+    asked. Killed, the same command goes on. Then: --set "data.caption=named_captions(names=('recap_long',))"
+    """
+    from fulcrum.caption.answer_blocks import ANSWERS
+    from fulcrum.caption.captioner import Settings
+    from fulcrum.caption.processes import ask_on_ray, ask_with_processes
+    from fulcrum.caption.prompts import chosen_prompts
+    from fulcrum.caption.recaption import Recaption, Wish
+    from fulcrum.data.store.derived_store import unfinished
+    from fulcrum.data.texts.caption_rules import CaptionRules
+
+    wish = Wish(
+        store,
+        to,
+        model,
+        name,
+        tuple(chosen_prompts(styles, prompt or ()).values()),
+        settings=Settings(max_tokens, temperature, seed, dtype),
+        scorer=score,
+        least_score=least_score,
+        rules=CaptionRules(least_words, most_words, most_repeated, language),
+        keep_all=keep_all,
+        batch=batch,
+        block=block,
+        limit=limit,
+        device=_device(device),
+    )
+    go = Recaption(wish, heard(quiet))
+    if part:
+        go.ask(*_numbers(part))
+        left = len(go.blocks.missing())
+        emit({"left": left}, as_json, f"{left:,} of {len(go.blocks):,} blocks are left" if left else "all blocks are there")
+        return
+    with unfinished(to, ANSWERS):
+        ask_on_ray(go, processes, ray_address) if ray else ask_with_processes(go, processes)
+        done = go.complete()
+    facts, lines = _summary(to, wish, done)
+    emit(facts, as_json, "\n".join(lines))
+
+
+def _summary(to: Path, wish: Any, done: Any) -> tuple[dict[str, Any], list[str]]:
+    """Facts for scripts, lines for people."""
+    from fulcrum.data.store.ledger import ledger_lines
+    from fulcrum.data.store.picture_store import LEDGER
+    from fulcrum.data.texts.caption_statistics import statistics_lines
+    from fulcrum.files.sealed import read_json
+
+    about, new = done.about, list(wish.columns().values())
+    ledger, told = read_json(to / LEDGER, ""), about["caption_statistics"]
+    lines = [*ledger_lines(ledger)[:1], *statistics_lines({**told["before"], **told["after"]}, new)]
+    lines += [f"  {count:>8,}  answers quarantined, {reason}" for reason, count in about["quarantined_answers"].items()]
+    if done.busy is not None:
+        lines.append(f"the network was busy {done.busy:.0%} of the time")
+    whole = tuple(name for name in new if about["captions"].get(name, 0) == about["count"])
+    lines += train_command(to, names=whole[:1]) if whole else ["no new column is whole: every picture needs its caption"]
+    facts = {"folder": str(to), "busy": done.busy, "ledger": ledger, "columns": new}
+    facts |= {name: about[name] for name in ("count", "content", "parent", "caption_statistics", "quarantined_answers")}
+    return facts, lines
+
+
+def _device(name: str) -> str:
+    from fulcrum.dist.choose_system import device_named
+
+    return str(device_named(name))
+
+
+def _numbers(part: str) -> tuple[int, int]:
+    number, _, of = part.partition("/")
+    if not (number.isdigit() and of.isdigit() and int(number) < int(of)):
+        raise BadInput(f"--part is written K/N with K < N, found '{part}'")
+    return int(number), int(of)

@@ -1,0 +1,1 @@
+"""Captions as text, whoever wrote them: language, rules of quality, statistics."""
