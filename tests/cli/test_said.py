@@ -1,6 +1,7 @@
 """What commands say to people: tables they can read, and nothing from a file that a terminal would obey."""
 
 import json
+import re
 
 import pytest
 
@@ -23,7 +24,7 @@ def test_the_doctor_speaks_to_people_in_rows(capsys):
     assert not [sign for sign in ("{", "True", "False", "None") if sign in out], "a table, no Python"
     rows = {line.split("  ")[0]: line for line in out.splitlines()}
     assert {"what", "Python", "torch", "cores", "GPU", "C++ compiler", "free disk", "embedded parts"} <= set(rows)
-    assert "10 of 10 sound" in rows["embedded parts"]
+    assert re.search(r"\b(1[1-9]) of \1 sound", rows["embedded parts"]), "all eleven, or more when there are more"
 
 
 def test_the_doctor_names_what_is_damaged_and_what_is_missing(capsys, monkeypatch):
