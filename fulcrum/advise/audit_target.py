@@ -65,8 +65,8 @@ def audit(target: str, options: AuditOptions | None = None, evidence: OwnEvidenc
     options = options or AuditOptions()
     path = Path(target).expanduser()
     reader = _file_reader(path) if path.is_file() else _folder_reader(path) if path.is_dir() else _named
-    found = reader(target, path, options, Judge(evidence))
-    return Audit(target, found.kind, found.looked_at, stacked(found.faults), found.ignored)
+    reading = reader(target, path, options, Judge(evidence))
+    return Audit(target, reading.kind, reading.looked_at, stacked(reading.faults), reading.ignored)
 
 
 def _file_reader(path: Path) -> Callable[[str, Path, AuditOptions, Judge], _Found]:

@@ -220,8 +220,8 @@ def _lost(weights: Tensor, rate: float) -> float:
         return 0.0
     from fulcrum.advise.rules.precision.updates_round_away import lost_share
 
-    some = weights.reshape(-1)[:: max(weights.numel() // 4096, 1)].float().cpu().numpy()
-    return lost_share(some, rate, BITS[weights.dtype])
+    sampled = weights.reshape(-1)[:: max(weights.numel() // 4096, 1)].float().cpu().numpy()
+    return lost_share(sampled, rate, BITS[weights.dtype])
 
 
 def _formats(tensors: Sequence[Tensor]) -> str:

@@ -30,7 +30,7 @@ class Judge:
         return faults
 
     def fault(self, rule: AuditRule, one: Sighting, place: str) -> Fault:
-        said = (rule.source,) if rule.source else ()
+        published = (rule.source,) if rule.source else ()
         return Fault(
             rule.id,
             rule.family,
@@ -39,7 +39,7 @@ class Judge:
             one.seen,
             rule.why,
             rule.size,
-            (*said, *self.evidence.of(rule.lever)),
+            (*published, *self.evidence.of(rule.lever)),
             one.fix or rule.fix,
             rule.gain,
             rule.effort,

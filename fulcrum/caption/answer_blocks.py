@@ -77,7 +77,7 @@ class Asking:
 
     def run(self, numbers: Sequence[int], say: Say) -> None:
         self.blocks.folder.mkdir(parents=True, exist_ok=True)
-        begun = told = time.monotonic()
+        begun = last_line = time.monotonic()
         lines: list[dict[str, Any]] = []
         for block, rows, pictures in self._decoded(numbers):
             lines += self._answered(rows, pictures)
@@ -86,8 +86,8 @@ class Asking:
             if rows[-1] == self.blocks.rows(block)[-1]:
                 self.blocks.write(block, lines)
                 lines = []
-            if time.monotonic() - told > 2:
-                told = time.monotonic()
+            if time.monotonic() - last_line > 2:
+                last_line = time.monotonic()
                 left = sum(len(self.blocks.rows(number)) for number in numbers) - self.asked
                 say(f"captioned {self.asked:,}, about {self.seconds / self.asked * left:.0f} s left")
         self.seconds = time.monotonic() - begun
@@ -135,9 +135,9 @@ class Asking:
 
     def _score_old(self, lines: list[dict[str, Any]], pictures: list[Picture], score: Score) -> None:
         """How well the captions fit that were there: what the new ones are held against; of several wordings the first."""
-        told = [(n, name, texts[0]) for n, line in enumerate(lines) for name, texts in self._old(line["row"])]
-        fits = score([pictures[n] for n, _, _ in told], [text for _, _, text in told]) if told else []
-        for (n, name, _), one in zip(told, fits, strict=True):
+        captioned = [(n, name, texts[0]) for n, line in enumerate(lines) for name, texts in self._old(line["row"])]
+        fits = score([pictures[n] for n, _, _ in captioned], [text for _, _, text in captioned]) if captioned else []
+        for (n, name, _), one in zip(captioned, fits, strict=True):
             lines[n].setdefault("before", {})[name] = one
 
     def _old(self, row: int) -> list[tuple[str, list[str]]]:

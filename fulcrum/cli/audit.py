@@ -63,14 +63,14 @@ def audit_command(
     options = AuditOptions(
         values or (4096 if rate else 0), rate, tokens, codec, out, tuple(levers or ()), tuple(settings or ())
     )
-    found = audit(target, options, evidence)
+    report = audit(target, options, evidence)
     if html is not None:
         from fulcrum.advise.audit_page import write_page
 
-        write_page(found, html)
+        write_page(report, html)
         say(f"page: {html}")
-    grave = at_least(found.faults, fail_on)
-    emit({**found.plain(), "fail_on": fail_on, "failing": len(grave)}, as_json, text(found))
+    grave = at_least(report.faults, fail_on)
+    emit({**report.plain(), "fail_on": fail_on, "failing": len(grave)}, as_json, text(report))
     if grave:
         raise typer.Exit(FAULTS)
 

@@ -116,8 +116,8 @@ def _summary(to: Path, wish: Any, done: Any) -> tuple[dict[str, Any], list[str]]
     from fulcrum.files.sealed import read_json
 
     about, new = done.about, list(wish.columns().values())
-    ledger, told = read_json(to / LEDGER, ""), about["caption_statistics"]
-    lines = [*ledger_lines(ledger)[:1], *statistics_lines({**told["before"], **told["after"]}, new)]
+    ledger, statistics = read_json(to / LEDGER, ""), about["caption_statistics"]
+    lines = [*ledger_lines(ledger)[:1], *statistics_lines({**statistics["before"], **statistics["after"]}, new)]
     lines += [f"  {count:>8,}  answers quarantined, {reason}" for reason, count in about["quarantined_answers"].items()]
     if done.busy is not None:
         lines.append(f"the network was busy {done.busy:.0%} of the time")

@@ -111,8 +111,8 @@ class RecaptionedWorld(World):
                 "build it through a Feed, or hand over a context that has a `cache`",
             )
         names = [name for name in self.caption_names() if name in ctx.run.data.caption.caption_names()]
-        told = {name: cache.captions(inner, name, self.drawn, getattr(ctx, "say", None)) for name in names}
-        return RecaptionedSource(inner, told, f"{asset_hash('captioner')} {self.drawn}")
+        captions = {name: cache.captions(inner, name, self.drawn, getattr(ctx, "say", None)) for name in names}
+        return RecaptionedSource(inner, captions, f"{asset_hash('captioner')} {self.drawn}")
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.files.shipped import asset_hash

@@ -38,8 +38,8 @@ def pocket() -> RunSpec:
 
 
 def pocket_64() -> RunSpec:
-    """64 px, 64 tokens: pictures to look at, in 12 minutes of one thread. Six seeds: attribute F-score 0.995 ± 0.002, shapes
-    0.98. That is close to real pictures, so levers are better told apart by its distances (Fréchet, MMD), or by `pocket`."""
+    """64 px, 64 tokens: pictures to look at, 12 minutes of one thread. Six seeds: attribute F-score 0.995 ± 0.002, shapes
+    0.98. That is close to real pictures: levers are told apart better by its distances (Fréchet, MMD), or by `pocket`."""
     run = pocket()
     budget = Budget(images=2_250 * 32, batch=32)
     return _edited(run, data__size=64, flow__time=LogitNormal(shift=2.0), sample__shift=2.0, budget=budget)

@@ -114,8 +114,8 @@ def judged_again(folder: Path, catalogue: Catalogue, user_files: Mapping[str, st
 def verify(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | None = None) -> Verified:
     """Judge a kept study again, and hold every number and word of it against what was kept."""
     result = judged_again(folder, catalogue, user_files)
-    found = tuple(differences(read_json(folder / RESULT, HINT), _record(result)))
-    return Verified(result, len(read_kept(folder).lines), len(result.effects), found)
+    changed = tuple(differences(read_json(folder / RESULT, HINT), _record(result)))
+    return Verified(result, len(read_kept(folder).lines), len(result.effects), changed)
 
 
 def results(folder: Path, catalogue: Catalogue) -> dict[str, StudyResult]:

@@ -129,11 +129,11 @@ def _book_kept(ledger: Ledger, row: Any, shape: tuple[int, int]) -> None:
 
 
 def _all(parent: PictureStore, decided: Callable[[int], Decided], say: Say) -> Iterator[tuple[int, Decided]]:
-    told = time.monotonic()
+    last_line = time.monotonic()
     for number in range(len(parent)):
         yield number, decided(number)
-        if time.monotonic() - told > 2:
-            told = time.monotonic()
+        if time.monotonic() - last_line > 2:
+            last_line = time.monotonic()
             say(f"writing {number + 1:,} of {len(parent):,}")
 
 

@@ -35,10 +35,10 @@ def _moved(rows: Sequence[Decision]) -> str:
     worse = [one for one in reversed(rows) if one.verdict == "worse" and one.judged_alike]
     parts = [f"{_most(better)} improved {sentences.lowered(result.primary.label)} most"] if better else []
     parts += [f"{_most(worse)} hurt it most" if better else f"{_most(worse)} hurt quality most"] if worse else []
-    found = " and ".join(parts) or "no decision moved quality for certain"
+    findings = " and ".join(parts) or "no decision moved quality for certain"
     return (
         f"Of {len(rows)} training decisions, changed one at a time on {result.plan.baseline} over {seeds} paired seeds "
-        f"({len(cells):,} trainings), {found}."
+        f"({len(cells):,} trainings), {findings}."
     )
 
 

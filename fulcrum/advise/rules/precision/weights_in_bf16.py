@@ -38,11 +38,11 @@ class WeightsInBf16(AuditRule):
         rescued = bool(script.named("cast_training_params", "upcast_trainable_params", *ADAPTERS)) or script.mentions(
             ROUNDS
         )
-        told = set[str]()
+        reported = set[str]()
         for cast in script.casts:
-            passed = cast.name in frozen | told or rescued
+            passed = cast.name in frozen | reported or rescued
             if not passed and cast.formats & LOW and script.is_trained(cast.name, cast.node):
-                told.add(cast.name)
+                reported.add(cast.name)
                 formats = " or ".join(sorted(cast.formats & LOW))
                 yield Sighting(
                     script.at(cast.node),
