@@ -12,12 +12,14 @@ from fulcrum.spec.errors import BadInput
 BEGIN = "<!-- evidence: what stands until the end mark is written by `make evidence` -->"
 END = "<!-- evidence: end -->"
 MOST = 2  # decisions that a sentence names
+SETTLED = ("better", "worse", "tie")  # before the first of these, a study that is not finished concludes nothing
 
 
 def conclusion(studies: Studies) -> tuple[str, ...]:
     """What moved quality; how the published claims fared; what stayed open, and how far it carries."""
     rows = table(studies)
-    if not any(one.gain is not None for one in rows):
+    early = any(one.result.state != "finished" for one in rows) and not any(one.verdict in SETTLED for one in rows)
+    if early or not any(one.gain is not None for one in rows):
         return (
             "The published table is being run here: no answer yet."
             if rows

@@ -12,10 +12,14 @@ DIGITS = 4
 
 
 def rows(studies: Studies, science: int) -> list[dict[str, Any]]:
-    """In the order of the catalogue; trainings that two studies share are counted once."""
+    """Of finished studies, in the order of the catalogue; trainings that two studies share are counted once."""
     alone, seen = list[tuple[str, Decision]](), set[tuple[str, frozenset[str]]]()
     for name, result in ordered(studies).items():
-        if result.fraction is None and any(name == kind or name.startswith(f"{kind}_") for kind in ADDED_ALONE):
+        if (
+            result.state == "finished"
+            and result.fraction is None
+            and any(name == kind or name.startswith(f"{kind}_") for kind in ADDED_ALONE)
+        ):
             for one in all_decisions(name, result):
                 lever = lever_of(one)
                 if lever and not one.is_among(keys for known, keys in seen if known == lever):

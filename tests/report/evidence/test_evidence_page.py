@@ -9,7 +9,16 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from fulcrum.report.evidence import answers, arm_sheet, claim_rows, conclusion, forest_figure, provenance, sections
+from fulcrum.report.evidence import (
+    answers,
+    arm_sheet,
+    claim_rows,
+    conclusion,
+    forest_figure,
+    measured_rows,
+    provenance,
+    sections,
+)
 from fulcrum.report.evidence.decision import named, table
 from fulcrum.report.evidence.evidence_page import files
 from fulcrum.report.schema import StudyResult
@@ -131,6 +140,17 @@ def test_a_study_without_answers_decides_nothing():
     assert claim_rows.summary(claim_rows.fared(studies)) == "10 no answer yet"
     assert "cannot be told" not in answer(studies, "Captions first?").text, "an effect that is not there has no bound"
     assert set(files(studies)) == {"README.md"}
+
+
+def test_a_study_that_runs_concludes_nothing_before_its_first_verdict():
+    """Four of sixteen seeds were told as "no decision moved quality for certain"."""
+    made = study() | {"state": "stopped"}
+    made["effects"] = [effect | {"verdict": "inconclusive"} for effect in made["effects"]]
+    running = {"replication": StudyResult.model_validate(made)}
+    assert conclusion.conclusion(running) == ("The published table is being run here: no answer yet.",)
+    assert not measured_rows.rows(running, 3)
+    ended = {"replication": StudyResult.model_validate(made | {"state": "finished"})}
+    assert "no decision moved quality for certain" in conclusion.conclusion(ended)[0] and measured_rows.rows(ended, 3)
 
 
 def test_where_claims_were_made_is_said_once():
