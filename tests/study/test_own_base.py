@@ -16,7 +16,7 @@ from fulcrum.study.plan.design import wanted
 from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.fingerprint import fingerprints
 from fulcrum.study.plan.outline import outline
-from fulcrum.study.plan.plan import OwnBaseArm
+from fulcrum.study.plan.plan import InsteadArm, OwnBaseArm
 from fulcrum.study.plan.plan_file import from_plain, load
 from fulcrum.study.run.arm_cost import costs, declared
 from fulcrum.study.run.layout import lay_out
@@ -58,6 +58,34 @@ def test_the_base_is_an_arm_even_where_the_plan_does_not_name_it_and_stands_befo
         assert names[:3] == ["baseline", "muon", "bf16_storage on muon"] and len(names) == len(set(names))
     last = wanted(asked({"add": "short_captions", "to": "bf16_storage on muon"}, ON))[-1]
     assert (last.phrase, last.against) == ("spark + muon + bf16_storage + short_captions", "bf16_storage on muon")
+
+
+def test_a_lever_may_stand_in_for_another_and_is_held_against_the_arm_that_has_the_other(tmp_path):
+    path = tmp_path / "plan.toml"
+    ended = '{ add = "repa(until=0.5)", instead_of = "repa" }'
+    path.write_text(TOML.replace('["muon", { add = "bf16_storage", to = "muon" }]', f"[{ended}]").replace("= 48", "= 64"))
+    read = load(path)
+    assert read.arms == (InsteadArm(add="repa(until=0.5)", instead_of="repa"),)
+    assert [(arm.name, arm.phrase, arm.against) for arm in wanted(read)] == [
+        ("baseline", "spark", "baseline"),
+        ("repa", "spark + repa", "baseline"),
+        ("repa(until=0.5) instead of repa", "spark + repa(until=0.5)", "repa"),
+    ]
+    assert from_plain(read.frozen).frozen == read.frozen
+    arms = prove(read, CATALOG)
+    own = arms[2]
+    assert not own.compound and own.changes and [base.name for base in bases_of(own, arms)] == ["repa", "baseline"]
+    assert [str(lever) for lever in own.added] == ["repa(until=0.5)"] and [str(lever) for lever in own.removed] == ["repa"]
+    assert declared(own, arms, "flops") == pytest.approx(own.added[0].cost(arms[0].run).flops)
+    with pytest.raises(BadInput, match="an arm instead of another has no 'for'"):
+        asked({"add": "muon", "instead_of": "repa", "for": 1})
+    with pytest.raises(BadInput, match="it changes nothing"):
+        prove(asked({"add": "repa", "instead_of": "repa"}), CATALOG)
+
+
+def test_two_levers_in_the_place_of_one_are_a_compound():
+    arms = prove(asked({"add": "muon", "instead_of": "repa + tread"}), CATALOG)
+    assert arms[-1].compound and arms[-1].against == "repa + tread"
 
 
 def test_plans_without_own_bases_have_the_hash_that_they_had():
@@ -161,7 +189,7 @@ def test_unlike_settings_are_named_only_between_arms_of_one_base():
         line for line in remarks(asked("repa", {"add": "bf16_storage", "to": "repa"}), arms) if "compared with" in line
     ]
     assert words == [
-        "bf16_storage on repa is compared with repa, not with the baseline: its effect is what it adds to that."
+        "bf16_storage on repa is compared with repa, not with the baseline: its effect is the difference to that."
     ]
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.study.plan.arms import Arm, prove
-from fulcrum.study.plan.plan import OwnBaseArm, Plan
+from fulcrum.study.plan.plan import BasedArm, Plan
 
 
 class PlannedStudy(NamedTuple):
@@ -25,7 +25,7 @@ def read_study(plan: Plan, catalogue: Catalogue) -> PlannedStudy:
         prove(plan.model_copy(update={"arms": ()}), catalogue)
     except BadInput as error:
         return PlannedStudy(plan, [], [("", error.message, error.hint)])
-    sound: tuple[str | OwnBaseArm, ...] = ()
+    sound: tuple[str | BasedArm, ...] = ()
     refused, arms = list[tuple[str, str, str]](), list[Arm]()
     for arm in plan.arms:
         try:

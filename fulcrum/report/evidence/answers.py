@@ -12,6 +12,7 @@ TOKENIZERS = ("wide_codec", "aligned_codec", "latent_alignment", "end_to_end_cod
 ROUTES = ("tread", "sprint")
 STORED = ("bf16_storage", "bf16_optimizer_state", "bf16_everything", "bf16_compute")
 NOT_RUN = "Not run yet"
+NOT_BETTER = {"worse": "No, opposite here", "tie": "No difference that matters here"}
 
 
 class ArticleAnswer(NamedTuple):
@@ -125,22 +126,20 @@ def _alignment(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
 
 
 def _burn_in(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
-    late = all_decisions("late", studies["late"]) if "late" in studies else []
-    late = [one for one in late if "repa" in one.arm.phrase]
     always = named(rows, "repa")
-    ended = next((one for one in rows if one.arm.root.startswith("repa(until=")), None)
-    further = f" From a common trunk: {_told(late)}" if late else " The study from a common trunk was not run yet."
-    if always is None or ended is None:
-        return (NOT_RUN if not late else "See below"), f"No study of both has been kept.{further}"
-    ours, theirs = ended.gain_interval, always.gain_interval
-    text = f"{_told([always, ended])}"
-    if ours is None or theirs is None:
-        return "Undecided", text + further
-    if ours[0] > theirs[1]:
-        return "Yes, here", f"{text} The two intervals do not meet.{further}"
-    if ours[1] < theirs[0]:
-        return "No, not here", f"{text} The two intervals do not meet.{further}"
-    return "Undecided", f"{text} The two intervals meet: which is better cannot be told.{further}"
+    ended = [one for one in rows if one.arm.root.startswith("repa(until=")]
+    text = _told([one for one in (always, *ended) if one is not None])
+    late = all_decisions("late", studies["late"]) if "late" in studies else []
+    direct = [one for one in late if one.arm.root.startswith("repa(until=") and one.arm.against]
+    if direct:  # held against alignment that stays on, by seeds: the answer; the rows above are each held against none
+        verdicts = {one.verdict for one in direct}
+        text = f"Held against REPA that stays on: {_told(direct)} Each against no alignment: {text}"
+        if "better" in verdicts:
+            return "Yes, here", text
+        return ("Undecided" if "undecided" in verdicts else _by_verdict(direct[0], better="", **NOT_BETTER)), text
+    if always is None or not ended:
+        return NOT_RUN, "No study of both has been kept."
+    return "Undecided", f"{text} The study that holds one against the other was not run yet."
 
 
 def _routing(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:

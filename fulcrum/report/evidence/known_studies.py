@@ -23,13 +23,13 @@ ASKED = (
     Asked("replication_rates", "optimizer and storage, each at a learning rate of its own"),
     Asked("replication_pocket", "the largest effects, and the opposite ones, again on a larger recipe"),
     Asked("resolution", "routing and x-prediction at few and at many tokens"),
-    Asked("late", "changes that come late, from a common trunk: alignment switched off, a curated end"),
-    Asked("stack", "the best decisions together, one left out at a time"),
+    Asked("late", "changes that come late: alignment switched off, a curated end, every token at the end"),
+    Asked("stack", "the best decisions together: one left out at a time, and all of them at equal time"),
     Asked("fraction", "which decisions compound: several at once, in few combinations"),
     Asked("emoji", "the largest effects on pictures that no one here drew"),
     Asked("skeptic", "another judge, guidance, budget, teacher or rate, and other seeds"),
 )
-SEVERAL = ("skeptic",)  # studies whose names begin so
+SEVERAL = ("resolution", "late", "stack", "fraction", "skeptic")  # there may be several: late, late_trunk
 
 
 def ordered(studies: Studies) -> dict[str, StudyResult]:

@@ -49,8 +49,12 @@ def _row(lever: str, decision: Decision, science: int) -> dict[str, Any] | None:
         return None
     settings = decision.arm.phrase.split(" + ")[-1].partition("(")[2].rstrip(")")
     scale = f"scale {decision.arm.scale}" if decision.arm.scale else ""
-    added = "" if decision.result.is_base(decision.base) else f"added to {decision.base.phrase}"
-    notes = [settings, added, scale, *(note for note in decision.remarks if not note.startswith("compared with "))]
+    notes = [
+        settings,
+        _beside(decision),
+        scale,
+        *(note for note in decision.remarks if not note.startswith("compared with ")),
+    ]
     return {
         "lever": lever,
         "recipe": plan.baseline,
@@ -62,6 +66,15 @@ def _row(lever: str, decision: Decision, science: int) -> dict[str, Any] | None:
         "date": decision.result.made.date[:10],
         "note": "; ".join(note.replace("|", "/") for note in notes if note),
     }
+
+
+def _beside(decision: Decision) -> str:
+    """What the lever was added to, or stood in for, where that is no plain baseline."""
+    if decision.result.is_base(decision.base):
+        return ""
+    own = decision.arm.phrase.split(" + ")
+    gone = [word for word in decision.base.phrase.split(" + ") if word not in own]
+    return f"instead of {' + '.join(gone)}" if gone else f"added to {decision.base.phrase}"
 
 
 def _rounded(value: float) -> float:

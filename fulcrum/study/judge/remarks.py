@@ -24,7 +24,7 @@ def remarks(plan: Plan, arms: Sequence[Arm], searches: Sequence[RateSearch] = ()
             lines.append(f"{arm.name} is a compound of {count} levers: its effect belongs to them together.")
         lines += [f"{arm.name} {label}." for label in arm.labels]
     lines += [
-        f"{arm.name} is compared with {arm.against}, not with the baseline: its effect is what it adds to that."
+        f"{arm.name} is compared with {arm.against}, not with the baseline: its effect is the difference to that."
         for arm in arms
         if len(bases_of(arm, arms)) > 1
     ]

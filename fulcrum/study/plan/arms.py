@@ -122,7 +122,7 @@ def _resolve(asked: Wanted, phrase: Phrase, before: Sequence[Arm]) -> Arm:
         phrase,
         phrase.run,
         changes,
-        len(added) + len(removed) > 1 or bool(carried),
+        max(len(added), len(removed)) > 1 or bool(carried),  # one lever in the place of another is one decision
         asked.against,
         asked.scale,
         added,

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from fulcrum.study.plan.fraction import FractionTable, fraction_table
-from fulcrum.study.plan.plan import OwnBaseArm, Plan
+from fulcrum.study.plan.plan import BasedArm, InsteadArm, Plan
 
 BASELINE = "baseline"
 
@@ -78,12 +78,18 @@ def _phrases(plan: Plan) -> dict[str, _Held]:
         names = fraction_of(plan).names()
         return {name or BASELINE: _Held(" + ".join(filter(None, [plan.baseline, name]))) for name in names}
     arms = {BASELINE: _Held(plan.baseline)}
-    own = {arm.name: arm for arm in plan.arms if isinstance(arm, OwnBaseArm)}
+    based = {arm.name: arm for arm in plan.arms if isinstance(arm, BasedArm)}
 
     def add(name: str) -> _Held:
         if name not in arms:
-            arm = own.get(name)
-            held = _Held(f"{plan.baseline} + {name}") if arm is None else _Held(f"{add(arm.to).phrase} + {arm.add}", arm.to)
+            arm = based.get(name)
+            if arm is None:
+                held = _Held(f"{plan.baseline} + {name}")
+            elif isinstance(arm, InsteadArm):
+                add(arm.instead_of)
+                held = _Held(f"{plan.baseline} + {arm.add}", arm.instead_of)
+            else:
+                held = _Held(f"{add(arm.to).phrase} + {arm.add}", arm.to)
             arms[name] = held
         return arms[name]
 

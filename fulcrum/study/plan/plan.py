@@ -63,10 +63,26 @@ class OwnBaseArm(Record):
         return f"{self.add} on {self.to}"
 
 
+class InsteadArm(Record):
+    """A lever in the place of another, or with other settings: held against the arm that has the other."""
+
+    add: Annotated[str, Field(min_length=1)]
+    instead_of: Annotated[str, Field(min_length=1)]  # levers on the baseline; the study has that arm too
+
+    @property
+    def name(self) -> str:
+        return f"{self.add} instead of {self.instead_of}"
+
+
+BasedArm = OwnBaseArm | InsteadArm  # held against another arm, not against the baseline
+
+
 class Plan(Record):
     title: str
     baseline: str  # a phrase
-    arms: tuple[str | OwnBaseArm, ...] = ()  # levers to add to the baseline, or to another arm: one phrase part each
+    arms: tuple[
+        str | BasedArm, ...
+    ] = ()  # levers on the baseline, on another arm, or instead of another: a phrase part each
     design: Literal["one_at_a_time", "leave_one_out", "fractional"] = "one_at_a_time"
     stack: tuple[str, ...] = ()  # leave_one_out: the baseline has all, each arm all but one; fractional: each on or off
     combinations: Count | None = None  # fractional: how many of them are run; none = the fewest that are enough
@@ -99,7 +115,7 @@ class Plan(Record):
 
     @field_validator("arms")
     @classmethod
-    def _once(cls, arms: tuple[str | OwnBaseArm, ...]) -> tuple[str | OwnBaseArm, ...]:
+    def _once(cls, arms: tuple[str | BasedArm, ...]) -> tuple[str | BasedArm, ...]:
         names = [arm if isinstance(arm, str) else arm.name for arm in arms]
         _require_once(names, "an arm, which is one comparison with its baseline,")
         plain = [arm.add for arm in arms if isinstance(arm, OwnBaseArm) and arm.to == "baseline"]
@@ -235,7 +251,7 @@ class Plan(Record):
             raise ValueError(
                 "looks and stop_early are two rules that end an arm, and neither knows what the other hides: leave one out"
             )
-        if any(isinstance(arm, OwnBaseArm) for arm in self.arms):
+        if any(isinstance(arm, BasedArm) for arm in self.arms):
             raise ValueError(
                 "looks end each arm by itself, and an arm with a base of its own needs that base: name the seeds as a "
                 "list, seeds = [0, 1, ...]"

@@ -11,11 +11,17 @@ from fulcrum.measure.card import METRICS
 from fulcrum.spec.edit import explain
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Record
-from fulcrum.study.plan.plan import OwnBaseArm, Plan, Scale, StopEarly, Sweep
+from fulcrum.study.plan.plan import BasedArm, InsteadArm, OwnBaseArm, Plan, Scale, StopEarly, Sweep
 from fulcrum.study.plan.spending import SeedRounds
 
 EXAMPLE = "an example: examples/quick.toml"
-NOUNS = {Scale: "a scale", OwnBaseArm: "an arm with a base", Sweep: "`learning_rates`", StopEarly: "`stop_early`"}
+NOUNS = {
+    Scale: "a scale",
+    OwnBaseArm: "an arm with a base",
+    InsteadArm: "an arm instead of another",
+    Sweep: "`learning_rates`",
+    StopEarly: "`stop_early`",
+}
 DEFAULT_PRIMARY = Plan.model_fields["primary"].default
 
 
@@ -35,10 +41,10 @@ def from_plain(fields: dict[str, Any]) -> Plan:
                 f"a scale cannot be {one!r}", 'write: scales = [{ name = "a", settings = ["model.depth=4"] }, ...]'
             )
     for one in plain.get("arms", ()):
-        if not isinstance(one, str | dict | OwnBaseArm):
+        if not isinstance(one, str | dict | BasedArm):
             raise BadInput(f"an arm cannot be {one!r}", 'write: arms = ["muon", { add = "end_to_end_codec", to = "repa" }]')
     if isinstance(plain.get("arms"), tuple):
-        plain["arms"] = tuple(_record(OwnBaseArm, one) for one in plain["arms"])
+        plain["arms"] = tuple(_record(_based(one), one) for one in plain["arms"])
     if isinstance(plain.get("scales"), tuple):
         plain["scales"] = tuple(_record(Scale, one) for one in plain["scales"])
     for name, kind, form in (
@@ -50,6 +56,11 @@ def from_plain(fields: dict[str, Any]) -> Plan:
             raise BadInput(f"`{name}` cannot be {value!r}", f"write: {name} = {form}")
         plain[name] = _record(kind, value)
     return Plan.model_validate(plain)
+
+
+def _based(arm: Any) -> type[BasedArm]:
+    """Which kind of arm a table describes."""
+    return InsteadArm if isinstance(arm, dict) and "instead_of" in arm else OwnBaseArm
 
 
 def _in_rounds(plain: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

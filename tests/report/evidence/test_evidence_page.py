@@ -193,13 +193,29 @@ def test_captions_are_first_only_where_they_are(row, word):
     assert answer({"replication": result(rows)}, "Captions first?").word == word
 
 
-def test_burn_in_is_decided_only_where_the_intervals_do_not_meet():
-    rows = (Row("repa", 0.02, 0.01), Row("repa(until=0.5)", 0.06, 0.01, label="REPA(until=0.5)"))
-    assert answer({"replication": result(rows)}, "Alignment as burn-in?").word == "Yes, here"
-    rows = (Row("repa", 0.02, 0.03, "inconclusive"), Row("repa(until=0.5)", 0.04, 0.01, label="REPA(until=0.5)"))
-    assert answer({"replication": result(rows)}, "Alignment as burn-in?").word == "Undecided"
-    rows = (Row("repa", 0.06, 0.01), Row("repa(until=0.5)", 0.02, 0.01, label="REPA(until=0.5)"))
-    assert answer({"replication": result(rows)}, "Alignment as burn-in?").word == "No, not here"
+@pytest.mark.parametrize(
+    ("verdicts", "word"),
+    [
+        (("better", "inconclusive"), "Yes, here"),
+        (("worse", "inconclusive"), "Undecided"),
+        (("worse", "worse"), "No, opposite here"),
+        (("tie", "tie"), "No difference that matters here"),
+    ],
+)
+def test_burn_in_is_answered_by_what_holds_it_against_alignment_that_stays_on(verdicts, word):
+    apart = (Row("repa", 0.02, 0.01), Row("repa(until=0.5)", 0.06, 0.01, label="REPA(until=0.5)"))
+    studies = {"replication": result(apart)}
+    assert answer(studies, "Alignment as burn-in?").word == "Undecided"  # two intervals apart are no verdict of a plan
+    means = {"better": 0.05, "worse": -0.05, "tie": 0.0, "inconclusive": 0.02}
+    rows = [
+        Row(f"repa(until={share}) instead of repa", means[verdict], 0.01, verdict, label=f"REPA(until={share})")
+        for share, verdict in zip((0.25, 0.5), verdicts, strict=True)
+    ]
+    late = study((Row("repa", 0.02, 0.01), *rows))
+    late["arms"] = [arm | {"against": "repa"} if "instead" in arm["name"] else arm for arm in late["arms"]]
+    studies["late"] = StudyResult.model_validate(late)
+    said = answer(studies, "Alignment as burn-in?")
+    assert said.word == word and said.text.startswith("Held against REPA that stays on: ")
 
 
 def scaled(verdicts):
