@@ -79,8 +79,8 @@ def _by_scale(result: StudyResult, unit: str) -> Table:
 
 def _late(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
     lead = (
-        "What does a change do that comes late? Until it comes, two arms of a seed are one training, to the bit; each is held "
-        f"against the arm that goes on as before. Baseline: {code(result.plan.baseline)}."
+        "What does a change do that comes late? Until it comes, two arms of a seed are one training, to the bit; each is "
+        f"held against the arm that goes on as before. Baseline: {code(result.plan.baseline)}."
     )
     return Section("Late decisions", lead, sentences.headlines(result), [tables.ranking(result)])
 
