@@ -17,8 +17,11 @@ from fulcrum.study.run.machine import machine_words
 from fulcrum.study.run.measuring.evaluation_points import read_points
 from fulcrum.study.run.workers.runner import Board
 
-# Names of levers that are spelled in their own way.
+# Names of levers that are spelled in their own way; longer ones first.
 SPELLED = {
+    "end to end": "End-to-end",
+    "min snr": "Min-SNR",
+    "x prediction": "x-prediction",
     "bf16": "BF16",
     "edm": "EDM",
     "ema": "EMA",
@@ -66,8 +69,8 @@ def label(arm: Arm) -> str:
     """What a person calls the arm: "Short captions", "Muon", "BF16 storage"."""
     if arm.is_baseline:
         return f"the baseline [{arm.scale}]" if arm.scale else "the baseline"
-    words = re.sub(r"[a-z0-9]+", lambda word: SPELLED.get(word[0], word[0]), arm.name.replace("_", " "))
-    return words if words.split()[0] in SPELLED.values() else words[:1].upper() + words[1:]
+    words = re.sub(rf"\b({'|'.join(SPELLED)})\b", lambda word: SPELLED[word[0]], arm.name.replace("_", " "))
+    return words if words.startswith(tuple(SPELLED.values())) else words[:1].upper() + words[1:]
 
 
 def shown_cell(
