@@ -17,7 +17,7 @@ from fulcrum.study.plan.arms import Arm
         ("min_snr(gamma=5)", "Min-SNR(gamma=5)"),
         ("x_prediction", "x-prediction"),
         ("muon + tread", "Muon + TREAD"),
-        ("end_to_end_codec on repa", "End to end codec on REPA"),
+        ("end_to_end_codec on repa", "End-to-end codec on REPA"),
         ("ema [small]", "EMA [small]"),
     ],
 )
