@@ -39,6 +39,8 @@ def require_runnable(plan: Plan, layout: Layout, folder: Path, here: bool = True
         require_measurable(arm.run, plan.primary)
         require_impartial(arm.run, plan.judges, f"the arm '{arm.name}'")
         _ = Ranks(size=plan.processes).rows(arm.run.budget.batch)
+        if plan.trunk is None and (problem := arm.run.model.learned.problem(arm.run)):
+            raise BadInput(f"the arm '{arm.name}': {problem}", "give the plan a `trunk`, or its settings a `start`")
     require_trackers(plan.track)
     if here:  # a cluster's GPUs are counted when it is joined
         require_device(plan.device, plan.processes)
