@@ -1,4 +1,4 @@
-"""What lora learned leaves alone: peft puts it beside the exported base, and a process without fulcrum draws the pictures."""
+"""What lora learned leaves by itself: peft puts it beside the exported base, and a process without fulcrum draws."""
 
 import json
 import shutil
@@ -18,12 +18,8 @@ from fulcrum.train.fillers import DiffusersStart, Trunk
 from fulcrum.train.run_folder import RunFolder
 from fulcrum.train.session import Order, perform
 
-(
-    pytest.importorskip("diffusers"),
-    pytest.importorskip("transformers"),
-    pytest.importorskip("ftfy"),
-    pytest.importorskip("peft"),
-)
+for package in ("diffusers", "transformers", "ftfy", "peft"):
+    pytest.importorskip(package)
 PROMPT = "a large red circle at the top left."
 RUNS = {  # random heads, as in test_pipeline: after so few steps a fresh one would draw its noise and nothing else
     "latent": ("spark", "sample.steps=5", "sample.shift=2.0", "optim.lr=0.02"),
@@ -93,7 +89,7 @@ def test_a_process_without_fulcrum_draws_the_same_pictures(tuned, tmp_path, caps
 
 
 def test_the_loader_of_diffusers_takes_the_same_file(tuned):
-    """PRXTransformer2DModel of diffusers 0.42.1 has none of its own; a class with one reads rank and alpha from the file."""
+    """PRXTransformer2DModel of diffusers 0.42.1 has none; a class with one reads rank and alpha from the file."""
     from diffusers import PRXTransformer2DModel
     from diffusers.loaders import PeftAdapterMixin
     from peft import PeftModel
@@ -144,3 +140,24 @@ def test_a_run_without_an_adapter_is_refused(tuned, tmp_path, capsys):
     assert "trained without lora" in capsys.readouterr().err
     assert told("export", run.path, tmp_path / "two", "--adapter", "--dtype", "bf16") == 2
     assert "an adapter is written in fp32" in capsys.readouterr().err and not any(tmp_path.iterdir())
+
+
+def test_the_command_adapts_a_pipeline_and_nothing_random(tuned, tmp_path, capsys, monkeypatch):
+    from fulcrum.study.run.measuring import run_evaluation
+
+    monkeypatch.setattr(run_evaluation, "VALIDATION", 16)  # the same acts, fewer pictures
+    base = tuned["latent"][1] / "base"
+    settings = ("budget.batch=8", "data.source.count=16", "sample.steps=2", "data.source.domain=synthetic")
+    words = ["train", "spark + lora(rank=4, targets=matrix)", "--images", "8", "--out", str(tmp_path), "--threads", "1"]
+    words += [word for setting in settings for word in ("--set", setting)]
+    assert told(*words, "--quiet", "--json") == 2
+    assert "--start RUN" in capsys.readouterr().err and not any(tmp_path.glob("*/about.json"))
+    assert told(*words, "--start", base, "--quiet", "--json") == 0
+    key = json.loads(capsys.readouterr().out)["key"]
+    about = json.loads((tmp_path / key / "about.json").read_text())["run"]
+    assert about["model"]["learned"] == {"kind": "low_rank", "rank": 4, "alpha": None, "targets": ["matrix"]}
+    assert about["model"]["width"] == 32 and about["start"]["kind"] == "diffusers"
+    code = told(*[word.replace("rank=4", "rank=32") for word in words], "--start", base, "--quiet", "--json")
+    assert code == 2 and "is as large as the layer itself" in capsys.readouterr().err
+    assert told("export", tmp_path / key, tmp_path / "adapter", "--adapter", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["base"] == "the pipeline base"

@@ -56,12 +56,28 @@ def test_random_weights_are_not_fine_tuned(tiny, tmp_path, lever):
     assert "--start RUN" in error.value.hint and not (tmp_path / "out").exists()
 
 
-def test_a_study_of_them_needs_a_trunk(tmp_path):
-    from fulcrum import study
+PLAN = """
+title = "A late change"
+baseline = "spark"
+arms = ["lora", "train_only(roles=matrix)"]
+seeds = [0, 1]
+images = 640
+"""
 
-    plan = {"baseline": "spark", "arms": ["lora"], "seeds": [0, 1], "images": 640}
-    with pytest.raises(BadInput, match="the arm .lora.: only a part of the weights learns"):
-        study(plan, out=tmp_path)
+
+def test_a_study_of_them_needs_a_trunk(tmp_path, capsys):
+    from fulcrum.cli import main
+
+    trunk = 'trunk = "spark"\ntrunk_images = 640\n'
+    for name, text, code, says in (
+        ("without", PLAN, 2, "the arm 'lora': only a part of the weights learns"),
+        ("with", PLAN + trunk, 0, "every arm begins from its seed's trunk"),
+    ):
+        (tmp_path / f"{name}.toml").write_text(text)
+        with pytest.raises(SystemExit) as end:
+            main(["study", "plan", str(tmp_path / f"{name}.toml"), "--out", str(tmp_path / "out")])
+        printed = capsys.readouterr()
+        assert (end.value.code or 0) == code and says in " ".join((printed.out + printed.err).split())
 
 
 def test_descriptions_without_it_have_the_keys_that_they_had(tiny):
