@@ -97,6 +97,13 @@ def beside(sizes: Sizes, learned: LearnedFiller) -> int:
     return sum(rank_of(layer, learned) * (layer.inputs + layer.outputs) for layer in layers(sizes))
 
 
+def smallest_side(sizes: Sizes, learned: LearnedFiller) -> tuple[str, int, int]:
+    """Of the layers with something beside them, that with the fewest inputs or outputs: its name, how many, the rank."""
+    beside_them = [layer for layer in layers(sizes) if rank_of(layer, learned)]
+    least = min(beside_them, key=lambda layer: min(layer.inputs, layer.outputs))
+    return least.name, min(least.inputs, least.outputs), rank_of(least, learned)
+
+
 def learned_weights(sizes: Sizes, learned: LearnedFiller, gains: int) -> int:
     """Of the denoiser's own parameters, those that learn; `gains` are the norms' in a block. A condition is left out."""
     depth, total = sizes.depth, 0

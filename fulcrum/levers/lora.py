@@ -6,7 +6,6 @@ x ──► W (frozen) ──────────────────┬
 
 from fulcrum.levers.base import Built, Card
 from fulcrum.levers.shared.partial_lever import PartialLearning, moving
-from fulcrum.levers.shared.smallest_side import smallest_side
 from fulcrum.model.fillers import LowRank
 from fulcrum.spec.run import RunSpec
 
@@ -22,12 +21,6 @@ class Lora(PartialLearning):
         "next to nothing, so that is refused. Pictures are drawn with the products merged into the weights; "
         "fulcrum export --adapter writes them alone. Its learning rate is its own: the recipe's was chosen for all weights",
     )
-
-    def needs(self, run: RunSpec) -> str | None:
-        layer, side = smallest_side(run, self.targets)
-        if self.rank < side:
-            return None
-        return f"rank {self.rank} is no less than the {side} inputs or outputs of '{layer}': the product would be as large"
 
     def in_run(self, run: RunSpec) -> str:
         from fulcrum.cost.denoiser import own_parameters, parameters

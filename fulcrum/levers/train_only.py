@@ -1,11 +1,8 @@
 """Partial fine-tuning: only the weights of the chosen roles learn, all others stay as they began."""
 
-from fulcrum.cost.denoiser import sizes_of
-from fulcrum.cost.partial_learning import learned_weights
 from fulcrum.levers.base import Built, Card
 from fulcrum.levers.shared.partial_lever import PartialLearning, moving
 from fulcrum.model.fillers import ChosenWeights
-from fulcrum.spec.run import RunSpec
 
 
 class TrainOnly(PartialLearning):
@@ -19,15 +16,6 @@ class TrainOnly(PartialLearning):
         warns="needs trained weights to begin from (--start RUN or the folder of a pipeline), or it is refused; its "
         "learning rate is its own",
     )
-
-    def needs(self, run: RunSpec) -> str | None:
-        depth = run.model.depth
-        if outside := [end for end in (self.start, self.end) if end is not None and not -depth <= end < depth]:
-            return f"block {outside[0]} was asked for, but the model has blocks 0 to {depth - 1}"
-        if learned_weights(sizes_of(run), run.model.learned, 1):
-            return None
-        where = "" if self.start is None and self.end is None else f" in the blocks {self.start} to {self.end}"
-        return f"nothing of the model has the role {' or '.join(self.roles)}{where}: no weight would learn"
 
     def witness(self, built: Built) -> bool:
         """What gets gradients and updates is what the roles name in the built model, and less than all."""

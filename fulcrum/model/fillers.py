@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, model_validator
 
+from fulcrum.cost.denoiser import sizes_of
 from fulcrum.cost.flops import vector_multiply_adds
+from fulcrum.cost.partial_learning import learned_weights, smallest_side
 from fulcrum.spec import seam
 from fulcrum.spec.record import Factor, Fraction, Part, Width, Within
 from fulcrum.spec.run import AllWeights
@@ -201,6 +203,12 @@ class LowRank(seam.LearnedFiller):
     def rank_beside(self, words: Collection[str]) -> int:
         return self.rank if set(self.targets) & set(words) else 0
 
+    def problem(self, run: Any) -> str | None:
+        layer, side, rank = smallest_side(sizes_of(run), self)  # every target names some layer of every denoiser
+        if rank >= side:
+            return f"rank {rank} is no less than the {side} inputs or outputs of '{layer}': choose a smaller one"
+        return super().problem(run)
+
     def build(self, ctx: Any) -> "Callable[[Backbone], None]":
         from fulcrum.model.adapter import adapt
 
@@ -223,6 +231,15 @@ class ChosenWeights(seam.LearnedFiller):
         first, last = (0 if self.start is None else self.start), (-1 if self.end is None else self.end)
         first, last = (end + depth if end < 0 else end for end in (first, last))
         return block is not None and first <= block <= last
+
+    def problem(self, run: Any) -> str | None:
+        depth = run.model.depth
+        if outside := [end for end in (self.start, self.end) if end is not None and not -depth <= end < depth]:
+            return f"block {outside[0]} was asked for, but the model has blocks 0 to {depth - 1}"
+        if not learned_weights(sizes_of(run), self, gains=1):
+            where = "" if self.start is None and self.end is None else f" in the blocks {self.start} to {self.end}"
+            return f"nothing of the model has the role {' or '.join(self.roles)}{where}: no weight would learn"
+        return super().problem(run)
 
     def build(self, ctx: Any) -> "Callable[[Backbone], None]":
         from fulcrum.model.adapter import freeze

@@ -152,10 +152,14 @@ class LearnedFiller(Filler, Builds["Callable[[Backbone], None]"]):
         return 0
 
     def problem(self, run: Any) -> str | None:
-        """Why nothing good can come of it in this run, in words, or None."""
+        """Why nothing good can come of it in this run, in words, or None. Asked when the run is whole: a start may have
+        brought other sizes than the recipe's."""
         if not self.partial or run.start.kind != "fresh":
             return None
-        return "only a part of the weights learns, and the rest would stay as it was drawn at random"
+        return (
+            "only a part of the weights learns, and the rest would stay as it was drawn at random: begin from trained "
+            "weights, --start RUN or the folder of a pipeline"
+        )
 
 
 class TermFiller(Filler, Builds["Term"]):
