@@ -151,13 +151,13 @@ def test_the_command_adapts_a_pipeline_and_nothing_random(tuned, tmp_path, capsy
     words = ["train", "spark + lora(rank=4, targets=matrix)", "--images", "8", "--out", str(tmp_path), "--threads", "1"]
     words += [word for setting in settings for word in ("--set", setting)]
     assert told(*words, "--quiet", "--json") == 2
-    assert "--start RUN" in " ".join(capsys.readouterr().err.split()) and not any(tmp_path.glob("*/about.json"))
+    assert "--start RUN" in json.loads(capsys.readouterr().out)["error"] and not any(tmp_path.glob("*/about.json"))
     assert told(*words, "--start", base, "--quiet", "--json") == 0
     key = json.loads(capsys.readouterr().out)["key"]
     about = json.loads((tmp_path / key / "about.json").read_text())["run"]
     assert about["model"]["learned"] == {"kind": "low_rank", "rank": 4, "alpha": None, "targets": ["matrix"]}
     assert about["model"]["width"] == 32 and about["start"]["kind"] == "diffusers"
     code = told(*[word.replace("rank=4", "rank=32") for word in words], "--start", base, "--quiet", "--json")
-    assert code == 2 and "rank 32 is no less than the 32" in capsys.readouterr().err
+    assert code == 2 and "rank 32 is no less than the 32" in json.loads(capsys.readouterr().out)["error"]
     assert told("export", tmp_path / key, tmp_path / "adapter", "--adapter", "--json") == 0
     assert json.loads(capsys.readouterr().out)["base"] == "the pipeline base"
