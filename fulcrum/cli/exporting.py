@@ -12,6 +12,7 @@ from fulcrum.spec.install import install_extra
 
 if TYPE_CHECKING:
     from fulcrum.spec.phrase import Catalogue
+    from fulcrum.spec.run import RunSpec
     from fulcrum.train.drawing.painter import Painter
     from fulcrum.train.run_folder import RunFolder
 
@@ -40,6 +41,12 @@ def export(
     ] = "fp32",
     seeds: Annotated[int, typer.Option(min=1, max=10_000, help="Write the noise of so many seeds, from 0 on.")] = SEEDS,
     licence: Annotated[str, typer.Option(help="Of the weights, for the model card: apache-2.0.")] = "",
+    adapter: Annotated[
+        bool,
+        typer.Option(
+            "--adapter", help="Of a run with lora: only what learned, for peft to put beside the pipeline it began from."
+        ),
+    ] = False,
     push: Annotated[
         str | None,
         typer.Option(metavar="hub:ORG/NAME", help="Also send the folder to the hub, private, with your own token."),
@@ -49,6 +56,8 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a finished run as a whole pipeline: DiffusionPipeline.from_pretrained(FOLDER) draws the same pictures.
+
+    What lora learned is merged into the weights; with --adapter the folder holds that alone (docs/fine-tune.md).
 
     The folder holds denoiser, scheduler, text encoder, tokenizer, codec, the noise of some seeds and a model card
     (README.md) with the call to draw with. What has no place in diffusers is refused: docs/export.md
@@ -68,16 +77,22 @@ def export(
     _require_new(folder)
     known = catalogue(levers)[0]
     named = _levers(source.about()["phrase"], known)
-    require_slots(read(source.about()["run"], known.fillers), named)
+    spec = read(source.about()["run"], known.fillers)
+    require_slots(spec, named)
+    if adapter:
+        _require_adapter(spec, dtype)
     painter = open_painter(source, known.fillers, averaged=weights == "averaged")
     says = {str(lever): str(getattr(lever, "lever", lever).card.says) for lever in named}  # a staged one holds its lever
     with folder_atomic(folder) as aside:
-        facts = _write(painter, source, aside, says, weights, dtype, seeds, licence)
+        facts = _write(painter, source, aside, says, weights, dtype, seeds, licence, adapter)
+    extra = "lora" if adapter else "diffusers"
     missing = [name for name in facts["needs"] if importlib.util.find_spec(name) is None]
     lines = [
-        f"DiffusionPipeline.from_pretrained('{folder}') loads this {facts['pipeline']}",
+        f"PeftModel.from_pretrained(pipeline.transformer, '{folder}') puts it beside {facts['base']}"
+        if adapter
+        else f"DiffusionPipeline.from_pretrained('{folder}') loads this {facts['pipeline']}",
         f"{folder / 'README.md'} is its model card and has the call that draws with it",
-        *([f"to draw with it, {', '.join(missing)} must be installed: {install_extra('diffusers')}"] if missing else []),
+        *([f"to draw with it, {', '.join(missing)} must be installed: {install_extra(extra)}"] if missing else []),
         *facts["cautions"],
     ]
     if repo is not None:
@@ -89,6 +104,14 @@ def export(
 def _require_new(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise BadInput(f"{folder} exists and is not an empty folder", "choose a new folder: nothing is overwritten")
+
+
+def _require_adapter(run: "RunSpec", dtype: str) -> None:
+    from fulcrum.interop.exported_adapter import require_adapter
+
+    require_adapter(run)
+    if dtype != "fp32":
+        raise BadInput("an adapter is written in fp32: it is small", "leave --dtype out")
 
 
 def _levers(phrase: str, known: "Catalogue") -> tuple[Any, ...]:
@@ -110,19 +133,26 @@ def _write(
     dtype: str,
     seeds: int,
     licence: str,
+    adapter: bool = False,
 ) -> dict[str, Any]:
     """Parts, card and what the card speaks of."""
     import torch
 
     from fulcrum.files.atomic import write_atomic, write_json
     from fulcrum.interop.diffusers import pipeline_of
-    from fulcrum.interop.exported_pipeline import PipelineParts, export_pipeline
-    from fulcrum.interop.model_card import NEEDS, CardFacts, description, model_card
+    from fulcrum.interop.exported_adapter import base_of, export_adapter
+    from fulcrum.interop.exported_pipeline import NOISE, PipelineParts, export_noises, export_pipeline
+    from fulcrum.interop.model_card import CardFacts, description, model_card
     from fulcrum.study.run.measuring.kept_metrics import kept_metrics
+    from fulcrum.train.session import trained_weights
 
     run, result = painter.run, source.result() or {}
     parts = PipelineParts(run, painter.backbone, painter.codec, painter.text)
-    written = export_pipeline(parts, folder, seeds, torch.bfloat16 if dtype == "bf16" else torch.float32)
+    if adapter:
+        export_adapter(trained_weights(source, weights == "averaged"), run, folder)
+        written = export_noises(run, folder / NOISE, seeds)
+    else:
+        written = export_pipeline(parts, folder, seeds, torch.bfloat16 if dtype == "bf16" else torch.float32)
     halves = [name for name in ("compute", "norm", "softmax", "rope", "time") if getattr(run.precision, name) == "bf16"]
     facts = CardFacts(
         run=run,
@@ -145,6 +175,7 @@ def _write(
             *([OTHER_PRODUCTS.format(what=", ".join(halves))] if halves else []),
             *([BF16.format(levels=_levels_lost(painter))] if dtype == "bf16" else []),
         ],
+        base=base_of(run) if adapter else "",
     )
     write_atomic(folder / "README.md", model_card(facts))
     write_atomic(folder / "run.json", description(facts.about))
@@ -155,7 +186,8 @@ def _write(
     return {
         "pipeline": facts.pipeline,
         "seeds": written,
-        "needs": list(NEEDS),
+        "needs": list(facts.needs),
+        "base": facts.base,
         "metrics": sorted(facts.metrics),
         "cautions": list(facts.cautions),
     }

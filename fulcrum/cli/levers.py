@@ -160,24 +160,35 @@ def _setting(field: Any) -> dict[str, Any]:
     kinds, ranges = [], [part.interval for part in field.metadata if hasattr(part, "interval")]
     for kind in get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else (field.annotation,):
         bare, *parts = get_args(kind) if get_origin(kind) is Annotated else (kind,)
-        kinds.append(
-            "none"
-            if bare is type(None)
-            else " or ".join(map(repr, get_args(bare)))
-            if get_origin(bare) is Literal
-            else getattr(bare, "__name__", str(bare))
-        )
+        kinds.append(_in_words(bare))
         ranges += [part.interval for part in parts if hasattr(part, "interval")]
     return {"type": " or ".join(kinds), "range": ", ".join(ranges), "default": field.default}
+
+
+def _in_words(kind: Any) -> str:
+    if kind is type(None):
+        return "none"
+    if get_origin(kind) is Literal:
+        return " or ".join(map(repr, get_args(kind)))
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(map(_in_words, get_args(kind)))
+    if get_origin(kind) is tuple and get_args(kind)[-1] is Ellipsis:
+        return f"several, each {_in_words(get_args(kind)[0])}"
+    return str(getattr(kind, "__name__", kind))
 
 
 def _place(known: Any, levers: tuple[Any, ...], recipe: str, run: Any) -> tuple[str, Any]:
     """The recipe, or, for what does not fit it, the first ground of the laws that it fits, and why."""
     from fulcrum.laws.ground import GROUNDS, fits, grounds
+    from fulcrum.spec.edit import put
+    from fulcrum.train.fillers import StandIn
 
     why = fits(levers, run)
     if why is None:
         return recipe, run
+    begun = put(run, "start", StandIn())
+    if fits(levers, begun) is None:
+        return f"{recipe} with weights to begin from", begun
     for ground in grounds(known):
         if fits(levers, ground.run) is None:
             settings = ", ".join(GROUNDS[ground.name]) or "latents"
@@ -199,7 +210,7 @@ def _short(card: dict[str, Any], recipe: str) -> str:
     cost = f"flops x {card['cost']['flops']:.2f}"
     cost += (
         ""
-        if card["tried_on"] == recipe
+        if card["tried_on"].startswith(recipe)
         else f" (of a tiny run; why {recipe} cannot take it: fulcrum levers show {card['name']})"
     )
     if card["parts"]:

@@ -40,26 +40,69 @@ def vector_multiply_adds(width: int, numbers: int = 1) -> int:
     return numbers * SINUSOIDS * width + width * width
 
 
+class Layer(NamedTuple):
+    """A linear layer of the denoiser, and how many vectors of one image it multiplies."""
+
+    name: str  # as the denoiser's own, without the number of the block
+    words: frozenset[str]  # its weight's role, and what the layer is for: `fulcrum.model.roles`
+    rows: float
+    inputs: int
+    outputs: int
+    bias: bool = False
+    block: int | None = None
+
+    @property
+    def multiply_adds(self) -> float:
+        return self.rows * self.inputs * self.outputs
+
+
+def seen_by_blocks(sizes: Sizes, tokens: int, kept: int | None = None) -> list[int]:
+    """How many image tokens each block sees."""
+    first, last = (sizes.depth, sizes.depth) if kept is None or sizes.span is None else sizes.span
+    return [(kept or 0) if first <= block <= last else tokens for block in range(sizes.depth)]
+
+
+def layers(sizes: Sizes, tokens: int = 1, text: float = 1, kept: int | None = None) -> list[Layer]:
+    """Every layer of a denoiser in the order of its forward; those of a condition are only known by their cost."""
+    width, hidden, patch = sizes.width, int(sizes.width * sizes.mlp_ratio), sizes.channels * sizes.patch**2
+    embed, head = frozenset({"embed"}), frozenset({"head"})
+    narrow = sizes.bottleneck
+    listed = (
+        [Layer("img_in", embed, tokens, patch, width, True)]
+        if narrow is None
+        else [Layer("img_in.0", embed, tokens, patch, narrow, True), Layer("img_in.1", embed, tokens, narrow, width, True)]
+    )
+    listed += [
+        Layer("txt_in", embed, text, sizes.text_width, width, True),
+        Layer("time_in.in_layer", embed, 1, SINUSOIDS, width, True),
+        Layer("time_in.out_layer", embed, 1, width, width, True),
+    ]
+    for block, seen in enumerate(seen_by_blocks(sizes, tokens, kept)):
+        for name, use, rows, inputs, outputs in (
+            ("modulation.lin", "modulation", 1, width, 6 * width),
+            ("attention.txt_kv_proj", "text", text, width, 2 * width),
+            ("attention.img_qkv_proj", "attention_in", seen, width, 3 * width),
+            ("attention.to_out.0", "attention_out", seen, width, width),
+            ("gate_proj", "feed_forward", seen, width, hidden),
+            ("up_proj", "feed_forward", seen, width, hidden),
+            ("down_proj", "feed_forward", seen, hidden, width),
+        ):
+            listed.append(Layer(name, frozenset({"matrix", use}), rows, inputs, outputs, use == "modulation", block))
+    if sizes.fuses:  # in halves: the span's tokens, and those that went around it; the mask's row is nothing
+        rows = tokens + (tokens if kept is None else kept)
+        listed.append(Layer("route.fuse", head, rows / 2, 2 * width, width, True))
+    listed.append(Layer("final_layer.adaLN_modulation.1", head, 1, width, 2 * width, True))
+    return [*listed, Layer("final_layer.linear", head, tokens, width, patch, True)]
+
+
 def forward_flops(sizes: Sizes, tokens: int, text: float, kept: int | None = None) -> Flops:
     """One image forward: `tokens` on the grid, `text` real text tokens, `kept` of the grid in the routed span.
 
     `text` counts the tokens that are projected and read; attention reads padding too, which is not counted.
     """
-    width, hidden = sizes.width, int(sizes.width * sizes.mlp_ratio)
-    routed = 0 if kept is None or sizes.span is None else sizes.span[1] - sizes.span[0] + 1
-    seen = (sizes.depth - routed) * tokens + routed * (kept or 0)  # image tokens, summed over blocks
-
-    per_token = 3 * width * width + width * width + 3 * width * hidden  # qkv, out, gate up down
-    blocks = seen * per_token + sizes.depth * (text * 2 * width * width + 6 * width * width)  # text kv, modulation
-    patch = sizes.channels * sizes.patch**2
-    into = patch * width if sizes.bottleneck is None else sizes.bottleneck * (patch + width)
-    vector = vector_multiply_adds(width) + sizes.condition + 2 * width * width  # time, condition, last adaLN
-    fuse = (tokens + (tokens if kept is None else kept)) * width * width if sizes.fuses else 0  # the mask's row is nothing
-    linears = 2 * (blocks + fuse + tokens * (into + patch * width) + text * sizes.text_width * width + vector)
-
-    attention = 4 * width * (sizes.depth - routed) * tokens * (tokens + text)  # q k' and the sum of values
-    attention += 4 * width * routed * (kept or 0) * ((kept or 0) + text)
-    return Flops(linears, attention)
+    seen = seen_by_blocks(sizes, tokens, kept)
+    attention = sum(4 * sizes.width * one * (one + text) for one in seen)  # q k' and the sum of values
+    return Flops(2 * (sum(layer.multiply_adds for layer in layers(sizes, tokens, text, kept)) + sizes.condition), attention)
 
 
 def training_flops(sizes: Sizes, tokens: int, text: float, kept: int | None = None) -> float:

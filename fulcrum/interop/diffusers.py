@@ -12,6 +12,7 @@ from torch import Tensor
 from fulcrum.encode.pretrained.folder import weight_files
 from fulcrum.files.atomic import atomic_path, write_atomic
 from fulcrum.files.sealed import read_json
+from fulcrum.model.adapter import is_beside, merged
 from fulcrum.model.backbone import Backbone
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
@@ -61,7 +62,8 @@ def export(backbone: Backbone, folder: Path, dtype: torch.dtype | None = None) -
     sizes = {slot: getattr(backbone, slot) for slot in SLOTS.values()}
     with torch.device("meta"):
         plain = set(Backbone(**sizes).state_dict())
-    stray = sorted(set(backbone.state_dict()) - plain)
+    own = merged(backbone.state_dict())
+    stray = sorted(set(own) - plain)
     if stray or backbone.own_condition is not None:
         raise BadInput(
             f"diffusers' PRX has no slot for {', '.join(stray[:3]) or 'this condition'}",
@@ -75,7 +77,6 @@ def export(backbone: Backbone, folder: Path, dtype: torch.dtype | None = None) -
     }
     config |= {"axes_dim": list(backbone.axes), "theta": round(backbone.theta)}
     folder.mkdir(parents=True, exist_ok=True)
-    own = backbone.state_dict()
     weights = {name: value.detach().cpu().to(dtype or value.dtype).contiguous() for name, value in own.items()}
     with atomic_path(folder / WEIGHTS) as aside:
         save_file(weights, aside, metadata={"format": "pt"})
@@ -120,7 +121,7 @@ def tensors(folder: Path) -> dict[str, Tensor]:
 def require_fit(folder: Path, backbone: Backbone) -> None:
     """A backbone (it may be on the meta device) can begin with a folder's weights, or the first thing that differs."""
     config, shapes = _config(folder / CONFIG), _shapes(folder)
-    own = {name: tuple(value.shape) for name, value in backbone.state_dict().items()}
+    own = {name: tuple(value.shape) for name, value in backbone.state_dict().items() if not is_beside(name)}
     for name in sorted(own.keys() | shapes.keys(), key=lambda name: (not (name in own and name in shapes), name)):
         if own.get(name) != shapes.get(name):
             raise BadInput(

@@ -72,7 +72,7 @@ def export_pipeline(parts: PipelineParts, folder: Path, seeds: int = 1, dtype: t
     head = {"_class_name": index["scheduler"][1], "_diffusers_version": MADE_FOR}
     write_atomic(folder / "scheduler" / "scheduler_config.json", _json(head | scheduler))
     write_atomic(folder / INDEX, _json(index))
-    return _noises(run, folder / NOISE, seeds)
+    return export_noises(run, folder / NOISE, seeds)
 
 
 def _text(text: TextEncoder, folder: Path) -> tuple[Loaded, Loaded]:
@@ -146,7 +146,7 @@ def noise_of(run: RunSpec, seed: int) -> torch.Tensor:
     return keyed_noise.normal(seed, "sample", np.arange(1), (run.encode.codec.channels, side, side)) * run.flow.noise_scale
 
 
-def _noises(run: RunSpec, path: Path, seeds: int) -> list[int]:
+def export_noises(run: RunSpec, path: Path, seeds: int) -> list[int]:
     bytes_each = noise_of(run, 0).nbytes
     chosen = list(range(min(seeds, max(1, MOST_NOISE // bytes_each))))
     with atomic_path(path) as aside:

@@ -11,6 +11,7 @@ from fulcrum.spec.run_words import in_brief
 
 WORLD_PROMPT, ANY_PROMPT = "a large red circle at the top left.", "a prompt in the words of the training captions"
 NEEDS = ("diffusers", "transformers", "ftfy")  # to load the folder and to read prompts
+ADAPTER_NEEDS = (*NEEDS, "peft")
 ONE = "one picture at a time: with guidance, PRX pipelines of diffusers 0.42.1 fail above one"
 
 
@@ -30,6 +31,11 @@ class CardFacts(NamedTuple):
     licences: Mapping[str, str] = {}  # part -> licence
     licence: str = ""  # of the weights
     cautions: Sequence[str] = ()
+    base: str = ""  # of an adapter: what it is put beside, in words; "" is a whole pipeline
+
+    @property
+    def needs(self) -> Sequence[str]:
+        return ADAPTER_NEEDS if self.base else NEEDS
 
 
 def prompt_of(run: RunSpec) -> str:
@@ -47,11 +53,19 @@ def call(facts: CardFacts) -> str:
         if facts.pipeline == "PRXPipeline"
         else ""
     )
+    loaded = (
+        'base = "base"  # the folder of the pipeline that it was trained beside\n'
+        "pipeline = DiffusionPipeline.from_pretrained(base)\n"
+        "pipeline.transformer = PeftModel.from_pretrained(pipeline.transformer, folder)\n"
+        if facts.base
+        else "pipeline = DiffusionPipeline.from_pretrained(folder)\n"
+    )
     return (
         "from diffusers import DiffusionPipeline\n"
-        "from safetensors.torch import load_file\n\n"
+        + ("from peft import PeftModel\n" if facts.base else "")
+        + "from safetensors.torch import load_file\n\n"
         'folder = "."  # where this card lies\n'
-        "pipeline = DiffusionPipeline.from_pretrained(folder)\n"
+        f"{loaded}"
         f'noise = load_file(f"{{folder}}/noise.safetensors")["{facts.seeds[0]}"]  # of seed {facts.seeds[0]}\n'
         f"steps = {run.sample.steps}\n{shift}"
         "image = pipeline(\n"
@@ -79,8 +93,9 @@ def model_card(facts: CardFacts) -> str:
         "Description of the run": "The whole of it stands in `run.json`.\n\n"
         + _table(("part", "filled by"), [(name, in_brief(part)) for name, part in _fillers(facts.run)]),
     }
-    head = ["library_name: diffusers", "pipeline_tag: text-to-image", f"license: {_licence_id(facts.licence)}"]
-    front = "\n".join(["---", *head, "tags: [prx, fulcrum]", "---"])
+    library = "peft" if facts.base else "diffusers"
+    head = [f"library_name: {library}", "pipeline_tag: text-to-image", f"license: {_licence_id(facts.licence)}"]
+    front = "\n".join(["---", *head, f"tags: [prx, fulcrum{', lora' if facts.base else ''}]", "---"])
     body = "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items())
     return f"{front}\n\n# {_safe(unplaced(facts.about['phrase']))}\n\n{body}\n"
 
@@ -90,7 +105,7 @@ def _draw(facts: CardFacts) -> str:
     key = facts.about["key"]
     seeds = f"{facts.seeds[0]} to {facts.seeds[-1]}" if len(facts.seeds) > 1 else str(facts.seeds[0])
     lines = [
-        f"Needs the packages torch, {', '.join(NEEDS)}; it was made for diffusers 0.42.1 and transformers 5.22.2.",
+        f"Needs the packages torch, {', '.join(facts.needs)}; it was made for diffusers 0.42.1 and transformers 5.22.2.",
         f"```python\n{call(facts)}```",
         f"This is the picture of `fulcrum sample {key[:8]}` with the same prompt and seed, to 1/255.",
         "- `timesteps` is the grid that it draws on here; the scheduler's own grid is another, and so is its picture. That "
@@ -99,6 +114,7 @@ def _draw(facts: CardFacts) -> str:
         "`generator=torch.Generator().manual_seed(n)` draws other noise of the same kind.",
         f"- Sides are multiples of {stride * facts.run.model.patch} pixels; it was trained at {size}.",
         f"- A prompt has at most {facts.longest} tokens, the rest is cut; {ONE}.",
+        *([f"- It belongs to {_safe(facts.base)}: beside any other weights it means nothing."] if facts.base else []),
         *(f"- {line}" for line in facts.cautions),
     ]
     return "\n\n".join(lines[:3]) + "\n\n" + "\n".join(lines[3:])
@@ -172,6 +188,7 @@ def _fillers(run: RunSpec) -> list[tuple[str, Any]]:
         "flow.weight": run.flow.weight,
         "model.route": run.model.route,
         "model.condition": run.model.condition,
+        **({"model.learned": run.model.learned} if run.model.learned.partial else {}),
         **{f"terms.{term.name}": term for term in run.terms},
         "optim.rule": run.optim.rule,
         "average": run.average,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.laws.ground import Ground, ground_of, usable
 from fulcrum.model.counted_flops import counted
 from fulcrum.spec.combine import apply, edited_by
@@ -15,7 +16,7 @@ from fulcrum.spec.errors import BadInput, OrderDecides
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
-from fulcrum.train.build import Built, assemble
+from fulcrum.train.build import Built, Context, assemble
 from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.feed import Feed
@@ -57,7 +58,7 @@ class Court:
         return Feed(run, 0, self.folder / "cache")
 
     def assembled(self, run: RunSpec, system: System | None = None) -> Built:
-        return assemble(run, 0, system or System(), self.feed(run))
+        return assembled(run, self.feed(run), system)
 
     def case(self, lever: Any) -> "Case":
         ground = ground_of(lever, self.catalogue)
@@ -131,6 +132,12 @@ class Court:
         for job in built.feed.jobs():  # frozen networks are no part of it, whichever test comes first
             built.feed.cache.finished(job)
         return counted(lambda: train(built, State(), [], lambda: False))
+
+
+def assembled(run: RunSpec, feed: Feed, system: System | None = None, ranks: Ranks = ALONE) -> Built:
+    """A run of the laws, with the weights that it begins from."""
+    system = system or System()
+    return assemble(run, 0, system, feed, run.start.build(Context(run, 0, system, ranks=ranks)), ranks)
 
 
 class Case(NamedTuple):

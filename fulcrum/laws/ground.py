@@ -34,6 +34,7 @@ GROUNDS: dict[str, tuple[str, ...]] = {
     "contrasted samples": ("terms=[flow_matching, contrastive]",),
     "cropped pictures": ("data.source.crop=0.25",),
     "fused tokens": ("model.route=drop_and_fuse(start=1, end=-2, drop=0.75, path_drop=0.05)",),
+    "weights to begin from": ("start=stand_in",),
 }
 
 
@@ -66,8 +67,8 @@ def usable(lever: Any, catalogue: Catalogue) -> list[Ground]:
 def fits(lever: Any, run: RunSpec) -> str | None:
     """Why a lever, or several together, cannot be tried on this run, or None."""
     try:
-        changed = diff(run, apply(run, lever if isinstance(lever, tuple) else (lever,)))
-        return None if changed else "it changes nothing there"
+        edited = apply(run, lever if isinstance(lever, tuple) else (lever,))
+        return edited.model.learned.problem(edited) if diff(run, edited) else "it changes nothing there"
     except BadInput as error:
         return error.message
 

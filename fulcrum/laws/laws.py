@@ -13,6 +13,7 @@ import torch
 from fulcrum.interop.diffusers import export, load
 from fulcrum.laws.court import BrokenLaw, Case
 from fulcrum.laws.ground import fits, grounds
+from fulcrum.model.adapter import merged
 from fulcrum.model.running.run_block import compile_backbone
 from fulcrum.spec.edit import diff, digest, inside
 from fulcrum.spec.errors import BadInput
@@ -110,7 +111,7 @@ def leave(case: Case) -> None:
         _require(not case.lever.card.train_only, case.lever, f"should leave nothing behind, but: {error.message}")
         return
     shapes = {name: value.shape for name, value in exported.state_dict().items()}
-    own = {name: value.shape for name, value in built.backbone.state_dict().items()}
+    own = {name: value.shape for name, value in merged(built.backbone.state_dict()).items()}
     _require(shapes == own, case.lever, "loses a tensor of its model on export")
     if case.lever.card.train_only:
         plain = {name: value.shape for name, value in build(case.ground.run).backbone.state_dict().items()}

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fulcrum.dist.reduce import whole
 from fulcrum.dist.start import ALONE, Ranks, start
+from fulcrum.laws.court import assembled
 from fulcrum.laws.ground import ground_of, tried
 from fulcrum.levers.catalog import with_files
 from fulcrum.optim.storage import keep_gradients
@@ -26,8 +27,7 @@ from fulcrum.spec.edit import put_all
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.system import System
-from fulcrum.train.build import Built, assemble
+from fulcrum.train.build import Built
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import clipped, gradients
 from fulcrum.train.state import State
@@ -88,7 +88,7 @@ def _case(name: str, catalogue: Catalogue, folder: Path) -> RunSpec:
 
 def _trained(run: RunSpec, folder: Path, ranks: Ranks) -> dict[str, Tensor]:
     """Gradients of the first step and weights before the first and after the last, whole on every rank."""
-    built = assemble(run, 0, System(), Feed(run, 0, folder / "cache"), ranks=ranks)
+    built = assembled(run, Feed(run, 0, folder / "cache"), ranks=ranks)
     tensors = {f"before/{name}": value for name, value in _weights(built).items()}
     state = State()
     for number in range(STEPS):

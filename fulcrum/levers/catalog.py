@@ -35,6 +35,7 @@ from fulcrum.levers.flux2_codec import Flux2Codec
 from fulcrum.levers.irepa import IRepa
 from fulcrum.levers.latent_alignment import UseLatentAlignment
 from fulcrum.levers.logit_normal_time import PlacedTimes
+from fulcrum.levers.lora import Lora
 from fulcrum.levers.lpips import UseLPIPS
 from fulcrum.levers.min_snr import UseMinSNR
 from fulcrum.levers.mixed_captions import MixedCaptions
@@ -58,6 +59,7 @@ from fulcrum.levers.size_crop_condition import SizeCropCondition
 from fulcrum.levers.sprint import Sprint
 from fulcrum.levers.stochastic_rounding import StochasticRounding
 from fulcrum.levers.synthetic_then_real import SyntheticThenReal
+from fulcrum.levers.train_only import TrainOnly
 from fulcrum.levers.tread import Tread
 from fulcrum.levers.uniform_time import UseUniformTime
 from fulcrum.levers.wide_codec import WideCodec
@@ -124,6 +126,8 @@ LEVERS: tuple[type[Lever], ...] = (
     Bottleneck,
     ResolutionCondition,
     SizeCropCondition,
+    Lora,
+    TrainOnly,
 )
 RECIPES = {
     recipe.__name__: recipe

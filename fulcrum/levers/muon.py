@@ -6,7 +6,8 @@ Newton-Schulz costs the same whatever the batch holds, so its share of a step fa
 
 from typing import Any
 
-from fulcrum.cost.denoiser import bytes_per_parameter, newton_schulz_share
+from fulcrum.cost.denoiser import bytes_per_parameter, newton_schulz_share, sizes_of
+from fulcrum.cost.partial_learning import learned_matrices
 from fulcrum.levers.base import Built, Card, Cost, Swap
 from fulcrum.levers.shared.published import claim
 from fulcrum.optim.fillers import AdamWRule, MuonRule
@@ -31,6 +32,11 @@ class UseMuon(Swap):
 
     def edit(self, run: RunSpec) -> RunSpec:
         return put(run, self.slot, self.made(**_adam(run)))
+
+    def needs(self, run: RunSpec) -> str | None:
+        if learned_matrices(sizes_of(run), run.model.learned):
+            return None
+        return "it orthogonalises the matrices of the blocks, and none of them learns"
 
     def cost(self, run: RunSpec) -> Cost:
         plain = put(run, self.slot, AdamWRule(**_adam(run)))

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fulcrum.model.bf16 import ALL_FP32, Cast, OpDtypes, narrowed
 from fulcrum.model.linear import Gain, Linear
-from fulcrum.model.roles import Role
+from fulcrum.model.roles import Role, Use
 from fulcrum.model.rope import rotate
 
 
@@ -45,10 +45,11 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int, compute: torch.dtype, ops: OpDtypes = ALL_FP32):
         super().__init__()
         self.heads, self.cast, self.ops = heads, Cast(compute), ops
-        self.img_qkv_proj = Linear(width, 3 * width, Role.matrix, bias=False, compute=compute)
-        self.txt_kv_proj = Linear(width, 2 * width, Role.matrix, bias=False, compute=compute)
+        self.img_qkv_proj = Linear(width, 3 * width, Role.matrix, bias=False, compute=compute, use=Use.attention_in)
+        self.txt_kv_proj = Linear(width, 2 * width, Role.matrix, bias=False, compute=compute, use=Use.text)
         self.norm_q, self.norm_k, self.norm_added_k = (Gain(width // heads) for _ in range(3))
-        self.to_out = nn.ModuleList((Linear(width, width, Role.matrix, bias=False, compute=compute),))
+        out = Linear(width, width, Role.matrix, bias=False, compute=compute, use=Use.attention_out)
+        self.to_out = nn.ModuleList((out,))
 
     def read(self, text: Tensor) -> Tensor:
         """text (M, D) -> keys and values (M, 2, H, d)."""

@@ -15,7 +15,7 @@ from fulcrum.model.embed import layer_norm
 from fulcrum.model.init import ZERO
 from fulcrum.model.linear import Linear
 from fulcrum.model.packed_text import unpack
-from fulcrum.model.roles import Role
+from fulcrum.model.roles import Role, Use
 
 GELU_LINEAR = 2 * math.sqrt(2 / math.pi)
 GELU_CUBIC = 0.044715 * GELU_LINEAR
@@ -32,7 +32,7 @@ class Modulation(nn.Module):
 
     def __init__(self, width: int, compute: torch.dtype):
         super().__init__()
-        self.lin = Linear(width, 6 * width, Role.matrix, start=ZERO, compute=compute)
+        self.lin = Linear(width, 6 * width, Role.matrix, start=ZERO, compute=compute, use=Use.modulation)
 
     def forward(self, active: Tensor) -> tuple[Tensor, ...]:  # (B, D) -> six of (B, 1, D)
         return self.lin(active).float()[:, None].chunk(6, dim=-1)
@@ -55,9 +55,9 @@ class Block(nn.Module):
         hidden = int(width * mlp_ratio)
         self.norm_dtype = ops.norm
         self.attention = Attention(width, heads, compute, ops)
-        self.gate_proj = Linear(width, hidden, Role.matrix, bias=False, compute=compute)
-        self.up_proj = Linear(width, hidden, Role.matrix, bias=False, compute=compute)
-        self.down_proj = Linear(hidden, width, Role.matrix, bias=False, compute=compute)
+        self.gate_proj = Linear(width, hidden, Role.matrix, bias=False, compute=compute, use=Use.feed_forward)
+        self.up_proj = Linear(width, hidden, Role.matrix, bias=False, compute=compute, use=Use.feed_forward)
+        self.down_proj = Linear(hidden, width, Role.matrix, bias=False, compute=compute, use=Use.feed_forward)
         self.modulation = Modulation(width, compute)
 
     def forward(

@@ -1,15 +1,20 @@
-"""Records of the model's seams: routes and conditions."""
+"""Records of the model's seams: routes, conditions, and which weights learn."""
 
+from collections.abc import Callable, Collection
 from math import isqrt
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, model_validator
 
+from fulcrum.cost.denoiser import sizes_of
 from fulcrum.cost.flops import vector_multiply_adds
+from fulcrum.cost.partial_learning import learned_weights, smallest_side
 from fulcrum.spec import seam
-from fulcrum.spec.record import Fraction, Part, Within
+from fulcrum.spec.record import Factor, Fraction, Part, Width, Within
+from fulcrum.spec.run import AllWeights
 
 if TYPE_CHECKING:
+    from fulcrum.model.backbone import Backbone
     from fulcrum.model.condition import Condition
     from fulcrum.model.route import Route
 
@@ -169,4 +174,77 @@ class SizeCrop(seam.ConditionFiller):
         return SizeCropIn(ctx.run.model.width, ctx.dtype("compute"), ctx.run.encode.codec.stride)
 
 
-FILLERS = (Dense, Carry, DropAndFuse, NoCondition, Resolution, SizeCrop)
+LayerWord = Literal["matrix", "embed", "head", "attention_in", "attention_out", "text", "feed_forward", "modulation"]
+WeightWord = LayerWord | Literal["vector"]
+
+
+def one_order(chosen: Any) -> Any:
+    """Words that somebody chose, one or several: sorted, so that equal choices are equal runs."""
+    words = (chosen,) if isinstance(chosen, str) else tuple(chosen) if isinstance(chosen, list | tuple) else chosen
+    if not isinstance(words, tuple) or not all(isinstance(word, str) for word in words):
+        return chosen  # the field says what it expected
+    if not words:
+        raise ValueError("names nothing: nothing would learn")
+    return tuple(sorted(set(words)))
+
+
+LayerWords = Annotated[tuple[LayerWord, ...], BeforeValidator(one_order)]
+WeightWords = Annotated[tuple[WeightWord, ...], BeforeValidator(one_order)]
+
+
+class LowRank(seam.LearnedFiller):
+    """LoRA: every weight stays as it began; beside each chosen layer a product of two small matrices learns."""
+
+    kind = "low_rank"
+    rank: Width = 8
+    alpha: Factor | None = None  # the product is scaled by alpha / rank; none: by one
+    targets: LayerWords = ("attention_in", "attention_out")  # layers by role, or by what they are for
+
+    def rank_beside(self, words: Collection[str]) -> int:
+        return self.rank if set(self.targets) & set(words) else 0
+
+    def problem(self, run: Any) -> str | None:
+        layer, side, rank = smallest_side(sizes_of(run), self)  # every target names some layer of every denoiser
+        if rank >= side:
+            return f"rank {rank} is no less than the {side} inputs or outputs of '{layer}': choose a smaller one"
+        return super().problem(run)
+
+    def build(self, ctx: Any) -> "Callable[[Backbone], None]":
+        from fulcrum.model.adapter import adapt
+
+        return lambda backbone: adapt(backbone, self.rank_beside, self.alpha or self.rank)
+
+
+class ChosenWeights(seam.LearnedFiller):
+    """Only the weights of the chosen roles learn, in the blocks start … end if they are given."""
+
+    kind = "chosen_weights"
+    roles: WeightWords = ("attention_in", "attention_out")  # or what a layer is for
+    start: BlockNumber | None = None  # first block that learns; given this or the end, nothing outside of the blocks does
+    end: BlockNumber | None = None  # last one, inclusive
+
+    def learns(self, words: Collection[str], block: int | None, depth: int) -> bool:
+        if not set(self.roles) & set(words):
+            return False
+        if self.start is None and self.end is None:
+            return True
+        first, last = (0 if self.start is None else self.start), (-1 if self.end is None else self.end)
+        first, last = (end + depth if end < 0 else end for end in (first, last))
+        return block is not None and first <= block <= last
+
+    def problem(self, run: Any) -> str | None:
+        depth = run.model.depth
+        if outside := [end for end in (self.start, self.end) if end is not None and not -depth <= end < depth]:
+            return f"block {outside[0]} was asked for, but the model has blocks 0 to {depth - 1}"
+        if not learned_weights(sizes_of(run), self, gains=1):
+            where = "" if self.start is None and self.end is None else f" in the blocks {self.start} to {self.end}"
+            return f"nothing of the model has the role {' or '.join(self.roles)}{where}: no weight would learn"
+        return super().problem(run)
+
+    def build(self, ctx: Any) -> "Callable[[Backbone], None]":
+        from fulcrum.model.adapter import freeze
+
+        return lambda backbone: freeze(backbone, self.learns)
+
+
+FILLERS = (Dense, Carry, DropAndFuse, NoCondition, Resolution, SizeCrop, AllWeights, LowRank, ChosenWeights)

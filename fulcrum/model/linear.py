@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from fulcrum.model.bf16 import Cast
 from fulcrum.model.init import ONE, InitialValue, fan_in
-from fulcrum.model.roles import Role
+from fulcrum.model.roles import Role, Use
 
 
 class Linear(nn.Linear):
@@ -24,14 +24,19 @@ class Linear(nn.Linear):
         bias: bool = True,
         start: InitialValue | None = None,
         compute: torch.dtype = torch.float32,
+        use: Use | None = None,
+        whole: bool = True,  # false: it is never called, its weight is multiplied in parts
     ):
         super().__init__(inputs, outputs, bias=bias, dtype=torch.float32)
+        self.use, self.whole = use, whole
+        self.beside: nn.Module | None = None  # what learns in its place: `adapter`
         self.cast = Cast(compute)
         self.parameter_roles = {"weight": role, "bias": Role.vector} if bias else {"weight": role}
         self.parameter_starts = dict.fromkeys(self.parameter_roles, start or fan_in(inputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.product(x, self.weight, self.bias)
+        out = self.product(x, self.weight, self.bias)
+        return out if self.beside is None else out + self.beside(x)
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """x W' + b in the layer's dtype, with a part of its weight or the whole."""

@@ -16,6 +16,25 @@ class Role(StrEnum):
     vector = "vector"  # biases, norm scales, single learned tokens
 
 
+class Use(StrEnum):
+    """What a layer of a block is for."""
+
+    attention_in = "attention_in"  # queries, keys and values of the image
+    attention_out = "attention_out"
+    text = "text"  # keys and values of the text
+    feed_forward = "feed_forward"
+    modulation = "modulation"  # by time, and by what else the model is told
+
+
+def words(module: nn.Module) -> dict[str, frozenset[str]]:
+    """The words that every parameter is chosen by: its role, and what its layer is for if that is said."""
+    uses: dict[str, str] = {prefix: part.use for prefix, part in module.named_modules() if getattr(part, "use", None)}
+    return {
+        name: frozenset({str(role)} | ({str(uses[layer])} if (layer := name.rpartition(".")[0]) in uses else set()))
+        for name, role in roles(module).items()
+    }
+
+
 def roles(module: nn.Module) -> dict[str, Role]:
     """The role of every parameter by its full name; raises unless each is declared exactly once.
 

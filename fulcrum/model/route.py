@@ -85,7 +85,7 @@ class FuseRoute(nn.Module):
         self.mask = nn.Parameter(torch.zeros(width, dtype=torch.float32)) if learned_mask else None
         self.parameter_roles = {"mask": Role.vector} if learned_mask else {}
         self.parameter_starts = {"mask": ZERO} if learned_mask else {}
-        self.fuse = Linear(2 * width, width, Role.head, compute=compute)
+        self.fuse = Linear(2 * width, width, Role.head, compute=compute, whole=False)
 
     def split(self, tokens: Tokens, keep: Tensor | None) -> Tokens:
         return tokens if keep is None else tokens.take(keep)  # (B, N, D) -> (B, K, D)

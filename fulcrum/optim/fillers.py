@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from fulcrum.spec import seam
+from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Factor, Fraction, Positive, Within
 
 if TYPE_CHECKING:
@@ -71,6 +72,11 @@ class MuonRule(AdamWRule):
         from fulcrum.optim.rule import Joint
 
         placed = groups(ctx.parameters.items(), ctx.roles, {**dict.fromkeys(ROLES, "adamw"), "matrix": "muon"})
+        if not placed["muon"]:
+            raise BadInput(
+                "muon orthogonalises the matrices of the blocks, and none of them learns in this run",
+                "let some learn, or leave muon out",
+            )
         if ctx.ranks.size > 1:
             from fulcrum.dist.matrix_owners import Owners
 
@@ -89,7 +95,7 @@ class MuonRule(AdamWRule):
             rounding=rounding_seed(ctx),
             deal=deal,
         )
-        return Joint([matrices, self.adam(ctx, placed["adamw"])])
+        return Joint([matrices, self.adam(ctx, placed["adamw"])]) if placed["adamw"] else matrices
 
 
 FILLERS = (AdamWRule, MuonRule)

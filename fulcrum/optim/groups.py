@@ -12,7 +12,8 @@ def groups(
 
     `roles` gives each parameter's role (matrix, embed, head, vector), `rule` each role's group, e.g.
     `{"matrix": "muon", "embed": "adamw", "head": "adamw", "vector": "adamw"}`. Every trainable parameter ends in
-    exactly one group and no group is empty, or this raises. A frozen parameter (requires_grad=False) is in none.
+    exactly one group, or this raises. A frozen parameter (requires_grad=False) is in none; a group is empty only if all
+    that would be in it are frozen, or this raises too.
     """
     all_named = list(named_parameters)
     stray = sorted(set(roles) - {name for name, _ in all_named})
@@ -44,7 +45,8 @@ def groups(
                 f"{sorted(str(known) for known in rule)}; give that role a group"
             )
         dealt[rule[role]][name] = parameter
-    empty = [group for group, members in dealt.items() if not members]
+    frozen = {rule.get(roles[name]) for name, parameter in all_named if not parameter.requires_grad and name in roles}
+    empty = [group for group, members in dealt.items() if not members and group not in frozen]
     if empty:
         raise ValueError(
             f"the optimizer's group {empty[0]!r} got no parameter, so it would do nothing; "

@@ -148,6 +148,8 @@ def _make(cls: type[Any], name: str, node: ast.expr) -> Any:
 def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Name):  # a bare word is a word: teacher=world
         return {"true": True, "false": False, "none": None}.get(node.id, node.id)
+    if isinstance(node, ast.Tuple | ast.List) and any(isinstance(item, ast.Name) for item in node.elts):
+        return tuple(_value(item) for item in node.elts)  # bare words: targets=[attention_in, text]
     try:
         return ast.literal_eval(node)
     except UNREADABLE:

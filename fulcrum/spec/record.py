@@ -57,6 +57,7 @@ class Record(BaseModel):
     """A value: equal by content, never changed in place, no unknown field accepted."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    later: ClassVar[tuple[str, ...]] = ()  # fields that joined when runs had keys already: unsaid at their default
 
     def __str__(self) -> str:
         inside = ", ".join(f"{name}={getattr(self, name)}" for name in type(self).model_fields)
@@ -100,13 +101,18 @@ def tree(value: Any, identity: bool = False) -> Any:
     if isinstance(value, Filler) and identity:
         return {"kind": value.kind, **{name: tree(item, identity) for name, item in value.identity().items()}}
     if isinstance(value, Record):
-        plain = {name: tree(getattr(value, name), identity) for name in type(value).model_fields}
+        plain = {name: tree(getattr(value, name), identity) for name in type(value).model_fields if _said(value, name)}
         return {"kind": value.kind, **plain} if isinstance(value, Filler) else plain
     if isinstance(value, tuple | list):
         return [tree(item, identity) for item in value]
     if isinstance(value, dict):
         return {str(name): tree(item, identity) for name, item in value.items()}
     return value
+
+
+def _said(record: Record, name: str) -> bool:
+    """Does the plain form tell of this field? A key that was made before the field existed is still the run's key."""
+    return name not in record.later or getattr(record, name) != type(record).model_fields[name].default
 
 
 def agree(one: Any, other: Any, identity: Any) -> bool:

@@ -1,7 +1,7 @@
 """RunSpec: the one frozen tree that decides everything scientific about a run."""
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
@@ -84,7 +84,18 @@ class Flow(Record):
     noise_scale: Factor = 1.0  # multiplies eps in training and sampling
 
 
+class AllWeights(seam.LearnedFiller):
+    """Every weight of the denoiser learns. It stands here as it is what a description means that says nothing of it."""
+
+    kind: ClassVar[str] = "all_weights"
+    partial: ClassVar[bool] = False
+
+    def build(self, ctx: Any) -> Callable[[Any], None]:
+        return lambda backbone: None
+
+
 class Model(Record):
+    later: ClassVar[tuple[str, ...]] = ("learned",)
     width: Annotated[int, Within("[4, 65536]")]
     depth: Annotated[int, Within("[1, 1024]")]
     heads: Width
@@ -94,6 +105,7 @@ class Model(Record):
     theta: Positive = 10_000.0
     route: SerializeAsAny[seam.RouteFiller]
     condition: SerializeAsAny[seam.ConditionFiller]
+    learned: SerializeAsAny[seam.LearnedFiller] = AllWeights()
 
 
 class Optim(Record):

@@ -1,7 +1,7 @@
 """The seams: one base record for each named place where runs may differ. Rooms derive their fillers from these."""
 
 # ruff: noqa: F401  (the protocols stand in quotes, where only a type checker reads them: no torch in here)
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fulcrum.spec.errors import BadInput
@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # what each seam's fillers build: the protocols live where th
     from fulcrum.flow.guide import Denoise
     from fulcrum.flow.predict import Predict
     from fulcrum.loss.term import Term
+    from fulcrum.model.backbone import Backbone
     from fulcrum.model.condition import Condition
     from fulcrum.model.route import Route
     from fulcrum.optim.rule import Rule
@@ -132,6 +133,33 @@ class ConditionFiller(Filler, Builds["Condition | None"]):
     def multiply_adds(self, width: int) -> int:
         """Of one image, forward; for costs."""
         return 0
+
+
+class LearnedFiller(Filler, Builds["Callable[[Backbone], None]"]):
+    """model.learned: which of the denoiser's weights learn; what it builds prepares a denoiser that has no values yet.
+
+    A weight is known by its words: its role, and what its layer is for (`fulcrum.model.roles`).
+    """
+
+    partial: ClassVar[bool] = True  # does it leave weights as they began?
+
+    def learns(self, words: Collection[str], block: int | None, depth: int) -> bool:
+        """Does such a weight learn itself? `block` is None outside of the blocks."""
+        return not self.partial
+
+    def rank_beside(self, words: Collection[str]) -> int:
+        """Of the product that learns beside such a layer; 0: nothing does."""
+        return 0
+
+    def problem(self, run: Any) -> str | None:
+        """Why nothing good can come of it in this run, in words, or None. Asked when the run is whole: a start may have
+        brought other sizes than the recipe's."""
+        if not self.partial or run.start.kind != "fresh":
+            return None
+        return (
+            "only a part of the weights learns, and the rest would stay as it was drawn at random: begin from trained "
+            "weights, --start RUN or the folder of a pipeline"
+        )
 
 
 class TermFiller(Filler, Builds["Term"]):

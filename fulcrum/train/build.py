@@ -113,7 +113,7 @@ def build(
     if run.encode.codec.trained:
         step.codec = run.encode.codec.build(ctx)  # begins as it was shipped, not from a key
     if start is not None:
-        fill(step, start, codec_too=False)
+        fill(step, start, begins=True)
     step.to(system.device)
     step.stem = None if stem is None else Passes(stem, step.denoise.lanes)
     step.refresh()
@@ -175,6 +175,7 @@ def assemble(
     slower = {} if step.codec is None else {name: step.codec.rate for name in named if name.startswith(CODEC)}
     ctx = Context(run, seed, system, named, roles(step), ranks, slower)
     optimizer = run.optim.rule.build(ctx)
+    optimizer.store.start(dict(step.backbone.named_parameters()))  # those that no rule updates are stored as the others are
     average = run.average.build(ctx)
     average.start(step.backbone)
     return Built(run, seed, system, phases(run), step, feed, optimizer, schedule_of(run), average, ranks)
@@ -217,6 +218,7 @@ def backbone_of(ctx: Context) -> Backbone:
         compute=ctx.dtype("compute"),
         ops=OpDtypes(*(ctx.dtype(name) for name in OpDtypes._fields)),
     )
+    model.learned.build(ctx)(backbone)
     if ctx.emulates:
         emulate_bf16(backbone)
     return backbone

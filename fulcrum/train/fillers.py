@@ -86,6 +86,20 @@ class DiffusersStart(seam.StartFiller):
         return {}
 
 
+class StandIn(seam.StartFiller):
+    """Random weights in the place of trained ones: no layer begins at zero, so that each has a say from the first step.
+
+    The laws try on it what needs weights to begin from; nothing that a picture shows was learned.
+    """
+
+    kind: ClassVar[str] = "stand_in"
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.train.start_weights import stand_in_weights
+
+        return stand_in_weights(ctx)
+
+
 START_PARTS = ("transformer",)  # what a pipeline's folder calls it
 
-FILLERS = (NoAverage, EMA, Fresh, Trunk, DiffusersStart)
+FILLERS = (NoAverage, EMA, Fresh, Trunk, DiffusersStart, StandIn)

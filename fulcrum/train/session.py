@@ -73,6 +73,8 @@ def perform(
     feed = Feed(order.run, order.seed, order.out / "cache", say, order.system.device)
     feed.cache.quiet, feed.cache.threads = order.quiet, order.system.threads
     _ = feed.codec(), feed.text()  # a part that cannot be had is said before anything is made
+    if problem := order.run.model.learned.problem(order.run):
+        raise BadInput(problem, "docs/fine-tune.md")
     order.run.start.require_fit(order.run)
     with ranks.first_goes_ahead("opening the run's folder"):
         folder = open_folder(order.out, order.run, order.seed, order.phrase, order.user_files)

@@ -1,4 +1,4 @@
-"""The weights that a run begins from when they are not fresh: those of an earlier run, or of a folder of diffusers."""
+"""The weights that a run begins from when they are not fresh: an earlier run's, those of a folder, or a stand-in's."""
 
 from pathlib import Path
 
@@ -7,6 +7,8 @@ from torch import Tensor
 
 from fulcrum.encode.pretrained.folder import locate
 from fulcrum.interop.diffusers import require_fit, tensors
+from fulcrum.model.adapter import is_beside
+from fulcrum.model.init import draw, fan_in
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
@@ -39,3 +41,11 @@ def require_diffusers_fit(path: str, run: RunSpec) -> None:
 def diffusers_weights(path: str) -> dict[str, Tensor]:
     """In fp32, as every denoiser begins here; storing in another type is the run's decision."""
     return {name: value.float() for name, value in tensors(locate(path, START_PARTS)).items()}
+
+
+def stand_in_weights(ctx: Context) -> dict[str, Tensor]:
+    """Every tensor of the denoiser from (seed, its name), uniform within what a layer of the model's width begins with."""
+    with torch.device("meta"):
+        own = backbone_of(ctx).state_dict()
+    within = fan_in(ctx.run.model.width)
+    return {name: draw(name, value.shape, within, ctx.seed) for name, value in own.items() if not is_beside(name)}

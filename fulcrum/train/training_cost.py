@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fulcrum.cost.codec_training import tuning_flops
-from fulcrum.cost.denoiser import TEXT_TOKENS, newton_schulz_share, training_flops
+from fulcrum.cost.denoiser import TEXT_TOKENS, drawing_flops, newton_schulz_share, training_flops
 from fulcrum.cost.run_flops import PartFlops, TrainingFlops
 from fulcrum.data.fillers import caption_tokens
 from fulcrum.model.counted_flops import counted
@@ -59,7 +59,7 @@ def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any
     decode = _each(codec, lambda: codec.decode(codec.encode(pixels))) - encode
     trained = count_training(run)
     steps = run.sample.steps * (2 if getattr(run.sample.guide, "scale", 1.0) != 1.0 else 1)  # with and without the caption
-    drawing = steps * trained.denoiser / 3  # a forward is a third of a training step
+    drawing = steps * drawing_flops(run, caption_tokens(run.data.source, run.data.caption) or TEXT_TOKENS)
     looking = _each(features, lambda: features.features(images))
     looking += sum(_each(judge, lambda judge=judge: judge.judge(images)) for judge in judges)  # type: ignore[misc]
     return PartFlops(

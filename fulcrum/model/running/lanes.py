@@ -83,7 +83,10 @@ class _Passes(torch.autograd.Function):
             total: list[Tensor | None] = [None] * len(weights)
             for i in range(lane, len(xs), ctx.lanes.number):
                 leaves = [xs[i], *weights] if xs[i].requires_grad else weights
-                gradients = list(torch.autograd.grad(outs[i], leaves, grads[i * each : (i + 1) * each], allow_unused=True))
+                # A tap before the first weight that learns has no history.
+                ends = [(out, grad) for out, grad in zip(outs[i], grads[i * each :], strict=False) if out.requires_grad]
+                tails, slopes = zip(*ends, strict=True)
+                gradients = list(torch.autograd.grad(tails, leaves, slopes, allow_unused=True))
                 of_x[i] = gradients.pop(0) if xs[i].requires_grad else None
                 total = added(total, gradients)
             return total

@@ -10,6 +10,7 @@ import torch
 
 from fulcrum.dist.device import at_hand
 from fulcrum.files.sealed import read_sealed, write_sealed
+from fulcrum.model.adapter import is_beside
 from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
@@ -112,7 +113,7 @@ def fitting(arms: Sequence[Arm], trunk_runs: Mapping[str, RunSpec]) -> None:
 def _shapes(run: RunSpec) -> dict[str, Any]:
     with torch.device("meta"):
         backbone = backbone_of(Context(run, 0, System()))
-    return {name: tuple(value.shape) for name, value in backbone.state_dict().items()}
+    return {name: tuple(value.shape) for name, value in backbone.state_dict().items() if not is_beside(name)}
 
 
 def _independent(run: RunSpec, seeds: Sequence[int], cache: Path, say: Say | None = None) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fulcrum.dist.device import require_device
 from fulcrum.dist.start import Ranks
+from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.study.plan.fingerprint import fitting, is_proven
@@ -14,6 +15,7 @@ from fulcrum.study.run.arm_cost import read_costs
 from fulcrum.study.run.layout import Layout
 from fulcrum.study.run.measuring.plan_judges import require_impartial, require_known
 from fulcrum.study.run.measuring.run_evaluation import can_measure, require_measurable
+from fulcrum.train.fillers import StandIn
 from fulcrum.train.trackers import require_trackers
 
 # Of pictures that tell nothing about scenes: unbiased in the number of pictures, and, unlike the validation loss, it may be
@@ -39,6 +41,9 @@ def require_runnable(plan: Plan, layout: Layout, folder: Path, here: bool = True
         require_measurable(arm.run, plan.primary)
         require_impartial(arm.run, plan.judges, f"the arm '{arm.name}'")
         _ = Ranks(size=plan.processes).rows(arm.run.budget.batch)
+        begun = arm.run if plan.trunk is None else put(arm.run, "start", StandIn())  # the trunk will stand there
+        if problem := arm.run.model.learned.problem(begun):
+            raise BadInput(f"the arm '{arm.name}': {problem}", "here: a `trunk` of the plan, or a `start` in its settings")
     require_trackers(plan.track)
     if here:  # a cluster's GPUs are counted when it is joined
         require_device(plan.device, plan.processes)

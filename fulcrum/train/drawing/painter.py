@@ -20,7 +20,7 @@ from fulcrum.model.running.frozen_backbone import FrozenBackbone
 from fulcrum.model.running.frozen_block import FrozenRunner
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.run import RunSpec
+from fulcrum.spec.run import AllWeights, RunSpec
 from fulcrum.spec.run_route import route_of
 from fulcrum.spec.system import System
 from fulcrum.train.build import Built, Context, build
@@ -57,7 +57,8 @@ class Painter:
         self.device = self.system.device
         self.run, self.text = run, settled(text, self.device)
         self.cells = cells(run, size or (run.data.size, run.data.size))
-        step = build(run, 0, self.system)
+        plain = put(run, "model.learned", AllWeights())  # what learned beside a layer is merged into it
+        step = build(plain, 0, self.system)
         fill(step, weights)
         self.codec = settled(codec, self.device) if step.codec is None else step.codec.eval().requires_grad_(False)
         self.backbone, self.predict = step.backbone.eval().requires_grad_(False), step.predict

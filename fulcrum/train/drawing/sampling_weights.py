@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fulcrum.dist.reduce import whole
 from fulcrum.dist.shard import cut
+from fulcrum.model.adapter import is_beside, merged
 from fulcrum.spec.errors import BadInput
 from fulcrum.train.average import Average
 from fulcrum.train.step import Step
@@ -37,23 +38,31 @@ def codec_part(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(CODEC): value for name, value in weights.items() if name.startswith(CODEC)}
 
 
-def fill(step: Step, weights: Mapping[str, Tensor], codec_too: bool = True) -> None:
-    """Put drawn weights into a step. Without `codec_too` a trained codec may keep what it has: a run may begin from a
-    denoiser whose codec was not trained; weights of a codec are never left over."""
-    codec, denoiser = codec_part(weights), {n: v for n, v in weights.items() if not n.startswith(CODEC)}
+def fill(step: Step, weights: Mapping[str, Tensor], begins: bool = False) -> None:
+    """Put drawn weights into a step; what the step has no adapters for is merged into the weights beside it.
+
+    Where a run `begins` with them, a trained codec may keep what it has (the denoiser may come from a run whose codec was
+    not trained), and adapters do; weights of a codec are never left over."""
     own = dict(step.backbone.state_dict())
-    if step.codec is not None and (codec or codec_too):
-        own |= {CODEC + name: value for name, value in step.codec.state_dict().items()}
+    kept = {name: value for name, value in own.items() if is_beside(name)}
+    if begins or not kept:
+        weights = merged(weights)
+    else:
+        kept = {}
+    codec, denoiser = codec_part(weights), {n: v for n, v in weights.items() if not n.startswith(CODEC)}
+    expected = {name: value for name, value in own.items() if name not in kept}
+    if step.codec is not None and (codec or not begins):
+        expected |= {CODEC + name: value for name, value in step.codec.state_dict().items()}
     wrong = [
         name
-        for name in own.keys() | weights.keys()
-        if name not in own or name not in weights or own[name].shape != weights[name].shape
+        for name in expected.keys() | weights.keys()
+        if name not in expected or name not in weights or expected[name].shape != weights[name].shape
     ]
     if wrong:
         raise BadInput(
             f"the weights do not fit this model: {len(wrong)} tensors differ, such as '{sorted(wrong)[0]}'",
             "take those of a run with the same model and codec, or change the model's sizes",
         )
-    step.backbone.load_state_dict(cut(denoiser, own))
+    step.backbone.load_state_dict(kept | cut(denoiser, own))
     if step.codec is not None and codec:
         step.codec.load_state_dict(codec)
