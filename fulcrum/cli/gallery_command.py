@@ -71,7 +71,7 @@ def gallery(
 
 
 def _summary(collection: "Collection") -> str:
-    lines = [f"{len(collection.exhibits)} runs: {collection.title}"]
+    lines = [f"{collection.title}: {len(collection.exhibits)} of them" if collection.study else collection.title]
     facts = [exhibit.facts() for exhibit in collection.exhibits]
     lines += [f"  {one['name']}: {one['state']}" for one in facts if one["state"]]
     return "\n".join([*lines, *(f"  {one.name} is not shown: {one.reason}" for one in collection.absent)])

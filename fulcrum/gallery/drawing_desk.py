@@ -5,7 +5,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,12 +15,13 @@ from fulcrum.gallery.exhibit import Collection, Exhibit
 from fulcrum.gallery.gallery_request import GalleryRequest, WantedColumn
 from fulcrum.gallery.open_models import OpenModels
 from fulcrum.spec.errors import BadInput, FulcrumError
-from fulcrum.train.drawing.comparison import PictureRequest, Variant, drawn, picture_facts, rows_of
+from fulcrum.train.drawing.comparison import Variant, drawn, picture_facts, rows_of
 from fulcrum.train.drawing.picture_files import file_words, png, to_image
 from fulcrum.train.kept_weights import points
 
 MOST_WAITING = 16  # requests at a time
 MOST_KEPT = 64 << 20  # bytes of pictures that are kept
+TICK = 0.05  # seconds after which one that waits looks whether it is still wanted
 SMALL, SCALE = 256, 4  # pixels of a side up to which a picture is enlarged, and how much: as `fulcrum sample` does
 
 
@@ -33,24 +34,29 @@ class KeptPicture(NamedTuple):
     name: str  # of its file
 
 
+class KeptColumn(NamedTuple):
+    answer: dict[str, Any]  # what the page is told
+    pictures: list[KeptPicture]
+
+
 class DrawingDesk:
     """One drawing at a time; pictures stay in memory and are known by the hash of all that decides them."""
 
-    def __init__(self, collection: Collection, models: OpenModels, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, collection: Collection, models: OpenModels, options: Sequence[str] = (), most_kept: int = MOST_KEPT
+    ) -> None:
         """`options`: what a `fulcrum sample` command needs besides to find the runs (--out, --with, --device)."""
-        self.collection, self.models, self.options = collection, models, options
-        self.pictures: OrderedDict[str, KeptPicture] = OrderedDict()
-        self.columns: dict[str, dict[str, Any]] = {}  # what was told of a column whose pictures are kept
-        self.newest: dict[str, threading.Event] = {}
-        self.drawing, self.waiting = threading.Lock(), threading.Semaphore(MOST_WAITING)
+        self.collection, self.models, self.options, self.most_kept = collection, models, options, most_kept
+        self.columns: OrderedDict[str, KeptColumn] = OrderedDict()
+        self.newest: dict[str, threading.Event] = {}  # of each page: set when it asks for something else
+        self.drawing, self.keeping = threading.Lock(), threading.Lock()
+        self.waiting = threading.Semaphore(MOST_WAITING)
 
     def open_first(self, count: int) -> None:
         """Open the first runs before anybody asks; what fails is told when it is asked for."""
         for exhibit in self.collection.exhibits[:count]:
-            try:
+            with suppress(Exception):
                 self.models.painter(exhibit, points(exhibit.folder)[-1])
-            except Exception:
-                continue
 
     def answers(self, request: GalleryRequest) -> Iterator[dict[str, Any]]:
         """One record for each column as it comes, and one at the end; a request that is superseded ends early."""
@@ -73,7 +79,8 @@ class DrawingDesk:
         if not self.waiting.acquire(blocking=False):
             raise BadInput("too many pages ask at once", "close some of them")
         ended = threading.Event()
-        before, self.newest[page] = self.newest.get(page), ended
+        with self.keeping:
+            before, self.newest[page] = self.newest.get(page), ended
         if before is not None:
             before.set()
         try:
@@ -90,23 +97,35 @@ class DrawingDesk:
         images = _point(exhibit, column.at)
         asked = [column.key, images, request.prompt, request.seed, request.count, request.guidance, request.steps]
         ident = sha256_json(asked)
-        answer = self.columns.get(ident)
-        if answer is not None and all(picture["id"] in self.pictures for picture in answer["pictures"]):
-            return {**answer, "kept": True}
-        while not self.drawing.acquire(timeout=0.05):
+        kept = self._kept(ident)
+        if kept is not None:
+            return {**kept.answer, "kept": True}
+        while not self.drawing.acquire(timeout=TICK):
             _require_wanted(ended)
         try:
-            answer = self._drawn(request, exhibit, images, ident, ended)
+            kept = self._drawn(request, exhibit, images, ident, ended)
         finally:
             self.drawing.release()
-        self.columns[ident] = answer
-        while len(self.pictures) > 1 and sum(len(kept.data) for kept in self.pictures.values()) > MOST_KEPT:
-            self.pictures.popitem(last=False)
-        return answer
+        with self.keeping:
+            self.columns[ident] = kept
+            while len(self.columns) > 1 and sum(map(_size, self.columns.values())) > self.most_kept:
+                self.columns.popitem(last=False)
+        return kept.answer
+
+    def picture(self, ident: str, number: int) -> KeptPicture | None:
+        """By what `answers` called it; None: it was never drawn, or is kept no more."""
+        kept = self._kept(ident)
+        return kept.pictures[number] if kept is not None and number < len(kept.pictures) else None
+
+    def _kept(self, ident: str) -> KeptColumn | None:
+        with self.keeping:
+            if ident in self.columns:
+                self.columns.move_to_end(ident)
+            return self.columns.get(ident)
 
     def _drawn(
         self, request: GalleryRequest, exhibit: Exhibit, images: int, ident: str, ended: threading.Event
-    ) -> dict[str, Any]:
+    ) -> KeptColumn:
         _require_wanted(ended)
         begun = time.perf_counter()
         painter = self.models.painter(exhibit, images)
@@ -119,14 +138,17 @@ class DrawingDesk:
         scale = SCALE if max(pictures[0].shape[1:]) <= SMALL else 1
         settled = images == points(exhibit.folder)[-1] and exhibit.folder.result() is not None
         at = None if settled else images
-        shown = []
-        for row, picture in zip(rows, pictures, strict=True):
-            name = f"{ident}-{row.number}"
-            facts = picture_facts(variant, row, picture, scale, "", "euler", at)
-            self.pictures[name] = KeptPicture(png(to_image(picture, scale), facts), _file_name(row, exhibit))
-            shown.append({"id": name, "file": self.pictures[name].name, "number": row.number})
-        return {
-            "pictures": shown,
+        files = [
+            KeptPicture(
+                png(to_image(picture, scale), picture_facts(variant, row, picture, scale, "", "euler", at)),
+                f"{file_words(row.prompt)}-{row.number:03d}-seed{row.seed}-{exhibit.key[:8]}.png",
+            )
+            for row, picture in zip(rows, pictures, strict=True)
+        ]
+        answer = {
+            "pictures": [
+                {"id": f"{ident}-{number}", "file": file.name, "number": number} for number, file in enumerate(files)
+            ],
             "images": images,
             "guidance": variant.guidance,
             "steps": variant.steps,
@@ -135,6 +157,7 @@ class DrawingDesk:
             "command": self._command(request, exhibit, prompt, at, scale),
             "seconds": round(time.perf_counter() - begun, 3),
         }
+        return KeptColumn(answer, files)
 
     def _command(self, request: GalleryRequest, exhibit: Exhibit, prompt: str, at: int | None, scale: int) -> str:
         """What draws the same from a terminal."""
@@ -147,8 +170,8 @@ class DrawingDesk:
             "--scale": scale if scale != SCALE else None,
         }
         words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-        prompt = ["--", prompt] if prompt.startswith("-") else [prompt]  # a prompt is no option
-        return shlex.join(["fulcrum", "sample", *words, *self.options, exhibit.key, *prompt])
+        arguments = ["--", exhibit.key, prompt] if prompt.startswith("-") else [exhibit.key, prompt]  # it is no option
+        return shlex.join(["fulcrum", "sample", *words, *self.options, *arguments])
 
 
 def _point(exhibit: Exhibit, at: int | None) -> int:
@@ -164,8 +187,8 @@ def _require_wanted(ended: threading.Event) -> None:
         raise Superseded
 
 
-def _file_name(row: PictureRequest, exhibit: Exhibit) -> str:
-    return f"{file_words(row.prompt)}-{row.number:03d}-seed{row.seed}-{exhibit.key[:8]}.png"
+def _size(column: KeptColumn) -> int:
+    return sum(len(picture.data) for picture in column.pictures)
 
 
 def sample_options(out: Path, usual: Path, files: Sequence[Path], device: str) -> list[str]:

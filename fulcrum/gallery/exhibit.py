@@ -93,7 +93,7 @@ def named_runs(names: Sequence[str], out: Path, fillers: tuple[type[Filler], ...
         paths = sorted(runs_under(out), key=lambda path: (path / "about.json").stat().st_mtime, reverse=True)[:MOST_RUNS]
     if not paths:
         raise BadInput(f"there are no runs under {out}", "train one with: fulcrum train spark; or name the place: --out")
-    return _hung("Runs side by side", [_Hanging(path) for path in paths], fillers)
+    return _hung("", [_Hanging(path) for path in paths], fillers)
 
 
 def arms_of(study: Path, seed: int | None, fillers: tuple[type[Filler], ...]) -> Collection:
@@ -144,7 +144,8 @@ def _hung(
     if not exhibits:
         reasons = "; ".join(f"{one.name}: {one.reason}" for one in absent[:4])
         raise BadInput(f"none of the runs can be drawn with: {reasons}", "train one: fulcrum train spark")
-    return Collection(title, tuple(exhibits), tuple(absent))
+    several = f"{len(exhibits)} runs side by side" if len(exhibits) > 1 else exhibits[0].name
+    return Collection(title or several, tuple(exhibits), tuple(absent))
 
 
 def _exhibit(one: _Hanging, usual: str, fillers: tuple[type[Filler], ...]) -> Exhibit:

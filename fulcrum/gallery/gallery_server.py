@@ -26,7 +26,7 @@ from fulcrum.spec.errors import FulcrumError
 
 MOST_BODY = 16_384  # bytes of a request
 PATIENCE = 60.0  # seconds for a request to arrive
-PICTURE = re.compile("/picture/([0-9a-f]{64}-[0-9])")
+PICTURE = re.compile("/picture/([0-9a-f]{64})-([0-9])")
 
 
 class GalleryHandler(LoopbackHandler):
@@ -46,7 +46,7 @@ class GalleryHandler(LoopbackHandler):
             self._send(page.encode(), "text/html; charset=utf-8", {"Content-Security-Policy": gallery_page.policy()})
         elif path == "/study" and self.desk.collection.study is not None:
             self._send_study()
-        elif picture and (kept := self.desk.pictures.get(picture[1])):
+        elif picture and (kept := self.desk.picture(picture[1], int(picture[2]))):
             self._send(kept.data, "image/png", {"Content-Disposition": f'inline; filename="{kept.name}"'})
         else:
             self.send_error(HTTPStatus.NOT_FOUND, "not in this gallery")
@@ -70,8 +70,8 @@ class GalleryHandler(LoopbackHandler):
             request = GalleryRequest.model_validate_json(body)
         except ValidationError as error:
             first = error.errors()[0]
-            told = {"error": f"{'.'.join(map(str, first['loc'])) or 'the request'}: {first['msg']}"}
-            self._send(json.dumps(told).encode(), "application/json", {}, HTTPStatus.BAD_REQUEST)
+            refusal = {"error": f"{'.'.join(map(str, first['loc'])) or 'the request'}: {first['msg']}"}
+            self._send(json.dumps(refusal).encode(), "application/json", {}, HTTPStatus.BAD_REQUEST)
             return
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "application/x-ndjson")

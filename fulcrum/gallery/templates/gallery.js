@@ -126,7 +126,7 @@
       image.src = "/picture/" + picture.id;
       image.alt = run.name + ": " + (asked.prompt || "no prompt") + (asked.count > 1 ? ", picture " + (picture.number + 1) : "");
       frame.append(image);
-      const save = make("a", "act", "Save PNG"), button = make("button", "", "Copy command");
+      const save = make("a", "act", "Save PNG"), button = make("button", "act", "Copy command");
       const which = " of " + run.name + (asked.count > 1 ? ", picture " + (picture.number + 1) : "");
       Object.assign(save, { href: image.src, download: picture.file, ariaLabel: "Save PNG" + which });
       Object.assign(button, { type: "button", ariaLabel: "Copy command" + which, title: answer.command });
@@ -205,6 +205,7 @@
     label();
     soon(0);
   });
+  if (matchMedia("(max-width: 34rem)").matches) by("settings").open = false;      // a phone shows pictures first
   recall();
   draw();
 })();
