@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fulcrum.cli.options import OUT, DeviceName, Files, Json, Out, Threads, catalogue, emit, say
+from fulcrum.cli.options import OUT, DeviceName, Files, Json, Out, catalogue, emit, say
 from fulcrum.spec.errors import BadInput
 
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ def gallery(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8124,
     levers: Files = None,
     device: DeviceName = "cpu",
-    threads: Threads = None,
+    threads: Annotated[
+        int,
+        typer.Option(min=1, help="CPU threads of a drawing. More than one pays for large models on a machine at rest."),
+    ] = 1,
     as_json: Json = False,
 ) -> None:
     """Open a page on this machine: type a prompt, and see runs draw it side by side from the same noise.

@@ -47,7 +47,7 @@ class Exhibit(NamedTuple):
         return {
             "key": self.key,
             "name": self.name,
-            "detail": f"{self.origin} · {self.key[:8]} · {size} px",
+            "detail": " · ".join([*([self.origin] if self.origin != self.name else []), self.key[:8], f"{size} px"]),
             "state": "" if finished else f"not finished: at {now:,} of {budget:,} images",
             "colour": self.colour,
             "points": known,

@@ -28,6 +28,7 @@ images = 48
 settings = {json.dumps(SMALL)}
 samples = 64
 compile = false
+keep_checkpoints = 2
 """
 
 
@@ -106,6 +107,8 @@ def test_a_studys_arms_hang_under_one_seed(studied):
     assert {one.name: one.key for one in collection.exhibits} == cells
     assert collection.exhibits[0].name == result.baseline.label and collection.exhibits[0].colour == "arm-0"
     assert [one.folder.about()["seed"] for one in arms_of(written.parent, 1, CATALOG.fillers).exhibits] == [1, 1]
+    assert [one.facts()["points"] for one in collection.exhibits] == [[16, 32, 40, 48]] * 2  # two kept, two checkpoints
+    assert load(plan).hash == load(plan).model_copy(update={"keep_checkpoints": 0}).hash
     with pytest.raises(BadInput, match="no cells of seed 5"):
         arms_of(written.parent, 5, CATALOG.fillers)
 

@@ -52,7 +52,7 @@
     by("at-value").textContent = text;
     by("at").setAttribute("aria-valuetext", text + " images");
     by("at-note").textContent = last < 1 ? "one point each; fulcrum train --keep-checkpoints 8 keeps more"
-      : last + 1 + " points; each run shows its nearest one before";
+      : last + 1 + " points; each run shows its last one up to there";
   };
   const remember = asked => {                    // the address says what is shown: it can be kept and sent on
     const words = new URLSearchParams();
