@@ -41,7 +41,7 @@ class Exhibit(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """What the page knows of it, as the folder stands now."""
-        finished, known = self.folder.result() is not None, points(self.folder)
+        known, finished = points(self.folder), (self.folder.path / "result.json").exists()
         budget, size = self.run.budget.images, self.run.data.size
         now = known[-1] if known else 0
         return {

@@ -82,8 +82,6 @@ class GalleryHandler(LoopbackHandler):
                 self.wfile.flush()
         except FulcrumError as error:
             self.wfile.write(json.dumps({"error": error.message}).encode() + b"\n")
-        except (BrokenPipeError, ConnectionResetError):  # the page is gone, or wants something else
-            return
 
     def _send_study(self) -> None:
         """The study's page as it stands, its prompts with links to this gallery."""
@@ -92,10 +90,13 @@ class GalleryHandler(LoopbackHandler):
         settle(folder)
         try:
             page = study_page.render(study_page.read(folder / RESULT), gallery="/")
+            touched = (
+                (folder / "report.html").stat().st_mtime
+            )  # a running study touches it: so its page knows that it lives
         except (OSError, ValueError):
             self.send_error(HTTPStatus.NOT_FOUND, "the study's result cannot be read")
             return
-        self._send(page.encode(), "text/html; charset=utf-8", {})
+        self._send(page.encode(), "text/html; charset=utf-8", {"Last-Modified": self.date_time_string(touched)})
 
     def _send(self, body: bytes, kind: str, headers: dict[str, str], status: HTTPStatus = HTTPStatus.OK) -> None:
         self.send_response(status)

@@ -29,6 +29,7 @@ class OpenModels:
                 weights = weights_at(exhibit.folder, images)
                 run = exhibit.run
                 painter = Painter(run, weights, self._part(run.encode.codec), self._part(run.encode.text), self.system)
+                _ = painter.empty  # read once: copies that draw with other settings share it
                 self.painters[key] = painter, sum(value.nbytes for value in weights.values())
             self.painters.move_to_end(key)
             while len(self.painters) > 1 and sum(size for _, size in self.painters.values()) > self.most_bytes:

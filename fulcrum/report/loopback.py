@@ -1,6 +1,7 @@
 """What our servers share: they stand on loopback, answer pages of their own only, and say nothing in the terminal."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -33,6 +34,10 @@ class LoopbackHandler(BaseHTTPRequestHandler):
         if not ours:
             self.send_error(HTTPStatus.FORBIDDEN, "only for this machine")
         return not ours
+
+    def handle(self) -> None:
+        with suppress(ConnectionError, TimeoutError):  # a browser that went away, or never finished its request
+            super().handle()
 
     def end_headers(self) -> None:
         self.send_header("Cache-Control", "no-store")  # a live page must be read anew

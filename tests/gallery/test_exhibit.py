@@ -130,7 +130,8 @@ def test_the_studys_page_tells_the_command_and_links_only_where_they_lead_somewh
     html = written.read_text()
     assert command in html and 'href="/' not in html
     with serve(desk_of(arms_of(written.parent, None, CATALOG.fillers), out)) as server:
-        status, _, served = ask(server, "GET", "/study")
+        status, headers, served = ask(server, "GET", "/study")
+        assert headers["Last-Modified"]  # a running study's page tells by it whether it is still heard of
         assert status == 200 and b'<a href="/?prompt=' in served and b"fulcrum gallery" not in served
         assert served.count(b"Draw it in the gallery") == len(result.grids.prompts)
         front = ask(server, "GET", "/")[2]

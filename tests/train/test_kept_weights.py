@@ -115,3 +115,13 @@ def test_the_command_line_keeps_them(tmp_path, monkeypatch, capsys):
     assert not end.value.code
     folder = RunFolder(tmp_path / json.loads(capsys.readouterr().out.splitlines()[-1])["run"])
     assert points(folder) == [8, 16, 24, 32]
+
+
+def test_tidying_removes_what_is_half_written_and_keeps_what_is_whole(kept, tmp_path, capsys):
+    folder = RunFolder(tmp_path / "runs" / kept[0].path.name)
+    shutil.copytree(kept[0].path, folder.path)
+    half = folder.path / KEPT / ".000000000008.1-0123abcd.writing"
+    half.mkdir()
+    with pytest.raises(SystemExit) as end:
+        main(["runs", "gc", "--out", str(tmp_path / "runs")])
+    assert not end.value.code and not half.exists() and points(folder) == [8, 16, 24, 32, 40, 48]

@@ -145,29 +145,34 @@
     label();
     remember(asked);
     hang(asked);
-    note([]);
     if (!asked.columns.length) return void (by("status").textContent = "Choose a run.");
     if (new Set(chosen().map(run => run.noise)).size > 1)
       notes.add("These runs draw pictures of unlike size or through unlike codecs: the same noise is shared only by those that agree.");
-    let done = 0;
+    let done = 0, ended = false;
+    note(notes);
     by("status").textContent = "Drawing …";
     try {
       const answer = await fetch("/draw", {
         method: "POST", signal: mine.signal, headers: { "Content-Type": "application/json" }, body: JSON.stringify({ page, ...asked }),
       });
-      const lines = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-      for (let rest = "", part; !(part = await lines.read()).done;) {
-        const whole = (rest + part.value).split("\n");
-        rest = whole.pop() || "";
-        if (!answer.ok) rest = "", whole.splice(0, whole.length, part.value);
-        for (const line of whole.filter(Boolean)) {
+      if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).error || "The gallery refused this: " + answer.status);
+      const stream = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      for (let rest = "", part; !(part = await stream.read()).done;) {
+        const lines = (rest + part.value).split("\n");
+        rest = lines.pop();
+        for (const line of lines) {
           if (mine !== stop) return;             // a newer one is under way
-          const told = JSON.parse(line);
-          if (told.key) { show(told, asked); done += 1; (told.notes || []).forEach(text => notes.add(text)); note(notes); }
-          else if (told.error) throw new Error(told.error);
-          if (!told.done) by("status").textContent = "Drawn: " + done + " of " + asked.columns.length;
+          const record = JSON.parse(line);
+          if (record.error && !record.key) throw new Error(record.error);
+          if (record.done) ended = true;
+          if (!record.key) continue;
+          show(record, asked);
+          (record.notes || []).forEach(text => notes.add(text));
+          note(notes);
+          by("status").textContent = "Drawn: " + ++done + " of " + asked.columns.length;
         }
       }
+      if (!ended) throw new Error("The gallery stopped in the middle of drawing.");
       const seconds = ((performance.now() - begun) / 1000).toFixed(1);
       const pictures = by("wall").querySelectorAll("img").length;
       by("status").textContent = pictures + (pictures === 1 ? " picture" : " pictures") + " in " + seconds + " s, seed " + asked.seed;
