@@ -90,9 +90,7 @@ class GalleryHandler(LoopbackHandler):
         settle(folder)
         try:
             page = study_page.render(study_page.read(folder / RESULT), gallery="/")
-            touched = (
-                (folder / "report.html").stat().st_mtime
-            )  # a running study touches it: so its page knows that it lives
+            touched = (folder / "report.html").stat().st_mtime  # a running study does so, and its page looks
         except (OSError, ValueError):
             self.send_error(HTTPStatus.NOT_FOUND, "the study's result cannot be read")
             return
