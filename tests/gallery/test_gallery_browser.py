@@ -202,6 +202,12 @@ def test_a_phone_shows_pictures_first_and_nothing_moves_for_those_who_asked(brow
     shown(width=420)
     assert browser.ask("document.getElementById('settings').open") is False
     assert browser.ask(f"{PICTURES}[0].getBoundingClientRect().top") < 800
+    to(browser, "#settings > summary")
+    key(browser, "Enter", 13)
+    assert browser.ask("document.getElementById('settings').open") is True
+    to(browser, "#steps")
+    key(browser, "ArrowRight", 39)
+    browser.wait(f"{SETTLED} && document.querySelector('.drawn').innerText.includes('3 steps')", 60)
     features = [{"name": "prefers-reduced-motion", "value": "reduce"}]
     browser.call("Emulation.setEmulatedMedia", features=features)
     browser.ask("document.querySelector('.frame').classList.add('waits')")
