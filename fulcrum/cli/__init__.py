@@ -18,6 +18,7 @@ from fulcrum.cli import (
     doctor,
     encode,
     exporting,
+    gallery_command,
     levers,
     measure,
     runs,
@@ -46,6 +47,7 @@ app = typer.Typer(
 for commands in (
     train,
     sampling,
+    gallery_command,
     exporting,
     encode,
     study,

@@ -132,10 +132,12 @@ def gc(
 def _superfluous(folder: Any) -> list[Path]:
     """Half-written and damaged checkpoints, and in a finished run whose last checkpoint is sound, those before it."""
     from fulcrum.train import checkpoint
+    from fulcrum.train.kept_weights import KEPT
 
-    if folder.checkpoints.is_symlink():
+    kept = folder.path / KEPT
+    if folder.checkpoints.is_symlink() or kept.is_symlink():
         return []
-    left = checkpoint.leftovers(folder.checkpoints)
+    left = [*checkpoint.leftovers(folder.checkpoints), *checkpoint.leftovers(kept)]
     saved = [path for path in checkpoint.listing(folder.checkpoints) if (path / "state.json").is_file()]
     try:
         if folder.result() is not None and saved:

@@ -55,6 +55,10 @@ def sample(
         str | None,
         typer.Option(metavar="WIDTHxHEIGHT", help="Another shape than the run's square, in pixels, such as 48x32."),
     ] = None,
+    at: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="IMAGES", help="Draw with the weights after so many images of training, if kept."),
+    ] = None,
     to: Annotated[
         Path | None,
         typer.Option(help="Folder for the pictures; default: RUN/samples. No file is replaced: names are numbered on."),
@@ -82,7 +86,7 @@ def sample(
     several = len(guidance or [0]) * len(steps or [0]) * len(names)
     if len(rows) * several > MOST_PICTURES:
         raise BadInput(f"{len(rows) * several:,} pictures in one go", f"at most {MOST_PICTURES:,}: draw fewer at a time")
-    opened = [_painter(name, out, levers, device, shape, negative, solver) for name in names]
+    opened = [_painter(name, out, levers, device, shape, negative, solver, at) for name in names]
     place = to or opened[0][2] / "samples"
     try:
         place.mkdir(parents=True, exist_ok=True)  # before drawing: nobody waits for pictures that have no place
@@ -95,7 +99,7 @@ def sample(
         if len(variants) > 1 and not quiet:
             say(f"{number} of {len(variants)}: {variant.name}, guidance {variant.guidance:g}, {variant.steps} steps")
         pictures.append(drawn(variant, rows, _counted(len(rows)) if loud and len(rows) > 8 else None))
-    files = _save(variants, rows, pictures, place, scale, negative, solver)
+    files = _save(variants, rows, pictures, place, scale, negative, solver, at)
     grid = _grid(place, comparison_sheet(variants, rows, pictures, scale))
     for line in dict.fromkeys(line for painter, _, _ in opened for line in misread(painter.text)):
         say(line)
@@ -125,29 +129,17 @@ def _save(
     scale: int,
     negative: str,
     solver: str,
+    at: int | None,
 ) -> list[Path]:
     """One PNG for each picture, with all that it takes to draw it again, and a list of the prompts."""
     from fulcrum.files.atomic import write_new
-    from fulcrum.train.drawing.comparison import file_ending
+    from fulcrum.train.drawing.comparison import file_ending, picture_facts
     from fulcrum.train.drawing.picture_files import file_words, save_picture
 
     files, lines = [], []
     for variant, column in zip(variants, pictures, strict=True):
         for row, picture in zip(rows, column, strict=True):
-            facts = {
-                "prompt": row.prompt,
-                **({"negative": negative} if negative else {}),
-                "seed": row.seed,
-                "picture": row.number,
-                "key": variant.key,
-                "run": variant.name,
-                "guidance": f"{variant.guidance:g}",
-                "steps": variant.steps,
-                "solver": solver,
-                "size": f"{picture.shape[2]}x{picture.shape[1]}",
-                "scale": scale,
-                "Software": "fulcrum",
-            }
+            facts = picture_facts(variant, row, picture, scale, negative, solver, at)
             name = f"{file_words(row.prompt)}-{row.number:03d}-seed{row.seed}{file_ending(variant, variants)}"
             files.append(save_picture(picture, place, name, facts, scale))
             lines.append(f"{files[-1].name}\t{shown(row.prompt)}\n")
@@ -170,6 +162,7 @@ def _painter(
     size: tuple[int, int] | None,
     negative: str,
     solver: str,
+    at: int | None,
 ) -> "tuple[Painter, str, Path]":
     """A painter with the weights of a run, what the run is called, and where it lies."""
     from fulcrum.dist.choose_system import device_named
@@ -178,9 +171,10 @@ def _painter(
 
     device_named(device)  # refused before anything is looked for
     folder = RunFolder(find_run(name, out))
-    note_unfinished(folder)
+    if at is None:
+        note_unfinished(folder)
     about, fillers = folder.about(), catalogue(files)[0].fillers
-    painter = open_painter(folder, fillers, device=device, size=size, negative=negative, solver=solver)
+    painter = open_painter(folder, fillers, device=device, size=size, negative=negative, solver=solver, at=at)
     return painter, f"{about['phrase']}, seed {about['seed']}", folder.path
 
 

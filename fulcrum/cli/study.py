@@ -135,6 +135,12 @@ def run_command(
             "changes no number. Repeatable.",
         ),
     ] = None,
+    keep_checkpoints: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=1000, metavar="COUNT", help="Keep each cell's weights at so many points, for fulcrum gallery."
+        ),
+    ] = None,
     retry_failed: Annotated[
         bool,
         typer.Option("--retry-failed", help="Run cells again whose training failed; else they count as what was found."),
@@ -161,6 +167,8 @@ def run_command(
     if threads is not None:
         read = read.model_copy(update={"threads": thread_count(threads)})
     read = read.model_copy(update={"track": tuple(dict.fromkeys((*read.track, *(track or ()))))})
+    if keep_checkpoints is not None:
+        read = read.model_copy(update={"keep_checkpoints": keep_checkpoints})
     command = _command(
         plan,
         levers or (),

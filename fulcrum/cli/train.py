@@ -69,6 +69,15 @@ def train(
             min=0, metavar="IMAGES", help="Draw previews whenever so many images were seen; 0: never. Default: 5 times."
         ),
     ] = None,
+    keep_checkpoints: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=1000,
+            metavar="COUNT",
+            help="Keep the weights that draw at so many points of the training, for fulcrum gallery; costs only disk.",
+        ),
+    ] = 0,
     price: Price = None,
     device: DeviceName = "cpu",
     threads: Threads = None,
@@ -109,7 +118,7 @@ def train(
         read.levers,
     )
     plan = PreviewPlan(tuple(prompt_lines(preview_prompts)) if preview_prompts is not None else (), preview_every)
-    result, first = train_run(order, say, track or (), plan)
+    result, first = train_run(order, say, track or (), plan, keep_checkpoints)
     if not first:
         return
     result["cost"], cost = _cost(RunFolder(Path(result["run"])), run, out / "cache", price)

@@ -1,5 +1,6 @@
 """Can the embedded text encoder read these captions? It knows the words of its own world and few others."""
 
+from bisect import bisect_left
 from collections import Counter
 from typing import Any
 
@@ -45,6 +46,23 @@ def unread(source: Any, chooser: Any, text: Any) -> str | None:
         if unknown
         else None
     )
+
+
+def shortened(text: Any, prompt: str) -> tuple[str, str]:
+    """As much of a prompt as the embedded encoder takes, and in words what was cut; pretrained ones cut by themselves."""
+    if not isinstance(getattr(text, "tokenizer", None), Tokenizer) or len(tokenize(prompt)) < LONGEST:
+        return prompt, ""
+    end = bisect_left(range(len(prompt)), LONGEST, key=lambda length: len(tokenize(prompt[:length]))) - 1
+    lost = shown(prompt[end:][:LOST])
+    return prompt[:end].strip(), f"the text encoder takes {LONGEST - 1} words: the rest was cut, '{lost}'"
+
+
+def forget_prompts(text: Any) -> None:
+    """Count anew what cannot be read, for one who tells it prompt by prompt."""
+    if isinstance(getattr(text, "tokenizer", None), Tokenizer):
+        text.tokenizer.unknown.clear()
+    if hasattr(text, "cut"):
+        text.cut, text.lost = 0, ""
 
 
 def misread(text: Any) -> list[str]:

@@ -31,9 +31,10 @@ class Column(NamedTuple):
     images: tuple[str, ...]
 
 
-def render(result: StudyResult) -> str:
+def render(result: StudyResult, gallery: str = "") -> str:
     """The whole page as text: no link to anything outside, every value of the study escaped, and no script unless the
-    study is running: then one, allowed by its hash, that renews the page."""
+    study is running: then one, allowed by its hash, that renews the page. `gallery`: where one answers that draws with
+    this study's arms; its own server says so, and then prompts are links."""
     running = result.state == "running"
     script = resources.files("fulcrum.report").joinpath("templates/live.js").read_text("utf-8") if running else ""
     others = result.best_first
@@ -42,8 +43,9 @@ def render(result: StudyResult) -> str:
         .get_template("page.jinja")
         .render(
             result=result,
+            gallery=gallery,
             script=Markup(script),
-            script_hash=_hash(script),
+            script_hash=script_hash(script),
             probes=design_tables.probe_table(result),
             style=Markup(resources.files("fulcrum.report").joinpath("templates/style.css").read_text("utf-8")),
             others=others,
@@ -148,6 +150,6 @@ def _sheets(result: StudyResult) -> list[tuple[int, list[Column]]]:
     return [(seed, [Column(arm, pictures.get((arm.name, seed), ())) for arm in order]) for seed in seeds]
 
 
-def _hash(script: str) -> str:
+def script_hash(script: str) -> str:
     """What a content security policy calls a script that may run."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

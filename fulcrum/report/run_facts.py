@@ -1,5 +1,7 @@
 """What was run, and how: the plan's choices as names and values, for the page and its Markdown."""
 
+import shlex
+
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import certainty, number
 
@@ -40,3 +42,17 @@ def changed(result: StudyResult) -> str:
     rest = len(settings) - 3
     more = f" and {rest} more setting{'s' if rest > 1 else ''}" if rest > 0 else ""
     return ", ".join(settings[:3]) + more
+
+
+def gallery_command(result: StudyResult) -> str:
+    """What a person types to draw with the study's arms: its own command's plan, place and files. Empty where the study
+    was not made by that command."""
+    try:
+        words = shlex.split(result.made.command)
+    except ValueError:
+        return ""
+    if words[:3] != ["fulcrum", "study", "run"] or len(words) < 4:
+        return ""
+    pairs = zip(words[4::2], words[5::2], strict=False)  # every option of it has a value
+    kept = [word for pair in pairs if pair[0] in ("--out", "--with") for word in pair]
+    return shlex.join(["fulcrum", "gallery", "--study", words[3], *kept])

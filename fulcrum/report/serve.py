@@ -8,22 +8,18 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
+from fulcrum.report.loopback import HOST, LoopbackHandler, address, bind, until_stopped
 from fulcrum.report.running import settle
-from fulcrum.spec.errors import BadInput
 
-HOST = "127.0.0.1"
+__all__ = ["HOST", "Handler", "address", "open_server", "serve"]
 PAGE = "report.html"
 
 
-class Handler(SimpleHTTPRequestHandler):
+class Handler(LoopbackHandler, SimpleHTTPRequestHandler):
     """GET and HEAD of files inside the folder; no listing, no hidden files, no symbolic link that leads out."""
 
-    server_version, sys_version = "fulcrum", ""
-
     def send_head(self) -> BytesIO | BinaryIO | None:
-        # A page of another site whose name was re-bound to 127.0.0.1 sends its own name as Host.
-        if self.headers.get("Host", "").rsplit(":", 1)[0] not in (HOST, "localhost"):
-            self.send_error(HTTPStatus.FORBIDDEN, "only for this machine")
+        if self.refused():
             return None
         settle(Path(self.directory))  # a study that was killed cannot say so itself
         if self._file() is None:
@@ -44,17 +40,9 @@ class Handler(SimpleHTTPRequestHandler):
     def translate_path(self, path: str) -> str:
         return str(self._file() or Path(self.directory) / PAGE)
 
-    def end_headers(self) -> None:
-        self.send_header("Cache-Control", "no-store")  # a live page must be read anew
-        self.send_header("X-Content-Type-Options", "nosniff")
-        super().end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Quiet: the terminal belongs to the study's progress."""
-
 
 def open_server(folder: Path | str, port: int = 0) -> ThreadingHTTPServer:
-    """A server bound to loopback; port 0 takes any free one. Call `serve_forever`, then `server_close`."""
+    """A server of the folder, see `bind`. Call `serve_forever`, then `server_close`."""
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -65,24 +53,9 @@ def open_server(folder: Path | str, port: int = 0) -> ThreadingHTTPServer:
     def handler(*args: Any, **kwargs: Any) -> Handler:
         return Handler(*args, directory=str(folder), **kwargs)
 
-    try:
-        return ThreadingHTTPServer((HOST, port), handler)
-    except OSError as error:
-        raise BadInput(
-            f"port {port} of this machine cannot be used: {error.strerror}",
-            "choose another one with --port; --port 0 takes any free one",
-        ) from None
-
-
-def address(server: ThreadingHTTPServer) -> str:
-    return f"http://{HOST}:{server.server_address[1]}/"
+    return bind(handler, port)
 
 
 def serve(folder: Path | str, port: int = 0, ready: Callable[[str], None] = print) -> None:
     """Serves until Ctrl-C; `ready` is told the address."""
-    with open_server(folder, port) as server:
-        ready(address(server))
-        try:
-            server.serve_forever(poll_interval=0.2)
-        except KeyboardInterrupt:
-            return
+    until_stopped(open_server(folder, port), ready)

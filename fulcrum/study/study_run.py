@@ -69,7 +69,7 @@ def run(
         system,
         measuring(plan),
         files,
-        tracked=Tracked(plan.track, f"{plan.title[:80]} {folder.name.removeprefix('study-')[:8]}"),
+        tracked=Tracked(plan.track, f"{plan.title[:80]} {folder.name.removeprefix('study-')[:8]}", plan.keep_checkpoints),
     )
     space = room(
         [arm.run for arm in layout.arms],

@@ -26,6 +26,7 @@ LONG = {
     "study verify",
     "study evidence",
     "report",
+    "gallery",  # serves until it is stopped
     "audit",  # wants a script
     "levers check",
     "levers",

@@ -72,6 +72,18 @@ def changed_since(plan: Plan, folder: Path) -> str | None:
     return None
 
 
+def same_but_threads(plan: Plan, out: Path) -> Path | None:
+    """The newest study of this plan that was run with another number of threads or judged by a metric chosen for it."""
+    free = {"threads", "primary"}
+    asked = {name: value for name, value in plan.frozen.items() if name not in free}
+    for path in sorted(out.glob(f"study-*/{NAME}"), key=lambda path: path.stat().st_mtime, reverse=True):
+        with contextlib.suppress(Exception):  # another version's plan says nothing about this one
+            frozen = from_plain(read_json(path, "")).frozen
+            if {name: value for name, value in frozen.items() if name not in free} == asked:
+                return path.parent
+    return None
+
+
 def added_seeds(plan: Plan, out: Path) -> str:
     """What it does to the error that this plan was judged before with fewer of its seeds; empty: it was not.
 

@@ -9,10 +9,12 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from fulcrum.measure.card import JUDGED, METRICS
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import nearest
-from fulcrum.spec.record import Count, Fraction, Positive, Record, Seed, Share, Threads, tree
+from fulcrum.spec.record import Count, Fraction, Positive, Record, Seed, Share, Threads, Within, tree
 from fulcrum.spec.system import Device
 from fulcrum.study.plan.fraction import fraction_table
 from fulcrum.study.plan.spending import require_looks
+
+LOOKING_ON = ("track", "keep_checkpoints")  # what shows or keeps cells, and decides nothing of them
 
 
 class Scale(Record):
@@ -112,6 +114,7 @@ class Plan(Record):
     learning_rates: Literal["shared"] | Sweep = "shared"  # shared: the recipe's rate; nothing was tuned per arm
     stop_early: StopEarly | None = None
     track: tuple[str, ...] = ()  # trackers that show the cells too: tensorboard, wandb
+    keep_checkpoints: Annotated[int, Within("[0, 1000]")] = 0  # points of a cell's training whose weights are kept
 
     @field_validator("arms")
     @classmethod
@@ -266,7 +269,7 @@ class Plan(Record):
 
     @property
     def frozen(self) -> dict[str, Any]:
-        """What may not change once cells run, as plain data; trackers look on, and no number depends on them."""
+        """What may not change once cells run, as plain data; no number depends on what looks on."""
         late = (
             "judges",
             "processes",
@@ -278,7 +281,7 @@ class Plan(Record):
             "combinations",
         )  # hashes of before stay
         unsaid = {name for name in late if getattr(self, name) == Plan.model_fields[name].default}
-        fields = {name: value for name, value in tree(self).items() if name not in {"track", *unsaid}}
+        fields = {name: value for name, value in tree(self).items() if name not in {*LOOKING_ON, *unsaid}}
         if self.smallest_relative is None:  # as it was written into every plan before it could be left out
             fields["smallest_relative"] = 0.05
         return fields

@@ -74,10 +74,11 @@ class Measuring(NamedTuple):
 
 
 class Tracked(NamedTuple):
-    """Where a study's cells are shown as they train, beside its own page."""
+    """What looks on while a study's cells train, beside its own page."""
 
     names: tuple[str, ...] = ()  # of trackers
     group: str = ""  # the study
+    kept: int = 0  # points of the training whose weights are kept: fulcrum gallery draws with them
 
     def of(self, cell: Cell) -> Trackers:
         arm = f"{cell.arm}, {cell.rate:g} x rate" if cell.kind == "rate" else cell.arm

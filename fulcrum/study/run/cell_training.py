@@ -23,11 +23,12 @@ from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
 from fulcrum.train.build import Built
 from fulcrum.train.drawing.picture_files import data_uri
 from fulcrum.train.drawing.sampling_weights import drawn_weights
+from fulcrum.train.kept_weights import keeping
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.run_folder import RunFolder
 from fulcrum.train.session import Order, perform, trained_weights
 from fulcrum.train.state import State
-from fulcrum.train.trackers import Trackers
+from fulcrum.train.trackers import Trackers, Watchers
 
 
 def run_cell(
@@ -48,7 +49,7 @@ def run_cell(
     final = FinalWeights()
     with tracked.of(cell) as trackers:
         try:
-            _run(cell, out, system, measuring, say, until, trackers, ranks, final)
+            _run(cell, out, system, measuring, say, until, trackers, keeping(tracked.kept), ranks, final)
         except TrainingFailed as error:
             if cell.kind == "arm":
                 write_failure(out, cell, measuring.how, error, final.images, system)
@@ -79,6 +80,7 @@ def _run(
     say: Callable[[str], None],
     until: float | None,
     trackers: Trackers,
+    keep: Watchers,
     ranks: Ranks,
     final: FinalWeights,
 ) -> None:
@@ -93,6 +95,7 @@ def _run(
     def observers(built: Built, folder: RunFolder, state: State) -> list[Observer]:
         final.images = state.images
         watching: list[Observer] = [final, clock.steps(state), *trackers.watch(built, folder, state)]
+        watching += [clock.timed("drawing", one) for one in keep(built, folder, state)]
         if cell.kind == "trunk":
             return watching
         points = Points(

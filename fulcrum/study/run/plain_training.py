@@ -7,16 +7,19 @@ from fulcrum.dist.start import start
 from fulcrum.spec.edit import require_seed
 from fulcrum.study.run.measuring.preview import USUAL, PreviewPlan, previewing
 from fulcrum.train.bill import sessions
+from fulcrum.train.kept_weights import keeping
 from fulcrum.train.session import Order, perform
 from fulcrum.train.trackers import RunLabels, together, tracking
 
 
 def train_run(
-    order: Order, say: Callable[[str], None], track: Sequence[str] = (), plan: PreviewPlan = USUAL
+    order: Order, say: Callable[[str], None], track: Sequence[str] = (), plan: PreviewPlan = USUAL, kept: int = 0
 ) -> tuple[dict[str, Any], bool]:
-    """The result of the run, and whether this is the first of its processes: only that one speaks."""
+    """The result of the run, and whether this is the first of its processes: only that one speaks. `kept`: points of the
+    training at which its weights are kept to be drawn with."""
     require_seed(order.seed)
-    watchers = together(previewing(plan), sessions, tracking(track, RunLabels("runs", order.phrase, order.seed)))
+    trackers = tracking(track, RunLabels("runs", order.phrase, order.seed))
+    watchers = together(previewing(plan), keeping(kept), sessions, trackers)
     with start(order.system.device) as ranks:
         return perform(order, say if ranks.first else _unheard, watchers, ranks), ranks.first
 

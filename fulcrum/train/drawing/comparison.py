@@ -84,6 +84,27 @@ def file_ending(variant: Variant, variants: Sequence[Variant]) -> str:
     )
 
 
+def picture_facts(
+    variant: Variant, row: PictureRequest, picture: Tensor, scale: int, negative: str, solver: str, at: int | None
+) -> dict[str, object]:
+    """What a PNG says of itself: all that it takes to draw it again. `at`: images after which its weights were kept."""
+    return {
+        "prompt": row.prompt,
+        **({"negative": negative} if negative else {}),
+        "seed": row.seed,
+        "picture": row.number,
+        "key": variant.key,
+        "run": variant.name,
+        **({"images": at} if at is not None else {}),
+        "guidance": f"{variant.guidance:g}",
+        "steps": variant.steps,
+        "solver": solver,
+        "size": f"{picture.shape[2]}x{picture.shape[1]}",
+        "scale": scale,
+        "Software": "fulcrum",
+    }
+
+
 def comparison_sheet(
     variants: Sequence[Variant], rows: Sequence[PictureRequest], pictures: Sequence[Sequence[Tensor]], scale: int
 ) -> Image.Image:

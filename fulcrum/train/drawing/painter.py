@@ -3,7 +3,7 @@
 B pictures, C channels, h, w latent rows and columns, H, W pixels.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from fulcrum.dist.device import moved, settled
 from fulcrum.encode.networks.protocols import Codec, TextEncoder
 from fulcrum.flow import keyed_noise
+from fulcrum.flow.guide import Denoise
 from fulcrum.flow.sample import SOLVERS
 from fulcrum.model.running.frozen_backbone import FrozenBackbone
 from fulcrum.model.running.frozen_block import FrozenRunner
@@ -97,6 +98,17 @@ class Painter:
                 "it stands where the empty prompt would: draw with guidance away from that, and another scale than 1",
             )
         other.guide = guide.build(Context(other.run, 0, self.system))
+        return other
+
+    def watched(self, look: Callable[[], None]) -> "Painter":
+        """The same, with `look` called before every step: who waits no more raises there."""
+        other, guide = copy(self), self.guide
+
+        def looking(denoise: Denoise, x_t: Tensor, t: Tensor) -> Tensor:
+            look()
+            return guide(denoise, x_t, t)
+
+        other.guide = looking
         return other
 
     @cached_property

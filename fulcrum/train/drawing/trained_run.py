@@ -70,16 +70,18 @@ def open_painter(
     negative: str = "",
     solver: str = "euler",
     averaged: bool = True,
+    at: int | None = None,
 ) -> "Painter":
     """Draws with the weights of a run, and samples as it does where nothing else is said; `size` is (H, W).
 
-    Not `averaged`: with its last weights, whatever average it keeps.
+    Not `averaged`: with its last weights, whatever average it keeps. `at`: those it had after so many images.
     """
     from fulcrum.dist.choose_system import device_named
     from fulcrum.spec.edit import put
     from fulcrum.spec.plain import read
     from fulcrum.spec.system import System
     from fulcrum.train.drawing.painter import Painter
+    from fulcrum.train.kept_weights import weights_at
     from fulcrum.train.session import trained_weights
 
     system = System(device=device_named(device))
@@ -89,7 +91,8 @@ def open_painter(
     if steps is not None:
         run = put(run, "sample.steps", steps)
     codec, text = run.encode.codec.build(None), run.encode.text.build(None)
-    return Painter(run, trained_weights(folder, averaged), codec, text, system, size, negative, solver)
+    weights = weights_at(folder, at) if averaged else trained_weights(folder, averaged)
+    return Painter(run, weights, codec, text, system, size, negative, solver)
 
 
 def draw(painter: "Painter", prompts: Sequence[str], seed: int) -> "Tensor":

@@ -73,6 +73,7 @@ class Work(NamedTuple):
             "files": [str(path.resolve()) for path in self.files],
             "track": self.tracked.names,
             "group": self.tracked.group,
+            "kept": self.tracked.kept,
         }
 
     def asked(self, cell: Cell) -> dict[str, Any]:

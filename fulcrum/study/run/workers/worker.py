@@ -69,7 +69,7 @@ def answer(
             measuring,
             lambda text: slower.append(text) if SLOWER in text else None,
             asked["until"],
-            Tracked(tuple(setup.get("track", ())), setup.get("group", "")),
+            Tracked(tuple(setup.get("track", ())), setup.get("group", ""), setup.get("kept", 0)),
             ranks,
         )
         return {"key": cell.key, "ok": True, "slower": slower}

@@ -1,0 +1,199 @@
+"""Draws what pages ask for, one column after another: each picture once, the newest request of a page first."""
+
+import shlex
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fulcrum.encode.unknown_words import forget_prompts, misread, shortened
+from fulcrum.files.hashes import sha256_json
+from fulcrum.gallery.exhibit import Collection, Exhibit
+from fulcrum.gallery.gallery_request import GalleryRequest, WantedColumn
+from fulcrum.gallery.open_models import OpenModels
+from fulcrum.spec.errors import BadInput, FulcrumError
+from fulcrum.train.drawing.comparison import Variant, drawn, picture_facts, rows_of
+from fulcrum.train.drawing.picture_files import file_words, png, to_image
+from fulcrum.train.kept_weights import points
+
+MOST_WAITING = 16  # requests at a time
+MOST_KEPT = 64 << 20  # bytes of pictures that are kept
+TICK = 0.05  # seconds after which one that waits looks whether it is still wanted
+SMALL, SCALE = 256, 4  # pixels of a side up to which a picture is enlarged, and how much: as `fulcrum sample` does
+
+
+class Superseded(Exception):
+    """The page that asked wants something else by now."""
+
+
+class KeptPicture(NamedTuple):
+    data: bytes  # a PNG that says how it was drawn
+    name: str  # of its file
+
+
+class KeptColumn(NamedTuple):
+    answer: dict[str, Any]  # what the page is told
+    pictures: list[KeptPicture]
+
+
+class DrawingDesk:
+    """One drawing at a time; pictures stay in memory and are known by the hash of all that decides them."""
+
+    def __init__(
+        self, collection: Collection, models: OpenModels, options: Sequence[str] = (), most_kept: int = MOST_KEPT
+    ) -> None:
+        """`options`: what a `fulcrum sample` command needs besides to find the runs (--out, --with, --device)."""
+        self.collection, self.models, self.options, self.most_kept = collection, models, options, most_kept
+        self.columns: OrderedDict[str, KeptColumn] = OrderedDict()
+        self.newest: dict[str, threading.Event] = {}  # of each page: set when it asks for something else
+        self.drawing, self.keeping = threading.Lock(), threading.Lock()
+        self.waiting = threading.Semaphore(MOST_WAITING)
+
+    def open_first(self, count: int) -> None:
+        """Open the first runs before anybody asks; what fails is told when it is asked for."""
+        for exhibit in self.collection.exhibits[:count]:
+            with suppress(Exception):
+                self.models.painter(exhibit, points(exhibit.folder)[-1])
+
+    def answers(self, request: GalleryRequest) -> Iterator[dict[str, Any]]:
+        """One record for each column as it comes, and one at the end; a request that is superseded ends early."""
+        with self._turn(request.page) as ended:
+            begun = time.perf_counter()
+            for column in request.columns:
+                try:
+                    yield {"key": column.key, **self._column(request, column, ended)}
+                except Superseded:
+                    yield {"superseded": True}
+                    return
+                except FulcrumError as error:
+                    yield {"key": column.key, "error": f"{error.message}{': ' if error.hint else ''}{error.hint}"}
+                except Exception as error:  # one run's fault: the others are still drawn, and the page goes on
+                    yield {"key": column.key, "error": f"{type(error).__name__}: {error}"}
+            yield {"done": True, "seconds": round(time.perf_counter() - begun, 3)}
+
+    @contextmanager
+    def _turn(self, page: str) -> Iterator[threading.Event]:
+        if not self.waiting.acquire(blocking=False):
+            raise BadInput("too many pages ask at once", "close some of them")
+        ended = threading.Event()
+        with self.keeping:
+            before, self.newest[page] = self.newest.get(page), ended
+        if before is not None:
+            before.set()
+        try:
+            yield ended
+        finally:
+            self.waiting.release()
+            if self.newest.get(page) is ended:
+                del self.newest[page]
+
+    def _column(self, request: GalleryRequest, column: WantedColumn, ended: threading.Event) -> dict[str, Any]:
+        exhibit = self.collection.by_key(column.key)
+        if exhibit is None:
+            raise BadInput("this run is not in the gallery", "name it when you open the gallery: fulcrum gallery RUN ...")
+        images = _point(exhibit, column.at)
+        asked = [column.key, images, request.prompt, request.seed, request.count, request.guidance, request.steps]
+        ident = sha256_json(asked)
+        kept = self._kept(ident)
+        if kept is not None:
+            return {**kept.answer, "kept": True}
+        while not self.drawing.acquire(timeout=TICK):
+            _require_wanted(ended)
+        try:
+            kept = self._drawn(request, exhibit, images, ident, ended)
+        finally:
+            self.drawing.release()
+        with self.keeping:
+            self.columns[ident] = kept
+            while len(self.columns) > 1 and sum(map(_size, self.columns.values())) > self.most_kept:
+                self.columns.popitem(last=False)
+        return kept.answer
+
+    def picture(self, ident: str, number: int) -> KeptPicture | None:
+        """By what `answers` called it; None: it was never drawn, or is kept no more."""
+        kept = self._kept(ident)
+        return kept.pictures[number] if kept is not None and number < len(kept.pictures) else None
+
+    def _kept(self, ident: str) -> KeptColumn | None:
+        with self.keeping:
+            if ident in self.columns:
+                self.columns.move_to_end(ident)
+            return self.columns.get(ident)
+
+    def _drawn(
+        self, request: GalleryRequest, exhibit: Exhibit, images: int, ident: str, ended: threading.Event
+    ) -> KeptColumn:
+        _require_wanted(ended)
+        begun = time.perf_counter()
+        painter = self.models.painter(exhibit, images)
+        own = painter.sampling(request.guidance, request.steps).watched(lambda: _require_wanted(ended))
+        prompt, cut = shortened(painter.text, request.prompt)
+        forget_prompts(painter.text)
+        rows = rows_of([prompt], [request.seed], request.count)
+        variant = Variant(exhibit.key, exhibit.origin, own)
+        pictures = drawn(variant, rows)
+        scale = SCALE if max(pictures[0].shape[1:]) <= SMALL else 1
+        settled = images == points(exhibit.folder)[-1] and exhibit.folder.result() is not None
+        at = None if settled else images
+        files = [
+            KeptPicture(
+                png(to_image(picture, scale), picture_facts(variant, row, picture, scale, "", "euler", at)),
+                f"{file_words(row.prompt)}-{row.number:03d}-seed{row.seed}-{exhibit.key[:8]}.png",
+            )
+            for row, picture in zip(rows, pictures, strict=True)
+        ]
+        answer = {
+            "pictures": [
+                {"id": f"{ident}-{number}", "file": file.name, "number": number} for number, file in enumerate(files)
+            ],
+            "images": images,
+            "guidance": variant.guidance,
+            "steps": variant.steps,
+            "size": f"{pictures[0].shape[2]}×{pictures[0].shape[1]}",
+            "notes": [*([cut] if cut else []), *misread(painter.text)],
+            "command": self._command(request, exhibit, prompt, at, scale),
+            "seconds": round(time.perf_counter() - begun, 3),
+        }
+        return KeptColumn(answer, files)
+
+    def _command(self, request: GalleryRequest, exhibit: Exhibit, prompt: str, at: int | None, scale: int) -> str:
+        """What draws the same from a terminal."""
+        options = {
+            "--seed": request.seed or None,
+            "--count": request.count if request.count > 1 else None,
+            "--guidance": None if request.guidance is None else f"{request.guidance:g}",
+            "--steps": request.steps,
+            "--at": at,
+            "--scale": scale if scale != SCALE else None,
+        }
+        words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+        arguments = ["--", exhibit.key, prompt] if prompt.startswith("-") else [exhibit.key, prompt]  # it is no option
+        return shlex.join(["fulcrum", "sample", *words, *self.options, *arguments])
+
+
+def _point(exhibit: Exhibit, at: int | None) -> int:
+    """The newest point not after `at`, or the first: runs are kept at points of their own."""
+    known = points(exhibit.folder)
+    if not known:
+        raise BadInput("its weights are gone", "train it again, and open the gallery anew")
+    return max((point for point in known if at is None or point <= at), default=known[0])
+
+
+def _require_wanted(ended: threading.Event) -> None:
+    if ended.is_set():
+        raise Superseded
+
+
+def _size(column: KeptColumn) -> int:
+    return sum(len(picture.data) for picture in column.pictures)
+
+
+def sample_options(out: Path, usual: Path, files: Sequence[Path], device: str) -> list[str]:
+    """What a command must say to find the gallery's runs again."""
+    options = [("--out", str(out))] if out != usual else []
+    options += [("--with", str(file)) for file in files]
+    options += [("--device", device)] if device != "cpu" else []
+    return [word for option in options for word in option]

@@ -1,0 +1,73 @@
+"""What our servers share: they stand on loopback, answer pages of their own only, and say nothing in the terminal."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from fulcrum.spec.errors import BadInput
+
+HOST = "127.0.0.1"
+NAMES = (HOST, "localhost")
+
+
+class LoopbackHandler(BaseHTTPRequestHandler):
+    """Knows who asks, and sends the headers that every answer has."""
+
+    server_version, sys_version = "fulcrum", ""
+
+    def refused(self) -> bool:
+        """Does somebody else ask than a person on this machine or a page of this server? Then they were told so.
+
+        A page of another site whose name was re-bound to 127.0.0.1 sends its own name as Host; one that only sends requests
+        here is named by its Origin, or by what the browser says of it. Following a link from elsewhere is fine.
+        """
+        host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
+        site, mode = self.headers.get("Sec-Fetch-Site", "none"), self.headers.get("Sec-Fetch-Mode", "")
+        followed = self.command == "GET" and mode == "navigate"
+        ours = (
+            host.rsplit(":", 1)[0] in NAMES
+            and origin in (None, f"http://{host}")
+            and (site in ("none", "same-origin") or followed)
+        )
+        if not ours:
+            self.send_error(HTTPStatus.FORBIDDEN, "only for this machine")
+        return not ours
+
+    def handle(self) -> None:
+        with suppress(ConnectionError, TimeoutError):  # a browser that went away, or never finished its request
+            super().handle()
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-store")  # a live page must be read anew
+        self.send_header("X-Content-Type-Options", "nosniff")
+        super().end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet: the terminal belongs to what the person runs."""
+
+
+def bind(handler: Callable[..., BaseHTTPRequestHandler], port: int) -> ThreadingHTTPServer:
+    """A server bound to loopback; port 0 takes any free one."""
+    try:
+        return ThreadingHTTPServer((HOST, port), handler)
+    except OSError as error:
+        raise BadInput(
+            f"port {port} of this machine cannot be used: {error.strerror}",
+            "choose another one with --port; --port 0 takes any free one",
+        ) from None
+
+
+def address(server: ThreadingHTTPServer) -> str:
+    return f"http://{HOST}:{server.server_address[1]}/"
+
+
+def until_stopped(server: ThreadingHTTPServer, ready: Callable[[str], None]) -> None:
+    """Serves until Ctrl-C; `ready` is told the address."""
+    with server:
+        ready(address(server))
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            return
