@@ -11,6 +11,7 @@ from PIL import Image
 from fulcrum.cli import app, main
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.phrase import parse
+from tools.pages.command_pages import every_command
 
 ROOT = Path(__file__).parents[2]
 OF_A_RUN = ("sample", "export", "runs show", "runs rm")  # in an order in which each can be done
@@ -46,15 +47,7 @@ TINY = [
 ]
 
 
-def commands(command, *names):
-    if not names or hasattr(command, "commands"):
-        for name, below in command.commands.items():
-            yield from commands(below, *names, name)
-    if names and (not hasattr(command, "commands") or command.invoke_without_command):
-        yield " ".join(names), command
-
-
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = every_command(app)
 
 
 def example(name):
