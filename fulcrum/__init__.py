@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fulcrum.levers.base import Card, Lever
-    from fulcrum.notebook import Measurements, Run, Study
+    from fulcrum.notebook import FinishedRun, Measurements, Study
     from fulcrum.spec.edit import put
     from fulcrum.spec.run import RunSpec
     from fulcrum.study.plan.plan import Plan
@@ -97,7 +97,7 @@ def train(
     threads: int | None = None,
     compile: bool | None = None,
     say: Say | None = None,
-) -> "Run":
+) -> "FinishedRun":
     """Train a run to its end: key, folder and result. One that stopped goes on, a finished one is not run again.
 
         run = train("spark + muon", seed=1, settings=["budget.images=3200"])
@@ -109,7 +109,7 @@ def train(
     """
     from fulcrum.dist.choose_system import choose_system
     from fulcrum.levers.catalog import foreign_code, read_phrase
-    from fulcrum.notebook import Run
+    from fulcrum.notebook import FinishedRun
     from fulcrum.spec.errors import BadInput
     from fulcrum.study.run.plain_training import train_run
     from fulcrum.train.session import Order
@@ -127,7 +127,7 @@ def train(
     system = choose_system(threads, compile, spec.budget.images, device, tell)
     order = Order(spec, seed, label, Path(out), system, hashes, quiet=say is None, label=label, levers=levers)
     result, _ = train_run(order, tell)
-    return Run.of(result, paths)
+    return FinishedRun.of(result, paths)
 
 
 def sample(

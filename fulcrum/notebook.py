@@ -28,13 +28,13 @@ SHEET_COLUMNS = 4
 SHOWN_PIXELS = 128  # that a picture of a sheet is enlarged to, about
 
 
-class Run(TrainedRun):
+class FinishedRun(TrainedRun):
     """A trained run: key, folder and result, and what can be done with it."""
 
     files: tuple[Path, ...] = ()  # of the user's own code that it was trained with
 
     @classmethod
-    def of(cls, result: Mapping[str, Any], files: Iterable[Path | str]) -> Run:
+    def of(cls, result: Mapping[str, Any], files: Iterable[Path | str]) -> FinishedRun:
         run = cls(result["key"], Path(result["run"]), dict(result))
         run.files = tuple(map(Path, files))
         return run

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from fulcrum.measure.card import Measured
-from fulcrum.notebook import Effects, Measurements, Pictures, Run, Study
+from fulcrum.notebook import Effects, FinishedRun, Measurements, Pictures, Study
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import BadInput
@@ -48,7 +48,7 @@ def test_without_pandas_the_records_are_named(effects, monkeypatch):
 
 def test_hostile_text_stays_text(effects, tmp_path):
     assert is_text(effects._repr_html_()) and "exploratory" in effects._repr_html_()
-    run = Run.of({"key": "k", "run": tmp_path / EVIL.replace("/", ""), "phrase": EVIL, "seed": 0}, [])
+    run = FinishedRun.of({"key": "k", "run": tmp_path / EVIL.replace("/", ""), "phrase": EVIL, "seed": 0}, [])
     assert is_text(run._repr_html_())
     plan = {"primary_metric": "mmd"}
     study = Study.model_construct(
@@ -83,7 +83,7 @@ def test_measurements_show_their_intervals():
 def test_a_run_is_what_other_functions_take_and_remembers_its_files(monkeypatch, tmp_path):
     import fulcrum
 
-    run = Run.of({"key": "k", "run": str(tmp_path / "out" / "k")}, ["mine.py"])
+    run = FinishedRun.of({"key": "k", "run": str(tmp_path / "out" / "k")}, ["mine.py"])
     assert isinstance(run, TrainedRun) and run == TrainedRun("k", tmp_path / "out" / "k", run.result)
     asked = []
     monkeypatch.setattr(
