@@ -30,7 +30,7 @@ $(BIN)/.dev: $(BIN)/.ready
 install: $(BIN)/.ready  ## the environment and nothing else; then: source .venv/bin/activate
 
 study: $(BIN)/.ready  ## train, measure and compare: ends with the path of a report
-	$(BIN)/fulcrum study run examples/quick.toml
+	$(BIN)/fulcrum study run quick
 
 test: $(BIN)/.dev    ## the tests
 	$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadgroup

@@ -39,7 +39,7 @@ app = typer.Typer(
     help="A laboratory for training text-to-image models: change one training decision at a time, and learn with "
     "honest uncertainty what it moved and what it cost.",
     epilog='Begin with:  fulcrum train spark   ·   fulcrum sample RUN "a large red circle at the top left."   ·   '
-    "fulcrum study run examples/quick.toml",
+    "fulcrum study run quick",
 )
 
 for commands in (
