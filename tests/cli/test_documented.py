@@ -17,6 +17,7 @@ PLACES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "examples/*/README.md"
 PAGES = [page for place in PLACES for page in sorted(ROOT.glob(place))]
 COMMANDS = every_command(app)
 GROUPS = {name.split()[0] for name in COMMANDS if " " in name}
+SPARK = CATALOG.recipes["spark"]().plain()
 EVERYWHERE = {"--help", "--version", "--install-completion", "--show-completion"}
 LEFT_OUT = re.compile(r"\.\.\.|…|\bCOMMAND\b|\[OPTIONS\]|\$[A-Z]")  # what a page leaves to the reader
 
@@ -54,11 +55,24 @@ def problem(line, whole):
         given = command.make_context(name, list(rest)).params
         if "phrase" in given and _reads_nothing(given):
             parse(given["phrase"], CATALOG)
+        lost = [setting for setting in given.get("settings") or () if not _slot(setting)]
+        if lost:
+            return f"no slot {lost[0]}"
+        plan = str(given.get("plan", ""))
+        if plan.startswith("examples/") and not (ROOT / plan).is_file():
+            return f"no plan {plan}"
     except BadInput as error:
         return error.message
     except Exception as error:  # of the parser: a word too many, a value of the wrong kind
         return error.format_message() if hasattr(error, "format_message") else repr(error)
     return None
+
+
+def _slot(setting):
+    """Is it a slot of a run, or below one that holds a filler?"""
+    part, *below = setting.partition("=")[0].split(".")
+    fields = SPARK.get(part)
+    return fields is not None and (not below or not isinstance(fields, dict) or "kind" in fields or below[0] in fields)
 
 
 def _reads_nothing(given):
@@ -86,6 +100,8 @@ def test_the_search_finds_commands():
         ("train", True, "Missing argument"),
         ("runs show KEY more", True, "unexpected extra argument"),
         ("train spark --images many", True, "valid integer"),
+        ("train spark --set optim.rate=1", True, "no slot optim.rate"),
+        ("study run examples/gone.toml", True, "no plan"),
         ("train ...", True, None),
         ("train", False, None),
         ('sample KEY "a star." # a comment', True, None),
