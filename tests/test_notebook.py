@@ -95,3 +95,22 @@ def test_a_run_is_what_other_functions_take_and_remembers_its_files(monkeypatch,
     (drawn, how), (measured, what) = asked
     assert drawn == (run, ("one", "two"), 3) and how == {"files": (Path("mine.py"),), "guidance": 2.0}
     assert measured == (run,) and what == {"samples": 64, "out": tmp_path / "out", "files": (Path("mine.py"),)}
+
+
+def test_the_lines_of_the_guide_name_what_is_there():
+    """Run they are as examples/notebook.ipynb; here the page is held to the names."""
+    import ast
+
+    import fulcrum
+
+    page = (Path(__file__).parents[1] / "docs/notebook.md").read_text(encoding="utf-8")
+    lines = page.split("```python\n")[1].split("```")[0]
+    homes = {"fc": fulcrum, "run": FinishedRun, "study": Study}
+    used = [
+        node for node in ast.walk(ast.parse(lines)) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    ]
+    assert {node.value.id for node in used} == set(homes)
+    named = [(node.value.id, node.attr) for node in used]
+    fields = Study.model_fields
+    assert not [one for one in named if not hasattr(homes[one[0]], one[1]) and one[1] not in fields]
+    assert all(hasattr(Effects, name) for name in ("of", "frame", "records")) and "settings" in fulcrum.train.__kwdefaults__
