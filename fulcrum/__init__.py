@@ -4,7 +4,7 @@
     run = fc.train("spark + muon", seed=1)
     run.sample("a large red circle at the top left.")  # a picture, in a notebook
     run.measure()["mmd"].value
-    fc.study("examples/quick.toml").effects.frame()
+    fc.study("quick").effects.frame()
 
 `build`, `feed` and `phrase` are for a loop of your own; `sample` and `measure` also take folders, keys and arrays.
 
@@ -215,11 +215,11 @@ def study(
 ) -> "Study":
     """Run a study and return its result: effects, cells, verdicts. Finished cells are not run again.
 
-        result = study("examples/quick.toml")
+        result = study("quick")
         [(effect.arm, effect.mean, effect.verdict) for effect in result.effects]
         result.effects.of(metric="attribute_f1").frame()  # pandas; .records() without it
 
-    A plan is a TOML file, the same fields as a mapping, or a Plan. Its report is `result.page`.
+    A plan is a TOML file, the name of a shipped one, the same fields as a mapping, or a Plan. Its report is `result.page`.
     """
     from fulcrum.dist.compiled_code import compiles_here
     from fulcrum.levers.catalog import with_files
