@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 THREADS := OMP_NUM_THREADS=1
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt
 
-.PHONY: install study test laws test-slow check docs evidence bench clean help
+.PHONY: install study test laws test-slow check docs site evidence bench clean help
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/ \t/'
@@ -30,7 +30,7 @@ $(BIN)/.dev: $(BIN)/.ready
 install: $(BIN)/.ready  ## the environment and nothing else; then: source .venv/bin/activate
 
 study: $(BIN)/.ready  ## train, measure and compare: ends with the path of a report
-	$(BIN)/fulcrum study run examples/quick.toml
+	$(BIN)/fulcrum study run quick
 
 test: $(BIN)/.dev    ## the tests
 	$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadgroup
@@ -47,8 +47,18 @@ check: $(BIN)/.dev   ## lint, format, types, import direction
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(BIN)/.ready   ## docs/levers, from the levers' own files
+docs: $(BIN)/.ready   ## docs/levers, docs/reference and docs/recipes, from the code
 	$(BIN)/fulcrum levers pages docs/levers
+	$(BIN)/python -m tools.pages docs
+
+$(BIN)/.docs: $(BIN)/.ready
+	@echo "installing what builds the site ..."
+	@$(INSTALL) -e '.[docs]'
+	@touch $@
+
+site: $(BIN)/.docs    ## the documentation as a site that opens offline: build/site/index.html; a warning fails it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "open build/site/index.html"
 
 evidence: $(BIN)/.ready   ## docs/evidence and the opening of README.md, from the kept studies; then docs/levers
 	$(BIN)/fulcrum study evidence docs/evidence --readme README.md --levers docs/levers

@@ -1,9 +1,12 @@
 """Fulcrum: a laboratory for training text-to-image models.
 
-    from fulcrum import train, sample, measure
-    run = train("spark + muon", seed=1)
-    pictures = sample(run, ["a large red circle at the top left."])
-    values = measure(run)
+    import fulcrum as fc
+    run = fc.train("spark + muon", seed=1)
+    run.sample("a large red circle at the top left.")  # a picture, in a notebook
+    run.measure()["mmd"].value
+    fc.study("quick").effects.frame()
+
+`build`, `feed` and `phrase` are for a loop of your own; `sample` and `measure` also take folders, keys and arrays.
 
 What is here and in the modules of docs/decisions/0020-public-api.md may be built on. Torch is imported when a function
 that needs it is called.
@@ -19,8 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fulcrum.levers.base import Card, Lever
-    from fulcrum.measure.card import Measured
-    from fulcrum.report.schema import StudyResult
+    from fulcrum.notebook import FinishedRun, Measurements, Study
     from fulcrum.spec.edit import put
     from fulcrum.spec.run import RunSpec
     from fulcrum.study.plan.plan import Plan
@@ -89,37 +91,43 @@ def train(
     seed: int = 0,
     out: Path | str = "runs",
     *,
+    settings: Sequence[str] = (),
     files: Files = (),
     device: str = "cpu",
     threads: int | None = None,
     compile: bool | None = None,
     say: Say | None = None,
-) -> "TrainedRun":
+) -> "FinishedRun":
     """Train a run to its end: key, folder and result. One that stopped goes on, a finished one is not run again.
 
-        run = train("spark + muon", seed=1)
+        run = train("spark + muon", seed=1, settings=["budget.images=3200"])
         run.result["images_per_second"]
+        run.sample("a large red circle.")
 
-    A phrase trains under the key that `fulcrum train` gives it. `threads` and `compile` are chosen by what the machine
-    has; `say` hears of the progress.
+    A phrase trains under the key that `fulcrum train` gives it. `settings` are "path=value", beside a phrase; `threads` and
+    `compile` are chosen by what the machine has; `say` hears of the progress.
     """
     from fulcrum.dist.choose_system import choose_system
     from fulcrum.levers.catalog import foreign_code, read_phrase
+    from fulcrum.notebook import FinishedRun
+    from fulcrum.spec.errors import BadInput
     from fulcrum.study.run.plain_training import train_run
-    from fulcrum.train.drawing.trained_run import TrainedRun
     from fulcrum.train.session import Order
 
-    tell = say or _unheard
+    tell, paths = say or _unheard, tuple(map(Path, files))
     if isinstance(run, str):
-        read, hashes = read_phrase(run, map(Path, files))
-        spec, label, levers = read.run, str(read), read.levers
+        read, hashes = read_phrase(run, paths, settings)
+        label = " ".join([str(read), *(f"--set {setting}" for setting in settings)])
+        spec, levers = read.run, read.levers
+    elif settings:
+        raise BadInput("settings go with a phrase, found them beside a run", "put(run, path, value) changes a run")
     else:
         spec = _described(run)
         hashes, label, levers = foreign_code(spec), "a run of your own", ()
     system = choose_system(threads, compile, spec.budget.images, device, tell)
     order = Order(spec, seed, label, Path(out), system, hashes, quiet=say is None, label=label, levers=levers)
     result, _ = train_run(order, tell)
-    return TrainedRun(result["key"], Path(result["run"]), result)
+    return FinishedRun.of(result, paths)
 
 
 def sample(
@@ -165,7 +173,7 @@ def measure(
     files: Files = (),
     device: str = "cpu",
     say: Say | None = None,
-) -> "dict[str, Measured]":
+) -> "Measurements":
     """What `fulcrum measure` measures, of a trained run or of pictures: values with their intervals and cards, by name.
 
         values = measure(run, samples=1024)
@@ -177,6 +185,7 @@ def measure(
     `files` hold your own fillers (a run) or your own metrics (two sets).
     """
     from fulcrum.dist.choose_system import device_named
+    from fulcrum.notebook import Measurements
 
     where, paths = device_named(device), tuple(map(Path, files))
     if reference is not None:
@@ -186,7 +195,7 @@ def measure(
 
         comparisons = choose_comparisons(features, paths, (), where)
         with as_picture_set(pictures, "the pictures") as drawn, as_picture_set(reference, "the reference") as held:
-            return measure_sets(drawn, held, comparisons, Path(out) / "cache" / "features").metrics
+            return Measurements(measure_sets(drawn, held, comparisons, Path(out) / "cache" / "features").metrics)
     from fulcrum.levers.catalog import with_files
     from fulcrum.spec.plain import read
     from fulcrum.study.run.measuring.measure_run import judges_among, measure_run
@@ -194,7 +203,7 @@ def measure(
 
     judges, folder = judges_among(features), RunFolder(_folder(pictures, out))
     run = read(folder.about()["run"], with_files(paths)[0].fillers)
-    return measure_run(folder, run, samples, Path(out) / "cache", judges, where, say or _unheard, None)
+    return Measurements(measure_run(folder, run, samples, Path(out) / "cache", judges, where, say or _unheard, None))
 
 
 def study(
@@ -203,16 +212,18 @@ def study(
     *,
     files: Files = (),
     say: Say | None = None,
-) -> "StudyResult":
+) -> "Study":
     """Run a study and return its result: effects, cells, verdicts. Finished cells are not run again.
 
-        result = study("examples/quick.toml")
+        result = study("quick")
         [(effect.arm, effect.mean, effect.verdict) for effect in result.effects]
+        result.effects.of(metric="attribute_f1").frame()  # pandas; .records() without it
 
-    A plan is a TOML file, the same fields as a mapping, or a Plan. The page lies in the study's folder under `out`.
+    A plan is a TOML file, the name of a shipped one, the same fields as a mapping, or a Plan. Its report is `result.page`.
     """
     from fulcrum.dist.compiled_code import compiles_here
     from fulcrum.levers.catalog import with_files
+    from fulcrum.notebook import Study
     from fulcrum.spec.errors import BadInput
     from fulcrum.study.plan.plan import Plan
     from fulcrum.study.plan.plan_file import EXAMPLE, from_person, load
@@ -228,8 +239,8 @@ def study(
     known, hashes = with_files(paths)
     tell = say or _unheard
     compiles = plan.compile and compiles_here(tell)
-    result, _ = run(plan, known, Path(out), "", tell, files=paths, user_files=hashes, compile_blocks=compiles)
-    return result
+    result, page = run(plan, known, Path(out), "", tell, files=paths, user_files=hashes, compile_blocks=compiles)
+    return Study.of(result, page)
 
 
 def _described(run: object) -> "RunSpec":

@@ -179,7 +179,7 @@ def test_seeds_are_refused_as_the_command_refuses_them(seed, tmp_path, capsys):
 
 def test_what_is_no_run_is_refused_in_words(trained, tmp_path):
     for call in (train, build, feed):
-        for wrong, name in ((3, "int"), (None, "NoneType"), (trained[1], "TrainedRun")):
+        for wrong, name in ((3, "int"), (None, "NoneType"), (trained[1], "FinishedRun")):
             assert f"expected the description of a run, found {name}" in refused(call, wrong)
 
 

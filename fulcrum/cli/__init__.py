@@ -36,12 +36,11 @@ TRACEBACK = "FULCRUM_TRACEBACK"  # environment: set, it shows where an error cam
 app = typer.Typer(
     name="fulcrum",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="A laboratory for training text-to-image models: change one training decision at a time, and learn with "
     "honest uncertainty what it moved and what it cost.",
     epilog='Begin with:  fulcrum train spark   ·   fulcrum sample RUN "a large red circle at the top left."   ·   '
-    "fulcrum study run examples/quick.toml",
+    "fulcrum study run quick",
 )
 
 for commands in (

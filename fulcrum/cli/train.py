@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fulcrum.cli.next_command import sample_command
 from fulcrum.cli.options import (
     OUT,
     Compile,
@@ -129,9 +130,7 @@ def train(
         f"{_time(result)}\n"
         f"  run      {result['run']}\n  weights  {result['weights_sha256'][:16]}\n"
         f"  cost     {cost}\n"
-        f'  draw     fulcrum sample {result["key"][:8]} "a large red circle at the top left."'
-        + ("" if out == OUT else f" --out {shlex.quote(str(out))}")
-        + "".join(f" --with {shlex.quote(str(file))}" for file in levers or ()),
+        f"  draw     {sample_command(run, result['key'], out, levers or ())}",
     )
 
 

@@ -35,7 +35,7 @@ class Data(Record):
     source: SerializeAsAny[seam.SourceFiller]
     caption: SerializeAsAny[seam.CaptionFiller]
     size: Annotated[int, Within("[1, 8192]")]  # pixels on a side
-    stages: tuple[During, ...] = ()  # a set: kept in one order, so stage levers commute
+    stages: tuple[During, ...] = ()  # values for a part of the budget; a set: kept in one order, so that levers commute
 
     @field_validator("stages")
     @classmethod
@@ -63,7 +63,7 @@ def _at_odds(one: During, other: During) -> bool:
 class Encode(Record):
     codec: SerializeAsAny[seam.CodecFiller]
     text: SerializeAsAny[seam.TextFiller]
-    teachers: tuple[SerializeAsAny[seam.TeacherFiller], ...] = ()  # a set: kept in one order, so that levers commute
+    teachers: tuple[SerializeAsAny[seam.TeacherFiller], ...] = ()  # frozen vision networks; a set: kept in one order
 
     @field_validator("teachers")
     @classmethod
@@ -96,13 +96,13 @@ class AllWeights(seam.LearnedFiller):
 
 class Model(Record):
     later: ClassVar[tuple[str, ...]] = ("learned",)
-    width: Annotated[int, Within("[4, 65536]")]
-    depth: Annotated[int, Within("[1, 1024]")]
-    heads: Width
-    patch: Width
-    mlp_ratio: Annotated[float, Within("[0.25, 64]")] = 3.5
+    width: Annotated[int, Within("[4, 65536]")]  # features of a token
+    depth: Annotated[int, Within("[1, 1024]")]  # blocks
+    heads: Width  # of the attention; the width is divided among them
+    patch: Width  # latents, or pixels, on a side that make one token
+    mlp_ratio: Annotated[float, Within("[0.25, 64]")] = 3.5  # the hidden layer of a block over its width
     bottleneck: Width | None = None  # two linears instead of one for wide patches
-    theta: Positive = 10_000.0
+    theta: Positive = 10_000.0  # base of the rotary positions
     route: SerializeAsAny[seam.RouteFiller]
     condition: SerializeAsAny[seam.ConditionFiller]
     learned: SerializeAsAny[seam.LearnedFiller] = AllWeights()
@@ -110,7 +110,7 @@ class Model(Record):
 
 class Optim(Record):
     rule: SerializeAsAny[seam.RuleFiller]
-    lr: Annotated[float, Within("(0, 1]")]
+    lr: Annotated[float, Within("(0, 1]")]  # learning rate at its height
     clip: Positive = 1.0  # largest norm of the gradient
     warmup: Share = 0.01  # share of the budget
     decay: Share = 0.0  # final share of the budget, linear to zero; of a stage with a rate of its own, its final share
@@ -135,7 +135,7 @@ class Precision(Record):
 
 
 class Sample(Record):
-    steps: Annotated[int, Within("[1, 10000]")]
+    steps: Annotated[int, Within("[1, 10000]")]  # of the solver from noise to a picture
     guide: SerializeAsAny[seam.GuideFiller]
     prompts: SerializeAsAny[seam.CaptionFiller]  # the captions that pictures are drawn from and judged by
     shift: Factor = 1.0  # of the sampling grid
@@ -143,7 +143,7 @@ class Sample(Record):
 
 class Budget(Record):
     images: Count  # seen in training, repeats counted
-    batch: Count
+    batch: Count  # images of one step, over all processes
 
 
 Named = Annotated[tuple[SerializeAsAny[seam.TermFiller], ...], Field(min_length=1)]

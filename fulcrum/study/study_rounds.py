@@ -27,7 +27,7 @@ from fulcrum.study.run.cell import Cell, failures, finished, forget_failures
 from fulcrum.study.run.clock import Clock
 from fulcrum.study.run.layout import Layout, lay_out
 from fulcrum.study.run.measuring.evaluation_points import at, read_points
-from fulcrum.study.run.progress import Stand, line, seconds_left, standing
+from fulcrum.study.run.progress import TimeLeft, line, standing
 from fulcrum.study.run.workers.runner import Board, Lane, Work, run_all
 from fulcrum.train.bill import of_arm
 
@@ -176,6 +176,7 @@ class StudyRun:
     def _run(self, cells: Sequence[Cell], until: float | None = None) -> Board:
         known, shown, printed = -1, 0.0, 0.0  # cells settled, and when the page was written and the terminal last heard
         wait, reasons_said = PAGE_EVERY, 0  # seconds, and reasons for being slow that the terminal has heard
+        times = TimeLeft(self.out, self.lanes)
 
         def tick(board: Board) -> None:
             nonlocal known, shown, printed, wait, reasons_said
@@ -187,23 +188,21 @@ class StudyRun:
             if not changed and now - shown < wait:
                 return
             going = standing(board, self.out, until)
+            left = times.tell(board, going, now)
             if changed or now - printed >= LINE_EVERY:
-                self.say(line(board, going, self.lanes, now - self.begun, until))
+                self.say(line(board, going, left, now - self.begun, until))
                 printed = now
             known, shown = done, now
             with self.clock.counting("pages"):
-                self._write(
-                    self._result(
-                        StudyState(board, self._seconds_left(board, going), self.spent, stopped=tuple(self.stopped))
-                    )
-                )
+                state = StudyState(board, self._with_looks(left, board), self.spent, stopped=tuple(self.stopped))
+                self._write(self._result(state))
             wait = max(PAGE_EVERY, (time.monotonic() - now) / PAGE_SHARE)
 
         return run_all(cells, self.work._replace(until=until), self.lanes, tick, lane=self.lane)
 
-    def _seconds_left(self, board: Board, going: list[Stand]) -> float | None:
+    def _with_looks(self, seconds: float | None, board: Board) -> float | None:
         """With looks at most: if no arm were decided before the last of them."""
-        seconds, now = seconds_left(board, going, self.lanes), board.count("waiting") + board.count("running")
+        now = board.count("waiting") + board.count("running")
         return seconds * self.left() / now if seconds and now and self.plan.looks else seconds
 
     def _result(self, state: StudyState) -> StudyResult:

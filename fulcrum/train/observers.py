@@ -12,9 +12,11 @@ from fulcrum.files.damaged import set_aside
 from fulcrum.files.paths import read_regular
 from fulcrum.files.records import append_bytes, append_records, keep_records
 from fulcrum.optim.storage import stalled_share
+from fulcrum.train.countdown import Countdown
 from fulcrum.train.loop import Look
 
 RECORD_EVERY = 10  # steps between two lines of the record
+TELLING = 2.0  # seconds of steps before a time left is told
 
 
 class Averager:
@@ -97,7 +99,7 @@ class ProgressLine:
         self.label, self.start_images, self.quiet = label, start_images, quiet
         self.begun = self.shown = 0.0  # the first step sets the clock: it also encodes and compiles
         self.screen = sys.stderr.isatty()
-        self.loss = 0.0
+        self.loss, self.countdown = 0.0, Countdown()
 
     def __call__(self, look: Look) -> None:
         if self.quiet:
@@ -113,9 +115,11 @@ class ProgressLine:
             return
         self.shown = now
         pace, speed = (images - self.start_images) / max(now - self.begun, 1e-9), look.state.images_per_second or 0.0
+        known = last or (pace and now - self.begun >= TELLING)
+        left = clock(self.countdown.tell((total - images) / max(pace, 1e-9), now) if not last else 0.0) if known else "?"
         text = (
             f"{self.label}: {min(images, total):,} of {total:,} images, loss {self.loss:.4f}, {speed:,.1f} images/s, "
-            f"{clock((total - images) / pace) if pace else '?'} left"
+            f"{left} left"
         )
         end = "\n" if last or not self.screen else ""
         print(f"\r\x1b[2K{text}" if self.screen else text, end=end, file=sys.stderr, flush=True)

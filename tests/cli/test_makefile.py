@@ -44,7 +44,7 @@ def make(clone, target, fails=""):
 def test_each_part_is_told_before_it_begins(clone):
     code, output = make(clone, "study")
     lines = output.splitlines()
-    assert code == 0 and lines[-1] == "ran study run examples/quick.toml"
+    assert code == 0 and lines[-1] == "ran study run quick"
     assert lines[0] == "making an environment in env ..." and "torch: a few minutes" in lines[1]
     assert "installing" not in make(clone, "study")[1], "the second time there is nothing to install"
 

@@ -1,7 +1,10 @@
 """What commands say to people: tables they can read, and nothing from a file that a terminal would obey."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -110,3 +113,55 @@ def test_a_run_with_parts_that_are_not_known_here_is_listed_all_the_same(capsys,
 def test_a_lever_that_the_recipe_cannot_take_says_why_and_what_to_add(capsys):
     out, _ = said(capsys, "levers", "show", "end_to_end_codec")
     assert "pocket as it is cannot take it: it aligns the codec" in out and "add repa or irepa" in out
+
+
+def test_the_next_command_is_in_the_words_of_the_runs_own_pictures(capsys, tmp_path):
+    from PIL import Image
+
+    (tmp_path / "given").mkdir()
+    for number in range(120):
+        Image.effect_noise((40, 40), 20 + number).convert("RGB").save(tmp_path / "given" / f"{number}.png")
+        (tmp_path / "given" / f"{number}.txt").write_text("a small blue square\n on the left")
+    said(capsys, "data", "import", tmp_path / "given", tmp_path / "store", "--size", 32, "--hold-out", 0.3, "--quiet")
+    words = [
+        "train",
+        "spark",
+        "--images",
+        8,
+        "--set",
+        "budget.batch=8",
+        "--threads",
+        1,
+        "--quiet",
+        "--out",
+        tmp_path / "runs",
+    ]
+    out, _ = said(capsys, *words, "--set", f"data.source=folder(path='{tmp_path / 'store'}')")
+    (line,) = (line for line in out.splitlines() if line.startswith("  draw"))
+    assert ' "a small blue square on the left" --out ' in line
+
+
+@pytest.mark.parametrize("colours", ["", "1"])
+def test_no_color_is_honoured(colours):
+    setting = {"NO_COLOR": "1"} if not colours else {}
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != "NO_COLOR"},
+        "FORCE_COLOR": "1",
+        **setting,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "fulcrum", "runs", "--help"], env=environment, capture_output=True, text=True
+    )
+    assert bool(re.search(r"\x1b\[[\d;]*(3|4|9|10)\d[;m]", done.stdout)) == bool(colours)
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("stu", "study"), ("runs l", "list"), ("runs show ab", "ab" + "0" * 14)])
+def test_a_shell_completes_commands_and_keys(typed, offered, tmp_path):
+    (tmp_path / "runs" / ("ab" + "0" * 14)).mkdir(parents=True)
+    (tmp_path / "runs" / ("ab" + "0" * 14) / "about.json").touch()
+    asked = {"_FULCRUM_COMPLETE": "complete_bash", "COMP_WORDS": f"fulcrum {typed}", "COMP_CWORD": str(len(typed.split()))}
+    run = "import sys; sys.argv[0] = 'fulcrum'; from fulcrum.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", run], env=os.environ | asked, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == [offered], done.stderr

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.judge.margins import margins
+from fulcrum.study.plan import plan_file
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.fingerprint import fitting
@@ -168,3 +169,14 @@ def test_a_plan_in_words_says_what_differs_and_what_it_can_see(tmp_path, seeds, 
     text = outline(asked, layout, estimate(asked, layout, tmp_path, timed=False), room([layout.arms[0].run], 1))
     assert expected in text and f"2 arms x {len(seeds)} paired seeds = {2 * len(seeds)} cells" in text
     assert "optim.rule: adamw -> muon(momentum=0.95, newton_schulz=5, lr_ratio=1.0), the rest alike" in text
+
+
+def test_the_first_study_ships_with_the_package_and_a_file_of_ones_own_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load(Path("quick")) == load(ROOT / "examples/quick.toml")
+    shipped = Path(plan_file.__file__).with_name("quick.toml")
+    assert shipped.read_bytes() == (ROOT / "examples/quick.toml").read_bytes(), "the two are one plan: copy it"
+    Path("quick").write_text('title = "mine"\nbaseline = "spark"\narms = ["muon"]\nseeds = [0, 1]\n')
+    assert load(Path("quick")).title == "mine"
+    with pytest.raises(BadInput, match="cannot read the plan slow"):
+        load(Path("slow"))

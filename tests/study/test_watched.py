@@ -2,6 +2,7 @@
 
 import json
 import re
+import statistics
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.study import study_rounds, study_run
 from fulcrum.study.judge.result import StudyState, assemble_result
 from fulcrum.study.run.layout import lay_out
-from fulcrum.study.run.progress import line, seconds_left, standing
+from fulcrum.study.run.progress import TimeLeft, line, standing
 from fulcrum.study.run.workers.runner import Board
 from tests.study.small import plan
 
@@ -46,23 +47,66 @@ def test_an_unfinished_cell_is_as_far_as_its_record(tmp_path):
 
 def test_time_left_comes_from_the_speed_of_the_last_lines_until_cells_have_ended(tmp_path):
     cells = lay_out(plan(images=4800), CATALOG, {}, tmp_path).cells
-    board = Board(cells)
-    assert seconds_left(board, standing(board, tmp_path), 2) is None
+    board, two, eight = Board(cells), TimeLeft(tmp_path, 2), TimeLeft(tmp_path, 8)
+    assert two.tell(board, standing(board, tmp_path), 0.0) is None
     for cell in cells[:2]:
         board.mark(cell, "running")
     record(tmp_path / cells[0].key, 2400, cut='{"images": 24')
     going = standing(board, tmp_path)
     assert [stand.images for stand in going] == [2400, 0] and going[0].whole == pytest.approx(0.5 * 4800)
-    assert seconds_left(board, going, 2) == pytest.approx(2400 * (4 + 1 + 0.5) / 2)
-    shown = line(board, going, 2, 75.0)
+    assert two.reckon(board, going) == pytest.approx(2400 * (4 + 1 + 0.5) / 2)
+    shown = line(board, going, two.tell(board, going, 75.0), 75.0)
     assert shown == (
         f"0 of 6 cells done after 1 min 15 s; running: {cells[0].arm}/0 50%, {cells[1].arm}/0 beginning; "
         "about 1 h 50 min of training left"
     )
-    board.seconds.append(10.0)  # a cell that ended counts with its measuring
-    assert seconds_left(board, going, 2) == pytest.approx(10 * (4 + 1 + 0.5) / 2)
-    assert seconds_left(board, going, 8) == pytest.approx(10 * (4 + 1 + 0.5) / 6)  # no more lanes than cells
+    board.seconds[cells[2].key] = 10.0  # a cell that ended counts with its measuring
+    assert two.reckon(board, going) == pytest.approx(10 * (4 + 1 + 0.5) / 2)
+    assert eight.reckon(board, going) == pytest.approx(10 * (4 + 1 + 0.5) / 6)  # no more lanes than cells
     assert str(standing(board, tmp_path, until=0.25)[0]).endswith("measuring")
+
+
+# Seconds of cells, as a study on a busy machine had them: by the clock, of the first step, of training.
+CELLS = [(289, 214, 40), (93, 35, 33), (38, 0, 16), (37, 0, 16), (37, 0, 15), (24, 0, 11), (29, 0, 12), (25, 0, 11)] + [
+    (26, 0, 11)
+] * 4
+
+
+def test_the_time_left_of_a_study_does_not_jump_when_its_first_cells_were_slow(tmp_path):
+    """Told from medians of whole cells, that study said 56, 33, 13, 9, 4 minutes one after the other."""
+    cells = lay_out(plan(seeds=tuple(range(4))), CATALOG, {}, tmp_path).cells
+    assert len(cells) == len(CELLS)
+    board, times, now, told, before = Board(cells), TimeLeft(tmp_path, 1), 0.0, [], []
+    for cell, (whole, first, training) in zip(cells, CELLS, strict=True):
+        now += whole
+        (tmp_path / cell.key).mkdir()
+        parts = {"first step": first, "steps": first + training}
+        (tmp_path / cell.key / "timings.json").write_text(json.dumps({"begun": 0, "ended": whole, "parts": parts}))
+        board.mark(cell, "done")
+        board.seconds[cell.key] = float(whole)
+        if waiting := board.count("waiting"):
+            before.append((now, statistics.median(board.seconds.values()) * waiting))
+            told.append((now, times.tell(board, [], now)))
+
+    def worst(lines):
+        pairs = zip(lines, lines[1:], strict=False)
+        return max(abs(left - (last - (at - then))) / last for (then, last), (at, left) in pairs if last > 120)
+
+    assert worst(before) > 0.5 and worst(told) < 0.3
+    truth = [now - at for at, _ in told]
+    assert before[0][1] > 8 * truth[0] and all(left < 2.5 * rest for (_, left), rest in zip(told, truth, strict=True))
+
+
+def test_an_arm_that_takes_longer_is_reckoned_by_its_own_cells(tmp_path):
+    cells = lay_out(plan(), CATALOG, {}, tmp_path).cells
+    board, times = Board(cells), TimeLeft(tmp_path, 1)
+    arms = list(dict.fromkeys(cell.arm for cell in cells))
+    for number, arm in enumerate(arms):
+        first = next(cell for cell in cells if cell.arm == arm)
+        board.mark(first, "done")
+        board.seconds[first.key] = 10.0 * (number + 1)
+    left = [cell.arm for cell in cells if board.state[cell.key] == "waiting"]
+    assert times.reckon(board, []) == pytest.approx(sum(10.0 * (arms.index(arm) + 1) for arm in left))
 
 
 def test_a_stopped_study_says_so_and_how_to_go_on(tmp_path, monkeypatch):

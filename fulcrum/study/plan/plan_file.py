@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -22,6 +23,7 @@ NOUNS = {
     Sweep: "`learning_rates`",
     StopEarly: "`stop_early`",
 }
+SHIPPED = ("quick",)  # plans of the package, known by their names alone
 DEFAULT_PRIMARY = Plan.model_fields["primary"].default
 
 
@@ -97,9 +99,12 @@ def _tuples(value: Any) -> Any:
 
 
 def load(path: Path) -> Plan:
-    """A plan from a TOML file; an unknown name or a wrong type is an error that says so."""
+    """A plan from a TOML file, or a shipped one by its name; an unknown name or a wrong type is an error that says so."""
+    shipped = str(path) in SHIPPED and not path.exists()  # a file of the user's own comes first
     try:
-        fields: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a mark
+        file = files(__package__) / f"{path}.toml" if shipped else path
+        text = file.read_text(encoding="utf-8-sig")  # some editors begin with a mark
+        fields: dict[str, Any] = tomllib.loads(text)
     except OSError as error:
         raise BadInput(f"cannot read the plan {path}: {error.strerror}", EXAMPLE) from None
     except UnicodeDecodeError:

@@ -1,14 +1,18 @@
 """How far the cells that run are, from the ends of their records, and how long the rest will take."""
 
+import json
 import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from fulcrum.files.records import read_tail
 from fulcrum.report.wording.number import duration
 from fulcrum.study.run.cell import Cell
+from fulcrum.study.run.clock import NAME as TIMINGS
 from fulcrum.study.run.measuring.evaluation_points import at
 from fulcrum.study.run.workers.runner import Board
+from fulcrum.train.countdown import Countdown
 
 NAMED = 4  # cells that one line names
 
@@ -40,19 +44,70 @@ def standing(board: Board, out: Path, until: float | None = None) -> list[Stand]
     ]
 
 
-def seconds_left(board: Board, going: list[Stand], lanes: int) -> float | None:
-    """From the cells that ended in this session, before the first from the speed of those that run; None before both."""
-    seen = list(board.seconds) or [stand.whole for stand in going if stand.whole is not None]
-    waiting = board.count("waiting")
-    cells = waiting + sum(1.0 - stand.share for stand in going)
-    if not seen or not cells:  # the last ones are being measured: not long, but not nothing
-        return None
-    return statistics.median(seen) * cells / min(lanes, waiting + len(going))
+class CellTimes(NamedTuple):
+    """What a cell took, without its first step: that encodes, compiles and waits for others who do."""
+
+    seconds: float
+    training: float  # of the seconds
+
+    @classmethod
+    def read(cls, folder: Path, whole: float) -> "CellTimes":
+        """From the cell's own timings; where there are none, all that it took by the clock on the wall."""
+        try:
+            timed = json.loads((folder / TIMINGS).read_bytes())
+            first, steps = timed["parts"]["first step"], timed["parts"]["steps"]
+            return cls(max(timed["ended"] - timed["begun"] - first, 0.0), max(steps - first, 0.0))
+        except (OSError, ValueError, KeyError, TypeError):
+            return cls(whole, whole)
 
 
-def line(board: Board, going: list[Stand], lanes: int, seconds: float, until: float | None = None) -> str:
+class TimeLeft:
+    """How long the cells of a round will take, told steadily: from those that ended, arm by arm; before, of training."""
+
+    def __init__(self, out: Path, lanes: int) -> None:
+        self.out, self.lanes = out, lanes
+        self.ended: dict[str, CellTimes] = {}  # key -> times
+        self.told = {False: Countdown(), True: Countdown()}  # before and since a cell has ended: of unlike things
+
+    def tell(self, board: Board, going: list[Stand], now: float) -> float | None:
+        reckoned = self.reckon(board, going)
+        return None if reckoned is None else self.told[bool(self.ended)].tell(reckoned, now)
+
+    def reckon(self, board: Board, going: list[Stand]) -> float | None:
+        """None: nothing is known yet, or only measuring is left, which is not long, but not nothing."""
+        with board.lock:
+            waiting = [cell for cell in board.cells if board.state[cell.key] == "waiting"]
+            ended = dict(board.seconds)
+        for key in ended.keys() - self.ended.keys():
+            self.ended[key] = CellTimes.read(self.out / key, ended[key])
+        lanes = min(self.lanes, len(waiting) + len(going))
+        if self.ended:
+            usual = self._usual(board.cells)
+            running = sum(self._rest(stand, usual) for stand in going)
+            return (sum(usual[cell.arm].seconds for cell in waiting) + running) / lanes if lanes else None
+        seen, cells = [stand.whole for stand in going if stand.whole is not None], len(waiting)
+        cells_left = cells + sum(1.0 - stand.share for stand in going)
+        return statistics.median(seen) * cells_left / lanes if seen and cells_left else None
+
+    def _usual(self, cells: Sequence[Cell]) -> dict[str, CellTimes]:
+        """Of a cell of each arm: the median of those that ended, or of all arms' where none has."""
+        times: dict[str, list[CellTimes]] = {cell.arm: [] for cell in cells}
+        for cell in cells:
+            times[cell.arm] += [self.ended[cell.key]] if cell.key in self.ended else []
+        return {arm: _median(own or list(self.ended.values())) for arm, own in times.items()}
+
+    @staticmethod
+    def _rest(stand: Stand, usual: Mapping[str, CellTimes]) -> float:
+        seconds, training = usual[stand.cell.arm]
+        return seconds - training * stand.share
+
+
+def _median(times: Sequence[CellTimes]) -> CellTimes:
+    return CellTimes(*(statistics.median(column) for column in zip(*times, strict=True)))
+
+
+def line(board: Board, going: list[Stand], left: float | None, seconds: float, until: float | None = None) -> str:
     """One line for the terminal: cells done, cells that run, time left."""
-    left = seconds_left(board, going, lanes)
     named = [str(stand) for stand in going[:NAMED]] + ([f"{len(going) - NAMED} more"] if len(going) > NAMED else [])
     failed = board.count("failed")
     return (

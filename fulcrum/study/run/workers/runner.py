@@ -33,7 +33,7 @@ class Board:
         self.cells, self.lock = list(cells), threading.Lock()
         self.state: dict[str, CellState] = {cell.key: "waiting" for cell in cells}
         self.error: dict[str, str] = {}  # of cells that have to be run again
-        self.seconds: list[float] = []  # of cells that ran in this session
+        self.seconds: dict[str, float] = {}  # of cells that ran in this session, by the clock on the wall
         self.lost = 0  # workers that went away under a cell
         self.slower: list[str] = []  # why cells run slower than they could, each reason once
 
@@ -126,7 +126,8 @@ class Lane(threading.Thread):
                         f"{': ' + how if how else ''}\n{hint}",
                     )
             if self.board.state[cell.key] == "done":
-                self.board.seconds.append(time.monotonic() - begun)
+                with self.board.lock:
+                    self.board.seconds[cell.key] = time.monotonic() - begun
         self.close()
 
     def settled(self, cell: Cell) -> bool:

@@ -1,0 +1,1 @@
+"""The documentation as a site: what mkdocs is told beside mkdocs.yml."""
