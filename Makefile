@@ -51,7 +51,7 @@ docs: $(BIN)/.ready   ## docs/levers, from the levers' own files
 	$(BIN)/fulcrum levers pages docs/levers
 
 evidence: $(BIN)/.ready   ## docs/evidence and the opening of README.md, from the kept studies; then docs/levers
-	$(BIN)/fulcrum study evidence docs/evidence --readme README.md --levers docs/levers
+	$(BIN)/fulcrum study evidence docs/evidence --readme README.md --levers fulcrum/levers
 	$(BIN)/fulcrum levers pages docs/levers
 
 bench: $(BIN)/.dev   ## the step against diffusers, interleaved

@@ -9,7 +9,6 @@ from fulcrum.cli.options import OUT, Files, Json, Out, Set, emit, say
 from fulcrum.spec.errors import BadInput
 
 FAULTS = 3  # exit code: faults at or above --fail-on
-MEASURED = Path(__file__).parents[2] / "docs" / "levers" / "measured.json"  # in a checkout only
 
 
 def register(parent: typer.Typer) -> None:
@@ -57,6 +56,7 @@ def audit_command(
     from fulcrum.advise.fault import at_least
     from fulcrum.advise.own_evidence import own_evidence
     from fulcrum.advise.rules.rule_list import RULES
+    from fulcrum.levers.measured_table import MEASURED
 
     at_least((), fail_on)  # a wrong word is said before anything is read
     evidence = own_evidence(out, MEASURED, (rule.lever for rule in RULES))
