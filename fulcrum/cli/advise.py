@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def register(parent: typer.Typer) -> None:
-    parent.command("advise", epilog='Example: fulcrum advise "spark + muon" --budget 3 --plan next.toml')(advise_command)
+    parent.command("advise", epilog='Example: fulcrum advise "spark + muon"')(advise_command)
 
 
 def advise_command(

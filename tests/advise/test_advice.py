@@ -105,7 +105,7 @@ def test_own_finished_studies_count_and_one_that_was_kept_counts_once(tmp_path):
     own = known_effects(CATALOG, tmp_path / "runs", nothing)
     assert {one.origin for one in own} == {"your study-1"} and {"muon", "repa"} <= {one.lever for one in own}
     same = [
-        row(one.arm, one.gain, 0.01, one.verdict, metric=one.metric, plan=one.plan, images=60000, pairs=9) for one in own
+        row(one.arm, one.gain, 0.01, one.verdict, metric=one.metric, plan=one.plan, images=60000, pairs=99) for one in own
     ]
     both = known_effects(CATALOG, tmp_path / "runs", table(tmp_path, same))
     assert len(both) == len(own) and {one.origin for one in both} == {"docs/evidence"}, "the one with more pairs"
@@ -175,7 +175,7 @@ def test_what_a_study_here_decided_is_not_planned_again(measured, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("effect", "scatter", "pairs"), [(0.1, 0.02, 6), (0.02, 0.018, 16), (0.02, 0.1, 16), (0.02, None, 16), (None, 0.02, 16)]
+    ("effect", "scatter", "pairs"), [(0.1, 0.02, 6), (0.02, 0.018, 12), (0.02, 0.1, 16), (0.02, None, 16), (None, 0.02, 16)]
 )
 def test_pairs_are_chosen_by_power(effect, scatter, pairs):
     chosen, (remark,) = pairs_for(effect, 3, scatter)

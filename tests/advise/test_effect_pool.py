@@ -1,4 +1,4 @@
-"""Pooling: what a lever's own numbers, other places, other levers and print are worth, and that intervals mean what they say."""
+"""Pooling: what a lever's own numbers, other places, other levers and print are worth, and what intervals promise."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_every_respect_in_which_a_place_is_another_is_named(base, settings, imag
 def test_evidence_from_elsewhere_counts_for_less():
     near, far = (pooled([one], "muon", HERE, 0.1) for one in (effect(), effect(**ELSEWHERE)))
     apart = len(differences(effect(**ELSEWHERE).scope, HERE))
-    assert near.mean == far.mean == pytest.approx(0.1) and apart >= 1
+    assert near.mean == pytest.approx(0.1) == far.mean and apart >= 1
     assert far.variance == pytest.approx(near.variance + apart * 0.1**2)
     both = pooled([effect(), effect(change=0.0, **ELSEWHERE)], "muon", HERE, 0.1)
     assert 0.09 < both.mean < 0.1, "what was measured here decides"

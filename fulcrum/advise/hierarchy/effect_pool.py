@@ -192,4 +192,4 @@ def expected_from_others(lever: str, facts: LeverFacts, family: MeasuredLevers, 
     matrix = others.covariance(tau, spread.share) + np.diag(others.variances)
     weights = np.linalg.solve(matrix, covariance)
     residual = others.gains - SLOPE * tau * others.signs
-    return ExpectedGain(float(mean + weights @ residual), float(max(variance - weights @ covariance, 1e-12)))
+    return ExpectedGain(float(mean + weights @ residual), max(float(variance - weights @ covariance), 1e-12))

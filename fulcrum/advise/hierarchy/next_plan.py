@@ -86,7 +86,7 @@ def scatter_of(advice: Advice) -> float | None:
         [scatter for _, scatter in scatters],
     ):
         if near:
-            return median(near)
+            return float(median(near))
     return None
 
 
