@@ -24,9 +24,9 @@ def advise_command(
         float | None,
         typer.Option(min=0.0, metavar="HOURS", help="Of this machine: what of the next study fits. Takes a few steps."),
     ] = None,
-    plan: Annotated[
+    to: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the plan that would settle the first three."),
+        typer.Option("--plan", metavar="FILE", help="Write the plan that would settle the first three."),
     ] = None,
     backtest: Annotated[
         bool, typer.Option("--backtest", help="How good is such advice? Leave out what was measured, predict it, compare.")
@@ -53,25 +53,27 @@ def advise_command(
         raise BadInput("nothing was named to advise on", "fulcrum advise spark, or see: fulcrum advise --help")
     from fulcrum.advise.hierarchy.advice import advise
     from fulcrum.advise.hierarchy.advice_text import text
-    from fulcrum.advise.hierarchy.next_plan import next_plan
+    from fulcrum.advise.hierarchy.next_plan import next_plan, require_free
 
+    if to is not None:
+        require_free(to)  # before steps are taken for the hours
     advice = advise(phrase, known, out, settings or (), measured)
     facts, words = advice.plain(), text(advice)
-    if plan is not None or budget is not None:
+    if to is not None or budget is not None:
         following = next_plan(advice, known, out, budget, hashes)
-        if plan is not None:
-            following.write(plan)
+        if to is not None:
+            following.write(to)
         arms = ", ".join(one.arm for one in following.levers)
         took = f", about {following.hours:.1f} hours here" if following.hours is not None else ""
         words += f"\n\nthe next study: {arms} with up to {following.pairs} paired seeds{took}"
         words += "".join(f"\n  {remark}" for remark in following.remarks)
-        words += f"\n  {plan}: fulcrum study plan {plan}" if plan is not None else "\n  write it: --plan next.toml"
+        words += f"\n  {to}: fulcrum study plan {to}" if to is not None else "\n  write it: --plan next.toml"
         facts["next"] = {
             "arms": [one.arm for one in following.levers],
             "pairs": following.pairs,
             "hours": following.hours,
             "remarks": following.remarks,
-            "plan": str(plan) if plan else None,
+            "plan": str(to) if to else None,
         }
     emit(facts, as_json, words)
 

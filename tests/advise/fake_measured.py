@@ -10,7 +10,7 @@ HERE = (
     ("aligned_codec", 0.06, 0.015, "better", 1.0),
     ("repa", 0.04, 0.013, "better", 1.17),
     ("repa(until=0.5)", 0.035, 0.014, "better", 1.08),
-    ("wide_codec", -0.03, 0.012, "worse", 1.02),
+    ("wide_codec", -0.03, 0.012, "worse", 1.5),
     ("ema", 0.004, 0.009, "tie", 1.0),
     ("x_prediction", -0.013, 0.022, "inconclusive", 1.0),
     ("bf16_storage", -0.02, 0.012, "worse", 0.98),

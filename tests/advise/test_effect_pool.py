@@ -59,6 +59,11 @@ def test_every_respect_in_which_a_place_is_another_is_named(base, settings, imag
     assert differences(scope_of_base(base, settings, images, science, CATALOG), HERE) == words
 
 
+def test_a_recipe_of_another_science_is_not_described_by_todays():
+    scope = scope_of_base("spark", (), None, HERE.science - 1, CATALOG)
+    assert scope.tokens is None and scope.images is None and str(scope) == f"spark (science {HERE.science - 1})"
+
+
 def test_evidence_from_elsewhere_counts_for_less():
     near, far = (pooled([one], "muon", HERE, 0.1) for one in (effect(), effect(**ELSEWHERE)))
     apart = len(differences(effect(**ELSEWHERE).scope, HERE))

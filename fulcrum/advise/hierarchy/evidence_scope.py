@@ -23,7 +23,8 @@ class EvidenceScope(NamedTuple):
 
     def __str__(self) -> str:
         on = "".join(f" + {lever}" for lever in sorted(self.levers))
-        facts = [f"{self.tokens:,} tokens"] * bool(self.tokens) + [f"{self.images:,} images"] * bool(self.images)
+        counts = ((self.tokens, "tokens"), (self.images, "images"))
+        facts = [f"{count:,} {what}" for count, what in counts if count is not None]
         facts += sorted(self.settings) + [f"science {self.science}"] * (self.science != SCIENCE)
         return f"{self.recipe}{on}" + (f" ({', '.join(facts)})" if facts else "")
 
@@ -43,17 +44,20 @@ def scope_of_phrase(phrase: Phrase, settings: Iterable[str] = ()) -> EvidenceSco
 def scope_of_base(
     base: str, settings: Iterable[str], images: int | None, science: int, catalogue: Catalogue
 ) -> EvidenceScope:
-    """Of a row of evidence. What cannot be read any more (another science, a file of one's own) has no known tokens."""
+    """Of a row of evidence. What cannot be read any more (a file of one's own) has no known tokens, nor has a recipe of
+    another science: it has changed since."""
     settings = tuple(settings)
     try:
-        phrase = parse(base, catalogue, settings)
+        phrase = parse(base, catalogue, settings) if science == SCIENCE else None
     except BadInput:
+        phrase = None
+    if phrase is None:
         recipe, *levers = base.split(" + ")
         kept = frozenset(one for one in settings if not one.startswith(BUDGET))
         return EvidenceScope(recipe, frozenset(levers), kept, images, None, science)
     scope = scope_of_phrase(phrase, settings)
     own_budget = any(one.startswith(BUDGET) for one in settings)
-    return scope._replace(images=scope.images if own_budget or images is None else images, science=science)
+    return scope._replace(images=scope.images if own_budget or images is None else images)
 
 
 def differences(there: EvidenceScope, here: EvidenceScope) -> list[str]:

@@ -35,11 +35,16 @@ class NextPlan(NamedTuple):
 
     def write(self, path: Path) -> None:
         """Where nothing stands yet."""
-        if path.exists() or path.is_symlink():
-            raise BadInput(f"{path} is there already, and a plan is never overwritten", "choose another name")
-        if not path.parent.is_dir():
-            raise BadInput(f"there is no folder {path.parent}", "make it first, or choose another place")
+        require_free(path)
         write_new(path, self.text.encode())
+
+
+def require_free(path: Path) -> None:
+    """Refuse a name that is taken, or a folder that is not there."""
+    if path.exists() or path.is_symlink():
+        raise BadInput(f"{path} is there already, and a plan is never overwritten", "choose another name")
+    if not path.parent.is_dir():
+        raise BadInput(f"there is no folder {path.parent}", "make it first, or choose another place")
 
 
 def next_plan(

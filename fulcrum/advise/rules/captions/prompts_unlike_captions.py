@@ -52,8 +52,13 @@ class PromptsUnlikeCaptions(AuditRule):
         """Held-out captions are the prompts that pictures are judged by."""
         for name in captions.names:
             trained, held_out = (
-                [len(text.split()) for one in captions.samples if of(one.split) for text in one.captions.get(name, ())]
-                for of in (lambda split: split in ("", "train"), lambda split: split not in ("", "train"))
+                [
+                    len(text.split())
+                    for one in captions.samples
+                    if (one.split in ("", "train")) == wanted
+                    for text in one.captions.get(name, ())
+                ]
+                for wanted in (True, False)
             )
             if min(len(trained), len(held_out)) < FEWEST:
                 continue
