@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fulcrum.advise.subjects.config_family import ConfigFamily
     from fulcrum.advise.subjects.config_file import ConfigFile
     from fulcrum.advise.subjects.model_folder import ModelFolder
+    from fulcrum.advise.subjects.pair_trial import PairTrial
     from fulcrum.advise.subjects.planned_study import PlannedStudy
     from fulcrum.advise.subjects.python_script import Script
     from fulcrum.advise.subjects.step_trace import StepTrace
@@ -80,6 +81,10 @@ class AuditRule:
 
     def in_captions(self, captions: "CaptionSet") -> Sightings:
         """A data set."""
+        return ()
+
+    def in_pairs(self, pairs: "PairTrial") -> Sightings:
+        """Some pictures and captions, scored."""
         return ()
 
     def in_codec_trial(self, trial: "CodecTrial") -> Sightings:

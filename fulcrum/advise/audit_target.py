@@ -32,6 +32,7 @@ class AuditOptions(NamedTuple):
     out: Path = Path("runs")  # where runs and studies of ours are
     files: tuple[Path, ...] = ()  # a person's own levers and recipes
     settings: tuple[str, ...] = ()  # path=value, of a phrase
+    score: str = ""  # who says how well a data set's pictures and captions fit: world, clip=FOLDER
 
 
 class Audit(NamedTuple):
@@ -281,6 +282,11 @@ def _data(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Foun
 
     captions = read_captions(target, options.tokens)
     faults = judge.faults(lambda rule: rule.in_captions(captions), lambda one: f"{target}: {one.place}")
+    if options.score:
+        from fulcrum.advise.subjects.pair_trial import try_pairs
+
+        pairs = try_pairs(target, options.score)
+        faults += judge.faults(lambda rule: rule.in_pairs(pairs), lambda one: f"{target}: {one.place}")
     if options.codec:
         from fulcrum.advise.subjects.codec_trial import try_codec
 
@@ -288,4 +294,6 @@ def _data(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Foun
         faults += judge.faults(lambda rule: rule.in_codec_trial(trial), lambda one: f"{target}: {one.place}")
     whole = "" if captions.whole else ", the first of them"
     names = ", ".join(captions.names)
-    return _Found("data set", f"{len(captions.samples):,} samples{whole}, captions: {names or 'none'}", faults, [])
+    looked_at = f"{len(captions.samples):,} samples{whole}, captions: {names or 'none'}"
+    looked_at += f"; {pairs.words}" if options.score else ""
+    return _Found("data set", looked_at, faults, [])

@@ -14,6 +14,7 @@ LOOKS = {
     "in_tensors": "checkpoints",
     "in_folder": "model folders",
     "in_captions": "data sets",
+    "in_pairs": "scored pairs",
     "in_codec_trial": "an autoencoder on pictures",
     "in_step": "a probed step",
 }

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from fulcrum.cli import (
+    advise,
     assets,
     audit,
     caption_command,
@@ -53,6 +54,7 @@ for commands in (
     measure,
     levers,
     audit,
+    advise,
     runs,
     assets,
     data,

@@ -9,7 +9,6 @@ from fulcrum.cli.options import OUT, Files, Json, Out, Set, emit, say
 from fulcrum.spec.errors import BadInput
 
 FAULTS = 3  # exit code: faults at or above --fail-on
-MEASURED = Path(__file__).parents[2] / "docs" / "levers" / "measured.json"  # in a checkout only
 
 
 def register(parent: typer.Typer) -> None:
@@ -35,6 +34,17 @@ def audit_command(
     tokens: Annotated[int, typer.Option(min=1, help="Tokens that the text encoder reads of a caption.")] = 77,
     codec: Annotated[str, typer.Option(metavar="FOLDER", help="Autoencoder to try on some pictures of a data set.")] = "",
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as a page, too.")] = None,
+    sarif: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it as SARIF 2.1.0, too: for code hosts and editors.")
+    ] = None,
+    score: Annotated[
+        str,
+        typer.Option(
+            metavar="world|clip=FOLDER",
+            help="Ask of a data set's pairs how well picture and caption fit: by the world's "
+            "own scorer (its pictures only), or by CLIP.",
+        ),
+    ] = "",
     rules: Annotated[bool, typer.Option("--rules", help="List all rules instead.")] = False,
     out: Out = OUT,
     settings: Set = None,
@@ -57,11 +67,12 @@ def audit_command(
     from fulcrum.advise.fault import at_least
     from fulcrum.advise.own_evidence import own_evidence
     from fulcrum.advise.rules.rule_list import RULES
+    from fulcrum.levers.measured_table import MEASURED
 
     at_least((), fail_on)  # a wrong word is said before anything is read
     evidence = own_evidence(out, MEASURED, (rule.lever for rule in RULES))
     options = AuditOptions(
-        values or (4096 if rate else 0), rate, tokens, codec, out, tuple(levers or ()), tuple(settings or ())
+        values or (4096 if rate else 0), rate, tokens, codec, out, tuple(levers or ()), tuple(settings or ()), score
     )
     report = audit(target, options, evidence)
     if html is not None:
@@ -69,6 +80,11 @@ def audit_command(
 
         write_page(report, html)
         say(f"page: {html}")
+    if sarif is not None:
+        from fulcrum.advise.audit_sarif import write_sarif
+
+        write_sarif(report, sarif)
+        say(f"SARIF: {sarif}")
     grave = at_least(report.faults, fail_on)
     emit({**report.plain(), "fail_on": fail_on, "failing": len(grave)}, as_json, text(report))
     if grave:

@@ -18,7 +18,7 @@ def evidence_command(
         Path | None, typer.Option(help="A Markdown file with the two evidence marks: its opening is written too.")
     ] = None,
     levers: Annotated[
-        Path | None, typer.Option(help="The folder of the levers' pages: its measured.json is written too.")
+        Path | None, typer.Option(help="The folder of measured.json, the table of what was measured: it is written too.")
     ] = None,
     as_json: Json = False,
 ) -> None:

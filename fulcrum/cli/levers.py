@@ -15,7 +15,6 @@ app = typer.Typer(
     epilog="Example: fulcrum levers --recipe spark",
 )
 RECIPE = "pocket"
-MEASURED = Path(__file__).parents[2] / "docs" / "levers" / "measured.json"  # in a checkout only
 Base = Annotated[str, typer.Option(help="The recipe that costs and differences are stated for.")]
 
 
@@ -66,9 +65,9 @@ def show(name: str, recipe: Base = RECIPE, levers: Files = None, as_json: Json =
         raise problems[0]
     else:
         raise BadInput(f"no lever is called '{name}'", nearest(name, [*known.levers, *known.bundles]))
-    from fulcrum.laws.pages import read_measured
+    from fulcrum.levers.measured_table import read_measured
 
-    card["measured"] = [row for row in read_measured(MEASURED) if row["lever"] == name]
+    card["measured"] = [row for row in read_measured() if row["lever"] == name]
     parts = [f"a bundle of: {' + '.join(card['parts'])}"] if card["parts"] else []
     lines = [f"{name}: {card['says']}", *parts, *(["settings"] if card["settings"] else [])]
     lines += [

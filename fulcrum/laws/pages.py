@@ -1,23 +1,20 @@
 """docs/levers: one page for each lever, written from its card, its diff, its cost, its conflicts and what was measured."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from fulcrum.laws.ground import GROUNDS, Ground, ground_of, usable
 from fulcrum.levers.base import ANY, Claim
+from fulcrum.levers.measured_table import read_measured
 from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import diff
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue
 
-MEASURED = "measured.json"  # what our own studies found; rows are added, never typed over
-FIELDS = ("lever", "recipe", "science", "metric", "change", "low", "high", "pairs", "verdict", "date", "note")
 
-
-def pages(catalogue: Catalogue, folder: Path) -> dict[str, str]:
+def pages(catalogue: Catalogue) -> dict[str, str]:
     """File name -> text of every page."""
-    measured = read_measured(folder / MEASURED)
+    measured = read_measured()
     known = {name: usable(cls(), catalogue) for name, cls in catalogue.levers.items()}
     texts = {
         f"{name}.md": _page(cls, catalogue, known, [row for row in measured if row["lever"] == name])
@@ -31,23 +28,13 @@ def pages(catalogue: Catalogue, folder: Path) -> dict[str, str]:
 def write(catalogue: Catalogue, folder: Path) -> list[Path]:
     """Write all pages; pages of levers that are gone are removed."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = pages(catalogue, folder)
+    made = pages(catalogue)
     for old in folder.glob("*.md"):
         if old.name not in made:
             old.unlink()
     for name, text in made.items():
         (folder / name).write_text(text)
     return [folder / name for name in made]
-
-
-def read_measured(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
-    rows: list[dict[str, Any]] = json.loads(path.read_text())
-    for row in rows:
-        if set(row) != set(FIELDS):
-            raise BadInput(f"{path}: a row has the fields {sorted(row)}", f"expected {', '.join(FIELDS)}")
-    return rows
 
 
 def _page(cls: Any, catalogue: Catalogue, known: dict[str, list[Ground]], measured: list[dict[str, Any]]) -> str:

@@ -69,6 +69,11 @@ def parse(text: str, catalogue: Catalogue, settings: Iterable[str] = ()) -> Phra
     return Phrase(first.id, levers, base, run)
 
 
+def read_lever(text: str, catalogue: Catalogue) -> Any:
+    """The lever that one part of a phrase names, with its settings, put on no run yet."""
+    return _lever(_read(text, "the lever", "write its name and settings, such as tread(drop=0.5)"), catalogue)
+
+
 def _read(text: str, what: str, hint: str) -> ast.expr:
     """One expression, read and not run."""
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.paths import read_regular
-from fulcrum.laws.pages import FIELDS, MEASURED, read_measured
+from fulcrum.levers.measured_table import FIELDS, NAME, SCOPE_FIELDS, read_measured
 from fulcrum.report.evidence import conclusion, evidence_page, measured_rows
 from fulcrum.report.evidence.known_studies import Studies
 from fulcrum.spec.errors import BadInput
@@ -21,7 +21,7 @@ def contents(
     studies: Studies, folder: Path, readme: Path | None = None, levers: Path | None = None
 ) -> dict[Path, str | bytes]:
     """Path -> what belongs there: the page and its pictures in `folder`, the opening of `readme`, the measured rows in the
-    folder `levers`. The same studies give the same bytes."""
+    folder `levers`, which is fulcrum/levers here. The same studies give the same bytes."""
     files: dict[Path, str | bytes] = {folder / name: content for name, content in evidence_page.files(studies).items()}
     total = sum(len(content) for content in files.values())
     if total > MOST_BYTES:
@@ -33,7 +33,7 @@ def contents(
         link = Path(os.path.relpath(folder, readme.parent)).as_posix()
         files[readme] = conclusion.replaced(read_regular(readme).decode(), conclusion.opening(studies, link))
     if levers is not None:
-        path = levers / MEASURED
+        path = levers / NAME
         rows = measured_rows.merged(read_measured(path), measured_rows.rows(studies, SCIENCE), SCIENCE)
         files[path] = rows_text(rows)
     return files
@@ -51,7 +51,8 @@ def write(studies: Studies, folder: Path, readme: Path | None = None, levers: Pa
 
 def rows_text(rows: Sequence[dict[str, Any]]) -> str:
     """A line for each row, its fields in their order: what changed can be read in a diff."""
-    lines = (json.dumps({name: row[name] for name in FIELDS}, ensure_ascii=False) for row in rows)
+    ordered = ({name: row[name] for name in (*FIELDS, *SCOPE_FIELDS) if name in row} for row in rows)
+    lines = (json.dumps(row, ensure_ascii=False) for row in ordered)
     return "[\n " + ",\n ".join(lines) + "\n]\n"
 
 

@@ -1,5 +1,7 @@
 """Data sets: what is wrong with their captions and pictures."""
 
+import json
+
 import pytest
 from PIL import Image
 
@@ -60,3 +62,15 @@ def test_a_broken_picture_is_named_and_the_rest_audited(pictures):
     found = rules(folder)
     assert set(found) == {"samples-broken", "captions-short"}
     assert "005.png" in found["samples-broken"].seen and "006.png" in found["samples-broken"].seen
+
+
+@pytest.mark.parametrize(("held_out", "fault"), [("boat {n} on the sand", True), (LONG, False)])
+def test_held_out_captions_of_another_length_are_told(pictures, held_out, fault):
+    """They are the prompts that pictures are judged by."""
+    folder, lines = pictures(LONG, 48), []
+    for number in range(48):
+        (folder / f"{number:03}.txt").unlink()
+        split, text = ("train", LONG) if number < 32 else ("validation", held_out)
+        lines.append(json.dumps({"file_name": f"{number:03}.png", "text": text.format(n=number), "split": split}))
+    (folder / "metadata.jsonl").write_text("\n".join(lines))
+    assert ("prompts-unlike-captions" in rules(folder)) == fault

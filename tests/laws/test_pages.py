@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.laws.pages import pages, read_measured, write
+from fulcrum.laws.pages import pages, write
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.levers.measured_table import read_measured
 from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -14,19 +15,19 @@ FOLDER = ROOT / "docs" / "levers"
 
 
 def test_the_pages_are_current():
-    made = pages(CATALOG, FOLDER)
+    made = pages(CATALOG)
     assert {path.name for path in FOLDER.glob("*.md")} == set(made), "run: make docs"
     stale = [name for name, text in made.items() if (FOLDER / name).read_text() != text]
     assert not stale, f"run: make docs ({', '.join(stale)})"
 
 
 def test_every_measured_row_belongs_to_a_lever():
-    assert {row["lever"] for row in read_measured(FOLDER / "measured.json")} <= set(CATALOG.levers)
+    assert {row["lever"] for row in read_measured()} <= set(CATALOG.levers)
 
 
 def test_a_measured_row_tells_which_science_it_is_of():
     """Rows of the first world stood beside later ones as if they could be compared."""
-    rows = read_measured(FOLDER / "measured.json")
+    rows = read_measured()
     assert all(FIRST_SCIENCE <= row["science"] <= SCIENCE for row in rows)
     page, index = ((FOLDER / name).read_text() for name in ("muon.md", "README.md"))
     for row in (row for row in rows if row["lever"] == "muon"):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fulcrum.cli import main
-from fulcrum.laws.pages import FIELDS, read_measured
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.levers.measured_table import FIELDS, SCOPE_FIELDS, read_measured
 from fulcrum.report.evidence import conclusion
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.version import SCIENCE
@@ -44,14 +44,21 @@ def test_rows_of_this_science_are_the_studies_own_and_older_ones_stay(project):
     assert {row["lever"] for row in rows} <= set(CATALOG.levers) and "edm" not in {row["lever"] for row in rows}
     assert "contrastive_flow" not in {row["lever"] for row in rows}, "an arm that failed has no number"
     (muon,) = (row for row in rows if row["lever"] == "muon" and row["science"] == SCIENCE)
-    assert muon | {"note": ""} == {
+    assert {name: muon[name] for name in FIELDS} | {"note": ""} == {
         "lever": "muon", "recipe": "spark", "science": SCIENCE, "metric": "attribute_accuracy", "change": 0.124,
         "low": 0.112, "high": 0.136, "pairs": 8, "verdict": "better", "date": "2025-01-31", "note": "",
+    }  # fmt: skip
+    assert {name: muon[name] for name in SCOPE_FIELDS} == {
+        "arm": "muon", "base": "spark", "settings": [], "images": 60000, "plan": "c719a737c24afd48", "time": 1.29,
+        "flops": 1.03, "alike": True,
+    }  # fmt: skip
+    assert {row["arm"] for row in rows if row["lever"] == "repa" and row["science"] == SCIENCE} == {
+        "repa", "repa(until=0.5)"
     }  # fmt: skip
     notes = {row["note"] for row in rows if row["lever"] == "repa"}
     assert "" in notes and "until=0.5" in notes
     assert any("at the metric's floor" in row["note"] for row in rows if row["lever"] == "short_captions")
-    assert all(tuple(row) == FIELDS for row in rows)
+    assert all(tuple(row) == (FIELDS if row == OLD else (*FIELDS, *SCOPE_FIELDS)) for row in rows)
 
 
 def test_more_bytes_than_a_clone_should_carry_are_refused_before_anything_is_written(project, monkeypatch):
@@ -77,7 +84,7 @@ def test_the_projects_own_page_and_opening_are_current():
     wrote it: of sheets it is asked only that they are there."""
     folder = ROOT / "docs/evidence"
     studies = kept.results(folder, CATALOG)
-    made = evidence_files.contents(studies, folder, ROOT / "README.md", ROOT / "docs/levers")
+    made = evidence_files.contents(studies, folder, ROOT / "README.md", ROOT / "fulcrum/levers")
     stale = [
         path.name
         for path, content in made.items()

@@ -7,6 +7,7 @@ from fulcrum.advise.rules.captions.captions_duplicated import CaptionsDuplicated
 from fulcrum.advise.rules.captions.captions_mixed_languages import CaptionsMixedLanguages
 from fulcrum.advise.rules.captions.captions_short import CaptionsShort
 from fulcrum.advise.rules.captions.captions_truncated import CaptionsTruncated
+from fulcrum.advise.rules.captions.captions_unlike_pictures import CaptionsUnlikePictures
 from fulcrum.advise.rules.captions.prompts_unlike_captions import PromptsUnlikeCaptions
 from fulcrum.advise.rules.captions.samples_broken import SamplesBroken
 from fulcrum.advise.rules.design.arm_changes_nothing import ArmChangesNothing
@@ -87,6 +88,7 @@ RULES: tuple[AuditRule, ...] = (
     CaptionsMixedLanguages(),
     CaptionsShort(),
     CaptionsTruncated(),
+    CaptionsUnlikePictures(),
     PromptsUnlikeCaptions(),
     SamplesBroken(),
     ChannelsMismatch(),

@@ -1,6 +1,6 @@
-"""What kept studies found, as rows of docs/levers/measured.json: one for each lever that was changed alone."""
+"""What kept studies found, as rows of fulcrum/levers/measured.json: one for each lever that was changed alone."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from fulcrum.levers.catalog import CATALOG
@@ -26,7 +26,7 @@ def rows(studies: Studies, science: int) -> list[dict[str, Any]]:
                     seen.add((lever, one.keys))
                     alone.append((lever, one))
     places = {name: place for place, name in enumerate(CATALOG.levers)}
-    made = [_row(lever, one, science) for lever, one in sorted(alone, key=lambda pair: places[pair[0]])]
+    made = [row_of(lever, one, science) for lever, one in sorted(alone, key=lambda pair: places[pair[0]])]
     return [row for row in made if row is not None]
 
 
@@ -35,15 +35,20 @@ def merged(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]], science
     return [*new, *(row for row in old if row["science"] != science)]
 
 
-def lever_of(decision: Decision) -> str:
-    """The lever that an arm has and its base has not; empty where it is not exactly one of the catalogue."""
-    base = decision.base.phrase.split(" + ")
-    added = [word for word in decision.arm.phrase.split(" + ") if word not in base]
+def lever_of(decision: Decision, levers: Collection[str] = CATALOG.levers) -> str:
+    """The lever that an arm has and its base has not; empty where it is not exactly one of those that are known."""
+    added = _added(decision)
     name = added[0].partition("(")[0].strip() if len(added) == 1 and " @ " not in added[0] else ""
-    return name if name in CATALOG.levers else ""
+    return name if name in levers else ""
 
 
-def _row(lever: str, decision: Decision, science: int) -> dict[str, Any] | None:
+def _added(decision: Decision) -> list[str]:
+    base = decision.base.phrase.split(" + ")
+    return [word for word in decision.arm.phrase.split(" + ") if word not in base]
+
+
+def row_of(lever: str, decision: Decision, science: int) -> dict[str, Any] | None:
+    """What was found of a lever that was added alone; None where there is no number."""
     effect, plan = decision.effect, decision.result.plan
     if effect is None or effect.mean is None or effect.low is None or effect.high is None:
         return None
@@ -65,6 +70,14 @@ def _row(lever: str, decision: Decision, science: int) -> dict[str, Any] | None:
         "verdict": effect.verdict,
         "date": decision.result.made.date[:10],
         "note": "; ".join(note.replace("|", "/") for note in notes if note),
+        "arm": _added(decision)[0],
+        "base": decision.base.phrase,
+        "settings": [*plan.settings, *_scale_settings(decision)],
+        "images": plan.images,
+        "plan": plan.hash,
+        "time": None if decision.time is None else _rounded(decision.time),
+        "flops": None if decision.flops is None else _rounded(decision.flops),
+        "alike": decision.judged_alike,
     }
 
 
@@ -75,6 +88,11 @@ def _beside(decision: Decision) -> str:
     own = decision.arm.phrase.split(" + ")
     gone = [word for word in decision.base.phrase.split(" + ") if word not in own]
     return f"instead of {' + '.join(gone)}" if gone else f"added to {decision.base.phrase}"
+
+
+def _scale_settings(decision: Decision) -> tuple[str, ...]:
+    """What the arm's scale sets beside the plan's own settings."""
+    return next((one.settings for one in decision.result.scales if one.name == decision.arm.scale), ())
 
 
 def _rounded(value: float) -> float:

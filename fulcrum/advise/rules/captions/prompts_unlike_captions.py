@@ -1,9 +1,11 @@
 """Rule: pictures are judged by prompts unlike the captions that were trained on."""
 
 import re
+from statistics import median
 from typing import TYPE_CHECKING
 
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
+from fulcrum.advise.subjects.caption_set import CaptionSet
 from fulcrum.advise.subjects.config_family import ConfigFamily
 from fulcrum.advise.subjects.config_file import ConfigFile
 from fulcrum.spec.run import RunSpec
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from fulcrum.advise.subjects.planned_study import PlannedStudy
 
 JUDGED = r"eval|valid|sampl|prompt|test"
+UNLIKE = 2.0  # times as many words in the median caption
+FEWEST = 8  # captions on a side, below which a median says nothing
 LENGTHS = re.compile(r"(?i)short|long|medium|detailed|brief|tags|alt")
 
 
@@ -43,6 +47,29 @@ class PromptsUnlikeCaptions(AuditRule):
         unlike = [(arm, label) for arm in study.arms for label in arm.labels if "judged by prompts" in label]
         for arm, label in unlike[:1] if study.plan.design == "fractional" else unlike:  # combinations repeat it
             yield Sighting(arm.name, f"the arm {label}")
+
+    def in_captions(self, captions: CaptionSet) -> Sightings:
+        """Held-out captions are the prompts that pictures are judged by."""
+        for name in captions.names:
+            trained, held_out = (
+                [
+                    len(text.split())
+                    for one in captions.samples
+                    if (one.split in ("", "train")) == wanted
+                    for text in one.captions.get(name, ())
+                ]
+                for wanted in (True, False)
+            )
+            if min(len(trained), len(held_out)) < FEWEST:
+                continue
+            mine, yours = max(median(trained), 1), max(median(held_out), 1)
+            if not 1 / UNLIKE < mine / yours < UNLIKE:
+                yield Sighting(
+                    name,
+                    f"half of the captions '{name}' that are trained on have {mine:g} words or fewer, of the held-out ones "
+                    f"{yours:g}",
+                    "hold out pictures with captions of the same kind, or judge by both kinds and tell both",
+                )
 
     def in_config(self, config: ConfigFile) -> Sightings:
         entries = [

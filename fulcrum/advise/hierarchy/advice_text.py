@@ -1,0 +1,85 @@
+"""Advice in words, for a terminal."""
+
+from collections.abc import Iterator, Sequence
+
+from fulcrum.advise.hierarchy.advice import Advice, AdvisedLever
+from fulcrum.advise.hierarchy.evidence_scope import differences
+from fulcrum.measure.card import METRICS
+from fulcrum.report.evidence.decision import SAME_TIME
+
+MOST_EVIDENCE = 2  # measurements of a lever that are told; --json has them all
+NOTHING = "–"
+
+
+def text(advice: Advice) -> str:
+    return "\n".join(_lines(advice))
+
+
+def _lines(advice: Advice) -> Iterator[str]:
+    metric, spread = METRICS[advice.metric], advice.spread
+    origins = sorted({one.origin for one in advice.measured})
+    yield f"{advice.here}: what to change next"
+    yield f"  judged by {metric.name}; gains are signed so that more is better, with 95 % intervals"
+    yield (
+        f"  from {len(advice.measured)} measured effects of {spread.levers} levers"
+        + (f" ({', '.join(origins)})" if origins else "")
+        + f" and {sum(len(one.votes.claims) for one in advice.levers)} published claims, of which the sign alone counts"
+    )
+    if not spread.levers:
+        yield "  nobody measured anything on this metric: the order is that of published signs, sizes are assumed"
+    unknown = [one for one in advice.levers if one.known == "nobody knows"]
+    known = [one for one in advice.levers if one.known != "nobody knows"]
+    helps = [one for one in known if one.expected > 0.0]
+    yield from _table("expected to help: most gain for the time first", helps, advice)
+    yield from _table("expected to hurt, or to do nothing: least harm first", known[len(helps) :], advice, len(helps))
+    if unknown:
+        usual = max((one.high - one.low) / 2.0 for one in unknown)
+        yield ""
+        yield f"nobody knows (no measurement, no published number; a lever is worth ±{usual:.2g} here, either way)"
+        for one in unknown:
+            family = f", {one.expected:+.3f} by its family" if abs(one.expected) >= 5e-4 else ""
+            yield f"     {one.arm} (step {_step(one)}{family})"
+    if advice.refused:
+        yield ""
+        yield "cannot be added to this run"
+        for arm, why in advice.refused:
+            yield f"     {arm}: {why}"
+
+
+def _table(title: str, levers: Sequence[AdvisedLever], advice: Advice, before: int = 0) -> Iterator[str]:
+    if not levers:
+        return
+    width = max(12, *(len(one.arm) for one in levers))
+    yield ""
+    yield title
+    yield f"     {'lever':<{width}}  {'expected gain [95 %]':<25}  {'step':<12}  {'per 10 % time':<13}  known"
+    for number, one in enumerate(levers, before + 1):
+        gain = f"{one.expected:+.3f} [{one.low:+.3f}, {one.high:+.3f}]"
+        yield f"{number:>3}. {one.arm:<{width}}  {gain:<25}  {_step(one):<12}  {_per_tenth(one):<13}  {one.known}"
+        for fact in _facts(one, advice):
+            yield f"     {'':<{width}}  {fact}"
+
+
+def _step(lever: AdvisedLever) -> str:
+    """What a step costs over the run's own; FLOPs are a guess at time."""
+    return f"x {lever.time:.2f}" if lever.time else f"x {lever.flops:.2f} FLOPs"
+
+
+def _per_tenth(lever: AdvisedLever) -> str:
+    dearer = (lever.time or lever.flops) - 1.0
+    if lever.expected > 0.0:
+        faster = f"free, {-dearer:.0%} faster" if dearer < -SAME_TIME else "free"
+        return f"{lever.per_tenth:+.3f}" if dearer > SAME_TIME else faster
+    return f"saves {-dearer:.0%}" if dearer < -SAME_TIME else NOTHING
+
+
+def _facts(lever: AdvisedLever, advice: Advice) -> Iterator[str]:
+    """Where what is known of a lever comes from."""
+    for one in lever.evidence[:MOST_EVIDENCE]:
+        apart = differences(one.scope, advice.here) + [f"as {one.arm}"] * (one.arm != lever.arm)
+        where = f"another place: {', '.join(apart)}" if apart else "this very run"
+        yield f"{one.gain:+.3f} over {one.pairs} pairs, {one.verdict} ({one.origin}; {where})"
+    if len(lever.evidence) > MOST_EVIDENCE:
+        yield f"and {len(lever.evidence) - MOST_EVIDENCE} more: --json"
+    if lever.votes.words:
+        yield lever.votes.words

@@ -1,0 +1,81 @@
+"""Where an effect was measured, and in how many respects that is another place than the one that is asked about."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.phrase import Catalogue, Phrase, parse
+from fulcrum.spec.version import SCIENCE
+
+ALIKE = 1.5  # token counts and budgets within this factor are called the same
+BUDGET = "budget.images="
+
+
+class EvidenceScope(NamedTuple):
+    """A baseline that levers are added to."""
+
+    recipe: str
+    levers: frozenset[str]  # that are on already
+    settings: frozenset[str]  # path=value, without the budget
+    images: int | None  # budget; None: not known
+    tokens: int | None  # image tokens of a sample; None: not known
+    science: int
+
+    def __str__(self) -> str:
+        on = "".join(f" + {lever}" for lever in sorted(self.levers))
+        counts = ((self.tokens, "tokens"), (self.images, "images"))
+        facts = [f"{count:,} {what}" for count, what in counts if count is not None]
+        facts += sorted(self.settings) + [f"science {self.science}"] * (self.science != SCIENCE)
+        return f"{self.recipe}{on}" + (f" ({', '.join(facts)})" if facts else "")
+
+
+def scope_of_phrase(phrase: Phrase, settings: Iterable[str] = ()) -> EvidenceScope:
+    """Of a phrase that a person asks about."""
+    return EvidenceScope(
+        phrase.recipe,
+        frozenset(str(lever) for lever in phrase.levers),
+        frozenset(one for one in settings if not one.startswith(BUDGET)),
+        phrase.run.budget.images,
+        phrase.run.tokens,
+        SCIENCE,
+    )
+
+
+def scope_of_base(
+    base: str, settings: Iterable[str], images: int | None, science: int, catalogue: Catalogue
+) -> EvidenceScope:
+    """Of a row of evidence. What cannot be read any more (a file of one's own) has no known tokens, nor has a recipe of
+    another science: it has changed since."""
+    settings = tuple(settings)
+    try:
+        phrase = parse(base, catalogue, settings) if science == SCIENCE else None
+    except BadInput:
+        phrase = None
+    if phrase is None:
+        recipe, *levers = base.split(" + ")
+        kept = frozenset(one for one in settings if not one.startswith(BUDGET))
+        return EvidenceScope(recipe, frozenset(levers), kept, images, None, science)
+    scope = scope_of_phrase(phrase, settings)
+    own_budget = any(one.startswith(BUDGET) for one in settings)
+    return scope._replace(images=scope.images if own_budget or images is None else images)
+
+
+def differences(there: EvidenceScope, here: EvidenceScope) -> list[str]:
+    """In which respects evidence from there is about another place than here, in words; each is one step of distance."""
+    return [
+        word
+        for word, unlike in (
+            (f"on {there.recipe}", there.recipe != here.recipe),
+            (f"beside {', '.join(sorted(there.levers)) or 'no other lever'}", there.levers != here.levers),
+            (f"with {', '.join(sorted(there.settings)) or 'no settings'}", there.settings != here.settings),
+            (f"{there.tokens or 'unknown'} tokens", _unlike(there.tokens, here.tokens)),
+            (f"{there.images or 0:,} images", _unlike(there.images, here.images)),
+            (f"science {there.science}", there.science != here.science),
+        )
+        if unlike
+    ]
+
+
+def _unlike(one: int | None, other: int | None) -> bool:
+    """Of a row that does not know its own, nothing is held against it: its recipe and science say enough."""
+    return one is not None and other is not None and not 1 / ALIKE <= one / other <= ALIKE

@@ -1,0 +1,31 @@
+"""What our kept studies measured of the levers: the table that ships with the package, one row for each comparison."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fulcrum.files.paths import read_regular
+from fulcrum.spec.errors import BadInput
+
+NAME = "measured.json"  # written by `fulcrum study evidence`; rows of an older science stay as they are
+MEASURED = Path(__file__).with_name(NAME)
+FIELDS = ("lever", "recipe", "science", "metric", "change", "low", "high", "pairs", "verdict", "date", "note")
+SCOPE_FIELDS = ("arm", "base", "settings", "images", "plan", "time", "flops", "alike")  # rows of before have none of them
+
+
+def read_measured(path: Path = MEASURED) -> list[dict[str, Any]]:
+    """The rows of a table; none where there is no file."""
+    if not path.is_file():
+        return []
+    try:
+        rows: list[dict[str, Any]] = json.loads(read_regular(path))
+        fields = [set(row) for row in rows]
+    except (ValueError, TypeError, RecursionError):
+        raise BadInput(f"{path} is no table of measured rows", f"a list of rows with {', '.join(FIELDS)}") from None
+    for found in fields:
+        if not set(FIELDS) <= found <= {*FIELDS, *SCOPE_FIELDS}:
+            raise BadInput(
+                f"{path}: a row has the fields {sorted(found)}",
+                f"expected {', '.join(FIELDS)}, and perhaps {', '.join(SCOPE_FIELDS)}",
+            )
+    return rows

@@ -1,0 +1,235 @@
+"""fulcrum advise: the order, what is said to be known of each lever, the plan that follows, and the test of it all."""
+
+import json
+import runpy
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fulcrum.advise.hierarchy.advice import advise
+from fulcrum.advise.hierarchy.advice_text import text
+from fulcrum.advise.hierarchy.back_test import back_test, back_test_text
+from fulcrum.advise.hierarchy.measured_effect import known_effects
+from fulcrum.advise.hierarchy.next_plan import next_plan, pairs_for, unsettled
+from fulcrum.advise.hierarchy.published_sign import sign_votes
+from fulcrum.cli import main
+from fulcrum.levers.catalog import CATALOG
+from fulcrum.spec.errors import BadInput
+from fulcrum.study.plan.plan_file import load
+from fulcrum.study.run.layout import lay_out
+from tests.advise.fake_measured import HERE, row, rows, table
+
+ROOT = Path(__file__).parents[2]
+FAKE = runpy.run_path(str(ROOT / "tests/report/evidence/fake_evidence.py"))
+
+
+@pytest.fixture
+def measured(tmp_path):
+    return table(tmp_path)
+
+
+def advice_on(phrase, measured, tmp_path, **options):
+    return advise(phrase, CATALOG, tmp_path / "runs", measured=measured, **options)
+
+
+def by_arm(advice):
+    return {one.arm: one for one in advice.levers}
+
+
+def test_what_is_known_of_a_lever_is_said_in_four_words(measured, tmp_path):
+    known = {name: one.known for name, one in by_arm(advice_on("spark", measured, tmp_path)).items()}
+    assert known["muon"] == known["repa(until=0.5)"] == "measured here"
+    assert known["uniform_time"] == "measured elsewhere", "on pocket alone"
+    assert known["contrastive_flow"] == "claimed only" and known["min_snr"] == "nobody knows"
+
+
+def test_nothing_is_known_here_that_was_measured_beside_another_lever(measured, tmp_path):
+    levers = by_arm(advice_on("spark + ema", measured, tmp_path))
+    assert levers["muon"].known == "measured elsewhere" and "ema" not in levers
+    assert levers["muon"].high - levers["muon"].low > 0.05, "the interval is as wide as places differ"
+
+
+def test_the_order_is_gain_for_the_time_and_harm_comes_last(measured, tmp_path):
+    advice = advice_on("spark", measured, tmp_path)
+    arms = [one.arm for one in advice.levers]
+    assert arms[0] == "aligned_codec", "half of Muon's gain, for none of its time"
+    assert arms.index("muon") < arms.index("repa") and arms[-1] == "short_captions"
+    muon = by_arm(advice)["muon"]
+    assert muon.time == 1.29 and muon.per_tenth == pytest.approx(muon.expected / 2.9)
+    assert muon.expected == pytest.approx(0.12, abs=0.01) and muon.low > 0.1, "six measured pairs outweigh all else"
+    gains = [one.expected for one in advice.levers if one.expected <= 0.0]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_what_cannot_be_added_is_apart_with_its_reason(measured, tmp_path):
+    advice = advice_on("spark + tread", measured, tmp_path)
+    refused = dict(advice.refused)
+    assert "routed_guidance" not in refused and "routed_guidance" in by_arm(advice), "it needs a route, and has one"
+    assert "model.route" in refused["sprint"] and "real already" in refused["real_data"]
+    assert "path='FOLDER'" in refused["flux2_codec"]
+    assert not refused.keys() & by_arm(advice).keys()
+    assert "routed_guidance" in dict(advice_on("spark", measured, tmp_path).refused)
+
+
+def test_a_better_fid_is_a_gain(measured):
+    """FID falls where the F-score rises: one place says so, and a lever that is said to lower FID votes plus."""
+    votes = {name: sign_votes(kind, "attribute_f1", 16, (), CATALOG).sign for name, kind in CATALOG.levers.items()}
+    assert votes["muon"] == votes["repa"] == 1.0 and votes["short_captions"] == votes["bf16_storage"] == -1.0
+    assert votes["x_prediction"] == pytest.approx(-1 / 3), "one metric for it, two against"
+    assert votes["min_snr"] == 0.0
+
+
+def test_a_claim_that_depends_on_the_scale_counts_where_it_is_nearest():
+    few, many = (sign_votes(CATALOG.levers["tread"], "attribute_f1", tokens, (), CATALOG).sign for tokens in (64, 2048))
+    assert few == -1.0 and many == 1.0
+
+
+def test_our_own_verdict_on_another_metric_is_a_vote(tmp_path):
+    measured = table(tmp_path, [*rows(), row("min_snr", -5.0, 1.0, "better", metric="frechet")])
+    min_snr = by_arm(advice_on("spark", measured, tmp_path))["min_snr"]
+    assert min_snr.known == "measured elsewhere" and min_snr.votes.sign == 1.0 and not min_snr.evidence
+
+
+def own_study(folder, **changes):
+    """A finished study of the user's, as `fulcrum study run` leaves it."""
+    folder.mkdir(parents=True)
+    (folder / "report.json").write_text(json.dumps(FAKE["study"](**changes)))
+    (folder / "plan.json").write_text("{}")
+    return folder
+
+
+def test_own_finished_studies_count_and_one_that_was_kept_counts_once(tmp_path):
+    own_study(tmp_path / "runs/study-1", hash="0123456789abcdef")
+    nothing = table(tmp_path, [])
+    own = known_effects(CATALOG, tmp_path / "runs", nothing)
+    assert {one.origin for one in own} == {"your study-1"} and {"muon", "repa"} <= {one.lever for one in own}
+    same = [
+        row(one.arm, one.gain, 0.01, one.verdict, metric=one.metric, plan=one.plan, images=60000, pairs=99) for one in own
+    ]
+    both = known_effects(CATALOG, tmp_path / "runs", table(tmp_path, same))
+    assert len(both) == len(own) and {one.origin for one in both} == {"docs/evidence"}, "the one with more pairs"
+
+
+@pytest.mark.parametrize("fault", ["running", "damaged", "trunk", "no plan"])
+def test_a_study_that_asks_something_else_or_cannot_be_read_is_passed_over(tmp_path, fault):
+    folder = own_study(tmp_path / "runs/study-1")
+    if fault == "running":
+        report = json.loads((folder / "report.json").read_text()) | {"state": "running"}
+        (folder / "report.json").write_text(json.dumps(report))
+    elif fault == "damaged":
+        (folder / "report.json").write_text("{")
+    elif fault == "trunk":
+        (folder / "plan.json").write_text(json.dumps({"trunk": "spark"}))
+    else:
+        (folder / "plan.json").unlink()
+    assert known_effects(CATALOG, tmp_path / "runs", table(tmp_path, [])) == []
+
+
+def test_the_table_that_ships_is_in_the_package_and_nowhere_else():
+    import fulcrum.levers
+
+    assert (Path(fulcrum.levers.__file__).parent / "measured.json").is_file()
+    assert not (ROOT / "docs/levers/measured.json").exists(), "fulcrum/levers/measured.json is the table"
+    shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    assert shipped["fulcrum.levers"] == ["measured.json"]
+
+
+def test_a_table_that_is_none_is_refused(tmp_path):
+    path = tmp_path / "measured.json"
+    for wrong in ("{", '{"a": 1}', '[{"lever": "muon"}]', "[1]"):
+        path.write_text(wrong)
+        with pytest.raises(BadInput, match="measured.json"):
+            known_effects(CATALOG, tmp_path, path)
+
+
+def test_the_text_says_nobody_knows_where_nobody_does(measured, tmp_path):
+    words = text(advice_on("spark", measured, tmp_path))
+    unknown = words.split("nobody knows (")[1].split("cannot be added")[0]
+    assert "min_snr" in unknown and "muon" not in unknown and "contrastive_flow" not in unknown
+    assert "this very run" in words and "another place: on pocket" in words and "published: fid +1.83" in words
+
+
+def test_without_any_measurement_the_order_is_that_of_published_signs(tmp_path):
+    advice = advice_on("spark", table(tmp_path, []), tmp_path)
+    assert "nobody measured anything" in text(advice)
+    assert by_arm(advice)["muon"].expected > 0.0 > by_arm(advice)["short_captions"].expected
+
+
+def test_the_plan_settles_what_is_open_and_study_plan_accepts_it(measured, tmp_path):
+    advice = advice_on("spark + ema", measured, tmp_path, settings=("optim.lr=5e-3",))
+    following = next_plan(advice, CATALOG, tmp_path / "runs")
+    following.write(tmp_path / "next.toml")
+    plan = load(tmp_path / "next.toml")
+    assert plan.baseline == "spark + ema" and plan.settings == ("optim.lr=5e-3",) and len(plan.arms) == 3
+    assert [one.lever for one in following.levers] == list(dict.fromkeys(one.lever for one in advice.levers))[:3]
+    assert len(lay_out(plan, CATALOG, {}, tmp_path / "runs").arms) == 4
+    with pytest.raises(BadInput, match="never overwritten"):
+        following.write(tmp_path / "next.toml")
+    assert load(tmp_path / "next.toml") == plan
+
+
+def test_what_a_study_here_decided_is_not_planned_again(measured, tmp_path):
+    open_arms = {one.arm for one in unsettled(advice_on("spark", measured, tmp_path))}
+    assert not open_arms & {"muon", "aligned_codec", "ema", "tread"} and "x_prediction" in open_arms
+
+
+@pytest.mark.parametrize(
+    ("effect", "scatter", "pairs"), [(0.1, 0.02, 6), (0.02, 0.018, 12), (0.02, 0.1, 16), (0.02, None, 16), (None, 0.02, 16)]
+)
+def test_pairs_are_chosen_by_power(effect, scatter, pairs):
+    chosen, (remark,) = pairs_for(effect, 3, scatter)
+    assert chosen == pairs and (
+        ("of studies" in remark or "of five" in remark) if scatter and effect else "not known" in remark
+    )
+
+
+def test_the_back_test_leaves_out_what_it_predicts(measured, tmp_path):
+    effects = known_effects(CATALOG, tmp_path / "runs", measured)
+    alone, elsewhere = (
+        score for score in back_test(effects, CATALOG, "attribute_f1") if "pocket" not in score.title.partition(" at ")[2]
+    )
+    assert len(alone.predictions) == len(HERE) - 1, "each lever once"
+    assert {one.lever for one in elsewhere.predictions} == {"muon", "repa"}
+    told = [one._replace(gain=5.0) if one.lever == "muon" else one for one in effects]
+    changed = next(one for one in back_test(told, CATALOG, "attribute_f1")[0].predictions if one.lever == "muon")
+    muon = next(one for one in alone.predictions if one.lever == "muon")
+    assert changed.expected == muon.expected, "its own number must not help"
+    assert muon.hit and alone.hits[1] == sum(one.seen.clear for one in alone.predictions if abs(one.expected.mean) > 1e-9)
+    assert "signs right: " in back_test_text([alone]) and "rank correlation: " in back_test_text([alone])
+
+
+def test_the_back_test_can_fail(tmp_path):
+    """Turn every measured sign: print is then wrong, and the figures say so."""
+    turned = [one | {"change": -one["change"], "low": -one["high"], "high": -one["low"]} for one in rows()]
+    effects = known_effects(CATALOG, tmp_path / "runs", table(tmp_path, turned))
+    right, called = back_test(effects, CATALOG, "attribute_f1")[0].published_hits
+    assert called and right <= called / 3
+    fair = known_effects(CATALOG, tmp_path / "runs", table(tmp_path))
+    assert back_test(fair, CATALOG, "attribute_f1")[0].published_hits[0] > right
+
+
+def test_too_little_for_a_back_test_is_said(tmp_path):
+    effects = known_effects(CATALOG, tmp_path / "runs", table(tmp_path, rows()[:2]))
+    assert "nothing to test" in back_test_text(back_test(effects, CATALOG, "attribute_f1"))
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as end:
+        main(["advise", *words])
+    return end.value.code, capsys.readouterr()
+
+
+def test_the_command(measured, tmp_path, capsys):
+    common = ("--measured", str(measured), "--out", str(tmp_path / "runs"))
+    code, printed = run(capsys, "spark", *common, "--plan", str(tmp_path / "next.toml"), "--json")
+    facts = json.loads(printed.out)
+    assert code == 0 and facts["levers"][0]["arm"] == "aligned_codec" and len(facts["next"]["arms"]) == 3
+    assert facts["levers"][0]["evidence"][0]["pairs"] == 8 and facts["metric"] == "attribute_f1"
+    assert load(tmp_path / "next.toml").arms == tuple(facts["next"]["arms"])
+    assert run(capsys, "spark", *common, "--plan", str(tmp_path / "next.toml"))[0] == 2, "never overwritten"
+    code, printed = run(capsys, "--backtest", *common, "--json")
+    assert code == 0 and json.loads(printed.out)["scores"][0]["signs_called"] > 5
+    code, printed = run(capsys)
+    assert code == 2 and "fulcrum advise spark" in printed.err
+    assert run(capsys, "spark", "--measured", str(tmp_path / "gone.json"))[0] == 2
