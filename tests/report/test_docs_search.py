@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.browser import CHROMIUM, Browser
+from tests.browser import CHROMIUM, Browser
 
 SHIM = Path(__file__).parents[2] / "docs/site/iframe-worker.js"
 WORKER = """
