@@ -4,9 +4,11 @@ import json
 import runpy
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from fulcrum.advise.hierarchy import next_plan as next_plan_file
 from fulcrum.advise.hierarchy.advice import advise
 from fulcrum.advise.hierarchy.advice_text import text
 from fulcrum.advise.hierarchy.back_test import back_test, back_test_text
@@ -181,6 +183,29 @@ def test_pairs_are_chosen_by_power(effect, scatter, pairs):
     chosen, (remark,) = pairs_for(effect, 3, scatter)
     assert chosen == pairs and (
         ("of studies" in remark or "of five" in remark) if scatter and effect else "not known" in remark
+    )
+
+
+@pytest.mark.parametrize(
+    ("hours", "arms", "pairs"),
+    [(100.0, 3, 16), (5.0, 3, 12), (3.5, 3, 8), (2.9, 3, 7), (2.0, 2, 6), (1.3, 1, 6), (1.1, 0, 0)],
+)
+def test_what_does_not_fit_the_hours_is_left_out_pairs_first(measured, tmp_path, monkeypatch, hours, arms, pairs):
+    """A cell takes six minutes and one runs at a time: 3 levers and their baseline at 16 pairs are 6.4 hours."""
+    monkeypatch.setattr(
+        next_plan_file, "estimate", lambda plan, layout, out: SimpleNamespace(seconds=360.0 * len(layout.cells))
+    )
+    monkeypatch.setattr(next_plan_file, "room", lambda runs, threads: SimpleNamespace(lanes=1))
+    monkeypatch.setattr(next_plan_file, "pairs_for", lambda effect, arms, scatter: (16, []))
+    advice = advice_on("spark", measured, tmp_path)
+    if not arms:
+        with pytest.raises(BadInput, match="6 pairs of one lever take about 1.2 hours"):
+            next_plan(advice, CATALOG, tmp_path / "runs", hours)
+        return
+    following = next_plan(advice, CATALOG, tmp_path / "runs", hours)
+    assert (len(following.levers), following.pairs) == (arms, pairs) and following.hours <= hours
+    assert following.hours == pytest.approx((arms + 1) * pairs / 10) and bool(following.remarks) == (
+        (arms, pairs) != (3, 16)
     )
 
 
