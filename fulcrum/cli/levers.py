@@ -65,11 +65,12 @@ def show(name: str, recipe: Base = RECIPE, levers: Files = None, as_json: Json =
         raise problems[0]
     else:
         raise BadInput(f"no lever is called '{name}'", nearest(name, [*known.levers, *known.bundles]))
-    from fulcrum.levers.measured_table import read_measured
+    from fulcrum.levers.measured_table import in_sum, read_measured
 
     card["measured"] = [row for row in read_measured() if row["lever"] == name]
     parts = [f"a bundle of: {' + '.join(card['parts'])}"] if card["parts"] else []
-    lines = [f"{name}: {card['says']}", *parts, *(["settings"] if card["settings"] else [])]
+    sum_of_all = [here] if (here := in_sum(card["measured"])) else []
+    lines = [f"{name}: {card['says']}", *sum_of_all, *parts, *(["settings"] if card["settings"] else [])]
     lines += [
         f"  {setting} = {facts['default']}  ({', in '.join(filter(None, (facts['type'], facts['range'])))})"
         for setting, facts in card["settings"].items()

@@ -5,7 +5,7 @@ from typing import Any
 
 from fulcrum.laws.ground import GROUNDS, Ground, ground_of, usable
 from fulcrum.levers.base import ANY, Claim
-from fulcrum.levers.measured_table import read_measured
+from fulcrum.levers.measured_table import in_sum, read_measured
 from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import diff
 from fulcrum.spec.errors import BadInput
@@ -44,6 +44,8 @@ def _page(cls: Any, catalogue: Catalogue, known: dict[str, list[Ground]], measur
     lines = [f"# {cls.name}", "", _sentence(card.says), ""]
     if card.warns:
         lines += [f"**Mind:** {_sentence(card.warns)}", ""]
+    if text := in_sum(measured):
+        lines += [f"**Here:** {text}", ""]
     lines += [
         "## Settings",
         "",

@@ -6,11 +6,14 @@ from typing import Any
 
 from fulcrum.files.paths import read_regular
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.version import SCIENCE
 
 NAME = "measured.json"  # written by `fulcrum study evidence`; rows of an older science stay as they are
 MEASURED = Path(__file__).with_name(NAME)
 FIELDS = ("lever", "recipe", "science", "metric", "change", "low", "high", "pairs", "verdict", "date", "note")
 SCOPE_FIELDS = ("arm", "base", "settings", "images", "plan", "time", "flops", "alike")  # rows of before have none of them
+
+WORDS = {"better": "better", "worse": "worse", "tie": "no difference that matters", "not learned": "not learned"}
 
 
 def read_measured(path: Path = MEASURED) -> list[dict[str, Any]]:
@@ -29,3 +32,16 @@ def read_measured(path: Path = MEASURED) -> list[dict[str, Any]]:
                 f"expected {', '.join(FIELDS)}, and perhaps {', '.join(SCOPE_FIELDS)}",
             )
     return rows
+
+
+def in_sum(rows: list[dict[str, Any]]) -> str:
+    """What our own studies of the present science found of a lever, in a sentence: one that never helped is told so."""
+    own = [row for row in rows if row["science"] == SCIENCE]
+    found: dict[str, list[str]] = {}
+    for row in own:
+        places = found.setdefault(WORDS.get(row["verdict"], "undecided"), [])
+        places.append(f"{row['recipe']} ({row['change']:+.2g}, {row['pairs']} pairs)")
+    listed = "; ".join(f"{word} on {', '.join(places)}" for word, places in found.items())
+    if not own:
+        return ""
+    return f"In our own studies: {listed}." if "better" in found else f"It has never helped in our own studies: {listed}."

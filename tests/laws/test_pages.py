@@ -7,7 +7,7 @@ import pytest
 
 from fulcrum.laws.pages import pages, write
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.levers.measured_table import read_measured
+from fulcrum.levers.measured_table import in_sum, read_measured
 from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -50,3 +50,16 @@ def test_pages_of_levers_that_are_gone_are_removed(tmp_path):
     (tmp_path / "gone.md").write_text("old")
     write(few, tmp_path)
     assert not (tmp_path / "gone.md").exists() and (tmp_path / "tread.md").read_text().startswith("# tread")
+
+
+def test_a_lever_that_never_helped_is_told_so():
+    def row(verdict, change, science=SCIENCE, recipe="spark"):
+        return {"verdict": verdict, "change": change, "science": science, "recipe": recipe, "pairs": 8}
+
+    worse, tie, better = row("worse", -0.14), row("tie", 0.001, recipe="pocket"), row("better", 0.1, recipe="pocket")
+    assert in_sum([worse, tie]) == (
+        "It has never helped in our own studies: worse on spark (-0.14, 8 pairs); "
+        "no difference that matters on pocket (+0.001, 8 pairs)."
+    )
+    assert in_sum([worse, better]).startswith("In our own studies: worse on spark (-0.14, 8 pairs); better on pocket")
+    assert in_sum([row("worse", -0.1, SCIENCE - 1)]) == in_sum([]) == ""

@@ -12,15 +12,12 @@ DIGITS = 4
 
 
 def rows(studies: Studies, science: int) -> list[dict[str, Any]]:
-    """Of finished studies, in the order of the catalogue; trainings that two studies share are counted once."""
+    """In the order of the catalogue; trainings that two studies share are counted once. Of a study that is not finished
+    only what its looks have decided: such an arm gets no more seeds."""
     alone, seen = list[tuple[str, Decision]](), set[tuple[str, frozenset[str]]]()
     for name, result in ordered(studies).items():
-        if (
-            result.state == "finished"
-            and result.fraction is None
-            and any(name == kind or name.startswith(f"{kind}_") for kind in ADDED_ALONE)
-        ):
-            for one in all_decisions(name, result):
+        if result.fraction is None and any(name == kind or name.startswith(f"{kind}_") for kind in ADDED_ALONE):
+            for one in filter(_ended, all_decisions(name, result)):
                 lever = lever_of(one)
                 if lever and not one.is_among(keys for known, keys in seen if known == lever):
                     seen.add((lever, one.keys))
@@ -28,6 +25,11 @@ def rows(studies: Studies, science: int) -> list[dict[str, Any]]:
     places = {name: place for place, name in enumerate(CATALOG.levers)}
     made = [row_of(lever, one, science) for lever, one in sorted(alone, key=lambda pair: places[pair[0]])]
     return [row for row in made if row is not None]
+
+
+def _ended(decision: Decision) -> bool:
+    by_look = bool(decision.result.plan.looks) and decision.verdict in ("better", "worse", "tie")
+    return decision.result.state == "finished" or by_look
 
 
 def merged(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]], science: int) -> list[dict[str, Any]]:

@@ -153,6 +153,16 @@ def test_a_study_that_runs_concludes_nothing_before_its_first_verdict():
     assert "no decision moved quality for certain" in conclusion.conclusion(ended)[0] and measured_rows.rows(ended, 3)
 
 
+def test_of_a_study_with_looks_what_is_decided_is_measured_though_others_go_on():
+    made = study() | {"state": "stopped"}
+    assert not measured_rows.rows({"replication": StudyResult.model_validate(made)}, 3)
+    made["plan"] = made["plan"] | {"looks": [8, 12, 16], "spending": [0.031, 0.041, 0.05]}
+    levers = {
+        row["lever"]: row["verdict"] for row in measured_rows.rows({"replication": StudyResult.model_validate(made)}, 3)
+    }
+    assert levers["muon"] == "better" and "bf16_storage" not in levers
+
+
 def test_where_claims_were_made_is_said_once():
     rows = (
         Row("muon", 0.1, claims=(("fid", -2.65, "replicated", ""), ("cmmd", -0.05, "replicated", ""))),
