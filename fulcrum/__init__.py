@@ -152,7 +152,7 @@ def sample(
     from fulcrum.levers.catalog import with_files
     from fulcrum.spec.errors import BadInput
     from fulcrum.train.drawing.trained_run import draw, open_painter
-    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.saved.run_folder import RunFolder
 
     alone = isinstance(prompts, str) or not isinstance(prompts, Iterable)
     wanted: list[Any] = [prompts] if alone else list(prompts)
@@ -199,7 +199,7 @@ def measure(
     from fulcrum.levers.catalog import with_files
     from fulcrum.spec.plain import read
     from fulcrum.study.run.measuring.measure_run import judges_among, measure_run
-    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.saved.run_folder import RunFolder
 
     judges, folder = judges_among(features), RunFolder(_folder(pictures, out))
     run = read(folder.about()["run"], with_files(paths)[0].fillers)

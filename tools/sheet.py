@@ -14,7 +14,7 @@ from fulcrum.data.contact_sheet import draw_sheet
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.plain import read
 from fulcrum.study.run.measuring.run_evaluation import prompts as held_out_prompts
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.run_folder import RunFolder
 
 COLUMNS, SIDE = 6, 128
 

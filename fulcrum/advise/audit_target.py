@@ -235,7 +235,7 @@ def _run(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found
     from fulcrum.levers.catalog import with_files
     from fulcrum.spec.plain import read
     from fulcrum.train.drawing.trained_run import find_run
-    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.saved.run_folder import RunFolder
 
     folder = find_run(target, options.out)
     run = read(RunFolder(folder).about()["run"], with_files(options.files)[0].fillers)

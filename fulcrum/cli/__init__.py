@@ -10,24 +10,12 @@ from typing import Annotated
 
 import typer
 
-from fulcrum.cli import (
-    advise,
-    assets,
-    audit,
-    caption_command,
-    data,
-    doctor,
-    encode,
-    exporting,
-    gallery_command,
-    levers,
-    measure,
-    runs,
-    sampling,
-    study,
-    train,
-)
+from fulcrum.cli import assets, doctor
+from fulcrum.cli.advice import advise, audit, levers
+from fulcrum.cli.findings import measure, study
 from fulcrum.cli.options import speaks
+from fulcrum.cli.pictures import caption_command, data
+from fulcrum.cli.trained import encode, exporting, gallery_command, runs, sampling, train
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.printable import shown_lines
 

@@ -14,7 +14,7 @@ from fulcrum.spec.printable import shown_lines
 
 if TYPE_CHECKING:
     from fulcrum.spec.phrase import Catalogue
-    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.saved.run_folder import RunFolder
 
 OUT = Path("runs")
 

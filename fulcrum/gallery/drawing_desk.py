@@ -17,7 +17,7 @@ from fulcrum.gallery.open_models import OpenModels
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.train.drawing.comparison import Variant, drawn, picture_facts, rows_of
 from fulcrum.train.drawing.picture_files import file_words, png, to_image
-from fulcrum.train.kept_weights import points
+from fulcrum.train.saved.kept_weights import points
 
 MOST_WAITING = 16  # requests at a time
 MOST_KEPT = 64 << 20  # bytes of pictures that are kept

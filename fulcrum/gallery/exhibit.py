@@ -13,8 +13,8 @@ from fulcrum.spec.record import Filler
 from fulcrum.spec.run import RunSpec
 from fulcrum.train.drawing.painter import cells
 from fulcrum.train.drawing.trained_run import find_run, runs_under
-from fulcrum.train.kept_weights import points
-from fulcrum.train.run_folder import RunFolder, require_parts
+from fulcrum.train.saved.kept_weights import points
+from fulcrum.train.saved.run_folder import RunFolder, require_parts
 
 MOST_RUNS = 64  # that a person can choose from
 RESULT = "report.json"

@@ -8,7 +8,7 @@ from fulcrum.dist.choose_system import device_named
 from fulcrum.gallery.exhibit import Exhibit
 from fulcrum.spec.system import System
 from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.kept_weights import weights_at
+from fulcrum.train.saved.kept_weights import weights_at
 
 MOST_BYTES = 4 << 30  # of open weights together; one model at least
 

@@ -17,10 +17,10 @@ from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train.build import Built, Context, assemble
-from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import Look, train
+from fulcrum.train.saved.checkpoint import weights_hash
 from fulcrum.train.session import Order, perform
 from fulcrum.train.state import State
 

@@ -19,8 +19,8 @@ from fulcrum.spec.edit import diff, digest, inside
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
 from fulcrum.train.build import build
-from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.loop import after, train
+from fulcrum.train.saved.checkpoint import weights_hash
 from fulcrum.train.state import State
 
 FLOPS_WITHIN = 0.05  # of the declared cost and the counted one

@@ -49,7 +49,7 @@ class Trunk(seam.StartFiller):
     weights_sha256: str
 
     def build(self, ctx: Any) -> Any:
-        from fulcrum.train.start_weights import trunk_weights
+        from fulcrum.train.saved.start_weights import trunk_weights
 
         return trunk_weights(ctx.runs / self.run, self.weights_sha256)
 
@@ -68,12 +68,12 @@ class DiffusersStart(seam.StartFiller):
         return absolute(path)
 
     def require_fit(self, run: RunSpec) -> None:
-        from fulcrum.train.start_weights import require_diffusers_fit
+        from fulcrum.train.saved.start_weights import require_diffusers_fit
 
         require_diffusers_fit(self.path, run)
 
     def build(self, ctx: Any) -> Any:
-        from fulcrum.train.start_weights import diffusers_weights
+        from fulcrum.train.saved.start_weights import diffusers_weights
 
         return diffusers_weights(self.path)
 
@@ -95,7 +95,7 @@ class StandIn(seam.StartFiller):
     kind: ClassVar[str] = "stand_in"
 
     def build(self, ctx: Any) -> Any:
-        from fulcrum.train.start_weights import stand_in_weights
+        from fulcrum.train.saved.start_weights import stand_in_weights
 
         return stand_in_weights(ctx)
 

@@ -19,7 +19,7 @@ from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.user_errors import described
 from fulcrum.train.build import Built
 from fulcrum.train.state import State
-from fulcrum.train.step_clock import Pace
+from fulcrum.train.watched.step_clock import Pace
 
 NUMERIC = (FloatingPointError, OverflowError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]  # about numbers
 

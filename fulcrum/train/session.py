@@ -19,15 +19,15 @@ from fulcrum.files.atomic import write_json
 from fulcrum.spec.errors import BadInput, RunFailed, TrainingFailed
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
-from fulcrum.train import checkpoint
 from fulcrum.train.build import Built, Context, assemble, require_witness
-from fulcrum.train.checkpoint import Checkpoint, weights_hash
 from fulcrum.train.drawing.sampling_weights import drawn_parts, drawn_weights
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import Look, Observer, train
-from fulcrum.train.observers import Every, ProgressLine, Recorder
-from fulcrum.train.run_folder import RunFolder, claim, open_folder, require_parts
+from fulcrum.train.saved import checkpoint
+from fulcrum.train.saved.checkpoint import Checkpoint, weights_hash
+from fulcrum.train.saved.run_folder import RunFolder, claim, open_folder, require_parts
 from fulcrum.train.state import State
+from fulcrum.train.watched.observers import Every, ProgressLine, Recorder
 
 SAVES = 10  # checkpoints per budget
 SAVE_SECONDS = 60.0  # and at least this often

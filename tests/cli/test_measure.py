@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from fulcrum.cli import main
-from fulcrum.cli.metric_table import table
+from fulcrum.cli.findings.metric_table import table
 from fulcrum.measure.card import Measured, MetricCard
 
 OWN = """

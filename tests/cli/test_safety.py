@@ -53,7 +53,7 @@ def test_gc_and_rm_touch_nothing_that_is_no_run(run, tmp_path, capsys, monkeypat
 
 
 def test_gc_leaves_a_run_in_use_alone(run, capsys):
-    from fulcrum.train.run_folder import RunFolder, claim
+    from fulcrum.train.saved.run_folder import RunFolder, claim
 
     (run / "checkpoints" / ".writing-000000000099-1").mkdir()
     with claim(RunFolder(run)):

@@ -4,13 +4,14 @@ import json
 
 import pytest
 
-from fulcrum.cli import main, runs
+from fulcrum.cli import main
+from fulcrum.cli.trained import runs
 from fulcrum.spec import edit
 from fulcrum.spec.version import SCIENCE
 from fulcrum.study.plan import frozen_plan
 from fulcrum.study.plan.frozen_plan import changed_since, freeze
 from fulcrum.study.plan.plan import Plan
-from fulcrum.train import run_folder
+from fulcrum.train.saved import run_folder
 
 SMALL = ("budget.batch=8", "data.source.count=16", "model.width=32", "model.heads=2", "sample.steps=2")
 TRAIN = [

@@ -27,14 +27,14 @@ from fulcrum.spec.system import System
 from fulcrum.study.run.measuring import preview, run_evaluation
 from fulcrum.study.run.measuring.preview import previews
 from fulcrum.study.run.measuring.run_evaluation import Held, measure
-from fulcrum.train import checkpoint
 from fulcrum.train import feed as feeding
 from fulcrum.train.build import assemble, require_witness
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.drawing.sampling_weights import drawn_weights
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import after, train
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved import checkpoint
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Order, perform, trained_weights
 from fulcrum.train.state import State
 

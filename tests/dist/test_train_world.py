@@ -14,8 +14,8 @@ import torch
 
 from fulcrum.cli import main
 from fulcrum.spec.edit import key
-from fulcrum.train import checkpoint
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved import checkpoint
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Interrupted, perform
 
 sys.path.insert(0, str(Path(__file__).parent))

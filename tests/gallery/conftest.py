@@ -16,7 +16,7 @@ from fulcrum.gallery.open_models import OpenModels
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.loopback import HOST
 from fulcrum.spec.system import System
-from fulcrum.train.kept_weights import keeping
+from fulcrum.train.saved.kept_weights import keeping
 from fulcrum.train.session import Order, perform
 
 HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>\"&'"

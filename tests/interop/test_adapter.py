@@ -15,7 +15,7 @@ from fulcrum.cli import main
 from fulcrum.spec.edit import put
 from fulcrum.spec.system import System
 from fulcrum.train.fillers import DiffusersStart, Trunk
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Order, perform
 
 for package in ("diffusers", "transformers", "ftfy", "peft"):

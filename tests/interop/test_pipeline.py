@@ -19,7 +19,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.plain import read
 from fulcrum.spec.system import System
 from fulcrum.train.build import Context
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Order, perform, trained_weights
 
 pytest.importorskip("diffusers"), pytest.importorskip("transformers"), pytest.importorskip("ftfy")
@@ -113,7 +113,7 @@ def _fillers():
 
 
 def test_it_comes_back_bit_for_bit(runs, exported, tiny):
-    from fulcrum.train.pipeline_start import begun_from, pipeline_index
+    from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
 
     for name, folder in runs.items():
         index = pipeline_index(str(exported[name]))
@@ -154,7 +154,7 @@ def test_a_run_begins_from_a_pipeline_and_says_what_it_took(exported, tmp_path, 
 
 
 def test_what_a_person_set_stays(exported, tiny):
-    from fulcrum.train.pipeline_start import begun_from, pipeline_index
+    from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
 
     path = str(exported["latent"])
     run = begun_from(tiny("spark"), path, pipeline_index(path), ["encode.codec.asset", "model.depth"])
@@ -164,7 +164,7 @@ def test_what_a_person_set_stays(exported, tiny):
 def test_a_hub_id_goes_the_same_way(exported, tiny, tmp_path, monkeypatch):
     """The hub's own cache on this disk; nothing is asked over the network."""
     from fulcrum.spec.edit import key
-    from fulcrum.train.pipeline_start import begun_from, pipeline_index
+    from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
 
     snapshot = tmp_path / "models--some--prx" / "snapshots" / "0123456789abcdef0123456789abcdef01234567"
     shutil.copytree(exported["latent"], snapshot)
@@ -178,7 +178,7 @@ def test_a_hub_id_goes_the_same_way(exported, tiny, tmp_path, monkeypatch):
 
 
 def test_another_family_is_refused(exported, tmp_path):
-    from fulcrum.train.pipeline_start import pipeline_index
+    from fulcrum.train.saved.pipeline_start import pipeline_index
 
     (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": "FluxPipeline"}))
     with pytest.raises(BadInput, match="FluxPipeline, another family") as error:
@@ -194,7 +194,7 @@ def test_a_folder_that_is_not_new_and_a_run_that_is_not_finished_are_refused(run
     assert code == 2 and "not an empty folder" in err and os.listdir(tmp_path / "mine") == ["file"]
     half = tmp_path / runs["latent"].path.name
     half.symlink_to(runs["latent"].path)
-    from fulcrum.train.run_folder import description
+    from fulcrum.train.saved.run_folder import description
 
     lost = tmp_path / "0123456789abcdef"
     lost.mkdir()

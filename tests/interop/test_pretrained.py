@@ -13,7 +13,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.plain import read
 from fulcrum.spec.system import System
 from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Order, perform, trained_weights
 
 diffusers, transformers = pytest.importorskip("diffusers"), pytest.importorskip("transformers")

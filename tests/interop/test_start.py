@@ -43,7 +43,7 @@ def test_it_begins_as_the_folder_ends(folder, tiny, tmp_path):
         assert (ours(x_t, t, (text, None)).pred - expected).abs().max() <= 1e-5 * expected.abs().max()
     result = perform(Order(run, 0, "test", tmp_path / "out", System(), quiet=True), print)
     assert result["images"] == 16
-    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.saved.run_folder import RunFolder
 
     weights, before = trained_weights(RunFolder(tmp_path / "out" / result["key"])), ours.state_dict()
     moved = max(float((weights[name] - before[name]).abs().max()) for name in before)

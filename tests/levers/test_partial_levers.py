@@ -16,7 +16,7 @@ from fulcrum.train.build import Context, build
 from fulcrum.train.feed import Feed
 from fulcrum.train.fillers import Trunk
 from fulcrum.train.loop import after, train
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Order, perform, trained_weights
 from fulcrum.train.state import State
 

@@ -14,7 +14,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.model.counted_flops import counted
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
-from fulcrum.train.training_cost import BATCH, count_parts, measured_peak, peak_memory
+from fulcrum.train.watched.training_cost import BATCH, count_parts, measured_peak, peak_memory
 
 PROMPTS = ["a large red circle at the top left.", "a star.", "a small blue ring.", "a green square at the top."] * 2
 

@@ -18,7 +18,7 @@ from fulcrum.spec.seam import ConditionFiller
 from fulcrum.spec.system import System
 from fulcrum.train.build import build
 from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Order, perform, trained_weights
 
 

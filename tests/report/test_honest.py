@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fulcrum.cli.study import _summary
+from fulcrum.cli.findings.study import _summary
 from fulcrum.report import markdown_text, page, ranking, run_facts, table
 from fulcrum.report.figures import arm_marks, curve_figure, difference_figure, range_figure
 from fulcrum.report.schema import StudyResult

@@ -10,8 +10,8 @@ from fulcrum.cost.run_flops import amount
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.wording.sentences import parts as told_parts
 from fulcrum.spec.errors import BadInput
-from fulcrum.train.bill import bill, counted, in_words, of_arm
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.run_folder import RunFolder
+from fulcrum.train.watched.bill import bill, counted, in_words, of_arm
 
 TINY = [
     word

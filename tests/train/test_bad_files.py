@@ -11,8 +11,8 @@ from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
 from fulcrum.study.run.plain_training import train_run
-from fulcrum.train import checkpoint
-from fulcrum.train.run_folder import RunFolder, claim, in_use
+from fulcrum.train.saved import checkpoint
+from fulcrum.train.saved.run_folder import RunFolder, claim, in_use
 from fulcrum.train.session import Order, perform, trained_weights
 
 

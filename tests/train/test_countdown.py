@@ -2,7 +2,7 @@
 
 import pytest
 
-from fulcrum.train.countdown import Countdown
+from fulcrum.train.watched.countdown import Countdown
 
 
 def jumps(told, passed):

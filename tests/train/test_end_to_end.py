@@ -17,13 +17,13 @@ from fulcrum.spec.system import System
 from fulcrum.study.run.measuring import run_evaluation
 from fulcrum.study.run.measuring.run_evaluation import Held, loss_of
 from fulcrum.train.build import assemble, build
-from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.drawing.sampling_weights import drawn_weights
 from fulcrum.train.feed import Feed
 from fulcrum.train.fillers import EMA, Trunk
 from fulcrum.train.loop import train
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.checkpoint import weights_hash
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Order, perform, trained_weights
 from fulcrum.train.state import State
 

@@ -11,10 +11,10 @@ from PIL import Image
 from fulcrum.cli import main
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
-from fulcrum.train.checkpoint import listing
 from fulcrum.train.drawing.sampling_weights import drawn_weights
-from fulcrum.train.kept_weights import KEPT, keeping, points, weights_at
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.checkpoint import listing
+from fulcrum.train.saved.kept_weights import KEPT, keeping, points, weights_at
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Order, perform
 
 PROMPT = "a large red circle at the top left."

@@ -22,7 +22,7 @@ from fulcrum.study.plan.requirements import with_primary
 from fulcrum.study.run.measuring.run_evaluation import can_measure, prompts, require_measurable
 from fulcrum.study.study_run import run as run_study
 from fulcrum.train.feed import Feed
-from fulcrum.train.run_folder import open_folder
+from fulcrum.train.saved.run_folder import open_folder
 from fulcrum.train.session import Order, perform
 from tests.cells_here import all_here
 

@@ -9,10 +9,10 @@ import pytest
 from fulcrum.spec.edit import put
 from fulcrum.spec.system import System
 from fulcrum.train.feed import Feed
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Order, perform
 from fulcrum.train.state import State
-from fulcrum.train.step_clock import Pace
+from fulcrum.train.watched.step_clock import Pace
 
 SLOW = 0.7  # seconds
 

@@ -12,9 +12,9 @@ import torch
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
-from fulcrum.train import checkpoint, run_folder
 from fulcrum.train.feed import Feed
-from fulcrum.train.run_folder import RunFolder, claim, in_use
+from fulcrum.train.saved import checkpoint, run_folder
+from fulcrum.train.saved.run_folder import RunFolder, claim, in_use
 from fulcrum.train.session import Interrupted, Order, perform, trained_weights
 
 

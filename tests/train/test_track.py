@@ -14,7 +14,7 @@ from fulcrum.spec.install import install_extra
 from fulcrum.spec.system import System
 from fulcrum.study.run.measuring import run_evaluation
 from fulcrum.train.session import Order, perform
-from fulcrum.train.trackers import RunLabels, require_trackers, together, tracking
+from fulcrum.train.watched.trackers import RunLabels, require_trackers, together, tracking
 from tests.fake_wandb import WANDB
 
 PLACE = RunLabels("study-1 / a", "spark + muon(lr=1)", 3)

@@ -9,7 +9,7 @@ from fulcrum.cost.run_flops import amount
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.record import Filler, Record
 from fulcrum.spec.run import RunSpec
-from fulcrum.train.training_cost import count_training
+from fulcrum.train.watched.training_cost import count_training
 
 INDEX = """# All recipes
 

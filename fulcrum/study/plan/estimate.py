@@ -18,7 +18,7 @@ from fulcrum.study.run.arm_cost import TimedCost, costs
 from fulcrum.study.run.cell import Cell, failed, finished
 from fulcrum.study.run.layout import Layout, measuring
 from fulcrum.study.run.measuring.run_evaluation import prompts
-from fulcrum.train.training_cost import count_training
+from fulcrum.train.watched.training_cost import count_training
 
 DRAWN = 16  # pictures drawn to time the drawing
 

@@ -20,11 +20,11 @@ from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.clock import Clock
 from fulcrum.study.run.layout import Layout
 from fulcrum.train.build import Built, Context, assemble, backbone_of, require_witness
-from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.drawing.sampling_weights import drawn_weights
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import train
+from fulcrum.train.saved.checkpoint import weights_hash
 from fulcrum.train.state import State
 
 NAME = "proof.json"

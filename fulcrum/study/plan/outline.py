@@ -19,7 +19,7 @@ from fulcrum.study.plan.spending import spending
 from fulcrum.study.run.layout import Layout
 from fulcrum.study.run.measuring.run_evaluation import can_measure
 from fulcrum.study.run.workers.capacity import Room
-from fulcrum.train.observers import clock
+from fulcrum.train.watched.observers import clock
 
 KINDS = {"trunk": ("trunk", "trunks"), "rate": ("try of a learning rate", "tries of learning rates")}
 

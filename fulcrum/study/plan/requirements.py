@@ -16,7 +16,7 @@ from fulcrum.study.run.layout import Layout
 from fulcrum.study.run.measuring.plan_judges import require_impartial, require_known
 from fulcrum.study.run.measuring.run_evaluation import can_measure, require_measurable
 from fulcrum.train.fillers import StandIn
-from fulcrum.train.trackers import require_trackers
+from fulcrum.train.watched.trackers import require_trackers
 
 # Of pictures that tell nothing about scenes: unbiased in the number of pictures, and, unlike the validation loss, it may be
 # compared between arms whose codec or objective differ.

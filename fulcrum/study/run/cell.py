@@ -21,8 +21,8 @@ from fulcrum.study.run.machine import MACHINE, machine_facts
 from fulcrum.study.run.measuring.evaluation_points import HINT, at, point_path
 from fulcrum.study.run.measuring.plan_judges import judge_hash
 from fulcrum.study.run.measuring.run_evaluation import REFERENCE, SEED, VALIDATION
-from fulcrum.train.run_folder import RunFolder
-from fulcrum.train.trackers import RunLabels, Trackers
+from fulcrum.train.saved.run_folder import RunFolder
+from fulcrum.train.watched.trackers import RunLabels, Trackers
 
 SHOWN = 12  # pictures of each cell in the report
 FORM = 2  # of the files; raise it when they are read in another way

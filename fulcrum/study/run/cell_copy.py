@@ -14,8 +14,8 @@ from fulcrum.study.run.cell import Cell, pictures
 from fulcrum.study.run.curve_lines import NUMBERS, require_unchanged
 from fulcrum.study.run.machine import MACHINE, unlike
 from fulcrum.study.run.measuring.evaluation_points import point_path, read_points
-from fulcrum.train import checkpoint
-from fulcrum.train.run_folder import RunFolder, description
+from fulcrum.train.saved import checkpoint
+from fulcrum.train.saved.run_folder import RunFolder, description
 from fulcrum.train.session import trained_weights
 
 HINT = "copy it from its machine again, or run it here"

@@ -23,12 +23,12 @@ from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
 from fulcrum.train.build import Built
 from fulcrum.train.drawing.picture_files import data_uri
 from fulcrum.train.drawing.sampling_weights import drawn_weights
-from fulcrum.train.kept_weights import keeping
 from fulcrum.train.loop import Look, Observer
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.kept_weights import keeping
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Order, perform, trained_weights
 from fulcrum.train.state import State
-from fulcrum.train.trackers import Trackers, Watchers
+from fulcrum.train.watched.trackers import Trackers, Watchers
 
 
 def run_cell(

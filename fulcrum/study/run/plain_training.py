@@ -6,10 +6,10 @@ from typing import Any
 from fulcrum.dist.start import start
 from fulcrum.spec.edit import require_seed
 from fulcrum.study.run.measuring.preview import USUAL, PreviewPlan, previewing
-from fulcrum.train.bill import sessions
-from fulcrum.train.kept_weights import keeping
+from fulcrum.train.saved.kept_weights import keeping
 from fulcrum.train.session import Order, perform
-from fulcrum.train.trackers import RunLabels, together, tracking
+from fulcrum.train.watched.bill import sessions
+from fulcrum.train.watched.trackers import RunLabels, together, tracking
 
 
 def train_run(

@@ -12,7 +12,7 @@ from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.clock import NAME as TIMINGS
 from fulcrum.study.run.measuring.evaluation_points import at
 from fulcrum.study.run.workers.runner import Board
-from fulcrum.train.countdown import Countdown
+from fulcrum.train.watched.countdown import Countdown
 
 NAMED = 4  # cells that one line names
 

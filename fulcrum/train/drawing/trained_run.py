@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,7 +54,7 @@ def find_run(name: str, out: Path) -> Path:
 
 def images_seen(folder: RunFolder) -> int:
     """Where a run stands: the images of its newest checkpoint."""
-    from fulcrum.train import checkpoint
+    from fulcrum.train.saved import checkpoint
 
     saved = checkpoint.listing(folder.checkpoints)
     return int(saved[-1].name) if saved else 0
@@ -81,7 +81,7 @@ def open_painter(
     from fulcrum.spec.plain import read
     from fulcrum.spec.system import System
     from fulcrum.train.drawing.painter import Painter
-    from fulcrum.train.kept_weights import weights_at
+    from fulcrum.train.saved.kept_weights import weights_at
     from fulcrum.train.session import trained_weights
 
     system = System(device=device_named(device))

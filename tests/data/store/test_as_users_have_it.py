@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fulcrum.cli.next_command import train_command
+from fulcrum.cli.trained.next_command import train_command
 from fulcrum.data.readers.fit_picture import colour_named, decode, pad
 from fulcrum.data.readers.reader import Fields, open_given
 from fulcrum.data.readers.svg_drawing import drawn

@@ -18,7 +18,7 @@ from fulcrum.train.build import Built
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.drawing.sampling_weights import drawn_weights
 from fulcrum.train.loop import Look, Observer
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Saver
 
 HINT = "remove the file and run the study again: it is measured anew from the saved weights"

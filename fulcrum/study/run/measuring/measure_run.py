@@ -10,7 +10,7 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import Device, System
 from fulcrum.study.run.measuring.run_evaluation import Held, measure
 from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import trained_weights
 
 

@@ -16,10 +16,10 @@ from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.drawing.picture_files import save_sheet
 from fulcrum.train.drawing.sampling_weights import drawn_weights
 from fulcrum.train.loop import Look, Observer
-from fulcrum.train.observers import Every
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.state import State
-from fulcrum.train.trackers import Watchers
+from fulcrum.train.watched.observers import Every
+from fulcrum.train.watched.trackers import Watchers
 
 LOOKS = 5  # per budget
 SHOWN = 8  # pictures, unless a person gives prompts

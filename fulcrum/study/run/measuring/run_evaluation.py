@@ -29,10 +29,10 @@ from fulcrum.spec.stage import phases
 from fulcrum.spec.system import System
 from fulcrum.study.run.measuring.plan_judges import Bench, Sources, measures, require_impartial
 from fulcrum.train.build import Context, build
-from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.drawing.painter import BATCH, Painter
 from fulcrum.train.drawing.sampling_weights import codec_part, fill
 from fulcrum.train.feed import stored
+from fulcrum.train.saved.checkpoint import weights_hash
 
 REFERENCE = 4096  # real pictures that generated ones are held against
 VALIDATION = 512  # held-out pictures of the validation loss

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fulcrum.spec.phrase import Catalogue
     from fulcrum.spec.run import RunSpec
     from fulcrum.train.drawing.painter import Painter
-    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.saved.run_folder import RunFolder
 
 SEEDS = 16  # whose noise is written, unless another number is asked for
 KEPT = {"averaged": "averaged", "last": "the last ones, not averaged"}
@@ -68,7 +68,7 @@ def export(
     from fulcrum.interop.pipeline_slots import require_slots
     from fulcrum.spec.plain import read
     from fulcrum.train.drawing.trained_run import find_run, open_painter
-    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.saved.run_folder import RunFolder
 
     repo = None if push is None else hub_name(push)
     source = RunFolder(find_run(run, out))

@@ -62,8 +62,8 @@ def _cost(
 ) -> tuple[dict[str, Any], str]:
     """The run's bill as data and as words; without the user's files that it was trained with there is none."""
     from fulcrum.spec.plain import read
-    from fulcrum.train.bill import bill, in_words
-    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.saved.run_folder import RunFolder
+    from fulcrum.train.watched.bill import bill, in_words
 
     try:
         cost = bill(RunFolder(path), read(about["run"], catalogue(levers)[0].fillers), out / "cache", price)
@@ -83,7 +83,7 @@ def remove(
 ) -> None:
     """Remove a run and all its checkpoints; also one whose files are damaged."""
     from fulcrum.train.drawing.trained_run import find_run
-    from fulcrum.train.run_folder import RunFolder, claim
+    from fulcrum.train.saved.run_folder import RunFolder, claim
 
     path = find_run(run, out)
     about = _about(path)
@@ -106,7 +106,7 @@ def gc(
 ) -> None:
     """Tidy up: keep the last good checkpoint of finished runs, remove what killed processes left; not runs in use."""
     from fulcrum.train.drawing.trained_run import runs_under
-    from fulcrum.train.run_folder import RunFolder, claim
+    from fulcrum.train.saved.run_folder import RunFolder, claim
 
     gone: list[Path] = []
     freed = 0
@@ -131,8 +131,8 @@ def gc(
 
 def _superfluous(folder: Any) -> list[Path]:
     """Half-written and damaged checkpoints, and in a finished run whose last checkpoint is sound, those before it."""
-    from fulcrum.train import checkpoint
-    from fulcrum.train.kept_weights import KEPT
+    from fulcrum.train.saved import checkpoint
+    from fulcrum.train.saved.kept_weights import KEPT
 
     kept = folder.path / KEPT
     if folder.checkpoints.is_symlink() or kept.is_symlink():
@@ -150,7 +150,7 @@ def _superfluous(folder: Any) -> list[Path]:
 
 def _about(path: Path) -> dict[str, Any] | None:
     """The run's description, or None when it is damaged."""
-    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.saved.run_folder import RunFolder
 
     try:
         about = RunFolder(path).about()
@@ -162,7 +162,7 @@ def _about(path: Path) -> dict[str, Any] | None:
 
 def _facts(path: Path, known: "Catalogue") -> dict[str, Any]:
     from fulcrum.train.drawing.trained_run import images_seen
-    from fulcrum.train.run_folder import RunFolder, in_use
+    from fulcrum.train.saved.run_folder import RunFolder, in_use
 
     about = _about(path)
     try:

@@ -13,9 +13,9 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train.build import Context, backbone_of
-from fulcrum.train.checkpoint import weights_hash
 from fulcrum.train.fillers import START_PARTS
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.checkpoint import weights_hash
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import trained_weights
 
 

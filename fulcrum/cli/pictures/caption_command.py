@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli.next_command import train_command
 from fulcrum.cli.options import DeviceName, Json, Quiet, emit, heard
+from fulcrum.cli.trained.next_command import train_command
 from fulcrum.spec.errors import BadInput
 
 Part = Annotated[

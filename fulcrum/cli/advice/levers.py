@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli import lever_check
+from fulcrum.cli.advice import lever_check
 from fulcrum.cli.options import Files, Json, emit, say
 from fulcrum.spec.errors import BadInput, nearest
 

@@ -12,8 +12,8 @@ from fulcrum.files.damaged import set_aside
 from fulcrum.files.paths import read_regular
 from fulcrum.files.records import append_bytes, append_records, keep_records
 from fulcrum.optim.storage import stalled_share
-from fulcrum.train.countdown import Countdown
 from fulcrum.train.loop import Look
+from fulcrum.train.watched.countdown import Countdown
 
 RECORD_EVERY = 10  # steps between two lines of the record
 TELLING = 2.0  # seconds of steps before a time left is told

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli import data_filter
-from fulcrum.cli.next_command import train_command
 from fulcrum.cli.options import Json, Quiet, emit, heard, say
+from fulcrum.cli.pictures import data_filter
+from fulcrum.cli.trained.next_command import train_command
 from fulcrum.spec.errors import BadInput, FulcrumError
 
 SHOWN = 20  # faults that are printed; --json has all

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fulcrum.cli.options import OUT, DeviceName, Files, Json, Out, Quiet, RunName, catalogue, emit, note_unfinished, say
-from fulcrum.cli.prompt_lines import prompt_lines
+from fulcrum.cli.trained.prompt_lines import prompt_lines
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.printable import shown
 
@@ -167,7 +167,7 @@ def _painter(
     """A painter with the weights of a run, what the run is called, and where it lies."""
     from fulcrum.dist.choose_system import device_named
     from fulcrum.train.drawing.trained_run import find_run, open_painter
-    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.saved.run_folder import RunFolder
 
     device_named(device)  # refused before anything is looked for
     folder = RunFolder(find_run(name, out))

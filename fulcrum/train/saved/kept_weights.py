@@ -15,15 +15,15 @@ from fulcrum.files.damaged import Damaged
 from fulcrum.files.hashes import sha256_file
 from fulcrum.files.sealed import read_sealed, sealed
 from fulcrum.spec.errors import BadInput, RunFailed
-from fulcrum.train import checkpoint
 from fulcrum.train.build import Built
 from fulcrum.train.drawing.sampling_weights import drawn_parts, drawn_weights
 from fulcrum.train.loop import Look, Observer
-from fulcrum.train.observers import Every
-from fulcrum.train.run_folder import RunFolder, require_parts
+from fulcrum.train.saved import checkpoint
+from fulcrum.train.saved.run_folder import RunFolder, require_parts
 from fulcrum.train.session import trained_weights
 from fulcrum.train.state import State
-from fulcrum.train.trackers import Watchers
+from fulcrum.train.watched.observers import Every
+from fulcrum.train.watched.trackers import Watchers
 
 KEPT, WEIGHTS = "kept", "weights.safetensors"
 

@@ -18,10 +18,10 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.train.build import Built
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import Look, Observer
-from fulcrum.train.observers import clock
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.state import State
-from fulcrum.train.training_cost import BATCH, count_parts, measured_peak, peak_memory
+from fulcrum.train.watched.observers import clock
+from fulcrum.train.watched.training_cost import BATCH, count_parts, measured_peak, peak_memory
 
 VERSION = 2  # of what is counted: older entries of the cache are not read
 END_OF_RECORD = 1 << 20  # bytes in which the last good line of a record is looked for

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli import evidence, keep_study
+from fulcrum.cli.findings import evidence, keep_study
 from fulcrum.cli.options import (
     OUT,
     Files,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fulcrum.cli.next_command import sample_command
 from fulcrum.cli.options import (
     OUT,
     Compile,
@@ -26,7 +25,8 @@ from fulcrum.cli.options import (
     emit,
     say,
 )
-from fulcrum.cli.prompt_lines import prompt_lines
+from fulcrum.cli.trained.next_command import sample_command
+from fulcrum.cli.trained.prompt_lines import prompt_lines
 from fulcrum.spec.errors import BadInput
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def train(
     from fulcrum.levers.catalog import read_phrase
     from fulcrum.study.run.measuring.preview import PreviewPlan
     from fulcrum.study.run.plain_training import train_run
-    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.saved.run_folder import RunFolder
     from fulcrum.train.session import Order
 
     read, files = read_phrase(phrase, levers or (), settings or (), images)
@@ -137,7 +137,7 @@ def train(
 def _begun(run: "RunSpec", start: str, out: Path, settings: Sequence[str]) -> "RunSpec":
     """The run from where it begins; what a pipeline brings besides its weights is told."""
     from fulcrum.spec.edit import diff, put
-    from fulcrum.train.pipeline_start import begun_from, pipeline_index
+    from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
 
     index = pipeline_index(start)
     if index is None:
@@ -152,7 +152,7 @@ def _start(start: str, out: Path) -> "StartFiller":
     """The filler of the seam `start`: a folder in diffusers' format, or a finished run of ours."""
     from fulcrum.train.drawing.trained_run import find_run
     from fulcrum.train.fillers import START_PARTS, DiffusersStart, Trunk
-    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.saved.run_folder import RunFolder
 
     if start.startswith("hub:") or any((Path(start) / part / "config.json").is_file() for part in ("", *START_PARTS)):
         return DiffusersStart(path=start)
@@ -173,7 +173,7 @@ def _time(result: dict[str, Any]) -> str:
 
 def _cost(folder: Any, run: Any, cache: Path, price: float | None) -> tuple[dict[str, Any], str]:
     """The bill as data and as words. The run is trained by now: a part that cannot be counted is no reason to fail."""
-    from fulcrum.train.bill import bill, in_words
+    from fulcrum.train.watched.bill import bill, in_words
 
     try:
         cost = bill(folder, run, cache, price)

@@ -16,9 +16,9 @@ from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.install import install_extra
 from fulcrum.train.build import Built
 from fulcrum.train.loop import Observer
-from fulcrum.train.observers import Averager
-from fulcrum.train.run_folder import RunFolder
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.state import State
+from fulcrum.train.watched.observers import Averager
 
 PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb"}  # tracker -> what it imports
 PROJECT = "fulcrum"

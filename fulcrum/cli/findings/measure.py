@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fulcrum.cli.metric_table import about, plain, table
+from fulcrum.cli.findings.metric_table import about, plain, table
 from fulcrum.cli.options import (
     OUT,
     DeviceName,
@@ -279,7 +279,7 @@ def _run(
     from fulcrum.study.run.measuring.kept_metrics import keep_metrics
     from fulcrum.study.run.measuring.measure_run import measure_run
     from fulcrum.train.drawing.trained_run import find_run
-    from fulcrum.train.run_folder import RunFolder
+    from fulcrum.train.saved.run_folder import RunFolder
 
     folder = RunFolder(find_run(run, out))
     note_unfinished(folder)

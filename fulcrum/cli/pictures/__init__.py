@@ -1,0 +1,1 @@
+"""Commands for pictures and captions of one's own."""
