@@ -132,3 +132,16 @@ def test_survivors_decide_no_interaction(failed, verdict):
     row = row.model_copy(update={"verdict": "better"})  # as the survivors alone would say
     assert interaction(row, ("a", "b"), primary=True).verdict == verdict
     assert interaction(row, ("a", "b"), primary=False).verdict == "exploratory"
+
+
+def test_a_headline_never_leaves_the_interval():
+    """With 31 arms and eight pairs SPRINT was told as "about -0.05" beside [-0.32, -0.13]."""
+    rng = np.random.default_rng(0)
+    loud = [-0.42, -0.12, -0.30, -0.15, -0.33, -0.10, -0.25, -0.17]
+    arms = {"loud": loud} | {f"quiet{k}": list(0.01 * rng.standard_normal(8)) for k in range(30)}
+    effects = [
+        paired_effect(dict.fromkeys(range(8), 0.0), dict(enumerate(column)), name=name, metric="m", planned=8)
+        for name, column in arms.items()
+    ]
+    (row,) = (one for one in judge(effects, better="higher", smallest_effect=0.02) if one.arm == "loud")
+    assert row.verdict == "worse" and row.low <= row.shrunk <= row.high < 0.0

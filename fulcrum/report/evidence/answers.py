@@ -198,10 +198,10 @@ def _muon(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
     rates = " ".join(
         f"{'Each at a rate of its own' if one.result.sweeps else 'At one learning rate'}: {told(one)}" for one in own
     )
-    dear = last.time is not None and last.time > 1.0 + SAME_TIME
+    free = "Better, its time is not measured yet" if last.time is None else "Yes, here"
     return _by_verdict(
         last,
-        better="Better, not free" if dear else "Yes, here",
+        better="Better, not free" if last.time is not None and last.time > 1.0 + SAME_TIME else free,
         worse="No, opposite here",
         tie="No difference that matters here",
     ), rates
