@@ -20,6 +20,7 @@ FARED = {
     "not comparable": "not comparable",
     None: WAITING,
 }
+MIXED = "seen both ways"
 ORDER = ("replicated", "contradicted", "opposite here", "undecided", WAITING, "not comparable")
 MEANS = {
     "replicated": "the same direction, over paired seeds",
@@ -91,9 +92,18 @@ def fared(studies: Studies) -> list[HeldClaim]:
 
 
 def counts(rows: Sequence[HeldClaim]) -> dict[str, int]:
-    """Word -> how many, in their order."""
-    counted = Counter(row.word for row in rows)
-    return {word: counted[word] for word in ORDER if counted[word]}
+    """Word -> how many published numbers, in their order. A number that several arms or studies are held against counts
+    once, and is undecided only where all of them are."""
+    words: dict[tuple[str, float, str, str], set[str]] = {}
+    for row in rows:
+        words.setdefault(row.published, set()).add(row.word)
+    counted = Counter(_together(said) for said in words.values())
+    return {word: counted[word] for word in (*ORDER[:3], MIXED, *ORDER[3:]) if counted[word]}
+
+
+def _together(words: set[str]) -> str:
+    decided = words - {"undecided", WAITING, "not comparable"} or words - {WAITING, "not comparable"} or words
+    return next(iter(decided)) if len(decided) == 1 else MIXED
 
 
 def summary(rows: Sequence[HeldClaim]) -> str:

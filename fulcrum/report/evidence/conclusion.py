@@ -53,9 +53,10 @@ def _claims(studies: Studies) -> str:
     held = [row for row in rows if row.held]
     if not held:
         return "None of the published numbers could be held against it."
-    apart = len(rows) - len(held)
+    numbers = {row.published for row in held}
+    apart = len({row.published for row in rows} - numbers)
     rest = f"; {apart} more are not comparable with anything here" if apart else ""
-    return f"Of {len(held)} comparisons with published numbers: {claim_rows.summary(held)}{rest}."
+    return f"Of {len(numbers)} published numbers that something is held against: {claim_rows.summary(held)}{rest}."
 
 
 def _open(rows: Sequence[Decision]) -> str:

@@ -163,6 +163,16 @@ def test_of_a_study_with_looks_what_is_decided_is_measured_though_others_go_on()
     assert levers["muon"] == "better" and "bf16_storage" not in levers
 
 
+def test_a_published_number_counts_once_whatever_is_held_against_it():
+    """REPA's four numbers were counted twice: with either teacher, the same claim is held against the arm."""
+    claim = ("fid", -3.56, "replicated", "")
+    arms = (Row("repa", 0.04, claims=(claim,)), Row("repa(teacher=supervised)", 0.04, claims=(claim,)))
+    assert claim_rows.summary(claim_rows.fared({"replication": result(arms)})) == "1 replicated"
+    for word, said in (("underpowered", "1 replicated"), ("opposite here", "1 seen both ways")):
+        other = (arms[0], Row("repa(teacher=supervised)", 0.04, claims=(("fid", -3.56, word, ""),)))
+        assert claim_rows.summary(claim_rows.fared({"replication": result(other)})) == said
+
+
 def test_where_claims_were_made_is_said_once():
     rows = (
         Row("muon", 0.1, claims=(("fid", -2.65, "replicated", ""), ("cmmd", -0.05, "replicated", ""))),
