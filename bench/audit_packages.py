@@ -1,4 +1,7 @@
-"""What the audit says of installed packages that nobody tuned its rules to: one line for each fault, to be held against an earlier run by `diff`."""
+"""What the audit says of installed packages: a line for each fault, so that `diff` shows what a change of the rules adds.
+
+python bench/audit_packages.py [PACKAGE ...] > after.txt
+"""
 
 import importlib.util
 import sys

@@ -1,8 +1,9 @@
-"""Twenty cases by somebody who had not read the rules; unseen/EXPECTED.md is that person's own list of what is wrong with each.
+"""Twenty cases by somebody who had not read the rules; `unseen/EXPECTED.md` is that person's own list of what is wrong.
 
-First count, before any rule was mended: 4 of 10 faults found (02, 03, 04, 08) and 3 false alarms in 2 of 10 sound cases (twice in 08, once in 10);
-fault 08 was told a second fault that is none. That is the audit's recall on code that nobody tuned it to, and the only such figure from here. The
-rules were then mended with these cases in sight (docs/decisions/0055): what this test counts today is a regression test, and no measure of recall.
+First count, before any rule was mended: 4 of 10 faults found (02, 03, 04, 08), 3 false alarms in 2 of 10 sound cases (two
+in 08, one in 10), and fault 08 was told a second fault that is none. That is the recall on code that nobody tuned it to.
+The rules were then mended with these cases in sight (docs/decisions/0055), so they are unseen no longer: what is counted
+here today guards against going back, and measures no recall.
 """
 
 from pathlib import Path
@@ -47,8 +48,9 @@ def test_the_cases_are_counted_apart(capsys):
             f"\naudit, cases of another author: first count {len(FIRST_FOUND)} of 10 found, 2 of 10 sound ones blamed; "
             f"mended with them in sight {len(told)} of {len(EXPECTED)} found, {len(alarms)} of {len(SOUND)} blamed"
         )
-    assert told == FIRST_FOUND
-    assert set(alarms) == {"sound_08", "sound_10"} and set(beside) == {"fault_08"}
+    assert told == set(EXPECTED)
+    assert not alarms
+    assert not beside, "a fault is told by its own rule, and by no other"
 
 
 def test_every_case_is_counted():
