@@ -34,6 +34,12 @@ SCRIPTS = [  # rule, code, is it a fault?
         "def a():\n    scaler.scale(loss).backward()\n\ndef b():\n    clip_grad_norm_(p, 1)\n",
         False,
     ),
+    (
+        "clip-of-scaled-gradients",
+        "def go(loss):\n    scaler.scale(loss).backward()\n\ndef fit():\n    go(x)\n    dispatch_clip_grad(p, 1)\n",
+        True,
+    ),
+    ("clip-of-scaled-gradients", SCALED + "optimizer.clip_grad_norm(1.0)\n", False),
     ("clip-of-scaled-gradients", "x = scaler.scale(x)\nloss.backward()\n" + CLIP, False),
     ("metric-range", FID + "fid.update(torch.clamp(images, -1, 1), real=False)\n", True),
     ("metric-range", FID + "images = net(z).tanh()\nfid.update(images.cpu(), real=False)\n", True),

@@ -1,12 +1,15 @@
 """Rule: gradients are clipped while they are still multiplied by the loss scale."""
 
 import ast
+import re
 
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.advise.subjects.python_script import Script, dotted, source_of
 
-CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads_with_norm_")
-UNSCALES_ITSELF = r"^(accelerator|accelerate|fabric|lightning|deepspeed|composer)$"
+CLIPS = re.compile(r"clip_grad")  # torch's, and what libraries build on it: dispatch_clip_grad, adaptive_clip_grad
+UNSCALES_ITSELF = re.compile(
+    r"(?i)accelerat|fabric|optim|engine|scaler|trainer|strategy|plugin|^self$"
+)  # where it is a method
 # `get_scale` is for those who divide by hand, or multiply the threshold.
 UNSCALES = ("unscale_", "unscale_gradients", "get_scale")
 
@@ -25,17 +28,20 @@ class ClipOfScaledGradients(AuditRule):
     fix = "scaler.unscale_(optimizer) between backward and clip_grad_norm_"
 
     def in_script(self, script: Script) -> Sightings:
-        if script.mentions(UNSCALES_ITSELF):
-            return
         scaled = _scaled_backwards(script)
         unscaled = script.named(*UNSCALES)
-        for clip in script.named(*CLIPS):
+        told = set[ast.AST | None]()
+        for clip in script.calls:
+            base, _, name = dotted(clip.func).rpartition(".")
             own = script.function(clip)
+            if own in told or not CLIPS.search(name) or UNSCALES_ITSELF.search(base):
+                continue
             here = [call for call in unscaled if script.function(call) is own]
             elsewhere = len(here) < len(unscaled)  # a function that this one may call: not followed
             before = [call for call in scaled if _same_home(script, call, clip)]
             if before and not elsewhere and not any(call.lineno <= clip.lineno for call in here):
                 late = f"; line {here[0].lineno} unscales only afterwards" if here else ", and nothing unscales them"
+                told.add(own)
                 yield Sighting(
                     script.at(clip),
                     f"{source_of(clip)} after line {before[0].lineno} scaled the loss{late}",
@@ -55,8 +61,11 @@ def _scaled_backwards(script: Script) -> list[ast.Call]:
 
 
 def _same_home(script: Script, one: ast.AST, other: ast.AST) -> bool:
-    """Do both stand in one function, or in methods of one class?"""
-    if script.function(one) is script.function(other):
+    """Do both stand in one function, or in methods of one class, or does the second's function call the first's?"""
+    mine, yours = script.function(one), script.function(other)
+    if mine is yours:
+        return True
+    if mine is not None and any(dotted(call.func) == mine.name and script.function(call) is yours for call in script.calls):
         return True
     homes = [next((node for node in script.around(each) if isinstance(node, ast.ClassDef)), None) for each in (one, other)]
     return homes[0] is not None and homes[0] is homes[1]
