@@ -28,6 +28,12 @@ def loop(body, options=""):
 SOUND = (
     "with torch.autocast('cuda', dtype=torch.bfloat16):\n    loss = model(batch).mean()\nloss.backward()\noptimizer.step()"
 )
+SCALED = (
+    "with torch.autocast('cuda', dtype=torch.float16):\n    loss = model(batch).mean()\nscaler.scale(loss).backward()\n"
+    "scaler.unscale_(optimizer)\ntorch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    "scaler.step(optimizer)\nscaler.update()"
+)
+PREVIEW = "\ndef validate(pipe):\n    return pipe('a dog', max_sequence_length={}).images\n"
 FLUX = "vae = AutoencoderKL.from_pretrained('black-forest-labs/FLUX.1-dev', subfolder='vae')\n"
 BASE = {"run_name": "base", "seed": 1, "save_folder": "out/${run_name}", "model": {"depth": 16}, "guidance_scale": 4.0}
 
@@ -43,6 +49,11 @@ SCRIPTS = {  # rule: (fault, sound)
     "grad-scaler-with-bf16": (
         "scaler = torch.amp.GradScaler()\nwith torch.autocast('cuda', dtype=torch.bfloat16):\n    pass\n",
         "scaler = torch.amp.GradScaler()\nwith torch.autocast('cuda', dtype=torch.float16):\n    pass\n",
+    ),
+    "clip-of-scaled-gradients": (loop(SCALED.replace("scaler.unscale_(optimizer)\n", "")), loop(SCALED)),
+    "text-length-unequal": (
+        loop(f"text = pipe.encode_prompt(batch, max_sequence_length=77)\n{SOUND}") + PREVIEW.format(256),
+        loop(f"text = pipe.encode_prompt(batch, max_sequence_length=77)\n{SOUND}") + PREVIEW.format(77),
     ),
     "fp16-without-scaler": (loop(SOUND.replace("bfloat16", "float16")), loop(SOUND)),
     "autocast-too-wide": (
@@ -127,6 +138,22 @@ CONFIGS = {
     "teacher-is-judge": (
         {"repa": {"teacher": "dinov2-base"}, "eval": {"metric": "dino_mmd"}},
         {"repa": {"teacher": "dinov2-base"}, "eval": {"metric": "dino_mmd", "also": "fid"}},
+    ),
+    "text-length-unequal": (
+        {"text": {"max_tokens": 256}, "eval": {"max_tokens": 77}},
+        {"text": {"max_tokens": 256}, "eval": {"max_tokens": 256}},
+    ),
+    "captions-truncated": (
+        {"t5": {"max_length": 128}, "caption_stats": {"median_tokens": 150, "max_tokens": 700}},
+        {"t5": {"max_length": 256}, "caption_stats": {"median_tokens": 150, "max_tokens": 700}},
+    ),
+    "shift-without-resolution": (
+        {"image_size": 1024, "patch_size": 2, "vae": {"stride": 8}, "scheduler": {"shift": 1}},
+        {"image_size": 256, "patch_size": 2, "vae": {"stride": 8}, "scheduler": {"shift": 1}},
+    ),
+    "outputs-shared": (
+        {"out_dir": "/runs/a", "lr": 1e-4, "hydra": {"sweeper": {"params": {"lr": "1e-4,2e-4"}}}},
+        {"out_dir": "/runs/${lr}", "lr": 1e-4, "hydra": {"sweeper": {"params": {"lr": "1e-4,2e-4"}}}},
     ),
     "boolean-as-text": ({"use_ema": "False"}, {"use_ema": False}),
     "errors-swallowed": ({"dataset": {"on_error": "skip"}}, {"dataset": {"on_error": "raise"}}),

@@ -10,6 +10,7 @@ from fulcrum.advise.rules.captions.captions_truncated import CaptionsTruncated
 from fulcrum.advise.rules.captions.captions_unlike_pictures import CaptionsUnlikePictures
 from fulcrum.advise.rules.captions.prompts_unlike_captions import PromptsUnlikeCaptions
 from fulcrum.advise.rules.captions.samples_broken import SamplesBroken
+from fulcrum.advise.rules.captions.text_length_unequal import TextLengthUnequal
 from fulcrum.advise.rules.design.arm_changes_nothing import ArmChangesNothing
 from fulcrum.advise.rules.design.arm_is_compound import ArmIsCompound
 from fulcrum.advise.rules.design.arm_refused import ArmRefused
@@ -38,6 +39,7 @@ from fulcrum.advise.rules.evaluation.teacher_is_judge import TeacherIsJudge
 from fulcrum.advise.rules.evaluation.validation_draws_anew import ValidationDrawsAnew
 from fulcrum.advise.rules.precision.autocast_too_wide import AutocastTooWide
 from fulcrum.advise.rules.precision.average_in_bf16 import AverageInBf16
+from fulcrum.advise.rules.precision.clip_of_scaled_gradients import ClipOfScaledGradients
 from fulcrum.advise.rules.precision.fp16_without_scaler import Fp16WithoutScaler
 from fulcrum.advise.rules.precision.fsdp_casts_inputs import FsdpCastsInputs
 from fulcrum.advise.rules.precision.grad_scaler_with_bf16 import GradScalerWithBf16
@@ -69,6 +71,7 @@ from fulcrum.advise.rules.tokenizer.reconstruction_poor import ReconstructionPoo
 RULES: tuple[AuditRule, ...] = (
     AutocastTooWide(),
     AverageInBf16(),
+    ClipOfScaledGradients(),
     Fp16WithoutScaler(),
     FsdpCastsInputs(),
     GradScalerWithBf16(),
@@ -91,6 +94,7 @@ RULES: tuple[AuditRule, ...] = (
     CaptionsUnlikePictures(),
     PromptsUnlikeCaptions(),
     SamplesBroken(),
+    TextLengthUnequal(),
     ChannelsMismatch(),
     CodecClassMismatch(),
     LatentDeviation(),

@@ -12,11 +12,14 @@ INHERITS = ("defaults", "base", "_base_", "extends", "inherit", "inherits", "par
 # What tells one training from another and decides nothing about it.
 LABELS = re.compile(
     r"(^|[._])(run_name|exp_name|experiment_name|experiment|title|description|notes?|tags?|wandb|tracker\w*|comment)($|[._])"
-    r"|^(name|group|project)$|(^|[._])(\w*overwrite|save_interval|log_interval|logging_steps|num_workers|prefetch\w*)$"
+    r"|^((run|exp|job|arm|trial)[._]?)?(name|id|label|slug|group|project)$|(^|[._])(\w*overwrite|save_interval|log_interval|logging_steps|num_workers|prefetch\w*)$"
 )
+# A word of writing and one of place: output_dir, outputDir, save_to, checkpoint.dir. What is loaded from is none, and a
+# root is none either: trainers put the run's name below it.
 OUTPUTS = re.compile(
-    r"(^|[._])(output_dir|output_folder|out_dir|save_folder|save_dir|save_path|checkpoint_dir|checkpoint_folder|checkpoints?_path|ckpt_dir|"
-    r"results?_dir|work_dir|logging_dir|log_dir|save_folder_name|exp_dir)$"
+    r"(^|[._])(out|outputs?|save|results?|work|working|exp|experiment|run|ckpts?|checkpoints?|logs?|logging|artifacts?|dump)"
+    r"[._]?(dir|directory|folder|folder_name|to)$"
+    r"|(^|[._])(save|output|checkpoints?)_path$"
 )
 # Words of one decision: keys that speak of the same one belong together.
 DECISIONS = {

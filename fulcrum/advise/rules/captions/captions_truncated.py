@@ -1,10 +1,16 @@
 """Rule: captions that the text encoder cuts off."""
 
+import re
+
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.advise.subjects.caption_set import CaptionSet
+from fulcrum.advise.subjects.config_file import ConfigFile, Entry
+from fulcrum.advise.subjects.text_limits import limits_in_config
 
 PER_WORD = 1.3  # tokens of an English word, about, with CLIP's and T5's vocabularies
 SHARE = 0.05
+# Statistics of captions that somebody wrote down: p50 to p95, median, mean. A maximum or p99 above the limit is no fault.
+COMMON = re.compile(r"(^|[._])(p_?(5|6|7|8|9)[05]|q_?(5|6|7|8|9)[05]|median|mean|avg|average)($|[._])")
 
 
 class CaptionsTruncated(AuditRule):
@@ -31,6 +37,27 @@ class CaptionsTruncated(AuditRule):
                 f"{long / len(texts):.0%} of {len(texts):,} captions are longer than {captions.limit} tokens "
                 f"(estimated at {PER_WORD} a word)",
             )
+
+    def in_config(self, config: ConfigFile) -> Sightings:
+        """Lengths that the configuration itself records, beside the limit that it sets."""
+        limits = [limit for limit in limits_in_config(config) if not limit.judged]
+        recorded = [(entry, length) for entry in config.entries if (length := _recorded(entry)) is not None]
+        limit = max(limits, key=lambda one: one.tokens, default=None)  # of several encoders the one that reads most
+        over = [(entry, length) for entry, length in recorded if limit is not None and length > limit.tokens]
+        if limit is not None and over:
+            entry = over[0][0]
+            yield Sighting(
+                limit.place,
+                f"{limit.seen}, and captions are recorded as longer: {entry.path} = {entry.value} (line {entry.line})",
+            )
+
+
+def _recorded(entry: Entry) -> float | None:
+    """A usual length of captions in tokens, where this is one."""
+    if entry.number is None or not re.search(r"caption|text|prompt", entry.path) or not COMMON.search(entry.path):
+        return None
+    words = "word" in entry.path
+    return entry.number * PER_WORD if words else entry.number if "token" in entry.path else None
 
 
 def tokens(text: str) -> float:

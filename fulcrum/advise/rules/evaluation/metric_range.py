@@ -4,6 +4,7 @@ import ast
 
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.advise.subjects.config_file import ConfigFile
+from fulcrum.advise.subjects.picture_range import signed_by
 from fulcrum.advise.subjects.python_script import Script, dotted, is_constant, keyword, source_of
 
 METRICS = (
@@ -21,7 +22,7 @@ class MetricRange(AuditRule):
     gain = 1.0
     why = (
         "with normalize=True torchmetrics multiplies by 255: bytes wrap around and become the features of colour-"
-        "negated pictures; without it, floats in [0, 1] are cut to black"
+        "negated pictures, and so do values below 0; without it, floats in [0, 1] are cut to black"
     )
     size = "the absolute number compares with nothing"
     source = "docs/published.md, A1"
@@ -40,6 +41,13 @@ class MetricRange(AuditRule):
                         yield Sighting(
                             script.at(update),
                             f"{source_of(update)} hands over uint8, and line {made.lineno} says normalize=True",
+                        )
+                    elif update.args and (signed := signed_by(script, update.args[0], update)):
+                        yield Sighting(
+                            script.at(update),
+                            f"{source_of(update)} hands over [-1, 1] ({signed}), and line {made.lineno} "
+                            f"{'says normalize=True: [0, 1]' if expects_floats else 'expects bytes'}",
+                            "bring them to [0, 1] first: (images / 2 + 0.5).clamp(0, 1), with normalize=True",
                         )
                     elif (
                         not expects_floats

@@ -2,6 +2,7 @@
 
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.advise.subjects.config_file import ConfigFile
+from fulcrum.advise.subjects.config_tokens import image_tokens
 from fulcrum.spec.run import RunSpec
 
 FEWEST = 512  # 256 tokens lost in the published study, 1,024 won
@@ -24,17 +25,6 @@ class RoutingWithFewTokens(AuditRule):
 
     def in_config(self, config: ConfigFile) -> Sightings:
         routed = [entry for entry in config.find(r"(tread|sprint|routing|token_drop)") if not entry.off]
-        tokens = _tokens(config)
+        tokens = image_tokens(config)
         if routed and tokens is not None and tokens < FEWEST:
             yield Sighting(config.at(routed[0]), f"{routed[0].path} = {routed[0].value} at about {tokens:g} tokens")
-
-
-def _tokens(config: ConfigFile) -> float | None:
-    """Image tokens, where the configuration says enough to know them."""
-    given = config.number(r"(^|[._])(num_|image_)tokens$")
-    if given is not None:
-        return given
-    side = config.number(r"(^|[._])(resolution|image_size|img_size)$")
-    patch = config.number(r"(^|[._])patch(_size)?$")
-    stride = config.number(r"(vae|autoencoder|codec|tokenizer)\w*[._](stride|downsample\w*|scale_factor|f)$")
-    return (side / (patch * stride)) ** 2 if side and patch and stride else None

@@ -1,10 +1,17 @@
 """Rule: many tokens, and times that are not shifted towards noise."""
 
+import re
+
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
+from fulcrum.advise.subjects.config_file import ConfigFile
+from fulcrum.advise.subjects.config_tokens import image_tokens
 from fulcrum.advise.subjects.model_folder import ModelFolder
 from fulcrum.spec.run import RunSpec
 
 MANY = 1024
+UNSHIFTED = 256  # tokens, at which published trainings do without
+# A shift of times: by its own name (timestep_shift, discrete_flow_shift), or below what is about them (flow.shift).
+OF_TIMES = re.compile(r"(time|flow|sigma|noise|sched|diffusion|objective|sampl)\w*[._]?(\w+\.)*shift$|^shift$")
 
 
 class ShiftWithoutResolution(AuditRule):
@@ -31,6 +38,29 @@ class ShiftWithoutResolution(AuditRule):
                 f"trained with times shifted by {shift:g}, drawn with {run.sample.shift:g}",
                 f"--set sample.shift={shift:g}",
                 "warning",
+            )
+
+    def in_config(self, config: ConfigFile) -> Sightings:
+        """Only where it is said that nothing is shifted: a trainer's own default is not known."""
+        stated = [entry for entry in config.find(r"(^|[._]|[a-z])shift$") if OF_TIMES.search(entry.path)]
+        tokens = image_tokens(config, usual_stride=True)
+        otherwise = any(not entry.off for entry in config.find(r"dynamic_?shift|resolution_\w*shift|shift_?(by|with)_?res"))
+        # Logit-normal times with another mean than 0 are shifted by that.
+        otherwise |= any(
+            entry.number not in (None, 0.0) for entry in config.find(r"logit_?mean$|density\.mean$|(^|[._])p_mean$")
+        )
+        if (
+            stated
+            and tokens is not None
+            and tokens >= MANY
+            and all(entry.number == 1.0 for entry in stated)
+            and not otherwise
+        ):
+            shift = (tokens / UNSHIFTED) ** 0.5
+            yield Sighting(
+                config.at(stated[0]),
+                f"{stated[0].path} = {stated[0].value} at about {tokens:,.0f} tokens",
+                f"shift by about {shift:.1f} (root of {tokens:,.0f} / {UNSHIFTED} tokens), in training and in drawing",
             )
 
     def in_folder(self, folder: ModelFolder) -> Sightings:

@@ -39,7 +39,7 @@ class WeightsOnlyCheckpoint(AuditRule):
     def in_script(self, script: Script) -> Sightings:
         if not script.trains or script.named(*WHOLE) or script.mentions("deepspeed|lightning"):
             return
-        if any(_is_optimizer_state(call) for call in script.named("state_dict")) or script.mentions(
+        if any(_is_optimizer_state(script, call) for call in script.named("state_dict")) or script.mentions(
             "optimizer_state|optim_state|get_state_dict"
         ):
             return
@@ -57,8 +57,10 @@ class WeightsOnlyCheckpoint(AuditRule):
                 yield Sighting(config.at(entry), f"{entry.path} = {entry.value}{also}")
 
 
-def _is_optimizer_state(call: ast.Call) -> bool:
-    return "opt" in dotted(call.func).rpartition(".")[0].lower()
+def _is_optimizer_state(script: Script, call: ast.Call) -> bool:
+    """By its name, or because what it is called on was made as an optimizer."""
+    name = dotted(call.func).rpartition(".")[0]
+    return "opt" in name.lower() or any(value in script.optimizers for value in script.assignments.get(name, ()))
 
 
 def _is_picture(call: ast.Call) -> bool:
