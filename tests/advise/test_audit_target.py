@@ -213,8 +213,9 @@ def test_our_example_plans_hold_no_surprise():
 def test_plans_in_a_folder_are_plans_and_no_arms():
     found = audit("examples", AuditOptions(files=(Path("examples/emoji/recipe.py"),))).faults
     assert {fault.rule for fault in found} == {"prompts-unlike-captions", "doses-unequal", "arm-is-compound"}
-    (compound,) = [fault for fault in found if fault.rule == "arm-is-compound"]
-    assert "edm" in compound.place  # a lever that moves several axes of the objective, and its plan says so
+    compound = [fault.place for fault in found if fault.rule == "arm-is-compound"]
+    # a lever that moves several axes, a control of two levers with the arm held against it, the best stack: each plan says so
+    assert all(any(word in place for word in ("edm", "rate_stage", "irepa + shifted_time")) for place in compound)
     assert any(fault.place.startswith("quick.toml: ") for fault in found)
 
 
