@@ -53,7 +53,7 @@ def problem(line, whole):
         return None
     try:
         given = command.make_context(name, list(rest)).params
-        if "phrase" in given and _reads_nothing(given):
+        if given.get("phrase") and _reads_nothing(given):
             parse(given["phrase"], CATALOG)
         lost = [setting for setting in given.get("settings") or () if not _slot(setting)]
         if lost:

@@ -36,6 +36,7 @@ def test_every_slot_is_told_with_its_meaning():
         for name, part in plain.items()
         for inner in (part if isinstance(part, dict) and "kind" not in part else [""])
     }
+    slots |= {"model.learned"}  # newer than the first keys: left out of a run's plain form where it says nothing
     assert set(told) == slots and set(RunSpec.model_fields) == {slot.split(".")[0] for slot in slots}
     assert not [slot for slot, meaning in told.items() if len(meaning) < 4], "a comment on the slot's line in spec/run.py"
 
