@@ -83,6 +83,13 @@ def test_a_lever_may_stand_in_for_another_and_is_held_against_the_arm_that_has_t
         prove(asked({"add": "repa", "instead_of": "repa"}), CATALOG)
 
 
+def test_a_change_that_comes_within_a_phase_is_seen_at_the_end(tmp_path):
+    """Alignment that ends half-way is the same training until then: three first steps showed nothing."""
+    arms = prove(asked({"add": "repa(until=0.5)", "instead_of": "repa"}, images=320), CATALOG)
+    prints = {one.arm: one for one in fingerprints(arms, (0, 1), tmp_path)}
+    assert prints["repa(until=0.5) instead of repa"].baseline != prints["repa(until=0.5) instead of repa"].found
+
+
 def test_two_levers_in_the_place_of_one_are_a_compound():
     arms = prove(asked({"add": "muon", "instead_of": "repa + tread"}), CATALOG)
     assert arms[-1].compound and arms[-1].against == "repa + tread"

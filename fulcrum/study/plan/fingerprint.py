@@ -71,7 +71,8 @@ def prove_by_steps(layout: Layout, plan: Plan, folder: Path | None, out: Path, c
 
 
 def fingerprints(arms: Sequence[Arm], seeds: Sequence[int], cache: Path, say: Say | None = None) -> list[Print]:
-    """Train every arm for three steps in each of its phases; refuse an arm that is its baseline in fact.
+    """Train every arm for three steps in each of its phases, and at the end where that shows nothing: a term may be
+    switched off within a phase. Refuse an arm that is its baseline in fact.
 
     What later phases read is encoded here: `say` is told how far that is.
     """
@@ -81,12 +82,15 @@ def fingerprints(arms: Sequence[Arm], seeds: Sequence[int], cache: Path, say: Sa
     for arm in (one for one in arms if not one.is_baseline):
         base = baseline_of(arm, arms)
         places = tuple(sorted({phase.start for one in (base.run, arm.run) for phase in phases(one)}))
-        built = _stepped(arm, places, cache, say)
-        require_witness(arm.levers, built)
-        by = _by(arm)
-        if (base.name, places) not in taken:
-            taken = {(base.name, places): _stepped(base, places, cache, say)}
-        before, after = _hash(taken[base.name, places], by), _hash(built, by)
+        by, before, after = _by(arm), "", ""
+        for where in (places, (*places, max(0, arm.run.budget.images - STEPS * arm.run.budget.batch))):
+            built = _stepped(arm, where, cache, say)
+            require_witness(arm.levers, built)
+            if (base.name, where) not in taken:
+                taken = {(base.name, where): _stepped(base, where, cache, say)}
+            before, after = _hash(taken[base.name, where], by), _hash(built, by)
+            if before != after:
+                break
         if before == after:
             raise BadInput(
                 f"the arm '{arm.name}' changes {', '.join(change.path for change in arm.changes)}, but after "
