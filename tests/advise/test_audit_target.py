@@ -214,7 +214,7 @@ def test_plans_in_a_folder_are_plans_and_no_arms():
     found = audit("examples", AuditOptions(files=(Path("examples/emoji/recipe.py"),))).faults
     assert {fault.rule for fault in found} == {"prompts-unlike-captions", "doses-unequal", "arm-is-compound"}
     compound = [fault.place for fault in found if fault.rule == "arm-is-compound"]
-    # a lever that moves several axes, a control of two levers with the arm held against it, the best stack: each plan says so
+    # a lever that moves several axes, a control of two levers and what is held against it, the best stack: plans say so
     assert all(any(word in place for word in ("edm", "rate_stage", "irepa + shifted_time")) for place in compound)
     assert any(fault.place.startswith("quick.toml: ") for fault in found)
 

@@ -155,10 +155,10 @@ def _claims(studies: Studies) -> list[str]:
     lines = [
         "## Every published claim beside what we saw",
         "",
-        f"Published numbers: {escaped(claim_rows.summary(rows))}. A claim is held only against its own lever alone, with the published "
-        "settings, on a metric that may stand for the published one (our Fréchet distance for FID, our MMD for CMMD: other "
-        "features, other pictures); only directions are compared. Where a table says nothing else, the published "
-        f"numbers are of {escaped(claim_rows.usual_place(rows))}. What is wrong with them: "
+        f"Published numbers: {escaped(claim_rows.summary(rows))}. A claim is held only against its own lever alone, with "
+        "the published settings, on a metric that may stand for the published one (our Fréchet distance for FID, our MMD "
+        "for CMMD: other features, other pictures); only directions are compared. Where a table says nothing else, the "
+        f"published numbers are of {escaped(claim_rows.usual_place(rows))}. What is wrong with them: "
         "[the published study](../published.md).",
     ]
     for word in (one for one in claim_rows.ORDER if any(row.word == one for row in rows)):
