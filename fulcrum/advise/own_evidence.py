@@ -1,13 +1,16 @@
 """What studies of ours, and of the user, found about the levers that rules speak of; beside what was published."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from fulcrum.files.paths import read_regular
+from fulcrum.levers.measured_table import read_measured
 
 MOST = 64_000_000  # bytes of a report that are read
+ALONE = re.compile(r"^(\w+)\([^()]*\)$")  # a lever with settings, and nothing beside it
 
 
 class OwnEvidence(NamedTuple):
@@ -29,7 +32,7 @@ def own_evidence(studies: Path, measured: Path, levers: Iterable[str]) -> OwnEvi
     for report in sorted(studies.glob("study-*/report.json")) if studies.is_dir() else ():
         for lever, sentence in _from_report(report, wanted):
             sentences[lever].append(sentence)
-    rows = json.loads(measured.read_bytes()) if measured.is_file() else []
+    rows = read_measured(measured)
     newest = max((row["science"] for row in rows), default=0)
     for row in rows:
         if row["lever"] in wanted and row["science"] == newest:
@@ -45,6 +48,7 @@ def _from_report(path: Path, wanted: set[str]) -> list[tuple[str, str]]:
     try:
         report = json.loads(read_regular(path, limit=MOST))
         primary = report["plan"]["primary_metric"]
+        plain = {arm["name"] for arm in report["arms"] if not arm["against"]}  # held against the study's baseline
         rows = [row for row in report["effects"] if row["metric"] == primary and row.get("unit", "images") == "images"]
         return [
             (
@@ -53,7 +57,7 @@ def _from_report(path: Path, wanted: set[str]) -> list[tuple[str, str]]:
                 f"{row['high']:+.3g}], {row['n']} pairs: {row['verdict']}",
             )
             for row in rows
-            if (lever := str(row["arm"]).partition("(")[0]) in wanted
+            if row["arm"] in plain and (lever := ALONE.sub(r"\1", str(row["arm"]))) in wanted
         ]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []

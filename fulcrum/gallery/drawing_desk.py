@@ -164,7 +164,7 @@ class DrawingDesk:
         options = {
             "--seed": request.seed or None,
             "--count": request.count if request.count > 1 else None,
-            "--guidance": None if request.guidance is None else f"{request.guidance:g}",
+            "--guidance": None if request.guidance is None else repr(request.guidance).removesuffix(".0"),
             "--steps": request.steps,
             "--at": at,
             "--scale": scale if scale != SCALE else None,

@@ -59,7 +59,7 @@ class GalleryHandler(LoopbackHandler):
             self.send_error(HTTPStatus.NOT_FOUND, "not in this gallery")
         elif self.headers.get_content_type() != "application/json":  # a form of another site cannot send this
             self.send_error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected application/json")
-        elif not length.isdigit() or int(length) > MOST_BODY:
+        elif not (length.isascii() and length.isdigit()) or int(length) > MOST_BODY:
             self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {MOST_BODY} bytes")
         else:
             self._draw(self.rfile.read(int(length)))

@@ -1,7 +1,6 @@
 """What is looked at, and how: targets are told apart, comments answer faults, what cannot be read is named."""
 
 import json
-import sys
 import time
 from pathlib import Path
 
@@ -248,7 +247,10 @@ def test_own_studies_and_our_measurements_stand_beside_the_published_number(tmp_
         "high": -0.05,
         "verdict": "worse",
     }
-    (folder / "report.json").write_text(json.dumps({"plan": {"primary_metric": "f1"}, "effects": [effect]}))
+    other = effect | {"arm": "bf16_storage(x=1) instead of bf16_storage", "mean": 0.3}  # says nothing of the lever alone
+    arms = [{"name": "bf16_storage", "against": ""}, {"name": other["arm"], "against": "bf16_storage"}]
+    report = {"plan": {"primary_metric": "f1"}, "arms": arms, "effects": [effect, other]}
+    (folder / "report.json").write_text(json.dumps(report))
     measured = tmp_path / "measured.json"
     row = {
         "lever": "bf16_storage",
@@ -259,6 +261,8 @@ def test_own_studies_and_our_measurements_stand_beside_the_published_number(tmp_
         "low": -0.05,
         "high": 0.01,
         "pairs": 6,
+        "date": "2026-11-17",
+        "note": "",
     }
     measured.write_text(json.dumps([{**row, "verdict": "inconclusive"}, {**row, "science": 1, "verdict": "old"}]))
     evidence = own_evidence(tmp_path, measured, ("bf16_storage", ""))
@@ -283,6 +287,13 @@ def test_exit_codes_for_ci(script, tmp_path, capsys):
     assert run(capsys, str(script), "--fail-on", "fatal")[0] == 2
 
 
+def test_a_place_that_cannot_be_written_is_named(script, tmp_path, capsys):
+    for option in ("--sarif", "--html"):
+        for place in (tmp_path, tmp_path / "no" / "x"):
+            code, printed = run(capsys, str(script), option, str(place))
+            assert code != 0 and f"cannot write {place}" in printed.err and "should not happen" not in printed.err
+
+
 def test_the_former_command_is_named_by_a_hint(capsys, tmp_path):
     code, printed = run(capsys, "--with", "my_lever.py")
     assert code == 2 and "fulcrum levers check --with my_lever.py" in printed.err
@@ -291,14 +302,6 @@ def test_the_former_command_is_named_by_a_hint(capsys, tmp_path):
 def test_a_lever_alone_is_no_run(capsys):
     code, printed = run(capsys, "tread")
     assert code == 2 and "fulcrum levers check tread" in printed.err
-
-
-def test_yaml_without_its_package_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "yaml", None)
-    (tmp_path / "a.yaml").write_text("lr: 1e-4\n")
-    with pytest.raises(BadInput, match="needs the package PyYAML") as refused:
-        audit(str(tmp_path / "a.yaml"))
-    assert "[yaml]" in refused.value.hint
 
 
 def test_a_page_is_written(script, tmp_path, capsys):

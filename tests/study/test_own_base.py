@@ -106,7 +106,9 @@ def test_plans_without_own_bases_have_the_hash_that_they_had():
         ([{"add": "muon"}], "to"),
         ([{"add": "muon", "on": "repa"}], "an arm with a base has no 'on'"),
         ([{"add": "muon", "to": ""}], "at least 1 character"),
-        ([{"add": "muon", "to": "baseline"}], r'on the baseline is a plain arm: arms = \["muon"\]'),
+        ([{"add": "muon", "to": "baseline"}], r'against the baseline is a plain arm: arms = \["muon"\]'),
+        ([{"add": "muon", "instead_of": "baseline"}], r'against the baseline is a plain arm: arms = \["muon"\]'),
+        ([{"add": "muon", "insted_of": "repa"}], "did you mean: instead_of"),
         ([ON, ON], "named twice: bf16_storage on muon"),
     ],
 )

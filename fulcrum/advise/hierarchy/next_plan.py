@@ -129,7 +129,7 @@ def _fitted(
         plan = with_primary(plan, layout.arms[0].run)
         seconds = estimate(plan, layout, out).seconds or 0.0
         taken = seconds / room([arm.run for arm in layout.arms], plan.threads).lanes / HOUR
-        fit = int(pairs * hours / taken) if taken else pairs
+        fit = int(min(pairs * hours / taken, pairs)) if taken else pairs
         if fit >= min(pairs, fewest):
             fitted = pairs if fit >= pairs else fit if fit <= FIRST_LOOK else FIRST_LOOK + (fit - FIRST_LOOK) // STEP * STEP
             less = [] if (len(levers), fitted) == wanted else [_less(wanted, len(levers), fitted, hours)]

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 from fulcrum.files.paths import read_regular
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.install import install_extra
 
 SUFFIXES = (".yaml", ".yml", ".json", ".toml")
 MOST = 4_000_000  # bytes
@@ -101,7 +102,7 @@ def read_config(path: Path) -> ConfigFile:
         elif kind == ".toml":
             plain = tomllib.loads(source)
         else:
-            plain, lines = _yaml(source, path)
+            plain, lines = _yaml(source)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} cannot be parsed: {_one_line(error)}", f"is it {kind.lstrip('.').upper()}?") from None
     if isinstance(plain, list) and plain and all(isinstance(one, Mapping) for one in plain):
@@ -112,12 +113,8 @@ def read_config(path: Path) -> ConfigFile:
     return config if lines else ConfigFile(path, plain, _guessed_lines(config, source), source)
 
 
-def _yaml(source: str, path: Path) -> tuple[Any, dict[str, int]]:
+def _yaml(source: str) -> tuple[Any, dict[str, int]]:
     """Values and lines. Only plain YAML: a tag that would make an object is taken for the value that it stands before."""
-    try:
-        import yaml
-    except ImportError:
-        raise BadInput(f"reading {path.name} needs the package PyYAML", install_extra("yaml")) from None
     try:
         node = yaml.compose(source, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:

@@ -74,16 +74,20 @@ def audit_command(
     options = AuditOptions(
         values or (4096 if rate else 0), rate, tokens, codec, out, tuple(levers or ()), tuple(settings or ()), score
     )
+    from fulcrum.files.refusals import explained
+
     report = audit(target, options, evidence)
     if html is not None:
         from fulcrum.advise.audit_page import write_page
 
-        write_page(report, html)
+        with explained("write", html, hint="name a file in a folder that is there"):
+            write_page(report, html)
         say(f"page: {html}")
     if sarif is not None:
         from fulcrum.advise.audit_sarif import write_sarif
 
-        write_sarif(report, sarif)
+        with explained("write", sarif, hint="name a file in a folder that is there"):
+            write_sarif(report, sarif)
         say(f"SARIF: {sarif}")
     grave = at_least(report.faults, fail_on)
     emit({**report.plain(), "fail_on": fail_on, "failing": len(grave)}, as_json, text(report))

@@ -111,7 +111,10 @@ def _tokenizer(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
     rival = max(rest, key=lambda one: one.gain or 0.0)
     text += f" The largest improvement that is none of the tokenizer's is {_sized(rival)}."
     if (rival.gain or 0.0) > (best.gain or 0.0):
-        return "It helps, and is not the largest gain here", text
+        mixed = any(one.verdict == "worse" for one in own)
+        return (
+            "Some help, some hurt, none is the largest gain" if mixed else "It helps, and is not the largest gain"
+        ) + " here", text
     apart = _nearest_to_zero(best) > _farthest_from_zero(rival)
     return ("Yes, here" if apart else "It leads the gains, but the intervals meet"), text
 

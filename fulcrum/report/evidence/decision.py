@@ -98,7 +98,22 @@ class Decision(NamedTuple):
         other = [f"every arm with {', '.join(self.result.plan.settings)}"] if self.result.plan.settings else []
         together = ["several decisions at once"] if self.arm.compound else []
         unlike = [] if self.judged_alike else ["judged by other prompts than its baseline, so it is named in no conclusion"]
-        return [*other, *certainty.remarks(self.result, self.arm), *self.arm.labels, *unlike, *together, *self.bounds]
+        return [
+            *other,
+            *certainty.remarks(self.result, self.arm),
+            *self.arm.labels,
+            *unlike,
+            *self._drawn,
+            *together,
+            *self.bounds,
+        ]
+
+    @property
+    def _drawn(self) -> list[str]:
+        """Said where pictures are drawn in another way too: the effect is that of training and drawing together."""
+        paths = [change.path for change in self.arm.diff if change.path.startswith("sample.")]
+        paths = [path for path in paths if not path.startswith("sample.prompts")]
+        return [f"its pictures are drawn in another way too: {', '.join(paths)}"] if paths else []
 
     @property
     def judged_alike(self) -> bool:

@@ -178,9 +178,21 @@ def _why(result: StudyResult, arm: ArmResult, effect: Effect) -> str:
     if effect.verdict == "inconclusive":
         few = certainty.too_few(result, effect)
         passed = effect.p_adjusted is not None and effect.p_adjusted <= result.plan.alpha
-        noisy = "the interval holds zero, and a verdict asks both" if passed else f"too noisy to tell ±{margin} from zero"
+        noisy = "the interval holds zero, and a verdict asks both" if passed else _noisy(result, effect, margin)
         parts.append(few or ("survivors alone make no arm better" if failed else noisy))
     return "".join(f"; {part}" for part in parts if part)
+
+
+def _noisy(result: StudyResult, effect: Effect, margin: str) -> str:
+    """Why an effect that did not pass is open: zero is possible, or only the correction for so many arms keeps it from a
+    verdict."""
+    apart = effect.low is not None and effect.high is not None and (effect.low > 0.0 or effect.high < 0.0)
+    arms = sum(arm.scale == "" for arm in result.compared) or len(result.compared)
+    return (
+        f"its interval leaves zero out, its p over {arms} arms does not pass"
+        if apart
+        else f"too noisy to tell ±{margin} from zero"
+    )
 
 
 def _no_answer(result: StudyResult, arm: ArmResult) -> str:

@@ -64,6 +64,10 @@ class OwnBaseArm(Record):
     def name(self) -> str:
         return f"{self.add} on {self.to}"
 
+    @property
+    def base(self) -> str:
+        return self.to
+
 
 class InsteadArm(Record):
     """A lever in the place of another, or with other settings: held against the arm that has the other."""
@@ -74,6 +78,10 @@ class InsteadArm(Record):
     @property
     def name(self) -> str:
         return f"{self.add} instead of {self.instead_of}"
+
+    @property
+    def base(self) -> str:
+        return self.instead_of
 
 
 BasedArm = OwnBaseArm | InsteadArm  # held against another arm, not against the baseline
@@ -121,9 +129,9 @@ class Plan(Record):
     def _once(cls, arms: tuple[str | BasedArm, ...]) -> tuple[str | BasedArm, ...]:
         names = [arm if isinstance(arm, str) else arm.name for arm in arms]
         _require_once(names, "an arm, which is one comparison with its baseline,")
-        plain = [arm.add for arm in arms if isinstance(arm, OwnBaseArm) and arm.to == "baseline"]
+        plain = [arm.add for arm in arms if isinstance(arm, BasedArm) and arm.base == "baseline"]
         if plain:
-            raise ValueError(f"'{plain[0]}' on the baseline is a plain arm: arms = [\"{plain[0]}\"]")
+            raise ValueError(f"'{plain[0]}' against the baseline is a plain arm: arms = [\"{plain[0]}\"]")
         if "baseline" in names:
             raise ValueError("the baseline is an arm of every study: leave it out of `arms`")
         return arms

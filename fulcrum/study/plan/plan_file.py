@@ -88,7 +88,9 @@ def _record(kind: type[Record], value: Any) -> Any:
         return value
     unknown = [name for name in value if name not in kind.model_fields]
     if unknown:
-        raise BadInput(f"{NOUNS.get(kind, 'a table')} has no '{unknown[0]}'", nearest(unknown[0], kind.model_fields))
+        arm = kind in (OwnBaseArm, InsteadArm)
+        known = [*OwnBaseArm.model_fields, "instead_of"] if arm else list(kind.model_fields)
+        raise BadInput(f"{NOUNS.get(kind, 'a table')} has no '{unknown[0]}'", nearest(unknown[0], known))
     return kind.model_validate(value)
 
 
