@@ -108,7 +108,7 @@ def test_levers_for_people(capsys):
     shown = lines("show", "tread")
     assert sum("PRX Part 2" in line for line in shown) == 4 and "measured here" in shown
     assert any("on pocket_pixels, 6 pairs: inconclusive" in line for line in shown)
-    assert not {"claims", "measured here"} & set(lines("show", "mixed_captions"))  # headings of nothing
+    assert not {"claims", "measured here"} & set(lines("show", "resolution_condition"))  # headings of nothing
 
 
 def test_runs(trained, out, capsys):

@@ -12,7 +12,6 @@ TOKENIZERS = ("wide_codec", "aligned_codec", "latent_alignment", "end_to_end_cod
 ROUTES = ("tread", "sprint")
 STORED = ("bf16_storage", "bf16_optimizer_state", "bf16_everything", "bf16_compute")
 NOT_RUN = "Not run yet"
-NOT_BETTER = {"worse": "No, opposite here", "tie": "No difference that matters here"}
 
 
 class ArticleAnswer(NamedTuple):
@@ -139,7 +138,9 @@ def _burn_in(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
         text = f"Held against REPA that stays on: {_told(direct)} Each against no alignment: {text}"
         if "better" in verdicts:
             return "Yes, here", text
-        return ("Undecided" if "undecided" in verdicts else _by_verdict(direct[0], better="", **NOT_BETTER)), text
+        if "undecided" in verdicts:
+            return "Undecided", text
+        return ("No, not here" if "worse" in verdicts else "No difference that matters here"), text
     if always is None or not ended:
         return NOT_RUN, "No study of both has been kept."
     return "Undecided", f"{text} The study that holds one against the other was not run yet."

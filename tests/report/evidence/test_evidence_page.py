@@ -218,7 +218,8 @@ def test_captions_are_first_only_where_they_are(row, word):
     [
         (("better", "inconclusive"), "Yes, here"),
         (("worse", "inconclusive"), "Undecided"),
-        (("worse", "worse"), "No, opposite here"),
+        (("worse", "worse"), "No, not here"),
+        (("worse", "tie"), "No, not here"),
         (("tie", "tie"), "No difference that matters here"),
     ],
 )
