@@ -26,7 +26,7 @@ def shown(text):
     """Commands of the text, each with whether it stands in a block, where it is to be typed as it is."""
     blocks = re.findall(r"^```[^\n]*\n(.*?)^```", text, re.M | re.S)
     lines = [line for block in blocks for line in re.sub(r"\\\n\s*", " ", block).splitlines()]
-    inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+    inline = re.findall(r"(?<!\\)`([^`\n]+)(?<!\\)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))  # \` is no code
     for line, in_block in [*((line, True) for line in lines), *((line, False) for line in inline)]:
         words = re.sub(r"^\$ |^([A-Z_]+=\S+ )+", "", line.strip())
         found = re.match(r"(?:(?:torchrun|python3?)\b.*? -m )?fulcrum (.*)", words)
