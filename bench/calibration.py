@@ -24,7 +24,7 @@ from scipy.special import stdtrit
 from fulcrum.study.judge.statistics.effect import Floats, half_widths, sign_vectors
 from fulcrum.study.judge.statistics.outliers import oddities
 from fulcrum.study.judge.statistics.rank import adjusted, flipped_statistics, pairs_needed, step_down
-from fulcrum.study.judge.statistics.selection import attained_level, kept_share, told
+from fulcrum.study.judge.statistics.selection import attained_level, headline_size, kept_share
 
 Noise = Literal["normal", "heavy", "skewed", "unequal", "one-sided", "others fail", "worst fail"]
 ALPHA = 0.05
@@ -104,7 +104,7 @@ def judge_now(differences: Floats) -> Judged:
     tested = (pairs >= pairs_needed(ALPHA)).sum(axis=1)
     for study, arm in zip(*np.nonzero(decided), strict=True):
         level = attained_level(ALPHA, max(int(tested[study]), 1), int(pairs[study, arm]))
-        headline[study, arm] = told(
+        headline[study, arm] = headline_size(
             float(mean[study, arm]), float(reach[study, arm]), kept_share(float(distances[study, arm]), level)
         )
     return Judged(decided, mean, reach, headline)

@@ -37,11 +37,13 @@ def read_measured(path: Path = MEASURED) -> list[dict[str, Any]]:
 def in_sum(rows: list[dict[str, Any]]) -> str:
     """What our own studies of the present science found of a lever, in a sentence: one that never helped is told so."""
     own = [row for row in rows if row["science"] == SCIENCE]
-    found: dict[str, list[str]] = {}
+    places: dict[str, list[str]] = {}
     for row in own:
-        places = found.setdefault(WORDS.get(row["verdict"], "undecided"), [])
-        places.append(f"{row['recipe']} ({row['change']:+.2g}, {row['pairs']} pairs)")
-    listed = "; ".join(f"{word} on {', '.join(places)}" for word, places in found.items())
+        listed = places.setdefault(WORDS.get(row["verdict"], "undecided"), [])
+        listed.append(f"{row['recipe']} ({row['change']:+.2g}, {row['pairs']} pairs)")
+    findings = "; ".join(f"{word} on {', '.join(names)}" for word, names in places.items())
     if not own:
         return ""
-    return f"In our own studies: {listed}." if "better" in found else f"It has never helped in our own studies: {listed}."
+    return (
+        f"In our own studies: {findings}." if "better" in places else f"It has never helped in our own studies: {findings}."
+    )

@@ -28,7 +28,7 @@ from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.pairing import EQUAL, Failures, Measurements, may_differ, other_loss, require_same_card, values_of
 from fulcrum.study.judge.statistics.effect import Floats, PairedEffect, effect_without_pairs, paired_effect
 from fulcrum.study.judge.statistics.rank import pairs_needed
-from fulcrum.study.judge.statistics.selection import kept_share, told
+from fulcrum.study.judge.statistics.selection import headline_size, kept_share
 from fulcrum.study.judge.statistics.verdict import judge, verdict
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.design import BASELINE, fraction_of
@@ -198,7 +198,7 @@ def _by_normal_theory(
     word, shrunk = verdict(moved, row.p_adjusted, better=better, alpha=alpha), row.mean
     if word in ("better", "worse"):
         tail = max(float(stdtr(degrees, -abs(row.mean) / error)), 1e-300)
-        shrunk = told(row.mean, reach, kept_share(-float(ndtri(tail)), alpha / levers))
+        shrunk = headline_size(row.mean, reach, kept_share(-float(ndtri(tail)), alpha / levers))
     return moved.model_copy(update={"verdict": word, "shrunk": shrunk})
 
 

@@ -18,7 +18,7 @@ from scipy.special import log_ndtr, ndtri
 _RAW = 0.55  # weight of the raw effect where both agree
 
 
-def told(mean: float, reach: float, share: float) -> float:
+def headline_size(mean: float, reach: float, share: float) -> float:
     """What a headline says of a picked effect: the kept share of its mean, and no less than its interval allows."""
     least = max(abs(mean) - reach, 0.0)
     return math.copysign(max(abs(mean) * share, least), mean)

@@ -9,7 +9,7 @@ from fulcrum.measure.card import Better
 from fulcrum.study.judge.statistics.effect import PairedEffect, failures_note, half_widths
 from fulcrum.study.judge.statistics.outliers import oddities
 from fulcrum.study.judge.statistics.rank import aligned, flipped_statistics, pairs_needed, rank
-from fulcrum.study.judge.statistics.selection import attained_level, kept_share, told
+from fulcrum.study.judge.statistics.selection import attained_level, headline_size, kept_share
 
 Verdict = Literal["better", "worse", "tie", "inconclusive"]
 
@@ -67,7 +67,7 @@ def _with_intervals(effects: Sequence[PairedEffect], alpha: float) -> list[Paire
                 "high": effect.mean + float(reach[k]),
                 "tie_low": effect.mean - float(tie_reach[k]),
                 "tie_high": effect.mean + float(tie_reach[k]),
-                "shrunk": told(
+                "shrunk": headline_size(
                     effect.mean, float(reach[k]), kept_share(float(distances[k]), attained_level(alpha, tested, effect.n))
                 ),
             }
