@@ -12,11 +12,11 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.study.judge.findings import effects_on, judged
 from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.plan.arms import bases_of, prove, unequal
+from fulcrum.study.plan.based_arm import InsteadArm, OwnBaseArm
 from fulcrum.study.plan.design import wanted
 from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.fingerprint import fingerprints
 from fulcrum.study.plan.outline import outline
-from fulcrum.study.plan.plan import InsteadArm, OwnBaseArm
 from fulcrum.study.plan.plan_file import from_plain, load
 from fulcrum.study.run.arm_cost import costs, declared
 from fulcrum.study.run.layout import lay_out

@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
+from fulcrum.study.plan.based_arm import BasedArm, InsteadArm
 from fulcrum.study.plan.fraction import FractionTable, fraction_table
-from fulcrum.study.plan.plan import BasedArm, InsteadArm, Plan
+from fulcrum.study.plan.plan import Plan
 
 BASELINE = "baseline"
 

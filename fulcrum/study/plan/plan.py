@@ -11,6 +11,7 @@ from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import nearest
 from fulcrum.spec.record import Count, Fraction, Positive, Record, Seed, Share, Threads, Within, tree
 from fulcrum.spec.system import Device
+from fulcrum.study.plan.based_arm import BasedArm
 from fulcrum.study.plan.fraction import fraction_table
 from fulcrum.study.plan.spending import require_looks
 
@@ -52,39 +53,6 @@ class StopEarly(Record):
 
     successive: Annotated[int, Field(ge=2)] = 3  # evaluation points that must agree
     level: Fraction = 0.99  # of the intervals that must exclude the baseline
-
-
-class OwnBaseArm(Record):
-    """Levers that need others: held against another arm of the study, the base that they are added to."""
-
-    add: Annotated[str, Field(min_length=1)]
-    to: Annotated[str, Field(min_length=1)]  # levers on the baseline, or the name of such an arm; the study has it too
-
-    @property
-    def name(self) -> str:
-        return f"{self.add} on {self.to}"
-
-    @property
-    def base(self) -> str:
-        return self.to
-
-
-class InsteadArm(Record):
-    """A lever in the place of another, or with other settings: held against the arm that has the other."""
-
-    add: Annotated[str, Field(min_length=1)]
-    instead_of: Annotated[str, Field(min_length=1)]  # levers on the baseline; the study has that arm too
-
-    @property
-    def name(self) -> str:
-        return f"{self.add} instead of {self.instead_of}"
-
-    @property
-    def base(self) -> str:
-        return self.instead_of
-
-
-BasedArm = OwnBaseArm | InsteadArm  # held against another arm, not against the baseline
 
 
 class Plan(Record):

@@ -12,7 +12,8 @@ from fulcrum.measure.card import METRICS
 from fulcrum.spec.edit import explain
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Record
-from fulcrum.study.plan.plan import BasedArm, InsteadArm, OwnBaseArm, Plan, Scale, StopEarly, Sweep
+from fulcrum.study.plan.based_arm import BasedArm, InsteadArm, OwnBaseArm
+from fulcrum.study.plan.plan import Plan, Scale, StopEarly, Sweep
 from fulcrum.study.plan.spending import SeedRounds
 
 EXAMPLE = "an example: examples/quick.toml"
