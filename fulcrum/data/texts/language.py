@@ -20,7 +20,7 @@ SCRIPTS = {  # first word of a letter's Unicode name -> language; of scripts tha
     "CJK": "zh",
 }
 COMMON = {
-    "en": "the a an of and in on at is are with to from this that there it its near behind above over by for",
+    "en": "the a an of and in on at is are with to from this that there it its near behind above over by for as or not no one",
     "de": "der die das ein eine einen einem einer und im mit auf ist sind von dem den des zu vor hinter über am unter",
     "fr": "le la les un une des du et dans sur avec est sont au aux de en ce cette qui devant derrière",
     "es": "el la los las un una y en con es son del de al por se su hay sobre que",
@@ -63,7 +63,7 @@ def _of_words(words: list[str]) -> str:
     if script:
         return script
     totals: dict[str, float] = {}
-    for word in words:
+    for word in set(words):  # once each: "as wide as tall" is not Portuguese
         for one, weight in _WEIGHTS.get(word, {}).items():
             totals[one] = totals.get(one, 0.0) + weight
     best = sorted(totals.items(), key=lambda item: -item[1])

@@ -43,6 +43,13 @@ def test_two_languages_in_one_text():
     assert languages(both) == {"en", "de"} and languages("a picture of the sea") <= {"en"}
 
 
+def test_a_comparison_in_english_is_not_portuguese():
+    """Half of the emoji captions were called Portuguese for their two "as"."""
+    assert languages(
+        "sloth, one of animals (slow). It is mostly brown, of middle size, as wide as tall, not symmetric."
+    ) == {"en"}
+
+
 @pytest.mark.parametrize(
     ("text", "style", "fault"),
     [
