@@ -22,7 +22,7 @@ class ArticleAnswer(NamedTuple):
 
 
 def answers(studies: Studies) -> list[ArticleAnswer]:
-    rows = [one for one in table(studies) if one.judged_alike or one.arm.root in CAPTIONS]
+    rows = [one for one in table(studies) if one.may_conclude or one.arm.root in CAPTIONS]
     asked: tuple[tuple[str, str, Callable[[Sequence[Decision], Studies], tuple[str, str]]], ...] = (
         ("Captions first?", "How long captions are is the largest lever of all.", _captions),
         ("The tokenizer second?", "After captions, the autoencoder is what matters most.", _tokenizer),

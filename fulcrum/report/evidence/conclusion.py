@@ -33,8 +33,8 @@ def _moved(rows: Sequence[Decision]) -> str:
     cells = {cell.key for one in rows for arm in (one.arm, one.base) for cell in arm.cells if cell.state == "done"}
     pairs = sorted({one.pairs for one in rows if one.pairs})
     seeds = f"{pairs[0]} to {pairs[-1]}" if pairs[1:] else str(pairs[0])
-    better = [one for one in rows if one.verdict == "better" and one.judged_alike]
-    worse = [one for one in reversed(rows) if one.verdict == "worse" and one.judged_alike]
+    better = [one for one in rows if one.verdict == "better" and one.may_conclude]
+    worse = [one for one in reversed(rows) if one.verdict == "worse" and one.may_conclude]
     parts = [f"{_most(better)} improved {sentences.lowered(result.primary.label)} most"] if better else []
     parts += [f"{_most(worse)} hurt it most" if better else f"{_most(worse)} hurt quality most"] if worse else []
     findings = " and ".join(parts) or "no decision moved quality for certain"

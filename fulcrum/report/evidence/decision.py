@@ -28,9 +28,17 @@ class Decision(NamedTuple):
 
     @property
     def name(self) -> str:
-        """'Short captions (prompts=matched)'; 'Muon, own rates' where both sides had their learning rates searched."""
+        """'Short captions (prompts=matched)'; 'Muon, own rates' where both sides had their learning rates searched;
+        'Caption filter, with mislabelled=0.2' where both sides had a setting that is not the recipe's."""
         name = re.sub(r"(?<=\w)\(", " (", sentences.plain(self.arm))
-        return f"{name}, own rates" if self.result.sweeps else name
+        name = f"{name}, own rates" if self.result.sweeps else name
+        return ", ".join([name, *(f"with {_last_part(setting)}" for setting in self.circumstances)])
+
+    @property
+    def circumstances(self) -> list[str]:
+        """Settings of the study that hold on both sides: the decision is then judged where the recipe is another one."""
+        changed = {change.path for change in self.arm.diff}
+        return [setting for setting in self.result.plan.settings if setting.partition("=")[0] not in changed]
 
     @property
     def base(self) -> ArmResult:
@@ -121,6 +129,11 @@ class Decision(NamedTuple):
         return not any(change.path.startswith("sample.prompts") for change in self.arm.diff)
 
     @property
+    def may_conclude(self) -> bool:
+        """May it be held against the others in a sentence: judged alike, on the recipe as it is?"""
+        return self.judged_alike and not self.circumstances
+
+    @property
     def bounds(self) -> list[str]:
         """Said where an arm stands at an end of the metric's scale: further it cannot go, its effect's size is a bound."""
         metric, mean = self.result.primary, mean_sd(self.arm, self.result.primary.name)[0]
@@ -154,6 +167,12 @@ class Decision(NamedTuple):
         assert self.effect is not None and self.effect.mean is not None
         size = self.effect.mean * 0.1 / share
         return number.signed(size, number.decimals(size))
+
+
+def _last_part(setting: str) -> str:
+    """'mislabelled=0.2' of 'data.source.mislabelled=0.2'."""
+    path, _, value = setting.partition("=")
+    return f"{path.rpartition('.')[2]}={value}"
 
 
 def all_decisions(name: str, result: StudyResult) -> list[Decision]:

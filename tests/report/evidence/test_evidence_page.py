@@ -22,7 +22,6 @@ from fulcrum.report.evidence import (
 from fulcrum.report.evidence.decision import named, table
 from fulcrum.report.evidence.evidence_page import files
 from fulcrum.report.schema import StudyResult
-from fulcrum.spec.errors import BadInput
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
 TABLE, Row, result, study = (FAKE[name] for name in ("TABLE", "Row", "result", "study"))
@@ -413,34 +412,7 @@ def test_the_same_studies_give_the_same_files_in_whatever_order(studies):
     assert files(studies) == files(again)
 
 
-def test_the_conclusion_has_three_sentences_with_their_pairs(studies):
-    moved, claims, still_open = conclusion.conclusion(studies)
-    assert moved.startswith("Of 13 training decisions, changed one at a time on spark over 8 to 16 paired seeds (")
-    assert "Muon (+0.124 [+0.112, +0.136], 8 pairs)" in moved and "Short captions (−0.690 [" in moved
-    assert "4 replicated, 1 opposite here and 2 undecided; 3 more are not comparable" in claims
-    assert "2 of the 13" in still_open and "2 stayed undecided" in still_open
-
-
-def test_an_arm_that_is_judged_by_other_prompts_is_named_in_no_conclusion():
-    made = study((Row("muon", 0.1), Row("short_captions(prompts=matched)", -0.3, label="Matched")))
-    assert "Matched (" in conclusion.conclusion({"replication": StudyResult.model_validate(made)})[0]
-    made["arms"][2]["diff"] = [{"path": "sample.prompts.style", "before": "long", "after": "short"}]
-    studies = {"replication": StudyResult.model_validate(made)}
-    assert "Matched" not in conclusion.conclusion(studies)[0] and "no decision" not in conclusion.conclusion(studies)[0]
-    assert "judged by other prompts" in note_of(str(files(studies)["README.md"]), "Matched")
-
-
 def test_a_study_that_is_not_finished_says_so_first():
     made = study(TABLE[:2]) | {"state": "running", "progress": {"done": 9, "total": 24}}
     page = str(files({"replication": StudyResult.model_validate(made)})["README.md"])
     assert "**replication is not finished: 9 of 24 cells are done.**" in page.split("## The ranking")[0]
-
-
-def test_the_opening_goes_between_its_marks_and_nowhere_else(studies):
-    text = conclusion.opening(studies, "docs/evidence")
-    readme = f"# Project\n\n{conclusion.BEGIN}\nold\n{conclusion.END}\n\nrest\n"
-    made = conclusion.replaced(readme, text)
-    assert made.startswith("# Project\n\n<!-- evidence") and made.endswith("-->\n\nrest\n") and "old" not in made
-    assert 'src="docs/evidence/ranking.svg"' in made and conclusion.replaced(made, text) == made
-    with pytest.raises(BadInput, match="expected one"):
-        conclusion.replaced("# no marks", text)
