@@ -1,6 +1,7 @@
 """Phrases: "pocket + muon + tread(drop=0.5)" read into a recipe and levers; typed settings such as "optim.lr=2e-4"."""
 
 import ast
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -79,9 +80,15 @@ def _read(text: str, what: str, hint: str) -> ast.expr:
     try:
         if len(text) > LONGEST:
             raise ValueError
-        return ast.parse(text.strip(), mode="eval").body
+        return _parsed(text)
     except UNREADABLE:
         raise BadInput(f"cannot read {what} '{text[:200]}'", hint) from None
+
+
+def _parsed(text: str) -> ast.expr:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python warns of "0.5in", which is refused in our words or is a path
+        return ast.parse(text.strip(), mode="eval").body
 
 
 def _terms(text: str) -> list[ast.expr]:
@@ -191,7 +198,7 @@ def _setting(run: RunSpec, setting: str, catalogue: Catalogue) -> tuple[str, Any
 def _word(text: str) -> str:
     """The value of a slot that takes a word: quoted, or as it stands, so that a path needs no quotes."""
     try:
-        value = ast.literal_eval(text.strip()) if len(text) <= LONGEST else None
+        value = ast.literal_eval(_parsed(text)) if len(text) <= LONGEST else None
     except UNREADABLE:
         value = None
     return value if isinstance(value, str) else text.strip()

@@ -146,3 +146,10 @@ def test_an_error_about_stages_can_be_read():
         parse("spark + sft_stage(start=0.3) + synthetic_then_real(until=0.6)", CATALOG)
     assert "two values at the same time" in str(refused.value) and "During(" not in str(refused.value)
     assert len(str(refused.value)) < 300, str(refused.value)
+
+
+def test_what_python_warns_of_is_said_in_our_words_alone(recwarn):
+    """`1if` and the like: ast.parse warns on stderr before anyone can refuse."""
+    with pytest.raises(BadInput):
+        parse("spark + tread(drop=1if)", CATALOG)
+    assert not recwarn.list
