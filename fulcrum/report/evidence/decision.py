@@ -12,7 +12,7 @@ from fulcrum.report.schema import StudyResult
 from fulcrum.report.table import mean_sd
 from fulcrum.report.wording import certainty, number, sentences
 
-SAME_TIME = 0.03  # times per step that differ by less are called equal: interleaved steps scatter by about as much
+SAME_TIME = 0.05  # times per step that differ by less are called equal: arms of equal FLOPs were seen to scatter by as much
 SAID = {"inconclusive": "undecided", "waiting": "no answer yet"}  # a verdict -> how the page says it
 
 
