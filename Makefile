@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 THREADS := OMP_NUM_THREADS=1
+SECONDS_OF_CHAOS ?= 120
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt
 
-.PHONY: install study test laws test-slow check docs site evidence bench clean help
+.PHONY: install study chaos test laws test-slow check docs site evidence bench clean help
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/ \t/'
@@ -37,6 +38,9 @@ test: $(BIN)/.dev    ## the tests
 
 laws: $(BIN)/.dev    ## the laws over every lever, on two cores: under four minutes
 	$(THREADS) $(BIN)/python -m pytest tests/laws -n 2 --dist loadgroup
+
+chaos: $(BIN)/.ready  ## the attack, counted: kills, bad disks, hostile input; SECONDS_OF_CHAOS=3600 for an hour
+	$(THREADS) $(BIN)/python -m chaos --seconds $(SECONDS_OF_CHAOS)
 
 test-slow: $(BIN)/.dev  ## what takes minutes: real compiler, kill -9, whole trainings
 	$(BIN)/python -m pytest -m slow --timeout=3600

@@ -1,0 +1,1 @@
+"""Attacks on the whole program, counted: kills and disk faults at every write, hostile input."""

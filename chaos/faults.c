@@ -1,0 +1,175 @@
+/* Counts every call that changes something under one folder, and strikes at a chosen one: dies, or says what a bad disk would say.
+ *
+ * Loaded before libc (LD_PRELOAD). Nothing happens until `chaos_arm`: the process that was armed, and it alone, is struck.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum kind { COUNT, KILL_BEFORE, KILL_AFTER, KILL_HALFWAY, NO_SPACE, IO_ERROR, READ_ONLY, NO_PERMISSION, SHORT_WRITE, SLOW };
+
+static char folder[PATH_MAX];
+static size_t folder_length;
+static volatile long strike_at = -1, seen;
+static volatile int strike_kind, strike_on; /* strike_on: every later call fails too, as on a full disk */
+
+void chaos_arm(const char *root, long at, int kind, int on) {
+    strncpy(folder, root, PATH_MAX - 1);
+    folder_length = strlen(folder);
+    seen = 0;
+    strike_kind = kind;
+    strike_on = on;
+    strike_at = at;
+}
+
+void chaos_disarm(void) { folder_length = 0; }
+
+long chaos_seen(void) { return seen; }
+
+static int under(const char *path) {
+    return strncmp(path, folder, folder_length) == 0 && (path[folder_length] == '/' || path[folder_length] == 0);
+}
+
+static int inside(int at, const char *path) {
+    char whole[PATH_MAX], base[PATH_MAX];
+    if (!folder_length || !path) return 0;
+    if (path[0] == '/') return under(path);
+    if (at == AT_FDCWD) {
+        if (!getcwd(base, sizeof base)) return 0;
+    } else {
+        char link[64];
+        snprintf(link, sizeof link, "/proc/self/fd/%d", at);
+        ssize_t n = readlink(link, base, sizeof base - 1);
+        if (n < 0) return 0;
+        base[n] = 0;
+    }
+    if ((size_t)snprintf(whole, sizeof whole, "%s/%s", base, path) >= sizeof whole) return 0;
+    return under(whole);
+}
+
+static int inside_handle(int handle) {
+    char link[64], path[PATH_MAX];
+    if (!folder_length) return 0;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", handle);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    if (n < 0) return 0;
+    path[n] = 0;
+    return under(path);
+}
+
+static void die(void) { kill(getpid(), SIGKILL); for (;;) pause(); }
+
+/* What happens to this call: 0 goes on, KILL_AFTER and KILL_HALFWAY are left to the caller, a negative number is an errno. */
+static int struck(int writes) {
+    long here = __sync_add_and_fetch(&seen, 1);
+    if (strike_at < 0 || (here != strike_at && !(strike_on && here > strike_at))) return 0;
+    switch (strike_kind) {
+    case KILL_BEFORE: die(); return 0;
+    case KILL_AFTER: return KILL_AFTER;
+    case KILL_HALFWAY: return writes ? KILL_HALFWAY : KILL_AFTER;
+    case NO_SPACE: return -ENOSPC;
+    case IO_ERROR: return -EIO;
+    case READ_ONLY: return -EROFS;
+    case NO_PERMISSION: return -EACCES;
+    case SHORT_WRITE: return writes ? SHORT_WRITE : 0;
+    case SLOW: usleep(200000); return 0;
+    default: return 0;
+    }
+}
+
+#define REAL(name) __typeof__(&name) real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
+
+#define CHANGES(name, parameters, arguments, is_inside)             \
+    int name parameters {                                           \
+        REAL(name);                                                 \
+        if (!(is_inside)) return real arguments;                    \
+        int what = struck(0);                                       \
+        if (what < 0) { errno = -what; return -1; }                 \
+        int result = real arguments;                                \
+        if (what == KILL_AFTER) die();                              \
+        return result;                                              \
+    }
+
+CHANGES(rename, (const char *a, const char *b), (a, b), inside(AT_FDCWD, b))
+CHANGES(renameat, (int i, const char *a, int j, const char *b), (i, a, j, b), inside(j, b))
+CHANGES(unlink, (const char *a), (a), inside(AT_FDCWD, a))
+CHANGES(unlinkat, (int i, const char *a, int f), (i, a, f), inside(i, a))
+CHANGES(rmdir, (const char *a), (a), inside(AT_FDCWD, a))
+CHANGES(mkdir, (const char *a, mode_t m), (a, m), inside(AT_FDCWD, a))
+CHANGES(mkdirat, (int i, const char *a, mode_t m), (i, a, m), inside(i, a))
+CHANGES(link, (const char *a, const char *b), (a, b), inside(AT_FDCWD, b))
+CHANGES(linkat, (int i, const char *a, int j, const char *b, int f), (i, a, j, b, f), inside(j, b))
+CHANGES(symlink, (const char *a, const char *b), (a, b), inside(AT_FDCWD, b))
+CHANGES(ftruncate, (int h, off_t n), (h, n), inside_handle(h))
+CHANGES(ftruncate64, (int h, off64_t n), (h, n), inside_handle(h))
+CHANGES(fsync, (int h), (h), inside_handle(h))
+CHANGES(fdatasync, (int h), (h), inside_handle(h))
+CHANGES(chmod, (const char *a, mode_t m), (a, m), inside(AT_FDCWD, a))
+CHANGES(fchmod, (int h, mode_t m), (h, m), inside_handle(h))
+
+#define WRITES(name, parameters, arguments)                                         \
+    ssize_t name parameters {                                                       \
+        REAL(name);                                                                 \
+        if (!inside_handle(handle)) return real arguments;                          \
+        int what = struck(1);                                                       \
+        if (what < 0) { errno = -what; return -1; }                                 \
+        if ((what == KILL_HALFWAY || what == SHORT_WRITE) && size > 1) size /= 2;   \
+        ssize_t result = real arguments;                                            \
+        if (what == KILL_AFTER || what == KILL_HALFWAY) die();                      \
+        return result;                                                              \
+    }
+
+WRITES(write, (int handle, const void *bytes, size_t size), (handle, bytes, size))
+WRITES(pwrite, (int handle, const void *bytes, size_t size, off_t at), (handle, bytes, size, at))
+WRITES(pwrite64, (int handle, const void *bytes, size_t size, off64_t at), (handle, bytes, size, at))
+
+ssize_t writev(int handle, const struct iovec *parts, int count) {
+    REAL(writev);
+    if (!inside_handle(handle)) return real(handle, parts, count);
+    int what = struck(1);
+    if (what < 0) { errno = -what; return -1; }
+    if ((what == KILL_HALFWAY || what == SHORT_WRITE) && count > 1) count /= 2;
+    ssize_t result = real(handle, parts, count);
+    if (what == KILL_AFTER || what == KILL_HALFWAY) die();
+    return result;
+}
+
+#define OPENS(name, head, tail)                                                     \
+    int name(head const char *path, int flags, ...) {                               \
+        REAL(name);                                                                 \
+        mode_t mode = 0;                                                            \
+        if (flags & (O_CREAT | O_TMPFILE)) {                                        \
+            va_list more;                                                           \
+            va_start(more, flags);                                                  \
+            mode = va_arg(more, mode_t);                                            \
+            va_end(more);                                                           \
+        }                                                                           \
+        if (!(flags & (O_CREAT | O_TRUNC)) || !inside(DIRECTORY, path)) return real(tail path, flags, mode); \
+        int what = struck(0);                                                       \
+        if (what < 0) { errno = -what; return -1; }                                 \
+        int result = real(tail path, flags, mode);                                  \
+        if (what == KILL_AFTER) die();                                              \
+        return result;                                                              \
+    }
+#define NOTHING
+
+#define DIRECTORY AT_FDCWD
+OPENS(open, NOTHING, NOTHING)
+OPENS(open64, NOTHING, NOTHING)
+#undef DIRECTORY
+#define DIRECTORY at
+#define AT_HEAD int at,
+#define AT_TAIL at,
+OPENS(openat, AT_HEAD, AT_TAIL)
+OPENS(openat64, AT_HEAD, AT_TAIL)

@@ -1,0 +1,182 @@
+"""Who reads what the world hands us, each with sound inputs to begin from: phrases, shards, pictures, checkpoints."""
+
+import io
+import json
+import struct
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from fulcrum.data.readers import fit_picture, untrusted_archive
+from fulcrum.data.readers.reader import ANY, captions_of, open_given, sidecar
+from fulcrum.data.texts.language import languages
+from fulcrum.files.damaged import Damaged
+from fulcrum.files.records import read_records, read_tail
+from fulcrum.interop import diffusers
+from fulcrum.levers.catalog import read_phrase
+from fulcrum.report.schema import StudyResult
+from fulcrum.spec.errors import FulcrumError
+from fulcrum.spec.printable import shown_lines
+from fulcrum.study.plan import plan_file
+from fulcrum.train.saved import checkpoint
+
+
+class Target(NamedTuple):
+    name: str
+    seeds: list[bytes]  # sound inputs to begin from
+    feed: Callable[[bytes, Path], object]  # reads one input; the folder is its own
+    refusals: tuple[type[Exception], ...] = (FulcrumError,)  # what bad input may end in
+    words: tuple[bytes, ...] = ()  # pieces that its format is made of
+
+
+def _phrase(data: bytes, folder: Path) -> None:
+    phrase, _ = read_phrase(data.decode("utf-8", "surrogateescape"))
+    phrase.run.model_dump_json()
+
+
+def _setting(data: bytes, folder: Path) -> None:
+    read_phrase("spark", settings=[data.decode("utf-8", "surrogateescape")])
+
+
+def _plan(data: bytes, folder: Path) -> None:
+    (folder / "plan.toml").write_bytes(data)
+    plan_file.load(folder / "plan.toml")
+
+
+def _sidecar(data: bytes, folder: Path) -> None:
+    plain, _, text = data.partition(b"\0\0")
+    captions_of(sidecar(text or None, plain or None), ANY)
+
+
+def _caption(data: bytes, folder: Path) -> None:
+    text = data.decode("utf-8", "replace")
+    languages(text)
+    shown_lines(text)
+
+
+def _shard(data: bytes, folder: Path) -> None:
+    for member in untrusted_archive.members(io.BytesIO(data), len(data)):
+        member.read() if member.is_file else member.fault
+
+
+def _folder(data: bytes, folder: Path) -> None:
+    (folder / "pictures.tar").write_bytes(data)
+    for given in open_given(str(folder / "pictures.tar")):
+        str(given)
+
+
+def _picture(data: bytes, folder: Path) -> None:
+    fit_picture.fit(fit_picture.decode(data).image, (32, 32))
+
+
+def _records(data: bytes, folder: Path) -> None:
+    (folder / "record.jsonl").write_bytes(data)
+    read_records(folder / "record.jsonl")
+    read_tail(folder / "record.jsonl")
+
+
+def _checkpoint(data: bytes, folder: Path) -> None:
+    place = folder / "0000000096"
+    place.mkdir(exist_ok=True)
+    state, _, tensors = data.partition(b"\0\0\0\0")
+    (place / "state.json").write_bytes(state)
+    (place / "model.safetensors").write_bytes(tensors)
+    checkpoint.load(place)
+
+
+def _pipeline(data: bytes, folder: Path) -> None:
+    (folder / "config.json").write_bytes(b'{"_class_name": "PRXTransformer2DModel"}')
+    (folder / "diffusion_pytorch_model.safetensors").write_bytes(data)
+    diffusers.tensors(folder)
+
+
+def _report(data: bytes, folder: Path) -> None:
+    StudyResult.model_validate_json(data)
+
+
+def _png(mode: str, kind: str = "PNG") -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(np.arange(48 * 40 * 3, dtype=np.uint8).reshape(40, 48, 3)).convert(mode).save(stream, kind)
+    return stream.getvalue()
+
+
+def _tar() -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, data in (
+            ("0.png", _png("RGB")),
+            ("0.txt", b"a red circle"),
+            ("1.jpg", _png("L", "JPEG")),
+            ("1.json", b"{}"),
+        ):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return stream.getvalue()
+
+
+def _safetensors() -> bytes:
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}).encode()
+    return struct.pack("<Q", len(header)) + header + bytes(16)
+
+
+PLANS = Path(__file__).resolve().parent.parent / "examples"
+LEVERS = (
+    b"muon",
+    b"tread(drop=0.5)",
+    b"repa(until=0.5)",
+    b" + ",
+    b"(",
+    b")",
+    b",",
+    b"=",
+    b"bf16_op(op=norm)",
+    b"1e308",
+    b"-0",
+)
+JSON = (b"{", b"}", b"[", b"]", b'"', b":", b"null", b"1e400", b"NaN", b"\\ud800", b"true", b"[[[[[[[[")
+
+TARGETS = (
+    Target("phrases", [b"spark", b"pocket + muon + tread(drop=0.5)", b"spark + repa(until=0.5)"], _phrase, words=LEVERS),
+    Target("settings", [b"optim.lr=0.01", b"data.source.count=64", b"flow.time=uniform()"], _setting, words=LEVERS),
+    Target(
+        "plans", [path.read_bytes() for path in sorted(PLANS.glob("*.toml"))], _plan, words=(*JSON, *LEVERS, b"seeds", b"=")
+    ),
+    Target(
+        "sidecars",
+        [b'{"captions": {"long": "a red circle", "short": ["circle"]}}\0\0', b"\0\0a red circle", b'{"caption": "x"}\0\0y'],
+        _sidecar,
+        (ValueError,),
+        JSON,
+    ),
+    Target(
+        "captions",
+        [b"a red circle at the top left.", "ein Kreis, über".encode(), b"\x1b[31m \x00 \xe2\x80\xae"],
+        _caption,
+        (),
+    ),
+    Target("tar shards", [_tar()], _shard, (untrusted_archive.Broken,)),
+    Target("shards as they are imported", [_tar()], _folder, (FulcrumError, ValueError)),
+    Target(
+        "pictures",
+        [
+            _png("RGB"),
+            _png("L"),
+            _png("P"),
+            _png("RGB", "JPEG"),
+            _png("RGB", "GIF"),
+            _png("RGB", "WEBP"),
+            _png("RGB", "BMP"),
+        ],
+        _picture,
+        (fit_picture.BadSample,),
+    ),
+    Target("records", [b'{"step": 1, "loss": 0.5}\n{"step": 2, "loss": 0.4}\n'], _records, words=JSON),
+    Target("checkpoints", [b'{"images": 96, "files": {}}\0\0\0\0' + _safetensors()], _checkpoint, (Damaged,), JSON),
+    Target("safetensors", [_safetensors()], _pipeline, words=JSON),
+    Target("report JSON", [b'{"plan": {}, "arms": []}'], _report, (ValueError,), JSON),
+)
