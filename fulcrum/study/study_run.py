@@ -19,7 +19,7 @@ from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.requirements import require_runnable, with_primary
 from fulcrum.study.run.cell import Tracked
 from fulcrum.study.run.clock import Clock
-from fulcrum.study.run.layout import lay_out, measuring
+from fulcrum.study.run.layout import lay_out, measuring, unmeasured_on_the_way
 from fulcrum.study.run.workers.capacity import Room, room
 from fulcrum.study.run.workers.ray_cluster import RAY_ADDRESS, cluster
 from fulcrum.study.run.workers.runner import Lane, Work
@@ -82,6 +82,7 @@ def run(
         done, left = session.done(), session.left()
         if left:
             say(f"the page grows at {folder / 'report.html'}")
+        say(bare) if (bare := unmeasured_on_the_way(plan, layout, out)) else None
         if not seen:
             prove_by_steps(layout, plan, folder, out, clock, say)
         if left:

@@ -2,12 +2,15 @@
 
 import pytest
 
+from fulcrum.files.sealed import write_sealed
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.study.judge.equal_cost import at_equal_cost, first_reached, fronts, targets, value_at
 from fulcrum.study.judge.findings import effects_on
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.run.arm_cost import TimedCost
-from tests.study.small import cells_of, plan
+from fulcrum.study.run.layout import lay_out, measuring, unmeasured_on_the_way
+from fulcrum.study.run.measuring.evaluation_points import point_path
+from tests.study.small import cells_of, finish_cell, plan
 
 
 def test_curves_are_read_between_their_points():
@@ -67,3 +70,16 @@ def test_the_front_holds_what_nothing_cheaper_equals():
     time, flops = fronts(arms, means, costs, "attribute_accuracy")
     assert {point.arm for point in time.points if point.front} == {"baseline", "muon", "tread"}
     assert {point.arm for point in flops.points if point.front} == {"baseline", "muon", "tread", "ema(every=2)"}
+
+
+def test_cells_that_another_study_measured_at_their_end_alone_are_counted(tmp_path):
+    """Finished cells are shared: a study that asks for points on the way must say that these have none."""
+    asked = plan(arms=("muon",), evaluations=(0.5, 1.0))
+    layout = lay_out(asked, CATALOG, {}, tmp_path)
+    assert unmeasured_on_the_way(asked, layout, tmp_path) == ""
+    how = measuring(asked).how
+    for cell in layout.cells[:3]:
+        finish_cell(tmp_path, cell, how, {"attribute_f1": 0.5})
+    write_sealed(point_path(tmp_path / layout.cells[0].key, how, 24), {"images": 24, "metrics": {}})
+    assert unmeasured_on_the_way(asked, layout, tmp_path).startswith("2 of 3 finished cells were not measured on the way")
+    assert unmeasured_on_the_way(plan(arms=("muon",)), layout, tmp_path) == ""

@@ -20,7 +20,7 @@ SCRIPTS = {  # first word of a letter's Unicode name -> language; of scripts tha
     "CJK": "zh",
 }
 COMMON = {
-    "en": "the a an of and in on at is are with to from this that there it its near behind above over by for as or not no one",
+    "en": "the a an of and in on at is are with to from this that there it its near behind above over by for as or not",
     "de": "der die das ein eine einen einem einer und im mit auf ist sind von dem den des zu vor hinter über am unter",
     "fr": "le la les un une des du et dans sur avec est sont au aux de en ce cette qui devant derrière",
     "es": "el la los las un una y en con es son del de al por se su hay sobre que",

@@ -19,7 +19,7 @@ from fulcrum.study.plan.arms import Arm, against, baseline_of, prove, prove_leve
 from fulcrum.study.plan.design import trunks
 from fulcrum.study.plan.plan import Plan, Sweep
 from fulcrum.study.run.cell import PENDING, Cell, Measuring, finished
-from fulcrum.study.run.measuring.evaluation_points import at
+from fulcrum.study.run.measuring.evaluation_points import at, read_points
 from fulcrum.train.fillers import Trunk
 
 
@@ -40,6 +40,19 @@ class Layout(NamedTuple):
 
 def measuring(plan: Plan) -> Measuring:
     return Measuring(plan.samples, plan.evaluations, plan.judges)
+
+
+def unmeasured_on_the_way(plan: Plan, layout: Layout, out: Path) -> str:
+    """Said of cells that an earlier study finished without measuring where this one would; empty: there are none."""
+    how, wanted = measuring(plan).how, {share for share in plan.evaluations if share < 1}
+    done = [cell for cell in layout.cells if finished(out, cell, how) is not None]
+    bare = [cell for cell in done if len(read_points(out / cell.key, cell.run, how, plan.evaluations)) < len(wanted)]
+    if not bare:
+        return ""
+    return (
+        f"{len(bare)} of {len(done)} finished cells were not measured on the way: nothing can be read from them at equal "
+        "time or FLOPs; train them anew with another --out"
+    )
 
 
 def lay_out(plan: Plan, catalogue: Catalogue, user_files: Mapping[str, str], out: Path) -> Layout:
