@@ -10,7 +10,7 @@ from fulcrum.measure.features.extractor import Extractor, antialiased, load_extr
 from fulcrum.measure.features.image_checks import BATCH
 from fulcrum.measure.features.inception import Inception, pixels_like_pytorch_fid, resize_like_tensorflow
 from fulcrum.spec.errors import BadInput
-from tests.measure.tiny_clip import save_clip
+from tests.tiny_clip import save_clip
 
 transformers = pytest.importorskip("transformers")
 
