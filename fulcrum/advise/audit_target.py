@@ -105,9 +105,17 @@ def _folder_reader(path: Path) -> Callable[[str, Path, AuditOptions, Judge], _Fo
 
 
 def _holds_pictures(path: Path) -> bool:
+    """Data rather than code: shards, tables, or pictures; beside scripts only pictures that have captions, for code may
+    come with a figure."""
     from fulcrum.data.readers.untrusted_image import SUFFIXES as PICTURES
 
-    return any(file.suffix.lower() in (*PICTURES, ".tar", ".parquet") for file in path.iterdir() if file.is_file())
+    files = {file.name: file for file in path.iterdir() if file.is_file()}
+    pictures = [file for file in files.values() if file.suffix.lower() in PICTURES]
+    if any(file.suffix.lower() == ".py" for file in files.values()):
+        tables = (".tar", ".parquet", ".csv", ".jsonl")
+        captioned = any(f"{file.stem}{suffix}" in files for file in pictures for suffix in (".txt", ".json"))
+        return captioned or any(file.suffix.lower() in tables for file in files.values())
+    return bool(pictures) or any(file.suffix.lower() in (".tar", ".parquet") for file in files.values())
 
 
 def _is_plan(path: Path) -> bool:

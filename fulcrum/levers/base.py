@@ -62,6 +62,11 @@ class Lever(Record):
         """What is missing in the edited run, in words, or None."""
         return None
 
+    def idle(self, run: RunSpec) -> str:
+        """Why nothing can be expected of it in this edited run, though it may be added, in words; empty: something can.
+        Advice leaves it out then, and a study may still try it."""
+        return ""
+
     def cost(self, run: RunSpec) -> Cost:
         return Cost()
 

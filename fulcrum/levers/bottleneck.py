@@ -34,6 +34,11 @@ class Bottleneck(Lever):
             f"give a smaller width, or wider patches"
         )
 
+    def idle(self, run: RunSpec) -> str:
+        if run.encode.codec.stride == 1:
+            return ""
+        return "the denoiser sees latents, of which little is redundant: it is for patches of pixels"
+
     def cost(self, run: RunSpec) -> Cost:
         return price.of_denoiser(put(run, "model.bottleneck", None), self.edit(run))
 

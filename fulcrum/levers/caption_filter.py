@@ -54,6 +54,12 @@ class CaptionFilter(Swap):
         gone = round(self.drop * count)
         return None if 0 < gone < count else f"{self.drop:g} of {count} pairs is {gone}: none or all"
 
+    def idle(self, run: RunSpec) -> str:
+        source = run.data.source
+        if isinstance(source, Filtered) and not source.mislabelled:
+            return "every caption of this run is true, and it would only drop what is hard: it is for wrong ones"
+        return ""
+
     def witness(self, built: Built) -> bool:
         import numpy as np
 

@@ -1,6 +1,7 @@
 """Pixels: no codec; the denoiser sees the picture itself, in patches as wide as before."""
 
 from fulcrum.encode.fillers import Pixels
+from fulcrum.flow.fillers import Velocity
 from fulcrum.levers.base import Built, Card, Cost, Lever
 from fulcrum.levers.shared import price
 from fulcrum.spec.edit import put_all
@@ -25,6 +26,13 @@ class UsePixels(Lever):
     def needs(self, run: RunSpec) -> str | None:
         codec = run.encode.codec
         return None if codec.stride == 1 else f"the denoiser still sees what {codec} makes, of stride {codec.stride}"
+
+    def idle(self, run: RunSpec) -> str:
+        numbers = run.encode.codec.channels * run.model.patch**2
+        if numbers <= run.model.width or not isinstance(run.flow.predict, Velocity):
+            return ""
+        width = run.model.width
+        return f"a patch has {numbers} numbers, the network {width}: velocities cannot pass through it, pictures could"
 
     def cost(self, run: RunSpec) -> Cost:
         """The denoiser's wider patches; a frozen codec costs a step nothing, its latents come from the cache."""

@@ -3,9 +3,12 @@
 sinusoids of height and width -> two linears -> added to the time's vector
 """
 
+from fulcrum.data.fillers import World
 from fulcrum.levers.base import Built, Card
 from fulcrum.levers.shared.condition_lever import Conditioning, hears
 from fulcrum.model.fillers import Resolution
+from fulcrum.spec.run import RunSpec
+from fulcrum.spec.stage import phases
 
 
 class ResolutionCondition(Conditioning):
@@ -16,6 +19,12 @@ class ResolutionCondition(Conditioning):
         "in a run of one size, and can only pay in one that sees several",
         warns="nothing of what a picture was before it was cut and resized: that is another thing to be told",
     )
+
+    def idle(self, run: RunSpec) -> str:
+        sizes = {phase.run.data.size for phase in phases(run)}
+        if len(sizes) > 1 or not isinstance(run.data.source, World):  # an imported folder may have several shapes
+            return ""
+        return "every picture of this run has one size, so it would be told nothing"
 
     def witness(self, built: Built) -> bool:
         embedder = built.step.backbone.resolution_embedder

@@ -1,7 +1,10 @@
 """fulcrum advise: the order, what is said to be known of each lever, the plan that follows, and the test of it all."""
 
+import ast
 import json
 import runpy
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from fulcrum.advise.hierarchy import next_plan as next_plan_file
-from fulcrum.advise.hierarchy.advice import advise
+from fulcrum.advise.hierarchy.advice import advise, family
 from fulcrum.advise.hierarchy.advice_text import text
 from fulcrum.advise.hierarchy.back_test import back_test, back_test_text
 from fulcrum.advise.hierarchy.measured_effect import known_effects
@@ -60,8 +63,23 @@ def test_the_order_is_gain_for_the_time_and_harm_comes_last(measured, tmp_path):
     muon = by_arm(advice)["muon"]
     assert muon.time == 1.29 and muon.per_tenth == pytest.approx(muon.expected / 2.9)
     assert muon.expected == pytest.approx(0.12, abs=0.01) and muon.low > 0.1, "six measured pairs outweigh all else"
-    gains = [one.expected for one in advice.levers if one.expected <= 0.0]
-    assert gains == sorted(gains, reverse=True)
+    gains = [one.expected for one in advice.levers if one.outcome == "hurt"]
+    assert gains == sorted(gains, reverse=True) and all(gain <= 0.0 for gain in gains)
+
+
+def test_what_makes_no_difference_is_not_said_to_help(tmp_path):
+    """Ties stood under "expected to help" when their mean was a little above zero."""
+    made = [*rows(), row("ema", 0.004, 0.009, "tie", 1.1), row("bf16_compute", 0.006, 0.008, "inconclusive", 0.9)]
+    advice = advice_on("spark", table(tmp_path, made), tmp_path)
+    levers = by_arm(advice)
+    assert levers["ema"].expected > 0.0 and levers["ema"].outcome == levers["bf16_compute"].outcome == "no difference"
+    assert levers["x_prediction"].outcome == "hurt" and levers["repa"].outcome == "help", (
+        "0.022 beside 0.013 is not within 0.02"
+    )
+    helps, rest = text(advice).split("make no difference that matters")
+    assert "ema" not in helps and "muon" in helps and "bf16_compute" in rest.split("expected to hurt")[0]
+    assert [one.arm for one in advice.levers if one.outcome == "no difference"][0] == "bf16_compute", "the fastest first"
+    assert advice.plain()["levers"][0]["outcome"] == "help"
 
 
 def test_what_cannot_be_added_is_apart_with_its_reason(measured, tmp_path):
@@ -164,7 +182,8 @@ def test_the_plan_settles_what_is_open_and_study_plan_accepts_it(measured, tmp_p
     following.write(tmp_path / "next.toml")
     plan = load(tmp_path / "next.toml")
     assert plan.baseline == "spark + ema" and plan.settings == ("optim.lr=5e-3",) and len(plan.arms) == 3
-    assert [one.lever for one in following.levers] == list(dict.fromkeys(one.lever for one in advice.levers))[:3]
+    assert [one.promise for one in following.levers] == sorted((one.promise for one in following.levers), reverse=True)
+    assert len({family(CATALOG.levers[one.lever]) for one in following.levers}) == 3, "of three parts of a run"
     assert len(lay_out(plan, CATALOG, {}, tmp_path / "runs").arms) == 4
     with pytest.raises(BadInput, match="never overwritten"):
         following.write(tmp_path / "next.toml")
@@ -174,6 +193,30 @@ def test_the_plan_settles_what_is_open_and_study_plan_accepts_it(measured, tmp_p
 def test_what_a_study_here_decided_is_not_planned_again(measured, tmp_path):
     open_arms = {one.arm for one in unsettled(advice_on("spark", measured, tmp_path))}
     assert not open_arms & {"muon", "aligned_codec", "ema", "tread"} and "x_prediction" in open_arms
+    made = [one | {"pairs": 16} if one["arm"] == "x_prediction" else one for one in rows()]
+    spent = {one.arm for one in unsettled(advice_on("spark", table(tmp_path, made), tmp_path))}
+    assert "x_prediction" not in spent, "undecided after all pairs: the same cells in a smaller family are no new evidence"
+
+
+def test_what_is_planned_may_turn_out_to_help(measured, tmp_path):
+    """A wide interval around nothing promises more than a narrow one around a little less than nothing."""
+    levers = by_arm(advice_on("spark", measured, tmp_path))
+    assert levers["min_snr"].promise > levers["x_prediction"].promise > 0.0
+    assert levers["contrastive_flow"].promise > levers["min_snr"].promise, "of which more was published for than against"
+
+
+def test_what_nothing_can_come_of_is_not_advised(measured, tmp_path):
+    """Random weights of which a part learns were in the plan, and `study plan` refused it."""
+    refused = dict(advice_on("spark", measured, tmp_path).refused)
+    assert "trained weights" in refused["lora"] and "trained weights" in refused["train_only"]
+    assert "one size" in refused["resolution_condition"] and "latents" in refused["bottleneck"]
+    assert "192 numbers" in refused["pixels"] and "every caption" in refused["caption_filter"]
+    wrong = by_arm(advice_on("spark", measured, tmp_path, settings=("data.source.mislabelled=0.2",)))
+    assert "caption_filter" in wrong
+    pixels = by_arm(advice_on("pocket_pixels", measured, tmp_path))
+    assert "bottleneck" in pixels and "resolution_condition" in by_arm(
+        advice_on("spark + resolution_ladder", measured, tmp_path)
+    )
 
 
 @pytest.mark.parametrize(
@@ -243,6 +286,19 @@ def run(capsys, *words):
     with pytest.raises(SystemExit) as end:
         main(["advise", *words])
     return end.value.code, capsys.readouterr()
+
+
+def test_a_name_that_is_taken_is_refused_before_anything_is_loaded(tmp_path):
+    """It was refused after torch, scipy and all evidence had been read: minutes on a busy machine."""
+    (tmp_path / "next.toml").write_text("")
+    code = (
+        "import sys\nfrom fulcrum.cli import main\ntry:\n    main(sys.argv[1:])\nfinally:\n    print(sorted(sys.modules))"
+    )
+    words = ["advise", "spark", "--plan", str(tmp_path / "next.toml")]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2 and "never overwritten" in done.stderr
+    loaded = ast.literal_eval(done.stdout)
+    assert not {"torch", "scipy", "fulcrum.levers.catalog"} & set(loaded)
 
 
 def test_the_command(measured, tmp_path, capsys):

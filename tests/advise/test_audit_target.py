@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from fulcrum.advise.audit_page import render
 from fulcrum.advise.audit_target import AuditOptions, audit
@@ -207,14 +208,26 @@ def test_our_example_plans_hold_no_surprise():
         "prompts-unlike-captions"
     ]  # it says so itself: that arm shows the published fault
     assert rules(audit("examples/interactions.toml")) == []
+    assert rules(audit("examples/late_decisions.toml")) == [], "a control of two levers and one change from it"
+
+
+def test_a_figure_beside_scripts_makes_no_data_set(tmp_path):
+    """examples/emoji was told that its README's picture has no caption."""
+    (tmp_path / "train.py").write_text(
+        "model = model.to(torch.bfloat16)\noptimizer = torch.optim.AdamW(model.parameters())\n"
+    )
+    Image.new("RGB", (64, 64)).save(tmp_path / "figure.png")
+    assert "samples-broken" not in rules(audit(str(tmp_path)))
+    (tmp_path / "figure.txt").write_text("a black square")
+    assert audit(str(tmp_path)).kind == "data set"
 
 
 def test_plans_in_a_folder_are_plans_and_no_arms():
     found = audit("examples", AuditOptions(files=(Path("examples/emoji/recipe.py"),))).faults
     assert {fault.rule for fault in found} == {"prompts-unlike-captions", "doses-unequal", "arm-is-compound"}
     compound = [fault.place for fault in found if fault.rule == "arm-is-compound"]
-    # a lever that moves several axes, a control of two levers and what is held against it, the best stack: plans say so
-    assert all(any(word in place for word in ("edm", "rate_stage", "irepa + shifted_time")) for place in compound)
+    # a lever that moves several axes, the best stack: plans say so
+    assert all(any(word in place for word in ("edm", "irepa + shifted_time")) for place in compound)
     assert any(fault.place.startswith("quick.toml: ") for fault in found)
 
 

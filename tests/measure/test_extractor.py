@@ -1,7 +1,5 @@
 """Extractors: FID's graph by its published shapes, CLIP and DINOv2 from folders, the same call for all."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -12,6 +10,7 @@ from fulcrum.measure.features.extractor import Extractor, antialiased, load_extr
 from fulcrum.measure.features.image_checks import BATCH
 from fulcrum.measure.features.inception import Inception, pixels_like_pytorch_fid, resize_like_tensorflow
 from fulcrum.spec.errors import BadInput
+from tests.tiny_clip import save_clip
 
 transformers = pytest.importorskip("transformers")
 
@@ -28,36 +27,7 @@ def inception():
 
 @pytest.fixture(scope="module")
 def clip_folder(tmp_path_factory):
-    from transformers import CLIPConfig, CLIPModel, CLIPTokenizer
-
-    folder = tmp_path_factory.mktemp("clip")
-    torch.manual_seed(0)
-    tower = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, projection_dim=24)
-    letters = [chr(code) for code in range(97, 123)]
-    vocabulary = {
-        word: place
-        for place, word in enumerate(
-            [*letters, *(letter + "</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
-        )
-    }
-    (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    (folder / "merges.txt").write_text("#version: 0.2\n")
-    CLIPModel(
-        CLIPConfig(
-            text_config=dict(
-                tower,
-                vocab_size=len(vocabulary),
-                max_position_embeddings=16,
-                bos_token_id=52,
-                eos_token_id=53,
-                pad_token_id=53,
-            ),
-            vision_config=dict(tower, image_size=32, patch_size=8),
-            projection_dim=24,
-        )
-    ).save_pretrained(folder)
-    CLIPTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt")).save_pretrained(folder)
-    return folder
+    return save_clip(tmp_path_factory.mktemp("clip"))
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from scipy.stats import norm
+
 from fulcrum.advise.hierarchy.effect_pool import (
     LeverFacts,
     Spread,
@@ -27,7 +29,11 @@ from fulcrum.study.plan.requirements import PRIMARY_ANYWHERE
 from fulcrum.study.run.measuring.run_evaluation import can_measure
 
 Known = Literal["measured here", "measured elsewhere", "claimed only", "nobody knows"]
+Outcome = Literal["help", "no difference", "hurt"]
+OUTCOMES: tuple[Outcome, ...] = ("help", "no difference", "hurt")
 TENTH = 0.1
+DIGITS = 9  # beyond which two numbers are called equal
+NORMAL_95 = 1.96  # deviations of half a 95 % interval
 
 
 class AdvisedLever(NamedTuple):
@@ -44,11 +50,13 @@ class AdvisedLever(NamedTuple):
     time: float | None  # of a step over the run's own, timed in a study; None: nobody timed it
     flops: float  # the same by formula
     settled: str  # the verdict of a study at this very place; empty: there is none
+    pairs: int = 0  # most that a study at this very place had
+    margin: float | None = None  # the smallest effect of interest on the metric; None: nobody said one
 
     @property
     def dearer(self) -> float:
         """Share by which a step takes longer: as timed, else as its FLOPs say; small ones count as what timing can tell."""
-        return max((self.time or self.flops) - 1.0, SAME_TIME)
+        return max(self.step - 1.0, SAME_TIME)
 
     @property
     def per_tenth(self) -> float:
@@ -56,10 +64,32 @@ class AdvisedLever(NamedTuple):
         return self.expected * TENTH / self.dearer
 
     @property
-    def order(self) -> tuple[bool, float, float, str]:
-        """What is expected to help comes first, by gain per time; then the rest, the least harm first."""
-        helps = self.expected > 0.0
-        return not helps, -(self.per_tenth if helps else self.expected), -(self.high - self.low), self.arm
+    def step(self) -> float:
+        """What a step takes, over the run's own: as timed, else as its FLOPs say."""
+        return self.time or self.flops
+
+    @property
+    def outcome(self) -> Outcome:
+        """What is expected. No difference: a study here called it a tie, or no effect that matters lies in its interval."""
+        inside = self.margin is not None and max(-self.low, self.high) <= self.margin
+        if self.settled == "tie" or inside:
+            return "no difference"
+        return "help" if self.expected > 0.0 else "hurt"
+
+    @property
+    def order(self) -> tuple[int, float, float]:
+        """What is expected to help comes first, by gain per time; then what makes no difference, the fastest first; then
+        the rest, the least harm first. Equals stay as the catalogue has them."""
+        by = {"help": -self.per_tenth, "no difference": self.step, "hurt": -self.expected}[self.outcome]
+        return OUTCOMES.index(self.outcome), round(by, DIGITS), round(self.low - self.high, DIGITS)
+
+    @property
+    def promise(self) -> float:
+        """What finding out is expected to bring, for the time that its trainings take: the gain where it turns out to be
+        one, times the chance of that. Wide intervals promise more than narrow ones around the same number."""
+        deviation = max((self.high - self.low) / (2.0 * NORMAL_95), 1e-12)
+        z = self.expected / deviation
+        return round(float(self.expected * norm.cdf(z) + deviation * norm.pdf(z)) / self.step, DIGITS)
 
     def plain(self, here: EvidenceScope) -> dict[str, Any]:
         return {
@@ -69,10 +99,12 @@ class AdvisedLever(NamedTuple):
             "low": self.low,
             "high": self.high,
             "known": self.known,
+            "outcome": self.outcome,
             "time": self.time,
             "flops": self.flops,
             "per_tenth_of_time": self.per_tenth,
             "settled": self.settled,
+            "promise": self.promise,
             "evidence": [
                 {
                     "arm": one.arm,
@@ -100,7 +132,7 @@ class Advice(NamedTuple):
     metric: str
     here: EvidenceScope
     levers: list[AdvisedLever]  # best first
-    refused: list[tuple[str, str]]  # arm, why it cannot be applied here
+    refused: list[tuple[str, str]]  # arm, why it cannot be applied here, or is idle
     spread: Spread
     effects: list[MeasuredEffect]  # all that was pooled
 
@@ -130,6 +162,7 @@ def advise(
     phrase = parse(text, catalogue, settings)
     usual = Plan.model_fields["primary"].default
     metric = usual if can_measure(phrase.run, usual) else PRIMARY_ANYWHERE
+    margin = Plan.model_fields["smallest_effect"].default if metric == usual else None
     here, effects = scope_of_phrase(phrase, settings), known_effects(catalogue, out, measured)
     votes = {
         name: sign_votes(kind, metric, phrase.run.tokens, effects, catalogue) for name, kind in catalogue.levers.items()
@@ -160,6 +193,8 @@ def advise(
                 next((one.time for one in own if one.time), None),
                 ask(lever, "cost", phrase.run).flops,
                 next((one.verdict for one in at_home if one.verdict in DECIDED), ""),
+                max((one.pairs for one in at_home), default=0),
+                margin,
             )
         )
     return Advice(phrase, settings, metric, here, sorted(levers, key=lambda one: one.order), refused, spread, effects)
@@ -197,14 +232,14 @@ def _candidates(
 
 
 def _refusal(phrase: Phrase, lever: Any) -> str:
-    """Why a lever cannot be added to a run; empty: it can."""
+    """Why a lever cannot be added to a run, or nothing could come of it there; empty: it can."""
     if isinstance(lever, FromFolder) and not lever.path:
         return f"it is about a published network, and needs its folder: {lever.name}(path='FOLDER')"
     try:
-        apply(phrase.base, (*phrase.levers, lever))
+        run = apply(phrase.base, (*phrase.levers, lever))
     except BadInput as error:
         return error.message.removeprefix(f"'{lever.name}' cannot be used here: ")
-    return ""
+    return run.model.learned.problem(run) or str(ask(lever, "idle", run))
 
 
 def _known(own: Sequence[MeasuredEffect], at_home: Sequence[MeasuredEffect], votes: SignVotes) -> Known:

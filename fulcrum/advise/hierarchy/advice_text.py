@@ -2,13 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 
-from fulcrum.advise.hierarchy.advice import Advice, AdvisedLever
+from fulcrum.advise.hierarchy.advice import Advice, AdvisedLever, Outcome
 from fulcrum.advise.hierarchy.evidence_scope import differences
 from fulcrum.measure.card import METRICS
 from fulcrum.report.evidence.decision import SAME_TIME
 
 MOST_EVIDENCE = 2  # measurements of a lever that are told; --json has them all
 NOTHING = "–"
+TITLES: dict[Outcome, str] = {
+    "help": "expected to help: most gain for the time first",
+    "no difference": "make no difference that matters: the fastest first",
+    "hurt": "expected to hurt: least harm first",
+}
 
 
 def text(advice: Advice) -> str:
@@ -29,9 +34,11 @@ def _lines(advice: Advice) -> Iterator[str]:
         yield "  nobody measured anything on this metric: the order is that of published signs, sizes are assumed"
     unknown = [one for one in advice.levers if one.known == "nobody knows"]
     known = [one for one in advice.levers if one.known != "nobody knows"]
-    helps = [one for one in known if one.expected > 0.0]
-    yield from _table("expected to help: most gain for the time first", helps, advice)
-    yield from _table("expected to hurt, or to do nothing: least harm first", known[len(helps) :], advice, len(helps))
+    before = 0
+    for outcome, title in TITLES.items():
+        levers = [one for one in known if one.outcome == outcome]
+        yield from _table(title, levers, advice, before)
+        before += len(levers)
     if unknown:
         usual = max((one.high - one.low) / 2.0 for one in unknown)
         yield ""
@@ -41,7 +48,7 @@ def _lines(advice: Advice) -> Iterator[str]:
             yield f"     {one.arm} (step {_step(one)}{family})"
     if advice.refused:
         yield ""
-        yield "cannot be added to this run"
+        yield "cannot be added to this run, or nothing could come of it there"
         for arm, why in advice.refused:
             yield f"     {arm}: {why}"
 
@@ -66,8 +73,8 @@ def _step(lever: AdvisedLever) -> str:
 
 
 def _per_tenth(lever: AdvisedLever) -> str:
-    dearer = (lever.time or lever.flops) - 1.0
-    if lever.expected > 0.0:
+    dearer = lever.step - 1.0
+    if lever.outcome == "help":
         faster = f"free, {-dearer:.0%} faster" if dearer < -SAME_TIME else "free"
         return f"{lever.per_tenth:+.3f}" if dearer > SAME_TIME else faster
     return f"saves {-dearer:.0%}" if dearer < -SAME_TIME else NOTHING

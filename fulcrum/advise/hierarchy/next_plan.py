@@ -1,4 +1,4 @@
-"""The plan that would settle the first levers of an advice: seeds by power, and what fits a budget of hours."""
+"""The plan that would settle the most promising levers of an advice: seeds by power, and what fits a budget of hours."""
 
 import json
 import tomllib
@@ -7,7 +7,8 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from fulcrum.advise.hierarchy.advice import Advice, AdvisedLever
+from fulcrum.advise.hierarchy.advice import Advice, AdvisedLever, family
+from fulcrum.advise.hierarchy.plan_place import require_free
 from fulcrum.files.atomic import write_new
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue
@@ -39,14 +40,6 @@ class NextPlan(NamedTuple):
         write_new(path, self.text.encode())
 
 
-def require_free(path: Path) -> None:
-    """Refuse a name that is taken, or a folder that is not there."""
-    if path.exists() or path.is_symlink():
-        raise BadInput(f"{path} is there already, and a plan is never overwritten", "choose another name")
-    if not path.parent.is_dir():
-        raise BadInput(f"there is no folder {path.parent}", "make it first, or choose another place")
-
-
 def next_plan(
     advice: Advice,
     catalogue: Catalogue,
@@ -54,8 +47,8 @@ def next_plan(
     hours: float | None = None,
     user_files: Mapping[str, str] | None = None,
 ) -> NextPlan:
-    """A study of the first levers that no study at this very place has decided yet."""
-    levers = unsettled(advice)[:ARMS]
+    """A study of the most promising levers of which no study at this very place has said all it can."""
+    levers = chosen(advice, catalogue)
     if not levers:
         raise BadInput("there is nothing to settle: every lever that can be added here was decided here", "see --json")
     pairs, remarks = pairs_for(smallest_effect(advice), len(levers), scatter_of(advice))
@@ -68,13 +61,26 @@ def next_plan(
 
 
 def unsettled(advice: Advice) -> list[AdvisedLever]:
-    """Each lever once, in the advice's order, without those that a study at this very place has decided."""
-    decided = {one.arm for one in advice.levers if one.settled}
+    """Each lever once, the most promising first, without those of which a study at this very place has said all it can:
+    decided, or undecided after as many pairs as a plan asks for. Trainings that are there are never run again, and the
+    same numbers judged in a smaller company are no new evidence."""
     once: dict[str, AdvisedLever] = {}
-    for one in advice.levers:
-        if one.arm not in decided:
+    for one in sorted(advice.levers, key=lambda one: -one.promise):
+        if not one.settled and one.pairs < MOST_PAIRS:
             once.setdefault(one.lever, one)
     return list(once.values())
+
+
+def chosen(advice: Advice, catalogue: Catalogue) -> list[AdvisedLever]:
+    """The first of them, each of another part of a run where there are enough: levers of one part tell about each other."""
+    left, levers, families = unsettled(advice), list[AdvisedLever](), set[str]()
+    for one in left:
+        part = family(catalogue.levers[one.lever])
+        if part not in families:
+            families.add(part)
+            levers.append(one)
+    levers += [one for one in left if one not in levers]
+    return sorted(levers[:ARMS], key=lambda one: -one.promise)
 
 
 def smallest_effect(advice: Advice) -> float | None:

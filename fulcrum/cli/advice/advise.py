@@ -26,7 +26,7 @@ def advise_command(
     ] = None,
     to: Annotated[
         Path | None,
-        typer.Option("--plan", metavar="FILE", help="Write the plan that would settle the first three."),
+        typer.Option("--plan", metavar="FILE", help="Write the plan that would settle the three most promising."),
     ] = None,
     backtest: Annotated[
         bool, typer.Option("--backtest", help="How good is such advice? Leave out what was measured, predict it, compare.")
@@ -44,6 +44,10 @@ def advise_command(
     Pooled from the studies that ship, your own finished ones under --out, and published claims, of which the sign alone
     counts. Each line says how it is known: measured here, measured elsewhere, claimed only, nobody knows (docs/advice.md).
     """
+    if to is not None:
+        from fulcrum.advise.hierarchy.plan_place import require_free
+
+        require_free(to)  # before anything that takes time
     known, hashes = catalogue(levers)
     if measured is not None and not measured.is_file():
         raise BadInput(f"there is no table at {measured}", "leave --measured out for the one that ships")
@@ -53,10 +57,8 @@ def advise_command(
         raise BadInput("nothing was named to advise on", "fulcrum advise spark, or see: fulcrum advise --help")
     from fulcrum.advise.hierarchy.advice import advise
     from fulcrum.advise.hierarchy.advice_text import text
-    from fulcrum.advise.hierarchy.next_plan import next_plan, require_free
+    from fulcrum.advise.hierarchy.next_plan import next_plan
 
-    if to is not None:
-        require_free(to)  # before steps are taken for the hours
     advice = advise(phrase, known, out, settings or (), measured)
     facts, words = advice.plain(), text(advice)
     if to is not None or budget is not None:

@@ -124,11 +124,27 @@ def encode(image: Image.Image, encoding: str, quality: int) -> bytes:
 
 def pixels(data: bytes, size: Size, wanted: Size | None = None) -> NDArray[np.uint8]:
     """(3, H, W) of bytes that we stored ourselves, whose checksum was just compared; resized to the wanted shape."""
-    image: Image.Image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "PPM"))
-    if image.size != size:
-        raise BadSample(f"{image.size[0]} x {image.size[1]} pixels where {size[0]} x {size[1]} were stored")
-    if image.mode != "RGB":
-        image = image.convert("RGB")
+    image = _coloured(_stored(data, size))
     if wanted is not None and size != wanted:
         image = image.resize(wanted, Image.Resampling.LANCZOS)
     return np.asarray(image).transpose(2, 0, 1)
+
+
+def miniature(data: bytes, size: Size, side: int) -> NDArray[np.uint8]:
+    """(side, side, 3): the whole of such a picture in a small square, each pixel the mean of what it stands for. Of a JPEG
+    only the coarse frequencies are decoded, which is most of the time saved."""
+    image = _stored(data, size)
+    image.draft("RGB", (side, side))  # the smallest of 1/1 to 1/8 that is no smaller than this; other formats: as they are
+    image = _coloured(image)
+    return np.asarray(image if image.size == (side, side) else image.resize((side, side), Image.Resampling.BOX))
+
+
+def _stored(data: bytes, size: Size) -> Image.Image:
+    image: Image.Image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "PPM"))
+    if image.size != size:
+        raise BadSample(f"{image.size[0]} x {image.size[1]} pixels where {size[0]} x {size[1]} were stored")
+    return image
+
+
+def _coloured(image: Image.Image) -> Image.Image:
+    return image if image.mode == "RGB" else image.convert("RGB")  # which would copy it

@@ -12,7 +12,7 @@ The content hash covers pictures, captions, shapes and splits in their order, no
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.readers.fit_picture import BadSample, Size, pixels
+from fulcrum.data.readers.fit_picture import BadSample, Size, miniature, pixels
 from fulcrum.data.store.remote_store import is_copy, open_shard
 from fulcrum.files.damaged import Damaged
 from fulcrum.files.hashes import sha256_file, sha256_json
@@ -180,8 +180,15 @@ class PictureStore:
 
     def picture(self, row: int, wanted: Size | None = None) -> NDArray[np.uint8]:
         """(3, H, W), resized to the shape that is wanted."""
+        return self._decoded(row, lambda data, size: pixels(data, size, wanted))
+
+    def miniature(self, row: int, side: int) -> NDArray[np.uint8]:
+        """(side, side, 3): the whole picture in a small square."""
+        return self._decoded(row, lambda data, size: miniature(data, size, side))
+
+    def _decoded(self, row: int, decode: Callable[[bytes, Size], NDArray[np.uint8]]) -> NDArray[np.uint8]:
         try:
-            return pixels(self.data(row), self.buckets[int(self.rows[row]["bucket"])], wanted)
+            return decode(self.data(row), self.buckets[int(self.rows[row]["bucket"])])
         except (BadSample, OSError) as error:
             raise Damaged(f"{self.name(row)} (sample {row}) of {self.folder}: {error}", "import anew") from None
 

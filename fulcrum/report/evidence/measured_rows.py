@@ -7,7 +7,8 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.evidence.decision import Decision, all_decisions
 from fulcrum.report.evidence.known_studies import TABLE, Studies, ordered
 
-ADDED_ALONE = (TABLE, "resolution", "emoji")  # studies whose arms add a lever to a plain recipe
+ADDED_ALONE = (TABLE, "resolution", "emoji", "recaption", "late")  # studies that add levers to a plain recipe
+LOST, RESTORED = "short_captions", "recaptioned"  # in one study: how much of what the first costs the second gives back
 DIGITS = 4
 
 
@@ -24,7 +25,25 @@ def rows(studies: Studies, science: int) -> list[dict[str, Any]]:
                     alone.append((lever, one))
     places = {name: place for place, name in enumerate(CATALOG.levers)}
     made = [row_of(lever, one, science) for lever, one in sorted(alone, key=lambda pair: places[pair[0]])]
-    return [row for row in made if row is not None]
+    back = comes_back(studies)
+    return [_with_note(row, back) for row in made if row is not None]
+
+
+def comes_back(studies: Studies) -> tuple[str, str]:
+    """Recipe of the study that held both against long captions, and the share in words; empty where there is none."""
+    for name, result in studies.items():
+        arms = {one.arm.phrase.split(" + ")[-1]: one for one in all_decisions(name, result) if result.is_base(one.base)}
+        lost, left = (arms[arm].gain if arm in arms else None for arm in (LOST, RESTORED))
+        if lost is not None and left is not None and lost < 0.0 and result.state == "finished":
+            pairs = min(arms[LOST].pairs, arms[RESTORED].pairs)
+            words = f"of what {LOST} cost, {1 - left / lost:.0%} comes back with {RESTORED} ({pairs} pairs, study {name})"
+            return result.plan.baseline, words
+    return "", ""
+
+
+def _with_note(row: dict[str, Any], back: tuple[str, str]) -> dict[str, Any]:
+    about = row["arm"] in (LOST, RESTORED) and row["recipe"] == back[0]
+    return row | {"note": "; ".join(filter(None, (row["note"], back[1])))} if about else row
 
 
 def _ended(decision: Decision) -> bool:
@@ -38,8 +57,9 @@ def merged(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]], science
 
 
 def lever_of(decision: Decision, levers: Collection[str] = CATALOG.levers) -> str:
-    """The lever that an arm has and its base has not; empty where it is not exactly one of those that are known."""
-    added = _added(decision)
+    """The lever that an arm has and its base has not; empty where it is not exactly one of those that are known, or where
+    it stands in for another: held against that one its effect is none of being added."""
+    added = [] if set(decision.base.phrase.split(" + ")) - set(decision.arm.phrase.split(" + ")) else _added(decision)
     name = added[0].partition("(")[0].strip() if len(added) == 1 and " @ " not in added[0] else ""
     return name if name in levers else ""
 
@@ -84,12 +104,8 @@ def row_of(lever: str, decision: Decision, science: int) -> dict[str, Any] | Non
 
 
 def _beside(decision: Decision) -> str:
-    """What the lever was added to, or stood in for, where that is no plain baseline."""
-    if decision.result.is_base(decision.base):
-        return ""
-    own = decision.arm.phrase.split(" + ")
-    gone = [word for word in decision.base.phrase.split(" + ") if word not in own]
-    return f"instead of {' + '.join(gone)}" if gone else f"added to {decision.base.phrase}"
+    """What the lever was added to, where that is no plain baseline."""
+    return "" if decision.result.is_base(decision.base) else f"added to {decision.base.phrase}"
 
 
 def _scale_settings(decision: Decision) -> tuple[str, ...]:

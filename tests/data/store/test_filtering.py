@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
 
+from fulcrum.data.readers.fit_picture import encode, miniature, pixels
 from fulcrum.data.readers.reader import Given
 from fulcrum.data.store.check import check
 from fulcrum.data.store.completion import run_import
 from fulcrum.data.store.filtering import FilterRules, filter_store
 from fulcrum.data.store.importing import Options
-from fulcrum.data.store.near_duplicates import alike, looks, perceptual_hashes
+from fulcrum.data.store.near_duplicates import _colour_bounds, _neighbours, alike, looks, perceptual_hashes
 from fulcrum.data.store.picture_store import PictureStore, read_about
 from fulcrum.data.texts.caption_rules import CaptionRules
 from fulcrum.data.world.render import render
@@ -123,16 +124,21 @@ def twins(*looked, bits=6):
     return alike(hashes, thumbs, np.arange(len(hashes)), bits)
 
 
+def looked_at(pictures):
+    """Of pictures (n, 3, 32, 32)."""
+    return looks(pictures.transpose(0, 2, 3, 1))
+
+
 def test_hashes_see_shape_and_thumbnails_colour():
     drawn = render(scenes("train", np.arange(400)), 32, "real")
-    first, numbers = looks(list(drawn)), np.arange(400)
+    first, numbers = looked_at(drawn), np.arange(400)
     assert np.mean(twins(first) == numbers) > 0.99, "scenes that differ are not alike"
     noise = np.random.default_rng(0).integers(-3, 4, drawn.shape)
-    again = looks(list(np.clip(drawn + noise, 0, 255).astype(np.uint8)))
+    again = looked_at(np.clip(drawn + noise, 0, 255).astype(np.uint8))
     assert np.mean(twins(first, again)[400:] == numbers) > 0.97, "a little noise changes nothing"
-    brighter = looks(list(np.clip(drawn + 25.0, 0, 255).astype(np.uint8)))
+    brighter = looked_at(np.clip(drawn + 25.0, 0, 255).astype(np.uint8))
     assert np.mean(twins(first, brighter, bits=12)[400:] == numbers) < 0.05, "another light is another picture"
-    swapped = looks([picture[[2, 0, 1]] for picture in drawn])
+    swapped = looked_at(drawn[:, [2, 0, 1]])
     assert np.mean(twins(first, swapped, bits=12)[400:] == numbers) < 0.05, "and so are other colours"
 
 
@@ -159,3 +165,26 @@ def test_no_picture_goes_because_of_a_chain():
     assert alike(hashes, np.zeros((3, 3), np.uint8), np.array([1, 0, 2]), 4).tolist() == [1, 1, 1]
     flat = perceptual_hashes(np.zeros((2, 32, 32), np.float32))
     assert flat[0] == flat[1]
+
+
+@pytest.mark.parametrize("encoding", ["jpeg", "png", "raw"])
+def test_a_miniature_is_the_whole_picture_made_small(encoding):
+    """Of a JPEG coarse frequencies alone are decoded: the same within what its own quality leaves."""
+    drawn = render(scenes("train", np.arange(1)), 256, "real")[0].transpose(1, 2, 0)
+    data = encode(Image.fromarray(drawn), encoding, 95)
+    small = miniature(data, (256, 256), 32)
+    whole = pixels(data, (256, 256)).reshape(3, 32, 8, 32, 8).mean((2, 4)).transpose(1, 2, 0)
+    assert small.shape == (32, 32, 3) and np.abs(small - whole).max() < 3
+    wide = miniature(encode(Image.fromarray(drawn[:64]), encoding, 95), (256, 64), 32)
+    assert wide.shape == (32, 32, 3), "a long picture is pressed into the square, not cut"
+
+
+def test_hashes_that_meet_with_other_colours_take_no_room():
+    """Sixty hashes of one neighbourhood are 1,770 pairs both ways; those of other colours are not kept."""
+    hashes = np.uint64(1) << np.arange(60, dtype=np.uint64)
+    for colours, pairs in ((np.zeros(60), 60 * 59), (np.arange(60) * 4.0, 60 * 2 - 2), (np.arange(60) // 2 * 8.0, 60)):
+        thumbs = np.repeat(colours.astype(np.uint8)[:, None], 3, axis=1)
+        known, group, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+        bounds = _colour_bounds(thumbs, group, counts)
+        starts, beside = _neighbours(known, bounds, 4)
+        assert len(beside) == starts[-1] == pairs
