@@ -61,7 +61,7 @@ def test_kill_9_at_random_steps(tmp_path):
 
 
 def last_weights(capsys, words):
-    """Of the run that a command trains or goes on with, in this process: its key, and all tensors of its last checkpoint."""
+    """Of the run that a command trains or goes on with, in this process: its key, and all tensors of its last save."""
     with pytest.raises(SystemExit) as end:
         main(words[3:])
     said = capsys.readouterr()

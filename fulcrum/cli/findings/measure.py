@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,7 @@ from fulcrum.cli.options import (
     note_unfinished,
     say,
 )
+from fulcrum.spec.countdown import Tally, awaited
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.printable import shown
 
@@ -159,7 +160,7 @@ def _compare(
 ) -> None:
     from fulcrum.measure.folders import LABELS, Policy, measure_sets
 
-    progress = None if quiet else lambda pictures: _counter(str(pictures.path), len(pictures))
+    progress = None if quiet else lambda pictures: Tally(f"{pictures.path}:", len(pictures), say, "pictures").tell
     policy = Policy(skip_bad, any_size)
     measured = measure_sets(sets[0], sets[1], comparisons, cache, policy, curve, progress, None if quiet else _line)
     if not quiet:
@@ -284,8 +285,9 @@ def _run(
     folder = RunFolder(find_run(run, out))
     note_unfinished(folder)
     spec = read(folder.about()["run"], catalogue(levers)[0].fillers)
-    drawn = None if quiet else _counter("drawn", samples)
-    measured = measure_run(folder, spec, samples, out / "cache", judges, device, say, drawn)
+    drawn = Tally("drawn", samples, None if quiet else say, "pictures").tell
+    with awaited("drawing; then they are judged, and the held-out loss is taken", None if quiet else say):
+        measured = measure_run(folder, spec, samples, out / "cache", judges, device, say, drawn)
     keep_metrics(folder, plain(measured))
     emit({"run": str(folder.path), "metrics": plain(measured)}, as_json, "\n".join(table(measured, {})))
 
@@ -300,14 +302,6 @@ def _span(text: str | None) -> tuple[float, float] | None:
     except ValueError:
         raise BadInput(f"'{text}' is not a range", "write --range 0,1 or --range=-1,1") from None
     return low, high
-
-
-def _counter(label: str, total: int) -> Callable[[int], None]:
-    def show(done: int) -> None:
-        end = "\n" if done >= total or not sys.stderr.isatty() else ""
-        print(f"\r{shown(label)}: {done:,} of {total:,} pictures", end=end, file=sys.stderr, flush=True)
-
-    return show
 
 
 def _line(text: str) -> None:
