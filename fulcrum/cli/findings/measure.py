@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -216,7 +216,13 @@ def _probe(
     else:
         pictures, reference, shares = embedded_world(samples)
         source = "the embedded world"
-    table = probe(pictures, reference, comparisons, source, shares, None if quiet else _line)
+    tell = None if quiet else say
+    pictures, reference = (
+        _told(pictures, Tally("faults put into", samples, tell, "pictures")),
+        _told(reference, Tally("looked at", samples, tell, "pictures of the reference")),
+    )
+    with awaited("every fault is put into the pictures, then every metric is asked", tell):
+        table = probe(pictures, reference, comparisons, source, shares, None if quiet else _line)
     if not quiet:
         _line("")
     kept = out / "cache" / "probes.json"
@@ -237,6 +243,15 @@ def _probe(
             "a metric does not do what it declares: " + "; ".join(wrong),
             "a wrong declaration, or a metric that is not what it says: mend one of them",
         )
+
+
+def _told(batches: Iterable[Any], tally: Tally) -> Iterator[Any]:
+    """The same batches; the tally hears how many pictures were worked on before the next is asked for."""
+    done = 0
+    for batch in batches:
+        yield batch
+        done += len(batch)
+        tally.tell(done)
 
 
 def _batches(pictures: Any, samples: int, skip_bad: bool) -> Iterator[Any]:
