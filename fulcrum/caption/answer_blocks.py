@@ -22,6 +22,7 @@ from fulcrum.data.texts.caption_rules import cleaned
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.hashes import sha256_bytes
 from fulcrum.files.records import parse_line
+from fulcrum.spec.countdown import Tally
 
 ANSWERS = "answers"
 AHEAD = 3  # batches that are decoded before they are asked about
@@ -77,7 +78,8 @@ class Asking:
 
     def run(self, numbers: Sequence[int], say: Say) -> None:
         self.blocks.folder.mkdir(parents=True, exist_ok=True)
-        begun = last_line = time.monotonic()
+        begun = time.monotonic()
+        tally = Tally("captioned", sum(len(self.blocks.rows(number)) for number in numbers), say, "pictures")
         lines: list[dict[str, Any]] = []
         for block, rows, pictures in self._decoded(numbers):
             lines += self._answered(rows, pictures)
@@ -86,10 +88,7 @@ class Asking:
             if rows[-1] == self.blocks.rows(block)[-1]:
                 self.blocks.write(block, lines)
                 lines = []
-            if time.monotonic() - last_line > 2:
-                last_line = time.monotonic()
-                left = sum(len(self.blocks.rows(number)) for number in numbers) - self.asked
-                say(f"captioned {self.asked:,}, about {self.seconds / self.asked * left:.0f} s left")
+            tally.tell(self.asked)
         self.seconds = time.monotonic() - begun
 
     def _decoded(self, numbers: Sequence[int]) -> Iterator[tuple[int, list[int], list[Picture]]]:

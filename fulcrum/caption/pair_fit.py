@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fulcrum.caption.captioner import WORLD, Picture
 from fulcrum.data.store.picture_store import PictureStore, caption_names
 from fulcrum.data.store.remote_store import local_folder
+from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import BadInput, nearest
 
 BATCH = 64  # pictures that are scored at a time
@@ -74,7 +75,7 @@ def score_rows(folder: Path, scorer: str, caption: str, held_out: bool, say: Cal
     scores = np.full(len(store), np.nan)
     edges = np.flatnonzero(np.diff(store.rows["bucket"][rows])) + 1
     batches = [part for run in np.split(rows, edges) for part in np.split(run, range(BATCH, len(run), BATCH))]
-    begun, busy = time.monotonic(), 0.0
+    begun, busy, tally = time.monotonic(), 0.0, Tally("scored", len(rows), say, "pairs")
     with ThreadPoolExecutor(1, thread_name_prefix="decode") as pool:
         ahead = [pool.submit(_pictures, store, batch) for batch in batches[:1]]
         for number, batch in enumerate(batches):
@@ -88,8 +89,7 @@ def score_rows(folder: Path, scorer: str, caption: str, held_out: bool, say: Cal
             owners = np.array(places)
             for place, row in enumerate(batch.tolist()):
                 scores[row] = float(np.mean(np.asarray(fits)[owners == place]))
-            if number % 32 == 31:
-                say(f"scored {(number + 1) * BATCH:,} of {len(rows):,} pairs")
+            tally.tell(int(np.isfinite(scores).sum()))
     say(f"scored {len(rows):,} pairs; the network was busy {busy / max(time.monotonic() - begun, 1e-9):.0%} of the time")
     return scores
 

@@ -5,7 +5,6 @@ n samples of the source, B rows asked for, L tokens, E width
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from fulcrum.encode.unknown_words import unread
 from fulcrum.files.arrays.array_store import ArrayStore
 from fulcrum.files.arrays.stored_array import Ids, StoredArray
 from fulcrum.files.arrays.unfinished_entry import Arrays
+from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import BadInput, RunFailed
 
 Say = Callable[[str], None]
@@ -81,16 +81,15 @@ class Job:
     def numbers(self, say: Say | None = None, part: int = 0, of: int = 1) -> Iterator[int]:
         """Every `of`-th chunk from `part` on; says now and then how far it is."""
         mine = range(part, -(-self.count // CHUNK), of)
-        begin = spoke = time.perf_counter()
+        tally = Tally("", len(mine), say)
+        whose = f" (process {part + 1} of {of})" if of > 1 else ""
         for made, number in enumerate(mine, 1):
             yield number
-            now, done = time.perf_counter(), min((number + 1) * CHUNK, self.count)
-            if say and (now - spoke > 2 or made == len(mine)):
-                spoke = now
-                say(
-                    f"encoding {self.what}: {done}/{self.count}, {(now - begin) * (len(mine) - made) / made:.0f} s left"
-                    + (f" (process {part + 1} of {of})" if of > 1 else "")
-                )
+            done = f"encoding {self.what}: {min((number + 1) * CHUNK, self.count):,} of {self.count:,}{whose}"
+            if made < len(mine):
+                tally.tell(made, done)
+            elif say:
+                say(f"{done}, 0 s left")
 
 
 class Cache:

@@ -4,7 +4,7 @@ import shlex
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,18 @@ SMALL, SCALE = 256, 4  # pixels of a side up to which a picture is enlarged, and
 
 
 class Superseded(Exception):
-    """The page that asked wants something else by now."""
+    """The page that asked wants something else by now, or is closed."""
+
+
+class DrawingTurn:
+    """What a page asked for, as long as it wants it."""
+
+    def __init__(self, closed: Callable[[], bool]) -> None:
+        self.replaced, self.closed = threading.Event(), closed
+
+    def require_wanted(self) -> None:
+        if self.replaced.is_set() or self.closed():
+            raise Superseded
 
 
 class KeptPicture(NamedTuple):
@@ -48,7 +59,7 @@ class DrawingDesk:
         """`options`: what a `fulcrum sample` command needs besides to find the runs (--out, --with, --device)."""
         self.collection, self.models, self.options, self.most_kept = collection, models, options, most_kept
         self.columns: OrderedDict[str, KeptColumn] = OrderedDict()
-        self.newest: dict[str, threading.Event] = {}  # of each page: set when it asks for something else
+        self.newest: dict[str, DrawingTurn] = {}  # of each page
         self.drawing, self.keeping = threading.Lock(), threading.Lock()
         self.waiting = threading.Semaphore(MOST_WAITING)
 
@@ -58,13 +69,14 @@ class DrawingDesk:
             with suppress(Exception):
                 self.models.painter(exhibit, points(exhibit.folder)[-1])
 
-    def answers(self, request: GalleryRequest) -> Iterator[dict[str, Any]]:
-        """One record for each column as it comes, and one at the end; a request that is superseded ends early."""
-        with self._turn(request.page) as ended:
+    def answers(self, request: GalleryRequest, closed: Callable[[], bool] = lambda: False) -> Iterator[dict[str, Any]]:
+        """One record for each column as it comes, and one at the end. A request ends early when its page asks for something
+        else, or is `closed`: nobody waits for pictures that nobody will see."""
+        with self._turn(request.page, closed) as turn:
             begun = time.perf_counter()
             for column in request.columns:
                 try:
-                    yield {"key": column.key, **self._column(request, column, ended)}
+                    yield {"key": column.key, **self._column(request, column, turn)}
                 except Superseded:
                     yield {"superseded": True}
                     return
@@ -75,22 +87,22 @@ class DrawingDesk:
             yield {"done": True, "seconds": round(time.perf_counter() - begun, 3)}
 
     @contextmanager
-    def _turn(self, page: str) -> Iterator[threading.Event]:
+    def _turn(self, page: str, closed: Callable[[], bool]) -> Iterator[DrawingTurn]:
         if not self.waiting.acquire(blocking=False):
             raise BadInput("too many pages ask at once", "close some of them")
-        ended = threading.Event()
+        turn = DrawingTurn(closed)
         with self.keeping:
-            before, self.newest[page] = self.newest.get(page), ended
+            before, self.newest[page] = self.newest.get(page), turn
         if before is not None:
-            before.set()
+            before.replaced.set()
         try:
-            yield ended
+            yield turn
         finally:
             self.waiting.release()
-            if self.newest.get(page) is ended:
+            if self.newest.get(page) is turn:
                 del self.newest[page]
 
-    def _column(self, request: GalleryRequest, column: WantedColumn, ended: threading.Event) -> dict[str, Any]:
+    def _column(self, request: GalleryRequest, column: WantedColumn, turn: DrawingTurn) -> dict[str, Any]:
         exhibit = self.collection.by_key(column.key)
         if exhibit is None:
             raise BadInput("this run is not in the gallery", "name it when you open the gallery: fulcrum gallery RUN ...")
@@ -101,9 +113,9 @@ class DrawingDesk:
         if kept is not None:
             return {**kept.answer, "kept": True}
         while not self.drawing.acquire(timeout=TICK):
-            _require_wanted(ended)
+            turn.require_wanted()
         try:
-            kept = self._drawn(request, exhibit, images, ident, ended)
+            kept = self._drawn(request, exhibit, images, ident, turn)
         finally:
             self.drawing.release()
         with self.keeping:
@@ -123,13 +135,11 @@ class DrawingDesk:
                 self.columns.move_to_end(ident)
             return self.columns.get(ident)
 
-    def _drawn(
-        self, request: GalleryRequest, exhibit: Exhibit, images: int, ident: str, ended: threading.Event
-    ) -> KeptColumn:
-        _require_wanted(ended)
+    def _drawn(self, request: GalleryRequest, exhibit: Exhibit, images: int, ident: str, turn: DrawingTurn) -> KeptColumn:
+        turn.require_wanted()
         begun = time.perf_counter()
         painter = self.models.painter(exhibit, images)
-        own = painter.sampling(request.guidance, request.steps).watched(lambda: _require_wanted(ended))
+        own = painter.sampling(request.guidance, request.steps).watched(turn.require_wanted)
         prompt, cut = shortened(painter.text, request.prompt)
         forget_prompts(painter.text)
         rows = rows_of([prompt], [request.seed], request.count)
@@ -180,11 +190,6 @@ def _point(exhibit: Exhibit, at: int | None) -> int:
     if not known:
         raise BadInput("its weights are gone", "train it again, and open the gallery anew")
     return max((point for point in known if at is None or point <= at), default=known[0])
-
-
-def _require_wanted(ended: threading.Event) -> None:
-    if ended.is_set():
-        raise Superseded
 
 
 def _size(column: KeptColumn) -> int:

@@ -5,6 +5,8 @@ No part of a request is a path on the disk: runs are known by key from the list 
 
 import json
 import re
+import select
+import socket
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -77,11 +79,19 @@ class GalleryHandler(LoopbackHandler):
         self.send_header("Content-Type", "application/x-ndjson")
         self.end_headers()
         try:
-            for answer in self.desk.answers(request):
+            for answer in self.desk.answers(request, self._closed):
                 self.wfile.write(json.dumps(answer).encode() + b"\n")
                 self.wfile.flush()
         except FulcrumError as error:
             self.wfile.write(json.dumps({"error": error.message}).encode() + b"\n")
+
+    def _closed(self) -> bool:
+        """Has the browser left? Then its end of the connection is readable and holds nothing."""
+        try:
+            readable, _, _ = select.select([self.connection], [], [], 0)
+            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
 
     def _send_study(self) -> None:
         """The study's page as it stands, its prompts with links to this gallery."""

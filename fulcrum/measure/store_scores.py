@@ -8,6 +8,7 @@ import torch
 
 from fulcrum.data.store.picture_store import PictureStore, caption_names
 from fulcrum.measure.features.extractor import Extractor
+from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import BadInput, nearest
 
 BATCH = 32  # pictures at a time
@@ -23,6 +24,7 @@ def score_store(folder: Path, part: Extractor, caption: str, say: Callable[[str]
             f"not every picture of {folder} has a caption '{caption}'", nearest(caption, caption_names(store.about))
         )
     rows = store.split("train")
+    tally = Tally("scored", len(rows), say, "pairs")
     for bucket in np.unique(store.rows["bucket"][rows]):  # pictures of one shape at a time
         mine = rows[store.rows["bucket"][rows] == bucket]
         for first in range(0, len(mine), BATCH):
@@ -32,6 +34,5 @@ def score_store(folder: Path, part: Extractor, caption: str, say: Callable[[str]
             fits = part.score(torch.stack([pictures[row] for row, _ in pairs]), [text for _, text in pairs]).cpu().numpy()
             owners = np.array([row for row, _ in pairs])
             scores |= {row: float(fits[owners == row].mean()) for row in batch}
-            if len(scores) % (32 * BATCH) == 0 or len(scores) == len(rows):
-                say(f"scoring pairs: {len(scores):,}/{len(rows):,}")
+            tally.tell(len(scores))
     return scores

@@ -52,7 +52,7 @@ def test_the_doctor_names_what_is_damaged_and_what_is_missing(capsys, monkeypatc
 def test_quiet_encodes_without_a_word(capsys, tmp_path):
     words = ["train", "spark", "--images", 8, "--set", "budget.batch=8", "--set", "data.source.count=16", "--threads", 1]
     _, err = said(capsys, *words, "--out", tmp_path / "told")
-    assert "encoding latents: 16/16" in err
+    assert "encoding latents: 16 of 16" in err
     _, err = said(capsys, *words, "--out", tmp_path / "quiet", "--quiet")
     assert err == ""
 

@@ -39,7 +39,7 @@ def test_latents_come_back(tmp_path: Path, codec: KLCodec) -> None:
     found = Cache(tmp_path).latents(SOURCE, codec, said.append).rows(ids)
     wanted = codec.encode(to_unit(torch.from_numpy(SOURCE.read(ids).images)))
     assert (found - wanted).abs().max() < 5e-6 * wanted.abs().max()
-    assert said and said[-1].startswith("encoding latents: 300/300")
+    assert said and said[-1].startswith("encoding latents: 300 of 300")
 
 
 def test_the_second_time_nothing_is_encoded(tmp_path: Path, codec: KLCodec) -> None:

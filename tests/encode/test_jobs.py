@@ -86,6 +86,6 @@ def test_one_flipped_bit_of_the_entry_is_found(tmp_path: Path) -> None:
 def test_progress_counts_what_is_done(tmp_path: Path) -> None:
     lines: list[str] = []
     Cache(tmp_path).finished(job([]), lines.append)
-    assert lines[-1] == f"encoding things: {COUNT}/{COUNT}, 0 s left"
+    assert lines[-1] == f"encoding things: {COUNT:,} of {COUNT:,}, 0 s left"
     header = json.loads(next(tmp_path.glob("thing*/header.json")).read_text())
     assert header["arrays"]["rows"]["shape"] == [COUNT, 2]

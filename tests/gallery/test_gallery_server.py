@@ -1,8 +1,13 @@
 """The gallery answers its own page on this machine, and nothing of a request reaches the disk."""
 
 import json
+import socket
+import threading
+import time
 
 import pytest
+
+from fulcrum.train.drawing.painter import Painter
 
 PROMPT = "a large red circle at the top left."
 
@@ -125,3 +130,45 @@ def test_letters_that_cannot_be_seen_do_not_reach_the_command(served, ask, keys)
     body = {"page": "a", "prompt": "a \x1b[2Jred\n\u202e circle;\trm -rf $HOME", "columns": [{"key": keys["plain"]}]}
     answer = lines(ask(served, "POST", "/draw", body)[2])[0]
     assert answer["command"].isprintable() and "'a  [2Jred   circle; rm -rf $HOME'" in answer["command"]
+
+
+def test_a_browser_that_left_keeps_nobody_waiting(served, ask, keys, monkeypatch):
+    """One leaves in the middle of its picture, one while it waits for its turn: neither is drawn to the end."""
+    steps, drawing, left = [], threading.Event(), threading.Event()
+    watched = Painter.watched
+
+    def slow(self, look):
+        def slowly():
+            look()
+            steps.append(self.run.sample.steps)
+            if self.run.sample.steps == 50:
+                drawing.set()
+                left.wait(30)
+
+        return watched(self, slowly)
+
+    monkeypatch.setattr(Painter, "watched", slow)
+    port = served.server_address[1]
+
+    def leaving(page, count):
+        body = json.dumps({"page": page, "prompt": PROMPT, "steps": count, "columns": [{"key": keys["plain"]}]}).encode()
+        head = f"POST /draw HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        browser = socket.create_connection(("127.0.0.1", port), timeout=30)
+        browser.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        return browser
+
+    desk = served.RequestHandlerClass.args[0]
+    first = leaving("a", 50)
+    assert drawing.wait(30)
+    second = leaving("b", 49)
+    while len(desk.newest) < 2:
+        time.sleep(0.01)
+    first.close(), second.close()
+    patience = time.monotonic() + 20
+    while "b" in desk.newest and time.monotonic() < patience:  # one that waits notices it by itself
+        time.sleep(0.01)
+    assert "b" not in desk.newest
+    left.set()
+    body = {"page": "c", "prompt": PROMPT, "steps": 2, "columns": [{"key": keys["plain"]}]}
+    assert lines(ask(served, "POST", "/draw", body)[2])[-1]["done"]
+    assert steps.count(50) == 1 and not steps.count(49) and not desk.newest

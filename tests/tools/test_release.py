@@ -1,11 +1,16 @@
 """What a release says of itself in four places is one thing; what leaves the repository is whole."""
 
+import json
 import re
+import shlex
+import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+
+import fulcrum
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -66,6 +71,35 @@ def test_every_stage_of_the_dockerfile_builds_on_one_that_is_there(device):
     assert re.search(r"^ARG DEVICE=cpu$", DOCKERFILE.partition("FROM")[0], re.M), "FROM sees only what stands before it"
     extras = re.findall(r'"\.\[(\w+)\]"', DOCKERFILE)
     assert extras and set(extras) <= set(PROJECT["optional-dependencies"])
+
+
+def test_the_dockerfile_is_written_as_an_engine_reads_it():
+    """Known instructions, nothing after the last continued line's end, and command lines that are lists."""
+    whole = re.sub(r"\\\n", " ", re.sub(r"^\s*#.*\n", "", DOCKERFILE, flags=re.M))
+    instructions = [line.split(maxsplit=1) for line in whole.splitlines() if line.strip()]
+    assert {word for word, _ in instructions} <= {
+        *("ARG", "FROM", "RUN", "ENV", "WORKDIR", "COPY", "USER", "ENTRYPOINT", "CMD")
+    }
+    assert not re.search(r"\\[ \t]+$", DOCKERFILE, re.M), "a space after the backslash ends the line"
+    for word, rest in instructions:
+        if word in ("ENTRYPOINT", "CMD"):
+            assert all(isinstance(part, str) for part in json.loads(rest))
+        if word == "RUN":
+            assert subprocess.run(["sh", "-n", "-c", rest]).returncode == 0, rest
+        if word == "ENV":
+            assert all("=" in pair for pair in shlex.split(rest))
+    names = [word for word, _ in instructions]
+    assert names.index("USER") > max(number for number, word in enumerate(names) if word == "RUN"), "installed as root"
+
+
+def test_the_notes_promise_what_the_package_offers():
+    notes = (
+        (ROOT / "docs" / "release.md")
+        .read_text(encoding="utf-8")
+        .partition("promised until 2.0")[2]
+        .partition(" of the package")[0]
+    )
+    assert set(re.findall(r"`(\w+)`", notes)) == set(fulcrum.__all__) - {"__version__"}
 
 
 def test_both_names_of_the_command_lead_to_the_same():

@@ -3,12 +3,18 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
+
+from fulcrum.cli import main
 
 SETTINGS = [
     word
@@ -17,13 +23,13 @@ SETTINGS = [
 ]
 
 
-def command(out, *more):
+def command(out, *more, phrase="spark"):
     return [
         sys.executable,
         "-c",
         "from fulcrum.cli import main; main()",
         "train",
-        "spark",
+        phrase,
         "--images",
         "3200",
         "--out",
@@ -52,6 +58,47 @@ def test_kill_9_at_random_steps(tmp_path):
         process.communicate()
         again = subprocess.run(command(out), capture_output=True, text=True)
         assert json.loads(again.stdout.splitlines()[-1])["weights_sha256"] == expected
+
+
+def last_weights(capsys, words):
+    """Of the run that a command trains or goes on with, in this process: its key, and all tensors of its last save."""
+    with pytest.raises(SystemExit) as end:
+        main(words[3:])
+    said = capsys.readouterr()
+    assert not end.value.code, said.out + said.err
+    key, out = json.loads(said.out.splitlines()[-1])["key"], Path(words[words.index("--out") + 1])
+    last = max((out / key / "checkpoints").glob("0*"))
+    return key, {
+        f"{part.stem}.{name}": value for part in last.glob("*.safetensors") for name, value in load_file(part).items()
+    }
+
+
+def test_an_adapter_that_was_killed_learns_the_same_bits(tmp_path, capsys):
+    """LoRA beside a trained run, kill -9 between two checkpoints: weights, moments and what the run began from."""
+    base, before = last_weights(capsys, command(tmp_path / "base", "--images", "320"))
+    for name in ("whole", "killed"):
+        shutil.copytree(tmp_path / "base", tmp_path / name)
+    begun = ("--start", base, "--images", "1600")
+    learn = {"phrase": "spark + lora(rank=4, targets=[matrix, head])"}
+    key, whole = last_weights(capsys, command(tmp_path / "whole", *begun, **learn))
+    killed = command(tmp_path / "killed", *begun, **learn)
+    process = subprocess.Popen(killed, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and len(list(tmp_path.glob(f"killed/{key}/checkpoints/0*"))) < 2:
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    said = process.communicate()[1]
+    folder = tmp_path / "killed" / key
+    assert process.returncode == -signal.SIGKILL and folder.is_dir(), said
+    assert not (folder / "result.json").exists(), "it was too late to kill it"
+    again, resumed = last_weights(capsys, killed)
+    assert again == key and resumed.keys() == whole.keys()
+    assert [name for name in whole if not torch.equal(whole[name], resumed[name])] == []
+    learned = [
+        name for name in whole if name.startswith("model.") and not torch.equal(whole[name], before.get(name, whole[name]))
+    ]
+    products = [name for name in whole if name.startswith("model.") and name not in before]
+    assert products and not learned, "the base stays, the products are what learns"
+    assert any(whole[name].abs().max() > 0 for name in products if whole[name].is_floating_point())
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from fulcrum.cli.options import OUT, Files, Json, Out, Set, emit, say
+from fulcrum.spec.countdown import awaited
 from fulcrum.spec.errors import BadInput
 
 FAULTS = 3  # exit code: faults at or above --fail-on
@@ -76,7 +77,8 @@ def audit_command(
     )
     from fulcrum.files.refusals import explained
 
-    report = audit(target, options, evidence)
+    with awaited(f"looking at {target}", say):
+        report = audit(target, options, evidence)
     if html is not None:
         from fulcrum.advise.audit_page import write_page
 

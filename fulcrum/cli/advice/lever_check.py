@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from fulcrum.cli.options import Files, Json, catalogue, emit, say
+from fulcrum.spec.countdown import Tally, awaited
 from fulcrum.spec.errors import BadInput, RunFailed, nearest
 
 Names = Annotated[list[str] | None, typer.Argument(help="Levers to try; default: those of the given files.")]
@@ -57,7 +58,8 @@ def _try(known: Any, chosen: list[str], files: list[Path]) -> list[dict[str, Any
     from fulcrum.spec.user_errors import described
 
     torch.set_num_threads(1)
-    tried = []
+    tried: list[dict[str, Any]] = []
+    tally = Tally("tried", len(chosen) * len(LAWS), say, "laws; after them one process is held against two")
     with tempfile.TemporaryDirectory() as folder:
         court = Court(known, Path(folder))
         for name in chosen:
@@ -72,10 +74,12 @@ def _try(known: Any, chosen: list[str], files: list[Path]) -> list[dict[str, Any
                 except Exception as error:  # the user's own code may raise anything: it is a finding
                     problem = f"'{name}' failed: {described(error)}"
                 tried.append(_verdict(name, law, (hold.__doc__ or "").split("\n")[0], problem))
+                tally.tell(len(tried))
         folder_of_two = Path(folder) / "world"
         folder_of_two.mkdir()
         try:
-            together = verdicts(chosen, known, folder_of_two, tuple(files))
+            with awaited("one process is held against two", say):
+                together = verdicts(chosen, known, folder_of_two, tuple(files))
         except Exception as error:
             together = dict.fromkeys(chosen, f"two processes failed: {described(error)}\n{getattr(error, 'hint', '')}")
         tried += [_verdict(name, "world", "One process equals two.", problem) for name, problem in together.items()]

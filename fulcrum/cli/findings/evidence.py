@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from fulcrum.cli.options import Json, emit
+from fulcrum.cli.options import Json, emit, say
+from fulcrum.spec.countdown import awaited
 
 
 def register(study: typer.Typer) -> None:
@@ -30,8 +31,9 @@ def evidence_command(
     from fulcrum.study.evidence_files import write
     from fulcrum.study.kept import results
 
-    studies = results(folder, CATALOG)
-    changed = write(studies, folder, readme, levers)
+    with awaited(f"judging the studies of {folder} again, and drawing their page", say):
+        studies = results(folder, CATALOG)
+        changed = write(studies, folder, readme, levers)
     what = "\n".join(f"  {path}" for path in changed) or "  nothing: all files are current"
     emit(
         {"studies": list(studies), "written": [str(path) for path in changed]},

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from fulcrum.cli.options import OUT, Files, Json, Out, catalogue, emit, say
+from fulcrum.spec.countdown import Tally, awaited
 from fulcrum.spec.errors import RunFailed
 
 Folder = Annotated[Path, typer.Argument(help="Where it is kept, such as docs/evidence/NAME.")]
@@ -59,8 +60,12 @@ def verify_command(
 
     known, hashes = catalogue(levers)
     facts, lines, wrong = list[dict[str, object]](), list[str](), 0
-    for study in kept_studies(folder):
-        checked = verify(study, known, hashes)
+    studies = kept_studies(folder)
+    tally = Tally("judged again", len(studies), say, "studies")
+    for done, study in enumerate(studies, 1):
+        with awaited(f"judging {study} again", say):
+            checked = verify(study, known, hashes)
+        tally.tell(done)
         held = f"{checked.cells} cells, {checked.effects} effects judged again"
         if checked.differences:
             lines.append(f"{study}: {held}; {len(checked.differences)} differ from what was kept:")

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,7 @@ from fulcrum.cli.options import (
     note_unfinished,
     say,
 )
+from fulcrum.spec.countdown import Tally, awaited
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.printable import shown
 
@@ -159,7 +160,7 @@ def _compare(
 ) -> None:
     from fulcrum.measure.folders import LABELS, Policy, measure_sets
 
-    progress = None if quiet else lambda pictures: _counter(str(pictures.path), len(pictures))
+    progress = None if quiet else lambda pictures: Tally(f"{pictures.path}:", len(pictures), say, "pictures").tell
     policy = Policy(skip_bad, any_size)
     measured = measure_sets(sets[0], sets[1], comparisons, cache, policy, curve, progress, None if quiet else _line)
     if not quiet:
@@ -215,7 +216,13 @@ def _probe(
     else:
         pictures, reference, shares = embedded_world(samples)
         source = "the embedded world"
-    table = probe(pictures, reference, comparisons, source, shares, None if quiet else _line)
+    tell = None if quiet else say
+    pictures, reference = (
+        _told(pictures, Tally("faults put into", samples, tell, "pictures")),
+        _told(reference, Tally("looked at", samples, tell, "pictures of the reference")),
+    )
+    with awaited("every fault is put into the pictures, then every metric is asked", tell):
+        table = probe(pictures, reference, comparisons, source, shares, None if quiet else _line)
     if not quiet:
         _line("")
     kept = out / "cache" / "probes.json"
@@ -236,6 +243,15 @@ def _probe(
             "a metric does not do what it declares: " + "; ".join(wrong),
             "a wrong declaration, or a metric that is not what it says: mend one of them",
         )
+
+
+def _told(batches: Iterable[Any], tally: Tally) -> Iterator[Any]:
+    """The same batches; the tally hears how many pictures were worked on before the next is asked for."""
+    done = 0
+    for batch in batches:
+        yield batch
+        done += len(batch)
+        tally.tell(done)
 
 
 def _batches(pictures: Any, samples: int, skip_bad: bool) -> Iterator[Any]:
@@ -284,8 +300,9 @@ def _run(
     folder = RunFolder(find_run(run, out))
     note_unfinished(folder)
     spec = read(folder.about()["run"], catalogue(levers)[0].fillers)
-    drawn = None if quiet else _counter("drawn", samples)
-    measured = measure_run(folder, spec, samples, out / "cache", judges, device, say, drawn)
+    drawn = Tally("drawn", samples, None if quiet else say, "pictures").tell
+    with awaited("drawing; then they are judged, and the held-out loss is taken", None if quiet else say):
+        measured = measure_run(folder, spec, samples, out / "cache", judges, device, say, drawn)
     keep_metrics(folder, plain(measured))
     emit({"run": str(folder.path), "metrics": plain(measured)}, as_json, "\n".join(table(measured, {})))
 
@@ -300,14 +317,6 @@ def _span(text: str | None) -> tuple[float, float] | None:
     except ValueError:
         raise BadInput(f"'{text}' is not a range", "write --range 0,1 or --range=-1,1") from None
     return low, high
-
-
-def _counter(label: str, total: int) -> Callable[[int], None]:
-    def show(done: int) -> None:
-        end = "\n" if done >= total or not sys.stderr.isatty() else ""
-        print(f"\r{shown(label)}: {done:,} of {total:,} pictures", end=end, file=sys.stderr, flush=True)
-
-    return show
 
 
 def _line(text: str) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fulcrum.cli.options import OUT, Files, Json, Out, RunName, catalogue, emit
+from fulcrum.cli.options import OUT, Files, Json, Out, RunName, catalogue, emit, say
+from fulcrum.spec.countdown import awaited
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.install import install_extra
 
@@ -83,7 +84,7 @@ def export(
         _require_adapter(spec, dtype)
     painter = open_painter(source, known.fillers, averaged=weights == "averaged")
     says = {str(lever): str(getattr(lever, "lever", lever).card.says) for lever in named}  # a staged one holds its lever
-    with folder_atomic(folder) as aside:
+    with awaited(f"writing the parts of {folder}", say), folder_atomic(folder) as aside:
         facts = _write(painter, source, aside, says, weights, dtype, seeds, licence, adapter)
     extra = "lora" if adapter else "diffusers"
     missing = [name for name in facts["needs"] if importlib.util.find_spec(name) is None]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fulcrum.cli.options import OUT, DeviceName, Files, Json, Out, catalogue, emit, say
+from fulcrum.spec.countdown import awaited
 from fulcrum.spec.errors import BadInput
 
 if TYPE_CHECKING:
@@ -57,11 +58,13 @@ def gallery(
     if seed is not None and study is None:
         raise BadInput("--seed chooses among the cells of a study", "add --study; the seed of the noise is on the page")
     known, hashes = catalogue(levers)
-    collection = (
-        named_runs(runs or (), out, known.fillers)
-        if study is None
-        else arms_of(_folder(study, out, hashes), seed, known.fillers)
-    )
+    with awaited("reading the runs", say):
+        collection = (
+            named_runs(runs or (), out, known.fillers)
+            if study is None
+            else arms_of(_folder(study, out, hashes), seed, known.fillers)
+        )
+        prompts = _prompts(collection.exhibits[0].run)
     torch.set_num_threads(thread_count(threads))
     place = out if collection.study is None else collection.study.parent
     desk = DrawingDesk(collection, OpenModels(device), sample_options(place, OUT, levers or (), device))
@@ -70,7 +73,7 @@ def gallery(
         say(f"{_summary(collection)}\n{address}   (Ctrl-C ends it)")
         emit({"gallery": address, "runs": [exhibit.key for exhibit in collection.exhibits]}, as_json)
 
-    serve_gallery(desk, _prompts(collection.exhibits[0].run), port, ready)
+    serve_gallery(desk, prompts, port, ready)
 
 
 def _summary(collection: "Collection") -> str:

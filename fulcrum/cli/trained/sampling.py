@@ -1,8 +1,6 @@
 """fulcrum sample: pictures of a trained run, or of several side by side."""
 
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,6 +8,7 @@ import typer
 
 from fulcrum.cli.options import OUT, DeviceName, Files, Json, Out, Quiet, RunName, catalogue, emit, note_unfinished, say
 from fulcrum.cli.trained.prompt_lines import prompt_lines
+from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.printable import shown
 
@@ -94,11 +93,12 @@ def sample(
         raise BadInput(f"cannot write to {place}: {error.strerror}", "choose another folder with --to") from None
     painters = [(path.name, label, painter) for painter, label, path in opened]
     variants = list(variants_of(painters, list(dict.fromkeys(guidance or ())), list(dict.fromkeys(steps or ()))))
-    pictures, loud = [], not quiet and sys.stderr.isatty()
+    pictures, tally = [], Tally("drawn", len(rows) * len(variants), None if quiet else say, "pictures")
     for number, variant in enumerate(variants, 1):
         if len(variants) > 1 and not quiet:
             say(f"{number} of {len(variants)}: {variant.name}, guidance {variant.guidance:g}, {variant.steps} steps")
-        pictures.append(drawn(variant, rows, _counted(len(rows)) if loud and len(rows) > 8 else None))
+        before = len(rows) * (number - 1)
+        pictures.append(drawn(variant, rows, lambda done, before=before: tally.tell(before + done)))  # type: ignore[misc]
     files = _save(variants, rows, pictures, place, scale, negative, solver, at)
     grid = _grid(place, comparison_sheet(variants, rows, pictures, scale))
     for line in dict.fromkeys(line for painter, _, _ in opened for line in misread(painter.text)):
@@ -110,15 +110,6 @@ def sample(
         "\n".join(f"{path}  {shown(prompt)}" for path, prompt in zip(files, captions, strict=True))
         + f"\n{grid}  {'all of them' if len(files) <= MOST_SHOWN else 'the first of them'}",
     )
-
-
-def _counted(total: int) -> Callable[[int], None]:
-    """How many pictures are drawn, on a screen only."""
-
-    def show(done: int) -> None:
-        print(f"\rdrawn: {done:,} of {total:,} pictures", end="\n" if done == total else "", file=sys.stderr, flush=True)
-
-    return show
 
 
 def _save(

@@ -1,6 +1,5 @@
 """Is an imported store what was written, sample by sample? All faults are found and named, not only the first."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from fulcrum.files.damaged import Damaged
 from fulcrum.files.hashes import sha256_json
 from fulcrum.files.records import read_records
 from fulcrum.files.sealed import read_json
+from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import FulcrumError
 
 Say = Callable[[str], None]
@@ -90,9 +90,9 @@ def _shards(folder: Path, about: dict[str, Any]) -> list[str]:
 
 
 def _samples(store: PictureStore, say: Say | None) -> list[str]:
-    faults, begun, reported = list[str](), time.monotonic(), time.monotonic()
+    faults, tally = list[str](), Tally("checked", len(store), say, "samples")
     known = set(store.about["captions"])
-    for row in map(int, np.argsort(store.rows["shard"], kind="stable")):
+    for done, row in enumerate(map(int, np.argsort(store.rows["shard"], kind="stable")), 1):
         try:
             store.picture(row)
             captions = store.captions(row)
@@ -102,8 +102,5 @@ def _samples(store: PictureStore, say: Say | None) -> list[str]:
             faults.append(str(getattr(error, "message", error)))
         except (ValueError, RecursionError):
             faults.append(f"{store.name(row)}: its captions cannot be read")
-        now = time.monotonic()
-        if say and now - reported > 2:
-            reported, done = now, (row + 1) / len(store)
-            say(f"checked {row + 1:,} of {len(store):,}, about {(now - begun) * (1 - done) / done:.0f} s left")
+        tally.tell(done)
     return faults

@@ -7,7 +7,6 @@ disk), or written anew where pictures went: then the tars hold what the tables s
 import json
 import os
 import shutil
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -39,6 +38,7 @@ from fulcrum.files.atomic import atomic_file, write_atomic
 from fulcrum.files.damaged import remove
 from fulcrum.files.hashes import sha256_file, sha256_json
 from fulcrum.files.sealed import SEAL, sealed
+from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import BadInput, RunFailed
 
 COMMON = 20  # words that the card lists
@@ -129,12 +129,10 @@ def _book_kept(ledger: Ledger, row: Any, shape: tuple[int, int]) -> None:
 
 
 def _all(parent: PictureStore, decided: Callable[[int], Decided], say: Say) -> Iterator[tuple[int, Decided]]:
-    last_line = time.monotonic()
+    tally = Tally("written", len(parent), say, "samples")
     for number in range(len(parent)):
         yield number, decided(number)
-        if time.monotonic() - last_line > 2:
-            last_line = time.monotonic()
-            say(f"writing {number + 1:,} of {len(parent):,}")
+        tally.tell(number + 1)
 
 
 class _Shards:

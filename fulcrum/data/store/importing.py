@@ -6,7 +6,6 @@ import skips it compares: a source that changed meanwhile is refused.
 
 import hashlib
 import json
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -36,6 +35,7 @@ from fulcrum.files.atomic import write_atomic
 from fulcrum.files.lock import locked
 from fulcrum.files.refusals import explained
 from fulcrum.files.sealed import read_json
+from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.printable import shown
 from fulcrum.spec.system import cores
@@ -160,8 +160,8 @@ class Import:
         self.about = {"format": FORMAT, "options": options.decides(), **about}
         self.seen: set[bytes] = set()  # of pictures kept, to find repeated ones
         self.parts = 0
-        self.begun = self.reported = time.monotonic()
-        self.skipped = 0.0  # share of the source that an earlier go had done
+        self.taken = 0  # samples taken from the reader: some are still being decoded
+        self.tally = Tally("imported", 1.0, say)
         self.counts = {"kept": 0, "dropped": 0, "quarantined": 0}
 
     def run(self) -> int:
@@ -233,7 +233,8 @@ class Import:
                 if line["outcome"] == "kept":
                     self.seen.add(bytes.fromhex(line["sha"])[:12])
         if self.parts:
-            self.skipped, self.begun = self.reader.share(), time.monotonic()
+            self.taken = sum(self.counts.values())
+            self.tally = Tally("imported", 1.0, self.say, done=self.reader.share())
             self.say(f"going on after {sum(self.counts.values()):,} samples")
         return stream
 
@@ -243,6 +244,7 @@ class Import:
             waiting: deque[Future[Prepared]] = deque()
             try:
                 for given in stream:
+                    self.taken += 1
                     waiting.append(pool.submit(prepare, given, self.options))
                     if len(waiting) >= AHEAD:
                         yield waiting.popleft().result()
@@ -270,15 +272,10 @@ class Import:
         self.part = ShardWriter(self.partial, self.parts)
 
     def _progress(self) -> None:
-        now = time.monotonic()
-        if now - self.reported < 2:
-            return
-        self.reported = now
-        share, count = self.reader.share(), sum(self.counts.values())
-        done = share - self.skipped
-        left = f", about {(now - self.begun) * (1 - share) / done:.0f} s left" if done > 0 else ""
+        count = sum(self.counts.values())
+        share = self.reader.share() * count / self.taken
         bad = f", {self.counts['quarantined']:,} quarantined" if self.counts["quarantined"] else ""
-        self.say(f"imported {count:,} samples ({share:.0%}){bad}{left}")
+        self.tally.tell(share, f"imported {count:,} samples ({share:.0%}){bad}")
 
 
 def _printable(given: Given) -> Given:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.data.store.picture_store import PictureStore
+from fulcrum.spec.countdown import Tally
 from fulcrum.spec.system import cores
 
 SIDE, KEPT, THUMB = 32, 8, 8  # pixels that are transformed, frequencies that are kept, pixels of the thumbnail
@@ -62,10 +63,10 @@ def store_looks(store: PictureStore, say: Callable[[str], None]) -> tuple[Hashes
             np.stack([store.miniature(row, SIDE) for row in rows])
         )
 
+    tally = Tally("looked at", len(store), say, "pictures")
     with ThreadPoolExecutor(cores()) as pool:
         for done, _ in enumerate(pool.map(chunk, range(0, len(store), CHUNK)), 1):
-            if done % 20 == 0:
-                say(f"looked at {min(done * CHUNK, len(store)):,} of {len(store):,} pictures")
+            tally.tell(min(done * CHUNK, len(store)))
     return hashes, thumbs
 
 

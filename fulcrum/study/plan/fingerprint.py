@@ -11,6 +11,7 @@ import torch
 from fulcrum.dist.device import at_hand
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.model.adapter import is_beside
+from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
@@ -78,8 +79,10 @@ def fingerprints(arms: Sequence[Arm], seeds: Sequence[int], cache: Path, say: Sa
     """
     _independent(arms[0].run, seeds, cache, say)
     taken: dict[tuple[str, tuple[int, ...]], Built] = {}
-    prints = []
-    for arm in (one for one in arms if not one.is_baseline):
+    prints: list[Print] = []
+    others = [one for one in arms if not one.is_baseline]
+    tally = Tally("proven", len(others), say, "arms")
+    for arm in others:
         base = baseline_of(arm, arms)
         places = tuple(sorted({phase.start for one in (base.run, arm.run) for phase in phases(one)}))
         by, before, after = _by(arm), "", ""
@@ -98,6 +101,7 @@ def fingerprints(arms: Sequence[Arm], seeds: Sequence[int], cache: Path, say: Sa
                 "what it sets is read by nobody here: an ablation of nothing; leave it out or correct the lever",
             )
         prints.append(Print(arm.name, by, before[:16], after[:16]))
+        tally.tell(len(prints))
     return prints
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fulcrum.measure.card import METRICS
+from fulcrum.spec.countdown import clock
 from fulcrum.spec.edit import Change
 from fulcrum.spec.printable import shown
 from fulcrum.spec.run_words import in_brief
@@ -19,7 +20,6 @@ from fulcrum.study.plan.spending import spending
 from fulcrum.study.run.layout import Layout
 from fulcrum.study.run.measuring.run_evaluation import can_measure
 from fulcrum.study.run.workers.capacity import Room
-from fulcrum.train.watched.observers import clock
 
 KINDS = {"trunk": ("trunk", "trunks"), "rate": ("try of a learning rate", "tries of learning rates")}
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from fulcrum.files.records import read_tail
 from fulcrum.report.wording.number import duration
+from fulcrum.spec.countdown import Countdown
 from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.clock import NAME as TIMINGS
 from fulcrum.study.run.measuring.evaluation_points import at
 from fulcrum.study.run.workers.runner import Board
-from fulcrum.train.watched.countdown import Countdown
 
 NAMED = 4  # cells that one line names
 

@@ -13,6 +13,7 @@ from fulcrum.files.hashes import sha256_json
 from fulcrum.files.records import read_tail
 from fulcrum.files.refusals import reason
 from fulcrum.files.sealed import read_json
+from fulcrum.spec.countdown import clock
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.run import RunSpec
 from fulcrum.train.build import Built
@@ -20,7 +21,6 @@ from fulcrum.train.feed import Feed
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.state import State
-from fulcrum.train.watched.observers import clock
 from fulcrum.train.watched.training_cost import BATCH, count_parts, measured_peak, peak_memory
 
 VERSION = 2  # of what is counted: older entries of the cache are not read

@@ -12,8 +12,8 @@ from fulcrum.files.damaged import set_aside
 from fulcrum.files.paths import read_regular
 from fulcrum.files.records import append_bytes, append_records, keep_records
 from fulcrum.optim.storage import stalled_share
+from fulcrum.spec.countdown import Countdown, clock
 from fulcrum.train.loop import Look
-from fulcrum.train.watched.countdown import Countdown
 
 RECORD_EVERY = 10  # steps between two lines of the record
 TELLING = 2.0  # seconds of steps before a time left is told
@@ -137,11 +137,3 @@ class Every:
         if look.state.images >= self.next or (over and self.at_end):
             self.next = (look.state.images // self.images + 1) * self.images
             self.act(look)
-
-
-def clock(seconds: float) -> str:
-    seconds = max(0, round(seconds))
-    if seconds < 60:
-        return f"{seconds} s"
-    minutes = seconds // 60
-    return f"{minutes} min {seconds % 60:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from fulcrum.data.store.picture_store import ABOUT, CARD, LEDGER, LINES, Picture
 from fulcrum.files.damaged import Damaged
 from fulcrum.files.records import read_records
 from fulcrum.files.sealed import SEAL, sealed
+from fulcrum.spec import countdown
 from fulcrum.spec.errors import BadInput, RunFailed
 
 
@@ -53,6 +55,17 @@ def mixed(make, tmp_path):
     (folder / "cut.txt").write_text("cut off")
     (folder / "mute.png").write_bytes(make.picture(54))
     return folder
+
+
+def test_the_share_is_of_what_is_done_not_of_what_was_handed_out(make, tmp_path, monkeypatch):
+    """64 samples are decoded ahead: with fewer, the reader has handed out all of them before the first is written."""
+    monkeypatch.setattr(countdown, "SOONEST", 0.0)  # as if it took long
+    lines = []
+    folder = make.folder(tmp_path / "given", 20)
+    run_import(open_given(str(folder)), tmp_path / "store", Options(size=16), lines.append)
+    told = [re.match(r"imported (\d+) samples \((\d+)%\), .+ left$", line).groups() for line in lines]
+    assert told[0] == ("1", "5") and told[-1] == ("20", "100")
+    assert all(int(share) == 5 * int(count) for count, share in told)
 
 
 def test_the_ledger_adds_up_to_what_was_given(make, mixed, tmp_path):

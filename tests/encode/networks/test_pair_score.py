@@ -60,7 +60,7 @@ def test_scores_are_computed_once_and_filter_the_planted(tmp_path: Path) -> None
     said: list[str] = []
     cache, chooser = Cache(tmp_path), Chooser()
     scores = cache.scores(SOURCE, chooser, say=said.append)
-    assert scores.shape == (250,) and scores.dtype == np.float32 and said[-1].startswith("encoding scores: 250/250")
+    assert scores.shape == (250,) and scores.dtype == np.float32 and said[-1].startswith("encoding scores: 250 of 250")
     again: list[str] = []
     assert np.array_equal(cache.scores(SOURCE, chooser, say=again.append), scores) and not again
     cache.scores(SOURCE, Chooser(("short",)), say=again.append)
