@@ -149,6 +149,7 @@ class Feed:
         """A teacher's tokens of the phase's pictures, on the model's grid: resized once, when they are cached."""
         if name not in ready.teachers:
             ready.teachers[name] = self.cache.tokens(ready.encoder.source, self._teacher(ready.run, name), self.say)
+            self.networks.pop(f"teacher {ready.run.encode.teacher(name)}")  # all that it says is cached: it need not stay
         return ready.teachers[name]
 
     def _teacher(self, run: RunSpec, name: str) -> OnGrid:

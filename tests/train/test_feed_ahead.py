@@ -75,6 +75,12 @@ def test_what_is_staged_has_its_stored_dtype(tiny, cache):
     assert batch.x0.min() >= -1 and batch.x0.max() <= 1
 
 
+def test_a_teacher_leaves_when_all_that_it_says_is_cached(tiny, cache):
+    feed = Feed(tiny("spark + repa"), 0, cache)
+    assert feed.at(0)[0].teacher and set(feed.networks) == {"codec", "text"}
+    assert set(feed.teachers()) == {"world"}, "and comes back when it is asked for"
+
+
 def test_no_more_than_two_are_made_ahead_and_a_thread_makes_them():
     feed = Recording()
     with feeding(feed, STRETCHES) as ahead:

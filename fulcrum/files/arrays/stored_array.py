@@ -9,6 +9,7 @@ n rows of the array, c chunks of it, ids of rows in any shape
 import hashlib
 import os
 import secrets
+import weakref
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
@@ -40,6 +41,7 @@ class StoredArray:
     ) -> None:
         """`chunks` (c,) of CHUNK in the order of their rows, `paths` by segment. Sizes are checked, nothing is read."""
         self._handles: dict[int, int] = {}  # by segment
+        weakref.finalize(self, _close, self._handles)
         self._lock = Lock()  # one thread reads at a time: another might close its file
         self.dtype, self._paths, self._hint = dtype, paths, hint
         self._segments, self._digests = chunks["segment"], chunks["sha256"]
@@ -58,10 +60,6 @@ class StoredArray:
         self._memory = np.empty(self.shape, dtype) if self.nbytes <= KEPT else None  # filled as chunks are verified
         if self.nbytes > SPOTTED:
             self._verify(np.arange(len(chunks)))
-
-    def __del__(self) -> None:
-        for handle in self._handles.values():
-            os.close(handle)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -163,6 +161,11 @@ class StoredArray:
             raise Damaged(f"{path} cannot be read: {error}", self._hint) from None
         if size < wanted:
             raise Damaged(f"{path} should hold {wanted} bytes, found {size}", self._hint)
+
+
+def _close(handles: dict[int, int]) -> None:
+    for handle in handles.values():
+        os.close(handle)
 
 
 def _runs(segments: Ids, places: Ids) -> Iterator[tuple[int, int]]:
