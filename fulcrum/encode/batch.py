@@ -18,6 +18,7 @@ from fulcrum.data.caption import Chooser, drawn_prompts, readings
 from fulcrum.data.order import order_of
 from fulcrum.data.source import Source
 from fulcrum.encode.cache import Cache
+from fulcrum.encode.cached_rows import widened
 from fulcrum.encode.networks.protocols import Codec, TextEncoder
 
 
@@ -50,6 +51,11 @@ class Batch(NamedTuple):
     ids: Tensor  # (B,) int64, numbers of the samples within their source
     geometry: Tensor | None = None  # (B, 4) original height and width, top and left of the crop; where a condition asks
 
+    def widened(self) -> Batch:
+        """A batch in stored dtypes as a step reads it: float32, pixels in [-1, 1]."""
+        teacher = {name: widened(tokens) for name, tokens in self.teacher.items()}
+        return self._replace(x0=widened(self.x0), text=self.text._replace(emb=self.text.emb.float()), teacher=teacher)
+
 
 class Encoder:
     """A source through its frozen networks.  Building one encodes what the cache does not hold yet."""
@@ -75,17 +81,25 @@ class Encoder:
 
     def at(self, position: int, rows: int) -> Batch:
         """The batch at a position, its captions drawn for these readings."""
-        return self.rows(self.ids(position, rows), readings(self.seed, position, rows))
+        return self.stored_at(position, rows).widened()
+
+    def stored_at(self, position: int, rows: int, pinned: bool = False) -> Batch:
+        """The same in the dtypes that it is stored in: half the bytes of texts, a quarter of pixels."""
+        return self._stored(self.ids(position, rows), readings(self.seed, position, rows), pinned)
 
     def rows(self, ids: NDArray[np.integer[Any]], numbers: NDArray[np.integer[Any]] | None = None) -> Batch:
-        """The batch of these samples, read by these numbers; without them, with the captions that they are judged by.
+        """The batch of these samples, read by these numbers; without them, with the captions that they are judged by."""
+        return self._stored(ids, numbers).widened()
 
-        Texts are padded to the longest of the whole source: static shapes, and no row's arithmetic depends on its batch
+    def _stored(
+        self, ids: NDArray[np.integer[Any]], numbers: NDArray[np.integer[Any]] | None, pinned: bool = False
+    ) -> Batch:
+        """Texts are padded to the longest of the whole source: static shapes, and no row's arithmetic depends on its batch
         mates. A term's teachers are added where the terms are known."""
-        emb, mask = self.texts.rows(ids, self.texts.longest, numbers)
+        emb, mask = self.texts.stored(ids, self.texts.longest, numbers, pinned)
         samples = torch.from_numpy(np.asarray(ids, dtype=np.int64))
         geometry = torch.from_numpy(self.source.geometry(ids)) if self.geometry else None
-        return Batch(self.latents.rows(ids), Text(emb, mask, self.texts.empty), {}, samples, geometry)
+        return Batch(self.latents.stored(ids, pinned), Text(emb, mask, self.texts.empty), {}, samples, geometry)
 
     def prompts_at(self, position: int, rows: int) -> list[str]:
         """The captions of the batch at a position."""

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from fulcrum.flow import keyed_noise
+from fulcrum.flow.keyed_noise import HERE, DrawPlace
 
 
 class Draw(NamedTuple):
@@ -26,8 +27,8 @@ class Uniform(NamedTuple):
 
     n: int = 1
 
-    def make(self, seed: int, purpose: str, index: np.ndarray) -> Tensor:
-        return keyed_noise.uniform(seed, purpose, index, self.n)
+    def make(self, seed: int, purpose: str, index: np.ndarray, place: DrawPlace = HERE) -> Tensor:
+        return keyed_noise.uniform(seed, purpose, index, self.n, place)
 
 
 class Subset(NamedTuple):
@@ -36,8 +37,8 @@ class Subset(NamedTuple):
     n: int
     kept: int
 
-    def make(self, seed: int, purpose: str, index: np.ndarray) -> Tensor:
-        return keyed_noise.subset(seed, purpose, index, self.n, self.kept)
+    def make(self, seed: int, purpose: str, index: np.ndarray, place: DrawPlace = HERE) -> Tensor:
+        return keyed_noise.subset(seed, purpose, index, self.n, self.kept, place)
 
 
 class GroupedSubset(NamedTuple):
@@ -47,8 +48,8 @@ class GroupedSubset(NamedTuple):
     columns: int
     kept: int
 
-    def make(self, seed: int, purpose: str, index: np.ndarray) -> Tensor:
-        return keyed_noise.grouped_subset(seed, purpose, index, self.rows, self.columns, self.kept)
+    def make(self, seed: int, purpose: str, index: np.ndarray, place: DrawPlace = HERE) -> Tensor:
+        return keyed_noise.grouped_subset(seed, purpose, index, self.rows, self.columns, self.kept, place)
 
 
 class Chance(NamedTuple):
@@ -56,8 +57,8 @@ class Chance(NamedTuple):
 
     p: float
 
-    def make(self, seed: int, purpose: str, index: np.ndarray) -> Tensor:
-        return keyed_noise.uniform(seed, purpose, index)[:, 0] < self.p
+    def make(self, seed: int, purpose: str, index: np.ndarray, place: DrawPlace = HERE) -> Tensor:
+        return keyed_noise.uniform(seed, purpose, index, place=place)[:, 0] < self.p
 
 
 class Normal(NamedTuple):
@@ -65,8 +66,8 @@ class Normal(NamedTuple):
 
     shape: tuple[int, ...] = ()
 
-    def make(self, seed: int, purpose: str, index: np.ndarray) -> Tensor:
-        return keyed_noise.normal(seed, purpose, index, self.shape)
+    def make(self, seed: int, purpose: str, index: np.ndarray, place: DrawPlace = HERE) -> Tensor:
+        return keyed_noise.normal(seed, purpose, index, self.shape, place)
 
 
 class Draws(NamedTuple):
@@ -79,18 +80,22 @@ class Draws(NamedTuple):
     noise_scale: float = 1.0
     needs: Mapping[str, Uniform | Subset | GroupedSubset | Chance | Normal] = {}
 
-    def at(self, position: int, rows: int, device: str = "cpu") -> Draw:
+    def at(self, position: int, rows: int, place: DrawPlace = HERE, times: Tensor | None = None) -> Draw:
         """The draw of the images position … position + rows - 1, counted over the whole run and all processes.
 
-        The noise, by far the largest part, is made on `device`; all else on the CPU: times go through functions that
-        devices round differently."""
+        All of it is made at `place` but the `times`, which go through functions that devices round differently: they are
+        made on the CPU, four bytes an image, and come along with the batch."""
         index = np.arange(position, position + rows)
-        extra = {name: need.make(self.seed, name, index) for name, need in self.needs.items()}
+        extra = {name: need.make(self.seed, name, index, place) for name, need in self.needs.items()}
         return Draw(
-            t=self.time(keyed_noise.uniform(self.seed, "t", index)[:, 0]),
-            eps=keyed_noise.normal(self.seed, "eps", index, self.shape, device) * self.noise_scale,
-            drop_text=keyed_noise.uniform(self.seed, "drop_text", index)[:, 0] < self.drop_text,
+            t=(self.times(position, rows) if times is None else times).to(place.device),
+            eps=keyed_noise.normal(self.seed, "eps", index, self.shape, place) * self.noise_scale,
+            drop_text=keyed_noise.uniform(self.seed, "drop_text", index, place=place)[:, 0] < self.drop_text,
             keep=extra.pop("keep", None),
             drop_path=extra.pop("drop_path", None),
             extra=extra,
         )
+
+    def times(self, position: int, rows: int) -> Tensor:
+        """(B,) on the CPU."""
+        return self.time(keyed_noise.uniform(self.seed, "t", np.arange(position, position + rows))[:, 0])

@@ -2,11 +2,13 @@
 
 The same arithmetic twice, equal to the bit: in numpy for the CPU, where torch's operations one by one take twice as long,
 and in torch for other devices and for code that is compiled. Each word gives two numbers, its lower half first. There are
-only integer operations, one conversion, one product and one sum, which every device rounds alike (docs/decisions/0036).
+only integer operations, one conversion, one product and one sum, which every device rounds alike (docs/decisions/0036). A
+compiler that joins product and sum rounds once instead of twice: then numbers are within TOLERANCE.
 
 B keys, n numbers per key, W = n / 2 words per key, rounded up.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -19,6 +21,7 @@ from fulcrum.spec.keyed import FIRST, GOLDEN, SECOND, Keys, bits
 
 SEGMENT_BITS = 16  # of a float32: sign, exponent and 7 bits of the mantissa choose the line, 128 lines for every octave
 STEP, FACTORS = int(GOLDEN.astype(np.int64)), tuple(int(word.astype(np.int64)) for word in (FIRST, SECOND))  # with a sign
+TOLERANCE = 4.8e-7  # between devices, of any number: one rounding at 4 to 6.2 standard deviations, less below (0060)
 AT_ONCE = 32_768  # numbers; what is written in between stays in the cache of one core
 
 
@@ -56,17 +59,31 @@ def normals(keys: Keys, n: int) -> NDArray[np.float32]:
     return numbers[:, :n]
 
 
-def device_normals(keys: Tensor, n: int, table: Tensor) -> Tensor:
-    """(B,) int64 keys -> (B, n) on the keys' device, where `table`, the lines, is too.
+def device_scramble(words: Tensor) -> Tensor:
+    """splitmix64's finaliser of int64 words on their device.
 
     torch's integers have a sign: a shift to the right copies it, and the mask takes the copies away."""
-    words = keys[:, None] + torch.arange(1, -(-n // 2) + 1, device=keys.device) * STEP  # (B, W)
     words = (words ^ ((words >> 30) & (1 << 34) - 1)) * FACTORS[0]
     words = (words ^ ((words >> 27) & (1 << 37) - 1)) * FACTORS[1]
-    words = words ^ ((words >> 31) & (1 << 33) - 1)
-    u = (words.view(torch.int32) | 1).float()  # (B, 2W)
+    return words ^ ((words >> 31) & (1 << 33) - 1)
+
+
+def device_bits(keys: Tensor, slots: int) -> Tensor:
+    """(B,) int64 keys -> (B, slots) words, those of `fulcrum.spec.keyed.bits`."""
+    return device_scramble(keys[:, None] + torch.arange(1, slots + 1, device=keys.device) * STEP)
+
+
+def device_normals(keys: Tensor, n: int, table: Tensor) -> Tensor:
+    """(B,) int64 keys -> (B, n) on the keys' device, where `table`, the lines, is too."""
+    u = (device_bits(keys, -(-n // 2)).view(torch.int32) | 1).float()  # (B, 2W)
     segment = (u.view(torch.int32) >> 16) & 0xFFFF
     return (u * table[0][segment] + table[1][segment])[:, :n]
+
+
+@lru_cache(maxsize=1)
+def compiled_normals() -> Callable[[Tensor, int, Tensor], Tensor]:
+    """The same as one kernel instead of some twenty, each of which would write and read every number."""
+    return torch.compile(device_normals, dynamic=False)
 
 
 @lru_cache(maxsize=8)

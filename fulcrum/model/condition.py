@@ -29,7 +29,7 @@ class ResolutionIn(nn.Module):
 
     def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None) -> Tensor:
         if size is None:
-            size = x_t.new_tensor(x_t.shape[-2:], dtype=torch.float32).expand(len(x_t), 2)
+            size = written(x_t, *x_t.shape[-2:])
         half = SINUSOIDS // 2
         vector: Tensor = self.mlp(torch.cat((sinusoids(size[:, 0], half), sinusoids(size[:, 1], half)), dim=-1))
         return vector
@@ -47,6 +47,11 @@ class SizeCropIn(nn.Module):
     def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None) -> Tensor:
         if size is None:
             height, width = (side * self.stride for side in x_t.shape[-2:])
-            size = x_t.new_tensor((height, width, 0, 0), dtype=torch.float32).expand(len(x_t), 4)
+            size = written(x_t, height, width, 0, 0)
         vector: Tensor = self.mlp(torch.cat([sinusoids(number, SINUSOIDS) for number in size.unbind(1)], dim=-1))
         return vector
+
+
+def written(x_t: Tensor, *numbers: int) -> Tensor:
+    """(B, numbers), the same for every row; filled in on the device: a tensor of the host would be waited for."""
+    return torch.stack([x_t.new_full((len(x_t),), number, dtype=torch.float32) for number in numbers], dim=1)

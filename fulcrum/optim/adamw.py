@@ -42,28 +42,29 @@ class AdamW(NamedRule):
         self.moments = {name: (local(self.first[name]), local(self.second[name])) for name in parameters}  # on this rank
 
     @torch.no_grad()
-    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
-        counts = [self._step_chunk(names, scale, watch, at) for names in self._chunks()]
-        self.stalled = torch.stack(counts).sum(0) if watch else None
+    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None) -> None:
+        stalled = [self._step_chunk(names, scale, watch, at, counts) for names in self._chunks()]
+        self.stalled = torch.stack(stalled).sum(0) if watch else None
 
-    def _step_chunk(self, names: list[str], scale: float, watch: bool, at: int) -> Tensor:
+    def _step_chunk(self, names: list[str], scale: float, watch: bool, at: int, counts: Tensor | None) -> Tensor:
+        none = torch.zeros(2, dtype=torch.float64, device=next(iter(self.count.values())).device if self.count else None)
         if not names:
-            return torch.zeros(2, dtype=torch.float64)
+            return none
         weights = [local(self.parameters[name]) for name in names]
         before = [weight.clone() for weight in weights] if watch else []
         first, second = [self.moments[name][0] for name in names], [self.moments[name][1] for name in names]
         if self.state_dtype != torch.float32:
             stored = first + second
             first, second = [m.float() for m in first], [v.float() for v in second]
-        counts = [self.count[name] for name in names]
-        torch._foreach_add_(counts, 1)
+        ages = [self.count[name] for name in names]
+        torch._foreach_add_(ages, 1 if counts is None else [counts.float()] * len(ages))  # a bare tensor would be read
         torch._fused_adamw_(
             weights,
             [g for name in names if (g := gradient(self.parameters[name])) is not None],
             first,
             second,
             [],
-            counts,
+            ages,
             amsgrad=False,
             beta1=self.betas[0],
             beta2=self.betas[1],
@@ -71,14 +72,16 @@ class AdamW(NamedRule):
             weight_decay=self.weight_decay,
             eps=self.eps,
             maximize=False,
+            found_inf=None if counts is None else (~counts).float(),
         )
         if self.state_dtype != torch.float32:
             for narrow, wide in zip(stored, first + second, strict=True):
                 narrow.copy_(wide)
         self.store.keep({name: self.parameters[name] for name in names}, at)
         if not watch or scale * self.lr == 0:
-            return torch.zeros(2, dtype=torch.float64)
-        return count_stalled(before, weights, first).cpu()  # the update is zero exactly where the first moment is
+            return none
+        stalled = count_stalled(before, weights, first)  # the update is zero exactly where the first moment is
+        return stalled if counts is None else stalled * counts
 
     def _chunks(self) -> Iterator[list[str]]:
         """Names with a gradient: all at once in fp32, in bounded chunks when the state must be widened."""

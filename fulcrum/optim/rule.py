@@ -19,10 +19,12 @@ class Rule(Protocol):
     stalled: Tensor | None
     """(2,) of the last watched step, this rank's elements: [update rounded to nothing, update was not zero]."""
 
-    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
+    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None) -> None:
         """Update the weights with `scale` times the rule's own learning rate; `watch` counts stalled elements.
 
-        `at` says which step this is, in images seen before it: random rounding is keyed by it.
+        `at` says which step this is, in images seen before it: random rounding is keyed by it. `counts`, () bool on the
+        weights' device: where it is false the gradients are not finite, and nothing at all must change; the host does not
+        know, and must not ask. None: they are finite.
         """
 
     def zero_grad(self) -> None:
@@ -74,9 +76,9 @@ class Joint:
         if any(rule.store != self.store for rule in self.rules):
             raise ValueError("the rules of one model keep weights differently: give all the same storage and rounding")
 
-    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
+    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None) -> None:
         for rule in self.rules:
-            rule.step(scale, watch, at)
+            rule.step(scale, watch, at, counts)
         self.stalled = (
             torch.stack([rule.stalled for rule in self.rules if rule.stalled is not None]).sum(0) if watch else None
         )

@@ -75,7 +75,7 @@ def count_stalled(before: Sequence[Tensor], after: Sequence[Tensor], update: Seq
     return counts
 
 
-def stalled_share(counts: Tensor) -> float:
+def stalled_share(counts: Iterable[float] | Tensor) -> float:
     """The watchdog's number: the share of updates that rounded to nothing (0 if nothing was to be updated)."""
-    stalled, moving = counts.tolist()
+    stalled, moving = map(float, counts)
     return stalled / moving if moving else 0.0

@@ -14,7 +14,8 @@ class Average(Protocol):
     """Which weights pictures are drawn with."""
 
     def start(self, model: nn.Module) -> None: ...
-    def update(self, model: nn.Module) -> None: ...
+    def update(self, model: nn.Module, counts: Tensor | None = None) -> None: ...  # as an optimizer's rule is told
+    def take_back(self) -> None: ...  # the last update was told of a step that did not count
     def weights(self, model: nn.Module) -> dict[str, Tensor]: ...
     def state(self) -> dict[str, Tensor]: ...
     def load(self, state: Mapping[str, Tensor]) -> None: ...
@@ -26,7 +27,10 @@ class LastWeights:
     def start(self, model: nn.Module) -> None:
         pass
 
-    def update(self, model: nn.Module) -> None:
+    def update(self, model: nn.Module, counts: Tensor | None = None) -> None:
+        pass
+
+    def take_back(self) -> None:
         pass
 
     def weights(self, model: nn.Module) -> dict[str, Tensor]:
@@ -51,11 +55,15 @@ class MovingAverage:
         self.mean = {name: value.detach().float().clone() for name, value in model.state_dict().items()}
 
     @torch.no_grad()
-    def update(self, model: nn.Module) -> None:
+    def update(self, model: nn.Module, counts: Tensor | None = None) -> None:
         self.steps += 1
         if self.steps % self.every == 0:
+            share = 1 - self.decay if counts is None else (1 - self.decay) * counts.float()
             for name, value in model.state_dict().items():
-                local(self.mean[name]).lerp_(local(value).float(), 1 - self.decay)
+                local(self.mean[name]).lerp_(local(value).float(), share)
+
+    def take_back(self) -> None:
+        self.steps -= 1  # its share was none
 
     def weights(self, model: nn.Module) -> dict[str, Tensor]:
         return dict(self.mean)

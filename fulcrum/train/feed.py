@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from fulcrum.data.mix import one_shaped
 from fulcrum.data.source import Ids, Source
@@ -17,6 +18,7 @@ from fulcrum.encode.networks.kl_codec import IdentityCodec
 from fulcrum.encode.networks.protocols import Codec, TextEncoder
 from fulcrum.encode.networks.teacher_grid import OnGrid
 from fulcrum.flow.draw import Draw, Draws, Normal
+from fulcrum.flow.keyed_noise import DrawPlace
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import Phase, phases
@@ -31,25 +33,52 @@ class Ready(NamedTuple):
     teachers: dict[str, RowCache | ShapedCache]  # by name; made when first read
 
 
+class StagedBatch(NamedTuple):
+    """The host's part of one stretch: what is read, in stored dtypes and where a GPU can copy it from, and the times."""
+
+    position: int
+    ready: Ready
+    batch: Batch
+    times: Tensor  # (B,)
+
+
 class Feed:
     def __init__(
         self, run: RunSpec, seed: int, cache: Path, say: Callable[[str], None] | None = None, device: str = "cpu"
     ) -> None:
         self.run, self.seed, self.root, self.cache, self.say = run, seed, cache, Cache(cache), say
         self.device = device  # where batches are handed over, and the networks compute
+        self.compiled = False  # is noise made there by compiled code?
         self.phases = phases(run)
         self.ready: dict[int, Ready] = {}  # made when a phase begins; staged data costs nothing before
         self.networks: dict[str, Any] = {}
 
     def at(self, position: int, rows: int | None = None) -> tuple[Batch, Draw]:
         """Batch and draw of the images position … position + rows - 1."""
-        ready = self._phase(position)
-        rows = rows or self.run.budget.batch
-        batch = ready.encoder.at(position, rows)
-        teacher = {name: self._tokens(ready, name).rows(batch.ids.numpy()) for name in self._teachers(ready.run, position)}
-        draw = _shaped(ready, batch).at(position, rows, self.device)
-        pair: tuple[Batch, Draw] = moved((batch._replace(teacher=teacher), draw), self.device)
-        return pair
+        return self.landed(self.staged(position, rows or self.run.budget.batch))
+
+    def staged(self, position: int, rows: int) -> StagedBatch:
+        """The part of it that can be done ahead, beside a step: no operation of the device is in it."""
+        ready, pinned = self._phase(position), self.device == "cuda"
+        batch = ready.encoder.stored_at(position, rows, pinned)
+        ids = batch.ids.numpy()
+        teacher = {name: self._tokens(ready, name).stored(ids, pinned) for name in self._teachers(ready.run, position)}
+        times = _shaped(ready, batch).times(position, rows)
+        return StagedBatch(position, ready, batch._replace(teacher=teacher), times)
+
+    def landed(self, staged: StagedBatch) -> tuple[Batch, Draw]:
+        """The rest of it, on the device: widened there, and all noise made there."""
+        batch, times = moved((staged.batch, staged.times), self.device)
+        draws, place = _shaped(staged.ready, batch), DrawPlace(self.device, self.compiled)
+        return batch.widened(), draws.at(staged.position, len(times), place, times)
+
+    def is_ready(self, position: int) -> bool:
+        """Is all encoded and open that this image's batch is read from? What is not is made when it is asked for."""
+        number = self._number(position)
+        if number not in self.ready:
+            return False
+        ready = self.ready[number]
+        return all(name in ready.teachers for name in self._teachers(ready.run, position))
 
     def tell(self, line: str) -> None:
         """To the person, if anyone listens."""
@@ -120,6 +149,7 @@ class Feed:
         """A teacher's tokens of the phase's pictures, on the model's grid: resized once, when they are cached."""
         if name not in ready.teachers:
             ready.teachers[name] = self.cache.tokens(ready.encoder.source, self._teacher(ready.run, name), self.say)
+            self.networks.pop(f"teacher {ready.run.encode.teacher(name)}")  # all that it says is cached: it need not stay
         return ready.teachers[name]
 
     def _teacher(self, run: RunSpec, name: str) -> OnGrid:
@@ -138,10 +168,14 @@ class Feed:
         return self.networks[name]
 
     def _phase(self, position: int) -> Ready:
-        number = next((i for i, phase in enumerate(self.phases) if position < phase.end), len(self.phases) - 1)
+        number = self._number(position)
         if number not in self.ready:
             self.ready = {number: self._prepare(self.phases[number])}
         return self.ready[number]
+
+    def _number(self, position: int) -> int:
+        """Which phase this image belongs to."""
+        return next((i for i, phase in enumerate(self.phases) if position < phase.end), len(self.phases) - 1)
 
     def _prepare(self, phase: Phase) -> Ready:
         run = phase.run

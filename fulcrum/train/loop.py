@@ -1,7 +1,7 @@
 """The loop: verbs, top to bottom. It knows no lever, no file and no screen; observers look, they never touch."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from fulcrum.dist.reduce import all_finite, average_gradients, clip, means, total
+from fulcrum.dist.reduce import average_gradients, clip, means, total
 from fulcrum.dist.shard import sum_gradients
 from fulcrum.encode.batch import Batch
 from fulcrum.flow.draw import Draw
@@ -18,20 +18,38 @@ from fulcrum.optim.storage import keep_gradients
 from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.user_errors import described
 from fulcrum.train.build import Built
+from fulcrum.train.feed import Feed
+from fulcrum.train.feed_ahead import FeedAhead, feeding
 from fulcrum.train.state import State
+from fulcrum.train.step_check import StepCheck, StepNumbers
 from fulcrum.train.watched.step_clock import Pace
 
 NUMERIC = (FloatingPointError, OverflowError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]  # about numbers
 
 
 class Look(NamedTuple):
-    """What observers see of a step."""
+    """What observers see of a step. Its tensors may be of another device: `numbers` are what they held."""
 
     built: Built
-    state: State
+    check: StepCheck
     losses: Losses
     norm: Tensor  # of the gradient, before clipping
     rate: float  # the learning rate's multiplier
+
+    @property
+    def images(self) -> int:
+        """Seen so far; known at once."""
+        return self.check.after.images
+
+    @property
+    def state(self) -> State:
+        """Where the run stands, for certain: off the CPU this waits for the step."""
+        return self.check.state()
+
+    @property
+    def numbers(self) -> StepNumbers:
+        """What the losses and the norm held: off the CPU this waits for the step."""
+        return self.check.numbers
 
 
 Observer = Callable[[Look], None]
@@ -40,25 +58,30 @@ Observer = Callable[[Look], None]
 def train(built: Built, state: State, observers: Iterable[Observer], stop: Callable[[], bool]) -> State:
     """Train from `state` to the end of the budget, or until `stop` says so."""
     run, step, optimizer, pace = built.run, built.step, built.optimizer, Pace(built.run)
-    apart = step.clipped_apart()
-    while state.images < run.budget.images and not stop():
-        begun = time.perf_counter()
-        losses = gradients(built, state)
-        keep_gradients(step.parameters(), built.gradient_dtype)
-        norm = clipped(apart, run.optim.clip)
-        finite = _finite(built, losses, norm, state)
-        rate = built.schedule(state.images, run.budget.batch)
-        if finite:
-            optimizer.step(rate, watch=built.watches(state), at=state.images)
-            if optimizer.stalled is not None:
-                optimizer.stalled = total(optimizer.stalled, built.ranks)
-            step.settle(losses)
-            built.average.update(step.backbone)
-        optimizer.zero_grad()
-        state = state.advance(run.budget.batch, *pace.split(state.images, time.perf_counter() - begun), skipped=not finite)
-        for look in observers:
-            look(Look(built, state, losses, norm, rate))
-    return state
+    apart, check = step.clipped_apart(), None
+    with feeding(built.feed, all_stretches(built, state.images)) as feed:
+        while state.images < run.budget.images and not stop():
+            begun = time.perf_counter()
+            losses = gradients(built, state, feed)
+            keep_gradients(step.parameters(), built.gradient_dtype)
+            norm = clipped(apart, run.optim.clip)
+            state = state if check is None else check.state()  # of the step before: the device has done it by now
+            check = StepCheck(built, state, losses, norm)
+            rate = built.schedule(state.images, run.budget.batch)
+            if not check.refused:
+                optimizer.step(rate, watch=built.watches(state), at=state.images, **check.flag)
+                if optimizer.stalled is not None:
+                    optimizer.stalled = total(optimizer.stalled, built.ranks)
+                step.settle(losses, **check.flag)
+                built.average.update(step.backbone, **check.flag)
+            optimizer.zero_grad()
+            spent = pace.split(state.images, time.perf_counter() - begun)
+            state = check.after = state.advance(run.budget.batch, *spent, skipped=check.refused)
+            if state.images >= run.budget.images:
+                state = check.state()  # there is no next step to know it by
+            for look in observers:
+                look(Look(built, check, losses, norm, rate))
+    return state if check is None else check.state()
 
 
 def after(steps: int) -> Callable[[], bool]:
@@ -72,19 +95,31 @@ def after(steps: int) -> Callable[[], bool]:
     return stop
 
 
-def gradients(built: Built, state: State) -> Losses:
-    """Forward and backward over this process's rows in one or more parts; parts and processes add up to the same mean."""
+def stretches(built: Built, images: int) -> list[tuple[int, int]]:
+    """The parts in which this process takes its rows of the batch at `images`: the first of each, and how many."""
     mine = built.ranks.rows(built.run.budget.batch)
-    count = mine.stop - mine.start
-    rows = built.system.microbatch or count
+    rows = built.system.microbatch or mine.stop - mine.start
+    return [(images + first, min(rows, mine.stop - first)) for first in range(mine.start, mine.stop, rows)]
+
+
+def all_stretches(built: Built, images: int) -> Iterator[tuple[int, int]]:
+    """Those of every step from `images` on, for a feed that keeps ahead."""
+    steps = range(images, built.run.budget.images, built.run.budget.batch)
+    return (stretch for at in steps for stretch in stretches(built, at))
+
+
+def gradients(built: Built, state: State, feed: Feed | FeedAhead | None = None) -> Losses:
+    """Forward and backward over this process's rows in one or more parts; parts and processes add up to the same mean."""
+    parts, feed = stretches(built, state.images), feed or built.feed
+    count = sum(rows for _, rows in parts)
     summed: Losses | None = None
     built.step.refresh()
-    for first in range(mine.start, mine.stop, rows):
-        batch, draw = built.feed.at(state.images + first, min(rows, mine.stop - first))
-        sum_gradients(built.step, first + rows >= mine.stop)
+    for stretch in parts:
+        batch, draw = feed.at(*stretch)
+        sum_gradients(built.step, stretch == parts[-1])
         losses = _losses(built, batch, draw, state)
         share = len(batch.x0) / count
-        (losses.total * share).backward()
+        (losses.total * share).backward()  # type: ignore[no-untyped-call]
         part = Losses(
             losses.total.detach() * share,
             {name: value * share for name, value in losses.parts.items()},
@@ -122,22 +157,3 @@ def _agreed(losses: Losses, built: Built) -> Losses:
     whole, *rest = means([losses.total, *losses.parts.values(), *moments], built.ranks)
     parts = dict(zip(losses.parts, rest, strict=False))
     return Losses(whole, parts, rest[-1] if moments else None)
-
-
-def _finite(built: Built, losses: Losses, norm: Tensor, state: State) -> bool:
-    """Before the optimizer, not after: a bad step must not reach the weights."""
-    if bool(torch.isfinite(losses.total)) and bool(torch.isfinite(norm)):
-        return True
-    if not all_finite(built.step.parameters(), built.ranks):
-        raise TrainingFailed(
-            f"the weights are not finite at {state.images} images: an earlier update was too large",
-            "lower optim.lr, remove the run with 'fulcrum runs rm' and train it again",
-        )
-    if built.run.optim.not_finite == "skip":
-        return False
-    parts = ", ".join(f"{name} {float(value):g}" for name, value in losses.parts.items())
-    raise TrainingFailed(
-        f"the step at {state.images} images is not finite: {parts}, gradient norm {float(norm):g}",
-        "the weights are still good and the last checkpoint stands; lower optim.lr, or leave such steps out "
-        "with --set optim.not_finite=skip",
-    )

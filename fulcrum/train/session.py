@@ -5,7 +5,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -32,6 +33,7 @@ from fulcrum.train.watched.observers import Every, ProgressLine, Recorder
 SAVES = 10  # checkpoints per budget
 SAVE_SECONDS = 60.0  # and at least this often
 AGAIN = "its last checkpoint was removed, replaced or damaged: 'fulcrum runs rm' it and train it again"
+STOP_EVERY = 8  # steps after which GPUs ask each other whether a process was told to stop: each waits for the others
 ECHO = 5.0  # seconds in which a launcher passes the same Ctrl-C on to us
 
 
@@ -100,6 +102,7 @@ def _performed(
     order: Order, feed: Feed, folder: RunFolder, observers: Observers | None, ranks: Ranks, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Build, go on from the last checkpoint, train to the end and write the result."""
+    feed.compiled = order.system.compile
     start = order.run.start.build(Context(order.run, order.seed, order.system, ranks=ranks, runs=order.out))
     built = assemble(order.run, order.seed, order.system, feed, start, ranks)
     require_witness(order.levers, built)
@@ -142,9 +145,12 @@ def _train(
             raise KeyboardInterrupt
         asked.append(now)
 
+    turns, stalls = count(), ranks.size > 1 and ranks.device.type != "cpu"
+
     def stop() -> bool:
         nonlocal agreed
-        agreed = ranks.any(bool(asked))
+        if not stalls or next(turns) % STOP_EVERY == 0:  # all ranks ask at the same steps
+            agreed = ranks.any(bool(asked))
         return agreed
 
     saver = Saver(folder)
@@ -154,6 +160,7 @@ def _train(
         recorder = Recorder(folder.record, state.images)
         for fault in recorder.faults:
             say(fault)
+        saver.before_saving = recorder.flush
         writing = [recorder, ProgressLine(order.label, state.images, order.quiet)]
     main_thread = threading.current_thread() is threading.main_thread()  # no other may listen to signals
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)} if main_thread else {}
@@ -169,6 +176,9 @@ def _train(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if ranks.first:
+            with suppress(OSError):  # what went wrong before is what a person must see
+                recorder.write_out()
     if agreed and state.images < order.run.budget.images:
         saver.keep(built, state)
         raise Interrupted(f"stopped at {state.images:,} of {order.run.budget.images:,} images; everything is saved", go_on)
@@ -180,19 +190,21 @@ class Saver:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder, self.last = folder, time.monotonic()
+        self.before_saving: Callable[[], None] = lambda: None  # what must be on disk when a checkpoint is
 
     def __call__(self, look: Look) -> None:
         if look.built.ranks.any(time.monotonic() - self.last > SAVE_SECONDS):
             self.save(look)
 
     def save(self, look: Look) -> None:
-        if look.state.images < look.built.run.budget.images:  # the end is saved once, by `conclude`
+        if look.images < look.built.run.budget.images:  # the end is saved once, by `conclude`
             self.keep(look.built, look.state)
 
     def keep(self, built: Built, state: State) -> None:
         parts = {"model": built.step.state_dict(), "optimizer": built.optimizer.state(), "average": built.average.state()}
         parts = {name: gathered(tensors, built.ranks) for name, tensors in parts.items()}
         if built.ranks.first:
+            self.before_saving()
             checkpoint.save(self.folder.checkpoints, Checkpoint(parts, self.folder.path.name, state, built.system))
         self.last = time.monotonic()
 

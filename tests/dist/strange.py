@@ -6,6 +6,8 @@ without axes) may come from the CPU into elementwise arithmetic. Registered as t
 `strange`; process-wide and before the first backward pass, so tests start a process of their own.
 """
 
+import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +19,8 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 NAME = "strange"
 aten = torch.ops.aten
 CROSSING = {aten._to_copy.default, aten.copy_.default}  # what brings a tensor from one device to another
+ASKING = {aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default, aten.masked_select.default}
+WAITS: Counter[str] = Counter()  # where the host would wait for a GPU: it reads from it, or hands over what is not pinned
 
 
 class Mixed(RuntimeError):
@@ -63,6 +67,9 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             raise Mixed(f"{func} got tensors of '{NAME}' and of '{near[0].device}' {tuple(near[0].shape)}")
         if kwargs.get("generator") is not None:
             raise Mixed(f"{func} got a generator of the CPU for a tensor of '{NAME}'")
+    lands_far = isinstance(given[0], Far) if func is aten.copy_.default else made_far
+    if (far and func in ASKING) or (func in CROSSING and lands_far != isinstance(given[-1], Far)):
+        WAITS[place()] += 1
     if func is aten.copy_.default:
         args[0].near.copy_(_near(args[1])) if isinstance(args[0], Far) else args[0].copy_(_near(args[1]))
         return args[0]
@@ -73,6 +80,12 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return found
     out = mapped(Far, found)
     return return_and_correct_aliasing(func, args, kwargs, out) if far and wanted is None else out
+
+
+def place() -> str:
+    """The innermost line of the package that is being executed, by file and function."""
+    frames = [frame for frame in traceback.extract_stack() if "/fulcrum/" in frame.filename]
+    return f"{frames[-1].filename.rpartition('/fulcrum/')[2]} {frames[-1].name}" if frames else "elsewhere"
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

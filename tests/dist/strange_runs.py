@@ -17,10 +17,12 @@ import numpy as np
 import strange
 import torch
 from pydantic import AfterValidator
+from torch import Tensor
 
 from fulcrum.laws.ground import TINY, ground_of, tried
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.spec.edit import key
+from fulcrum.spec.edit import key, put_all
+from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
@@ -34,9 +36,11 @@ from fulcrum.train.drawing.sampling_weights import drawn_weights
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import after, train
 from fulcrum.train.saved import checkpoint
+from fulcrum.train.saved.checkpoint import weights_hash
 from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Order, perform, trained_weights
 from fulcrum.train.state import State
+from fulcrum.train.watched.observers import Every, ProgressLine, Recorder
 
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")
@@ -53,6 +57,7 @@ class StateOfAnyDevice(checkpoint.StateFile):
 
 checkpoint.StateFile = StateOfAnyDevice  # what a checkpoint says of its system
 FAR = known(device=strange.NAME)
+PINNED = {"dist/device.py moved"}  # batches: a GPU copies them from pinned memory, and nobody waits
 PROMPTS = ["a large red circle on the left", "a small blue square"]
 POCKET = "pocket + muon + repa + tread + ema(every=2)"
 SMOOTH = "optim.rule.eps=1e-5"  # with 1e-15 a step is a sign, and rounding turns it where a gradient is nearly zero
@@ -68,6 +73,7 @@ def trained(run: RunSpec, system: System) -> dict[str, Any]:
     built = assemble(run, 0, system, Feed(run, 0, OUT / "cache", device=system.device))
     begun = {name: value.cpu().clone() for name, value in drawn_weights(built.step, built.average).items()}
     train(built, State(), [], after(3))
+    draw = built.feed.at(3 * run.budget.batch)[1]
     weights = drawn_weights(built.step, built.average)
     painter = Painter(run, weights, built.feed.codec(), built.feed.text(), system.bare())
     pictures = torch.cat(list(painter.pictures(PROMPTS, 0, np.arange(2))))
@@ -78,6 +84,9 @@ def trained(run: RunSpec, system: System) -> dict[str, Any]:
         "where": places(built),
         "pictures": pictures,
         "loss": held.loss,
+        "draw": {
+            name: value.cpu() for name, value in {**draw._asdict(), **draw.extra}.items() if isinstance(value, Tensor)
+        },
     }
 
 
@@ -91,7 +100,9 @@ def stepped(lever: Any) -> dict[str, Any]:
     built = assemble(run, 0, FAR, Feed(run, 0, OUT / "cache", device=strange.NAME))
     require_witness([lever], built)
     train(built, State(), [], after(1))
-    return {"where": places(built)}
+    strange.WAITS.clear()
+    train(built, State(run.budget.batch), [], after(1))
+    return {"where": places(built), "waits": sorted(set(strange.WAITS) - PINNED)}
 
 
 def compared(run: RunSpec) -> dict[str, Any]:
@@ -106,7 +117,63 @@ def compared(run: RunSpec) -> dict[str, Any]:
         "apart": (off / max(way, 1e-30)) ** 0.5,
         "pictures": int(same),
         "loss": abs(far["loss"] - near["loss"]) / near["loss"],
+        "draws": {
+            name: float((value.double() - far["draw"][name].double()).abs().max()) for name, value in near["draw"].items()
+        },
     }
+
+
+def poisoned(run: RunSpec, how: str, system: System, every: int) -> dict[str, Any]:
+    """Eight steps, every `every`-th on pixels that are no numbers: what is learned, how many are skipped, what is said."""
+    run = put_all(run, [("optim.not_finite", how), ("budget.images", 8 * run.budget.batch)])
+    built = assemble(run, 0, system, Feed(run, 0, OUT / "cache", device=system.device))
+    built.feed.at(0)
+    latents, calls = built.feed.ready[0].encoder.latents, []
+    read = latents.stored
+
+    def stored(ids: Any, pinned: bool = False) -> Tensor:
+        calls.append(ids)
+        return torch.full_like(read(ids), torch.nan) if len(calls) % every == 0 else read(ids)
+
+    latents.stored, seen = stored, []
+    try:
+        state = train(built, State(), [seen.append], lambda: False)
+    except TrainingFailed as error:
+        return {"said": error.message, "seen": len(seen), "weights": weights_hash(built.step.state_dict())}
+    average = built.average.state()
+    steps = int(average["_steps"]) if "_steps" in average else 0
+    return {"skipped": state.skipped, "weights": drawn_weights(built.step, built.average), "averaged": steps}
+
+
+def refused(run: RunSpec) -> dict[str, Any]:
+    """Bad steps there and here: refused alike, whether they are known at once or one step late."""
+    near = poisoned(run, "skip", System(), 3)
+    with strange.Strange():
+        far = poisoned(run, "skip", FAR, 3)
+        stopped = poisoned(run, "stop", FAR, 3)
+        two = assemble(run, 0, FAR, Feed(run, 0, OUT / "cache", device=strange.NAME))
+        train(two, State(), [], after(2))
+        good = weights_hash(two.step.state_dict())
+    apart = max(float((value - far["weights"][name].cpu()).abs().max()) for name, value in near["weights"].items())
+    return {
+        "skipped": [near["skipped"], far["skipped"]],
+        "averaged": [near["averaged"], far["averaged"]],
+        "apart": apart,
+        "stopped": [stopped["said"], stopped["seen"]],
+        "as it was": stopped["weights"] == good,
+    }
+
+
+def waits(run: RunSpec) -> dict[str, list[str]]:
+    """Where the host waits for the device in steps four to six, with the observers of a session: every crossing back."""
+    built = assemble(run, 0, FAR, Feed(run, 0, OUT / "cache", device=strange.NAME))
+    folder = OUT / "waits"
+    folder.mkdir(parents=True)
+    watching = [Recorder(folder / "record.jsonl", 0), ProgressLine("waits", 0), Every(10**9, lambda look: None)]
+    train(built, State(), watching, after(3))
+    strange.WAITS.clear()
+    train(built, State(3 * run.budget.batch), watching, after(3))
+    return {place: count for place, count in strange.WAITS.items() if place not in PINNED}
 
 
 def told(make: Any, *args: Any) -> Any:
@@ -160,6 +227,7 @@ def runs() -> dict[str, Any]:
     found = {
         "spark": told(compared, spark),
         "pocket": told(compared, pocket),
+        "refused": told(refused, pocket),
         "near": session(OUT / "near", System()),
         "near measured": measured(OUT / "near", System()),
     }
@@ -167,6 +235,7 @@ def runs() -> dict[str, Any]:
         return {
             **found,
             "forgotten": forgotten(spark),
+            "waits": told(waits, pocket),
             "far": told(session, OUT / "far", FAR),
             "resumed": told(session, OUT / "resumed", FAR, 16),
             "far measured": told(measured, OUT / "far", FAR),

@@ -11,6 +11,7 @@ import torch
 
 from fulcrum.cli import main
 from fulcrum.dist.device import at_hand, moved, require_device, settled
+from fulcrum.flow.gaussian import TOLERANCE
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
@@ -21,6 +22,7 @@ from fulcrum.train.feed import Feed
 
 SCRIPT = Path(__file__).with_name("strange_runs.py")
 NEAR = 1e-5  # of the way from the start; 2e-7 was seen: off the CPU padding of texts stays in
+READ = "dist/device.py read"
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 
 
@@ -52,6 +54,30 @@ def test_a_run_on_another_device_is_the_run_of_the_cpu(recipe, runs):
     assert runs[recipe]["pictures"] <= 1  # of 255
 
 
+@pytest.mark.parametrize("recipe", ["spark", "pocket"])
+def test_draws_are_made_there_within_the_tolerance(recipe, runs):
+    """Noise within one rounding; times, dropped captions and kept tokens to the bit."""
+    draws = runs[recipe]["draws"]
+    assert {"t", "eps", "drop_text"} <= set(draws) and ("keep" in draws) == (recipe == "pocket")
+    assert draws.pop("eps") <= TOLERANCE and set(draws.values()) == {0.0}
+
+
+def test_a_bad_step_is_refused_before_it_is_known(runs):
+    """The flag is a part of the update: with every third step no number, the device ends where the CPU does; where a run
+    stops at such a step, one more was looked at and the weights are those before it."""
+    refused = runs["refused"]
+    assert "error" not in refused, refused
+    assert refused["skipped"] == [2, 2] and refused["averaged"] == [6, 6]
+    assert refused["apart"] < 1e-4
+    assert "is not finite" in refused["stopped"][0] and refused["stopped"][1] == 3
+    assert refused["as it was"]
+
+
+def test_where_the_host_waits_for_the_device(runs):
+    """Three steps with a session's observers: of each the numbers are read, once and when the next is under way."""
+    assert runs["waits"] == {READ: 3}
+
+
 def test_a_forgotten_move_is_refused(runs):
     """The proof can fail: without the one move of the feed the device refuses the step."""
     assert "Mixed" in runs["forgotten"] and "'cpu'" in runs["forgotten"]
@@ -68,7 +94,9 @@ def test_a_session_on_another_device_resumes_and_is_measured(runs):
 def test_every_lever_is_on_and_steps_there(tmp_path):
     levers = found("levers", tmp_path)
     assert set(levers) == set(CATALOG.levers)
-    assert {name: told for name, told in levers.items() if told != {"where": ["strange"]}} == {}
+    assert {name: told for name, told in levers.items() if told.get("where") != ["strange"]} == {}
+    waits = {name: set(told["waits"]) - {READ} for name, told in levers.items()}
+    assert {name: places for name, places in waits.items() if places} == {}, "docs/on-a-gpu.md lists them"
 
 
 def test_moved_keeps_the_form_and_copies_nothing_that_is_there():

@@ -94,7 +94,7 @@ def stop(seen) -> None:
 
 def poison(seen) -> None:
     encoder = seen.built.feed.ready[0].encoder
-    encoder.latents.rows = lambda ids: torch.full((len(ids), 8, 8, 8), torch.nan)
+    encoder.latents.stored = lambda ids, pinned=False: torch.full((len(ids), 8, 8, 8), torch.nan)
 
 
 def fail(seen) -> None:

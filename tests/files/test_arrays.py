@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fulcrum.files.arrays import unfinished_entry
+from fulcrum.files.arrays import stored_array, unfinished_entry
 from fulcrum.files.arrays.array_store import Arrays, ArrayStore
 from fulcrum.files.damaged import Damaged
 from fulcrum.spec.errors import RunFailed
@@ -153,14 +153,57 @@ def test_files_of_a_segment_do_not_grow_without_end(tmp_path: Path, monkeypatch:
     assert not made
 
 
+@pytest.mark.parametrize("kept", [0, 1 << 20])
 @pytest.mark.parametrize("width", [2, unfinished_entry.CHUNK.itemsize, 2000])
-def test_rows_of_any_size_come_back_from_several_files(width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_any_size_come_back_from_several_files(
+    width: int, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of arrays that stay in memory and of those that do not, with fewer files open than there are."""
     monkeypatch.setattr(unfinished_entry, "SEGMENT", 1)  # a file for each chunk
+    monkeypatch.setattr(stored_array, "KEPT", kept)
+    monkeypatch.setattr(stored_array, "MOST_OPEN", 2)
     rows = np.arange(30 * width, dtype=np.float32).reshape(30, width)
     stored = ArrayStore(tmp_path).get("thing", {}, range(3), lambda number: {"rows": rows[10 * number : 10 * number + 10]})
     assert len(list(tmp_path.glob("thing-*/rows.*.bin"))) == 3
     for ids in (np.array([29, 0, -1, 10, 10]), np.array([[3, 25], [12, 9]]), np.array([], np.int64)):
         assert np.array_equal(stored["rows"][ids], rows[ids])
+    part = np.empty((12, width), np.float32)
+    stored["rows"].fill(part, 9)  # across three files
+    assert np.array_equal(part, rows[9:21])
+    assert np.array_equal(np.asarray(stored["rows"]), rows)
+
+
+def test_of_a_very_large_array_a_few_chunks_are_verified_when_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start must not read terabytes: two of its chunks, another two at every open."""
+    rows = np.arange(100 * 8, dtype=np.float32).reshape(100, 8)
+
+    def opened() -> Any:
+        return ArrayStore(tmp_path).get("thing", {}, range(100), lambda number: {"rows": rows[number : number + 1]})["rows"]
+
+    monkeypatch.setattr(stored_array, "KEPT", 0)
+    monkeypatch.setattr(stored_array, "SPOTTED", 1000)
+    read: list[int] = []
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda handle, views, at: read.append(real(handle, views, at)) or read[-1])
+    assert np.array_equal(opened()[np.array([50, 3])], rows[[50, 3]])
+    assert sum(read) <= 4 * 32, "two that are verified, two that were asked for"
+    path = entry(tmp_path) / "rows.00000.bin"
+    path.write_bytes(bytes(len(path.read_bytes())))
+    with pytest.raises(Damaged, match="a bit has changed"):
+        opened()
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A map would have ended the process."""
+    monkeypatch.setattr(stored_array, "KEPT", 0)
+    rows = get(tmp_path)["rows"]
+    rows[np.array([0, 36])]
+    path = entry(tmp_path) / "rows.00000.bin"
+    os.truncate(path, 100)
+    with pytest.raises(Damaged, match="has no byte 288: it was cut after it was opened"):
+        rows[np.array([0, 36])]
 
 
 def _write_slowly(root: str, made: Any) -> None:

@@ -53,6 +53,27 @@ def test_torch_gives_the_bits_of_numpy(n):
     assert np.array_equal(gaussian.normals(keys, n).view(np.int32), in_torch(keys, n).view(np.int32))
 
 
+def test_keys_words_and_uniform_numbers_of_a_device_are_those_of_the_cpu():
+    """Of a stretch of images, and of any others."""
+    for index in (np.arange(2**33 - 5, 2**33 + 5), np.array([7, 3, 3, 0]), np.arange(0)):
+        keys = keyed_noise.device_keys(5, "eps", index, "cpu")
+        assert torch.equal(keys, signed(key(5, "eps", index)))
+        assert torch.equal(gaussian.device_bits(keys, 9), signed(bits(key(5, "eps", index), 9)))
+        far = (((gaussian.device_bits(keys, 9) >> 41) & (1 << 23) - 1).float() + 0.5) / 2**23
+        assert torch.equal(far, keyed_noise.uniform(5, "eps", index, 9))
+
+
+def test_one_rounding_instead_of_two_stays_within_the_tolerance():
+    """What a compiler does that joins product and sum, computed in float64: both forms of the known table, tails too."""
+    keys = key("contracted", np.arange(2000))
+    tails = np.concatenate([np.arange(1, 2**16, 2), -np.arange(1, 2**16, 2)])
+    u = np.concatenate([(bits(keys, 256).view(np.int32) | 1).ravel(), tails]).astype(np.float32)
+    slope, offset = (row[u.view(np.uint32) >> 16] for row in gaussian.lines())
+    once = (u.astype(np.float64) * slope.astype(np.float64) + offset.astype(np.float64)).astype(np.float32)
+    apart = np.abs(once.astype(np.float64) - (u * slope + offset).astype(np.float64)).max()
+    assert 0 < apart <= gaussian.TOLERANCE
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="there is no C++ compiler")
 def test_known_answers_and_all_bits_of_the_compiled_form():

@@ -147,8 +147,8 @@ def test_a_step_that_is_not_finite_stops_before_the_optimizer_or_is_counted(whol
     def poison(built, folder, state):
         def look(seen):
             if seen.state.images == 16:
-                with torch.no_grad():
-                    built.feed.ready[0].encoder.latents.rows = lambda ids: torch.full((len(ids), 8, 8, 8), torch.nan)
+                latents = built.feed.ready[0].encoder.latents
+                latents.stored = lambda ids, pinned=False: torch.full((len(ids), 8, 8, 8), torch.nan)
 
         return [look]
 

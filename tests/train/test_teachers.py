@@ -34,12 +34,16 @@ def steps(n):
 def test_rows_are_read_until_the_end_of_the_term_and_no_longer(tiny, cache, microbatch, monkeypatch):
     """Off at 5/12 of six steps: three steps are on, the bound in the middle of the third is the batch's, not the rows'."""
     built, reads, parts = assembled(tiny("spark + repa(until=0.42)"), cache, microbatch=microbatch), [], []
-    rows = RowCache.rows
+    stored = RowCache.stored
     built.feed.at(0)
     tokens = built.feed.ready[0].teachers["world"]
-    monkeypatch.setattr(
-        RowCache, "rows", lambda self, ids: (reads.append(len(ids)) if self is tokens else None, rows(self, ids))[1]
-    )
+
+    def read(self, ids, pinned=False):
+        if self is tokens:
+            reads.append(len(ids))
+        return stored(self, ids, pinned)
+
+    monkeypatch.setattr(RowCache, "stored", read)
     train(built, State(), [lambda look: parts.append(sorted(look.losses.parts))], lambda: False)
     assert sum(reads) == 3 * 8
     assert parts == [["alignment", "flow_matching"]] * 3 + [["flow_matching"]] * 3

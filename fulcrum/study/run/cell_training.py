@@ -63,8 +63,8 @@ class FinalWeights:
     images = 0
 
     def __call__(self, look: Look) -> None:
-        self.images = look.state.images
-        if look.state.images >= look.built.run.budget.images:
+        self.images = look.images
+        if look.images >= look.built.run.budget.images:
             self.weights = drawn_weights(look.built.step, look.built.average)
 
     def of(self, folder: RunFolder) -> dict[str, torch.Tensor]:

@@ -47,8 +47,8 @@ class Clock:
 
         def look_at(look: Look) -> None:
             if self.first_step is None:
-                self.first_step, self.parts["first step"] = time.time(), taken(look.state)
-            self.parts["steps"] = taken(look.state)
+                self.first_step, self.parts["first step"] = time.time(), taken(look.check.after)
+            self.parts["steps"] = taken(look.check.after)
 
         return look_at
 

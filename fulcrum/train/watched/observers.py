@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fulcrum.dist.device import ReadLater
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.damaged import set_aside
 from fulcrum.files.paths import read_regular
@@ -16,7 +17,37 @@ from fulcrum.spec.countdown import Countdown, clock
 from fulcrum.train.loop import Look
 
 RECORD_EVERY = 10  # steps between two lines of the record
+RECORD_SECONDS = 1.0  # that a line waits to be written with others
 TELLING = 2.0  # seconds of steps before a time left is told
+
+
+Taken = tuple[Look, ReadLater | None]  # a look, with its count of stalled updates, which the next step drops
+
+
+class Behind:
+    """Looks whose numbers are at hand: each at once on a CPU; elsewhere the one before, and at the end all.
+
+    Whoever asks a device for the numbers of the step that it is just taking keeps it from being given the next one."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Taken] = []
+
+    def taken(self, look: Look) -> list[Taken]:
+        stalled = look.built.optimizer.stalled
+        self.waiting.append((look, None if stalled is None else ReadLater(stalled)))
+        last = look.images >= look.built.run.budget.images
+        return self.all() if last or not look.check.late else self._first(len(self.waiting) - 1)
+
+    def all(self) -> list[Taken]:
+        return self._first(len(self.waiting))
+
+    def known(self) -> list[Taken]:
+        """Those that somebody has waited for already: a step that was saved, say."""
+        return self._first(sum(look.check.settled for look, _ in self.waiting))  # the last one at most is not
+
+    def _first(self, count: int) -> list[Taken]:
+        taken, self.waiting = self.waiting[:count], self.waiting[count:]
+        return taken
 
 
 class Averager:
@@ -24,24 +55,30 @@ class Averager:
 
     def __init__(self, every: int = RECORD_EVERY) -> None:
         self.every, self.sum, self.count = every, 0.0, 0
+        self.behind = Behind()
 
     def __call__(self, look: Look) -> None:
-        run = look.built.run
-        self.sum, self.count = self.sum + float(look.losses.total), self.count + 1
-        last = look.state.images >= run.budget.images
-        if (look.state.images // run.budget.batch) % self.every and not last:
+        for one, stalled in self.behind.taken(look):
+            self.take(one, stalled)
+
+    def take(self, look: Look, stalled: ReadLater | None) -> None:
+        """A step whose numbers are at hand."""
+        run, numbers, state = look.built.run, look.numbers, look.state
+        self.sum, self.count = self.sum + numbers.total, self.count + 1
+        last = state.images >= run.budget.images
+        if (state.images // run.budget.batch) % self.every and not last:
             return
         line: dict[str, Any] = {
-            "images": look.state.images,
+            "images": state.images,
             "loss": round(self.sum / self.count, 6),
-            "gradient_norm": float(look.norm),
+            "gradient_norm": numbers.norm,
             "rate": look.rate,
-            "seconds": round(look.state.seconds, 3),
-            "skipped": look.state.skipped,
-            "parts": {name: float(value) for name, value in look.losses.parts.items()},
+            "seconds": round(state.seconds, 3),
+            "skipped": state.skipped,
+            "parts": numbers.parts,
         }
-        if look.built.optimizer.stalled is not None:
-            line["stalled"] = round(stalled_share(look.built.optimizer.stalled), 5)
+        if stalled is not None:
+            line["stalled"] = round(stalled_share(stalled.read()), 5)
         self.write(line, last)
         self.sum, self.count = 0.0, 0
 
@@ -50,19 +87,30 @@ class Averager:
 
 
 class Recorder(Averager):
-    """record.jsonl: one line every few steps; a resumed run drops the lines that it will write again."""
+    """record.jsonl: one line every few steps; a resumed run drops the lines that it will write again.
+
+    What is to be written waits a second at most, and is written before every checkpoint and at the end (`flush`): what a
+    killed process had not written was not saved either, and the run that resumes writes it again.
+    """
 
     def __init__(self, path: Path, from_images: int, every: int = RECORD_EVERY) -> None:
         super().__init__(every)
         self.path = path
         self.faults = keep_records(path, lambda line: _images(line) <= from_images)  # what was wrong, in sentences
         self.steps, self.resumed = path.with_suffix(".steps"), False  # one float64 a step: what a line is the mean of
+        self.losses, self.lines = array("d"), list[dict[str, Any]]()  # not yet written
+        self.written = time.monotonic()
 
     def __call__(self, look: Look) -> None:
         if not self.resumed:
-            self.resume(look.state.images // look.built.run.budget.batch - 1)
-        append_bytes(self.steps, array("d", [float(look.losses.total)]).tobytes())
+            self.resume(look.images // look.built.run.budget.batch - 1)
         super().__call__(look)
+        if time.monotonic() - self.written > RECORD_SECONDS or look.images >= look.built.run.budget.images:
+            self.write_out()
+
+    def take(self, look: Look, stalled: ReadLater | None) -> None:
+        self.losses.append(look.numbers.total)
+        super().take(look, stalled)
 
     def resume(self, steps: int) -> None:
         """Take up the steps since the last line, so that the next one is what an unbroken run would write."""
@@ -79,7 +127,24 @@ class Recorder(Averager):
             self.sum, self.count = self.sum + loss, self.count + 1
 
     def write(self, line: dict[str, Any], last: bool) -> None:
-        append_records(self.path, line)
+        self.lines.append(line)
+
+    def flush(self) -> None:
+        """Write down every step so far; off the CPU this waits for the last one."""
+        for one, stalled in self.behind.all():
+            self.take(one, stalled)
+        self.write_out()
+
+    def write_out(self) -> None:
+        """Write down what is known, without waiting for anything."""
+        for one, stalled in self.behind.known():
+            self.take(one, stalled)
+        losses, lines = self.losses, self.lines
+        self.losses, self.lines, self.written = array("d"), [], time.monotonic()
+        if losses:
+            append_bytes(self.steps, losses.tobytes())
+        if lines:
+            append_records(self.path, *lines)
 
 
 def _images(line: dict[str, Any]) -> float:
@@ -99,22 +164,23 @@ class ProgressLine:
         self.label, self.start_images, self.quiet = label, start_images, quiet
         self.begun = self.shown = 0.0  # the first step sets the clock: it also encodes and compiles
         self.screen = sys.stderr.isatty()
-        self.loss, self.countdown = 0.0, Countdown()
+        self.loss, self.countdown, self.behind = 0.0, Countdown(), Behind()
 
     def __call__(self, look: Look) -> None:
         if self.quiet:
             return
-        total, images = look.built.run.budget.images, look.state.images
+        total, images = look.built.run.budget.images, look.images
         if not self.begun:
             self.begun = self.shown = time.monotonic()
             self.start_images = images
-        loss = float(look.losses.total)
-        self.loss = loss if not self.loss else 0.95 * self.loss + 0.05 * loss
+        for one, _ in self.behind.taken(look):
+            loss = one.numbers.total
+            self.loss = loss if not self.loss else 0.95 * self.loss + 0.05 * loss
         now, last = time.monotonic(), images >= total
         if not last and now - self.shown < (0.5 if self.screen else 15.0):
             return
         self.shown = now
-        pace, speed = (images - self.start_images) / max(now - self.begun, 1e-9), look.state.images_per_second or 0.0
+        pace, speed = (images - self.start_images) / max(now - self.begun, 1e-9), look.check.after.images_per_second or 0.0
         known = last or (pace and now - self.begun >= TELLING)
         left = clock(self.countdown.tell((total - images) / max(pace, 1e-9), now) if not last else 0.0) if known else "?"
         text = (
@@ -133,7 +199,7 @@ class Every:
         self.next = (from_images // images + 1) * images
 
     def __call__(self, look: Look) -> None:
-        over = look.state.images >= look.built.run.budget.images
-        if look.state.images >= self.next or (over and self.at_end):
-            self.next = (look.state.images // self.images + 1) * self.images
+        over = look.images >= look.built.run.budget.images
+        if look.images >= self.next or (over and self.at_end):
+            self.next = (look.images // self.images + 1) * self.images
             self.act(look)

@@ -87,7 +87,7 @@ class Points:
         self.due = {at(built.run, share) for share in shares if share < 1}
 
     def __call__(self, look: Look) -> None:
-        images = look.state.images
+        images = look.images
         path = point_path(self.folder, self.how, images)
         if images not in self.due or images >= look.built.run.budget.images:
             return
@@ -111,7 +111,7 @@ def pause(run: RunSpec, folder: RunFolder, share: float) -> Observer:
     stop = at(run, share)
 
     def look_out(look: Look) -> None:
-        if stop <= look.state.images < run.budget.images:
+        if stop <= look.images < run.budget.images:
             Saver(folder).keep(look.built, look.state)
             raise Paused
 
