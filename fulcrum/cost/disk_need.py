@@ -19,7 +19,7 @@ def cache_bytes(run: RunSpec, text: float, pictures: int) -> dict[str, float]:
         numbers = 3 * one.data.size**2 if one.encode.codec.trained else picture_numbers(one)
         entries[f"{'pixels' if bytes_each == 1 else 'latents'} at {size}"] = pictures * numbers * bytes_each
         entries["texts"] = pictures * text * one.encode.text.width * HALF
-        for teacher in read_teachers(one):
+        for teacher in read_teachers(one, phase.start / run.budget.images):
             entries[f"tokens of {teacher.name} at {size}"] = pictures * one.tokens * teacher.width * HALF
     return entries
 

@@ -52,7 +52,7 @@ def frozen_flops(run: RunSpec, text: float) -> dict[str, float | None]:
     return parts
 
 
-def read_teachers(run: RunSpec) -> list[Any]:
-    """Teachers whose tokens some term of the run reads."""
-    names = {name for term in run.terms for name in term.teachers()}
+def read_teachers(run: RunSpec, progress: float = 0.0) -> list[Any]:
+    """Teachers whose tokens some term reads when this share of the budget is done; a term that is off reads none."""
+    names = {name for term in run.terms if term.weight_at(progress) for name in term.teachers()}
     return [teacher for name in sorted(names) if (teacher := run.encode.teacher(name)) is not None]

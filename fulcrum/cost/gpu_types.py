@@ -62,7 +62,7 @@ def read_machine(text: str) -> Machine:
     found = re.fullmatch(r"(?:([+-]?\d{1,9})\s*[xX*×]\s*)?([A-Za-z][\w-]*)", text.strip())
     if found is None:
         raise BadInput(
-            f"'{text}' does not say how many GPUs of which kind",
+            f"'{text[:40]}' does not say how many GPUs of which kind",
             "write a number, an x and a name: --gpus 8xH100; known: " + ", ".join(GPUS),
         )
     count = int(found.group(1) or 1)

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from fulcrum.cost.denoiser import REMEMBERED, SIZE, parameters, sizes_of
 from fulcrum.cost.flops import seen_by_blocks
+from fulcrum.cost.frozen_networks import read_teachers
 from fulcrum.cost.partial_learning import beside, first_block_reached, learned_weights
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
@@ -64,7 +65,10 @@ def weights_memory(run: RunSpec, layout: Layout) -> dict[str, float]:
     held = {
         "weights": SIZE["fp32"] * whole / shared,
         "gradients": SIZE["fp32"] * moving / shared,
-        "optimizer": moving * int(getattr(run.optim.rule, "remembers", REMEMBERED)) * SIZE[run.precision.optimizer] / shared,
+        "optimizer": moving
+        * int(getattr(run.optim.rule, "remembers", REMEMBERED))
+        * SIZE[run.precision.optimizer]
+        / shared,
         "average": 0.0 if run.average.kind == "last_weights" else SIZE["fp32"] * whole / shared,
     }
     block = whole / run.model.depth
@@ -107,16 +111,15 @@ def picture_numbers(run: RunSpec) -> float:
 
 def input_bytes(run: RunSpec, text: float) -> float:
     """Of one image as the feed hands it over: latents in fp32 or pixels in bytes, texts and teacher tokens in half."""
-    from fulcrum.cost.frozen_networks import read_teachers
-
     pixels = run.encode.codec.stride == 1
     latent = picture_numbers(run) * (1 if pixels else SIZE["fp32"])
     tokens = sum(run.tokens * teacher.width for teacher in read_teachers(run))
     return latent + 2 * (text * run.encode.text.width + tokens)
 
 
-def fitting(run: RunSpec, text: float, layout: Layout, memory: float) -> list[tuple[str, Layout]]:
-    """Changes under which a rank would need no more than `memory`, the smallest change first; none: nothing known fits."""
+def fitting(run: RunSpec, text: float, layout: Layout, memory: float, home: str = "a GPU each") -> list[tuple[str, Layout]]:
+    """Changes under which a rank would need no more than `memory`, the smallest change first; none: nothing known fits.
+    `home`: where more processes would be."""
 
     def fits(other: Layout) -> bool:
         return sum(rank_memory(run, text, other).values()) <= memory
@@ -138,9 +141,9 @@ def fitting(run: RunSpec, text: float, layout: Layout, memory: float) -> list[tu
         if ranks > layout.ranks and run.budget.batch % ranks == 0:
             spread = layout._replace(ranks=ranks, shards=None, microbatch=None)
             if fits(spread):
-                found.append((f"{ranks} processes", spread))
+                found.append((f"{ranks} processes, {home}", spread))
             elif (one := fewer_rows(spread._replace(recompute="full"))) is not None and not found:
-                found.append((f"{ranks} processes with --recompute full --microbatch {one.microbatch}", one))
+                found.append((f"{ranks} processes, {home}, with --recompute full --microbatch {one.microbatch}", one))
             else:
                 continue
             break

@@ -20,7 +20,7 @@ def prx_256() -> RunSpec:
     torchrun --nproc-per-node 8 -m fulcrum train prx_256 --device cuda --set encode.codec.path=FOLDER
     --set encode.text.path=FOLDER
 
-    HEADLINE prx_256
+    Computed, never run: 6.6 h on 8xH100, 17 GB a GPU, 105 $ at 2.00 $ an hour.
     """
     return RunSpec(
         data=Data(source=World(domain="synthetic", count=1_000_000), caption=OneStyle(style="long"), size=256),
@@ -46,7 +46,7 @@ def prx_256_flux2() -> RunSpec:
     torchrun --nproc-per-node 8 -m fulcrum train prx_256_flux2 --device cuda --set encode.codec.path=FOLDER
     --set encode.text.path=FOLDER
 
-    HEADLINE prx_256_flux2
+    Computed, never run: 6.6 h on 8xH100, 17 GB a GPU, 106 $ at 2.00 $ an hour.
     """
     codec = FolderCodec(name="FLUX.2 AutoencoderKLFlux2", stride=8, channels=32, network="AutoencoderKLFlux2")
     return put(prx_256(), "encode.codec", codec)
@@ -58,7 +58,7 @@ def prx_256_repa_e() -> RunSpec:
     torchrun --nproc-per-node 8 -m fulcrum train prx_256_repa_e --device cuda --set encode.codec.path=FOLDER
     --set encode.text.path=FOLDER --set encode.teachers.dinov3.path=FOLDER
 
-    HEADLINE prx_256_repa_e
+    Computed, never run: 6.6 h on 8xH100, 17 GB a GPU, 106 $ at 2.00 $ an hour.
     """
     codec = FolderCodec(name="REPA-E e2e-flux-vae", stride=8, channels=16, network="AutoencoderKL")
     return aligned(put(prx_256(), "encode.codec", codec), token=16)
