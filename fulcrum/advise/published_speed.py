@@ -26,7 +26,7 @@ class PublishedArm(NamedTuple):
 
 WAITING = (
     "of the time that routing saves at 256 px by count about a third shows in print, for both routes alike, and at 1024 px "
-    "more than all of it: at 256 px the step waits for something that fewer tokens do not shorten, and what is not published"
+    "more than all of it: at 256 px the step waits for something that fewer tokens do not shorten; what, nobody says"
 )
 ARMS = (
     PublishedArm("TREAD, 256 px", "prx_256 + tread", "prx_256", 4.11, 3.95, why=WAITING),
@@ -75,7 +75,7 @@ def seconds(phrase: str, settings: tuple[str, ...] = (), other: float = OTHER) -
     """Of a step as the published arms ran it: codec and teacher in every step, in the compute dtype, texts beforehand."""
     run = parse(phrase, CATALOG, settings).run
     machine = MEASURED.machine
-    return step_time(run, MEASURED.text, machine, Layout(machine.count, machine.shards), online=True, other=other).total
+    return step_time(run, MEASURED.text, machine, Layout(machine.number, machine.shards), online=True, other=other).total
 
 
 def compared() -> list[ComparedArm]:

@@ -41,7 +41,7 @@ GPUS: Mapping[str, GpuType] = {
 class Machine(NamedTuple):
     """So many GPUs of one kind."""
 
-    count: int
+    number: int
     name: str
 
     @property
@@ -51,10 +51,10 @@ class Machine(NamedTuple):
     @property
     def shards(self) -> int:
         """GPUs that share the weights: those of one machine; the machines are copies of each other."""
-        return min(self.count, NODE)
+        return min(self.number, NODE)
 
     def __str__(self) -> str:
-        return f"{self.count}x{self.name}"
+        return f"{self.number}x{self.name}"
 
 
 def read_machine(text: str) -> Machine:

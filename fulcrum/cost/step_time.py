@@ -2,8 +2,8 @@
 
 products / (SHARE of the peak) + bytes / bandwidth + optimizer + links that nothing hides + OTHER a row
 
-SHARE is stated, not fitted. OTHER is what the one published step took beyond what is counted: reading and decoding pictures,
-starting kernels, waiting. A test finds it again from that step. docs/estimate.md holds the estimate against the table.
+SHARE is stated, chosen with the table in sight. OTHER is what the one published step took beyond what is counted: reading pictures, starting
+kernels, waiting. A test finds it again from that step. docs/estimate.md holds the estimate against the table.
 """
 
 from typing import NamedTuple
@@ -57,7 +57,7 @@ def step_time(
     run: RunSpec, text: float, machine: Machine, layout: Layout, online: bool = False, other: float = OTHER
 ) -> StepTime:
     """`online`: frozen networks run in every step, in the run's compute dtype; else their results are read from a cache."""
-    gpu, rows = machine.gpu, run.budget.batch / machine.count
+    gpu, rows = machine.gpu, run.budget.batch / machine.number
     speed = SHARE * (gpu.bf16 if run.precision.compute == "bf16" else gpu.fp32)
     again = AGAIN if layout.recompute == "full" else 1.0
     terms = sum(float(term.flops(run)) for term in _terms(run) if hasattr(term, "flops"))
@@ -83,7 +83,7 @@ def link_seconds(run: RunSpec, weights: float, machine: Machine) -> float:
     """Weights gathered before forward and backward, gradients summed in the machine, then over the machines."""
     shards = machine.shards
     inside = weights * (2 * SIZE[run.precision.compute] + SIZE[run.precision.reduce]) * (shards - 1) / shards
-    machines = -(-machine.count // shards)
+    machines = -(-machine.number // shards)
     between = 2 * weights / shards * SIZE[run.precision.reduce] * (machines - 1) / machines
     return inside / (LINK_SHARE * machine.gpu.link) + between / (LINK_SHARE * NETWORK)
 

@@ -1,4 +1,4 @@
-"""The published models in latents at 256 px, exact in size and settings; they want GPUs and parts that do not travel with us.
+"""The published models in latents at 256 px, exact in size and settings; they want GPUs, and parts that do not ship.
 
 Nothing of their size was ever run here: time, memory and price are computed (docs/estimate.md).
 """
@@ -53,7 +53,7 @@ def prx_256_flux2() -> RunSpec:
 
 
 def prx_256_repa_e() -> RunSpec:
-    """REPA-E's frozen autoencoder with alignment to DINOv3 ViT-L on from the first step to the last: two changes, as published.
+    """REPA-E's frozen autoencoder with alignment to DINOv3 ViT-L to the last step: two changes, as published.
 
     torchrun --nproc-per-node 8 -m fulcrum train prx_256_repa_e --device cuda --set encode.codec.path=FOLDER
     --set encode.text.path=FOLDER --set encode.teachers.dinov3.path=FOLDER

@@ -1,5 +1,7 @@
 """The estimate of a step: calibrated by one published point, and held against all the others."""
 
+from pathlib import Path
+
 import pytest
 
 from fulcrum import phrase
@@ -15,7 +17,7 @@ EIGHT = Machine(8, "H100")
 
 
 def test_what_is_not_counted_is_found_again_from_the_measured_point():
-    rows = prx_256().budget.batch / MEASURED.machine.count
+    rows = prx_256().budget.batch / MEASURED.machine.number
     assert (1 / MEASURED.batches - seconds("prx_256", other=0.0)) / rows == pytest.approx(OTHER, rel=0.002)
 
 
@@ -26,6 +28,10 @@ def test_every_published_ratio_is_met_or_says_why_not():
     met = {row.name for row in rows if row.met}
     assert met == {"TREAD, 256 px", "TREAD, 1024 px", "SPRINT, 1024 px", "REPA, DINOv3", "REPA, DINOv2"}
     print(compared_words(rows))
+    page = (Path(__file__).parents[2] / "docs/estimate.md").read_text(encoding="utf-8")
+    for row in rows:  # what the page shows is what is computed
+        assert f"| {row.name} | {row.computed_ratio:.3f} | {row.published_ratio:.3f} | {row.off:+.1%} |" in page
+        assert row.why in page
 
 
 def test_the_order_of_the_published_routes_is_kept():

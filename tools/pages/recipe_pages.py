@@ -71,7 +71,8 @@ def _on_gpus(run: RunSpec, machine: str) -> dict[str, str]:
         f"step on {machine}, computed": f"{1000 * told['step']['total']:.0f} ms",
         "time, computed": hours_in_words(told["hours"]),
         "price, computed": f"{money(told['price'])} at {told['price_per_gpu_hour']:.2f} $ an hour and GPU, an assumption",
-        "memory of a GPU, computed": f"{told['memory_total'] / 1e9:.0f} GB, {told['microbatch']} of {told['rows']} rows at a time",
+        "memory of a GPU, computed": f"{told['memory_total'] / 1e9:.0f} GB",
+        "rows of a GPU, at a time": f"{told['rows']}, {told['microbatch']}",
         "cache on disk, computed": f"{amount(cache)}B",
         "checkpoints on disk, computed": f"{amount(told['disk']['checkpoints'])}B",
     }

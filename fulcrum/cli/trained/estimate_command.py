@@ -41,9 +41,9 @@ def estimate(
     """What a run would take on GPUs that you need not have: step time, images a second, hours, price, memory and disk.
 
     Everything is computed from the run's description; no GPU, no picture and no pretrained part is touched. Products are
-    counted and taken at a stated share of the GPU's peak, bytes at its bandwidth; what is neither (reading pictures, starting
-    kernels) is taken from the one published step that the estimate is calibrated with. --published shows how far each
-    ratio of the published table is met. Prices are an assumption unless you say --price.
+    counted and taken at a stated share of the GPU's peak, bytes at its bandwidth; what is neither (reading pictures,
+    starting kernels) is taken from the one published step that the estimate is calibrated with. --published shows how
+    far each ratio of the published table is met. Prices are an assumption unless you say --price.
     """
     from fulcrum.cli.trained.size_words import estimate_words, gpu_words
     from fulcrum.cost.gpu_types import GPUS, read_machine

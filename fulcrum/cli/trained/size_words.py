@@ -20,10 +20,9 @@ def table(rows: list[tuple[str, ...]], indent: str = "  ") -> list[str]:
     """Columns as wide as what stands in them: words to the left, the rest to the right."""
     wide = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
-        (indent + "  ".join(cell.rjust(width) if column else cell.ljust(width) for column, (cell, width) in
-                            enumerate(zip(row, wide, strict=True)))).rstrip()
+        (indent + "  ".join([row[0].ljust(wide[0]), *(row[i].rjust(wide[i]) for i in range(1, len(row)))])).rstrip()
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 def dry_run_words(told: Mapping[str, Any], phrase: str) -> str:
@@ -106,8 +105,8 @@ def estimate_words(told: Mapping[str, Any], phrase: str) -> str:
             *table(parts, indent=""),
             "where a GPU's memory goes",
             *table(held, indent=""),
-            f"products at {told['share_of_peak']:.0%} of the GPU's peak, {told['text_tokens']:.0f} text tokens; 'other' is what "
-            "one published step took beyond what is counted: docs/estimate.md",
+            f"products at {told['share_of_peak']:.0%} of the GPU's peak, {told['text_tokens']:.0f} text tokens; 'other' is "
+            "what one published step took beyond what is counted: docs/estimate.md",
         ]
     )
 
@@ -124,6 +123,7 @@ def gpu_words() -> str:
         [
             "GPUs that an estimate knows; peaks are their makers', prices are an assumption that --price replaces",
             *table([heads, *rows]),
-            'next: fulcrum estimate "prx_256 + tread" --gpus 8xH100; beside the published table: fulcrum estimate --published',
+            'next: fulcrum estimate "prx_256 + tread" --gpus 8xH100',
+            "beside the published table: fulcrum estimate --published",
         ]
     )

@@ -1,4 +1,4 @@
-"""A dry run: shapes, parameters, FLOPs, tokens, memory and disk of a run, with no weight, picture or network on this machine.
+"""A dry run: shapes, parameters, FLOPs, tokens, memory and disk of a run, with no weight, picture or network at hand.
 
 The denoiser is built of tensors without memory and taken through one forward and backward, so that parameters and FLOPs are
 counted as well as computed; memory is by formula (`fulcrum.cost.rank_memory`).

@@ -23,13 +23,13 @@ def estimate(
     recompute: Recompute | None = None,
     text: float | None = None,
 ) -> dict[str, Any]:
-    """As data. What nobody chose of rows and recomputation is chosen so that it fits, with as little as possible done twice."""
+    """As data. Rows and recomputation that nobody chose are chosen so that it fits, with little done twice."""
     if price is not None and not 0 <= price < 1e6:
         raise BadInput(f"a price of {price:g} an hour", "give what an hour of one GPU costs, such as 2.5")
-    if run.budget.batch % machine.count:
+    if run.budget.batch % machine.number:
         raise BadInput(
-            f"a batch of {run.budget.batch} cannot be shared by {machine.count} GPUs alike",
-            f"take a number that divides it, or --set budget.batch={-(-run.budget.batch // machine.count) * machine.count}",
+            f"a batch of {run.budget.batch} cannot be shared by {machine.number} GPUs alike",
+            "take a number that divides it, or another --set budget.batch=",
         )
     text = text or text_tokens(run)
     layout = chosen_layout(run, text, machine, microbatch, recompute)
@@ -51,10 +51,10 @@ def estimate(
         "images_per_second": run.budget.batch / seconds.total,
         "hours": hours,
         "hours_counted": steps * seconds.counted / 3600,
-        "gpu_hours": hours * machine.count,
+        "gpu_hours": hours * machine.number,
         "price_per_gpu_hour": each,
         "price_is_assumed": price is None,
-        "price": hours * machine.count * each,
+        "price": hours * machine.number * each,
         "memory": parts,
         "memory_total": sum(parts.values()),
         "memory_of_a_gpu": machine.gpu.memory,
@@ -74,7 +74,7 @@ def chosen_layout(
     run: RunSpec, text: float, machine: Machine, microbatch: int | None = None, recompute: Recompute | None = None
 ) -> Layout:
     """As asked for; what was not is chosen: no recomputation if a pass of any size fits, else of all blocks."""
-    layout = Layout(machine.count, machine.shards, microbatch, recompute or "none")
+    layout = Layout(machine.number, machine.shards, microbatch, recompute or "none")
     memory = USABLE * machine.gpu.memory
     for way in (layout.recompute,) if recompute else ("none", "full"):
         asked = layout._replace(recompute=way)  # type: ignore[arg-type]
@@ -91,8 +91,8 @@ def headline(run: RunSpec, machine: Machine) -> str:
     told = estimate(run, machine)
     rows = "" if told["microbatch"] == told["rows"] else f", {told['microbatch']} of {told['rows']} rows at a time"
     return (
-        f"Computed, never run: {hours_in_words(told['hours'])} on {machine}, {told['memory_total'] / 1e9:.0f} GB a GPU{rows}, "
-        f"{money(told['price'])} at {told['price_per_gpu_hour']:.2f} $ an hour."
+        f"Computed, never run: {hours_in_words(told['hours'])} on {machine}, {told['memory_total'] / 1e9:.0f} GB a GPU"
+        f"{rows}, {money(told['price'])} at {told['price_per_gpu_hour']:.2f} $ an hour."
     )
 
 
