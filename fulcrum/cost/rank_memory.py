@@ -113,7 +113,7 @@ def input_bytes(run: RunSpec, text: float) -> float:
     """Of one image as the feed hands it over: latents in fp32 or pixels in bytes, texts and teacher tokens in half."""
     pixels = run.encode.codec.stride == 1
     latent = picture_numbers(run) * (1 if pixels else SIZE["fp32"])
-    tokens = sum(run.tokens * teacher.width for teacher in read_teachers(run))
+    tokens = float(sum(run.tokens * teacher.width for teacher in read_teachers(run)))
     return latent + 2 * (text * run.encode.text.width + tokens)
 
 

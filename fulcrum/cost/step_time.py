@@ -2,8 +2,8 @@
 
 products / (SHARE of the peak) + bytes / bandwidth + optimizer + links that nothing hides + OTHER a row
 
-SHARE is stated, chosen with the table in sight. OTHER is what the one published step took beyond what is counted: reading pictures, starting
-kernels, waiting. A test finds it again from that step. docs/estimate.md holds the estimate against the table.
+SHARE is stated, chosen with the table in sight. OTHER is what the one published step took beyond what is counted: reading
+pictures, starting kernels, waiting. A test finds it again from that step; docs/estimate.md tells how far the table is met.
 """
 
 from typing import NamedTuple

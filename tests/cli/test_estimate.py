@@ -54,6 +54,16 @@ def test_a_dry_run_needs_nothing_and_leaves_nothing(capsys, tmp_path):
     assert json.loads(out)["parameters_total"] == 692_288
 
 
+def test_laws_on_a_device_that_is_not_here_and_of_a_lever_that_is_none(capsys):
+    import torch
+
+    if not torch.cuda.is_available():
+        code, _, err = done(capsys, "doctor", "--laws", "--device", "cuda")
+        assert code == 2 and "torch finds no GPU" in err
+    code, _, err = done(capsys, "doctor", "--laws", "--lever", "treed")
+    assert code == 2 and "no lever is called 'treed'" in err and "tread" in err
+
+
 def test_a_training_that_cannot_fit_is_refused(capsys, tmp_path):
     large = ("model.width=32768", "model.depth=64", "model.heads=256", "data.source.count=8")
     settings = [word for setting in large for word in ("--set", setting)]

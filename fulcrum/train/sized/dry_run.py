@@ -59,7 +59,7 @@ def count_denoiser(run: RunSpec, text: float) -> CountedDenoiser:
         x_t, time = torch.zeros(1, codec.channels, side, side), torch.zeros(1)
         emb = torch.zeros(1, words, last.encode.text.width)
         geometry = {"size": torch.zeros(1, 4)} if last.model.condition.geometry else {}
-        flops = counted(lambda: backbone(x_t, time, (emb, None), keep=keep, **geometry).pred.sum().backward())
+        flops = counted(lambda: torch.autograd.backward(backbone(x_t, time, (emb, None), keep=keep, **geometry).pred.sum()))
     return CountedDenoiser(sizes, flops, training_flops(last, words))
 
 

@@ -77,7 +77,7 @@ def chosen_layout(
     layout = Layout(machine.number, machine.shards, microbatch, recompute or "none")
     memory = USABLE * machine.gpu.memory
     for way in (layout.recompute,) if recompute else ("none", "full"):
-        asked = layout._replace(recompute=way)  # type: ignore[arg-type]
+        asked = layout._replace(recompute=way)
         rows = asked.rows(run)
         sizes = [microbatch] if microbatch else [count for count in range(rows, 0, -1) if rows % count == 0]
         for count in sizes:
