@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from fulcrum.cost.rank_memory import Layout
+from fulcrum.cost.rank_memory import RankLayout
 from fulcrum.cost.step_time import MEASURED, OTHER, step_time
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.phrase import parse
@@ -75,7 +75,9 @@ def seconds(phrase: str, settings: tuple[str, ...] = (), other: float = OTHER) -
     """Of a step as the published arms ran it: codec and teacher in every step, in the compute dtype, texts beforehand."""
     run = parse(phrase, CATALOG, settings).run
     machine = MEASURED.machine
-    return step_time(run, MEASURED.text, machine, Layout(machine.number, machine.shards), online=True, other=other).total
+    return step_time(
+        run, MEASURED.text, machine, RankLayout(machine.number, machine.shards), online=True, other=other
+    ).total
 
 
 def compared() -> list[ComparedArm]:

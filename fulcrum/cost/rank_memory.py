@@ -25,7 +25,7 @@ AHEAD = 3  # batches of inputs at a time: the one in use, and two that are prepa
 Recompute = Literal["none", "full"]
 
 
-class Layout(NamedTuple):
+class RankLayout(NamedTuple):
     """How a run is spread over processes."""
 
     ranks: int = 1
@@ -46,7 +46,7 @@ class Layout(NamedTuple):
         return min(self.microbatch or self.rows(run), self.rows(run))
 
 
-def rank_memory(run: RunSpec, text: float, layout: Layout) -> dict[str, float]:
+def rank_memory(run: RunSpec, text: float, layout: RankLayout) -> dict[str, float]:
     """Bytes by part, on one rank, in the phase of the run that needs most."""
     held = weights_memory(run, layout)
     wide = max((one.run for one in phases(run)), key=lambda one: row_bytes(one, text, layout))
@@ -55,7 +55,7 @@ def rank_memory(run: RunSpec, text: float, layout: Layout) -> dict[str, float]:
     return held
 
 
-def weights_memory(run: RunSpec, layout: Layout) -> dict[str, float]:
+def weights_memory(run: RunSpec, layout: RankLayout) -> dict[str, float]:
     """What does not depend on the batch: everything that is kept for each weight, and the weights of blocks in use."""
     terms = {term.name: term for phase in phases(run) for term in phase.run.terms}
     projectors = sum(_of_term(term, "parameters", run) for term in terms.values())
@@ -79,7 +79,7 @@ def weights_memory(run: RunSpec, layout: Layout) -> dict[str, float]:
     return held
 
 
-def row_bytes(run: RunSpec, text: float, layout: Layout) -> float:
+def row_bytes(run: RunSpec, text: float, layout: RankLayout) -> float:
     """That the backward of one image reads: blocks, the ends of the denoiser, terms and pictures."""
     sizes, model = sizes_of(run), run.model
     seen = seen_by_blocks(sizes, run.tokens, run.model.route.kept(run.tokens))
@@ -94,7 +94,7 @@ def row_bytes(run: RunSpec, text: float, layout: Layout) -> float:
     return model.width * (blocks + ends) + SIZE["fp32"] * (terms + PICTURES * picture_numbers(run))
 
 
-def pass_bytes(run: RunSpec, text: float, layout: Layout) -> float:
+def pass_bytes(run: RunSpec, text: float, layout: RankLayout) -> float:
     """Where blocks are computed again, one of them is there as a whole."""
     if layout.recompute == "none":
         return 0.0
@@ -117,19 +117,21 @@ def input_bytes(run: RunSpec, text: float) -> float:
     return latent + 2 * (text * run.encode.text.width + tokens)
 
 
-def fitting(run: RunSpec, text: float, layout: Layout, memory: float, home: str = "a GPU each") -> list[tuple[str, Layout]]:
+def fitting(
+    run: RunSpec, text: float, layout: RankLayout, memory: float, home: str = "a GPU each"
+) -> list[tuple[str, RankLayout]]:
     """Changes under which a rank would need no more than `memory`, the smallest change first; none: nothing known fits.
     `home`: where more processes would be."""
 
-    def fits(other: Layout) -> bool:
+    def fits(other: RankLayout) -> bool:
         return sum(rank_memory(run, text, other).values()) <= memory
 
-    def fewer_rows(other: Layout) -> Layout | None:
+    def fewer_rows(other: RankLayout) -> RankLayout | None:
         rows = other.pass_rows(run)
         passes = (count for count in range(rows, 0, -1) if other.rows(run) % count == 0)
         return next((one for count in passes if fits(one := other._replace(microbatch=count))), None)
 
-    found: list[tuple[str, Layout]] = []
+    found: list[tuple[str, RankLayout]] = []
     again = layout._replace(recompute="full")
     if (one := fewer_rows(layout)) is not None:
         found.append((f"--microbatch {one.microbatch}", one))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from fulcrum.cost.denoiser import SIZE, newton_schulz_share, parameters, remembered, training_flops
 from fulcrum.cost.frozen_networks import frozen_flops
 from fulcrum.cost.gpu_types import NETWORK, Machine
-from fulcrum.cost.rank_memory import Layout, row_bytes
+from fulcrum.cost.rank_memory import RankLayout, row_bytes
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import mean_over_images, phases
 
@@ -54,7 +54,7 @@ class StepTime(NamedTuple):
 
 
 def step_time(
-    run: RunSpec, text: float, machine: Machine, layout: Layout, online: bool = False, other: float = OTHER
+    run: RunSpec, text: float, machine: Machine, layout: RankLayout, online: bool = False, other: float = OTHER
 ) -> StepTime:
     """`online`: frozen networks run in every step, in the run's compute dtype; else their results are read from a cache."""
     gpu, rows = machine.gpu, run.budget.batch / machine.number
@@ -62,7 +62,7 @@ def step_time(
     again = AGAIN if layout.recompute == "full" else 1.0
     terms = sum(float(term.flops(run)) for term in _terms(run) if hasattr(term, "flops"))
     products = rows * (training_flops(run, text) * again + terms) / speed
-    crossing = rows * mean_over_images(run, lambda phase: row_bytes(phase, text, Layout())) * PASSES * again
+    crossing = rows * mean_over_images(run, lambda phase: row_bytes(phase, text, RankLayout())) * PASSES * again
     memory = crossing / (MEMORY_SHARE * gpu.bandwidth)
     once = mean_over_images(run, lambda phase: _seeing(frozen_flops(phase, text)))
     weights = parameters(run)

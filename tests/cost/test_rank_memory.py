@@ -5,7 +5,7 @@ import torch
 
 from fulcrum import phrase
 from fulcrum.cost.denoiser import parameters
-from fulcrum.cost.rank_memory import Layout, fitting, rank_memory, row_bytes
+from fulcrum.cost.rank_memory import RankLayout, fitting, rank_memory, row_bytes
 from fulcrum.recipes.prx import prx_256
 from fulcrum.recipes.prx_pixels import speedrun_24h
 from fulcrum.spec.system import System
@@ -47,7 +47,7 @@ def of_two_blocks(compute, compiled, lever=""):
         for depth in (5, 3):
             settings = (f"data.size={size}", "model.width=256", "model.heads=4", f"precision.compute={compute}")
             run = phrase(f"spark{lever}", *settings, f"model.depth={depth}")
-            depths.append((held_by_autograd(run, compiled), ROWS * row_bytes(run, WORDS, Layout(compiled=compiled))))
+            depths.append((held_by_autograd(run, compiled), ROWS * row_bytes(run, WORDS, RankLayout(compiled=compiled))))
         found.append(depths[0][0] - depths[1][0])
         said.append(depths[0][1] - depths[1][1])
     return found[1] - found[0], said[1] - said[0]
@@ -69,20 +69,20 @@ def test_the_formula_is_what_compiled_blocks_keep(compute):
 
 def test_parts_of_one_rank_and_of_eight():
     run = prx_256()
-    alone, shared = (rank_memory(run, 256, Layout(ranks)) for ranks in (1, 8))
+    alone, shared = (rank_memory(run, 256, RankLayout(ranks)) for ranks in (1, 8))
     assert alone["weights"] == alone["gradients"] == 4 * parameters(run) and alone["optimizer"] == 8 * parameters(run)
     assert shared["weights"] * 8 == alone["weights"] and alone["average"] == 0
     assert alone["weights in bf16"] == 2 * parameters(run) and "weights in bf16" not in shared
     assert shared["activations"] * 8 == alone["activations"]
-    assert rank_memory(phrase("prx_256 + ema"), 256, Layout(1))["average"] == 4 * parameters(run)
-    assert rank_memory(phrase("prx_256 + muon"), 256, Layout(1))["optimizer"] == 4 * parameters(run)
+    assert rank_memory(phrase("prx_256 + ema"), 256, RankLayout(1))["average"] == 4 * parameters(run)
+    assert rank_memory(phrase("prx_256 + muon"), 256, RankLayout(1))["optimizer"] == 4 * parameters(run)
 
 
 def test_recomputing_and_smaller_passes_take_less():
     run = prx_256()
 
     def activations(**layout):
-        return rank_memory(run, 256, Layout(8, **layout))["activations"]
+        return rank_memory(run, 256, RankLayout(8, **layout))["activations"]
 
     assert activations(recompute="full") < activations() / 5
     assert activations(microbatch=8) == activations() / 4
@@ -92,12 +92,12 @@ def test_recomputing_and_smaller_passes_take_less():
 
 def test_the_phase_that_needs_most_counts():
     run = speedrun_24h()
-    late = rank_memory(run, 256, Layout(32))["activations"]
-    assert late > 3 * 32 * row_bytes(phrase("speedrun_24h", "data.stages=[]", "data.size=512"), 256, Layout(32))
+    late = rank_memory(run, 256, RankLayout(32))["activations"]
+    assert late > 3 * 32 * row_bytes(phrase("speedrun_24h", "data.stages=[]", "data.size=512"), 256, RankLayout(32))
 
 
 def test_what_is_said_to_fit_fits():
-    run, layout = prx_256(), Layout(8)
+    run, layout = prx_256(), RankLayout(8)
     needed = sum(rank_memory(run, 256, layout).values())
     for memory in (0.9 * needed, 0.4 * needed, 0.2 * needed):
         ways = fitting(run, 256, layout, memory)

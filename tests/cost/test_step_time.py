@@ -8,7 +8,7 @@ from fulcrum import phrase
 from fulcrum.advise.published_speed import ARMS, compared, compared_words, seconds
 from fulcrum.cost.frozen_networks import kl_encoder_flops, vit_flops
 from fulcrum.cost.gpu_types import Machine
-from fulcrum.cost.rank_memory import Layout
+from fulcrum.cost.rank_memory import RankLayout
 from fulcrum.cost.step_time import MEASURED, OTHER, step_time
 from fulcrum.recipes.prx import prx_256
 from fulcrum.recipes.prx_pixels import prx_7b
@@ -41,8 +41,8 @@ def test_the_order_of_the_published_routes_is_kept():
 
 
 def test_parts_of_a_step():
-    run, layout = prx_256(), Layout(8, 8)
-    one, two = step_time(run, 256, EIGHT, layout), step_time(run, 256, Machine(16, "H100"), Layout(16, 8))
+    run, layout = prx_256(), RankLayout(8, 8)
+    one, two = step_time(run, 256, EIGHT, layout), step_time(run, 256, Machine(16, "H100"), RankLayout(16, 8))
     assert two.products == one.products / 2 and two.optimizer == one.optimizer and one.frozen == 0
     assert one.total == pytest.approx(one.counted + one.other) and one.other == 32 * OTHER
     again = step_time(run, 256, EIGHT, layout._replace(recompute="full"))
@@ -53,7 +53,7 @@ def test_parts_of_a_step():
 
 def test_slow_links_show():
     run = prx_7b()
-    slow, fast = (step_time(run, 256, Machine(256, name), Layout(256, 8)).links for name in ("L40S", "H100"))
+    slow, fast = (step_time(run, 256, Machine(256, name), RankLayout(256, 8)).links for name in ("L40S", "H100"))
     assert slow > 0.5 and fast < 0.1  # seconds
 
 

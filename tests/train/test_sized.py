@@ -8,7 +8,7 @@ import pytest
 from fulcrum import phrase
 from fulcrum.cost.denoiser import parameters
 from fulcrum.cost.gpu_types import read_machine
-from fulcrum.cost.rank_memory import Layout
+from fulcrum.cost.rank_memory import RankLayout
 from fulcrum.dist.free_memory import free_memory
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.recipes.full_size import MACHINES
@@ -46,7 +46,7 @@ def test_a_recipe_opens_with_its_command_and_what_it_takes(name):
 
 
 def test_a_dry_run_tells_every_part():
-    told = dry_run(phrase("speedrun_24h"), Layout(32))
+    told = dry_run(phrase("speedrun_24h"), RankLayout(32))
     assert told["shapes"]["tokens in blocks 2 to 12 at 512 px"] == "(32, 128, 1792)"
     assert "tokens of dinov3 at 512 px" in told["shapes"] and "tokens of dinov3 at 1024 px" not in told["shapes"]
     assert told["memory"][32]["activations, all blocks recomputed"] < told["memory"][32]["activations, nothing recomputed"]

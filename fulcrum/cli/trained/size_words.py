@@ -1,6 +1,6 @@
 """A dry run and an estimate in words: what `fulcrum train --dry-run` and `fulcrum estimate` print."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fulcrum.cost.gpu_types import GPUS
@@ -16,7 +16,7 @@ def size(value: float) -> str:
     return f"{amount(value)}B"
 
 
-def table(rows: list[tuple[str, ...]], indent: str = "  ") -> list[str]:
+def table(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> list[str]:
     """Columns as wide as what stands in them: words to the left, the rest to the right."""
     wide = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [

@@ -149,10 +149,10 @@ def train(
 def _tell_sizes(run: "RunSpec", phrase: str, processes: int, as_json: bool) -> None:
     """What a dry run says; blocks count as compiled, as they are in runs long enough."""
     from fulcrum.cli.trained.size_words import dry_run_words
-    from fulcrum.cost.rank_memory import Layout
+    from fulcrum.cost.rank_memory import RankLayout
     from fulcrum.train.sized.dry_run import dry_run
 
-    told = dry_run(run, Layout(processes))
+    told = dry_run(run, RankLayout(processes))
     emit(told, as_json, dry_run_words(told, phrase))
 
 

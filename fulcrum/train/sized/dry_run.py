@@ -13,7 +13,7 @@ from fulcrum.cost.denoiser import TEXT_TOKENS, parameters, training_flops
 from fulcrum.cost.disk_need import CHECKPOINTS, cache_bytes, checkpoint_bytes
 from fulcrum.cost.frozen_networks import read_teachers
 from fulcrum.cost.gpu_types import NODE
-from fulcrum.cost.rank_memory import Layout, rank_memory
+from fulcrum.cost.rank_memory import RankLayout, rank_memory
 from fulcrum.data.fillers import caption_tokens
 from fulcrum.model.counted_flops import counted
 from fulcrum.spec.run import RunSpec
@@ -63,7 +63,7 @@ def count_denoiser(run: RunSpec, text: float) -> CountedDenoiser:
     return CountedDenoiser(sizes, flops, training_flops(last, words))
 
 
-def dry_run(run: RunSpec, layout: Layout) -> dict[str, Any]:
+def dry_run(run: RunSpec, layout: RankLayout) -> dict[str, Any]:
     """Everything that is told, as data; bytes are bytes."""
     text = text_tokens(run)
     denoiser = count_denoiser(run, text)
@@ -106,7 +106,7 @@ def dry_run(run: RunSpec, layout: Layout) -> dict[str, Any]:
     }
 
 
-def memory_rows(run: RunSpec, text: float, layout: Layout) -> dict[str, float]:
+def memory_rows(run: RunSpec, text: float, layout: RankLayout) -> dict[str, float]:
     """Bytes of one rank by part; activations as the layout has them, and what they would be the other way."""
     parts = rank_memory(run, text, layout)
     ways = {way: rank_memory(run, text, layout._replace(recompute=way))["activations"] for way in ("none", "full")}
@@ -118,7 +118,7 @@ def memory_rows(run: RunSpec, text: float, layout: Layout) -> dict[str, float]:
     }
 
 
-def shapes(run: RunSpec, text: float, layout: Layout) -> dict[str, str]:
+def shapes(run: RunSpec, text: float, layout: RankLayout) -> dict[str, str]:
     """What flows through one pass of a rank in each phase, by name."""
     rows, told = layout.pass_rows(run), {}
     for phase in phases(run):

@@ -5,7 +5,7 @@ from typing import Any
 from fulcrum.cost.disk_need import CHECKPOINTS, cache_bytes, checkpoint_bytes
 from fulcrum.cost.frozen_networks import frozen_flops
 from fulcrum.cost.gpu_types import Machine
-from fulcrum.cost.rank_memory import Layout, Recompute, fitting, rank_memory
+from fulcrum.cost.rank_memory import RankLayout, Recompute, fitting, rank_memory
 from fulcrum.cost.step_time import SHARE, step_time
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
@@ -72,9 +72,9 @@ def estimate(
 
 def chosen_layout(
     run: RunSpec, text: float, machine: Machine, microbatch: int | None = None, recompute: Recompute | None = None
-) -> Layout:
+) -> RankLayout:
     """As asked for; what was not is chosen: no recomputation if a pass of any size fits, else of all blocks."""
-    layout = Layout(machine.number, machine.shards, microbatch, recompute or "none")
+    layout = RankLayout(machine.number, machine.shards, microbatch, recompute or "none")
     memory = USABLE * machine.gpu.memory
     for way in (layout.recompute,) if recompute else ("none", "full"):
         asked = layout._replace(recompute=way)

@@ -2,7 +2,7 @@
 
 import os
 
-from fulcrum.cost.rank_memory import Layout, fitting, rank_memory
+from fulcrum.cost.rank_memory import RankLayout, fitting, rank_memory
 from fulcrum.dist.free_memory import free_on
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
@@ -12,10 +12,10 @@ from fulcrum.train.sized.dry_run import text_tokens
 APART = "a machine like this each"  # processes of one machine share its memory: more of them give none
 
 
-def layout_of(system: System, ranks: int) -> Layout:
+def layout_of(system: System, ranks: int) -> RankLayout:
     """How a system spreads a run. Words of meshes and of recomputation that are finer count as the whole."""
     again = system.recompute not in (False, "none")
-    return Layout(ranks, None, system.microbatch, "full" if again else "none", system.compile)
+    return RankLayout(ranks, None, system.microbatch, "full" if again else "none", system.compile)
 
 
 def require_memory(run: RunSpec, system: System, ranks: int = 1, free: float | None = None) -> None:
