@@ -6,7 +6,7 @@ THREADS := OMP_NUM_THREADS=1
 SECONDS_OF_CHAOS ?= 120
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt
 
-.PHONY: install study chaos test laws test-slow check docs site evidence bench clean help
+.PHONY: install study chaos test laws test-slow check docs site evidence gpu bench clean help
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/ \t/'
@@ -67,6 +67,10 @@ site: $(BIN)/.docs    ## the documentation as a site that opens offline: build/s
 evidence: $(BIN)/.ready   ## docs/evidence and the opening of README.md, from the kept studies; then docs/levers
 	$(BIN)/fulcrum study evidence docs/evidence --readme README.md --levers fulcrum/levers
 	$(BIN)/fulcrum levers pages docs/levers
+
+gpu: $(BIN)/.dev     ## on a machine with a GPU: a training, and the laws there; never run where this was written
+	$(BIN)/fulcrum train spark --device cuda --images 3200 --out runs/gpu
+	$(BIN)/fulcrum doctor --laws --device cuda
 
 bench: $(BIN)/.dev   ## the step against diffusers, interleaved
 	$(BIN)/python bench/step.py

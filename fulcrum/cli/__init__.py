@@ -15,7 +15,7 @@ from fulcrum.cli.advice import advise, audit, levers
 from fulcrum.cli.findings import measure, study
 from fulcrum.cli.options import speaks
 from fulcrum.cli.pictures import caption_command, data
-from fulcrum.cli.trained import encode, exporting, gallery_command, runs, sampling, train
+from fulcrum.cli.trained import encode, estimate_command, exporting, gallery_command, runs, sampling, train
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.printable import shown_lines
 
@@ -34,6 +34,7 @@ app = typer.Typer(
 
 for commands in (
     train,
+    estimate_command,
     sampling,
     gallery_command,
     exporting,

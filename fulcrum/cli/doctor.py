@@ -1,12 +1,13 @@
 """fulcrum doctor: what this machine can do, what is missing, what to do about it."""
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli.options import Json, emit
+from fulcrum.cli.options import DeviceName, Json, emit
 from fulcrum.files.shipped import NAMES
+from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.install import install_extra
 from fulcrum.spec.printable import shown
 
@@ -17,19 +18,58 @@ OPTIONAL = {
     "wandb": ("wandb",),
     "datasets": ("datasets", "pyarrow"),
 }  # pyproject's groups
+SIX = ("tread", "repa", "muon", "ema", "bf16_compute", "end_to_end_codec")  # levers that reach every part of a step
 
 
 def register(parent: typer.Typer) -> None:
     parent.command(epilog="Example: fulcrum doctor")(doctor)
 
 
-def doctor(as_json: Json = False) -> None:
-    """What this machine can do, what is missing, and what to do about it. Exit code 1 if an embedded part is damaged."""
+def doctor(
+    laws: Annotated[
+        bool, typer.Option("--laws", help="Also hold levers to the laws here, on --device: minutes. Says which laws hold.")
+    ] = False,
+    device: DeviceName = "cpu",
+    names: Annotated[
+        list[str] | None, typer.Option("--lever", metavar="NAME", help="With --laws: this lever. Repeatable; default: six.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What this machine can do, what is missing, and what to do about it. Exit code 1 if an embedded part is damaged.
+
+    --laws trains tiny models on the device that you name and says which of the laws hold there: levers are really on, runs
+    resume bit for bit, compiled equals eager, recomputed equals kept. A GPU's backward passes are not all deterministic: a
+    law of equal bits may be broken there by the device and not by the lever.
+    """
+    if laws:
+        _laws(device, names or list(SIX), as_json)
+        return
     facts = _facts()
     emit(facts, as_json)
     if not as_json:
         _print(_rows(facts))
     if any(state != "ok" for state in facts["assets"].values()):
+        sys.exit(1)
+
+
+def _laws(device: str, names: list[str], as_json: bool) -> None:
+    """Hold levers to the laws on a device of this machine; exit code 1 if one is broken."""
+    from fulcrum.cli.advice.lever_check import tried_levers
+    from fulcrum.dist.choose_system import device_named
+    from fulcrum.levers.catalog import CATALOG
+
+    place = device_named(device)
+    for name in names:
+        if name not in CATALOG.levers:
+            raise BadInput(f"no lever is called '{name}'", nearest(name, CATALOG.levers))
+    verdicts = tried_levers(CATALOG, names, [], place)
+    broken = [one for one in verdicts if one["broken"]]
+    emit(
+        {"device": place, "pairs": len(verdicts), "broken": len(broken), "laws": verdicts},
+        as_json,
+        f"{len(verdicts) - len(broken)} of {len(verdicts)} (lever, law) pairs hold on {place}",
+    )
+    if broken:
         sys.exit(1)
 
 

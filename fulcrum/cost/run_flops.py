@@ -43,7 +43,7 @@ class PartFlops(TrainingFlops):
 
 def amount(value: float) -> str:
     """12.3 G"""
-    for size, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for size, letter in ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.3g} {letter}"
     return f"{value:.3g} "

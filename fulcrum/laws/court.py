@@ -45,8 +45,8 @@ class Trained(NamedTuple):
 class Court:
     """Where levers are tried. Baselines are trained once per ground and kept."""
 
-    def __init__(self, catalogue: Catalogue, folder: Path) -> None:
-        self.catalogue, self.folder = catalogue, folder
+    def __init__(self, catalogue: Catalogue, folder: Path, system: System | None = None) -> None:
+        self.catalogue, self.folder, self.system = catalogue, folder, system or System()
         self.kept: dict[str, Trained] = {}
         self.flops: dict[str, float] = {}
         self.usable: dict[Any, list[Ground]] = {}
@@ -55,10 +55,10 @@ class Court:
         self.number = 0
 
     def feed(self, run: RunSpec) -> Feed:
-        return Feed(run, 0, self.folder / "cache")
+        return Feed(run, 0, self.folder / "cache", device=self.system.device)
 
     def assembled(self, run: RunSpec, system: System | None = None) -> Built:
-        return assembled(run, self.feed(run), system)
+        return assembled(run, self.feed(run), system or self.system)
 
     def case(self, lever: Any) -> "Case":
         ground = ground_of(lever, self.catalogue)
@@ -112,7 +112,7 @@ class Court:
             if not cache.exists():
                 out.mkdir(parents=True, exist_ok=True)
                 cache.symlink_to(self.folder / "cache", target_is_directory=True)
-            return Order(run, 0, "law", out, System(), quiet=True)
+            return Order(run, 0, "law", out, self.system, quiet=True)
 
         (self.folder / "cache").mkdir(parents=True, exist_ok=True)
         asked = order(self.folder / f"run-{self.number}")

@@ -17,7 +17,6 @@ from fulcrum.model.adapter import merged
 from fulcrum.model.running.run_block import compile_backbone
 from fulcrum.spec.edit import diff, digest, inside
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import System
 from fulcrum.train.build import build
 from fulcrum.train.loop import after, train
 from fulcrum.train.saved.checkpoint import weights_hash
@@ -148,7 +147,7 @@ def recompute(case: Case) -> None:
     """Activation checkpointing changes no bit."""
     hashes = set()
     for on in (False, True):
-        built = case.court.assembled(case.run, System(recompute=on))
+        built = case.court.assembled(case.run, case.court.system.model_copy(update={"recompute": on}))
         train(built, State(), [], after(2))
         hashes.add(weights_hash(dict(built.step.state_dict())))
     _require(len(hashes) == 1, case.lever, "trains differently when activations are computed again")

@@ -69,7 +69,8 @@ from fulcrum.loss import fillers as loss
 from fulcrum.model import fillers as model
 from fulcrum.optim import fillers as optim
 from fulcrum.recipes.pocket import pocket, pocket_64, pocket_pixels, pocket_pixels_large
-from fulcrum.recipes.prx import prx_256, prx_pixels_1024
+from fulcrum.recipes.prx import prx_256, prx_256_flux2, prx_256_repa_e
+from fulcrum.recipes.prx_pixels import prx_7b, prx_pixels_1024, speedrun_24h
 from fulcrum.recipes.spark import spark
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
@@ -131,7 +132,10 @@ LEVERS: tuple[type[Lever], ...] = (
 )
 RECIPES = {
     recipe.__name__: recipe
-    for recipe in (spark, pocket, pocket_64, pocket_pixels, pocket_pixels_large, prx_256, prx_pixels_1024)
+    for recipe in (
+        *(spark, pocket, pocket_64, pocket_pixels, pocket_pixels_large),
+        *(prx_256, prx_256_flux2, prx_256_repa_e, prx_pixels_1024, prx_7b, speedrun_24h),
+    )
 }
 FILLERS: tuple[type[Filler], ...] = (
     *data.FILLERS,

@@ -66,7 +66,10 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @cache
 def _made_of_others(func: Any) -> bool:
-    return bool(func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd))
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    return func.namespace == "aten" and bool(
+        func.has_kernel_for_dispatch_key(composite)
+    )  # others ask for no device's kernel
 
 
 def counted(function: Callable[[], Any]) -> float:

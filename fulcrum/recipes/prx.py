@@ -1,14 +1,12 @@
-"""The published full-size models, exact in size and settings; they want GPUs and parts that do not travel with us.
+"""The published models in latents at 256 px, exact in size and settings; they want GPUs, and parts that do not ship.
 
-fulcrum train prx_256 --set encode.codec.path=FOLDER --set encode.text.path=FOLDER      (docs/pretrained.md)
-
-1,170,691,648 parameters for prx_256 and 1,177,215,744 for prx_pixels_1024
+Nothing of their size was ever run here: time, memory and price are computed (docs/estimate.md).
 """
 
 from fulcrum.data.fillers import OneStyle, World
-from fulcrum.encode.fillers import FolderCodec, FolderText, Pixels
-from fulcrum.flow.fillers import CFG, EvenWeight, LogitNormal, Velocity, XPrediction
-from fulcrum.loss.fillers import FlowMatching
+from fulcrum.encode.fillers import FolderCodec, FolderTeacher, FolderText
+from fulcrum.flow.fillers import CFG, EvenWeight, LogitNormal, Velocity
+from fulcrum.loss.fillers import Alignment, FlowMatching
 from fulcrum.model.fillers import Dense, NoCondition
 from fulcrum.optim.fillers import AdamWRule
 from fulcrum.spec.edit import put
@@ -17,6 +15,13 @@ from fulcrum.train.fillers import Fresh, NoAverage
 
 
 def prx_256() -> RunSpec:
+    """The published baseline at 256 px: FLUX.1's latents, T5Gemma's texts, AdamW, 1,170,691,648 parameters.
+
+    torchrun --nproc-per-node 8 -m fulcrum train prx_256 --device cuda --set encode.codec.path=FOLDER
+    --set encode.text.path=FOLDER
+
+    Computed, never run: 6.6 h on 8xH100, 17 GB a GPU, 105 $ at 2.00 $ an hour.
+    """
     return RunSpec(
         data=Data(source=World(domain="synthetic", count=1_000_000), caption=OneStyle(style="long"), size=256),
         encode=Encode(
@@ -35,9 +40,31 @@ def prx_256() -> RunSpec:
     )
 
 
-def prx_pixels_1024() -> RunSpec:
-    run = prx_256()
-    run = put(run, "model", run.model.model_copy(update={"patch": 32, "bottleneck": 256}))
-    run = put(put(run, "encode.codec", Pixels()), "data.size", 1024)
-    run = put(put(run, "flow.predict", XPrediction()), "flow.time", LogitNormal(shift=3.0))
-    return put(run, "sample.shift", 3.0)
+def prx_256_flux2() -> RunSpec:
+    """The same on the 32 channels of FLUX.2's autoencoder, read through its own class.
+
+    torchrun --nproc-per-node 8 -m fulcrum train prx_256_flux2 --device cuda --set encode.codec.path=FOLDER
+    --set encode.text.path=FOLDER
+
+    Computed, never run: 6.6 h on 8xH100, 17 GB a GPU, 106 $ at 2.00 $ an hour.
+    """
+    codec = FolderCodec(name="FLUX.2 AutoencoderKLFlux2", stride=8, channels=32, network="AutoencoderKLFlux2")
+    return put(prx_256(), "encode.codec", codec)
+
+
+def prx_256_repa_e() -> RunSpec:
+    """REPA-E's frozen autoencoder with alignment to DINOv3 ViT-L to the last step: two changes, as published.
+
+    torchrun --nproc-per-node 8 -m fulcrum train prx_256_repa_e --device cuda --set encode.codec.path=FOLDER
+    --set encode.text.path=FOLDER --set encode.teachers.dinov3.path=FOLDER
+
+    Computed, never run: 6.6 h on 8xH100, 17 GB a GPU, 106 $ at 2.00 $ an hour.
+    """
+    codec = FolderCodec(name="REPA-E e2e-flux-vae", stride=8, channels=16, network="AutoencoderKL")
+    return aligned(put(prx_256(), "encode.codec", codec), token=16)
+
+
+def aligned(run: RunSpec, token: int, until: float = 1.0) -> RunSpec:
+    """With alignment to DINOv3 ViT-L, weight 0.5, whose tokens cover `token` pixels as the denoiser's do."""
+    run = put(run, "encode.teachers", (FolderTeacher(name="dinov3", patch=token, width=1024),))
+    return put(run, "terms.alignment", Alignment(teacher="dinov3", until=until))

@@ -27,6 +27,7 @@ from fulcrum.train.loop import Look, Observer, train
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.checkpoint import Checkpoint, weights_hash
 from fulcrum.train.saved.run_folder import RunFolder, claim, open_folder, require_parts
+from fulcrum.train.sized.memory_check import require_memory
 from fulcrum.train.state import State
 from fulcrum.train.watched.observers import Every, ProgressLine, Recorder
 
@@ -103,6 +104,7 @@ def _performed(
 ) -> dict[str, Any]:
     """Build, go on from the last checkpoint, train to the end and write the result."""
     feed.compiled = order.system.compile
+    require_memory(order.run, order.system, ranks.size)
     start = order.run.start.build(Context(order.run, order.seed, order.system, ranks=ranks, runs=order.out))
     built = assemble(order.run, order.seed, order.system, feed, start, ranks)
     require_witness(order.levers, built)

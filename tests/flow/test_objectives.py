@@ -25,7 +25,8 @@ from fulcrum.loss.flow_matching import FlowMatchingTerm
 from fulcrum.loss.term import View
 from fulcrum.model.counted_flops import counted
 from fulcrum.recipes.pocket import pocket_pixels
-from fulcrum.recipes.prx import prx_256, prx_pixels_1024
+from fulcrum.recipes.prx import prx_256
+from fulcrum.recipes.prx_pixels import prx_pixels_1024
 from fulcrum.spec import seam
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput

@@ -5,10 +5,14 @@ import sys
 from typing import Any
 
 from fulcrum.cost.denoiser import parameters, step_memory
+from fulcrum.cost.gpu_types import read_machine
 from fulcrum.cost.run_flops import amount
+from fulcrum.recipes.full_size import MACHINES
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.record import Filler, Record
 from fulcrum.spec.run import RunSpec
+from fulcrum.train.sized.dry_run import text_tokens
+from fulcrum.train.sized.machine_estimate import estimate, hours_in_words, money
 from fulcrum.train.watched.training_cost import count_training
 
 INDEX = """# All recipes
@@ -39,21 +43,46 @@ def _sizes(run: RunSpec) -> dict[str, str]:
         "batch": str(batch),
         "images seen in training": f"{images:,}",
         "steps": f"{images // batch:,}",
-        "FLOPs of training": f"{amount(count_training(run).training() * images)}FLOP",
+        "FLOPs of training": f"{amount(count_training(run, text_tokens(run)).training() * images)}FLOP",
     }
 
 
 def _page(name: str, run: RunSpec, make: Any) -> str:
-    model, memory = run.model, step_memory(run)
-    facts = _sizes(run) | {
-        "denoiser": f"width {model.width}, depth {model.depth}, {model.heads} heads, patch {model.patch}",
-        "memory of a step, by formula": f"{amount(memory)}B",
-    }
-    lines = [f"# {name}", "", *_words(name, make), "```", f"fulcrum train {name}", "```", ""]
+    model = run.model
+    shape = {"denoiser": f"width {model.width}, depth {model.depth}, {model.heads} heads, patch {model.patch}"}
+    facts = _sizes(run) | shape | (_on_gpus(run, MACHINES[name]) if name in MACHINES else _here(run))
+    lines = [f"# {name}", "", *_words(name, make), "```", *_command(name, make), "```", ""]
     lines += ["| what | how much |", "|---|---|", *(f"| {what} | {value} |" for what, value in facts.items()), ""]
     lines += ["## Its slots", "", "What each means and may be: [every slot](../reference/slots.md).", ""]
     lines += ["| slot | value |", "|---|---|", *(f"| `{path}` | {value} |" for path, value in _slots(run)), ""]
     return "\n".join(lines)
+
+
+def _here(run: RunSpec) -> dict[str, str]:
+    return {"memory of a step, by formula": f"{amount(step_memory(run))}B"}
+
+
+def _on_gpus(run: RunSpec, machine: str) -> dict[str, str]:
+    """What a recipe that no one ran here would take; `fulcrum estimate` says the same of any machine."""
+    told = estimate(run, read_machine(machine))
+    cache = sum((told["disk"]["cache"] or {}).values())
+    return {
+        "text tokens, padding included": f"{told['text_tokens']:.0f}",
+        f"step on {machine}, computed": f"{1000 * told['step']['total']:.0f} ms",
+        "time, computed": hours_in_words(told["hours"]),
+        "price, computed": f"{money(told['price'])} at {told['price_per_gpu_hour']:.2f} $ an hour and GPU, an assumption",
+        "memory of a GPU, computed": f"{told['memory_total'] / 1e9:.0f} GB",
+        "rows of a GPU, at a time": f"{told['rows']}, {told['microbatch']}",
+        "cache on disk, computed": f"{amount(cache)}B",
+        "checkpoints on disk, computed": f"{amount(told['disk']['checkpoints'])}B",
+    }
+
+
+def _command(name: str, make: Any) -> list[str]:
+    """What its docstring says to type, or the plain command."""
+    paragraphs = (inspect.getdoc(make) or "").split("\n\n")
+    typed = next((part for part in paragraphs if part.startswith("torchrun")), f"fulcrum train {name}")
+    return typed.replace("\n", " \\\n  ").splitlines()
 
 
 def _words(name: str, make: Any) -> list[str]:
@@ -63,7 +92,7 @@ def _words(name: str, make: Any) -> list[str]:
     if not doc and (module.__doc__ or "").startswith((f"{name}:", "The published")):
         doc = (module.__doc__ or "").removeprefix(f"{name}:").strip()
         doc = doc[0].upper() + doc[1:]
-    paragraphs = [part for part in doc.split("\n\n") if part and not part.strip().startswith("fulcrum train")]
+    paragraphs = [part for part in doc.split("\n\n") if part and not part.strip().startswith(("fulcrum train", "torchrun"))]
     return [line for part in paragraphs for line in (" ".join(part.split()), "")]
 
 

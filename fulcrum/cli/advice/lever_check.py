@@ -1,13 +1,16 @@
 """fulcrum levers check: hold a lever to the laws that every lever of the catalogue keeps."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fulcrum.cli.options import Files, Json, catalogue, emit, say
 from fulcrum.spec.countdown import Tally, awaited
 from fulcrum.spec.errors import BadInput, RunFailed, nearest
+
+if TYPE_CHECKING:
+    from fulcrum.spec.system import Device
 
 Names = Annotated[list[str] | None, typer.Argument(help="Levers to try; default: those of the given files.")]
 
@@ -31,7 +34,7 @@ def check_levers(names: Names = None, levers: Files = None, as_json: Json = Fals
     for name in chosen:
         if name not in known.levers:
             raise BadInput(f"no lever is called '{name}'", nearest(name, known.levers))
-    verdicts = _try(known, chosen, levers or [])
+    verdicts = tried_levers(known, chosen, levers or [])
     broken = [one for one in verdicts if one["broken"]]
     if broken and not as_json:
         raise RunFailed(
@@ -46,7 +49,8 @@ def check_levers(names: Names = None, levers: Files = None, as_json: Json = Fals
         raise typer.Exit(1)
 
 
-def _try(known: Any, chosen: list[str], files: list[Path]) -> list[dict[str, Any]]:
+def tried_levers(known: Any, chosen: list[str], files: list[Path], device: "Device" = "cpu") -> list[dict[str, Any]]:
+    """Every law over every chosen lever. That one process equals two is asked of the CPU only: elsewhere it wants two."""
     import tempfile
     import warnings
 
@@ -55,13 +59,14 @@ def _try(known: Any, chosen: list[str], files: list[Path]) -> list[dict[str, Any
     from fulcrum.laws.court import BrokenLaw, Court
     from fulcrum.laws.laws import LAWS
     from fulcrum.laws.two_processes import verdicts
+    from fulcrum.spec.system import System
     from fulcrum.spec.user_errors import described
 
     torch.set_num_threads(1)
     tried: list[dict[str, Any]] = []
     tally = Tally("tried", len(chosen) * len(LAWS), say, "laws; after them one process is held against two")
     with tempfile.TemporaryDirectory() as folder:
-        court = Court(known, Path(folder))
+        court = Court(known, Path(folder), System(device=device))
         for name in chosen:
             for law, hold in LAWS.items():
                 problem = ""
@@ -75,6 +80,8 @@ def _try(known: Any, chosen: list[str], files: list[Path]) -> list[dict[str, Any
                     problem = f"'{name}' failed: {described(error)}"
                 tried.append(_verdict(name, law, (hold.__doc__ or "").split("\n")[0], problem))
                 tally.tell(len(tried))
+        if device != "cpu":
+            return tried
         folder_of_two = Path(folder) / "world"
         folder_of_two.mkdir()
         try:

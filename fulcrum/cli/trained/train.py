@@ -83,6 +83,14 @@ def train(
     device: DeviceName = "cpu",
     threads: Threads = None,
     compile_blocks: Compile = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Train nothing: tell shapes, parameters, FLOPs, memory by part and disk. Needs no picture, no GPU and no "
+            "pretrained part.",
+        ),
+    ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -91,8 +99,9 @@ def train(
     A run's folder is named by its key, the hash of everything that decides its result. Ctrl-C saves and says how to go
     on; kill -9 loses at most a minute. Many processes share a run: torchrun --nproc-per-node 2 -m fulcrum train ...
 
-    Recipes: spark (the smallest), pocket, pocket_64 (the best pictures), pocket_pixels, pocket_pixels_large, prx_256,
-    prx_pixels_1024; or your own, from a file: --with FILE.
+    Recipes: spark (the smallest), pocket, pocket_64 (the best pictures), pocket_pixels, pocket_pixels_large; the published
+    full sizes, for GPUs: prx_256, prx_256_flux2, prx_256_repa_e, prx_pixels_1024, prx_7b, speedrun_24h; or your own, from
+    a file: --with FILE. A run that cannot fit into memory is refused, with what would fit; --dry-run tells every part.
     """
     from fulcrum.dist.choose_system import choose_system
     from fulcrum.dist.start import processes
@@ -105,6 +114,9 @@ def train(
     read, files = read_phrase(phrase, levers or (), settings or (), images)
     run = read.run if start is None else _begun(read.run, start, out, settings or ())
     many = processes(os.environ)
+    if dry_run:
+        _tell_sizes(run, phrase, many, as_json)
+        return
     launcher = ["fulcrum"] if many == 1 else ["torchrun", "--nproc-per-node", str(many), "-m", "fulcrum"]
     order = Order(
         run,
@@ -132,6 +144,16 @@ def train(
         f"  cost     {cost}\n"
         f"  draw     {sample_command(run, result['key'], out, levers or ())}",
     )
+
+
+def _tell_sizes(run: "RunSpec", phrase: str, processes: int, as_json: bool) -> None:
+    """What a dry run says; blocks count as compiled, as they are in runs long enough."""
+    from fulcrum.cli.trained.size_words import dry_run_words
+    from fulcrum.cost.rank_memory import RankLayout
+    from fulcrum.train.sized.dry_run import dry_run
+
+    told = dry_run(run, RankLayout(processes))
+    emit(told, as_json, dry_run_words(told, phrase))
 
 
 def _begun(run: "RunSpec", start: str, out: Path, settings: Sequence[str]) -> "RunSpec":

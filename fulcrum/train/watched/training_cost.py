@@ -24,10 +24,11 @@ BATCH = 8  # images that are counted; the count is exact, so that few are enough
 SMALL = 20_000_000  # parameters: a larger network is counted on shapes alone, which takes a second whatever its size
 
 
-def count_training(run: RunSpec) -> TrainingFlops:
-    """By formulas alone, the denoiser's held to a count by the cost law: nothing is built and no data is read."""
+def count_training(run: RunSpec, text: float | None = None) -> TrainingFlops:
+    """By formulas alone, the denoiser's held to a count by the cost law: nothing is built and no data is read. `text`:
+    tokens of a caption, if not those of the world's."""
     return TrainingFlops(
-        denoiser=training_flops(run, caption_tokens(run.data.source, run.data.caption) or TEXT_TOKENS),
+        denoiser=training_flops(run, text or caption_tokens(run.data.source, run.data.caption) or TEXT_TOKENS),
         terms={term.name: float(term.flops(run)) for term in run.terms if hasattr(term, "flops")},
         optimizer=newton_schulz_share(run) * training_flops(run) if run.optim.rule.kind == "muon" else 0.0,
         tuned_codec=tuning_flops(run, run.encode.codec.asset) if run.encode.codec.trained else 0.0,  # type: ignore[attr-defined]

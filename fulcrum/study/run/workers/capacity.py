@@ -1,11 +1,10 @@
 """How many cells run side by side: as many as there are cores and memory for. No torch in here."""
 
-import contextlib
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from fulcrum.cost.denoiser import step_memory
+from fulcrum.dist.free_memory import free_memory
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import cores as machine_cores
 
@@ -54,16 +53,3 @@ def gpus_of(lane: int, processes: int, gpus: Sequence[str]) -> list[str]:
     """The GPUs of the lane with this number: as many as a cell has processes. More lanes than that begin again."""
     first = lane % max(len(gpus) // processes, 1) * processes
     return list(gpus[first : first + processes])
-
-
-def free_memory() -> float:
-    """Bytes that this process may still take: of the machine, or of its control group if that has less."""
-    free = [float("inf")]
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
-        free.append(float(line.split()[1]) * 1024)
-    with contextlib.suppress(OSError, ValueError):  # "max" is no number: no limit
-        group = Path("/sys/fs/cgroup")
-        limit, used = float((group / "memory.max").read_text()), float((group / "memory.current").read_text())
-        free.append(max(limit - used, 0.0))
-    return min(free)

@@ -1,0 +1,71 @@
+"""fulcrum estimate, fulcrum train --dry-run, and a training that is refused for its memory."""
+
+import json
+
+import pytest
+
+from fulcrum.cli import main
+
+
+def done(capsys, *words):
+    with pytest.raises(SystemExit) as end:
+        main(list(words))
+    printed = capsys.readouterr()
+    return end.value.code or 0, printed.out, printed.err
+
+
+def test_the_estimate_of_a_phrase(capsys):
+    code, out, _ = done(capsys, "estimate", "prx_256 + tread", "--gpus", "8xH100", "--price", "3")
+    assert code == 0 and "nothing of it was run" in out and "3.00 $ an hour and GPU" in out and "assumption" not in out
+    code, out, _ = done(capsys, "estimate", "prx_256", "--json")
+    told = json.loads(out)
+    assert told["step"]["total"] == pytest.approx(0.237, abs=0.002) and told["price_is_assumed"]
+
+
+def test_alone_it_lists_gpus_and_beside_the_published_table_it_says_what_is_met(capsys):
+    code, out, _ = done(capsys, "estimate")
+    assert code == 0 and "H100" in out and "989 TFLOP/s" in out and "an assumption" in out
+    code, out, _ = done(capsys, "estimate", "--published")
+    assert code == 0 and "5 of 8 within 10 %" in out and "FLUX.2's autoencoder: its encoder is" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("prx_256", "--gpus", "8xH1000"), "no GPU is known as 'H1000'"),
+        (("prx_256", "--gpus", "0xH100"), "asks for 0 GPUs"),
+        (("prx_256", "--gpus", "many"), "no GPU is known as 'many'"),
+        (("prx_256", "--gpus", "8x"), "does not say how many"),
+        (("prx_265",), "no recipe is called 'prx_265'"),
+        (("prx_256", "--recompute", "some"), "--recompute some"),
+        (("prx_256", "--gpus", "7xH100"), "cannot be shared by 7 GPUs"),
+    ],
+)
+def test_bad_words_are_told(capsys, words, says):
+    code, out, err = done(capsys, "estimate", *words)
+    assert code == 2 and says in err and not out
+
+
+def test_a_dry_run_needs_nothing_and_leaves_nothing(capsys, tmp_path):
+    code, out, _ = done(capsys, "train", "prx_256_repa_e", "--dry-run", "--out", str(tmp_path / "runs"))
+    assert code == 0 and "1,178,953,792" in out and "cache: tokens of dinov3 at 256 px" in out
+    assert "activations, all blocks recomputed" in out and not list(tmp_path.iterdir())
+    code, out, _ = done(capsys, "train", "spark", "--dry-run", "--json", "--out", str(tmp_path / "runs"))
+    assert json.loads(out)["parameters_total"] == 692_288
+
+
+def test_laws_on_a_device_that_is_not_here_and_of_a_lever_that_is_none(capsys):
+    import torch
+
+    if not torch.cuda.is_available():
+        code, _, err = done(capsys, "doctor", "--laws", "--device", "cuda")
+        assert code == 2 and "torch finds no GPU" in err
+    code, _, err = done(capsys, "doctor", "--laws", "--lever", "treed")
+    assert code == 2 and "no lever is called 'treed'" in err and "tread" in err
+
+
+def test_a_training_that_cannot_fit_is_refused(capsys, tmp_path):
+    large = ("model.width=32768", "model.depth=64", "model.heads=256", "data.source.count=8")
+    settings = [word for setting in large for word in ("--set", setting)]
+    code, _, err = done(capsys, "train", "spark", "--images", "32", "--out", str(tmp_path), "--no-compile", *settings)
+    assert code == 2 and "a step of this run needs about" in err and "--dry-run" in err

@@ -1,0 +1,106 @@
+"""What a rank is said to hold is what autograd holds, and what is said to fit fits."""
+
+import pytest
+import torch
+
+from fulcrum import phrase
+from fulcrum.cost.denoiser import parameters
+from fulcrum.cost.rank_memory import RankLayout, fitting, rank_memory, row_bytes
+from fulcrum.recipes.prx import prx_256
+from fulcrum.recipes.prx_pixels import speedrun_24h
+from fulcrum.spec.system import System
+from fulcrum.train.build import Context, backbone_of
+
+ROWS, WORDS = 2, 16
+
+
+def held_by_autograd(run, compiled=False):
+    """Bytes of every storage that a forward keeps, parameters aside; less those of one block's copy of its weights."""
+    backbone = backbone_of(Context(run, 0, System(bf16="native")))
+    if compiled:
+        from fulcrum.model.running.run_block import compile_blocks
+
+        compile_blocks(backbone)
+    own = {weight.untyped_storage().data_ptr() for weight in backbone.parameters()}
+    held = {}
+
+    def pack(value):
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in own:
+            held[storage.data_ptr()] = (storage.nbytes(), value)  # alive, so that no address is used twice
+        return value
+
+    codec, side = run.encode.codec, run.data.size // run.encode.codec.stride
+    kept = run.model.route.kept(run.tokens)
+    keep = torch.arange(kept).expand(ROWS, kept) if kept < run.tokens else None
+    text = torch.zeros(ROWS, WORDS, run.encode.text.width)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
+        backbone(torch.zeros(ROWS, codec.channels, side, side), torch.zeros(ROWS), (text, None), keep=keep)
+    return sum(size for size, _ in held.values())
+
+
+def of_two_blocks(compute, compiled, lever=""):
+    """Counted and by formula: four blocks less two, at two sizes, so that neither ends nor weights are in it."""
+    found, said = [], []
+    for size in (64, 128):
+        depths = []
+        for depth in (5, 3):
+            settings = (f"data.size={size}", "model.width=256", "model.heads=4", f"precision.compute={compute}")
+            run = phrase(f"spark{lever}", *settings, f"model.depth={depth}")
+            depths.append((held_by_autograd(run, compiled), ROWS * row_bytes(run, WORDS, RankLayout(compiled=compiled))))
+        found.append(depths[0][0] - depths[1][0])
+        said.append(depths[0][1] - depths[1][1])
+    return found[1] - found[0], said[1] - said[0]
+
+
+@pytest.mark.parametrize("compute", ["fp32", "bf16"])
+@pytest.mark.parametrize("lever", ["", " + tread(start=1, end=1)"])
+def test_the_formula_is_what_eager_blocks_keep(compute, lever):
+    found, said = of_two_blocks(compute, compiled=False, lever=lever)
+    assert said == pytest.approx(found, rel=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compute", ["fp32", "bf16"])
+def test_the_formula_is_what_compiled_blocks_keep(compute):
+    found, said = of_two_blocks(compute, compiled=True)
+    assert said == pytest.approx(found, rel=0.05)
+
+
+def test_parts_of_one_rank_and_of_eight():
+    run = prx_256()
+    alone, shared = (rank_memory(run, 256, RankLayout(ranks)) for ranks in (1, 8))
+    assert alone["weights"] == alone["gradients"] == 4 * parameters(run) and alone["optimizer"] == 8 * parameters(run)
+    assert shared["weights"] * 8 == alone["weights"] and alone["average"] == 0
+    assert alone["weights in bf16"] == 2 * parameters(run) and "weights in bf16" not in shared
+    assert shared["activations"] * 8 == alone["activations"]
+    assert rank_memory(phrase("prx_256 + ema"), 256, RankLayout(1))["average"] == 4 * parameters(run)
+    assert rank_memory(phrase("prx_256 + muon"), 256, RankLayout(1))["optimizer"] == 4 * parameters(run)
+
+
+def test_recomputing_and_smaller_passes_take_less():
+    run = prx_256()
+
+    def activations(**layout):
+        return rank_memory(run, 256, RankLayout(8, **layout))["activations"]
+
+    assert activations(recompute="full") < activations() / 5
+    assert activations(microbatch=8) == activations() / 4
+    assert activations(microbatch=1000) == activations()  # a rank has 32 rows
+    assert activations(compiled=False) > 2 * activations()
+
+
+def test_the_phase_that_needs_most_counts():
+    run = speedrun_24h()
+    late = rank_memory(run, 256, RankLayout(32))["activations"]
+    assert late > 3 * 32 * row_bytes(phrase("speedrun_24h", "data.stages=[]", "data.size=512"), 256, RankLayout(32))
+
+
+def test_what_is_said_to_fit_fits():
+    run, layout = prx_256(), RankLayout(8)
+    needed = sum(rank_memory(run, 256, layout).values())
+    for memory in (0.9 * needed, 0.4 * needed, 0.2 * needed):
+        ways = fitting(run, 256, layout, memory)
+        assert ways and all(sum(rank_memory(run, 256, other).values()) <= memory for _, other in ways)
+    assert fitting(run, 256, layout, 0.9 * needed)[0][0] == "--microbatch 16"
+    assert fitting(run, 256, layout, 1e6) == []
