@@ -31,6 +31,7 @@ from fulcrum.train.watched.observers import Every, ProgressLine, Recorder
 
 SAVES = 10  # checkpoints per budget
 SAVE_SECONDS = 60.0  # and at least this often
+MOST_SKIPPED = 0.05  # of all steps, left out because they were not finite: with more of them it is another training
 AGAIN = "its last checkpoint was removed, replaced or damaged: 'fulcrum runs rm' it and train it again"
 ECHO = 5.0  # seconds in which a launcher passes the same Ctrl-C on to us
 
@@ -52,6 +53,7 @@ class Order(NamedTuple):
     label: str = "training"
     command: str = ""  # what a person types to go on
     levers: tuple[Any, ...] = ()  # asked for their witness before the first step
+    most_skipped: float = MOST_SKIPPED  # share of the steps; one more ends the training
 
 
 class Interrupted(RunFailed):
@@ -160,6 +162,7 @@ def _train(
     try:
         watching: list[Observer] = [
             lambda look: stepped.append(True),
+            lambda look: require_few_skipped(order, look.state),
             *writing,
             *(observers(built, folder, state) if observers else []),
             Every(stretch, saver.save, state.images),
@@ -222,11 +225,7 @@ def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State
 
 def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dict[str, Any]:
     """The last checkpoint and the result, in this order: a result stands for a run that can be used."""
-    if state.skipped * built.run.budget.batch >= built.run.budget.images:
-        raise TrainingFailed(
-            "every step was skipped because it was not finite: nothing was learned",
-            "a term or the data gives NaN: leave optim.not_finite=skip out to see which",
-        )
+    require_few_skipped(order, state)
     Saver(folder).keep(built, state)
     result = {
         "run": str(folder.path),
@@ -243,6 +242,18 @@ def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dic
     if built.ranks.first:
         write_json(folder.path / "result.json", result)
     return result
+
+
+def require_few_skipped(order: Order, state: State) -> None:
+    """Steps that were left out are counted against all steps of the budget: as soon as they are too many, nothing that
+    follows can make them few."""
+    steps = -(-order.run.budget.images // order.run.budget.batch)
+    if state.skipped > order.most_skipped * steps or state.skipped >= steps:
+        raise TrainingFailed(
+            f"{state.skipped} of {steps} steps were left out because they were not finite, more than "
+            f"{order.most_skipped:.4g} of them: what is left is another training than the one that was asked for",
+            "a term or the data gives NaN: leave optim.not_finite=skip out to see which; or allow more: --most-skipped",
+        )
 
 
 def trained_weights(folder: RunFolder, averaged: bool = True) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from fulcrum.dist.compiled_code import SLOWER, compiles_here
 from fulcrum.dist.start import ALONE, Ranks, is_loss
-from fulcrum.levers.catalog import CATALOG, with_files
+from fulcrum.levers.catalog import CATALOG, require_unchanged, with_files
 from fulcrum.spec.errors import FulcrumError, TrainingFailed
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.plain import read
@@ -49,6 +49,10 @@ def answer(
     """
     if setup["system"]["processes"] > ranks.size:
         return answer_together(asked, setup)
+    try:
+        require_unchanged(catalogue, asked["user_files"])
+    except FulcrumError as error:
+        return failure(asked["key"], error)
     cell = Cell(
         asked["arm"],
         asked["seed"],
