@@ -16,6 +16,7 @@ from fulcrum.dist.reduce import gathered
 from fulcrum.dist.shard import cut
 from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.files.atomic import write_json
+from fulcrum.files.damaged import Damaged
 from fulcrum.spec.errors import BadInput, RunFailed, TrainingFailed
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
@@ -193,24 +194,34 @@ class Saver:
             self.keep(look.built, look.state)
 
     def keep(self, built: Built, state: State) -> None:
-        parts = {"model": built.step.state_dict(), "optimizer": built.optimizer.state(), "average": built.average.state()}
-        parts = {name: gathered(tensors, built.ranks) for name, tensors in parts.items()}
+        parts = {name: gathered(tensors, built.ranks) for name, tensors in live_parts(built).items()}
         if built.ranks.first:
             checkpoint.save(self.folder.checkpoints, Checkpoint(parts, self.folder.path.name, state, built.system))
         self.last = time.monotonic()
 
 
+def live_parts(built: Built) -> dict[str, dict[str, Any]]:
+    """The tensors of a run that checkpoints hold."""
+    return {"model": built.step.state_dict(), "optimizer": built.optimizer.state(), "average": built.average.state()}
+
+
 def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State:
     """Put the newest good checkpoint into the built run; a new run begins at zero."""
+
+    def require(saved: Checkpoint) -> None:
+        images = f"the checkpoint of {folder.path} at {saved.state.images:,} images"
+        if saved.key != folder.path.name:
+            raise Damaged(f"{images} belongs to the run {saved.key}: it cannot be moved, start from its weights instead")
+        for part, tensors in live_parts(built).items():
+            try:
+                checkpoint.require_same(saved.parts[part], tensors)
+            except Damaged as error:
+                raise Damaged(f"{images} does not fit this run: of its {part}, {error.message}") from None
+
     with built.ranks.first_goes_ahead("reading the checkpoint"):  # it sets damaged ones aside
-        saved = checkpoint.newest(folder.checkpoints, say, built.run.budget.batch)
+        saved = checkpoint.newest(folder.checkpoints, say, built.run.budget.batch, require)
     if saved is None:
         return State()
-    if saved.key != folder.path.name:
-        raise BadInput(
-            f"the checkpoint under {folder.path} belongs to the run {saved.key}",
-            "checkpoints cannot be moved between runs; start from its weights instead",
-        )
     if built.system != saved.system:
         say(
             "resuming under another system, so results may differ in the last bits: "
