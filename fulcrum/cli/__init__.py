@@ -20,6 +20,7 @@ from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.printable import shown_lines
 
 INTERRUPTED = 130  # as shells have it: 128 and the signal's number
+LONGEST = 8_000  # letters of a message: it may quote what was given, whatever its length
 TRACEBACK = "FULCRUM_TRACEBACK"  # environment: set, it shows where an error came from
 
 app = typer.Typer(
@@ -97,7 +98,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _explained(error: Exception) -> tuple[str, str, int]:
     """What an error says to a person: message, hint, exit code."""
-    from fulcrum.spec.user_errors import failed, place  # only now: --help is to be fast
+    from fulcrum.files.refusals import sentence_and_hint  # only now: --help is to be fast
+    from fulcrum.spec.user_errors import failed, place
 
     if isinstance(error, typer.Abort):
         return "stopped", "", 1
@@ -110,8 +112,10 @@ def _explained(error: Exception) -> tuple[str, str, int]:
     if where:
         error = failed(error, "your own file failed")
         return error.message, error.hint, error.exit_code
-    if isinstance(error, OSError | MemoryError):
-        return f"{type(error).__name__}: {error}", "", 1
+    if isinstance(error, OSError):
+        return *sentence_and_hint(error), 1
+    if isinstance(error, MemoryError):
+        return "there is not enough memory", "smaller batches take less: --set budget.batch=8, or fewer lanes of a study", 1
     return (
         f"{type(error).__name__}: {error}",
         f"this should not happen: {TRACEBACK}=1 shows where it came from; please report it",
@@ -121,6 +125,7 @@ def _explained(error: Exception) -> tuple[str, str, int]:
 
 def _failed(message: str, hint: str, code: int, words: list[str], unlike: bool = False) -> int:
     """Say it, once: other processes of a run fail in the same way, and leave quietly with the same code."""
+    message, hint = (text if len(text) <= LONGEST else f"{text[:LONGEST]} ..." for text in (message, hint))
     if not speaks():
         if unlike:
             print(shown_lines(f"error on rank {os.environ.get('RANK')}: {message}"), file=sys.stderr)

@@ -268,3 +268,17 @@ def test_contrast_reaches_aa(scheme: int) -> None:
             assert contrast(palette[f"arm-{k}"], palette[back]) >= 3, (k, back)
     for tone in ("good", "bad", "even", "open", "early"):
         assert contrast(palette[tone], palette[f"{tone}-back"]) >= 4.5, tone
+
+
+@pytest.mark.parametrize("value", [1e308, -1e308, 1.7e308, 1e101])
+@pytest.mark.parametrize("part", ["loss", "curve"])
+def test_a_loss_beyond_all_measure_is_a_missing_one(value: float, part: str) -> None:
+    def beyond(given: Any, inside: bool = False) -> Any:
+        if isinstance(given, dict):
+            return {name: beyond(one, inside or name == part) for name, one in given.items()}
+        if isinstance(given, list):
+            return [beyond(one, inside) for one in given]
+        return value if inside and isinstance(given, float) else given
+
+    text = page.render(StudyResult.model_validate(beyond(FAKE["fake_study"]())))
+    assert "1e+" not in text and "<svg" in text

@@ -17,6 +17,7 @@ from typing import Any
 
 from fulcrum.dist.compiled_code import SLOWER, compiles_here
 from fulcrum.dist.start import ALONE, Ranks, is_loss
+from fulcrum.files.refusals import sentence_and_hint
 from fulcrum.levers.catalog import CATALOG, require_unchanged, with_files
 from fulcrum.spec.errors import FulcrumError, TrainingFailed
 from fulcrum.spec.phrase import Catalogue
@@ -88,12 +89,8 @@ def answer(
             return None
         return failure(cell.key, error)
     except OSError as error:  # a full disk says so itself; nothing finished is touched
-        return {
-            "key": cell.key,
-            "ok": False,
-            "error": f"{error.strerror or error}",
-            "hint": "make room and start the same command again: what is finished is kept",
-        }
+        message, hint = sentence_and_hint(error)
+        return {"key": cell.key, "ok": False, "error": message, "hint": f"{hint}: what is finished is kept"}
     except Exception as error:  # a bug in a cell must not take the study with it
         if is_loss(error):
             return None
