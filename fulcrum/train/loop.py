@@ -17,6 +17,7 @@ from fulcrum.loss.term import Losses
 from fulcrum.optim.storage import keep_gradients
 from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.user_errors import described
+from fulcrum.train.blamed_term import require_no_edit
 from fulcrum.train.build import Built
 from fulcrum.train.state import State
 from fulcrum.train.watched.step_clock import Pace
@@ -84,7 +85,11 @@ def gradients(built: Built, state: State) -> Losses:
         sum_gradients(built.step, first + rows >= mine.stop)
         losses = _losses(built, batch, draw, state)
         share = len(batch.x0) / count
-        (losses.total * share).backward()
+        try:
+            (losses.total * share).backward()
+        except RuntimeError as error:
+            require_no_edit(error, built, batch, draw, state.images)
+            raise
         part = Losses(
             losses.total.detach() * share,
             {name: value * share for name, value in losses.parts.items()},

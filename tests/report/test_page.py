@@ -282,3 +282,22 @@ def test_a_loss_beyond_all_measure_is_a_missing_one(value: float, part: str) -> 
 
     text = page.render(StudyResult.model_validate(beyond(FAKE["fake_study"]())))
     assert "1e+" not in text and "<svg" in text
+
+
+OBEYED = "\x1b[2J\x1b]0;mine\x07\r\0\x9b31m\u202e\u2066"
+
+
+def test_no_text_of_a_study_steers_a_terminal_that_shows_its_files(tmp_path: Path) -> None:
+    def with_controls(given: Any, name: str = "") -> Any:
+        if isinstance(given, dict):
+            return {key: with_controls(one, key) for key, one in given.items()}
+        if isinstance(given, list):
+            return [with_controls(one, name) for one in given]
+        own = name in ("title", "label", "explain", "prompts", "note", "warnings", "command", "machine", "says", "data", "text")
+        return given + OBEYED if own and isinstance(given, str) else given
+
+    page.write(StudyResult.model_validate(with_controls(FAKE["fake_study"]())), tmp_path)
+    for name in ("report.html", "report.md", "effects.csv"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert not set(text) & set(OBEYED) - set("[2J]0;mine31m"), name
+        assert "\\x1b" in text, name  # it is shown, not left out

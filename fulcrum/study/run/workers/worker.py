@@ -91,7 +91,7 @@ def answer(
     except OSError as error:  # a full disk says so itself; nothing finished is touched
         message, hint = sentence_and_hint(error)
         return {"key": cell.key, "ok": False, "error": message, "hint": f"{hint}: what is finished is kept"}
-    except Exception as error:  # a bug in a cell must not take the study with it
+    except (Exception, SystemExit) as error:  # a bug in a cell must not take the study with it
         if is_loss(error):
             return None
         return {"key": cell.key, "ok": False, "error": described(error), "hint": traceback.format_exc()}
