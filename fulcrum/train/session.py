@@ -5,7 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from fulcrum.dist.reduce import gathered
 from fulcrum.dist.shard import cut
 from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.files.atomic import write_json
-from fulcrum.files.damaged import Damaged
+from fulcrum.files.damaged import Damaged, remove
 from fulcrum.spec.errors import BadInput, RunFailed, TrainingFailed
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
@@ -91,12 +91,27 @@ def perform(
             say(f"{order.label}: {order.run.budget.images:,} images; the run is {folder.path}{first}")
         try:
             return _performed(order, feed, folder, observers, ranks, say)
-        except Exception as error:
+        except RunFailed:
+            raise
+        except (Exception, SystemExit) as error:
             if not order.system.compile or ranks.size > 1 or not is_compiler_error(error):
+                if ranks.first:
+                    _leave_nothing(folder)
                 raise
             say(f"compiling the blocks failed ({_first_line(error)}): {SLOWER}")
         order = order._replace(system=order.system.model_copy(update={"compile": False}))
         return _performed(order, feed, folder, observers, ranks, say)
+
+
+def _leave_nothing(folder: RunFolder) -> None:
+    """What was refused before its first step has no folder, and is not listed as stopped."""
+    try:
+        begun = folder.checkpoints.exists() or bool(folder.record.stat().st_size)
+    except FileNotFoundError:  # not even a record
+        begun = False
+    if not begun:
+        with suppress(OSError):  # why it was refused is what a person must see
+            remove(folder.path)
 
 
 def _performed(

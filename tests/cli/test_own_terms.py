@@ -61,3 +61,23 @@ def test_an_edit_in_place_is_blamed_on_the_terms_own_file(tmp_path: Path, capsys
     code, answer = trained(EDIT, tmp_path, capsys)
     assert code == 2 and answer["error"].startswith(f"the term 'own_term' ({tmp_path / 'mine.py'}) changes a tensor in place")
     assert "x = x + 1" in answer["hint"]
+
+
+@pytest.mark.parametrize("body", [EDIT, "raise SystemExit(0)", "return view.v.mean()", "raise ValueError('no')", "return 1 / 0"])
+def test_what_was_refused_at_its_first_step_is_not_listed_as_stopped(
+    body: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert trained(body, tmp_path, capsys)[0] == 2
+    with pytest.raises(SystemExit):
+        main(["runs", "list", "--out", str(tmp_path / "runs"), "--json"])
+    assert json.loads(capsys.readouterr().out)["runs"] == []
+
+
+def test_a_lever_that_is_not_on_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    off = FILE.replace("return True", "return False").replace("BODY", "return view.v.mean((1, 2, 3))")
+    (tmp_path / "off.py").write_text(off)
+    settings = [word for setting in TINY for word in ("--set", setting)]
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "spark + own", "--with", str(tmp_path / "off.py"), "--out", str(tmp_path / "runs"), *settings, "--quiet"])
+    assert ended.value.code == 2 and "own" in capsys.readouterr().err
+    assert not [path for path in (tmp_path / "runs").iterdir() if path.name != "cache"]
