@@ -117,7 +117,7 @@ def _flushed(code: int) -> int:
 
 
 def _ended(error: SystemExit) -> int | None:
-    """The exit code that typer itself ends with, unread output among it; None where a person's own code ended the process."""
+    """The exit code that typer itself ends with, unread output too; None where a person's own code ended the process."""
     from fulcrum.spec.user_errors import place
 
     if isinstance(error.__context__, BrokenPipeError):  # whoever read standard output has gone away, as `head` does

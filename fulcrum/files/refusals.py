@@ -49,7 +49,7 @@ def sentence_and_hint(error: OSError) -> tuple[str, str]:
 
 @contextmanager
 def naming(path: Path, *asides: Path) -> Iterator[None]:
-    """An OSError inside names `path`: a failed write names no file, and one of its `asides` is no file that a person knows."""
+    """An OSError inside names `path`: a failed write names no file, and its `asides` are no files that a person knows."""
     try:
         yield
     except OSError as error:

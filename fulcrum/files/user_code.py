@@ -15,7 +15,6 @@ from fulcrum.files.paths import read_regular
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.user_errors import GUIDE, PREFIX, failed
 
-
 _SHA256 = "__sha256__"  # in such a module: of the bytes that it was run from, whatever its file holds by now
 
 

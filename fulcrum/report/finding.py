@@ -7,7 +7,6 @@ from pydantic import BeforeValidator
 
 from fulcrum.spec.record import Frozen
 
-
 LARGEST = 1e100  # no measurement is beyond it, and the page adds and squares what it shows
 
 

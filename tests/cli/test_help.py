@@ -113,7 +113,9 @@ def test_the_help_of_train_names_every_recipe():
 
 
 def test_help_says_of_every_python_file_that_it_is_executed():
-    options = [one for command in COMMANDS.values() for one in command.params if "Python file" in (getattr(one, "help", "") or "")]
+    options = [
+        one for command in COMMANDS.values() for one in command.params if "Python file" in (getattr(one, "help", "") or "")
+    ]
     names = {name for one in options for name in one.opts}
     assert {"--with", "--levers", "--metrics"} <= names
     assert not [one.opts for one in options if "executed" not in one.help]

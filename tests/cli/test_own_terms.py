@@ -59,11 +59,15 @@ def test_a_term_that_ends_the_process_is_no_success(body: str, tmp_path: Path, c
 
 def test_an_edit_in_place_is_blamed_on_the_terms_own_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, answer = trained(EDIT, tmp_path, capsys)
-    assert code == 2 and answer["error"].startswith(f"the term 'own_term' ({tmp_path / 'mine.py'}) changes a tensor in place")
+    assert code == 2 and answer["error"].startswith(
+        f"the term 'own_term' ({tmp_path / 'mine.py'}) changes a tensor in place"
+    )
     assert "x = x + 1" in answer["hint"]
 
 
-@pytest.mark.parametrize("body", [EDIT, "raise SystemExit(0)", "return view.v.mean()", "raise ValueError('no')", "return 1 / 0"])
+@pytest.mark.parametrize(
+    "body", [EDIT, "raise SystemExit(0)", "return view.v.mean()", "raise ValueError('no')", "return 1 / 0"]
+)
 def test_what_was_refused_at_its_first_step_is_not_listed_as_stopped(
     body: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,6 +82,17 @@ def test_a_lever_that_is_not_on_leaves_no_folder(tmp_path: Path, capsys: pytest.
     (tmp_path / "off.py").write_text(off)
     settings = [word for setting in TINY for word in ("--set", setting)]
     with pytest.raises(SystemExit) as ended:
-        main(["train", "spark + own", "--with", str(tmp_path / "off.py"), "--out", str(tmp_path / "runs"), *settings, "--quiet"])
+        main(
+            [
+                "train",
+                "spark + own",
+                "--with",
+                str(tmp_path / "off.py"),
+                "--out",
+                str(tmp_path / "runs"),
+                *settings,
+                "--quiet",
+            ]
+        )
     assert ended.value.code == 2 and "own" in capsys.readouterr().err
     assert not [path for path in (tmp_path / "runs").iterdir() if path.name != "cache"]

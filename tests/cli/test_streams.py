@@ -31,7 +31,8 @@ def test_an_error_that_cannot_be_told_as_json_is_told_as_text() -> None:
 
 
 @pytest.mark.parametrize("line, code", [
-    ("levers >&-", 0), ("levers show nobody 2>&-", 2), ("levers show nobody 2>/dev/full", 2), ("levers show nobody >&- 2>&-", 2),
+    ("levers >&-", 0), ("levers show nobody 2>&-", 2), ("levers show nobody 2>/dev/full", 2),
+    ("levers show nobody >&- 2>&-", 2),
 ])  # fmt: skip
 def test_a_closed_stream_changes_no_exit_code(line: str, code: int) -> None:
     done = shell(f"{FULCRUM} {line}")

@@ -18,7 +18,14 @@ from fulcrum.files.sealed import write_sealed
 
 LIMIT = 4096  # bytes of a file
 DATA = b"x" * (2 * LIMIT)
-HOME = "model.width=32 model.depth=4 model.heads=2 budget.batch=8 data.source.count=64 data.source.max_objects=2".split()
+HOME = [
+    "model.width=32",
+    "model.depth=4",
+    "model.heads=2",
+    "budget.batch=8",
+    "data.source.count=64",
+    "data.source.max_objects=2",
+]
 
 
 @contextmanager
@@ -61,7 +68,9 @@ def test_a_full_disk_names_the_file_and_keeps_nothing_half_written(tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("append", [lambda path: append_bytes(path, DATA), lambda path: append_records(path, {"a": "x" * LIMIT})])
+@pytest.mark.parametrize(
+    "append", [lambda path: append_bytes(path, DATA), lambda path: append_records(path, {"a": "x" * LIMIT})]
+)
 def test_a_line_that_does_not_fit_names_its_file(tmp_path: Path, append: Callable[[Path], None]) -> None:
     with small_disk(), pytest.raises(OSError) as error:
         append(tmp_path / "record.jsonl")
@@ -76,7 +85,9 @@ def test_a_sealed_file_says_it_in_its_own_words(tmp_path: Path) -> None:
     assert "make room" in error.value.hint and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("number, hint", [(errno.EROFS, "choose a place"), (errno.EACCES, "choose a place"), (errno.ENOSPC, "room")])
+@pytest.mark.parametrize(
+    "number, hint", [(errno.EROFS, "choose a place"), (errno.EACCES, "choose a place"), (errno.ENOSPC, "room")]
+)
 def test_a_folder_that_cannot_be_written_is_told_by_the_files_own_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, hint: str
 ) -> None:

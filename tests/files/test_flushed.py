@@ -56,7 +56,9 @@ def test_a_file_is_flushed_whole_before_it_gets_its_name_and_its_folder_after(
     assert flushed(events) == [(aside, 5000), (str(tmp_path), os.stat(tmp_path).st_size)]
 
 
-def test_what_a_block_has_written_is_in_the_file_when_it_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_block_has_written_is_in_the_file_when_it_is_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with recorded(monkeypatch) as events, atomic_file(tmp_path / "mine") as stream:
         stream.write(b"a" * 10)  # far below what a stream keeps for itself
     assert flushed(events)[0][1] == 10

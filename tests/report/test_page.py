@@ -293,7 +293,19 @@ def test_no_text_of_a_study_steers_a_terminal_that_shows_its_files(tmp_path: Pat
             return {key: with_controls(one, key) for key, one in given.items()}
         if isinstance(given, list):
             return [with_controls(one, name) for one in given]
-        own = name in ("title", "label", "explain", "prompts", "note", "warnings", "command", "machine", "says", "data", "text")
+        own = name in (
+            "title",
+            "label",
+            "explain",
+            "prompts",
+            "note",
+            "warnings",
+            "command",
+            "machine",
+            "says",
+            "data",
+            "text",
+        )
         return given + OBEYED if own and isinstance(given, str) else given
 
     page.write(StudyResult.model_validate(with_controls(FAKE["fake_study"]())), tmp_path)

@@ -33,8 +33,11 @@ def events(monkeypatch):
 
 
 def last(events, kinds, inode, size=None):
-    """Number of the last such event, -1 if there is none; numbers of inodes are given again, so earlier ones tell nothing."""
-    return max((n for n, (kind, ino, then) in enumerate(events) if kind in kinds and ino == inode and size in (None, then)), default=-1)
+    """Number of the last such event, -1 if there is none; inodes are given again, so earlier ones tell nothing."""
+    return max(
+        (n for n, (kind, ino, then) in enumerate(events) if kind in kinds and ino == inode and size in (None, then)),
+        default=-1,
+    )
 
 
 def test_files_then_folder_then_name_then_the_folder_above(events, tiny, tmp_path):

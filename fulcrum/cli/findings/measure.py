@@ -49,7 +49,9 @@ Features = Annotated[
 Own = Annotated[
     list[Path] | None,
     typer.Option(
-        "--metrics", metavar="FILE", help="A Python file with your own metrics or extractors, which is executed: see docs/write-a-metric.md."
+        "--metrics",
+        metavar="FILE",
+        help="A Python file with your own metrics or extractors, which is executed: see docs/write-a-metric.md.",
     ),
 ]
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="METRIC", help="Only these metrics. Repeatable.")]

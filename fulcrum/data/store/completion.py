@@ -72,7 +72,7 @@ def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict
 
 
 def _tidied(to: Path) -> dict[str, Any]:
-    """The finished store without what only the import needed; its first part goes last, for it tells of what was imported."""
+    """The finished store without what only the import needed; its first part goes last: it tells what was imported."""
     later_first = sorted(to.glob("part-*.jsonl"), reverse=True)
     for left in [*to.glob("*.writing"), to / "lock", to / "import.json", to / REFUSED, *later_first]:
         left.unlink(missing_ok=True)

@@ -90,7 +90,7 @@ class _PacedAnswer(HTTPResponse):
         super().__init__(sock, *given, **options)
         paced = io.BufferedReader(_PacedBytes(sock.makefile("rb", buffering=0)))
         self.fp.close()  # nothing was read of it yet
-        self.fp = paced
+        self.fp = paced  # type: ignore[assignment]  # typeshed knows no other reader of bytes
 
 
 class _Http(HTTPConnection):

@@ -45,7 +45,9 @@ def from_plain(fields: dict[str, Any]) -> Plan:
             )
     for one in plain.get("arms", ()):
         if not isinstance(one, str | dict | BasedArm):
-            raise BadInput(f"an arm cannot be {quoted(one)}", 'write: arms = ["muon", { add = "end_to_end_codec", to = "repa" }]')
+            raise BadInput(
+                f"an arm cannot be {quoted(one)}", 'write: arms = ["muon", { add = "end_to_end_codec", to = "repa" }]'
+            )
     if isinstance(plain.get("arms"), tuple):
         plain["arms"] = tuple(_record(_based(one), one) for one in plain["arms"])
     if isinstance(plain.get("scales"), tuple):
