@@ -29,6 +29,8 @@ from fulcrum.study.run.cell_training import run_cell
 from fulcrum.study.run.workers.torchrun_cell import answer_together
 from fulcrum.train.session import Interrupted
 
+AGAIN = "start the same command again"
+
 
 def leave_with(parent: int) -> None:
     """End when the study that started this worker is gone: its cell is resumed by the next study, not by an orphan.
@@ -90,7 +92,7 @@ def answer(
         return failure(cell.key, error)
     except OSError as error:  # a full disk says so itself; nothing finished is touched
         message, hint = sentence_and_hint(error)
-        return {"key": cell.key, "ok": False, "error": message, "hint": f"{hint}: what is finished is kept"}
+        return {"key": cell.key, "ok": False, "error": message, "hint": f"{hint or AGAIN}: what is finished is kept"}
     except (Exception, SystemExit) as error:  # a bug in a cell must not take the study with it
         if is_loss(error):
             return None
