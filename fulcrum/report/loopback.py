@@ -45,8 +45,7 @@ class LoopbackHandler(BaseHTTPRequestHandler):
     def end_headers(self) -> None:
         self.send_header("Cache-Control", "no-store")  # a live page must be read anew
         self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Content-Security-Policy", "frame-ancestors 'none'")  # no site may lay this page under its own
-        self.send_header("X-Frame-Options", "DENY")
+        self.send_header("X-Frame-Options", "DENY")  # no site may lay a page of ours under its own
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:

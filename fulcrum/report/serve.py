@@ -27,6 +27,10 @@ class Handler(LoopbackHandler, SimpleHTTPRequestHandler):
             return None
         return super().send_head()
 
+    def end_headers(self) -> None:
+        self.send_header("Content-Security-Policy", "frame-ancestors 'none'")  # the rest stands in the page itself
+        super().end_headers()
+
     def _file(self) -> Path | None:
         folder = Path(self.directory).resolve()
         wanted = unquote(self.path.partition("?")[0].partition("#")[0]).lstrip("/") or PAGE
