@@ -9,6 +9,7 @@ from markupsafe import Markup
 from fulcrum.advise.audit_target import Audit
 from fulcrum.advise.audit_text import EFFORTS, grouped, headline
 from fulcrum.files.atomic import write_atomic
+from fulcrum.spec.printable import inert
 
 BADGES = {"error": "bad", "warning": "open", "note": "even"}  # of the report's style
 
@@ -33,4 +34,4 @@ def render(audit: Audit) -> str:
 
 
 def write_page(audit: Audit, path: Path) -> None:
-    write_atomic(path, render(audit))
+    write_atomic(path, inert(render(audit)))

@@ -1,7 +1,6 @@
 """What an audit was asked to look at: told apart, read, handed to every rule; what the rules saw becomes faults."""
 
 import re
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +13,7 @@ from fulcrum.advise.subjects.config_family import ConfigFamily
 from fulcrum.advise.subjects.config_file import SUFFIXES, ConfigFile, read_config
 from fulcrum.advise.subjects.python_script import Script, read_script
 from fulcrum.advise.subjects.training_project import TrainingProject, project_files, read_project
+from fulcrum.files.toml_text import parse_toml
 from fulcrum.spec.errors import BadInput, nearest
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _is_plan(path: Path) -> bool:
 def _toml(path: Path) -> dict[str, Any]:
     """What a TOML file holds; nothing where it cannot be read, which its reader will say."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return parse_toml(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError):
         return {}
 

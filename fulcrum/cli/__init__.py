@@ -1,10 +1,12 @@
 """The command line: thin commands over the rooms; nothing heavy is imported before a command needs it."""
 
+import errno
 import json
 import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from types import FrameType
 from typing import Annotated
 
@@ -19,7 +21,8 @@ from fulcrum.cli.trained import encode, estimate_command, exporting, gallery_com
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.printable import shown_lines
 
-INTERRUPTED = 130  # as shells have it: 128 and the signal's number
+INTERRUPTED, UNREAD = 130, 141  # as shells have it: 128 and the signal's number
+LONGEST = 8_000  # letters of a message: it may quote what was given, whatever its length
 TRACEBACK = "FULCRUM_TRACEBACK"  # environment: set, it shows where an error came from
 
 app = typer.Typer(
@@ -87,18 +90,46 @@ def main(arguments: list[str] | None = None) -> None:
             raise KeyboardInterrupt
     except KeyboardInterrupt:
         code = _failed(f"stopped by {stopped_by}", "start the same command again to go on", INTERRUPTED, words)
+    except SystemExit as error:
+        code = _ended(error)
+        if code is None:  # it would have ended with success and without a word
+            code = _failed(*_explained(error), words)
     except Exception as error:
         if os.environ.get(TRACEBACK):  # of every process
             traceback.print_exception(error)
         message, hint, code = _explained(error)
         unlike = not isinstance(error, FulcrumError) and code == 1  # it may be this process's alone: never lose it
         _failed(message, hint, code, words, unlike)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(_flushed(code if isinstance(code, int) else 0))
 
 
-def _explained(error: Exception) -> tuple[str, str, int]:
+def _flushed(code: int) -> int:
+    """The exit code, once what was printed is out; Python would say of a failure only that it ignored it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError as error:
+            if stream is sys.stdout and error.errno != errno.EPIPE and code == 0:
+                _failed(f"standard output cannot be written: {error.strerror}", "the command itself was done", 1, [])
+            code = code or (UNREAD if error.errno == errno.EPIPE else 1)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # for what Python flushes once more
+    return code
+
+
+def _ended(error: SystemExit) -> int | None:
+    """The exit code that typer itself ends with, unread output too; None where a person's own code ended the process."""
+    from fulcrum.spec.user_errors import place
+
+    if isinstance(error.__context__, BrokenPipeError):  # whoever read standard output has gone away, as `head` does
+        return UNREAD
+    return None if place(error) else error.code if isinstance(error.code, int) else 0
+
+
+def _explained(error: BaseException) -> tuple[str, str, int]:
     """What an error says to a person: message, hint, exit code."""
-    from fulcrum.spec.user_errors import failed, place  # only now: --help is to be fast
+    from fulcrum.files.refusals import sentence_and_hint  # only now: --help is to be fast
+    from fulcrum.spec.user_errors import failed, place
 
     if isinstance(error, typer.Abort):
         return "stopped", "", 1
@@ -111,8 +142,10 @@ def _explained(error: Exception) -> tuple[str, str, int]:
     if where:
         error = failed(error, "your own file failed")
         return error.message, error.hint, error.exit_code
-    if isinstance(error, OSError | MemoryError):
-        return f"{type(error).__name__}: {error}", "", 1
+    if isinstance(error, OSError):
+        return *sentence_and_hint(error), 1
+    if isinstance(error, MemoryError):
+        return "there is not enough memory", "smaller batches take less: --set budget.batch=8, or fewer lanes of a study", 1
     return (
         f"{type(error).__name__}: {error}",
         f"this should not happen: {TRACEBACK}=1 shows where it came from; please report it",
@@ -122,11 +155,17 @@ def _explained(error: Exception) -> tuple[str, str, int]:
 
 def _failed(message: str, hint: str, code: int, words: list[str], unlike: bool = False) -> int:
     """Say it, once: other processes of a run fail in the same way, and leave quietly with the same code."""
-    if not speaks():
-        if unlike:
-            print(shown_lines(f"error on rank {os.environ.get('RANK')}: {message}"), file=sys.stderr)
-    elif "--json" in words:
-        print(json.dumps({"error": message, "hint": hint}))
-    else:
-        print(shown_lines(f"error: {message}" + (f"\n  {hint}" if hint else "")), file=sys.stderr)
+    message, hint = (text if len(text) <= LONGEST else f"{text[:LONGEST]} ..." for text in (message, hint))
+    lines = shown_lines(f"error: {message}" + (f"\n  {hint}" if hint else ""))
+    try:
+        if not speaks():
+            if unlike:
+                print(shown_lines(f"error on rank {os.environ.get('RANK')}: {message}"), file=sys.stderr)
+        elif "--json" in words:
+            print(json.dumps({"error": message, "hint": hint}), flush=True)
+        else:
+            print(lines, file=sys.stderr)
+    except OSError:  # nobody hears standard output: the disk that it goes to is full
+        with suppress(OSError):
+            print(lines, file=sys.stderr)
     return code

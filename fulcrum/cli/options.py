@@ -42,7 +42,7 @@ Files = Annotated[
         "--levers",
         "--lever",
         metavar="FILE",
-        help="A Python file of your own with levers, recipes or fillers. Repeatable.",
+        help="A Python file of your own with levers, recipes or fillers. It is executed. Repeatable.",
     ),
 ]
 Price = Annotated[

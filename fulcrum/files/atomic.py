@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from fulcrum.files.damaged import remove
 from fulcrum.files.paths import open_regular
+from fulcrum.files.refusals import naming
 
 _ASIDE = re.compile(r"\..+\.\d+-[0-9a-f]{8}\.writing", re.DOTALL)
 _LONGEST = 200  # bytes of a name that its aside repeats: a file system takes 255
@@ -41,7 +42,7 @@ def write_new(path: Path, data: bytes) -> Path:
             handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
             break
     try:
-        with open(handle, "wb") as stream:
+        with naming(place), open(handle, "wb") as stream:
             stream.write(data)
     except BaseException:
         place.unlink(missing_ok=True)
@@ -65,16 +66,18 @@ def atomic_file(path: Path, *, flush: bool = True) -> Iterator[BinaryIO]:
 def atomic_path(path: Path, *, flush: bool = True) -> Iterator[Path]:
     """As `atomic_file`, for a library that wants a path: an empty file that it may write to."""
     aside = _aside(path)
-    handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)  # less what the umask takes
+    with naming(path, aside):
+        handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)  # less what the umask takes
     try:
-        _hold(handle)
-        yield aside
-        aside.chmod(os.fstat(handle).st_mode & _RIGHTS)  # a library may have put a file of its own there, for us alone
-        if flush:
-            _flush(aside)
-        os.replace(aside, path)
-        if flush:
-            _flush(path.parent.resolve())
+        with naming(path, aside):
+            _hold(handle)
+            yield aside
+            aside.chmod(os.fstat(handle).st_mode & _RIGHTS)  # a library may have put a file of its own there, for us alone
+            if flush:
+                _flush(aside)
+            os.replace(aside, path)
+            if flush:
+                _flush(path.parent.resolve())
     except BaseException:  # a full disk must not be filled with what is half written
         aside.unlink(missing_ok=True)
         raise
@@ -90,19 +93,21 @@ def folder_atomic(final: Path, *, flush: bool = True, replace: bool = False) -> 
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     aside, former = _aside(final), _aside(final)
-    aside.mkdir()
-    handle = os.open(aside, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    with naming(final, aside):
+        aside.mkdir()
+        handle = os.open(aside, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        _hold(handle)
-        yield aside
-        _same_rights(aside, os.fstat(handle).st_mode & _RIGHTS)
-        if flush:
-            _flush_tree(aside)
-        if replace and os.path.lexists(final):
-            os.rename(final, former)
-        os.rename(aside, final)
-        if flush:
-            _flush(final.parent.resolve())
+        with naming(final, aside):
+            _hold(handle)
+            yield aside
+            _same_rights(aside, os.fstat(handle).st_mode & _RIGHTS)
+            if flush:
+                _flush_tree(aside)
+            if replace and os.path.lexists(final):
+                os.rename(final, former)
+            os.rename(aside, final)
+            if flush:
+                _flush(final.parent.resolve())
         with suppress(OSError):  # the new folder is in place: `sweep` may have more luck with the old one
             remove(former)
     except BaseException:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.damaged import set_aside
 from fulcrum.files.paths import open_regular, read_regular
-from fulcrum.files.refusals import reason
+from fulcrum.files.refusals import naming, reason
 from fulcrum.spec.errors import BadInput, FulcrumError
 
 TAIL = 4096  # bytes of a record's end: a dozen lines, however long it is
@@ -88,9 +88,10 @@ def append_records(path: Path, *values: Mapping[str, Any]) -> None:
     lines = "".join(json.dumps(value) + "\n" for value in values).encode()
     handle = open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
-        length = os.fstat(handle).st_size
-        cut = length > 0 and os.pread(handle, 1, length - 1) != b"\n"
-        _write(handle, b"\n" + lines if cut else lines)
+        with naming(path):
+            length = os.fstat(handle).st_size
+            cut = length > 0 and os.pread(handle, 1, length - 1) != b"\n"
+            _write(handle, b"\n" + lines if cut else lines)
     finally:
         os.close(handle)
 
@@ -99,7 +100,8 @@ def append_bytes(path: Path, data: bytes) -> None:
     """Add bytes at the end of a plain file that is made if it is not there."""
     handle = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        _write(handle, data)
+        with naming(path):
+            _write(handle, data)
     finally:
         os.close(handle)
 

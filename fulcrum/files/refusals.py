@@ -1,6 +1,7 @@
 """An error of the operating system as one sentence and one hint that a person can act on."""
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from fulcrum.spec.errors import FulcrumError, RunFailed
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_OF_A_DISK = (*FULL, errno.EIO, errno.EROFS)  # what a write says, and it says not of which file
 _REMEDIES = {
     **dict.fromkeys(FULL, "make room"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose a place that you may use"),
@@ -35,6 +37,27 @@ def remedy(error: OSError, then: str = "") -> str:
     if first and then:
         return f"{first} {then}" if first.endswith("?") else f"{first} and {then}"
     return first or then
+
+
+def sentence_and_hint(error: OSError) -> tuple[str, str]:
+    """Message and hint of an error that nobody has put into words: the file, what the system says, what helps."""
+    if error.errno is None:  # not of the system but of a library that derives its own from it
+        return f"{type(error).__name__}: {error}", ""
+    where = f"cannot use {os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    return where + reason(error), remedy(error, "start the same command again")
+
+
+@contextmanager
+def naming(path: Path, *asides: Path) -> Iterator[None]:
+    """An OSError inside names `path`: a failed write names no file, and its `asides` are no files that a person knows."""
+    try:
+        yield
+    except OSError as error:
+        given = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | os.PathLike) else ""
+        aside = next((str(aside) for aside in asides if given.startswith(str(aside))), None)
+        if aside is not None or (error.filename is None and error.errno in _OF_A_DISK):
+            error.filename, error.filename2 = str(path) + given.removeprefix(aside or given), None
+        raise
 
 
 def refusal(

@@ -15,6 +15,8 @@ from fulcrum.files.paths import read_regular
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.user_errors import GUIDE, PREFIX, failed
 
+_SHA256 = "__sha256__"  # in such a module: of the bytes that it was run from, whatever its file holds by now
+
 
 class UserFile(NamedTuple):
     module: ModuleType
@@ -40,6 +42,7 @@ def load(path: Path, guide: str) -> UserFile:
     module = importlib.util.module_from_spec(spec)  # __file__ and __spec__, with the whole path; its loader is not used
     name = str(module.__file__)
     setattr(module, GUIDE, guide)
+    setattr(module, _SHA256, content)
     sys.modules[module.__name__] = module
     try:
         code = compile(source, name, "exec", dont_inherit=True)
@@ -49,6 +52,12 @@ def load(path: Path, guide: str) -> UserFile:
         del sys.modules[module.__name__]
         raise failed(error, f"{path} cannot be used", guide) from error
     return UserFile(module, content)
+
+
+def hash_of(module: ModuleType) -> str | None:
+    """Of the bytes that a module was run from by `load`; None of what Python itself imported."""
+    value = vars(module).get(_SHA256)
+    return value if isinstance(value, str) else None
 
 
 def _remember_source(name: str, source: bytes) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from fulcrum.files.atomic import write_atomic
 from fulcrum.laws.ground import GROUNDS, Ground, ground_of, usable
 from fulcrum.levers.base import ANY, Claim
 from fulcrum.levers.measured_table import in_sum, read_measured
@@ -33,7 +34,7 @@ def write(catalogue: Catalogue, folder: Path) -> list[Path]:
         if old.name not in made:
             old.unlink()
     for name, text in made.items():
-        (folder / name).write_text(text)
+        write_atomic(folder / name, text, flush=False)
     return [folder / name for name in made]
 
 

@@ -10,7 +10,7 @@ from fulcrum.data import fillers as data
 from fulcrum.encode import fillers as encode
 from fulcrum.files.hashes import sha256_bytes
 from fulcrum.files.paths import read_regular
-from fulcrum.files.user_code import UserFile, load
+from fulcrum.files.user_code import UserFile, hash_of, load
 from fulcrum.flow import fillers as flow
 from fulcrum.levers.aligned_codec import AlignedCodec
 from fulcrum.levers.base import Card, Lever
@@ -76,6 +76,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
 from fulcrum.spec.record import Filler
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.user_errors import PREFIX
 from fulcrum.train import fillers as train
 
 LEVERS: tuple[type[Lever], ...] = (
@@ -183,6 +184,18 @@ def files_of(phrase: Phrase, hashes: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in hashes.items() if name in used}
 
 
+def require_unchanged(known: Catalogue, hashes: Mapping[str, str]) -> None:
+    """The files behind a key that another process made: this one's catalogue must come from the very bytes it hashed."""
+    modules = {kind.__module__ for kind in (*known.levers.values(), *known.fillers)}
+    for name, wanted in hashes.items():
+        if name not in modules or hash_of(sys.modules[name]) != wanted:
+            raise BadInput(
+                f"{name.removeprefix(PREFIX).rpartition('_')[0]}.py has changed since this command was started: "
+                "other code would run under the key of the former",
+                "start the command again: runs of the edited file get keys of their own",
+            )
+
+
 def foreign_code(run: RunSpec) -> dict[str, str]:
     """Hashes of the files whose code the fillers of a run are, ours left out: for a run that no phrase described."""
     hashes = {}
@@ -192,7 +205,7 @@ def foreign_code(run: RunSpec) -> dict[str, str]:
         file = getattr(module, "__file__", None)
         if file is None:
             raise BadInput(f"the fillers of {module.__name__} stand in no file", "keys hold its hash: write it to a file")
-        hashes[module.__name__] = sha256_bytes(read_regular(Path(file)))
+        hashes[module.__name__] = hash_of(module) or sha256_bytes(read_regular(Path(file)))
     return hashes
 
 

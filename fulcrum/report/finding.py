@@ -7,10 +7,12 @@ from pydantic import BeforeValidator
 
 from fulcrum.spec.record import Frozen
 
+LARGEST = 1e100  # no measurement is beyond it, and the page adds and squares what it shows
+
 
 def _finite(value: Any) -> Any:
-    """NaN and infinity have no JSON form: a reading that diverged is a missing reading."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """NaN and infinity have no JSON form: a reading that diverged is a missing one, and so is one beyond all measure."""
+    return None if isinstance(value, float) and not (math.isfinite(value) and abs(value) <= LARGEST) else value
 
 
 Reading = Annotated[float | None, BeforeValidator(_finite)]

@@ -1,5 +1,6 @@
 """What our servers share: they stand on loopback, answer pages of their own only, and say nothing in the terminal."""
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -10,12 +11,14 @@ from fulcrum.spec.errors import BadInput
 
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost")
+WAIT = 30.0  # seconds for the next byte of a request, and for taking the next of an answer: nobody holds a thread for ever
 
 
 class LoopbackHandler(BaseHTTPRequestHandler):
     """Knows who asks, and sends the headers that every answer has."""
 
     server_version, sys_version = "fulcrum", ""
+    timeout = WAIT
 
     def refused(self) -> bool:
         """Does somebody else ask than a person on this machine or a page of this server? Then they were told so.
@@ -42,16 +45,25 @@ class LoopbackHandler(BaseHTTPRequestHandler):
     def end_headers(self) -> None:
         self.send_header("Cache-Control", "no-store")  # a live page must be read anew
         self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("X-Frame-Options", "DENY")  # no site may lay a page of ours under its own
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet: the terminal belongs to what the person runs."""
 
 
+class LoopbackServer(ThreadingHTTPServer):
+    """Says nothing of a connection that broke: a browser that goes away is no fault, and the terminal is a person's."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
+
 def bind(handler: Callable[..., BaseHTTPRequestHandler], port: int) -> ThreadingHTTPServer:
     """A server bound to loopback; port 0 takes any free one."""
     try:
-        return ThreadingHTTPServer((HOST, port), handler)
+        return LoopbackServer((HOST, port), handler)
     except OSError as error:
         raise BadInput(
             f"port {port} of this machine cannot be used: {error.strerror}",

@@ -7,6 +7,7 @@ from fulcrum.report import run_facts, table
 from fulcrum.report.figures import range_figure
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import certainty, claim_sentences, number, sentences
+from fulcrum.spec.printable import inert
 
 
 def markdown(result: StudyResult, more: Sequence[tuple[str, table.Table]] = ()) -> str:
@@ -76,11 +77,11 @@ def table_rows(sheet: table.Table) -> list[str]:
 def escaped(text: str) -> str:
     """Text of the study is text, not markup: neither a table's bar nor a tag nor a link may come from it. An underscore
     inside a word is no markup."""
-    return re.sub(r"[\\`*\[\]<>|#~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", " ".join(text.split()))
+    return re.sub(r"[\\`*\[\]<>|#~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", inert(" ".join(text.split())))
 
 
 def code(text: str) -> str:
     """A code span whose fence is longer than any run of backticks inside."""
-    flat = " ".join(text.split()).replace("|", "\\|")
+    flat = inert(" ".join(text.split())).replace("|", "\\|")
     fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", flat)), default=0))
     return f"{fence}{flat}{fence}" if len(fence) == 1 else f"{fence} {flat} {fence}"

@@ -18,6 +18,7 @@ from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.figures import arm_marks, cost_figure, curve_figure, difference_figure, range_figure
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import certainty, claim_sentences, number, sentences
+from fulcrum.spec.printable import inert
 
 AXES: tuple[Literal["images", "seconds", "flops"], ...] = ("images", "seconds", "flops")
 NO_BREAK = "\u00a0"
@@ -38,7 +39,7 @@ def render(result: StudyResult, gallery: str = "") -> str:
     running = result.state == "running"
     script = resources.files("fulcrum.report").joinpath("templates/live.js").read_text("utf-8") if running else ""
     others = result.best_first
-    return (
+    return inert(
         _environment()
         .get_template("page.jinja")
         .render(

@@ -27,15 +27,19 @@ class Handler(LoopbackHandler, SimpleHTTPRequestHandler):
             return None
         return super().send_head()
 
+    def end_headers(self) -> None:
+        self.send_header("Content-Security-Policy", "frame-ancestors 'none'")  # the rest stands in the page itself
+        super().end_headers()
+
     def _file(self) -> Path | None:
         folder = Path(self.directory).resolve()
         wanted = unquote(self.path.partition("?")[0].partition("#")[0]).lstrip("/") or PAGE
+        hidden = any(part.startswith(".") for part in Path(wanted).parts)
         try:
             path = (folder / wanted).resolve()
-        except (OSError, ValueError):  # a NUL byte, a loop of links
+            return path if not hidden and path.is_relative_to(folder) and path.is_file() else None
+        except (OSError, ValueError):  # a NUL byte, a loop of links, a name longer than the disk takes
             return None
-        hidden = any(part.startswith(".") for part in Path(wanted).parts)
-        return path if not hidden and path.is_relative_to(folder) and path.is_file() else None
 
     def translate_path(self, path: str) -> str:
         return str(self._file() or Path(self.directory) / PAGE)

@@ -10,6 +10,7 @@ from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import certainty, number, sentences
+from fulcrum.spec.printable import inert
 
 COSTS = tuple(sentences.COSTS)
 
@@ -195,4 +196,6 @@ def csv_text(result: StudyResult) -> str:
 
 def _csv(value: object) -> object:
     """A text that a spreadsheet would run as a formula gets an apostrophe; numbers stay numbers."""
-    return "'" + value if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
+    if not isinstance(value, str):
+        return value
+    return inert("'" + value if value[:1] in "=+-@\t\r" and value else value)

@@ -26,6 +26,7 @@ STAGED = (
     RATE,
 )
 
+MOST_TOLD = 12  # findings of one error
 LONGEST_TOLD = 120  # characters of an edit in an error: of a longer one, such as a set of stages, only the path is told
 
 
@@ -180,9 +181,20 @@ def explain(error: ValidationError) -> str:
         text = text.removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
         if place:
             text = f"{place}: {text[0].lower() + text[1:]}"
-        unnamed = isinstance(given, str | int | float) and f"found {given!r}" not in text
-        findings.append(f"{text}, found {given!r}" if unnamed else text)
-    return "; ".join(findings)
+        unnamed = isinstance(given, str | int | float) and f"found {quoted(given)}" not in text
+        findings.append(f"{text}, found {quoted(given)}" if unnamed else text)
+    return "; ".join(findings[:MOST_TOLD]) + (
+        f"; and {len(findings) - MOST_TOLD} more" if len(findings) > MOST_TOLD else ""
+    )
+
+
+def quoted(given: object) -> str:
+    """A value as it was written, as far as a person wants to read it."""
+    try:
+        text = repr(given)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST_TOLD else text[:LONGEST_TOLD] + "..."
 
 
 def require_seed(seed: object) -> None:

@@ -17,6 +17,7 @@ from fulcrum.loss.term import Losses
 from fulcrum.optim.storage import keep_gradients
 from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.user_errors import described
+from fulcrum.train.blamed_term import require_no_edit
 from fulcrum.train.build import Built
 from fulcrum.train.feed import Feed
 from fulcrum.train.feed_ahead import FeedAhead, feeding
@@ -119,7 +120,11 @@ def gradients(built: Built, state: State, feed: Feed | FeedAhead | None = None) 
         sum_gradients(built.step, stretch == parts[-1])
         losses = _losses(built, batch, draw, state)
         share = len(batch.x0) / count
-        (losses.total * share).backward()  # type: ignore[no-untyped-call]
+        try:
+            (losses.total * share).backward()  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            require_no_edit(error, built, batch, draw, state.images)
+            raise
         part = Losses(
             losses.total.detach() * share,
             {name: value * share for name, value in losses.parts.items()},

@@ -17,6 +17,7 @@ from fulcrum.dist.reduce import gathered
 from fulcrum.dist.shard import cut
 from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.files.atomic import write_json
+from fulcrum.files.damaged import Damaged, remove
 from fulcrum.spec.errors import BadInput, RunFailed, TrainingFailed
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
@@ -33,6 +34,7 @@ from fulcrum.train.watched.observers import Every, ProgressLine, Recorder
 
 SAVES = 10  # checkpoints per budget
 SAVE_SECONDS = 60.0  # and at least this often
+MOST_SKIPPED = 0.05  # of all steps, left out because they were not finite: with more of them it is another training
 AGAIN = "its last checkpoint was removed, replaced or damaged: 'fulcrum runs rm' it and train it again"
 STOP_EVERY = 8  # steps after which GPUs ask each other whether a process was told to stop: each waits for the others
 ECHO = 5.0  # seconds in which a launcher passes the same Ctrl-C on to us
@@ -55,6 +57,7 @@ class Order(NamedTuple):
     label: str = "training"
     command: str = ""  # what a person types to go on
     levers: tuple[Any, ...] = ()  # asked for their witness before the first step
+    most_skipped: float = MOST_SKIPPED  # share of the steps; one more ends the training
 
 
 class Interrupted(RunFailed):
@@ -91,12 +94,27 @@ def perform(
             say(f"{order.label}: {order.run.budget.images:,} images; the run is {folder.path}{first}")
         try:
             return _performed(order, feed, folder, observers, ranks, say)
-        except Exception as error:
+        except RunFailed:
+            raise
+        except (Exception, SystemExit) as error:
             if not order.system.compile or ranks.size > 1 or not is_compiler_error(error):
+                if ranks.first:
+                    _leave_nothing(folder)
                 raise
             say(f"compiling the blocks failed ({_first_line(error)}): {SLOWER}")
         order = order._replace(system=order.system.model_copy(update={"compile": False}))
         return _performed(order, feed, folder, observers, ranks, say)
+
+
+def _leave_nothing(folder: RunFolder) -> None:
+    """What was refused before its first step has no folder, and is not listed as stopped."""
+    try:
+        begun = folder.checkpoints.exists() or bool(folder.record.stat().st_size)
+    except FileNotFoundError:  # not even a record
+        begun = False
+    if not begun:
+        with suppress(OSError):  # why it was refused is what a person must see
+            remove(folder.path)
 
 
 def _performed(
@@ -169,6 +187,7 @@ def _train(
     try:
         watching: list[Observer] = [
             lambda look: stepped.append(True),
+            lambda look: require_few_skipped(order, look.state),
             *writing,
             *(observers(built, folder, state) if observers else []),
             Every(stretch, saver.save, state.images),
@@ -203,25 +222,35 @@ class Saver:
             self.keep(look.built, look.state)
 
     def keep(self, built: Built, state: State) -> None:
-        parts = {"model": built.step.state_dict(), "optimizer": built.optimizer.state(), "average": built.average.state()}
-        parts = {name: gathered(tensors, built.ranks) for name, tensors in parts.items()}
+        parts = {name: gathered(tensors, built.ranks) for name, tensors in live_parts(built).items()}
         if built.ranks.first:
             self.before_saving()
             checkpoint.save(self.folder.checkpoints, Checkpoint(parts, self.folder.path.name, state, built.system))
         self.last = time.monotonic()
 
 
+def live_parts(built: Built) -> dict[str, dict[str, Any]]:
+    """The tensors of a run that checkpoints hold."""
+    return {"model": built.step.state_dict(), "optimizer": built.optimizer.state(), "average": built.average.state()}
+
+
 def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State:
     """Put the newest good checkpoint into the built run; a new run begins at zero."""
+
+    def require(saved: Checkpoint) -> None:
+        images = f"the checkpoint of {folder.path} at {saved.state.images:,} images"
+        if saved.key != folder.path.name:
+            raise Damaged(f"{images} belongs to the run {saved.key}: it cannot be moved, start from its weights instead")
+        for part, tensors in live_parts(built).items():
+            try:
+                checkpoint.require_same(saved.parts[part], tensors)
+            except Damaged as error:
+                raise Damaged(f"{images} does not fit this run: of its {part}, {error.message}") from None
+
     with built.ranks.first_goes_ahead("reading the checkpoint"):  # it sets damaged ones aside
-        saved = checkpoint.newest(folder.checkpoints, say, built.run.budget.batch)
+        saved = checkpoint.newest(folder.checkpoints, say, built.run.budget.batch, require)
     if saved is None:
         return State()
-    if saved.key != folder.path.name:
-        raise BadInput(
-            f"the checkpoint under {folder.path} belongs to the run {saved.key}",
-            "checkpoints cannot be moved between runs; start from its weights instead",
-        )
     if built.system != saved.system:
         say(
             "resuming under another system, so results may differ in the last bits: "
@@ -236,11 +265,7 @@ def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State
 
 def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dict[str, Any]:
     """The last checkpoint and the result, in this order: a result stands for a run that can be used."""
-    if state.skipped * built.run.budget.batch >= built.run.budget.images:
-        raise TrainingFailed(
-            "every step was skipped because it was not finite: nothing was learned",
-            "a term or the data gives NaN: leave optim.not_finite=skip out to see which",
-        )
+    require_few_skipped(order, state)
     Saver(folder).keep(built, state)
     result = {
         "run": str(folder.path),
@@ -257,6 +282,18 @@ def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dic
     if built.ranks.first:
         write_json(folder.path / "result.json", result)
     return result
+
+
+def require_few_skipped(order: Order, state: State) -> None:
+    """Steps that were left out are counted against all steps of the budget: as soon as they are too many, nothing that
+    follows can make them few."""
+    steps = -(-order.run.budget.images // order.run.budget.batch)
+    if state.skipped > order.most_skipped * steps or state.skipped >= steps:
+        raise TrainingFailed(
+            f"{state.skipped} of {steps} steps were left out because they were not finite, more than "
+            f"{order.most_skipped:.4g} of them: what is left is another training than the one that was asked for",
+            "a term or the data gives NaN: leave optim.not_finite=skip out to see which; or allow more: --most-skipped",
+        )
 
 
 def trained_weights(folder: RunFolder, averaged: bool = True) -> dict[str, Any]:

@@ -110,3 +110,14 @@ def done(capsys, *words):
 
 def test_the_help_of_train_names_every_recipe():
     assert [name for name in CATALOG.recipes if name not in COMMANDS["train"].help] == []
+
+
+def test_help_says_of_every_python_file_that_it_is_executed():
+    options = [
+        one for command in COMMANDS.values() for one in command.params if "Python file" in (getattr(one, "help", "") or "")
+    ]
+    names = {name for one in options for name in one.opts}
+    assert {"--with", "--levers", "--metrics"} <= names
+    assert not [one.opts for one in options if "executed" not in one.help]
+    own = {one for command in COMMANDS.values() for one in command.params if {"--with", "--metrics"} & set(one.opts)}
+    assert own <= set(options)

@@ -124,7 +124,8 @@ def scenarios(out: Path):
     yield "stopped", lambda: session(order(MUON, out / "begun_together"), 24, stop)
     yield "odd", lambda: command("spark", out / "odd", "budget.batch=5")
     yield "not_finite", lambda: session(order("spark", out / "poisoned"), 8, poison)
-    yield "skipped", lambda: session(order("spark", out / "poisoned", "optim.not_finite=skip"), 24, poison)
+    skipping = order("spark", out / "poisoned", "optim.not_finite=skip")._replace(most_skipped=0.5)
+    yield "skipped", lambda: session(skipping, 24, poison)
     yield "rounding", rounding
     yield "passes", lambda: session(order(MUON, out / "passes"), passes=2)
     yield "failed", lambda: session(order("spark", out / "failed"), 8, fail)

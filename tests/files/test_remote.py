@@ -1,10 +1,14 @@
 """URLs: which files a pattern names, what a server states, and that nothing told of a URL shows its secrets."""
 
+import socket
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
-from fulcrum.files.remote.http_files import facts_of
+from fulcrum.files.remote import http_files, remote_cache
+from fulcrum.files.remote.http_files import HttpFiles, facts_of
 from fulcrum.files.remote.remote_cache import RemoteCache
 from fulcrum.files.remote.urls import numbered_urls, reason_of, without_secrets
 from fulcrum.spec.errors import RunFailed
@@ -52,3 +56,56 @@ def test_a_redirect_to_http_is_followed(site, tmp_path):
     site.files["/b.tar"], site.moved["/a.tar"] = b"here", f"{site.url}/b.tar?token=s3cret"
     with RemoteCache(tmp_path).open(f"{site.url}/a.tar") as stream:
         assert stream.read() == b"here"
+
+
+@pytest.fixture
+def trickle(request):
+    """A server that answers every request byte by byte, for as long as it is asked to."""
+    head, body = request.param
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        over = threading.Event()
+
+        def answer():
+            while not over.is_set():
+                try:
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.recv(4096)
+                        connection.sendall(head)
+                        for byte in body:
+                            if over.wait(0.01):
+                                return
+                            connection.sendall(bytes([byte]))
+                except OSError:  # the reader has given up
+                    continue
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/a.tar"
+        over.set()
+        with socket.create_connection(server.getsockname()):
+            pass
+        thread.join()
+
+
+STATUS = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("trickle", [
+    (STATUS + b"Content-Length: 3000\r\nETag: a\r\n\r\n", b"x" * 3000), (STATUS, b"X-Long: " + b"y" * 3000),
+], indirect=True, ids=["body", "headers"])  # fmt: skip
+def test_a_byte_at_a_time_is_not_waited_for(trickle, tmp_path, monkeypatch):
+    monkeypatch.setattr(http_files, "WAIT", 0.3)
+    monkeypatch.setattr(remote_cache, "PAUSE", 0.01)
+    begun = time.monotonic()
+    with pytest.raises(RunFailed, match="bytes a second came, expected 1,000 at least"):
+        RemoteCache(tmp_path).open(trickle)
+    assert time.monotonic() - begun < 15  # all of it would take half a minute, and three tries of it
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
+
+
+@pytest.mark.parametrize("trickle", [(STATUS + b"Content-Length: 30\r\n\r\n", b"x" * 30)], indirect=True)
+def test_a_slow_beginning_is_waited_for(trickle, monkeypatch):
+    with HttpFiles()._open(trickle) as stream:
+        assert stream.read() == b"x" * 30

@@ -268,3 +268,48 @@ def test_contrast_reaches_aa(scheme: int) -> None:
             assert contrast(palette[f"arm-{k}"], palette[back]) >= 3, (k, back)
     for tone in ("good", "bad", "even", "open", "early"):
         assert contrast(palette[tone], palette[f"{tone}-back"]) >= 4.5, tone
+
+
+@pytest.mark.parametrize("value", [1e308, -1e308, 1.7e308, 1e101])
+@pytest.mark.parametrize("part", ["loss", "curve"])
+def test_a_loss_beyond_all_measure_is_a_missing_one(value: float, part: str) -> None:
+    def beyond(given: Any, inside: bool = False) -> Any:
+        if isinstance(given, dict):
+            return {name: beyond(one, inside or name == part) for name, one in given.items()}
+        if isinstance(given, list):
+            return [beyond(one, inside) for one in given]
+        return value if inside and isinstance(given, float) else given
+
+    text = page.render(StudyResult.model_validate(beyond(FAKE["fake_study"]())))
+    assert "1e+" not in text and "<svg" in text
+
+
+OBEYED = "\x1b[2J\x1b]0;mine\x07\r\0\x9b31m\u202e\u2066"
+
+
+def test_no_text_of_a_study_steers_a_terminal_that_shows_its_files(tmp_path: Path) -> None:
+    def with_controls(given: Any, name: str = "") -> Any:
+        if isinstance(given, dict):
+            return {key: with_controls(one, key) for key, one in given.items()}
+        if isinstance(given, list):
+            return [with_controls(one, name) for one in given]
+        own = name in (
+            "title",
+            "label",
+            "explain",
+            "prompts",
+            "note",
+            "warnings",
+            "command",
+            "machine",
+            "says",
+            "data",
+            "text",
+        )
+        return given + OBEYED if own and isinstance(given, str) else given
+
+    page.write(StudyResult.model_validate(with_controls(FAKE["fake_study"]())), tmp_path)
+    for name in ("report.html", "report.md", "effects.csv"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert not set(text) & set(OBEYED) - set("[2J]0;mine31m"), name
+        assert "\\x1b" in text, name  # it is shown, not left out

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import socket
+import struct
 import threading
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
@@ -66,7 +68,11 @@ def test_it_serves_what_is_inside(server: ThreadingHTTPServer, path: str, body: 
         "/nothing",
         "/a%00b",
         "//[bad",
+        "/" + "a" * 300,
+        "/" + "a/" * 3000,
+        "/" + "%F0%9F%90%B1" * 2000,
     ],
+    ids=lambda path: path[:20],
 )
 def test_nothing_else(server: ThreadingHTTPServer, path: str) -> None:
     status, body = get(server, path)
@@ -83,3 +89,49 @@ def test_a_foreign_host_name_and_other_methods_are_refused(server: ThreadingHTTP
 def test_a_missing_folder_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="expected a folder with a report"):
         serve.open_server(tmp_path / "none")
+
+
+def test_no_site_may_frame_the_page(server: ThreadingHTTPServer) -> None:
+    for path in ("/", "/nothing"):
+        connection = http.client.HTTPConnection(serve.HOST, server.server_address[1], timeout=5)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.headers["Content-Security-Policy"] == "frame-ancestors 'none'"
+        assert answer.headers["X-Frame-Options"] == "DENY"
+        connection.close()
+
+
+def asked(server: ThreadingHTTPServer, data: bytes) -> socket.socket:
+    connection = socket.create_connection((serve.HOST, server.server_address[1]), timeout=5)
+    connection.sendall(data)
+    return connection
+
+
+def test_a_request_that_is_never_finished_is_let_go(
+    server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serve.Handler, "timeout", 0.2)
+    for data in (b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "):
+        with asked(server, data) as connection:
+            assert connection.recv(100) == b""  # closed by the server, not by our five seconds
+    assert get(server, "/") == (200, "the page")
+    assert capfd.readouterr().err == ""
+
+
+def test_it_waits_for_ever_for_nobody() -> None:
+    assert 0 < serve.Handler.timeout <= 60
+
+
+def test_a_connection_that_is_reset_says_nothing_in_the_terminal(
+    server: ThreadingHTTPServer, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "report" / "large.bin").write_bytes(bytes(8_000_000))
+    at_once = struct.pack("ii", 1, 0)  # close by a reset, with the answer unread
+    for data in (b"GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET / HT", b"\0" * 100):
+        for _ in range(3):
+            connection = asked(server, data)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+            connection.close()
+    assert get(server, "/") == (200, "the page")
+    assert capfd.readouterr().err == ""

@@ -1,6 +1,6 @@
 """Text from files, made safe for a terminal."""
 
-from fulcrum.spec.printable import shown, shown_lines
+from fulcrum.spec.printable import inert, shown, shown_lines
 
 
 def test_what_a_terminal_would_obey_is_escaped():
@@ -11,3 +11,8 @@ def test_what_a_terminal_would_obey_is_escaped():
 
 def test_lines_stay_lines():
     assert shown_lines("one\n  two\x1b]0;title\x07\n") == "one\n  two\\x1b]0;title\\x07\n"
+
+
+def test_a_page_keeps_its_own_signs_and_nothing_that_is_obeyed():
+    assert inert("a\u00a0b\tc\n\u2011\U0001f431") == "a\u00a0b\tc\n\u2011\U0001f431"
+    assert inert("\x1b[2J\r\0\x9b\u202e\ud800") == "\\x1b[2J\\r\\x00\\x9b\\u202e\\ud800"

@@ -5,7 +5,10 @@ import os
 import shutil
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
+from fulcrum.files.hashes import sha256_file
 from fulcrum.files.sealed import sealed
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput, RunFailed
@@ -112,6 +115,7 @@ STATES = {
     "images below zero": lambda about: changed(about, state={**about["state"], "images": -16}, images=-16),
     "images of another": lambda about: changed(about, state={**about["state"], "images": 8}, images=8),
     "skipped below zero": lambda about: changed(about, state={**about["state"], "skipped": -1}),
+    "endless seconds": lambda about: changed(about, state={**about["state"], "seconds": float("inf")}),
     "not sealed": lambda about: json.dumps({**about, "images": 7}),
 }
 
@@ -139,6 +143,76 @@ def test_a_checkpoint_in_the_middle_of_a_batch_is_set_aside(whole, lost, tiny, t
     said = []
     assert perform(order(tiny(), tmp_path), said.append)["weights_sha256"] == whole[1]
     assert any("in the middle of a batch" in line and "set aside" in line for line in said)
+
+
+def change_tensors(folder, part, change):
+    """Give a checkpoint other tensors, with checksums that fit: only the run can tell."""
+    path = folder / f"{part}.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+    about = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(changed(about, files={**about["files"], part: sha256_file(path)}))
+
+
+def cut_short(tensors):
+    name = next(name for name in sorted(tensors) if tensors[name].dim() > 1)
+    tensors[name] = tensors[name][:1].clone()
+
+
+def in_another_type(tensors):
+    name = next(name for name in sorted(tensors) if tensors[name].is_floating_point())
+    tensors[name] = tensors[name].half()
+
+
+TENSORS = {
+    "one is missing": lambda tensors: tensors.pop(max(tensors)),
+    "none are left": lambda tensors: tensors.clear(),
+    "one is of nobody": lambda tensors: tensors.update(nobody=torch.zeros(3)),
+    "one is cut": cut_short,
+    "one is of another type": in_another_type,
+}
+
+
+@pytest.mark.parametrize("part", ["model", "optimizer", "average"])
+@pytest.mark.parametrize("name", TENSORS)
+def test_a_checkpoint_with_other_tensors_is_set_aside_and_the_older_one_gives_the_same_run(averaged, part, name, tmp_path):
+    weights, run, folder = averaged(tmp_path)
+    newer = checkpoint.listing(folder.checkpoints)[-1]
+    change_tensors(newer, part, TENSORS[name])
+    said = []
+    assert perform(order(run, tmp_path), said.append)["weights_sha256"] == weights
+    assert any(f"does not fit this run: of its {part}" in line and f"damaged-{newer.name}, going" in line for line in said)
+
+
+@pytest.fixture(scope="module")
+def averaged(tiny, tmp_path_factory, lose):
+    """A run with an average: copies of it as it was lost half-way, and the hash of the weights that it ends with."""
+    out = tmp_path_factory.mktemp("averaged")
+    run = tiny("spark + ema(every=2)")
+    lose(order(run, out), 40)
+    shutil.copytree(out, out.with_name("as_lost"))
+    weights = perform(order(run, out), lambda text: None)["weights_sha256"]
+
+    def copy(to):
+        shutil.copytree(out.with_name("as_lost"), to, dirs_exist_ok=True)
+        return weights, run, RunFolder(to / key(run, 0))
+
+    return copy
+
+
+def test_a_checkpoint_of_another_run_is_set_aside(whole, lost, tiny, tmp_path):
+    newer = checkpoint.listing(lost.checkpoints)[-1]
+    about = json.loads((newer / "state.json").read_text())
+    (newer / "state.json").write_text(changed(about, key="0" * 16))
+    said = []
+    assert perform(order(tiny(), tmp_path), said.append)["weights_sha256"] == whole[1]
+    assert any(f"belongs to the run {'0' * 16}" in line and "set aside" in line for line in said)
+
+
+def test_a_folder_that_is_called_by_another_kind_of_digit_is_no_checkpoint(whole, lost, tiny, tmp_path):
+    shutil.copytree(checkpoint.listing(lost.checkpoints)[-1], lost.checkpoints / "²")
+    assert perform(order(tiny(), tmp_path), lambda text: None)["weights_sha256"] == whole[1]
 
 
 @pytest.mark.parametrize("about", [{}, {"run": None}, {"key": "k", "seed": 0}])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fulcrum.spec.edit import key, put
-from fulcrum.spec.errors import BadInput, RunFailed
+from fulcrum.spec.errors import BadInput, RunFailed, TrainingFailed
 from fulcrum.spec.system import System
 from fulcrum.train.feed import Feed
 from fulcrum.train.saved import checkpoint, run_folder
@@ -154,7 +154,11 @@ def test_a_step_that_is_not_finite_stops_before_the_optimizer_or_is_counted(whol
 
     with pytest.raises(RunFailed, match="not finite"):
         perform(order(tiny(), tmp_path), quiet, poison)
-    result = perform(order(tiny("spark", "optim.not_finite=skip"), tmp_path), quiet, poison)
+    skipping = tiny("spark", "optim.not_finite=skip")
+    with pytest.raises(TrainingFailed, match="1 of 6 steps were left out because they were not finite, more than 0.05"):
+        perform(order(skipping, tmp_path), quiet, poison)
+    assert RunFolder(tmp_path / key(skipping, 0)).result() is None
+    result = perform(order(skipping, tmp_path, seed=1, most_skipped=0.7), quiet, poison)
     assert result["skipped"] == 4
     weights = trained_weights(RunFolder(tmp_path / result["key"]))
     assert all(bool(value.isfinite().all()) for value in weights.values())

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from fulcrum.files.paths import read_regular
+from fulcrum.files.toml_text import parse_toml
 from fulcrum.spec.errors import BadInput
 
 SUFFIXES = (".yaml", ".yml", ".json", ".toml")
@@ -100,7 +100,7 @@ def read_config(path: Path) -> ConfigFile:
         if kind == ".json":
             plain = json.loads(source)
         elif kind == ".toml":
-            plain = tomllib.loads(source)
+            plain = parse_toml(source)
         else:
             plain, lines = _yaml(source)
     except (ValueError, RecursionError) as error:

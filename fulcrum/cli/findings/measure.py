@@ -50,7 +50,9 @@ Features = Annotated[
 Own = Annotated[
     list[Path] | None,
     typer.Option(
-        "--metrics", metavar="FILE", help="A Python file with your own metrics or extractors: see docs/write-a-metric.md."
+        "--metrics",
+        metavar="FILE",
+        help="A Python file with your own metrics or extractors, which is executed: see docs/write-a-metric.md.",
     ),
 ]
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="METRIC", help="Only these metrics. Repeatable.")]
@@ -208,6 +210,7 @@ def _probe(
     as_json: bool,
     skip_bad: bool,
 ) -> None:
+    from fulcrum.files.atomic import write_atomic
     from fulcrum.measure.probe import embedded_world, probe
 
     if sets:
@@ -227,7 +230,7 @@ def _probe(
         _line("")
     kept = out / "cache" / "probes.json"
     kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(table.model_dump_json(indent=1))
+    write_atomic(kept, table.model_dump_json(indent=1))
     wrong = [
         f"{cell.metric} declares '{cell.declared}' for {cell.probe}, found '{cell.found}' "
         f"({cell.value:.4g} [{cell.low:.4g}, {cell.high:.4g}])"

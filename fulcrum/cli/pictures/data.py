@@ -76,7 +76,9 @@ def import_data(
     group: Annotated[str, typer.Option(help="Samples alike in this field are held out together.")] = "",
     reader: Annotated[
         Path | None,
-        typer.Option("--with", metavar="FILE", help="A Python file with a reader of your own: docs/your-data.md."),
+        typer.Option(
+            "--with", metavar="FILE", help="A Python file with a reader of your own: docs/your-data.md. It is executed."
+        ),
     ] = None,
     shard: Annotated[int, typer.Option(min=1, max=1_000_000, help="Pictures of a shard.")] = 4096,
     shelf: Annotated[

@@ -144,6 +144,7 @@ def _write(
     from fulcrum.interop.exported_adapter import base_of, export_adapter
     from fulcrum.interop.exported_pipeline import NOISE, PipelineParts, export_noises, export_pipeline
     from fulcrum.interop.model_card import CardFacts, description, model_card
+    from fulcrum.spec.printable import inert
     from fulcrum.study.run.measuring.kept_metrics import kept_metrics
     from fulcrum.train.session import trained_weights
 
@@ -178,7 +179,7 @@ def _write(
         ],
         base=base_of(run) if adapter else "",
     )
-    write_atomic(folder / "README.md", model_card(facts))
+    write_atomic(folder / "README.md", inert(model_card(facts)))
     write_atomic(folder / "run.json", description(facts.about))
     if facts.metrics:
         write_json(folder / "metrics.json", facts.metrics)

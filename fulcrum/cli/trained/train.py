@@ -79,6 +79,15 @@ def train(
             help="Keep the weights that draw at so many points of the training, for fulcrum gallery; costs only disk.",
         ),
     ] = 0,
+    most_skipped: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            metavar="SHARE",
+            help="With optim.not_finite=skip: the training fails when more than this share of its steps was left out.",
+        ),
+    ] = 0.05,
     price: Price = None,
     device: DeviceName = "cpu",
     threads: Threads = None,
@@ -129,6 +138,7 @@ def train(
         phrase,
         shlex.join([*launcher, *sys.argv[1:]]),
         read.levers,
+        most_skipped,
     )
     plan = PreviewPlan(tuple(prompt_lines(preview_prompts)) if preview_prompts is not None else (), preview_every)
     result, first = train_run(order, say, track or (), plan, keep_checkpoints)
@@ -139,7 +149,7 @@ def train(
         result,
         as_json,
         f"{result['phrase']} (seed {seed}) is trained: {result['images']:,} images in "
-        f"{_time(result)}\n"
+        f"{_time(result)}{_skipped(result, run)}\n"
         f"  run      {result['run']}\n  weights  {result['weights_sha256'][:16]}\n"
         f"  cost     {cost}\n"
         f"  draw     {sample_command(run, result['key'], out, levers or ())}",
@@ -191,6 +201,12 @@ def _time(result: dict[str, Any]) -> str:
     return f"{result['seconds']:.0f} s, {result['images_per_second']:,.1f} images/s" + (
         f"; besides {more:.0f} s of encoding and compiling" if more >= 1 else ""
     )
+
+
+def _skipped(result: dict[str, Any], run: "RunSpec") -> str:
+    """Steps that were left out; a result of an older version does not tell."""
+    skipped, steps = result.get("skipped") or 0, -(-result["images"] // run.budget.batch)
+    return f"\n  skipped  {skipped:,} of {steps:,} steps, which were not finite" if skipped else ""
 
 
 def _cost(folder: Any, run: Any, cache: Path, price: float | None) -> tuple[dict[str, Any], str]:

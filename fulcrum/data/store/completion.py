@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fulcrum.data.readers.fit_picture import ALPHA, CHANGES
 from fulcrum.data.readers.reader import Reader
-from fulcrum.data.store.importing import REFUSED, Import, Options, OtherSettings, Say, alone, category, number_of
+from fulcrum.data.store.importing import REFUSED, Import, Options, OtherSettings, Say, alone, category, is_next, number_of
 from fulcrum.data.store.ledger import Ledger, cropped_away, faults, ledger_lines
 from fulcrum.data.store.picture_store import (
     ABOUT,
@@ -37,6 +37,7 @@ from fulcrum.files.refusals import explained
 from fulcrum.files.sealed import SEAL, read_json, sealed
 from fulcrum.spec.errors import BadInput, RunFailed
 
+FIRST_PART = "part-00000.jsonl"
 COMMON = 20  # words that the card lists
 SMALLER = "smaller than wanted"  # the reason that --enlarge answers
 FEWEST_TO_JUDGE = 64  # reference pictures that a distance needs
@@ -49,6 +50,9 @@ def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict
     """
     options.checked()
     if to.exists():
+        if _is_this_import(to, reader, options, {"kind": reader.kind, **(about or {})}):
+            say(f"{to} was imported already, and only not tidied up")
+            return _tidied(to)
         if (to / ABOUT).is_file():
             raise BadInput(f"{to} holds an imported data set already", "nothing is overwritten: choose another folder")
         raise BadInput(f"{to} exists", "choose a new folder: nothing is overwritten")
@@ -64,9 +68,25 @@ def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict
         except BadInput as error:
             _after_refusal(partial, error)
             raise
-    for left in [*to.glob("part-*.jsonl"), *to.glob("*.writing"), to / "lock", to / "import.json", to / REFUSED]:
+    return _tidied(to)
+
+
+def _tidied(to: Path) -> dict[str, Any]:
+    """The finished store without what only the import needed; its first part goes last: it tells what was imported."""
+    later_first = sorted(to.glob("part-*.jsonl"), reverse=True)
+    for left in [*to.glob("*.writing"), to / "lock", to / "import.json", to / REFUSED, *later_first]:
         left.unlink(missing_ok=True)
     return read_about(to)
+
+
+def _is_this_import(to: Path, reader: Reader, options: Options, about: Mapping[str, Any]) -> bool:
+    """Does this store come from the same samples with the same settings, by an import that was killed as it tidied up?"""
+    if not (to / FIRST_PART).is_file() or not (to / ABOUT).is_file():
+        return False
+    written = read_about(to)
+    decided = {name: value for name, value in written["options"].items() if name != "bad"}
+    same = decided == json.loads(json.dumps(options.decides()))
+    return same and all(written.get(name) == value for name, value in about.items()) and is_next(reader, next(parts(to)))
 
 
 class NothingKept(BadInput):
@@ -76,7 +96,7 @@ class NothingKept(BadInput):
 def _after_refusal(partial: Path, refusal: BadInput) -> None:
     """What a refused import leaves must not stand in the way of the next: nothing, or what the same command goes on from
     and any other may give up."""
-    if isinstance(refusal, NothingKept) or not (partial / "part-00000.jsonl").exists():
+    if isinstance(refusal, NothingKept) or not (partial / FIRST_PART).exists():
         remove(partial)
     else:
         write_atomic(partial / REFUSED, type(refusal).__name__)

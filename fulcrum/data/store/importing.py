@@ -7,9 +7,10 @@ import skips it compares: a source that changed meanwhile is refused.
 import hashlib
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -30,7 +31,7 @@ from fulcrum.data.readers.fit_picture import (
 )
 from fulcrum.data.readers.reader import Given, Reader
 from fulcrum.data.store.picture_store import FORMAT, SHARDS
-from fulcrum.data.store.shard_writer import Prepared, ShardWriter, compared_facts, parts
+from fulcrum.data.store.shard_writer import Part, Prepared, ShardWriter, compared_facts, parts
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.lock import locked
 from fulcrum.files.refusals import explained
@@ -168,7 +169,7 @@ class Import:
         """Read to the end; returns the number of parts."""
         (self.partial / SHARDS).mkdir(parents=True, exist_ok=True)
         self._same_order()
-        stream = self._skip(map(_printable, self.reader))
+        stream = self._skip(iter(self.reader))
         self.part = ShardWriter(self.partial, self.parts)
         try:
             for sample in self._prepared(stream):
@@ -216,13 +217,7 @@ class Import:
     def _skip(self, stream: Iterator[Given]) -> Iterator[Given]:
         """Go past what an earlier go has finished, comparing it."""
         for part in parts(self.partial):
-            samples = hashlib.sha256()
-            for _ in part.lines:
-                given = next(stream, None)
-                if given is None:
-                    break
-                samples.update(compared_facts(given))
-            if samples.hexdigest() != part.head["input"]:
+            if not is_next(stream, part):
                 raise SourceChanged(
                     f"the source has changed since this import began (part {self.parts})",
                     "start the same command once more to import it anew: what was done is then given up",
@@ -243,7 +238,7 @@ class Import:
         with ThreadPoolExecutor(cores()) as pool:
             waiting: deque[Future[Prepared]] = deque()
             try:
-                for given in stream:
+                for given in map(_printable, stream):
                     self.taken += 1
                     waiting.append(pool.submit(prepare, given, self.options))
                     if len(waiting) >= AHEAD:
@@ -276,6 +271,14 @@ class Import:
         share = self.reader.share() * count / self.taken
         bad = f", {self.counts['quarantined']:,} quarantined" if self.counts["quarantined"] else ""
         self.tally.tell(share, f"imported {count:,} samples ({share:.0%}){bad}")
+
+
+def is_next(stream: Iterable[Given], part: Part) -> bool:
+    """Are the next samples of a source those that a part was made of? They are read, and gone from the stream."""
+    samples = hashlib.sha256()
+    for given in map(_printable, islice(stream, len(part.lines))):
+        samples.update(compared_facts(given))
+    return bool(samples.hexdigest() == part.head["input"])
 
 
 def _printable(given: Given) -> Given:

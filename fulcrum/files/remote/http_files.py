@@ -1,16 +1,20 @@
 """http(s) as an fsspec file system over the standard library: fsspec's own would need aiohttp."""
 
+import io
 import re
+import time
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from typing import IO, Any, cast
 from urllib.error import HTTPError
 from urllib.parse import urljoin
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from fsspec.spec import AbstractFileSystem
 
 from fulcrum.files.remote.urls import without_secrets
 
 WAIT = 60.0  # seconds without a byte
+SLOWEST = 1000  # bytes a second, over WAIT seconds: who sends one byte a second holds an import for ever
 _COUNT = re.compile(r"[0-9]{1,18}")  # isdigit() accepts signs that int() does not
 _ONLY_GET = (403, 405, 501)  # some servers and signed URLs know no HEAD
 
@@ -57,8 +61,58 @@ class _Redirects(HTTPRedirectHandler):
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
+class _PacedBytes(io.RawIOBase):
+    """The bytes of a connection, headers and all, as long as enough of them come."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream, self.since, self.came = stream, time.monotonic(), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int | None:
+        count: int | None = self.stream.readinto(into)
+        self.came += count or 0
+        took = time.monotonic() - self.since
+        if took > WAIT:
+            if count and self.came < SLOWEST * took:
+                raise TimeoutError(f"only {self.came / took:.0f} bytes a second came, expected {SLOWEST:,} at least")
+            self.since, self.came = time.monotonic(), 0
+        return count
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+
+class _PacedAnswer(HTTPResponse):
+    def __init__(self, sock: Any, *given: Any, **options: Any) -> None:
+        super().__init__(sock, *given, **options)
+        paced = io.BufferedReader(_PacedBytes(sock.makefile("rb", buffering=0)))
+        self.fp.close()  # nothing was read of it yet
+        self.fp = paced  # type: ignore[assignment]  # typeshed knows no other reader of bytes
+
+
+class _Http(HTTPConnection):
+    response_class = _PacedAnswer
+
+
+class _Https(HTTPSConnection):
+    response_class = _PacedAnswer
+
+
+class _OverHttp(HTTPHandler):
+    def http_open(self, req: Request) -> Any:
+        return self.do_open(_Http, req)
+
+
+class _OverHttps(HTTPSHandler):
+    def https_open(self, req: Request) -> Any:
+        return self.do_open(_Https, req)
+
+
 def _ask(request: Request) -> IO[bytes]:
-    return cast(IO[bytes], build_opener(_Redirects).open(request, timeout=WAIT))
+    return cast(IO[bytes], build_opener(_OverHttp, _OverHttps, _Redirects).open(request, timeout=WAIT))
 
 
 def facts_of(url: str, answer: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from fulcrum.study.plan.based_arm import BasedArm
 from fulcrum.study.plan.fraction import fraction_table
 from fulcrum.study.plan.spending import require_looks
 
+MOST_ARMS, MOST_SEEDS = 1_000, 1_000  # of one plan: more are a mistake, and would take hours to be laid out
 LOOKING_ON = ("track", "keep_checkpoints")  # what shows or keeps cells, and decides nothing of them
 
 
@@ -92,9 +93,18 @@ class Plan(Record):
     track: tuple[str, ...] = ()  # trackers that show the cells too: tensorboard, wandb
     keep_checkpoints: Annotated[int, Within("[0, 1000]")] = 0  # points of a cell's training whose weights are kept
 
+    @field_validator("title", "baseline")
+    @classmethod
+    def _as_text(cls, text: str) -> str:
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise ValueError("it holds halves of letters, which no file can hold: write it in UTF-8")
+        return text
+
     @field_validator("arms")
     @classmethod
     def _once(cls, arms: tuple[str | BasedArm, ...]) -> tuple[str | BasedArm, ...]:
+        if len(arms) > MOST_ARMS:
+            raise ValueError(f"{len(arms):,} arms are more than one study can compare, at most {MOST_ARMS:,}")
         names = [arm if isinstance(arm, str) else arm.name for arm in arms]
         _require_once(names, "an arm, which is one comparison with its baseline,")
         plain = [arm.add for arm in arms if isinstance(arm, BasedArm) and arm.base == "baseline"]
@@ -107,6 +117,8 @@ class Plan(Record):
     @field_validator("seeds")
     @classmethod
     def _paired(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(seeds) > MOST_SEEDS:
+            raise ValueError(f"{len(seeds):,} seeds are more than one study can run, at most {MOST_SEEDS:,}")
         _require_once(seeds, "a seed, which is one pair,")
         if len(seeds) < 2:
             raise ValueError(f"a study compares pairs over at least 2 seeds, and 6 reach significance; found {len(seeds)}")

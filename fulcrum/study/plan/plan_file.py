@@ -1,6 +1,5 @@
 """A plan as a person writes it, in TOML or in Python: read into a `Plan`, with words for whatever does not fit."""
 
-import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -8,8 +7,9 @@ from typing import Any, get_origin
 
 from pydantic import ValidationError
 
+from fulcrum.files.toml_text import parse_toml
 from fulcrum.measure.card import METRICS
-from fulcrum.spec.edit import explain
+from fulcrum.spec.edit import explain, quoted
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Record
 from fulcrum.study.plan.based_arm import BasedArm, InsteadArm, OwnBaseArm
@@ -36,16 +36,18 @@ def from_plain(fields: dict[str, Any]) -> Plan:
     for name, value in plain.items():
         listed = name in Plan.model_fields and get_origin(Plan.model_fields[name].annotation) is tuple
         if listed and not isinstance(value, tuple):
-            form = "[0, 1, 2, 3, 4, 5]: seeds are named, not counted" if name == "seeds" else f"[{value!r}]"
-            raise BadInput(f"`{name}` is a list, found {value!r}", f"write it in brackets: {name} = {form}")
+            form = "[0, 1, 2, 3, 4, 5]: seeds are named, not counted" if name == "seeds" else f"[{quoted(value)}]"
+            raise BadInput(f"`{name}` is a list, found {quoted(value)}", f"write it in brackets: {name} = {form}")
     for one in plain.get("scales", ()):
         if not isinstance(one, dict | Scale):
             raise BadInput(
-                f"a scale cannot be {one!r}", 'write: scales = [{ name = "a", settings = ["model.depth=4"] }, ...]'
+                f"a scale cannot be {quoted(one)}", 'write: scales = [{ name = "a", settings = ["model.depth=4"] }, ...]'
             )
     for one in plain.get("arms", ()):
         if not isinstance(one, str | dict | BasedArm):
-            raise BadInput(f"an arm cannot be {one!r}", 'write: arms = ["muon", { add = "end_to_end_codec", to = "repa" }]')
+            raise BadInput(
+                f"an arm cannot be {quoted(one)}", 'write: arms = ["muon", { add = "end_to_end_codec", to = "repa" }]'
+            )
     if isinstance(plain.get("arms"), tuple):
         plain["arms"] = tuple(_record(_based(one), one) for one in plain["arms"])
     if isinstance(plain.get("scales"), tuple):
@@ -56,7 +58,7 @@ def from_plain(fields: dict[str, Any]) -> Plan:
     ):
         value = plain.get(name, Plan.model_fields[name].default)
         if not isinstance(value, dict | kind) and value != Plan.model_fields[name].default:
-            raise BadInput(f"`{name}` cannot be {value!r}", f"write: {name} = {form}")
+            raise BadInput(f"`{name}` cannot be {quoted(value)}", f"write: {name} = {form}")
         plain[name] = _record(kind, value)
     return Plan.model_validate(plain)
 
@@ -107,12 +109,12 @@ def load(path: Path) -> Plan:
     try:
         file = files(__package__) / f"{path}.toml" if shipped else path
         text = file.read_text(encoding="utf-8-sig")  # some editors begin with a mark
-        fields: dict[str, Any] = tomllib.loads(text)
+        fields = parse_toml(text)
     except OSError as error:
         raise BadInput(f"cannot read the plan {path}: {error.strerror}", EXAMPLE) from None
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not text in UTF-8", "save it with the encoding UTF-8") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except ValueError as error:
         raise BadInput(f"{path} is not TOML: {error}", EXAMPLE) from None
     return from_person(fields, str(path))
 

@@ -4,6 +4,7 @@ A checkpoint is a folder checkpoints/<images>/ with state.json and one safetenso
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Self
@@ -49,6 +50,8 @@ class StateFile(Frozen):
             raise ValueError(f"it stands at {self.state.images} images and was saved at {self.images}")
         if min(self.state.images, self.state.skipped) < 0:
             raise ValueError(f"it stands at {self.state.images} images and {self.state.skipped} skipped steps")
+        if not math.isfinite(self.state.seconds + self.state.preparing):
+            raise ValueError(f"it took {self.state.seconds} and {self.state.preparing} seconds")
         return self
 
 
@@ -96,7 +99,7 @@ def listing(folder: Path) -> list[Path]:
     """Complete checkpoints, oldest first."""
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if path.is_dir() and path.name.isdigit())
+    return sorted(path for path in folder.iterdir() if path.is_dir() and path.name.isascii() and path.name.isdigit())
 
 
 def leftovers(folder: Path) -> list[Path]:
@@ -126,8 +129,22 @@ def load(path: Path) -> Checkpoint:
     return Checkpoint(parts, about.key, about.state, about.system)
 
 
-def newest(folder: Path, say: Callable[[str], None], batch: int = 1) -> Checkpoint | None:
-    """The newest good checkpoint, after a whole `batch`.
+def require_same(given: Mapping[str, Tensor], live: Mapping[str, Tensor]) -> None:
+    """Damaged, saying which, unless both hold tensors of the same names, shapes and types."""
+    if given.keys() != live.keys():
+        missing, unknown = sorted(live.keys() - given.keys())[:3], sorted(given.keys() - live.keys())[:3]
+        raise Damaged(f"it lacks {missing} and has {unknown} besides")
+    for name, value in live.items():
+        if (given[name].shape, given[name].dtype) != (value.shape, value.dtype):
+            raise Damaged(
+                f"{name} is {given[name].dtype} {tuple(given[name].shape)}, expected {value.dtype} {tuple(value.shape)}"
+            )
+
+
+def newest(
+    folder: Path, say: Callable[[str], None], batch: int = 1, require: Callable[[Checkpoint], None] | None = None
+) -> Checkpoint | None:
+    """The newest good checkpoint, after a whole `batch`, of which `require` does not say that it is Damaged.
 
     A damaged one is set aside, named; the one before it gives the same run, bit for bit.
     """
@@ -142,6 +159,8 @@ def newest(folder: Path, say: Callable[[str], None], batch: int = 1) -> Checkpoi
             checkpoint = load(path)
             if checkpoint.state.images % batch:
                 raise Damaged(f"{path} stands at {checkpoint.state.images} images, in the middle of a batch of {batch}")
+            if require is not None:
+                require(checkpoint)
             return checkpoint
         except Damaged as error:
             say(f"{error.message}; set aside as {set_aside(path).name}, going on from the checkpoint before it")

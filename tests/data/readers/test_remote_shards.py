@@ -114,3 +114,20 @@ def test_urls_that_cannot_be_read(url, words, hint, monkeypatch):
     with pytest.raises(BadInput, match=words) as error:
         open_given(url)
     assert hint in error.value.hint and "word@" not in error.value.message
+
+
+def test_the_secret_of_a_signed_address_is_nowhere_told_or_written(make, site, tmp_path, capsys, monkeypatch):
+    from fulcrum.cli import main
+
+    monkeypatch.setenv("FULCRUM_SHELF", str(tmp_path / "shelf"))
+    good = make.tar(tmp_path / "a.tar", make.img2dataset(range(8))).read_bytes()
+    site.files = {"/a.tar": good, "/cut.tar": good[: len(good) // 2]}
+    secret = "s3cr3t" * 40
+    for name in ("a.tar", "none.tar", "cut.tar", "{0..1}.tar"):
+        with pytest.raises(SystemExit):
+            main(["data", "import", f"{site.url}/{name}?sig={secret}&x=1", str(tmp_path / f"of_{name}"), "--size", "16"])
+    heard = capsys.readouterr()
+    assert "s3cr3t" not in heard.out + heard.err and "kept 8" in heard.out
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert (tmp_path / "of_a.tar" / "card.json") in written
+    assert not [path for path in written if b"s3cr3t" in path.read_bytes() or "s3cr3t" in path.name]

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -155,6 +156,34 @@ def test_a_killed_import_goes_on_and_ends_the_same(make, tmp_path):
         run_import(open_given(str(folder)), tmp_path / name, Options(size=16, shard=8), say)
     assert any("going on after" in line for line in lines)
     assert tree(tmp_path / "killed") == tree(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("removed", range(5))  # of lock, description and three parts
+def test_an_import_that_was_killed_as_it_tidied_up_is_finished(make, tmp_path, monkeypatch, removed):
+    given, options = make.folder(tmp_path / "given", 9), Options(size=16, shard=4)
+    whole = run_import(open_given(str(given)), tmp_path / "whole", options, quiet)
+    real, gone = Path.unlink, []
+
+    def killed(path, missing_ok=False):
+        if path.parent == tmp_path / "store" and path.exists():
+            if len(gone) == removed:
+                raise KeyboardInterrupt
+            gone.append(path)
+        real(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "unlink", killed)
+        run_import(open_given(str(given)), tmp_path / "store", options, quiet)
+    assert len(tree(tmp_path / "store")) > len(tree(tmp_path / "whole"))
+    other = make.folder(tmp_path / "other", 9, (40, 40))
+    for source, settings in ((other, options), (given, options._replace(hold_out=0.2))):
+        with pytest.raises(BadInput, match="holds an imported data set already"):
+            run_import(open_given(str(source)), tmp_path / "store", settings, quiet)
+    lines = []
+    assert run_import(open_given(str(given)), tmp_path / "store", options, lines.append) == whole
+    assert "was imported already" in lines[-1] and tree(tmp_path / "store") == tree(tmp_path / "whole")
+    with pytest.raises(BadInput, match="holds an imported data set already"):
+        run_import(open_given(str(given)), tmp_path / "store", options, quiet)
 
 
 def test_a_source_that_changed_meanwhile_is_refused(make, tmp_path):

@@ -17,7 +17,8 @@ from typing import Any
 
 from fulcrum.dist.compiled_code import SLOWER, compiles_here
 from fulcrum.dist.start import ALONE, Ranks, is_loss
-from fulcrum.levers.catalog import CATALOG, with_files
+from fulcrum.files.refusals import sentence_and_hint
+from fulcrum.levers.catalog import CATALOG, require_unchanged, with_files
 from fulcrum.spec.errors import FulcrumError, TrainingFailed
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.plain import read
@@ -27,6 +28,8 @@ from fulcrum.study.run.cell import Cell, Measuring, Tracked
 from fulcrum.study.run.cell_training import run_cell
 from fulcrum.study.run.workers.torchrun_cell import answer_together
 from fulcrum.train.session import Interrupted
+
+AGAIN = "start the same command again"
 
 
 def leave_with(parent: int) -> None:
@@ -49,6 +52,10 @@ def answer(
     """
     if setup["system"]["processes"] > ranks.size:
         return answer_together(asked, setup)
+    try:
+        require_unchanged(catalogue, asked["user_files"])
+    except FulcrumError as error:
+        return failure(asked["key"], error)
     cell = Cell(
         asked["arm"],
         asked["seed"],
@@ -84,13 +91,9 @@ def answer(
             return None
         return failure(cell.key, error)
     except OSError as error:  # a full disk says so itself; nothing finished is touched
-        return {
-            "key": cell.key,
-            "ok": False,
-            "error": f"{error.strerror or error}",
-            "hint": "make room and start the same command again: what is finished is kept",
-        }
-    except Exception as error:  # a bug in a cell must not take the study with it
+        message, hint = sentence_and_hint(error)
+        return {"key": cell.key, "ok": False, "error": message, "hint": f"{hint or AGAIN}: what is finished is kept"}
+    except (Exception, SystemExit) as error:  # a bug in a cell must not take the study with it
         if is_loss(error):
             return None
         return {"key": cell.key, "ok": False, "error": described(error), "hint": traceback.format_exc()}
