@@ -22,6 +22,7 @@ from fulcrum.cli.options import (
     Seed,
     Set,
     Threads,
+    Timeout,
     emit,
     say,
 )
@@ -79,6 +80,7 @@ def train(
             help="Keep the weights that draw at so many points of the training, for fulcrum gallery; costs only disk.",
         ),
     ] = 0,
+    timeout: Timeout = None,
     price: Price = None,
     device: DeviceName = "cpu",
     threads: Threads = None,
@@ -95,7 +97,7 @@ def train(
     prx_pixels_1024; or your own, from a file: --with FILE.
     """
     from fulcrum.dist.choose_system import choose_system
-    from fulcrum.dist.start import processes
+    from fulcrum.dist.start import TIMEOUT, processes
     from fulcrum.levers.catalog import read_phrase
     from fulcrum.study.run.measuring.preview import PreviewPlan
     from fulcrum.study.run.plain_training import train_run
@@ -119,7 +121,7 @@ def train(
         read.levers,
     )
     plan = PreviewPlan(tuple(prompt_lines(preview_prompts)) if preview_prompts is not None else (), preview_every)
-    result, first = train_run(order, say, track or (), plan, keep_checkpoints)
+    result, first = train_run(order, say, track or (), plan, keep_checkpoints, timeout or TIMEOUT)
     if not first:
         return
     result["cost"], cost = _cost(RunFolder(Path(result["run"])), run, out / "cache", price)
