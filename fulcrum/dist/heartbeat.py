@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 BEAT = 2.0  # seconds between two signs
 LONGEST = 300  # characters of how a rank ended
-STARTING, TRAINING, SAVING = "starting", "training", "drawing, measuring or saving"  # phases
+STARTING, TRAINING, SAVING = "starting", "training", "drawing, measuring or saving"  # activities
 
 
 @dataclass
@@ -22,11 +22,11 @@ class Standing:
     """Where this process is: set by the training, read by the heartbeat."""
 
     step: int = 0
-    phase: str = STARTING
+    activity: str = STARTING
     since: float = field(default_factory=time.monotonic)
 
-    def at(self, phase: str, step: int | None = None) -> None:
-        self.phase, self.step, self.since = phase, self.step if step is None else step, time.monotonic()
+    def at(self, activity: str, step: int | None = None) -> None:
+        self.activity, self.step, self.since = activity, self.step if step is None else step, time.monotonic()
 
 
 class Sign(NamedTuple):
@@ -34,14 +34,14 @@ class Sign(NamedTuple):
 
     number: int = 0  # of the sign; 0: none was given yet
     step: int = 0
-    phase: str = STARTING
+    activity: str = STARTING
     seconds: float = 0.0  # for which it has stood there
     place: str = ""  # in the code
     host: str = ""
     ended: str | None = None  # how it has left; "" = well
 
     def __str__(self) -> str:
-        return f"at step {self.step}, {self.phase}" + (f" ({self.place})" if self.place else "")
+        return f"at step {self.step}, {self.activity}" + (f" ({self.place})" if self.place else "")
 
 
 class Heartbeat(threading.Thread):
@@ -74,7 +74,7 @@ class Heartbeat(threading.Thread):
         """This rank's sign; with `ended` the last one."""
         self.count += 1
         here = self.standing
-        sign = Sign(self.count, here.step, here.phase, time.monotonic() - here.since, self.place(), self.host, ended)
+        sign = Sign(self.count, here.step, here.activity, time.monotonic() - here.since, self.place(), self.host, ended)
         self.store.set(self.keys[self.rank], json.dumps(sign))
 
     def collect(self) -> None:

@@ -63,11 +63,11 @@ class Ranks:
         """Wait until every rank has come here; `what` names the place in the error of a rank that waits in vain."""
         if self.size == 1:
             return
-        begun, phase = time.monotonic(), self.standing.phase
+        begun, activity = time.monotonic(), self.standing.activity
         self.standing.at(f"waiting at {what!r}")
         try:
             dist.monitored_barrier(self._gloo, timeout=timedelta(seconds=self.timeout), wait_all_ranks=True)
-            self.standing.at(phase)
+            self.standing.at(activity)
         except RuntimeError as error:
             raise RankLost(
                 f"rank {self.rank} of {self.size} waited {time.monotonic() - begun:.0f} s at {what!r} in vain: {error}",
@@ -88,12 +88,12 @@ class Ranks:
         """What every rank says of `what`, in the order of the ranks; all must ask."""
         if self._store is None:
             return [text]
-        turn, phase = next(self._turn), self.standing.phase
+        turn, activity = next(self._turn), self.standing.activity
         keys = [f"told/{turn}/{rank}" for rank in range(self.size)]
         self.standing.at(f"waiting for {what}")
         self._store.set(keys[self.rank], text)
         self._store.wait(keys, timedelta(seconds=self.timeout))
-        self.standing.at(phase)
+        self.standing.at(activity)
         return [value.decode() for value in self._store.multi_get(keys)]
 
     def any(self, here: bool) -> bool:
@@ -116,6 +116,10 @@ def is_sharded(tensor: torch.Tensor) -> bool:
 def is_loss(error: BaseException | None) -> bool:
     """Does this error tell of another process that is gone?"""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+
+
+def _tells_of_loss(error: BaseException) -> bool:
+    return isinstance(error, RankLost) or is_loss(error) or is_loss(error.__cause__)
 
 
 def processes(env: Mapping[str, str]) -> int:
@@ -177,7 +181,7 @@ def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] 
         watch.start()
         yield Ranks(rank, size, here, timeout, gloo, store, standing=standing)
     except BaseException as error:
-        ended = watch.explained(error) if is_loss(error) else error
+        ended = watch.explained(error) if _tells_of_loss(error) else error
         if ended is error:
             raise
         raise ended from error

@@ -14,6 +14,7 @@ from fulcrum.dist.heartbeat import SAVING, TRAINING, Heartbeat, Sign
 from fulcrum.spec.errors import RankLost, first_line
 
 SILENT = 20.0  # seconds without a sign after which a rank is lost
+QUIET = 6.0  # seconds without a sign that are enough where something else tells of a loss
 SLOW = 25.0  # seconds without a step after which the slowest are named; nothing ends by that
 GRACE = 10.0  # seconds that a rank has to find out by itself that another has failed
 LOOK = 0.5  # seconds between two looks
@@ -47,22 +48,29 @@ class Watch(threading.Thread):
         """Ranks that give no sign and have not said that they leave; the holder of the store for all, if it is silent."""
         heart = self.heart
         if now - heart.exchanged > (min(silent, GRACE) if heart.closed else silent):
-            return [] if self.agent or heart.rank == 0 or heart.signs[0].ended is not None else [0]
+            if not self.agent and heart.rank != 0 and heart.signs[0].ended is None:
+                return [0]
+            now = heart.exchanged  # the store is gone, and nobody was heard since: that is no silence
         late = [rank for rank, heard in heart.heard.items() if now - heard > silent and rank != heart.rank]
         return [rank for rank in late if heart.signs[rank].ended is None]
 
     def failed(self) -> dict[int, Sign]:
         return {rank: sign for rank, sign in self.heart.signs.items() if sign.ended and rank != self.heart.rank}
 
+    @staticmethod
+    def own_failures(failed: dict[int, Sign]) -> dict[int, Sign]:
+        """Without those that only lost another."""
+        return {rank: sign for rank, sign in failed.items() if not (sign.ended or "").startswith(RankLost.__name__)}
+
     def busy(self, now: float) -> bool:
         """Does this rank do something that should be finished, such as a checkpoint, which needs no other rank?"""
         standing = self.heart.standing
-        return standing.phase == SAVING and now - standing.since < self.timeout
+        return standing.activity == SAVING and now - standing.since < self.timeout
 
     def words(self, lost: Iterable[int], failed: dict[int, Sign]) -> str:
         """Who is missing, where it was last seen, and what the failed ones said."""
         size, now = self.heart.size, time.monotonic()
-        own = {rank: sign for rank, sign in failed.items() if not sign.ended.startswith(RankLost.__name__)}  # type: ignore[union-attr]
+        own = self.own_failures(failed)
         parts = [f"rank {rank} of {size} on {sign.host} has failed: {sign.ended}" for rank, sign in own.items()]
         for rank in lost:
             sign, silent = self.heart.signs[rank], now - self.heart.heard[rank]
@@ -77,6 +85,7 @@ class Watch(threading.Thread):
         return self.heart.rank == min(rank for rank in range(self.heart.size) if rank not in gone)
 
     def end(self, lost: list[int], failed: dict[int, Sign]) -> None:
+        lost = lost or self.lost(time.monotonic(), QUIET)
         words = self.words(lost, failed) or "the processes of the run have left this one behind"
         if self.speaker(lost):
             print(f"error: {words}\n  was it stopped, or killed for memory? {AGAIN}", file=sys.stderr, flush=True)
@@ -87,12 +96,12 @@ class Watch(threading.Thread):
     def notice(self, now: float) -> None:
         """A step that takes much longer than a rank may be silent: say once who is where. The ranks are alive."""
         standing, signs = self.heart.standing, self.heart.signs
-        if standing.phase != TRAINING or standing.step in (0, self.noticed) or now - standing.since < SLOW:
+        if standing.activity != TRAINING or standing.step in (0, self.noticed) or now - standing.since < SLOW:
             return
         self.noticed = standing.step
         if not self.speaker(()):
             return
-        here = Sign(0, standing.step, standing.phase, place=self.heart.place())
+        here = Sign(0, standing.step, standing.activity, place=self.heart.place())
         places = {rank: here if rank == self.heart.rank else sign for rank, sign in signs.items()}
         where = [f"rank {rank} is {sign}" for rank, sign in places.items()]
         more = f"; {len(where) - 2 * NAMED} more" if len(where) > 2 * NAMED else ""
@@ -108,17 +117,21 @@ class Watch(threading.Thread):
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this process is ending
         self.leaving.set()
-        silent, deadline = 3 * self.heart.beat, time.monotonic() + 4 * self.heart.beat
+        deadline = time.monotonic() + QUIET + 2.0
         lost: list[int] = []
         while time.monotonic() < deadline:
-            lost, failed = self.lost(time.monotonic(), silent), self.failed()
-            if lost or any(not sign.ended.startswith(RankLost.__name__) for sign in failed.values()):  # type: ignore[union-attr]
+            lost = self.lost(time.monotonic(), QUIET)
+            if lost or self.own_failures(self.failed()):
                 break
             time.sleep(LOOK)
-        here, size = self.heart.rank, self.heart.size
-        words = self.words(lost, self.failed()) or "every other rank has left or still gives signs of life"
+        here, size, signs = self.heart.rank, self.heart.size, self.heart.signs
+        alive = [
+            f"rank {rank} is alive {signs[rank]}" for rank in range(size) if rank != here and signs[rank].ended is None
+        ]
+        words = self.words(lost, self.failed()) or "; ".join(alive[:NAMED]) or "all others have left"
+        what = error.message if isinstance(error, RankLost) else f"rank {here} of {size} lost another process of the run"
         raised = RankLost(
-            f"rank {here} of {size} lost another process of the run: {words}",
+            f"{what}: {words}",
             f"was it stopped, or killed for memory? {AGAIN} ({first_line(error)})",
         )
         raised.speaker = self.speaker(lost)

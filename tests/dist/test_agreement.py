@@ -11,14 +11,15 @@ import pytest
 import fulcrum
 from fulcrum.dist.agreement import require_agreement
 from fulcrum.dist.start import ALONE
-from fulcrum.files.sealed import write_sealed
+from fulcrum.files.sealed import SEAL, write_sealed
 from fulcrum.files.shared_folder import Mark, leave_mark, unseen
+from fulcrum.spec.errors import RankLost
 
 sys.path.insert(0, str(Path(__file__).parent))
 from ranks_of_a_run import Started, free_port, words  # noqa: E402
 
 SCRIPT = Path(__file__).with_name("agreement_ranks.py")
-SCENARIOS = 7
+SCENARIOS = 8
 NAMESPACES = bool(shutil.which("unshare")) and subprocess.run(["unshare", "-rm", "true"]).returncode == 0
 own_mounts = pytest.mark.skipif(not NAMESPACES, reason="needs a mount namespace of its own")
 
@@ -33,27 +34,36 @@ def mounted(*pairs):
 def ranks(tmp_path_factory):
     """What both ranks saw of all scenarios, and where. Spawned once for all tests."""
     out = tmp_path_factory.mktemp("agreement")
-    for name in ("told", "private", "elsewhere", "cached"):
+    for name in ("told", "private", "elsewhere", "cached", "damaged"):
         (out / name).mkdir()
     copy = out / "copy"
     shutil.copytree(Path(fulcrum.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__", "assets"))
     (copy / "train/loop.py").write_text((copy / "train/loop.py").read_text() + "# another checkout\n")
     subprocess.run([sys.executable, *words(out / "cached", images=8)], check=True, capture_output=True)
     shutil.copytree(out / "cached/cache", out / "own_cache")
+    shutil.copytree(out / "cached/cache", out / "damaged/cache")
+    shutil.copytree(out / "cached/cache", out / "damaged_cache")
     for header in (out / "own_cache").glob("latents-*/header.json"):
         encoded_otherwise(header)
+    for header in (out / "damaged_cache").glob("latents-*/header.json"):
+        header.write_text("{}")
     script = [str(SCRIPT), str(out), str(copy), *(free_port() for _ in range(SCENARIOS))]
-    wrap = mounted((out / "elsewhere", out / "private"), (out / "own_cache", out / "cached/cache"))
+    wrap = mounted(
+        (out / "elsewhere", out / "private"),
+        (out / "own_cache", out / "cached/cache"),
+        (out / "damaged_cache", out / "damaged/cache"),
+    )
     with Started(script, script, wrap={1: wrap}) as run:
         ends = run.ended(240)
-    assert [code for code, _ in ends] == [0, 0], ends
+    assert [code for code, _ in ends] == ([RankLost.exit_code, 1] if NAMESPACES else [0, 0]), ends
+    (out / "said").write_text(ends[0][1])
     return out, *(json.loads((out / f"{rank}.json").read_text()) for rank in "01")
 
 
 def encoded_otherwise(path):
     """A header that is whole, and names other rows."""
     header = json.loads(path.read_text())
-    write_sealed(path, {name: value for name, value in header.items() if name != "seal"} | {"chunks": "0" * 64})
+    write_sealed(path, {name: value for name, value in header.items() if name != "seal"} | {"chunks": "0" * 64}, SEAL)
 
 
 def refused(ranks, name):
@@ -98,6 +108,13 @@ def test_a_cache_with_other_rows_is_named(ranks):
     said = refused(ranks, "cache")
     assert "(cached encodings)" in said and "latents" in said and "rank 1 on " in said
     assert not list((ranks[0] / "cached").glob("*/checkpoints/0*80"))
+
+
+@own_mounts
+def test_a_rank_that_cannot_read_its_cache_is_named_by_the_others(ranks):
+    said = (ranks[0] / "said").read_text()
+    assert "rank 1 of 2 on " in said and "has failed: Damaged" in said and "header.json" in said
+    assert not list((ranks[0] / "damaged").glob("*/checkpoints/0*"))
 
 
 def test_one_process_agrees_with_itself_at_no_cost():

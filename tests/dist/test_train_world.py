@@ -184,7 +184,8 @@ def test_a_step_that_is_not_finite_on_one_process_stops_or_is_skipped_by_all(wor
 def test_an_error_on_one_process_ends_all(world):
     out, first, second, _ = world
     assert second["failed"]["message"] == "rank 1 has had enough"
-    assert first["failed"]["error"] == "RunFailed" and "rank 0 of 2 lost another process" in first["failed"]["message"]
+    assert first["failed"]["error"] == "RankLost" and "rank 0 of 2 lost another process" in first["failed"]["message"]
+    assert "rank 1 of 2" in first["failed"]["message"] and "rank 1 has had enough" in first["failed"]["message"]
 
 
 def test_a_batch_in_several_passes_is_the_same_sum(world, beginning):

@@ -1,4 +1,4 @@
-"""A rank that dies, stands still or fails: named with its step and phase within half a minute, and all end."""
+"""A rank that dies, stands still or fails: named with its step and activity within half a minute, and all end."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def test_signs_tell_where_every_rank_stands():
     second.standing.at(TRAINING, 12)
     second.give()
     first.collect()
-    assert (first.signs[1].step, first.signs[1].phase, first.signs[1].ended) == (12, TRAINING, None)
+    assert (first.signs[1].step, first.signs[1].activity, first.signs[1].ended) == (12, TRAINING, None)
     assert "test_watch.py" in first.signs[1].place or ".py:" in first.signs[1].place
     assert first.signs[2] == Sign()
 

@@ -4,10 +4,10 @@ from fulcrum.train.loop import Look
 
 
 class Standpoint:
-    """The phase that begins here, after so many steps."""
+    """The activity that begins here, after so many steps."""
 
-    def __init__(self, phase: str) -> None:
-        self.phase = phase
+    def __init__(self, activity: str) -> None:
+        self.activity = activity
 
     def __call__(self, look: Look) -> None:
-        look.built.ranks.standing.at(self.phase, look.state.images // look.built.run.budget.batch)
+        look.built.ranks.standing.at(self.activity, look.state.images // look.built.run.budget.batch)

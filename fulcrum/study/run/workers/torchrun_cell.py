@@ -54,10 +54,10 @@ def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[
             if process.stdin is not None:
                 process.stdin.close()  # whoever is left reads the end and leaves
             process.wait()
-        answers = [_read(Path(place) / f"{rank}.json") for rank in range(count)]
-        if missing := [rank for rank in range(count) if answers[rank] is None]:
-            print(f"no answer from rank {', '.join(map(str, missing))} of {count} of the cell", file=sys.stderr, flush=True)
-        return verdict(answers)
+        files = [Path(place) / f"{rank}.json" for rank in range(count)]
+        if lost := [str(rank) for rank in range(count) if not files[rank].exists()]:
+            print(f"rank {', '.join(lost)} of {count} of a cell ended without a word", file=sys.stderr, flush=True)
+        return verdict([_read(path) for path in files])
 
 
 def verdict(answers: Sequence[dict[str, Any] | None]) -> dict[str, Any] | None:
@@ -108,7 +108,8 @@ def main() -> None:
         with start(setup["system"]["device"], setup.get("timeout", TIMEOUT)) as ranks:
             answered = answer(order["asked"], setup, catalogue, ranks)
     except FulcrumError as error:
-        print(error, file=sys.stderr, flush=True)
+        if getattr(error, "speaker", True):  # of a lost process one tells
+            print(error, file=sys.stderr, flush=True)
     write_json(place / f"{os.environ['RANK']}.json", answered, flush=False)
     if answered is None or not answered["ok"]:
         sys.exit(1)  # torchrun ends the others: they may wait for this one
