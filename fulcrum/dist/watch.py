@@ -29,7 +29,7 @@ class Watch(threading.Thread):
     def __init__(self, heart: Heartbeat, timeout: float, agent: bool) -> None:
         super().__init__(daemon=True, name="watch")
         self.heart, self.timeout, self.agent = heart, timeout, agent
-        self.leaving, self.noticed = threading.Event(), -1
+        self.leaving, self.noticed, self.warned = threading.Event(), -1, False
 
     def run(self) -> None:
         looked = time.monotonic()
@@ -40,7 +40,9 @@ class Watch(threading.Thread):
             looked = now
             lost = self.lost(now, SILENT)
             failed = {rank: sign for rank, sign in self.failed().items() if now - self.heart.heard[rank] > GRACE}
-            if (lost or failed) and not self.busy(now):
+            if (lost or failed) and self.busy(now):
+                self.warn(lost, failed)
+            elif lost or failed:
                 self.end(lost, failed)
             self.notice(now)
 
@@ -83,6 +85,13 @@ class Watch(threading.Thread):
         """The first rank that is left speaks for all."""
         gone = {*missing, *self.failed()}
         return self.heart.rank == min(rank for rank in range(self.heart.size) if rank not in gone)
+
+    def warn(self, lost: list[int], failed: dict[int, Sign]) -> None:
+        """Say once who is missing while this rank finishes what it is at."""
+        if not self.warned and self.speaker(lost):
+            words = self.words(lost, failed) or "another process of the run has left"
+            print(f"{words}; the run ends when {SAVING} is done", file=sys.stderr, flush=True)
+        self.warned = True
 
     def end(self, lost: list[int], failed: dict[int, Sign]) -> None:
         lost = lost or self.lost(time.monotonic(), QUIET)

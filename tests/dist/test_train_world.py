@@ -14,6 +14,7 @@ import torch
 
 from fulcrum.cli import main
 from fulcrum.spec.edit import key
+from fulcrum.spec.errors import REQUEUE
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Interrupted, perform
@@ -160,6 +161,7 @@ def test_a_run_begun_by_two_stops_together_and_is_finished_by_one(world, beginni
     out, first, second, _ = world
     for seen in (first, second):  # only rank 1 got the signal
         assert seen["stopped"]["error"] == "Interrupted" and "stopped at 24 of 40 images" in seen["stopped"]["message"]
+        assert seen["stopped"]["code"] == REQUEUE
     said = []
     result = perform(asked(MUON, out / "begun_together"), said.append)
     assert any("processes: 2 -> 1" in line for line in said) and any("resumed at 24 images" in line for line in said)

@@ -85,6 +85,18 @@ def test_a_rank_that_saves_is_not_ended_before_its_time():
     assert not judged(first).busy(now)
 
 
+def test_who_is_missing_is_told_while_a_rank_saves(capsys):
+    first, second, _ = hearts()
+    second.standing.at(TRAINING, 5)
+    second.give()
+    first.collect()
+    watch = judged(first)
+    for _ in range(2):
+        watch.warn([1], {})
+    said = capsys.readouterr().err
+    assert said.count("rank 1 of 3 has given no sign of life") == 1 and "at step 5, training" in said and "saving" in said
+
+
 def test_the_first_rank_that_is_left_speaks():
     first, second, _ = hearts()
     assert judged(first).speaker([1]) and not judged(second).speaker([2]) and judged(second).speaker([0])
