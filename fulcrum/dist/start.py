@@ -21,6 +21,7 @@ from fulcrum.spec.errors import BadInput, RankLost, RunFailed
 TCPStore, PrefixStore = dist.TCPStore, dist.PrefixStore  # type: ignore[attr-defined]  # public, and not in its __all__
 TIMEOUT = 600.0  # seconds that a rank waits for another, if nobody says
 AGENT = "TORCHELASTIC_USE_AGENT_STORE"  # torchrun's own variable: it holds the store, not rank 0
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"  # torchrun's own variable: its store may outlive the processes
 STARTS = count()  # groups that this process has joined: each has a part of the store for itself
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
@@ -158,12 +159,11 @@ def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] 
         require_device(device, here.index + 1)
         torch.cuda.set_device(here)
     agent, address = environment.get(AGENT) == "True", (given["MASTER_ADDR"], int(given["MASTER_PORT"]))
-    group, wait = f"fulcrum/{next(STARTS)}", timedelta(seconds=timeout)
+    group, wait = f"fulcrum/{environment.get(RESTARTS, '0')}/{next(STARTS)}", timedelta(seconds=timeout)
     try:
         held = TCPStore(*address, size, rank == 0 and not agent, timeout=wait, multi_tenant=True)
-        own = TCPStore(
-            *address, is_master=False, timeout=wait, wait_for_workers=False
-        )  # no other thread's wait holds it up
+        # The heartbeat's own connection: a wait of the main thread would hold up every other use of the first one.
+        own = TCPStore(*address, is_master=False, timeout=wait, wait_for_workers=False)
         store, backend = PrefixStore(group, held), "nccl" if device == "cuda" else "gloo"
         dist.init_process_group(backend, rank=rank, world_size=size, timeout=wait, store=PrefixStore("group", store))
     except (RuntimeError, ValueError) as error:  # DistStoreError, DistNetworkError are RuntimeErrors
@@ -175,10 +175,10 @@ def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] 
     heart = Heartbeat(PrefixStore(group, own), rank, size, standing)
     watch, ended = Watch(heart, timeout, agent), None
     try:
-        # Only gloo can tell which rank is missing at a barrier, so NCCL worlds get a gloo group beside it.
-        gloo = dist.new_group(backend="gloo") if device == "cuda" else None
         heart.start()
         watch.start()
+        # Only gloo can tell which rank is missing at a barrier, so NCCL worlds get a gloo group beside it.
+        gloo = dist.new_group(backend="gloo") if device == "cuda" else None
         yield Ranks(rank, size, here, timeout, gloo, store, standing=standing)
     except BaseException as error:
         ended = watch.explained(error) if _tells_of_loss(error) else error
