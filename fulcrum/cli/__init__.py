@@ -18,7 +18,7 @@ from fulcrum.cli.findings import measure, study
 from fulcrum.cli.options import speaks
 from fulcrum.cli.pictures import caption_command, data
 from fulcrum.cli.trained import encode, estimate_command, exporting, gallery_command, runs, sampling, train
-from fulcrum.spec.errors import FulcrumError
+from fulcrum.spec.errors import REQUEUE, FulcrumError, RankLost
 from fulcrum.spec.printable import shown_lines
 
 INTERRUPTED, UNREAD = 130, 141  # as shells have it: 128 and the signal's number
@@ -89,7 +89,8 @@ def main(arguments: list[str] | None = None) -> None:
         if code == INTERRUPTED:  # typer catches the Ctrl-C and only returns this number
             raise KeyboardInterrupt
     except KeyboardInterrupt:
-        code = _failed(f"stopped by {stopped_by}", "start the same command again to go on", INTERRUPTED, words)
+        code = INTERRUPTED if stopped_by == "Ctrl-C" else REQUEUE
+        code = _failed(f"stopped by {stopped_by}", "start the same command again to go on", code, words)
     except SystemExit as error:
         code = _ended(error)
         if code is None:  # it would have ended with success and without a word
@@ -99,7 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
             traceback.print_exception(error)
         message, hint, code = _explained(error)
         unlike = not isinstance(error, FulcrumError) and code == 1  # it may be this process's alone: never lose it
-        _failed(message, hint, code, words, unlike)
+        _failed(message, hint, code, words, unlike or (isinstance(error, RankLost) and error.speaker))
     sys.exit(_flushed(code if isinstance(code, int) else 0))
 
 

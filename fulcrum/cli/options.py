@@ -54,6 +54,14 @@ Price = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Progress to stderr; the last line of stdout is one JSON object.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: OMP_NUM_THREADS, or all cores.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        min=1.0,
+        metavar="SECONDS",
+        help="Of many processes: how long one waits for another that is alive; default 600. A silent one is lost after 20.",
+    ),
+]
 Compile = Annotated[
     bool | None,
     typer.Option("--compile/--no-compile", help="Compile the blocks; default: for runs long enough to repay it."),

@@ -6,14 +6,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import count
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from fulcrum.dist.device import require_device
-from fulcrum.spec.errors import BadInput, RunFailed
+from fulcrum.dist.heartbeat import Heartbeat, Standing
+from fulcrum.dist.watch import Watch
+from fulcrum.spec.errors import BadInput, RankLost, RunFailed
 
+TCPStore, PrefixStore = dist.TCPStore, dist.PrefixStore  # type: ignore[attr-defined]  # public, and not in its __all__
+TIMEOUT = 600.0  # seconds that a rank waits for another, if nobody says
+AGENT = "TORCHELASTIC_USE_AGENT_STORE"  # torchrun's own variable: it holds the store, not rank 0
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"  # torchrun's own variable: its store may outlive the processes
+STARTS = count()  # groups that this process has joined: each has a part of the store for itself
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -24,8 +33,11 @@ class Ranks:
     rank: int = 0
     size: int = 1
     device: torch.device = torch.device("cpu")
-    timeout: float = 600.0  # seconds that a rank waits for the others
+    timeout: float = TIMEOUT  # seconds that a rank waits for the others
     _gloo: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
+    _store: Any = field(default=None, repr=False, compare=False)
+    _turn: Iterator[int] = field(default_factory=count, repr=False, compare=False)
+    standing: Standing = field(default_factory=Standing, repr=False, compare=False)  # for the watch
 
     @property
     def first(self) -> bool:
@@ -52,11 +64,13 @@ class Ranks:
         """Wait until every rank has come here; `what` names the place in the error of a rank that waits in vain."""
         if self.size == 1:
             return
-        begun = time.monotonic()
+        begun, activity = time.monotonic(), self.standing.activity
+        self.standing.at(f"waiting at {what!r}")
         try:
             dist.monitored_barrier(self._gloo, timeout=timedelta(seconds=self.timeout), wait_all_ranks=True)
+            self.standing.at(activity)
         except RuntimeError as error:
-            raise RunFailed(
+            raise RankLost(
                 f"rank {self.rank} of {self.size} waited {time.monotonic() - begun:.0f} s at {what!r} in vain: {error}",
                 "look at the log of the rank that did not come; it failed or hangs elsewhere",
             ) from error
@@ -66,9 +80,22 @@ class Ranks:
         """The first rank does what follows, then the others: they find what it has made."""
         if not self.first:
             self.barrier(what)
+        self.standing.at(what)
         yield
         if self.first:
             self.barrier(what)
+
+    def told(self, what: str, text: str) -> list[str]:
+        """What every rank says of `what`, in the order of the ranks; all must ask."""
+        if self._store is None:
+            return [text]
+        turn, activity = next(self._turn), self.standing.activity
+        keys = [f"told/{turn}/{rank}" for rank in range(self.size)]
+        self.standing.at(f"waiting for {what}")
+        self._store.set(keys[self.rank], text)
+        self._store.wait(keys, timedelta(seconds=self.timeout))
+        self.standing.at(activity)
+        return [value.decode() for value in self._store.multi_get(keys)]
 
     def any(self, here: bool) -> bool:
         """Whether any rank says so; the same answer on every rank."""
@@ -92,6 +119,10 @@ def is_loss(error: BaseException | None) -> bool:
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
+def _tells_of_loss(error: BaseException) -> bool:
+    return isinstance(error, RankLost) or is_loss(error) or is_loss(error.__cause__)
+
+
 def processes(env: Mapping[str, str]) -> int:
     """How many processes the environment tells of."""
     size = env.get("WORLD_SIZE", "1")
@@ -104,9 +135,13 @@ def processes(env: Mapping[str, str]) -> int:
 
 
 @contextmanager
-def start(device: str = "cpu", timeout: float = 600.0, env: Mapping[str, str] | None = None) -> Iterator[Ranks]:
-    """Join the processes that torchrun describes in the environment, or be alone; leave them cleanly at the end."""
-    given = {name: value for name in TORCHRUN if (value := (os.environ if env is None else env).get(name)) is not None}
+def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] | None = None) -> Iterator[Ranks]:
+    """Join the processes that torchrun describes in the environment, or be alone; leave them cleanly at the end.
+
+    Many processes are watched: see `fulcrum/dist/watch.py`.
+    """
+    environment = os.environ if env is None else env
+    given = {name: value for name in TORCHRUN if (value := environment.get(name)) is not None}
     size = processes(given)
     require_device(device)
     if size == 1:
@@ -123,29 +158,33 @@ def start(device: str = "cpu", timeout: float = 600.0, env: Mapping[str, str] | 
         here = torch.device("cuda", int(given["LOCAL_RANK"]))
         require_device(device, here.index + 1)
         torch.cuda.set_device(here)
+    agent, address = environment.get(AGENT) == "True", (given["MASTER_ADDR"], int(given["MASTER_PORT"]))
+    group, wait = f"fulcrum/{environment.get(RESTARTS, '0')}/{next(STARTS)}", timedelta(seconds=timeout)
     try:
-        dist.init_process_group(
-            "nccl" if device == "cuda" else "gloo",
-            rank=rank,
-            world_size=size,
-            timeout=timedelta(seconds=timeout),
-            init_method=f"tcp://{given['MASTER_ADDR']}:{given['MASTER_PORT']}",
-        )
+        held = TCPStore(*address, size, rank == 0 and not agent, timeout=wait, multi_tenant=True)
+        # The heartbeat's own connection: a wait of the main thread would hold up every other use of the first one.
+        own = TCPStore(*address, is_master=False, timeout=wait, wait_for_workers=False)
+        store, backend = PrefixStore(group, held), "nccl" if device == "cuda" else "gloo"
+        dist.init_process_group(backend, rank=rank, world_size=size, timeout=wait, store=PrefixStore("group", store))
     except (RuntimeError, ValueError) as error:  # DistStoreError, DistNetworkError are RuntimeErrors
         raise RunFailed(
             f"rank {rank} of {size} could not join within {timeout:g} s: {error}",
             f"all ranks must reach {given['MASTER_ADDR']}:{given['MASTER_PORT']}",
         ) from error
+    standing = Standing()
+    heart = Heartbeat(PrefixStore(group, own), rank, size, standing)
+    watch, ended = Watch(heart, timeout, agent), None
     try:
+        heart.start()
+        watch.start()
         # Only gloo can tell which rank is missing at a barrier, so NCCL worlds get a gloo group beside it.
         gloo = dist.new_group(backend="gloo") if device == "cuda" else None
-        yield Ranks(rank, size, here, timeout, gloo)
-    except RuntimeError as error:
-        if not is_loss(error):
+        yield Ranks(rank, size, here, timeout, gloo, store, standing=standing)
+    except BaseException as error:
+        ended = watch.explained(error) if _tells_of_loss(error) else error
+        if ended is error:
             raise
-        raise RunFailed(
-            f"rank {rank} of {size} lost another process of the run",
-            f"that one has ended or hangs: see its own message ({str(error).splitlines()[0][:120]})",
-        ) from error
+        raise ended from error
     finally:
         dist.destroy_process_group()
+        watch.close(ended)

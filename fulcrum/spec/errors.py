@@ -3,11 +3,14 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+REQUEUE = 75  # exit code of what SIGTERM ended: the same command goes on (EX_TEMPFAIL of the BSDs: try again later)
+
 
 class FulcrumError(Exception):
     """A failure with a hint; the command line prints both without a traceback."""
 
     exit_code = 1
+    together = False  # raised by all processes of a run at once, as they agreed to
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -34,6 +37,18 @@ class RunFailed(FulcrumError):
 class TrainingFailed(RunFailed):
     """A training came to nothing by itself: numbers that are not finite, pictures that cannot be measured, a part that
     refuses to go on. The same again ends the same, so a study counts it as what the cell found, not as a mishap."""
+
+
+class RankLost(RunFailed):
+    """Another process of the run died, stands still or has failed; the same command goes on from what was saved."""
+
+    exit_code = 4
+    speaker = False  # of the processes that are left, the one that says so
+
+
+def first_line(error: BaseException | None) -> str:
+    """What an error's pages of text begin with."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:160]
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from fulcrum.dist.start import TIMEOUT
 from fulcrum.report.running import beating
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.phrase import Catalogue
@@ -32,6 +33,7 @@ class Executor(NamedTuple):
     kind: str = "local"
     address: str | None = None  # of a cluster that is there; None starts one
     lanes: int | None = None  # cells side by side; None = what there is room for
+    timeout: float = TIMEOUT  # seconds that one process of a cell waits for another
 
 
 HERE = Executor()
@@ -70,6 +72,7 @@ def run(
         measuring(plan),
         files,
         tracked=Tracked(plan.track, f"{plan.title[:80]} {folder.name.removeprefix('study-')[:8]}", plan.keep_checkpoints),
+        timeout=executor.timeout,
     )
     space = room(
         [arm.run for arm in layout.arms],
@@ -89,7 +92,7 @@ def run(
             changed = changed_since(plan, folder)
             say(f"{changed}, and {done} of its {len(layout.cells)} cells are finished already") if changed else None
             say(added) if (added := added_seeds(plan, out)) else None
-        with _place(executor, work.system, space) as (lanes, lane):
+        with _place(executor, work, space) as (lanes, lane):
             side = f"{lanes} side by side on Ray" if executor.kind == "ray" else str(space._replace(lanes=lanes))
             seeds, cells = str(len(plan.seeds)), str(len(layout.cells))
             if plan.looks:
@@ -103,10 +106,10 @@ def run(
 
 
 @contextlib.contextmanager
-def _place(executor: Executor, system: System, space: Room) -> Iterator[tuple[int, type[Lane]]]:
+def _place(executor: Executor, work: Work, space: Room) -> Iterator[tuple[int, type[Lane]]]:
     if executor.kind == "ray":
         lanes = executor.lanes or (None if executor.address or os.environ.get(RAY_ADDRESS) else space.lanes)
-        with cluster(system, lanes, executor.address) as place:
+        with cluster(work.system, lanes, executor.address, work.out) as place:
             yield place
     else:
         yield executor.lanes or space.lanes, Lane

@@ -4,23 +4,26 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+from fulcrum.dist.agreement import require_agreement
 from fulcrum.dist.compiled_code import SLOWER, is_compiler_error
+from fulcrum.dist.heartbeat import SAVING, TRAINING
 from fulcrum.dist.precision import bf16_products
 from fulcrum.dist.reduce import gathered
 from fulcrum.dist.shard import cut
 from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.files.atomic import write_json
 from fulcrum.files.damaged import Damaged, remove
-from fulcrum.spec.errors import BadInput, RunFailed, TrainingFailed
+from fulcrum.spec.errors import REQUEUE, BadInput, RunFailed, TrainingFailed, first_line
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
+from fulcrum.train.agreed_order import require_same_caches, require_same_order
 from fulcrum.train.build import Built, Context, assemble, require_witness
 from fulcrum.train.drawing.sampling_weights import drawn_parts, drawn_weights
 from fulcrum.train.feed import Feed
@@ -31,6 +34,7 @@ from fulcrum.train.saved.run_folder import RunFolder, claim, open_folder, requir
 from fulcrum.train.sized.memory_check import require_memory
 from fulcrum.train.state import State
 from fulcrum.train.watched.observers import Every, ProgressLine, Recorder
+from fulcrum.train.watched.standpoint import Standpoint
 
 SAVES = 10  # checkpoints per budget
 SAVE_SECONDS = 60.0  # and at least this often
@@ -63,6 +67,13 @@ class Order(NamedTuple):
 class Interrupted(RunFailed):
     """Stopped by Ctrl-C or SIGTERM after saving."""
 
+    together = True
+
+    def by(self, signals: Iterable[int]) -> "Interrupted":
+        """A SIGTERM is a machine's word: the exit code says that the same command should be started again."""
+        self.exit_code = REQUEUE if signal.SIGTERM in signals else self.exit_code
+        return self
+
 
 def perform(
     order: Order,
@@ -74,6 +85,7 @@ def perform(
 
     Many processes perform together: the first one writes, prints and holds the folder.
     """
+    require_same_order(order, ranks)
     ranks.rows(order.run.budget.batch)  # a batch that cannot be shared is refused before anything
     order = order._replace(system=_used(order, ranks))
     feed = Feed(order.run, order.seed, order.out / "cache", say, order.system.device)
@@ -101,7 +113,7 @@ def perform(
                 if ranks.first:
                     _leave_nothing(folder)
                 raise
-            say(f"compiling the blocks failed ({_first_line(error)}): {SLOWER}")
+            say(f"compiling the blocks failed ({first_line(error)}): {SLOWER}")
         order = order._replace(system=order.system.model_copy(update={"compile": False}))
         return _performed(order, feed, folder, observers, ranks, say)
 
@@ -126,14 +138,11 @@ def _performed(
     start = order.run.start.build(Context(order.run, order.seed, order.system, ranks=ranks, runs=order.out))
     built = assemble(order.run, order.seed, order.system, feed, start, ranks)
     require_witness(order.levers, built)
+    require_same_caches(feed, ranks)
     state = resume(built, folder, say)
+    require_agreement(ranks, "where to go on", {"images": state.images})
     state = _train(order, built, folder, state, observers, say)
     return conclude(order, built, folder, state)
-
-
-def _first_line(error: BaseException) -> str:
-    """What a compiler's pages of output begin with."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:120]
 
 
 def _used(order: Order, ranks: Ranks) -> System:
@@ -153,6 +162,7 @@ def _train(
     say: Callable[[str], None],
 ) -> State:
     asked: list[float] = []
+    signals: list[int] = []
     stepped: deque[bool] = deque(maxlen=1)
     ranks, agreed = built.ranks, False
     go_on = f"go on with: {order.command}" if order.command else "start the same command again to go on"
@@ -160,10 +170,11 @@ def _train(
     def ask(number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if not stepped and ranks.size == 1:  # it still encodes or compiles: there is nothing to save
-            raise Interrupted("stopped before the first step: what was saved before is as it was", go_on)
+            raise Interrupted("stopped before the first step: what was saved before is as it was", go_on).by([number])
         if asked and (ranks.size == 1 or now - asked[0] > ECHO):  # asked twice: do not even finish the step
             raise KeyboardInterrupt
         asked.append(now)
+        signals.append(number)
 
     turns, stalls = count(), ranks.size > 1 and ranks.device.type != "cpu"
 
@@ -193,6 +204,9 @@ def _train(
             Every(stretch, saver.save, state.images),
             saver,
         ]
+        if ranks.size > 1:
+            watching = [Standpoint(SAVING), *watching, Standpoint(TRAINING)]
+            ranks.standing.at(TRAINING, state.images // order.run.budget.batch)
         state = train(built, state, watching, stop)
     finally:
         for number, handler in before.items():
@@ -201,8 +215,12 @@ def _train(
             with suppress(OSError):  # what went wrong before is what a person must see
                 recorder.write_out()
     if agreed and state.images < order.run.budget.images:
+        ranks.standing.at(SAVING)
         saver.keep(built, state)
-        raise Interrupted(f"stopped at {state.images:,} of {order.run.budget.images:,} images; everything is saved", go_on)
+        terminated = [signal.SIGTERM] if ranks.any(signal.SIGTERM in signals) else []
+        raise Interrupted(
+            f"stopped at {state.images:,} of {order.run.budget.images:,} images; everything is saved", go_on
+        ).by(terminated)
     return state
 
 
@@ -266,6 +284,7 @@ def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State
 def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dict[str, Any]:
     """The last checkpoint and the result, in this order: a result stands for a run that can be used."""
     require_few_skipped(order, state)
+    built.ranks.standing.at(SAVING)
     Saver(folder).keep(built, state)
     result = {
         "run": str(folder.path),

@@ -14,6 +14,7 @@ import torch
 
 from fulcrum.cli import main
 from fulcrum.spec.edit import key
+from fulcrum.spec.errors import REQUEUE
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Interrupted, perform
@@ -160,6 +161,7 @@ def test_a_run_begun_by_two_stops_together_and_is_finished_by_one(world, beginni
     out, first, second, _ = world
     for seen in (first, second):  # only rank 1 got the signal
         assert seen["stopped"]["error"] == "Interrupted" and "stopped at 24 of 40 images" in seen["stopped"]["message"]
+        assert seen["stopped"]["code"] == REQUEUE
     said = []
     result = perform(asked(MUON, out / "begun_together"), said.append)
     assert any("processes: 2 -> 1" in line for line in said) and any("resumed at 24 images" in line for line in said)
@@ -184,7 +186,8 @@ def test_a_step_that_is_not_finite_on_one_process_stops_or_is_skipped_by_all(wor
 def test_an_error_on_one_process_ends_all(world):
     out, first, second, _ = world
     assert second["failed"]["message"] == "rank 1 has had enough"
-    assert first["failed"]["error"] == "RunFailed" and "rank 0 of 2 lost another process" in first["failed"]["message"]
+    assert first["failed"]["error"] == "RankLost" and "rank 0 of 2 lost another process" in first["failed"]["message"]
+    assert "rank 1 of 2" in first["failed"]["message"] and "rank 1 has had enough" in first["failed"]["message"]
 
 
 def test_a_batch_in_several_passes_is_the_same_sum(world, beginning):

@@ -85,7 +85,7 @@ def session(asked: Order, at: int | None = None, act=None, passes: int = 1) -> d
         with start(timeout=60.0) as ranks:
             return {"result": perform(asked, said.append, observers, ranks), "said": said}
     except FulcrumError as error:
-        return {"error": type(error).__name__, "message": str(error), "said": said}
+        return {"error": type(error).__name__, "message": str(error), "said": said, "code": error.exit_code}
 
 
 def stop(seen) -> None:

@@ -16,13 +16,15 @@ from pathlib import Path
 
 import pytest
 
+from fulcrum.files.shared_folder import Mark, leave_mark, unseen
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.spec.errors import BadInput
+from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
 from fulcrum.study.run.cell import finished
 from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.run.workers.ray_cluster import RAY_ADDRESS, _places, cluster
-from fulcrum.study.run.workers.runner import Work, run_all
+from fulcrum.study.run.workers import runner
+from fulcrum.study.run.workers.ray_cluster import LOST, RAY_ADDRESS, _lane, _places, cluster, remote_answer, remote_sight
+from fulcrum.study.run.workers.runner import Lane, Work, run_all
 from fulcrum.study.study_run import Executor, run
 from tests.study.small import SMALL, descendants, plan, told, without_times
 
@@ -80,8 +82,9 @@ def test_a_cluster_started_for_the_study_survives_a_killed_worker_and_finds_the_
 
 
 @contextlib.contextmanager
-def two_nodes(env):
-    """A cluster of two nodes with a core each, started as a person would: (address, the second node's process)."""
+def two_nodes(env, second=()):
+    """A cluster of two nodes with a core each, started as a person would: (address, the second node's process). `second`:
+    words that its command begins with."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -90,10 +93,10 @@ def two_nodes(env):
     head = ["--head", "--port", address.partition(":")[2], "--include-dashboard", "false", "--temp-dir", place]
     nodes = []
     try:
-        for words in (head, ["--address", address]):
+        for words, before in ((head, ()), (["--address", address], second)):
             nodes.append(
                 subprocess.Popen(
-                    [str(ray), "start", *words, *common],
+                    [*before, str(ray), "start", *words, *common],
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     start_new_session=True,
@@ -183,6 +186,110 @@ def test_a_cell_of_two_processes_in_a_ray_worker_that_is_killed_goes_on(tmp_path
     assert finished(tmp_path, cell, measuring(asked).how)
     saved = next(tmp_path.glob("*/checkpoints/0*160/state.json"))
     assert json.loads(saved.read_text())["system"]["processes"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"]).returncode != 0,
+    reason="needs a mount namespace of its own",
+)
+def test_a_node_whose_folder_is_only_called_the_same_is_named_before_any_cell(tmp_path):
+    """Before there were marks this ended with "4 of 4 cells done", exit code 0 and no effects."""
+    pytest.importorskip("ray")
+    (tmp_path / "plan.toml").write_text(PLAN)
+    out, other = tmp_path / "runs", tmp_path / "other"
+    out.mkdir()
+    other.mkdir()
+    private = ["unshare", "-rm", "sh", "-c", f'mount --bind "{other}" "{out}" && exec "$@"', "sh"]
+    env = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    words = ["study", "run", str(tmp_path / "plan.toml"), "--out", str(out), "--executor", "ray"]
+    with two_nodes(env, private) as (address, _):
+        done = subprocess.run(
+            [sys.executable, "-m", "fulcrum", *words],
+            env=env | {RAY_ADDRESS: address},
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+    assert done.returncode == 2 and f"{out} is not one folder" in done.stderr, done.stderr
+    assert not list(other.glob("*/checkpoints")) and not list(out.glob("*/checkpoints")) and not list(out.glob(".shared-*"))
+
+
+class Task:
+    """Stands in for a remote function: every call gives the same."""
+
+    def __init__(self, given):
+        self.given = given
+
+    def remote(self, *words):
+        return self.given
+
+
+class Cluster:
+    """Stands in for ray: what is waited for is raised."""
+
+    def __init__(self, exceptions):
+        self.exceptions = exceptions
+
+    def get(self, asked):
+        raise asked
+
+
+def errors():
+    """Every error that Ray has, its own words replaced: some cannot be made without a cluster."""
+    kinds = [one for one in vars(pytest.importorskip("ray.exceptions")).values() if isinstance(one, type)]
+    base = next(one for one in kinds if one.__name__ == "RayError")
+    kinds = sorted({one for one in kinds if issubclass(one, base)}, key=lambda one: one.__name__)
+    plain = {
+        "__init__": lambda self: None,
+        "__str__": lambda self: "in Ray's own words",
+        "cause": ValueError("of the cell"),
+    }
+    return [type(one.__name__, (one,), plain)() for one in kinds]
+
+
+def test_every_error_of_ray_is_told_in_words(tmp_path):
+    import ray.exceptions
+
+    asked = plan(**ASKED)
+    cell = lay_out(asked, CATALOG, {}, tmp_path).cells[0]
+    work, answers = Work(tmp_path, System(), measuring(asked), ()), {}
+    for error in errors():
+        lane = _lane(Cluster(ray.exceptions), Task(error))(work, None, None, threading.Event())
+        answer = lane.ask(cell)
+        assert answer is None or not answer["ok"]
+        said = lane.ended if answer is None else (answer["error"], answer["hint"])
+        assert said[0] and said[1] and ("in Ray's own words" in said[0] or "of the cell" in said[0]), said
+        answers[type(error).__name__] = answer
+    assert len(answers) > 30 and {name for name, answer in answers.items() if answer is None} >= LOST
+    assert answers["RuntimeEnvSetupError"] and answers["RayTaskError"]["error"] == "of the cell"
+
+
+def test_a_node_that_came_late_and_has_another_folder_runs_no_cell(tmp_path, monkeypatch):
+    monkeypatch.setattr(unseen, "__defaults__", (0.0,))
+    asked = plan(**ASKED)
+    cell = lay_out(asked, CATALOG, {}, tmp_path).cells[0]
+    work = Work(tmp_path, System(), measuring(asked), ())
+    strange = Mark(".shared-0123456789abcdef", "of another folder")
+    answer = remote_answer(work.asked(cell), work.setup() | {"mark": tuple(strange)})
+    assert not answer["ok"] and "is not one folder for the study" in answer["error"] and "share" in answer["hint"]
+    assert remote_sight(str(tmp_path), strange)[1] is None and not list(tmp_path.glob(".shared-*"))
+    mark = leave_mark(tmp_path)
+    _, left = remote_sight(str(tmp_path), tuple(mark))
+    assert Mark(*left).stands_in(tmp_path)
+
+
+def test_a_cell_is_done_only_when_the_study_sees_its_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "ARRIVAL", 0.0)
+
+    class Boast(Lane):
+        def ask(self, cell):
+            return {"key": cell.key, "ok": True}
+
+    asked = plan(**ASKED)
+    cells = lay_out(asked, CATALOG, {}, tmp_path).cells
+    with pytest.raises(RunFailed, match="does not hold what it found"):
+        run_all(cells[:1], Work(tmp_path, System(), measuring(asked), ()), 1, lambda board: None, lane=Boast)
 
 
 def test_a_cluster_that_is_not_there_is_said(monkeypatch):

@@ -101,15 +101,16 @@ def test_an_adapter_that_was_killed_learns_the_same_bits(tmp_path, capsys):
     assert any(whole[name].abs().max() > 0 for name in products if whole[name].is_floating_point())
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 1), (signal.SIGTERM, 75)])
+def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(tmp_path, number, code):
     process = subprocess.Popen(
         command(tmp_path, "--images", "320000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 120
     while not any(path.stat().st_size for path in tmp_path.glob("*/record.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, _ = process.communicate(timeout=120)
     said = json.loads(out.splitlines()[-1])
-    assert process.returncode == 1 and "everything is saved" in said["error"] and "fulcrum train" in said["hint"]
+    assert process.returncode == code and "everything is saved" in said["error"] and "fulcrum train" in said["hint"]
     assert list(tmp_path.glob("*/checkpoints/0*"))

@@ -16,6 +16,7 @@ from fulcrum.cli.options import (
     Out,
     Quiet,
     Threads,
+    Timeout,
     catalogue,
     emit,
     say,
@@ -141,6 +142,7 @@ def run_command(
             min=0, max=1000, metavar="COUNT", help="Keep each cell's weights at so many points, for fulcrum gallery."
         ),
     ] = None,
+    timeout: Timeout = None,
     retry_failed: Annotated[
         bool,
         typer.Option("--retry-failed", help="Run cells again whose training failed; else they count as what was found."),
@@ -157,6 +159,7 @@ def run_command(
     """
     from fulcrum.dist.choose_system import thread_count
     from fulcrum.dist.compiled_code import compiles_here
+    from fulcrum.dist.start import TIMEOUT
     from fulcrum.study.plan.plan_file import load
     from fulcrum.study.study_run import Executor, run
 
@@ -178,6 +181,7 @@ def run_command(
             "--lanes": lanes,
             "--executor": executor if executor != "local" else None,
             "--ray-address": address,
+            "--timeout": timeout,
         },
     )
     result, page = run(
@@ -189,7 +193,7 @@ def run_command(
         files=tuple(levers or ()),
         user_files=hashes,
         compile_blocks=read.compile and compiles_here(say),
-        executor=Executor(executor, address, lanes),
+        executor=Executor(executor, address, lanes, timeout or TIMEOUT),
         retry_failed=retry_failed,
     )
     effects = [row.model_dump() for row in result.effects]

@@ -22,6 +22,7 @@ from fulcrum.cli.options import (
     Seed,
     Set,
     Threads,
+    Timeout,
     emit,
     say,
 )
@@ -88,6 +89,7 @@ def train(
             help="With optim.not_finite=skip: the training fails when more than this share of its steps was left out.",
         ),
     ] = 0.05,
+    timeout: Timeout = None,
     price: Price = None,
     device: DeviceName = "cpu",
     threads: Threads = None,
@@ -113,7 +115,7 @@ def train(
     a file: --with FILE. A run that cannot fit into memory is refused, with what would fit; --dry-run tells every part.
     """
     from fulcrum.dist.choose_system import choose_system
-    from fulcrum.dist.start import processes
+    from fulcrum.dist.start import TIMEOUT, processes
     from fulcrum.levers.catalog import read_phrase
     from fulcrum.study.run.measuring.preview import PreviewPlan
     from fulcrum.study.run.plain_training import train_run
@@ -141,7 +143,7 @@ def train(
         most_skipped,
     )
     plan = PreviewPlan(tuple(prompt_lines(preview_prompts)) if preview_prompts is not None else (), preview_every)
-    result, first = train_run(order, say, track or (), plan, keep_checkpoints)
+    result, first = train_run(order, say, track or (), plan, keep_checkpoints, timeout or TIMEOUT)
     if not first:
         return
     result["cost"], cost = _cost(RunFolder(Path(result["run"])), run, out / "cache", price)

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fulcrum.dist.start import start
+from fulcrum.dist.agreement import require_agreement
+from fulcrum.dist.start import TIMEOUT, start
 from fulcrum.spec.edit import require_seed
 from fulcrum.study.run.measuring.preview import USUAL, PreviewPlan, previewing
 from fulcrum.train.saved.kept_weights import keeping
@@ -13,14 +14,20 @@ from fulcrum.train.watched.trackers import RunLabels, together, tracking
 
 
 def train_run(
-    order: Order, say: Callable[[str], None], track: Sequence[str] = (), plan: PreviewPlan = USUAL, kept: int = 0
+    order: Order,
+    say: Callable[[str], None],
+    track: Sequence[str] = (),
+    plan: PreviewPlan = USUAL,
+    kept: int = 0,
+    timeout: float = TIMEOUT,
 ) -> tuple[dict[str, Any], bool]:
     """The result of the run, and whether this is the first of its processes: only that one speaks. `kept`: points of the
-    training at which its weights are kept to be drawn with."""
+    training at which its weights are kept to be drawn with; `timeout`: seconds that a process waits for another."""
     require_seed(order.seed)
     trackers = tracking(track, RunLabels("runs", order.phrase, order.seed))
     watchers = together(previewing(plan), keeping(kept), sessions, trackers)
-    with start(order.system.device) as ranks:
+    with start(order.system.device, timeout) as ranks:
+        require_agreement(ranks, "what to draw and keep", {"previews": list(plan), "--keep-checkpoints": kept})
         return perform(order, say if ranks.first else _unheard, watchers, ranks), ranks.first
 
 

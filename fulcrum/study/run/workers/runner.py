@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from torch.cuda import device_count
 
+from fulcrum.dist.start import TIMEOUT
 from fulcrum.report.arm_result import CellState
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.system import System
@@ -23,6 +24,7 @@ from fulcrum.study.run.workers.worker_death import MEMORY, Listener, ending
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # CUDA's own variable: the GPUs that a process may use
 LAST = 5.0  # seconds in which a lane ends when its worker is gone
+ARRIVAL = 10.0  # seconds for a finished cell's files to be seen
 ATTEMPTS = 3  # a cell whose worker was lost this often has failed
 
 
@@ -62,6 +64,7 @@ class Work(NamedTuple):
     files: tuple[Path, ...]
     until: float | None = None  # share of the budget at which cells pause
     tracked: Tracked = NOWHERE
+    timeout: float = TIMEOUT  # seconds that one process of a cell waits for another
 
     def setup(self) -> dict[str, Any]:
         return {
@@ -74,6 +77,7 @@ class Work(NamedTuple):
             "track": self.tracked.names,
             "group": self.tracked.group,
             "kept": self.tracked.kept,
+            "timeout": self.timeout,
         }
 
     def asked(self, cell: Cell) -> dict[str, Any]:
@@ -135,6 +139,10 @@ class Lane(threading.Thread):
         answer = self.ask(cell)
         if answer is None:
             return False
+        if answer["ok"] and not self.arrived(cell):
+            place = self.work.out / cell.key
+            answer |= {"ok": False, "error": f"its worker has finished, but {place} does not hold what it found"}
+            answer |= {"hint": "is --out one folder for the study and for whoever runs its cells?"}
         self.board.slower += [why for why in answer.get("slower", ()) if why not in self.board.slower]
         known = answer["ok"] or answer.get("outcome")  # what the cell found stands in its folder
         self.board.mark(
@@ -143,6 +151,14 @@ class Lane(threading.Thread):
             "" if known else f"{cell.arm}, seed {cell.seed}: {answer['error']}\n{answer['hint']}",
         )
         return True
+
+    def arrived(self, cell: Cell) -> bool:
+        """Does the study see what the worker says that it wrote? A network's file system may need a moment."""
+        deadline = time.monotonic() + ARRIVAL
+        while not (there := reached(self.work.out, cell, self.work.measuring.how, self.work.until)):
+            if time.monotonic() > deadline or self.stopped.wait(0.2):
+                break
+        return there
 
     def ask(self, cell: Cell) -> dict[str, Any] | None:
         process = self._worker()

@@ -21,7 +21,6 @@ from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput, FulcrumError
 
 ORDER = "order.json"
-WAITING = 24 * 3600.0  # seconds: the others wait while the first draws and measures
 
 
 def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -55,7 +54,10 @@ def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[
             if process.stdin is not None:
                 process.stdin.close()  # whoever is left reads the end and leaves
             process.wait()
-        return verdict([_read(Path(place) / f"{rank}.json") for rank in range(count)])
+        files = [Path(place) / f"{rank}.json" for rank in range(count)]
+        if lost := [str(rank) for rank in range(count) if not files[rank].exists()]:
+            print(f"rank {', '.join(lost)} of {count} of a cell ended without a word", file=sys.stderr, flush=True)
+        return verdict([_read(path) for path in files])
 
 
 def verdict(answers: Sequence[dict[str, Any] | None]) -> dict[str, Any] | None:
@@ -93,7 +95,7 @@ def leave_at_end_of_input() -> None:
 
 def main() -> None:
     threading.Thread(target=leave_at_end_of_input, daemon=True).start()
-    from fulcrum.dist.start import start
+    from fulcrum.dist.start import TIMEOUT, start
     from fulcrum.levers.catalog import with_files
     from fulcrum.study.run.workers.worker import answer
 
@@ -101,8 +103,13 @@ def main() -> None:
     order = json.loads((place / ORDER).read_text())
     catalogue, _ = with_files(Path(path) for path in order["setup"]["files"])
     answered: dict[str, Any] | None = None
-    with contextlib.suppress(FulcrumError), start(order["setup"]["system"]["device"], WAITING) as ranks:
-        answered = answer(order["asked"], order["setup"], catalogue, ranks)
+    setup = order["setup"]
+    try:  # the others also wait while the first draws and measures
+        with start(setup["system"]["device"], setup.get("timeout", TIMEOUT)) as ranks:
+            answered = answer(order["asked"], setup, catalogue, ranks)
+    except FulcrumError as error:
+        if getattr(error, "speaker", True):  # of a lost process one tells
+            print(error, file=sys.stderr, flush=True)
     write_json(place / f"{os.environ['RANK']}.json", answered, flush=False)
     if answered is None or not answered["ok"]:
         sys.exit(1)  # torchrun ends the others: they may wait for this one

@@ -19,7 +19,7 @@ from fulcrum.dist.compiled_code import SLOWER, compiles_here
 from fulcrum.dist.start import ALONE, Ranks, is_loss
 from fulcrum.files.refusals import sentence_and_hint
 from fulcrum.levers.catalog import CATALOG, require_unchanged, with_files
-from fulcrum.spec.errors import FulcrumError, TrainingFailed
+from fulcrum.spec.errors import FulcrumError, RankLost, TrainingFailed
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.plain import read
 from fulcrum.spec.system import System
@@ -45,8 +45,9 @@ def leave_with(parent: int) -> None:
 def answer(
     asked: Mapping[str, Any], setup: Mapping[str, Any], catalogue: Catalogue, ranks: Ranks = ALONE
 ) -> dict[str, Any] | None:
-    """Run one cell and say how it went; None when the study is ending and the cell was saved on the way, or when another
-    process of the cell was lost. An `outcome` is the answer of a cell whose training came to nothing by itself.
+    """Run one cell and say how it went; None when the study is ending and the cell was saved on the way, or when a process
+    of the cell was lost, which is an error in those that are left. An `outcome` is the answer of a cell whose training came
+    to nothing by itself.
 
     A cell of many processes is handed to as many, each of which comes here.
     """
@@ -87,15 +88,15 @@ def answer(
             error.hint = f"every arm of seed {cell.seed} begins from it: {error.hint}; or leave this seed out of the plan"
         return {**failure(cell.key, error), "outcome": cell.kind == "arm"}
     except FulcrumError as error:
-        if is_loss(error.__cause__):
-            return None
+        if isinstance(error, RankLost) or is_loss(error.__cause__):
+            raise  # the watch knows whom this process lost
         return failure(cell.key, error)
     except OSError as error:  # a full disk says so itself; nothing finished is touched
         message, hint = sentence_and_hint(error)
         return {"key": cell.key, "ok": False, "error": message, "hint": f"{hint or AGAIN}: what is finished is kept"}
     except (Exception, SystemExit) as error:  # a bug in a cell must not take the study with it
         if is_loss(error):
-            return None
+            raise
         return {"key": cell.key, "ok": False, "error": described(error), "hint": traceback.format_exc()}
 
 
