@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Parameter
 
+from fulcrum.dist.mesh import shard_group
 from fulcrum.dist.start import Ranks, is_sharded
 
 
@@ -22,12 +23,12 @@ def clip(parameters: Iterable[Parameter], max_norm: float) -> Tensor:
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         raise ValueError("clip found no gradient at all; call it after backward() and before zero_grad()")
-    meshes = [g.device_mesh for g in gradients if is_sharded(g)]  # type: ignore[attr-defined]
+    sharing = [shard_group(g) for g in gradients if is_sharded(g)][:1]
     sharded = [g.to_local() for g in gradients if is_sharded(g)]  # type: ignore[attr-defined]
     plain = [g for g in gradients if not is_sharded(g)]
     square = _square(sharded, gradients[0].device)
-    if sharded:
-        dist.all_reduce(square, group=meshes[0].get_group())
+    for one in sharing:  # replicas hold the same
+        dist.all_reduce(square, group=one.group)
     norm = (square + _square(plain, gradients[0].device)).sqrt()
     if bool(norm + 1e-6 > max_norm):  # most steps of a run are below, and need no pass
         torch._foreach_mul_(sharded + plain, max_norm / (norm + 1e-6))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from fulcrum.dist.mesh import copies
 from fulcrum.optim.optimizer_state import gradient, local
 from fulcrum.optim.rule import NamedRule
 from fulcrum.optim.storage import count_stalled
@@ -78,7 +79,8 @@ class AdamW(NamedRule):
         self.store.keep({name: self.parameters[name] for name in names}, at)
         if not watch or scale * self.lr == 0:
             return torch.zeros(2, dtype=torch.float64)
-        return count_stalled(before, weights, first).cpu()  # the update is zero exactly where the first moment is
+        held_by = [copies(self.parameters[name]) for name in names]
+        return count_stalled(before, weights, first, held_by).cpu()  # the update is zero where the first moment is
 
     def _chunks(self) -> Iterator[list[str]]:
         """Names with a gradient: all at once in fp32, in bounded chunks when the state must be widened."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from fulcrum.dist.mesh import copies
 from fulcrum.model.bf16 import EXACT, Cast
 from fulcrum.optim.optimizer_state import gradient, local
 from fulcrum.optim.orthogonal import STEPS, orthogonalise
@@ -78,7 +79,7 @@ class Muon(NamedRule):
             weight.add_(direction, alpha=-lr * MATCH_ADAMW * math.sqrt(max(parameter.shape)))
             self.store.keep({name: parameter}, at)
             if watch and lr:
-                counts += count_stalled(before, [weight], [direction]).cpu()
+                counts += count_stalled(before, [weight], [direction], [copies(parameter)]).cpu()
         self.stalled = counts if watch else None
 
     def _nesterov(self) -> dict[str, Tensor]:

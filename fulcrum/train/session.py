@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from fulcrum.dist.compiled_code import SLOWER, is_compiler_error
+from fulcrum.dist.mesh import mesh_shape
 from fulcrum.dist.precision import bf16_products
 from fulcrum.dist.reduce import gathered
 from fulcrum.dist.shard import cut
@@ -68,7 +69,8 @@ def perform(
 
     Many processes perform together: the first one writes, prints and holds the folder.
     """
-    ranks.rows(order.run.budget.batch)  # a batch that cannot be shared is refused before anything
+    ranks.rows(order.run.budget.batch)  # a batch or a mesh that cannot be shared is refused before anything
+    mesh_shape(order.system.mesh, ranks.size)
     order = order._replace(system=_used(order, ranks))
     feed = Feed(order.run, order.seed, order.out / "cache", say, order.system.device)
     feed.cache.quiet, feed.cache.threads = order.quiet, order.system.threads
@@ -208,11 +210,8 @@ def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State
             f"the checkpoint under {folder.path} belongs to the run {saved.key}",
             "checkpoints cannot be moved between runs; start from its weights instead",
         )
-    if built.system != saved.system:
-        say(
-            "resuming under another system, so results may differ in the last bits: "
-            + "; ".join(built.system.differences(saved.system))
-        )
+    if differences := built.system.differences(saved.system):
+        say("resuming under another system, so results may differ in the last bits: " + "; ".join(differences))
     built.step.load_state_dict(cut(saved.parts["model"], built.step.state_dict()))
     built.optimizer.load(saved.parts["optimizer"])
     built.average.load(saved.parts["average"])

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fulcrum.dist.matrix_owners import Owners
-from fulcrum.dist.reduce import clip, mean, total, whole
+from fulcrum.dist.reduce import average_gradients, clip, mean, total, whole
 from fulcrum.dist.shard import prepare, sum_gradients
 from fulcrum.dist.start import Ranks, start
 from fulcrum.model.backbone import Backbone
@@ -25,6 +25,7 @@ from fulcrum.optim import muon as muon_room
 from fulcrum.optim.adamw import AdamW
 from fulcrum.optim.groups import groups
 from fulcrum.optim.muon import Muon, undealt
+from fulcrum.optim.optimizer_state import local
 from fulcrum.optim.orthogonal import orthogonalise
 from fulcrum.optim.rule import Joint
 from fulcrum.spec.errors import RunFailed
@@ -91,6 +92,7 @@ def backward(toy: Toy, ranks: Ranks, step: int, micro: int = 1) -> Tensor:
         loss = toy(*chunk).mean() / micro
         loss.backward()
         losses.append(loss.detach())
+    average_gradients(toy.parameters(), ranks)
     return mean(torch.stack(losses).sum(), ranks)
 
 
@@ -138,7 +140,7 @@ def train(ranks: Ranks, seen: dict[str, Tensor], facts: dict) -> None:
     rule.load({name: tensor + 1 for name, tensor in full.items()})
     facts["reloaded"] = all(torch.equal(whole(tensor), full[name] + 1) for name, tensor in rule.state().items())
     if ranks.size > 1:
-        facts["local_elements"] = sum(p.to_local().numel() for p in toy.parameters())
+        facts["local_elements"] = sum(local(p).numel() for p in toy.parameters())
         facts["all_elements"] = sum(p.numel() for p in toy.parameters())
 
 

@@ -16,9 +16,13 @@ from fulcrum.cli.options import (
     Files,
     Images,
     Json,
+    Mesh,
+    Microbatch,
     Out,
     Price,
     Quiet,
+    RecomputeBlocks,
+    SaveEvery,
     Seed,
     Set,
     Threads,
@@ -83,6 +87,10 @@ def train(
     device: DeviceName = "cpu",
     threads: Threads = None,
     compile_blocks: Compile = None,
+    mesh: Mesh = None,
+    microbatch: Microbatch = None,
+    recompute: RecomputeBlocks = None,
+    save_every: SaveEvery = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -105,13 +113,25 @@ def train(
     read, files = read_phrase(phrase, levers or (), settings or (), images)
     run = read.run if start is None else _begun(read.run, start, out, settings or ())
     many = processes(os.environ)
+    system = choose_system(
+        threads,
+        compile_blocks,
+        run.budget.images,
+        device,
+        say,
+        many,
+        mesh=mesh,
+        microbatch=microbatch,
+        recompute=recompute,
+        save_every=save_every,
+    )
     launcher = ["fulcrum"] if many == 1 else ["torchrun", "--nproc-per-node", str(many), "-m", "fulcrum"]
     order = Order(
         run,
         seed,
         " ".join([str(read), *(f"--set {setting}" for setting in settings or [])]),
         out,
-        choose_system(threads, compile_blocks, run.budget.images, device, say),
+        system,
         files,
         quiet,
         phrase,

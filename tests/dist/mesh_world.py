@@ -1,0 +1,71 @@
+"""One rank of two or four, run as a script by test_meshes.py: sessions on several meshes, one after the other.
+
+python mesh_world.py OUT NAME:PORT ...     with RANK, LOCAL_RANK and WORLD_SIZE in the environment
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+from train_world import TINY
+
+from fulcrum.dist.start import start
+from fulcrum.levers.catalog import CATALOG
+from fulcrum.spec.errors import FulcrumError
+from fulcrum.spec.phrase import parse
+from fulcrum.spec.system import System
+from fulcrum.train.session import Order, perform
+
+warnings.simplefilter("error")
+warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")
+warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
+
+ALL = "spark + muon + ema(every=2) + tread + repa"  # matrices with owners, an average, a route, a term with weights
+IMAGES = 40  # five steps of eight
+CASES = {  # name -> what the system is besides
+    "ddp": {"mesh": "ddp"},
+    "fsdp": {"mesh": "fsdp"},
+    "hsdp": {"mesh": "2x2"},
+    "microbatch": {"mesh": "ddp", "microbatch": 1, "recompute": "selective"},
+    "full": {"mesh": "fsdp", "microbatch": 2, "recompute": "full"},
+    "bf16": {"mesh": "fsdp"},
+    "wrong": {"mesh": "3x2"},
+}
+
+
+def order(out: Path, name: str = "fsdp", images: int = IMAGES) -> Order:
+    more = ("precision.compute=bf16",) if name == "bf16" else ("precision.compute=fp32",)
+    run = parse(ALL, CATALOG, [*TINY, *more, f"budget.images={images}"]).run
+    return Order(run, 0, ALL, out, System(**CASES[name]), quiet=True)
+
+
+def session(name: str, out: Path) -> dict:
+    kinds: dict[str, str] = {}
+
+    def observers(built, folder, state):
+        for parameter, value in built.step.named_parameters():
+            kinds[parameter] = str(getattr(value, "placements", "whole"))
+        return []
+
+    said: list[str] = []
+    try:
+        with start(timeout=60.0) as ranks:
+            result = perform(order(out / name, name), said.append, observers, ranks)
+            return {"result": result, "kinds": kinds, "said": said}
+    except FulcrumError as error:
+        return {"error": type(error).__name__, "message": str(error)}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    place, found = Path(sys.argv[1]), {}
+    for asked in sys.argv[2:]:
+        case, port = asked.split(":")
+        os.environ["MASTER_PORT"] = port  # a group of its own for each
+        found[case] = session(case, place)
+    (place / f"{os.environ['WORLD_SIZE']}_{os.environ['RANK']}.json").write_text(json.dumps(found))
