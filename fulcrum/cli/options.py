@@ -76,7 +76,9 @@ RecomputeBlocks = Annotated[
 SaveEvery = Annotated[
     int | None,
     typer.Option(
-        min=1, metavar="IMAGES", help="Save whenever so many images were seen; default: as often as costs under 1 % of the time."
+        min=1,
+        metavar="IMAGES",
+        help="Save whenever so many images were seen; default: as often as costs under 1 % of the time.",
     ),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: OMP_NUM_THREADS, or all cores.")]

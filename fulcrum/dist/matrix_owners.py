@@ -1,6 +1,7 @@
 """Whole matrices from shards: each is gathered to one owner, worked on there once, and sent back in parts.
 
-Legend: S ranks that share one replica of the model; a matrix of R rows is sharded by rows as torch.chunk does, ceil(R / S) to each rank, the last fewer.
+Legend: S ranks that share one replica of the model; a matrix of R rows is sharded by rows as torch.chunk does,
+ceil(R / S) to each rank, the last fewer.
 """
 
 from collections.abc import Callable, Mapping

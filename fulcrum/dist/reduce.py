@@ -1,6 +1,7 @@
 """Numbers that all ranks agree on: gradient norm, means, sums, whole tensors."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -9,6 +10,8 @@ from torch.nn import Parameter
 
 from fulcrum.dist.mesh import shard_group
 from fulcrum.dist.start import Ranks, is_sharded
+
+Word = TypeVar("Word", str, None, str | None, bool)
 
 
 @torch.no_grad()
@@ -82,6 +85,32 @@ def all_finite(parameters: Iterable[Parameter], ranks: Ranks) -> bool:
     """Whether every weight of every rank is a number."""
     here = (p.to_local() if is_sharded(p) else p for p in parameters)  # type: ignore[attr-defined]
     return not ranks.any(any(not bool(p.isfinite().all()) for p in here))
+
+
+def largest(values: Sequence[float], ranks: Ranks) -> list[float]:
+    """The largest of each number over the ranks, on every rank."""
+    if ranks.size == 1:
+        return list(values)
+    found = torch.tensor(values, dtype=torch.float64, device=ranks.device)
+    dist.all_reduce(found, op=dist.ReduceOp.MAX)
+    numbers: list[float] = found.tolist()
+    return numbers
+
+
+def of_first(value: Word, ranks: Ranks) -> Word:
+    """What the first rank says, on every rank."""
+    said = [value]
+    if ranks.size > 1:
+        dist.broadcast_object_list(said)
+    return said[0]
+
+
+def of_all(value: Word, ranks: Ranks) -> list[Word]:
+    """What every rank says, in their order, on every rank."""
+    said = [value] * ranks.size
+    if ranks.size > 1:
+        dist.all_gather_object(said, value)
+    return said
 
 
 @torch.no_grad()

@@ -13,25 +13,22 @@ from typing import Any, NamedTuple
 from fulcrum.dist.compiled_code import SLOWER, is_compiler_error
 from fulcrum.dist.mesh import mesh_shape
 from fulcrum.dist.precision import bf16_products
-from fulcrum.dist.reduce import gathered
-from fulcrum.dist.shard import cut
 from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.files.atomic import write_json
 from fulcrum.spec.errors import BadInput, RunFailed, TrainingFailed
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train.build import Built, Context, assemble, require_witness
-from fulcrum.train.drawing.sampling_weights import drawn_parts, drawn_weights
+from fulcrum.train.drawing.sampling_weights import drawn_parts, live_weights
 from fulcrum.train.feed import Feed
-from fulcrum.train.loop import Look, Observer, train
+from fulcrum.train.loop import Observer, train
 from fulcrum.train.saved import checkpoint
-from fulcrum.train.saved.checkpoint import Checkpoint, weights_hash
+from fulcrum.train.saved.checkpoint import weights_hash
 from fulcrum.train.saved.run_folder import RunFolder, claim, open_folder, require_parts
+from fulcrum.train.saved.saver import Saver, live_parts
 from fulcrum.train.state import State
-from fulcrum.train.watched.observers import Every, ProgressLine, Recorder
+from fulcrum.train.watched.observers import ProgressLine, Recorder
 
-SAVES = 10  # checkpoints per budget
-SAVE_SECONDS = 60.0  # and at least this often
 AGAIN = "its last checkpoint was removed, replaced or damaged: 'fulcrum runs rm' it and train it again"
 ECHO = 5.0  # seconds in which a launcher passes the same Ctrl-C on to us
 
@@ -53,6 +50,10 @@ class Order(NamedTuple):
     label: str = "training"
     command: str = ""  # what a person types to go on
     levers: tuple[Any, ...] = ()  # asked for their witness before the first step
+
+
+class SaveAndLeave(Exception):
+    """What an observer raises, on all processes after the same step: the run is saved as it stands, and left."""
 
 
 class Interrupted(RunFailed):
@@ -106,8 +107,9 @@ def _performed(
     built = assemble(order.run, order.seed, order.system, feed, start, ranks)
     require_witness(order.levers, built)
     state = resume(built, folder, say)
-    state = _train(order, built, folder, state, observers, say)
-    return conclude(order, built, folder, state)
+    saver = Saver(built, folder, state)
+    state = _train(order, built, folder, state, observers, say, saver)
+    return conclude(order, built, folder, state, saver)
 
 
 def _first_line(error: BaseException) -> str:
@@ -130,9 +132,10 @@ def _train(
     state: State,
     observers: Observers | None,
     say: Callable[[str], None],
+    saver: Saver,
 ) -> State:
     asked: list[float] = []
-    stepped: deque[bool] = deque(maxlen=1)
+    stepped: deque[State] = deque(maxlen=1)
     ranks, agreed = built.ranks, False
     go_on = f"go on with: {order.command}" if order.command else "start the same command again to go on"
 
@@ -149,8 +152,6 @@ def _train(
         agreed = ranks.any(bool(asked))
         return agreed
 
-    saver = Saver(folder)
-    stretch = max(order.run.budget.images // SAVES, order.run.budget.batch)
     writing: list[Observer] = []
     if ranks.first:
         recorder = Recorder(folder.record, state.images)
@@ -161,13 +162,18 @@ def _train(
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)} if main_thread else {}
     try:
         watching: list[Observer] = [
-            lambda look: stepped.append(True),
+            lambda look: stepped.append(look.state),
             *writing,
             *(observers(built, folder, state) if observers else []),
-            Every(stretch, saver.save, state.images),
             saver,
         ]
         state = train(built, state, watching, stop)
+    except SaveAndLeave:
+        saver.keep(built, stepped[0])
+        raise
+    except BaseException:
+        saver.leave()
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -177,56 +183,35 @@ def _train(
     return state
 
 
-class Saver:
-    """Saves checkpoints: on request, and whenever the last one is a minute old."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder, self.last = folder, time.monotonic()
-
-    def __call__(self, look: Look) -> None:
-        if look.built.ranks.any(time.monotonic() - self.last > SAVE_SECONDS):
-            self.save(look)
-
-    def save(self, look: Look) -> None:
-        if look.state.images < look.built.run.budget.images:  # the end is saved once, by `conclude`
-            self.keep(look.built, look.state)
-
-    def keep(self, built: Built, state: State) -> None:
-        parts = {"model": built.step.state_dict(), "optimizer": built.optimizer.state(), "average": built.average.state()}
-        parts = {name: gathered(tensors, built.ranks) for name, tensors in parts.items()}
-        if built.ranks.first:
-            checkpoint.save(self.folder.checkpoints, Checkpoint(parts, self.folder.path.name, state, built.system))
-        self.last = time.monotonic()
-
-
 def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State:
     """Put the newest good checkpoint into the built run; a new run begins at zero."""
-    with built.ranks.first_goes_ahead("reading the checkpoint"):  # it sets damaged ones aside
-        saved = checkpoint.newest(folder.checkpoints, say, built.run.budget.batch)
+    saved = checkpoint.newest(folder.checkpoints, say, built.run.budget.batch, folder.path.name, built.ranks)
     if saved is None:
         return State()
-    if saved.key != folder.path.name:
-        raise BadInput(
-            f"the checkpoint under {folder.path} belongs to the run {saved.key}",
-            "checkpoints cannot be moved between runs; start from its weights instead",
-        )
     if differences := built.system.differences(saved.system):
         say("resuming under another system, so results may differ in the last bits: " + "; ".join(differences))
-    built.step.load_state_dict(cut(saved.parts["model"], built.step.state_dict()))
-    built.optimizer.load(saved.parts["optimizer"])
-    built.average.load(saved.parts["average"])
+    if built.ranks.size > 1:
+        from fulcrum.train.saved.sharded import load_sharded  # 4 s to import; one process does without
+
+        parts = live_parts(built)
+        load_sharded(saved, parts)
+    else:
+        parts = {part: dict(tensors) for part, tensors in checkpoint.read(saved).parts.items()}
+        built.step.load_state_dict(parts["model"])
+        built.optimizer.load(dict(parts["optimizer"]))
+    built.average.load(parts["average"])
     say(f"resumed at {saved.state.images:,} images")
     return saved.state
 
 
-def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dict[str, Any]:
+def conclude(order: Order, built: Built, folder: RunFolder, state: State, saver: Saver) -> dict[str, Any]:
     """The last checkpoint and the result, in this order: a result stands for a run that can be used."""
     if state.skipped * built.run.budget.batch >= built.run.budget.images:
         raise TrainingFailed(
             "every step was skipped because it was not finite: nothing was learned",
             "a term or the data gives NaN: leave optim.not_finite=skip out to see which",
         )
-    Saver(folder).keep(built, state)
+    saver.keep(built, state)
     result = {
         "run": str(folder.path),
         "key": folder.path.name,
@@ -234,7 +219,7 @@ def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dic
         "phrase": order.phrase,
         "images": state.images,
         "skipped": state.skipped,
-        "weights_sha256": weights_hash(drawn_weights(built.step, built.average)),
+        "weights_sha256": weights_hash(live_weights(built.step, built.average)),
         "seconds": round(state.seconds, 3),
         "preparing_seconds": round(max(state.preparing, 0.0), 3),
         "images_per_second": round(state.images_per_second or 0.0, 2),

@@ -1,12 +1,15 @@
 """One rank of two or four, run as a script by test_meshes.py: sessions on several meshes, one after the other.
 
-python mesh_world.py OUT NAME:PORT ...     with RANK, LOCAL_RANK and WORLD_SIZE in the environment
+python mesh_world.py OUT NAME:PORT[:FOLDER[:IMAGES]] ...     with RANK, LOCAL_RANK and WORLD_SIZE in the environment
+
+A session is kept in OUT/FOLDER, by default OUT/NAME, and is stopped after so many images.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -34,7 +37,7 @@ CASES = {  # name -> what the system is besides
     "microbatch": {"mesh": "ddp", "microbatch": 1, "recompute": "selective"},
     "full": {"mesh": "fsdp", "microbatch": 2, "recompute": "full"},
     "bf16": {"mesh": "fsdp"},
-    "wrong": {"mesh": "3x2"},
+    "saving": {"mesh": "fsdp", "save_every": 8},
 }
 
 
@@ -44,28 +47,32 @@ def order(out: Path, name: str = "fsdp", images: int = IMAGES) -> Order:
     return Order(run, 0, ALL, out, System(**CASES[name]), quiet=True)
 
 
-def session(name: str, out: Path) -> dict:
+def session(name: str, out: Path, stop: int | None = None) -> dict:
     kinds: dict[str, str] = {}
+
+    def look(seen):
+        if seen.state.images == stop and os.environ["RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def observers(built, folder, state):
         for parameter, value in built.step.named_parameters():
             kinds[parameter] = str(getattr(value, "placements", "whole"))
-        return []
+        return [look]
 
     said: list[str] = []
     try:
         with start(timeout=60.0) as ranks:
-            result = perform(order(out / name, name), said.append, observers, ranks)
+            result = perform(order(out, name), said.append, observers, ranks)
             return {"result": result, "kinds": kinds, "said": said}
     except FulcrumError as error:
-        return {"error": type(error).__name__, "message": str(error)}
+        return {"error": type(error).__name__, "message": str(error), "said": said}
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     place, found = Path(sys.argv[1]), {}
     for asked in sys.argv[2:]:
-        case, port = asked.split(":")
+        case, port, folder, stop = [*asked.split(":"), "", ""][:4]
         os.environ["MASTER_PORT"] = port  # a group of its own for each
-        found[case] = session(case, place)
+        found[folder or case] = session(case, place / (folder or case), int(stop) if stop else None)
     (place / f"{os.environ['WORLD_SIZE']}_{os.environ['RANK']}.json").write_text(json.dumps(found))

@@ -41,7 +41,9 @@ def test_a_mesh_that_does_not_fill_the_world_is_refused(size):
         choose_system(1, False, 1, "cpu", print, size, mesh="2x4")
 
 
-@pytest.mark.parametrize(("asked", "said"), [({"mesh": "tp"}, "--mesh: must be ddp, fsdp"), ({"recompute": "some"}, "--rec")])
+@pytest.mark.parametrize(
+    ("asked", "said"), [({"mesh": "tp"}, "--mesh: must be ddp, fsdp"), ({"recompute": "some"}, "--rec")]
+)
 def test_unknown_words_are_refused(asked, said):
     with pytest.raises(BadInput, match=said):
         choose_system(1, False, 1, "cpu", print, **asked)
@@ -53,11 +55,12 @@ def test_a_checkpoint_of_before_says_recompute_as_it_did():
 
 
 def spawn(out, size, names):
-    """Processes that go through the named cases together; what each of them saw."""
+    """Processes that go through cases together, NAME[:FOLDER[:IMAGES]]; what each of them saw."""
     held = [socket.socket() for _ in names]
     for probe in held:
         probe.bind(("127.0.0.1", 0))
-    asked = [f"{name}:{probe.getsockname()[1]}" for name, probe in zip(names, held, strict=True)]
+    cases = [[*name.split(":", 1), ""][:2] for name in names]
+    asked = [f"{name}:{probe.getsockname()[1]}:{more}" for (name, more), probe in zip(cases, held, strict=True)]
     for probe in held:
         probe.close()
     env = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}

@@ -110,7 +110,7 @@ def _run(
         with clock.counting("drawing"):
             drawn: list[Observer] = [*previews(built, folder, state), points]
         watching += [clock.timed("drawing", one) for one in drawn]
-        return [*watching, pause(cell.run, folder, until)] if until else watching
+        return [*watching, pause(cell.run, until)] if until else watching
 
     try:
         result = perform(order, say, observers, ranks)

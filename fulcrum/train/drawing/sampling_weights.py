@@ -18,8 +18,13 @@ CODEC, DENOISER = "codec.", "backbone."
 
 
 def drawn_weights(step: Step, average: Average) -> dict[str, Tensor]:
-    """Of a run in memory; many processes must ask together."""
-    weights: dict[str, Tensor] = {name: whole(value) for name, value in average.weights(step.backbone).items()}
+    """Of a run in memory, whole; many processes must ask together."""
+    return {name: whole(value) for name, value in live_weights(step, average).items()}
+
+
+def live_weights(step: Step, average: Average) -> dict[str, Tensor]:
+    """The same as each process holds them."""
+    weights: dict[str, Tensor] = dict(average.weights(step.backbone))
     codec = {} if step.codec is None else step.codec.state_dict()
     return weights | {CODEC + name: value.detach() for name, value in codec.items()}
 

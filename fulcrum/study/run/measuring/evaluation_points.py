@@ -19,14 +19,14 @@ from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.drawing.sampling_weights import drawn_weights
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import Saver
+from fulcrum.train.session import SaveAndLeave
 
 HINT = "remove the file and run the study again: it is measured anew from the saved weights"
 COLLAPSED = "what it draws has collapsed: lower its learning rate, or leave the arm out"
 Tell = Callable[[Mapping[str, Any], int], None]  # hears what was measured, and after how many images
 
 
-class Paused(Exception):
+class Paused(SaveAndLeave):
     """The cell stands at its point, saved, and goes on when asked."""
 
 
@@ -106,13 +106,12 @@ class Points:
         return metrics
 
 
-def pause(run: RunSpec, folder: RunFolder, share: float) -> Observer:
+def pause(run: RunSpec, share: float) -> Observer:
     """An observer that saves the run and leaves at a share of its budget."""
     stop = at(run, share)
 
     def look_out(look: Look) -> None:
         if stop <= look.state.images < run.budget.images:
-            Saver(folder).keep(look.built, look.state)
             raise Paused
 
     return look_out
