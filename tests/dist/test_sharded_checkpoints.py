@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 
+from fulcrum.cli import main
 from fulcrum.files.sealed import sealed
 from fulcrum.spec.edit import key
 from fulcrum.train.saved import checkpoint
@@ -101,4 +103,9 @@ def test_a_checkpoint_of_two_is_in_pieces_and_a_damaged_one_is_named(tmp_path):
     folder = RunFolder(tmp_path / "damaged" / key(order(tmp_path).run, 0))
     weights = trained_weights(folder)  # what draws, measures and exports: whole, in one process
     averaged = parts(tmp_path / "damaged", "fsdp")["average"]
+    with pytest.raises(SystemExit) as ended:
+        main(["export", str(folder.path), str(tmp_path / "weights.safetensors")])
+    assert ended.value.code == 0
+    exported = load_file(tmp_path / "weights.safetensors")
+    assert exported.keys() == weights.keys() and all(torch.equal(exported[name], value) for name, value in weights.items())
     assert all(torch.equal(value, averaged[name]) for name, value in weights.items())

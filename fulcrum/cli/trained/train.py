@@ -97,7 +97,8 @@ def train(
     """Train a run. The same command again goes on where it stopped; a finished run is never run twice.
 
     A run's folder is named by its key, the hash of everything that decides its result. Ctrl-C saves and says how to go
-    on; kill -9 loses at most a minute. Many processes share a run: torchrun --nproc-per-node 2 -m fulcrum train ...
+    on; kill -9 loses about a minute where saving is cheap, half an hour at most. Many processes share a run:
+    torchrun --nproc-per-node 2 -m fulcrum train ...
 
     Recipes: spark (the smallest), pocket, pocket_64 (the best pictures), pocket_pixels, pocket_pixels_large, prx_256,
     prx_pixels_1024; or your own, from a file: --with FILE.
