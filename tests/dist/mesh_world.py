@@ -22,6 +22,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.system import System
+from fulcrum.train.saved import sharded
 from fulcrum.train.session import Order, perform
 
 warnings.simplefilter("error")
@@ -38,6 +39,7 @@ CASES = {  # name -> what the system is besides
     "full": {"mesh": "fsdp", "microbatch": 2, "recompute": "full"},
     "bf16": {"mesh": "fsdp"},
     "saving": {"mesh": "fsdp", "save_every": 8},
+    "full_disk": {"mesh": "fsdp", "save_every": 8},  # the second process finds no room for its second checkpoint
 }
 
 
@@ -45,6 +47,19 @@ def order(out: Path, name: str = "fsdp", images: int = IMAGES) -> Order:
     more = ("precision.compute=bf16",) if name == "bf16" else ("precision.compute=fp32",)
     run = parse(ALL, CATALOG, [*TINY, *more, f"budget.images={images}"]).run
     return Order(run, 0, ALL, out, System(**CASES[name]), quiet=True)
+
+
+def fill_the_disk() -> None:
+    """From the second checkpoint on nothing can be written."""
+    real, written = sharded.write_tensors, []
+
+    def write(path, tensors, rows):
+        written.append(path)
+        if len(written) > 3:
+            raise OSError(28, "No space left on device")
+        return real(path, tensors, rows)
+
+    sharded.write_tensors = write
 
 
 def session(name: str, out: Path, stop: int | None = None) -> dict:
@@ -60,6 +75,8 @@ def session(name: str, out: Path, stop: int | None = None) -> dict:
         return [look]
 
     said: list[str] = []
+    if name == "full_disk" and os.environ["RANK"] == "1":
+        fill_the_disk()
     try:
         with start(timeout=60.0) as ranks:
             result = perform(order(out, name), said.append, observers, ranks)

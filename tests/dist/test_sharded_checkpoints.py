@@ -82,7 +82,8 @@ def test_a_checkpoint_of_four_goes_on_at_one_two_and_four(tmp_path):
 
 
 def test_a_checkpoint_of_two_is_in_pieces_and_a_damaged_one_is_named(tmp_path):
-    """Two go on from it twice: with a damaged shard, and with a newest one that belongs to another run."""
+    """Two go on from it twice: with a damaged shard, and with a newest one that belongs to another run. Besides, a disk
+    that is full for one of them."""
     begin(tmp_path, 2)
     begun = tmp_path / "begun"
     older, newer = checkpoints(begun)
@@ -94,7 +95,11 @@ def test_a_checkpoint_of_two_is_in_pieces_and_a_damaged_one_is_named(tmp_path):
     state = next((tmp_path / "foreign").glob(f"*/checkpoints/{newer.name}")) / "state.json"
     about = json.loads(state.read_text())
     state.write_text(json.dumps(sealed({**{n: v for n, v in about.items() if n != "check"}, "key": "0" * 16})))
-    seen = spawn(tmp_path, 2, ["fsdp:damaged", "fsdp:foreign"])
+    shutil.copytree(begun / "cache", tmp_path / "full" / "cache")
+    seen = spawn(tmp_path, 2, ["fsdp:damaged", "fsdp:foreign", "full_disk:full"])
+    for one in seen:  # what one process could not write, all are told of
+        assert one["full"]["error"] == "RunFailed" and "at 16 images: rank 1: [Errno 28] No space" in one["full"]["message"]
+    assert [path.name for path in checkpoints(tmp_path / "full")[0].parent.iterdir()] == [f"{8:012d}"]
     for name, fault in (("damaged", f"{shard.name} is damaged"), ("foreign", "belongs to the run 0000")):
         said = seen[0][name]["said"]
         assert any(fault in line and f"set aside as damaged-{newer.name}" in line for line in said), said

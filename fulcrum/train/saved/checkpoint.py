@@ -59,7 +59,7 @@ class StateFile(Frozen):
         return self
 
 
-class Found(NamedTuple):
+class VerifiedCheckpoint(NamedTuple):
     """A checkpoint whose files are those that were written."""
 
     path: Path
@@ -142,7 +142,7 @@ def load(path: Path) -> Checkpoint:
     return read(verified(path))
 
 
-def verified(path: Path, rank: int = 0, size: int = 1) -> Found:
+def verified(path: Path, rank: int = 0, size: int = 1) -> VerifiedCheckpoint:
     """A checkpoint that is what was written, or Damaged; of many processes each reads a share of the files."""
     if path.is_symlink():
         raise Damaged(f"{path} is a link, expected the folder of a checkpoint")
@@ -159,10 +159,10 @@ def verified(path: Path, rank: int = 0, size: int = 1) -> Found:
         raise Damaged(f"{path / 'state.json'} cannot be used: {'.'.join(map(str, first['loc']))} {first['msg']}") from None
     except OSError as error:
         raise Damaged(f"{path} cannot be read: {type(error).__name__}: {error}") from error
-    return Found(path, tuple(sorted(about.files)), about.key, about.state, about.system)
+    return VerifiedCheckpoint(path, tuple(sorted(about.files)), about.key, about.state, about.system)
 
 
-def read(found: Found) -> Checkpoint:
+def read(found: VerifiedCheckpoint) -> Checkpoint:
     """Its tensors, whole: rows that several processes wrote are put together."""
     parts: dict[str, dict[str, Tensor]] = {part: {} for part in PARTS}
     left: dict[tuple[str, str], int] = {}  # rows that no file has held yet
@@ -189,7 +189,7 @@ def read(found: Found) -> Checkpoint:
 
 def newest(
     folder: Path, say: Callable[[str], None], batch: int = 1, key: str | None = None, ranks: Ranks = ALONE
-) -> Found | None:
+) -> VerifiedCheckpoint | None:
     """The newest good checkpoint, after a whole `batch`, of the run `key`; many processes look together.
 
     A damaged one, or one of another run, is set aside, named; the one before it gives the same run, bit for bit.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from functools import partial
 
 import torch
@@ -45,7 +46,8 @@ class Saver:
         stretch = max(run.budget.images // TENTHS, run.budget.batch)
         self.times = SavingTimes(built.ranks, state.images, stretch, built.system.save_every)
         # A group of its own: what the thread sends must not get between the training's messages.
-        self.group = dist.new_group(backend="gloo") if built.ranks.size > 1 else None
+        patience = timedelta(seconds=built.ranks.timeout)
+        self.group = dist.new_group(backend="gloo", timeout=patience) if built.ranks.size > 1 else None
         self.thread: threading.Thread | None = None
         self.failure: BaseException | None = None
 

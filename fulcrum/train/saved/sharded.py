@@ -34,8 +34,8 @@ from torch.futures import Future
 from fulcrum.files.atomic import folder_atomic
 from fulcrum.files.damaged import Damaged
 from fulcrum.spec.errors import BadInput
-from fulcrum.train.saved.checkpoint import PARTS, Checkpoint, Found, could_not_save, place, thin, write_state
-from fulcrum.train.saved.tensor_file import DTYPES, Rows, rows_of, write_tensors
+from fulcrum.train.saved.checkpoint import PARTS, Checkpoint, VerifiedCheckpoint, could_not_save, place, thin, write_state
+from fulcrum.train.saved.tensor_file import DTYPES, RowSpan, rows_of, write_tensors
 
 Parts = Mapping[str, Mapping[str, Tensor]]
 
@@ -116,7 +116,7 @@ class RowWriter(StorageWriter):
                     continue  # more processes than rows: nothing of it is here
                 tensors[name] = value
                 if chunk.sizes != shape:
-                    rows[name] = Rows(chunk.offsets[0], shape[0])
+                    rows[name] = RowSpan(chunk.offsets[0], shape[0])
             file = f"{part}-{number}"
             checksum = write_tensors(Path(folder) / f"{file}.safetensors", tensors, rows)
             results.append(WriteResult(MetadataIndex(file), 0, (file, checksum)))
@@ -134,7 +134,7 @@ class RowWriter(StorageWriter):
         return True
 
 
-def load_sharded(found: Found, parts: Parts) -> None:
+def load_sharded(found: VerifiedCheckpoint, parts: Parts) -> None:
     """Fill live tensors, sharded or whole, in place; each process reads its own rows, however many wrote them."""
     live, reader = flat(parts), RowReader(found)
     _require_fit(reader.read_metadata(), live)
@@ -168,7 +168,7 @@ def _kind(saved: Any) -> tuple[Size, Any]:
 class RowReader(StorageReader):
     """Knows from the headers of all files where which rows lie; reads what a plan asks for."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: VerifiedCheckpoint) -> None:
         self.paths = [found.path / f"{file}.safetensors" for file in sorted(found.files)]
         self.metadata: Metadata | None = None
 

@@ -32,14 +32,14 @@ DTYPES = {
 }
 
 
-class Rows(NamedTuple):
+class RowSpan(NamedTuple):
     """Where the rows of a piece lie in the whole tensor."""
 
     first: int
     whole: int  # rows that the whole tensor has
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], rows: Mapping[str, Rows] | None = None) -> str:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], rows: Mapping[str, RowSpan] | None = None) -> str:
     """Write a new file and bring it to the disk; its SHA-256."""
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # every tensor begins aligned
     header: dict[str, Any] = {"__metadata__": {ROWS: json.dumps(rows)}} if rows else {}
@@ -64,10 +64,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], rows: Mapping[str, 
     return digest.hexdigest()
 
 
-def rows_of(header: Mapping[str, str] | None) -> dict[str, Rows]:
+def rows_of(header: Mapping[str, str] | None) -> dict[str, RowSpan]:
     """Which rows the tensors of a file are, by what its header says; a tensor that is not named is whole."""
     said = json.loads((header or {}).get(ROWS, "{}"))
-    return {name: Rows(int(first), int(whole)) for name, (first, whole) in said.items()}
+    return {name: RowSpan(int(first), int(whole)) for name, (first, whole) in said.items()}
 
 
 def _bytes(tensor: Tensor) -> memoryview:
