@@ -115,9 +115,9 @@ def of_all(value: Word, ranks: Ranks) -> list[Word]:
 
 @torch.no_grad()
 def gathered(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
-    """Whole tensors for the first rank to write, nothing for the others; all ranks must call it together."""
+    """Whole tensors for the first rank to use, nothing for the others; all ranks must call it together."""
     if ranks.size == 1:
-        return dict(tensors)
+        return {name: whole(tensor) for name, tensor in tensors.items()}
     tensors_here = {}
     for name, tensor in tensors.items():  # one at a time: only the first rank keeps them
         full = whole(tensor)

@@ -65,7 +65,7 @@ class FinalWeights:
     def __call__(self, look: Look) -> None:
         self.images = look.state.images
         if look.state.images >= look.built.run.budget.images:
-            self.weights = drawn_weights(look.built.step, look.built.average)
+            self.weights = drawn_weights(look.built.step, look.built.average, look.built.ranks)
 
     def of(self, folder: RunFolder) -> dict[str, torch.Tensor]:
         """Of a run that was trained before, those of its checkpoint."""

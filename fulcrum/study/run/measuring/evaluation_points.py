@@ -97,7 +97,8 @@ class Points:
             self.tell(metrics, images)
 
     def _measure(self, look: Look, path: Path) -> Mapping[str, Any]:
-        run, feed, weights = look.built.run, look.built.feed, drawn_weights(look.built.step, look.built.average)
+        run, feed = look.built.run, look.built.feed
+        weights = drawn_weights(look.built.step, look.built.average, look.built.ranks)
         bare = look.built.system.bare()
         if not look.built.ranks.first:  # the first has their weights now, and measures
             return {}
