@@ -26,12 +26,11 @@ def clip(parameters: Iterable[Parameter], max_norm: float) -> Tensor:
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         raise ValueError("clip found no gradient at all; call it after backward() and before zero_grad()")
-    sharing = [shard_group(g) for g in gradients if is_sharded(g)][:1]
     sharded = [g.to_local() for g in gradients if is_sharded(g)]  # type: ignore[attr-defined]
     plain = [g for g in gradients if not is_sharded(g)]
     square = _square(sharded, gradients[0].device)
-    for one in sharing:  # replicas hold the same
-        dist.all_reduce(square, group=one.group)
+    if sharded:  # replicas hold the same
+        dist.all_reduce(square, group=shard_group(next(filter(is_sharded, gradients))).group)
     norm = (square + _square(plain, gradients[0].device)).sqrt()
     if bool(norm + 1e-6 > max_norm):  # most steps of a run are below, and need no pass
         torch._foreach_mul_(sharded + plain, max_norm / (norm + 1e-6))
