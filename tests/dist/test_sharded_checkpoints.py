@@ -81,6 +81,7 @@ def test_a_checkpoint_of_four_goes_on_at_one_two_and_four(tmp_path):
         assert far < NEAR, (size, far)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_two_is_in_pieces_and_a_damaged_one_is_named(tmp_path):
     """Two go on from it twice: with a damaged shard, and with a newest one that belongs to another run. Besides, a disk
     that is full for one of them."""
