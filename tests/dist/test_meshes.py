@@ -124,7 +124,9 @@ def test_two_processes_train_what_one_does(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "names"), [(2, ["fsdp", "microbatch", "full", "bf16"]), (4, ["ddp", "fsdp", "hsdp", "microbatch"])])
+@pytest.mark.parametrize(
+    ("size", "names"), [(2, ["fsdp", "microbatch", "full", "bf16"]), (4, ["ddp", "fsdp", "hsdp", "microbatch"])]
+)
 def test_every_mesh_trains_what_one_process_does(tmp_path, size, names):
     seen = require_equal(tmp_path, size, names)
     if size == 4:
