@@ -53,6 +53,34 @@ Price = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Progress to stderr; the last line of stdout is one JSON object.")]
+Mesh = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ddp|fsdp|RxS",
+        help="How many processes share the weights: ddp, each has all; fsdp (default), each has a part; 2x4, two replicas "
+        "of four parts.",
+    ),
+]
+Microbatch = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="ROWS", help="Rows of a process in one backward pass; less memory, the same result."),
+]
+RecomputeBlocks = Annotated[
+    str | None,
+    typer.Option(
+        "--recompute",
+        metavar="none|selective|full",
+        help="Blocks whose activations are computed again instead of kept: none, every other, all.",
+    ),
+]
+SaveEvery = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="IMAGES",
+        help="Save whenever so many images were seen; default: as often as costs under 1 % of the time.",
+    ),
+]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: OMP_NUM_THREADS, or all cores.")]
 Timeout = Annotated[
     float | None,

@@ -2,6 +2,9 @@
 
 import os
 from collections.abc import Callable
+from typing import Any
+
+from pydantic import ValidationError
 
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import Device, System, cores
@@ -11,9 +14,17 @@ WORTH_COMPILING = 30_000  # images; a cold compile takes about half a minute
 
 
 def choose_system(
-    threads: int | None, compile_blocks: bool | None, images: int, device: str, say: Callable[[str], None]
+    threads: int | None,
+    compile_blocks: bool | None,
+    images: int,
+    device: str,
+    say: Callable[[str], None],
+    processes: int = 1,
+    **asked: Any,
 ) -> System:
-    """What only changes speed; torch of this process is set to as many threads."""
+    """What only changes speed; torch of this process is set to as many threads. `asked` are other fields of System, as a
+    person gave them; a mesh must fit the number of processes."""
+    given = _given(asked, processes)
     place = device_named(device)
     threads = thread_count(threads)
     wanted = images >= WORTH_COMPILING if compile_blocks is None else compile_blocks
@@ -23,7 +34,20 @@ def choose_system(
 
     wanted = wanted and compiles_here(say)
     torch.set_num_threads(threads)
-    return System(device=place, threads=threads, compile=wanted)
+    return given.model_copy(update={"device": place, "threads": threads, "compile": wanted})
+
+
+def _given(asked: dict[str, Any], processes: int) -> System:
+    from fulcrum.dist.mesh import mesh_shape
+
+    try:
+        system = System(**{name: value for name, value in asked.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = f"--{str(first['loc'][0]).replace('_', '-')}"
+        raise BadInput(f"{option}: {first['msg'].removeprefix('Value error, ')}", "see: fulcrum train --help") from None
+    mesh_shape(system.mesh, processes)
+    return system
 
 
 def device_named(text: str) -> Device:

@@ -1,6 +1,7 @@
 """Whole matrices from shards: each is gathered to one owner, worked on there once, and sent back in parts.
 
-Legend: S ranks; a matrix of R rows is sharded by rows as torch.chunk does, ceil(R / S) to each rank, the last fewer.
+Legend: S ranks that share one replica of the model; a matrix of R rows is sharded by rows as torch.chunk does,
+ceil(R / S) to each rank, the last fewer.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,13 +11,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Parameter
 
+from fulcrum.dist.mesh import ShardGroup, is_row_shard, shard_group
 from fulcrum.dist.start import Ranks
 
 Whole = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 
 
 class Owners:
-    """Deals matrices round-robin, so that the ranks together work on each matrix once; two all-to-alls a call.
+    """Deals matrices round-robin, so that the ranks of a replica together work on each matrix once; two all-to-alls a call.
 
     Matrices are dealt shape by shape: every rank gets its share of the large ones, and equal shapes to batch.
     """
@@ -31,28 +33,36 @@ class Owners:
         for name in parts:
             require_row_shard(name, parameters[name])
         shapes = {name: (parameters[name].shape[0], parameters[name].shape[1]) for name in parts}
-        owned = deal(shapes, self.ranks.size)
-        mine, everyone = owned[self.ranks.rank], range(self.ranks.size)
+        sharing = shard_group(parameters[next(iter(parts))])
+        if sharing.size == 1:  # every process holds the whole matrices
+            return work(parts)
+        owned = deal(shapes, sharing.size)
+        mine, everyone = owned[sharing.rank], range(sharing.size)
         like = next(iter(parts.values()))  # a rank that owns nothing must still know the dtype
 
         arrived = exchange(
             [[parts[name] for name in owned[rank]] for rank in everyone],
-            [[self._part(shapes[name], rank) for name in mine] for rank in everyone],
+            [[_part(shapes[name], rank, sharing.size) for name in mine] for rank in everyone],
             like,
+            sharing,
         )
         results = work({name: torch.cat(pieces) for name, *pieces in zip(mine, *arrived, strict=True)})
-        cut = [torch.split(results[name], [self._part(shapes[name], rank)[0] for rank in everyone]) for name in mine]
+        cut = [
+            torch.split(results[name], [_part(shapes[name], rank, sharing.size)[0] for rank in everyone]) for name in mine
+        ]
         returned = exchange(
             [[pieces[rank] for pieces in cut] for rank in everyone],
-            [[self._part(shapes[name], self.ranks.rank) for name in owned[rank]] for rank in everyone],
+            [[_part(shapes[name], sharing.rank, sharing.size) for name in owned[rank]] for rank in everyone],
             like,
+            sharing,
         )
         back = {name: part for rank in everyone for name, part in zip(owned[rank], returned[rank], strict=True)}
         return {name: back[name] for name in parts}
 
-    def _part(self, shape: tuple[int, int], rank: int) -> tuple[int, int]:
-        share = -(-shape[0] // self.ranks.size)
-        return max(0, min(share, shape[0] - rank * share)), shape[1]
+
+def _part(shape: tuple[int, int], rank: int, size: int) -> tuple[int, int]:
+    share = -(-shape[0] // size)
+    return max(0, min(share, shape[0] - rank * share)), shape[1]
 
 
 def deal(shapes: Mapping[str, tuple[int, int]], size: int) -> list[list[str]]:
@@ -61,13 +71,15 @@ def deal(shapes: Mapping[str, tuple[int, int]], size: int) -> list[list[str]]:
     return [order[rank::size] for rank in range(size)]
 
 
-def exchange(outgoing: list[list[Tensor]], incoming: list[list[tuple[int, int]]], like: Tensor) -> list[list[Tensor]]:
-    """Send the r-th list to rank r; get from each rank the tensors of the shapes announced. One all-to-all."""
+def exchange(
+    outgoing: list[list[Tensor]], incoming: list[list[tuple[int, int]]], like: Tensor, sharing: ShardGroup
+) -> list[list[Tensor]]:
+    """Send the r-th list to rank r of the group; get from each the tensors of the shapes announced. One all-to-all."""
     sent = [sum(tensor.numel() for tensor in tensors) for tensors in outgoing]
     got = [sum(rows * columns for rows, columns in shapes) for shapes in incoming]
     flat = torch.cat([like.new_empty(0), *(tensor.reshape(-1).to(like) for tensors in outgoing for tensor in tensors)])
     buffer = like.new_empty(sum(got))
-    dist.all_to_all_single(buffer, flat, got, sent)
+    dist.all_to_all_single(buffer, flat, got, sent, group=sharing.group)
     return [unpack(block, shapes) for block, shapes in zip(torch.split(buffer, got), incoming, strict=True)]
 
 
@@ -81,9 +93,8 @@ def unpack(flat: Tensor, shapes: list[tuple[int, int]]) -> list[Tensor]:
 
 
 def require_row_shard(name: str, parameter: Tensor) -> None:
-    placements = list(getattr(parameter, "placements", []))
-    if len(placements) != 1 or not placements[0].is_shard(dim=0):
-        layout = placements or "a plain tensor"
+    if not is_row_shard(parameter):
+        layout = list(getattr(parameter, "placements", ())) or "a plain tensor"
         raise ValueError(
             f"matrix {name!r} must be sharded by rows (FSDP2's default) to be dealt to owners, found "
             f"{layout}; prepare the model with fulcrum.dist.shard.prepare before the optimizer is built"

@@ -18,16 +18,18 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 WORTH_IT = 1.2  # a smaller speed-up is not worth the precision
 
 
-def shard_policy(reduce: torch.dtype) -> MixedPrecisionPolicy:
-    """What FSDP2 does to dtypes: sum gradients in the reduce dtype, and cast nothing.
+def shard_policy(reduce: torch.dtype, gather: torch.dtype = torch.float32) -> MixedPrecisionPolicy:
+    """What FSDP2 does to dtypes: sum gradients in the reduce dtype, gather weights in `gather`, and cast no input.
 
-    Cast inputs would be every floating input of a block, the time and the rotary table included. Weights gathered
-    in the compute dtype would halve what is sent, but norm scales and biases would be rounded to bf16 before every
-    use, which one process does not do. The linears cast for themselves.
+    Cast inputs would be every floating input of a block, the time and the rotary table included. Matrices of a block are
+    cast to the compute dtype by every linear that uses them, so gathering them in it changes no bit and sends half;
+    vectors (norm gains, biases) are not: `prepare` leaves them out of the sharding.
     """
     from torch.distributed.fsdp import MixedPrecisionPolicy  # 1.2 s to import; one process does without
 
-    return MixedPrecisionPolicy(param_dtype=None, reduce_dtype=reduce, cast_forward_inputs=False)
+    return MixedPrecisionPolicy(
+        param_dtype=None if gather == torch.float32 else gather, reduce_dtype=reduce, cast_forward_inputs=False
+    )
 
 
 def bf16_products(system: System) -> Products:

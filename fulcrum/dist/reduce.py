@@ -1,13 +1,17 @@
 """Numbers that all ranks agree on: gradient norm, means, sums, whole tensors."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Parameter
 
+from fulcrum.dist.mesh import shard_group
 from fulcrum.dist.start import Ranks, is_sharded
+
+Word = TypeVar("Word", str, None, str | None, bool)
 
 
 @torch.no_grad()
@@ -22,12 +26,11 @@ def clip(parameters: Iterable[Parameter], max_norm: float) -> Tensor:
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         raise ValueError("clip found no gradient at all; call it after backward() and before zero_grad()")
-    meshes = [g.device_mesh for g in gradients if is_sharded(g)]  # type: ignore[attr-defined]
     sharded = [g.to_local() for g in gradients if is_sharded(g)]  # type: ignore[attr-defined]
     plain = [g for g in gradients if not is_sharded(g)]
     square = _square(sharded, gradients[0].device)
-    if sharded:
-        dist.all_reduce(square, group=meshes[0].get_group())
+    if sharded:  # replicas hold the same
+        dist.all_reduce(square, group=shard_group(next(filter(is_sharded, gradients))).group)
     norm = (square + _square(plain, gradients[0].device)).sqrt()
     if not norm.is_cpu:  # a pass by one costs less than a host that waits for the norm
         torch._foreach_mul_(sharded + plain, (max_norm / (norm + 1e-6)).clamp(max=1.0))
@@ -85,11 +88,37 @@ def all_finite(parameters: Iterable[Parameter], ranks: Ranks) -> bool:
     return not ranks.any(any(not bool(p.isfinite().all()) for p in here))
 
 
+def largest(values: Sequence[float], ranks: Ranks) -> list[float]:
+    """The largest of each number over the ranks, on every rank."""
+    if ranks.size == 1:
+        return list(values)
+    found = torch.tensor(values, dtype=torch.float64, device=ranks.device)
+    dist.all_reduce(found, op=dist.ReduceOp.MAX)
+    numbers: list[float] = found.tolist()
+    return numbers
+
+
+def of_first(value: Word, ranks: Ranks) -> Word:
+    """What the first rank says, on every rank."""
+    said = [value]
+    if ranks.size > 1:
+        dist.broadcast_object_list(said)
+    return said[0]
+
+
+def of_all(value: Word, ranks: Ranks) -> list[Word]:
+    """What every rank says, in their order, on every rank."""
+    said = [value] * ranks.size
+    if ranks.size > 1:
+        dist.all_gather_object(said, value)
+    return said
+
+
 @torch.no_grad()
 def gathered(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
-    """Whole tensors for the first rank to write, nothing for the others; all ranks must call it together."""
+    """Whole tensors for the first rank to use, nothing for the others; all ranks must call it together."""
     if ranks.size == 1:
-        return dict(tensors)
+        return {name: whole(tensor) for name, tensor in tensors.items()}
     tensors_here = {}
     for name, tensor in tensors.items():  # one at a time: only the first rank keeps them
         full = whole(tensor)

@@ -6,13 +6,20 @@ Each step needs the one before: compile must see the checkpointed block, FSDP2 m
 may ever hold the whole model, so memory comes after sharding and values come one parameter at a time.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from fulcrum.dist.mesh import device_mesh
 from fulcrum.dist.precision import shard_policy
 from fulcrum.dist.start import Ranks, is_sharded
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 Init = Callable[[str, torch.Size], Tensor]
 """(parameter name, full shape) -> its full initial value."""
@@ -26,10 +33,14 @@ def prepare(
     reduce: torch.dtype = torch.float32,
     recompute: Callable[[], None] | None = None,
     compile: Callable[[], None] | None = None,
+    mesh: DeviceMesh | None = None,
+    gather: torch.dtype = torch.float32,
 ) -> None:
     """Make `root`, built on the meta device, ready to train in place; build the optimizer after this.
 
-    `recompute` and `compile` change the model's blocks when called (e.g. `lambda: compile_blocks(backbone)`).
+    `recompute` and `compile` change the model's blocks when called (e.g. `lambda: compile_blocks(backbone)`). Matrices are
+    sharded over `mesh` (none: all ranks share one model), those of blocks gathered in `gather`. Vectors stay whole and in
+    fp32 on every rank: they are few, and their gradients are averaged by `reduce.average_gradients`.
     """
     real = [name for name, p in root.named_parameters() if not p.is_meta]
     if real:
@@ -50,11 +61,14 @@ def prepare(
     if ranks.size > 1:
         from torch.distributed.fsdp import fully_shard  # 1.2 s to import; one process does without
 
-        mesh, policy = ranks.mesh(), shard_policy(reduce)
+        mesh = device_mesh("fsdp", ranks) if mesh is None else mesh
+        vectors = {parameter for parameter in root.parameters() if parameter.ndim < 2}
+        policy = shard_policy(reduce, gather)
         for block in blocks:
-            fully_shard(block, mesh=mesh, mp_policy=policy)
+            fully_shard(block, mesh=mesh, mp_policy=policy, ignored_params=vectors)
         # The root too lets go of its weights after a forward: one without a backward (a witness) must leave no trace.
-        fully_shard(root, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
+        # Not all of its matrices are multiplied in the compute dtype (terms, conditions): they are gathered as they are.
+        fully_shard(root, mesh=mesh, mp_policy=shard_policy(reduce), reshard_after_forward=True, ignored_params=vectors)
     root.to_empty(device=ranks.device)
     for name, buffer in root.named_buffers():
         buffer.copy_(buffers[name])

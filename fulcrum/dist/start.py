@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from fulcrum.dist.device import require_device
 from fulcrum.dist.heartbeat import Heartbeat, Standing
@@ -53,12 +52,6 @@ class Ranks:
             )
         share = total // self.size
         return slice(self.rank * share, (self.rank + 1) * share)
-
-    def mesh(self) -> DeviceMesh:
-        """All ranks in one line: the mesh that FSDP2 shards over."""
-        if self.size == 1:
-            raise ValueError("a single process has no mesh; shard only when ranks.size > 1")
-        return init_device_mesh(self.device.type, (self.size,), mesh_dim_names=("shard",))
 
     def barrier(self, what: str) -> None:
         """Wait until every rank has come here; `what` names the place in the error of a rank that waits in vain."""

@@ -146,8 +146,8 @@ def compiles(case: Case) -> None:
 def recompute(case: Case) -> None:
     """Activation checkpointing changes no bit."""
     hashes = set()
-    for on in (False, True):
-        built = case.court.assembled(case.run, case.court.system.model_copy(update={"recompute": on}))
+    for blocks in ("none", "selective", "full"):
+        built = case.court.assembled(case.run, case.court.system.model_copy(update={"recompute": blocks}))
         train(built, State(), [], after(2))
         hashes.add(weights_hash(dict(built.step.state_dict())))
     _require(len(hashes) == 1, case.lever, "trains differently when activations are computed again")

@@ -54,6 +54,7 @@ class Block(nn.Module):
         super().__init__()
         hidden = int(width * mlp_ratio)
         self.norm_dtype = ops.norm
+        self.recomputed = False  # its activations are computed again in the backward; decided outside
         self.attention = Attention(width, heads, compute, ops)
         self.gate_proj = Linear(width, hidden, Role.matrix, bias=False, compute=compute, use=Use.feed_forward)
         self.up_proj = Linear(width, hidden, Role.matrix, bias=False, compute=compute, use=Use.feed_forward)

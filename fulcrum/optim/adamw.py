@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from fulcrum.dist.mesh import copies
 from fulcrum.optim.optimizer_state import gradient, local
 from fulcrum.optim.rule import NamedRule
 from fulcrum.optim.storage import count_stalled
@@ -80,7 +81,8 @@ class AdamW(NamedRule):
         self.store.keep({name: self.parameters[name] for name in names}, at)
         if not watch or scale * self.lr == 0:
             return none
-        stalled = count_stalled(before, weights, first)  # the update is zero exactly where the first moment is
+        held_by = [copies(self.parameters[name]) for name in names]
+        stalled = count_stalled(before, weights, first, held_by)  # the update is zero exactly where the first moment is
         return stalled if counts is None else stalled * counts
 
     def _chunks(self) -> Iterator[list[str]]:

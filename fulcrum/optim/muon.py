@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from fulcrum.dist.mesh import copies
 from fulcrum.model.bf16 import EXACT, Cast
 from fulcrum.optim.optimizer_state import gradient, local
 from fulcrum.optim.orthogonal import STEPS, orthogonalise
@@ -81,7 +82,7 @@ class Muon(NamedRule):
             weight.add_(direction, alpha=-lr * MATCH_ADAMW * math.sqrt(max(parameter.shape)))
             self.store.keep({name: parameter}, at)
             if watch and lr:
-                stalled.append(count_stalled(before, [weight], [direction]))
+                stalled.append(count_stalled(before, [weight], [direction], [copies(parameter)]))
         none = torch.zeros(2, dtype=torch.float64, device=next((p.device for p in self.parameters.values()), None))
         self.stalled = sum(stalled, none) if watch else None
 

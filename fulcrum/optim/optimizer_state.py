@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import torch
 from torch import Tensor
 
+from fulcrum.dist.mesh import is_row_shard, shard_group
 from fulcrum.spec.errors import BadInput
 
 if TYPE_CHECKING:
@@ -36,11 +37,11 @@ def first_element(name: str, parameter: Tensor) -> int:
     """Index, in the whole parameter, of the first element that lives on this rank."""
     if not is_sharded(parameter):
         return 0
-    placements, mesh = parameter.placements, parameter.device_mesh
-    if len(placements) != 1 or not placements[0].is_shard(dim=0):
-        raise ValueError(f"parameter {name!r} must be sharded by rows (FSDP2's default), found {placements}")
-    share = -(-parameter.shape[0] // mesh.size())  # rows of a rank, as torch.chunk deals them
-    return min(mesh.get_local_rank() * share, parameter.shape[0]) * (parameter.numel() // parameter.shape[0])
+    if not is_row_shard(parameter):
+        raise ValueError(f"parameter {name!r} must be sharded by rows (FSDP2's default), found {parameter.placements}")
+    sharing = shard_group(parameter)
+    share = -(-parameter.shape[0] // sharing.size)  # rows of a rank, as torch.chunk deals them
+    return min(sharing.rank * share, parameter.shape[0]) * (parameter.numel() // parameter.shape[0])
 
 
 def require_same_names(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:

@@ -62,16 +62,19 @@ def keep_gradients(parameters: Iterable[Tensor], dtype: torch.dtype) -> None:
 
 
 @torch.no_grad()
-def count_stalled(before: Sequence[Tensor], after: Sequence[Tensor], update: Sequence[Tensor]) -> Tensor:
+def count_stalled(
+    before: Sequence[Tensor], after: Sequence[Tensor], update: Sequence[Tensor], held_by: Sequence[int] | None = None
+) -> Tensor:
     """(2,) [elements whose non-zero update left the stored weight as it was, elements with a non-zero update].
 
     Rounded to nearest, such an update is lost. Rounded at random, it is not: others of its size moved by a whole step.
+    `held_by` says how many processes hold, and count, each of the tensors: all of them together count it once.
     """
     counts = torch.zeros(2, dtype=torch.float64, device=after[0].device if after else None)
-    for old, new, change in zip(before, after, update, strict=True):
+    for old, new, change, times in zip(before, after, update, held_by or [1] * len(after), strict=True):
         moving = change != 0
-        counts[0] += (moving & (old == new)).sum()
-        counts[1] += moving.sum()
+        counts[0] += (moving & (old == new)).sum().double() / times
+        counts[1] += moving.sum().double() / times
     return counts
 
 

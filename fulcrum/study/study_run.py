@@ -64,7 +64,14 @@ def run(
     folder = freeze(plan, out, user_files)
     seen = is_proven(layout, folder)
     system = System(
-        device=plan.device, threads=plan.threads, processes=plan.processes, compile=plan.compile and compile_blocks
+        device=plan.device,
+        threads=plan.threads,
+        processes=plan.processes,
+        compile=plan.compile and compile_blocks,
+        mesh=plan.mesh,
+        microbatch=plan.microbatch,
+        recompute=plan.recompute,
+        save_every=plan.save_every,
     )
     work = Work(
         out,

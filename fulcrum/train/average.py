@@ -71,12 +71,13 @@ class MovingAverage:
     def state(self) -> dict[str, Tensor]:
         return {**self.mean, "_steps": torch.tensor(self.steps)}
 
+    @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
         if set(state) != {*self.mean, "_steps"}:
             raise ValueError("the averaged weights of the checkpoint are not those of this model")
+        if any(state[name].shape != mean.shape for name, mean in self.mean.items()):
+            raise ValueError("the averaged weights of the checkpoint have other shapes than those of this model")
         self.steps = int(state["_steps"])
-        self.mean = {
-            name: value.to(self.mean[name].device, copy=True)
-            for name, value in cut(state, self.mean).items()
-            if name != "_steps"
-        }
+        given = cut(state, self.mean)
+        for name, mean in self.mean.items():
+            local(mean).copy_(local(given[name]))

@@ -1,14 +1,17 @@
 """From a run's description to its working parts, in one order and in one place."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fulcrum.dist.heap import keep_freed_memory
+from fulcrum.dist.mesh import device_mesh
 from fulcrum.dist.precision import DTYPES, bf16_products
 from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.model.backbone import Backbone
@@ -32,6 +35,9 @@ from fulcrum.train.feed import Feed
 from fulcrum.train.frozen_stem import stem_of
 from fulcrum.train.state import State
 from fulcrum.train.step import Step
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 WATCH_EVERY = 50  # steps between two counts of stalled updates
 
@@ -105,9 +111,10 @@ def build(
     )
     stem = stem_of(backbone, max(step.frozen_taps)) if step.frozen_taps else None
     if ranks.size > 1:
-        _shard(step, ctx)
+        mesh = device_mesh(system.mesh, ranks)
+        _shard(step, ctx, mesh)
         if stem is not None:
-            _shard_stem(stem, ctx)
+            _shard_stem(stem, ctx, mesh)
     else:
         initialise(step, seed)
     if run.encode.codec.trained:
@@ -120,18 +127,22 @@ def build(
     if ranks.size > 1:
         return step
     for model in step.models():
-        if system.recompute:
-            recompute_blocks(model)
+        _recompute(model, system)
         if system.compile:
             compile_backbone(model, step.denoise.lanes)
     return step
 
 
-def _shard(step: Step, ctx: Context) -> None:
+def _recompute(model: Backbone, system: System) -> None:
+    if system.recompute != "none":
+        recompute_blocks(model, every=1 if system.recompute == "full" else 2)
+
+
+def _shard(step: Step, ctx: Context, mesh: DeviceMesh) -> None:
     """Many processes: each begins with its own slices of the weights that one process would begin with."""
     from fulcrum.dist.shard import forget, prepare
 
-    system, how, backbone = ctx.system, starts(step), step.backbone
+    how, backbone = starts(step), step.backbone
     forget(step.terms)  # built with memory: they may hold frozen networks
     prepare(
         step,
@@ -139,12 +150,14 @@ def _shard(step: Step, ctx: Context) -> None:
         ctx.ranks,
         lambda name, shape: draw(name, shape, how[name], ctx.seed),
         ctx.dtype("reduce"),
-        recompute=(lambda: recompute_blocks(backbone)) if system.recompute else None,
-        compile=(lambda: compile_blocks(backbone)) if system.compile else None,
+        recompute=lambda: _recompute(backbone, ctx.system),
+        compile=(lambda: compile_blocks(backbone)) if ctx.system.compile else None,
+        mesh=mesh,
+        gather=ctx.dtype("compute"),
     )
 
 
-def _shard_stem(stem: Backbone, ctx: Context) -> None:
+def _shard_stem(stem: Backbone, ctx: Context, mesh: DeviceMesh) -> None:
     """Sharded as the denoiser is, whose slices it takes over before each step."""
     from fulcrum.dist.shard import prepare
 
@@ -154,8 +167,10 @@ def _shard_stem(stem: Backbone, ctx: Context) -> None:
         ctx.ranks,
         lambda _, shape: torch.zeros(shape),
         ctx.dtype("reduce"),
-        recompute=(lambda: recompute_blocks(stem)) if ctx.system.recompute else None,
+        recompute=lambda: _recompute(stem, ctx.system),
         compile=(lambda: compile_blocks(stem)) if ctx.system.compile else None,
+        mesh=mesh,
+        gather=ctx.dtype("compute"),
     )
 
 

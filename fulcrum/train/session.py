@@ -14,30 +14,28 @@ from typing import Any, NamedTuple
 from fulcrum.dist.agreement import require_agreement
 from fulcrum.dist.compiled_code import SLOWER, is_compiler_error
 from fulcrum.dist.heartbeat import SAVING, TRAINING
+from fulcrum.dist.mesh import mesh_shape
 from fulcrum.dist.precision import bf16_products
-from fulcrum.dist.reduce import gathered
-from fulcrum.dist.shard import cut
 from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.files.atomic import write_json
-from fulcrum.files.damaged import Damaged, remove
+from fulcrum.files.damaged import remove
 from fulcrum.spec.errors import REQUEUE, BadInput, RunFailed, TrainingFailed, first_line
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train.agreed_order import require_same_caches, require_same_order
 from fulcrum.train.build import Built, Context, assemble, require_witness
-from fulcrum.train.drawing.sampling_weights import drawn_parts, drawn_weights
+from fulcrum.train.drawing.sampling_weights import drawn_parts, live_weights
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import Look, Observer, train
 from fulcrum.train.saved import checkpoint
-from fulcrum.train.saved.checkpoint import Checkpoint, weights_hash
+from fulcrum.train.saved.checkpoint import VerifiedCheckpoint, weights_hash
 from fulcrum.train.saved.run_folder import RunFolder, claim, open_folder, require_parts
+from fulcrum.train.saved.saver import Saver, live_parts
 from fulcrum.train.sized.memory_check import require_memory
 from fulcrum.train.state import State
-from fulcrum.train.watched.observers import Every, ProgressLine, Recorder
+from fulcrum.train.watched.observers import ProgressLine, Recorder
 from fulcrum.train.watched.standpoint import Standpoint
 
-SAVES = 10  # checkpoints per budget
-SAVE_SECONDS = 60.0  # and at least this often
 MOST_SKIPPED = 0.05  # of all steps, left out because they were not finite: with more of them it is another training
 AGAIN = "its last checkpoint was removed, replaced or damaged: 'fulcrum runs rm' it and train it again"
 STOP_EVERY = 8  # steps after which GPUs ask each other whether a process was told to stop: each waits for the others
@@ -64,6 +62,10 @@ class Order(NamedTuple):
     most_skipped: float = MOST_SKIPPED  # share of the steps; one more ends the training
 
 
+class SaveAndLeave(Exception):
+    """What an observer raises, on all processes after the same step: the run is saved as it stands, and left."""
+
+
 class Interrupted(RunFailed):
     """Stopped by Ctrl-C or SIGTERM after saving."""
 
@@ -86,7 +88,8 @@ def perform(
     Many processes perform together: the first one writes, prints and holds the folder.
     """
     require_same_order(order, ranks)
-    ranks.rows(order.run.budget.batch)  # a batch that cannot be shared is refused before anything
+    ranks.rows(order.run.budget.batch)  # a batch or a mesh that cannot be shared is refused before anything
+    mesh_shape(order.system.mesh, ranks.size)
     order = order._replace(system=_used(order, ranks))
     feed = Feed(order.run, order.seed, order.out / "cache", say, order.system.device)
     feed.cache.quiet, feed.cache.threads = order.quiet, order.system.threads
@@ -141,8 +144,9 @@ def _performed(
     require_same_caches(feed, ranks)
     state = resume(built, folder, say)
     require_agreement(ranks, "where to go on", {"images": state.images})
-    state = _train(order, built, folder, state, observers, say)
-    return conclude(order, built, folder, state)
+    saver = Saver(built, folder, state)
+    state = _train(order, built, folder, state, observers, say, saver)
+    return conclude(order, built, folder, state, saver)
 
 
 def _used(order: Order, ranks: Ranks) -> System:
@@ -160,10 +164,11 @@ def _train(
     state: State,
     observers: Observers | None,
     say: Callable[[str], None],
+    saver: Saver,
 ) -> State:
     asked: list[float] = []
     signals: list[int] = []
-    stepped: deque[bool] = deque(maxlen=1)
+    stepped: deque[Look] = deque(maxlen=1)
     ranks, agreed = built.ranks, False
     go_on = f"go on with: {order.command}" if order.command else "start the same command again to go on"
 
@@ -184,8 +189,6 @@ def _train(
             agreed = ranks.any(bool(asked))
         return agreed
 
-    saver = Saver(folder)
-    stretch = max(order.run.budget.images // SAVES, order.run.budget.batch)
     writing: list[Observer] = []
     if ranks.first:
         recorder = Recorder(folder.record, state.images)
@@ -197,17 +200,23 @@ def _train(
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)} if main_thread else {}
     try:
         watching: list[Observer] = [
-            lambda look: stepped.append(True),
+            stepped.append,
             lambda look: require_few_skipped(order, look.state),
             *writing,
             *(observers(built, folder, state) if observers else []),
-            Every(stretch, saver.save, state.images),
             saver,
         ]
         if ranks.size > 1:
             watching = [Standpoint(SAVING), *watching, Standpoint(TRAINING)]
             ranks.standing.at(TRAINING, state.images // order.run.budget.batch)
         state = train(built, state, watching, stop)
+    except SaveAndLeave:
+        ranks.standing.at(SAVING)
+        saver.keep(built, stepped[0].state)
+        raise
+    except BaseException:
+        saver.leave()
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -224,68 +233,36 @@ def _train(
     return state
 
 
-class Saver:
-    """Saves checkpoints: on request, and whenever the last one is a minute old."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder, self.last = folder, time.monotonic()
-        self.before_saving: Callable[[], None] = lambda: None  # what must be on disk when a checkpoint is
-
-    def __call__(self, look: Look) -> None:
-        if look.built.ranks.any(time.monotonic() - self.last > SAVE_SECONDS):
-            self.save(look)
-
-    def save(self, look: Look) -> None:
-        if look.images < look.built.run.budget.images:  # the end is saved once, by `conclude`
-            self.keep(look.built, look.state)
-
-    def keep(self, built: Built, state: State) -> None:
-        parts = {name: gathered(tensors, built.ranks) for name, tensors in live_parts(built).items()}
-        if built.ranks.first:
-            self.before_saving()
-            checkpoint.save(self.folder.checkpoints, Checkpoint(parts, self.folder.path.name, state, built.system))
-        self.last = time.monotonic()
-
-
-def live_parts(built: Built) -> dict[str, dict[str, Any]]:
-    """The tensors of a run that checkpoints hold."""
-    return {"model": built.step.state_dict(), "optimizer": built.optimizer.state(), "average": built.average.state()}
-
-
 def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State:
     """Put the newest good checkpoint into the built run; a new run begins at zero."""
 
-    def require(saved: Checkpoint) -> None:
-        images = f"the checkpoint of {folder.path} at {saved.state.images:,} images"
-        if saved.key != folder.path.name:
-            raise Damaged(f"{images} belongs to the run {saved.key}: it cannot be moved, start from its weights instead")
-        for part, tensors in live_parts(built).items():
-            try:
-                checkpoint.require_same(saved.parts[part], tensors)
-            except Damaged as error:
-                raise Damaged(f"{images} does not fit this run: of its {part}, {error.message}") from None
+    def require(found: VerifiedCheckpoint) -> None:
+        checkpoint.require_same(found, live_parts(built))
 
-    with built.ranks.first_goes_ahead("reading the checkpoint"):  # it sets damaged ones aside
-        saved = checkpoint.newest(folder.checkpoints, say, built.run.budget.batch, require)
+    saved = checkpoint.newest(folder.checkpoints, say, built.run.budget.batch, folder.path.name, built.ranks, require)
     if saved is None:
         return State()
-    if built.system != saved.system:
-        say(
-            "resuming under another system, so results may differ in the last bits: "
-            + "; ".join(built.system.differences(saved.system))
-        )
-    built.step.load_state_dict(cut(saved.parts["model"], built.step.state_dict()))
-    built.optimizer.load(saved.parts["optimizer"])
-    built.average.load(saved.parts["average"])
+    if differences := built.system.differences(saved.system):
+        say("resuming under another system, so results may differ in the last bits: " + "; ".join(differences))
+    if built.ranks.size > 1:
+        from fulcrum.train.saved.sharded import load_sharded  # 4 s to import; one process does without
+
+        parts = live_parts(built)
+        load_sharded(saved, parts)
+    else:
+        parts = {part: dict(tensors) for part, tensors in checkpoint.read(saved).parts.items()}
+        built.step.load_state_dict(parts["model"])
+        built.optimizer.load(dict(parts["optimizer"]))
+    built.average.load(parts["average"])
     say(f"resumed at {saved.state.images:,} images")
     return saved.state
 
 
-def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dict[str, Any]:
+def conclude(order: Order, built: Built, folder: RunFolder, state: State, saver: Saver) -> dict[str, Any]:
     """The last checkpoint and the result, in this order: a result stands for a run that can be used."""
     require_few_skipped(order, state)
     built.ranks.standing.at(SAVING)
-    Saver(folder).keep(built, state)
+    saver.keep(built, state)
     result = {
         "run": str(folder.path),
         "key": folder.path.name,
@@ -293,7 +270,7 @@ def conclude(order: Order, built: Built, folder: RunFolder, state: State) -> dic
         "phrase": order.phrase,
         "images": state.images,
         "skipped": state.skipped,
-        "weights_sha256": weights_hash(drawn_weights(built.step, built.average)),
+        "weights_sha256": weights_hash(live_weights(built.step, built.average)),
         "seconds": round(state.seconds, 3),
         "preparing_seconds": round(max(state.preparing, 0.0), 3),
         "images_per_second": round(state.images_per_second or 0.0, 2),

@@ -86,6 +86,16 @@ def test_recomputing_changes_no_bit(worlds) -> None:
         assert all(torch.equal(t, seen.part("recomputed")[name]) for name, t in seen.part("gradient").items())
 
 
+@pytest.mark.parametrize("how", ["", "_accumulated"])
+def test_gathering_matrices_in_bf16_changes_no_bit(worlds, how: str) -> None:
+    """Every linear of a block casts its weight anyway; vectors are not sharded and stay fp32."""
+    for seen in worlds:
+        plain, gathered = (seen.part(f"{word}_in_bf16{how}") for word in ("computed", "gathered"))
+        assert all(torch.equal(tensor, gathered[name]) for name, tensor in plain.items())
+        losses = [seen.tensors[f"loss/{word}_in_bf16{how}"] for word in ("computed", "gathered")]
+        assert torch.equal(*losses) and not torch.equal(losses[0], seen.tensors["loss/accumulated"])
+
+
 def test_one_graph_serves_all_blocks_sharded_or_not(worlds) -> None:
     for seen in worlds:
         assert seen.facts["graphs/recomputed"] == 0

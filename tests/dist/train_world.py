@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from fulcrum.cli import main
+from fulcrum.dist.mesh import device_mesh
 from fulcrum.dist.start import start
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.model.running import passes as room
@@ -108,7 +109,7 @@ def rounding() -> dict:
     whole = torch.randn(61, 7, generator=torch.Generator().manual_seed(0))
     store = StoredWeights(torch.bfloat16, seed=3)
     with start(timeout=60.0) as ranks:
-        parts = distribute_tensor(whole.clone(), ranks.mesh(), [Shard(0)], src_data_rank=None)
+        parts = distribute_tensor(whole.clone(), device_mesh("fsdp", ranks), [Shard(0)], src_data_rank=None)
         store.keep({"w": whole}, at=8)
         store.keep({"w": parts}, at=8)
         return {"same": torch.equal(parts.full_tensor(), whole), "local": parts.to_local().shape[0]}

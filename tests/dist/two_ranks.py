@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fulcrum.dist.matrix_owners import Owners
-from fulcrum.dist.reduce import clip, mean, total, whole
+from fulcrum.dist.reduce import average_gradients, clip, mean, total, whole
 from fulcrum.dist.shard import prepare, sum_gradients
 from fulcrum.dist.start import Ranks, start
 from fulcrum.model.backbone import Backbone
@@ -25,6 +25,7 @@ from fulcrum.optim import muon as muon_room
 from fulcrum.optim.adamw import AdamW
 from fulcrum.optim.groups import groups
 from fulcrum.optim.muon import Muon, undealt
+from fulcrum.optim.optimizer_state import local
 from fulcrum.optim.orthogonal import orthogonalise
 from fulcrum.optim.rule import Joint
 from fulcrum.spec.errors import RunFailed
@@ -38,10 +39,12 @@ ROWS, RULE = 8, {"matrix": "muon", "embed": "adamw", "head": "adamw", "vector": 
 class Toy(nn.Module):
     """A root like the training step: the model is a child, and the loss is inside."""
 
-    def __init__(self) -> None:
+    def __init__(self, compute: torch.dtype = torch.float32) -> None:
         super().__init__()
         # Odd on purpose: 61 rows of the MLP and 15 of the head are shared unevenly by two ranks.
-        self.backbone = Backbone(channels=15, patch=1, width=20, depth=2, heads=1, text_width=6, mlp_ratio=3.05)
+        self.backbone = Backbone(
+            channels=15, patch=1, width=20, depth=2, heads=1, text_width=6, mlp_ratio=3.05, compute=compute
+        )
 
     def forward(self, x: Tensor, t: Tensor, text: Tensor, mask: Tensor, target: Tensor) -> Tensor:
         out = self.backbone(x, t, (text, mask))
@@ -66,9 +69,9 @@ def data(step: int) -> list[Tensor]:
     ]
 
 
-def build(ranks: Ranks, **options) -> Toy:
+def build(ranks: Ranks, gather: torch.dtype = torch.float32, compute: torch.dtype = torch.float32, **options) -> Toy:
     with torch.device("meta"):
-        toy = Toy()
+        toy = Toy(compute)
 
     def traced(graph, inputs):
         graphs.append(len(graph.graph.nodes))
@@ -78,7 +81,8 @@ def build(ranks: Ranks, **options) -> Toy:
         "recompute": lambda: recompute_blocks(toy.backbone),
         "compile": lambda: compile_blocks(toy.backbone, backend=traced),
     }
-    prepare(toy, toy.backbone.blocks, ranks, initial, **{key: given[key] for key in options if options[key]})
+    chosen = {key: given[key] for key in options if options[key]}
+    prepare(toy, toy.backbone.blocks, ranks, initial, **chosen, gather=gather)
     return toy
 
 
@@ -91,6 +95,7 @@ def backward(toy: Toy, ranks: Ranks, step: int, micro: int = 1) -> Tensor:
         loss = toy(*chunk).mean() / micro
         loss.backward()
         losses.append(loss.detach())
+    average_gradients(toy.parameters(), ranks)
     return mean(torch.stack(losses).sum(), ranks)
 
 
@@ -138,7 +143,7 @@ def train(ranks: Ranks, seen: dict[str, Tensor], facts: dict) -> None:
     rule.load({name: tensor + 1 for name, tensor in full.items()})
     facts["reloaded"] = all(torch.equal(whole(tensor), full[name] + 1) for name, tensor in rule.state().items())
     if ranks.size > 1:
-        facts["local_elements"] = sum(p.to_local().numel() for p in toy.parameters())
+        facts["local_elements"] = sum(local(p).numel() for p in toy.parameters())
         facts["all_elements"] = sum(p.numel() for p in toy.parameters())
 
 
@@ -149,10 +154,14 @@ def variants(ranks: Ranks, seen: dict[str, Tensor], facts: dict) -> None:
         ("recomputed", {"recompute": True}, 1),
         ("compiled", {"compile": True}, 1),
         ("both", {"compile": True, "recompute": True}, 1),
+        ("computed_in_bf16", {"compute": torch.bfloat16}, 1),
+        ("gathered_in_bf16", {"compute": torch.bfloat16, "gather": torch.bfloat16}, 1),
+        ("gathered_in_bf16_accumulated", {"compute": torch.bfloat16, "gather": torch.bfloat16}, 2),
+        ("computed_in_bf16_accumulated", {"compute": torch.bfloat16}, 2),
     ]:
         toy = build(ranks, **options)
-        backward(toy, ranks, 0, micro)
-        seen |= collect(name, gradients(toy))
+        loss = backward(toy, ranks, 0, micro)
+        seen |= collect(name, gradients(toy)) | {f"loss/{name}": loss}
         facts[f"graphs/{name}"] = len(graphs)
         graphs.clear()
 

@@ -124,20 +124,20 @@ def test_a_run_that_still_encodes_stops_at_once(whole, tiny, tmp_path, monkeypat
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(whole, tiny, tmp_path, monkeypatch):
     shutil.copytree(whole[0] / "cache", tmp_path / "cache")
-    real, calls = checkpoint.save_file, []
+    real, calls = checkpoint.write_tensors, []
 
-    def full(tensors, path):
+    def full(path, tensors):
         calls.append(path)
         if len(calls) > 6:  # the third checkpoint
             path.write_bytes(b"half a file")
             raise OSError(28, "No space left on device")
-        real(tensors, path)
+        return real(path, tensors)
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr(checkpoint, "write_tensors", full)
     with pytest.raises(RunFailed, match="No space left"):
         perform(order(tiny(), tmp_path), quiet)
     assert len(checkpoint.listing(tmp_path / key(tiny(), 0) / "checkpoints")) == 2
-    monkeypatch.setattr(checkpoint, "save_file", real)
+    monkeypatch.setattr(checkpoint, "write_tensors", real)
     assert perform(order(tiny(), tmp_path), quiet)["weights_sha256"] == whole[1]["weights_sha256"]
 
 

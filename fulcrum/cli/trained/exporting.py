@@ -1,4 +1,4 @@
-"""fulcrum export: a finished run as a folder that diffusers draws with."""
+"""fulcrum export: a finished run as a folder that diffusers draws with, or the weights of any run as one file."""
 
 import importlib.util
 from pathlib import Path
@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 def export(
     run: RunName,
-    folder: Annotated[Path, typer.Argument(help="A new folder for the pipeline.")],
+    folder: Annotated[Path, typer.Argument(help="A new folder for the pipeline; FILE.safetensors: the weights alone.")],
     weights: Annotated[
         Literal["averaged", "last"],
         typer.Option(help="Of a run that keeps an average: that, which it draws with, or the last ones."),
@@ -58,6 +58,7 @@ def export(
 ) -> None:
     """Write a finished run as a whole pipeline: DiffusionPipeline.from_pretrained(FOLDER) draws the same pictures.
 
+    To FILE.safetensors go the whole weights of the newest checkpoint, also of a run that still trains, and nothing else.
     What lora learned is merged into the weights; with --adapter the folder holds that alone (docs/fine-tune.md).
 
     The folder holds denoiser, scheduler, text encoder, tokenizer, codec, the noise of some seeds and a model card
@@ -73,6 +74,11 @@ def export(
 
     repo = None if push is None else hub_name(push)
     source = RunFolder(find_run(run, out))
+    if folder.suffix == ".safetensors":
+        _refuse_beside_weights(adapter, push)
+        facts = _write_weights(source, folder, weights, dtype)
+        emit(facts, as_json, f"{folder} holds the {facts['tensors']} tensors that {source.path.name} draws with, whole")
+        return
     if source.result() is None:
         raise BadInput(f"the run {source.path.name} is not finished", "finish it first: start its command again")
     _require_new(folder)
@@ -100,6 +106,33 @@ def export(
         facts["address"] = send(folder, repo, f"{source.about()['phrase']}, run {source.path.name}")
         lines.append(f"sent to {facts['address']}")
     emit({"folder": str(folder), **facts, "missing": missing}, as_json, "\n".join(lines))
+
+
+def _refuse_beside_weights(adapter: bool, push: str | None) -> None:
+    if adapter or push is not None:
+        raise BadInput("a file of weights is no pipeline and no adapter", "give a folder, or leave these options out")
+
+
+def _write_weights(source: "RunFolder", file: Path, weights: str, dtype: str) -> dict[str, Any]:
+    """The weights that a run draws with, in one file; however many processes wrote its checkpoint."""
+    import os
+
+    import torch
+    from safetensors.torch import save_file
+
+    from fulcrum.files.atomic import atomic_path
+    from fulcrum.files.refusals import explained
+    from fulcrum.model.adapter import merged
+    from fulcrum.train.session import trained_weights
+
+    if os.path.lexists(file):
+        raise BadInput(f"{file} exists", "choose a new name: nothing is overwritten")
+    kept = merged(trained_weights(source, weights == "averaged"))
+    if dtype == "bf16":
+        kept = {name: value.to(torch.bfloat16) if value.is_floating_point() else value for name, value in kept.items()}
+    with explained("write", file, kind=BadInput), atomic_path(file) as aside:
+        save_file({name: value.contiguous() for name, value in kept.items()}, aside, {"run": source.path.name})
+    return {"file": str(file), "run": source.path.name, "tensors": len(kept)}
 
 
 def _require_new(folder: Path) -> None:

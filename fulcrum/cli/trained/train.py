@@ -16,9 +16,13 @@ from fulcrum.cli.options import (
     Files,
     Images,
     Json,
+    Mesh,
+    Microbatch,
     Out,
     Price,
     Quiet,
+    RecomputeBlocks,
+    SaveEvery,
     Seed,
     Set,
     Threads,
@@ -33,6 +37,7 @@ from fulcrum.spec.errors import BadInput
 if TYPE_CHECKING:
     from fulcrum.spec.run import RunSpec
     from fulcrum.spec.seam import StartFiller
+    from fulcrum.spec.system import System
 
 
 def register(app: typer.Typer) -> None:
@@ -102,13 +107,18 @@ def train(
             "pretrained part.",
         ),
     ] = False,
+    mesh: Mesh = None,
+    microbatch: Microbatch = None,
+    recompute: RecomputeBlocks = None,
+    save_every: SaveEvery = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Train a run. The same command again goes on where it stopped; a finished run is never run twice.
 
     A run's folder is named by its key, the hash of everything that decides its result. Ctrl-C saves and says how to go
-    on; kill -9 loses at most a minute. Many processes share a run: torchrun --nproc-per-node 2 -m fulcrum train ...
+    on; kill -9 loses about a minute where saving is cheap, half an hour at most. Many processes share a run:
+    torchrun --nproc-per-node 2 -m fulcrum train ...
 
     Recipes: spark (the smallest), pocket, pocket_64 (the best pictures), pocket_pixels, pocket_pixels_large; the published
     full sizes, for GPUs: prx_256, prx_256_flux2, prx_256_repa_e, prx_pixels_1024, prx_7b, speedrun_24h; or your own, from
@@ -117,6 +127,7 @@ def train(
     from fulcrum.dist.choose_system import choose_system
     from fulcrum.dist.start import TIMEOUT, processes
     from fulcrum.levers.catalog import read_phrase
+    from fulcrum.spec.system import System
     from fulcrum.study.run.measuring.preview import PreviewPlan
     from fulcrum.study.run.plain_training import train_run
     from fulcrum.train.saved.run_folder import RunFolder
@@ -126,15 +137,29 @@ def train(
     run = read.run if start is None else _begun(read.run, start, out, settings or ())
     many = processes(os.environ)
     if dry_run:
-        _tell_sizes(run, phrase, many, as_json)
+        asked = {"mesh": mesh, "microbatch": microbatch, "recompute": recompute}
+        given = System(compile=True, **{name: word for name, word in asked.items() if word is not None})
+        _tell_sizes(run, phrase, given, many, as_json)
         return
+    system = choose_system(
+        threads,
+        compile_blocks,
+        run.budget.images,
+        device,
+        say,
+        many,
+        mesh=mesh,
+        microbatch=microbatch,
+        recompute=recompute,
+        save_every=save_every,
+    )
     launcher = ["fulcrum"] if many == 1 else ["torchrun", "--nproc-per-node", str(many), "-m", "fulcrum"]
     order = Order(
         run,
         seed,
         " ".join([str(read), *(f"--set {setting}" for setting in settings or [])]),
         out,
-        choose_system(threads, compile_blocks, run.budget.images, device, say),
+        system,
         files,
         quiet,
         phrase,
@@ -158,13 +183,13 @@ def train(
     )
 
 
-def _tell_sizes(run: "RunSpec", phrase: str, processes: int, as_json: bool) -> None:
+def _tell_sizes(run: "RunSpec", phrase: str, system: "System", processes: int, as_json: bool) -> None:
     """What a dry run says; blocks count as compiled, as they are in runs long enough."""
     from fulcrum.cli.trained.size_words import dry_run_words
-    from fulcrum.cost.rank_memory import RankLayout
     from fulcrum.train.sized.dry_run import dry_run
+    from fulcrum.train.sized.memory_check import layout_of
 
-    told = dry_run(run, RankLayout(processes))
+    told = dry_run(run, layout_of(system, processes))
     emit(told, as_json, dry_run_words(told, phrase))
 
 

@@ -21,7 +21,6 @@ STATIC: dict[str, Any] = {"fullgraph": True, "dynamic": False, "recompile_limit"
 
 class BlockRunner(NamedTuple):
     graphs: Literal["none", "blocks", "one"] = "none"
-    recompute: bool = False
 
     def __call__(
         self,
@@ -36,7 +35,7 @@ class BlockRunner(NamedTuple):
         if self.graphs == "blocks":
             any_length(text, place)
         inputs = (h, active, table, text, place, bias)
-        if self.recompute and torch.is_grad_enabled():
+        if getattr(block, "recomputed", False) and torch.is_grad_enabled():
             h = checkpoint(block, *inputs, use_reentrant=False)
         else:
             h = block(*inputs)
@@ -83,6 +82,8 @@ def _options(lanes: int) -> dict[str, Any]:
     return {"options": {"cpp_wrapper": True}} if lanes > 1 else {}
 
 
-def recompute_blocks(backbone: Backbone) -> None:
-    """Activation checkpointing: keep only the inputs of each block, and compute the rest again in the backward."""
-    backbone.run_block = backbone.run_block._replace(recompute=True)
+def recompute_blocks(backbone: Backbone, every: int = 1) -> None:
+    """Activation checkpointing: of each block, or `every` second one and so on, keep only the inputs, and compute the
+    rest again in the backward."""
+    for block in list(backbone.blocks)[::every]:
+        block.recomputed = True

@@ -10,13 +10,13 @@ from fulcrum.measure.card import JUDGED, METRICS
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import nearest
 from fulcrum.spec.record import Count, Fraction, Positive, Record, Seed, Share, Threads, Within, tree
-from fulcrum.spec.system import Device
+from fulcrum.spec.system import Device, MeshName, Recompute
 from fulcrum.study.plan.based_arm import BasedArm
 from fulcrum.study.plan.fraction import fraction_table
 from fulcrum.study.plan.spending import require_looks
 
 MOST_ARMS, MOST_SEEDS = 1_000, 1_000  # of one plan: more are a mistake, and would take hours to be laid out
-LOOKING_ON = ("track", "keep_checkpoints")  # what shows or keeps cells, and decides nothing of them
+LOOKING_ON = ("track", "keep_checkpoints", "save_every")  # what shows or keeps cells, and decides nothing of them
 
 
 class Scale(Record):
@@ -87,6 +87,10 @@ class Plan(Record):
     threads: Threads = 1  # per process; cells run side by side
     processes: Count = 1  # per cell: more than one are started by torchrun and share it
     device: Device = "cpu"  # cuda: each process of a cell has a GPU of its own
+    mesh: MeshName = "fsdp"  # of many processes: ddp, fsdp, or replicas x shards
+    microbatch: Count | None = None  # rows of a process per backward pass; none = all it has
+    recompute: Recompute = "none"  # blocks whose activations are computed again instead of kept: none, selective, full
+    save_every: Count | None = None  # images between two checkpoints; none = as often as costs little
     compile: bool = True
     learning_rates: Literal["shared"] | Sweep = "shared"  # shared: the recipe's rate; nothing was tuned per arm
     stop_early: StopEarly | None = None
@@ -267,6 +271,9 @@ class Plan(Record):
             "margin_deviations",
             "confirm",
             "combinations",
+            "mesh",
+            "microbatch",
+            "recompute",
         )  # hashes of before stay
         unsaid = {name for name in late if getattr(self, name) == Plan.model_fields[name].default}
         fields = {name: value for name, value in tree(self).items() if name not in {*LOOKING_ON, *unsaid}}

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from fulcrum.dist.device import require_device
+from fulcrum.dist.mesh import mesh_shape
 from fulcrum.dist.start import Ranks
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
@@ -37,6 +38,7 @@ def require_runnable(plan: Plan, layout: Layout, folder: Path, here: bool = True
     """Refuse what could not be trained, measured or shown, and a folder that was edited or cannot be made; cells
     that run `here` also need the plan's device here."""
     require_known(plan.judges)
+    mesh_shape(plan.mesh, plan.processes)
     for arm in layout.arms:
         require_measurable(arm.run, plan.primary)
         require_impartial(arm.run, plan.judges, f"the arm '{arm.name}'")

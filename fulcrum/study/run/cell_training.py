@@ -65,7 +65,7 @@ class FinalWeights:
     def __call__(self, look: Look) -> None:
         self.images = look.images
         if look.images >= look.built.run.budget.images:
-            self.weights = drawn_weights(look.built.step, look.built.average)
+            self.weights = drawn_weights(look.built.step, look.built.average, look.built.ranks)
 
     def of(self, folder: RunFolder) -> dict[str, torch.Tensor]:
         """Of a run that was trained before, those of its checkpoint."""
@@ -110,7 +110,7 @@ def _run(
         with clock.counting("drawing"):
             drawn: list[Observer] = [*previews(built, folder, state), points]
         watching += [clock.timed("drawing", one) for one in drawn]
-        return [*watching, pause(cell.run, folder, until)] if until else watching
+        return [*watching, pause(cell.run, until)] if until else watching
 
     try:
         result = perform(order, say, observers, ranks)

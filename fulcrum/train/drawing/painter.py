@@ -54,7 +54,7 @@ class Painter:
     ) -> None:
         """`size` is (H, W) of the pictures, else squares of the run's own; `negative` stands for the empty prompt."""
         self.negative, self.solver = negative, SOLVERS[solver]
-        self.system = (system or System()).model_copy(update={"recompute": False, "compile": False})
+        self.system = (system or System()).model_copy(update={"recompute": "none", "compile": False})
         self.device = self.system.device
         self.run, self.text = run, settled(text, self.device)
         self.cells = cells(run, size or (run.data.size, run.data.size))

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from fulcrum.dist.reduce import whole
+from fulcrum.dist.reduce import gathered
 from fulcrum.dist.shard import cut
+from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.model.adapter import is_beside, merged
 from fulcrum.spec.errors import BadInput
 from fulcrum.train.average import Average
@@ -17,9 +18,14 @@ from fulcrum.train.step import Step
 CODEC, DENOISER = "codec.", "backbone."
 
 
-def drawn_weights(step: Step, average: Average) -> dict[str, Tensor]:
-    """Of a run in memory; many processes must ask together."""
-    weights: dict[str, Tensor] = {name: whole(value) for name, value in average.weights(step.backbone).items()}
+def drawn_weights(step: Step, average: Average, ranks: Ranks = ALONE) -> dict[str, Tensor]:
+    """Of a run in memory, whole. Many processes must ask together: the first gets them, on the host, the others none."""
+    return gathered(live_weights(step, average), ranks)
+
+
+def live_weights(step: Step, average: Average) -> dict[str, Tensor]:
+    """The same as each process holds them."""
+    weights: dict[str, Tensor] = dict(average.weights(step.backbone))
     codec = {} if step.codec is None else step.codec.state_dict()
     return weights | {CODEC + name: value.detach() for name, value in codec.items()}
 

@@ -1,20 +1,22 @@
 """Checkpoints: whole or not there, verified by checksum before they are used, thinned by a rule.
 
-A checkpoint is a folder checkpoints/<images>/ with state.json and one safetensors file per part.
+A checkpoint is a folder checkpoints/<images>/ with state.json and safetensors files: one of each part where one process
+trains, else one of each part and process (model-00002-of-00004), which hold rows of the tensors.
 """
 
 import hashlib
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 import torch
 from pydantic import Field, ValidationError, model_validator
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from fulcrum.dist.reduce import of_all, of_first, whole
+from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.files.atomic import folder_atomic, is_aside, write_json
 from fulcrum.files.damaged import Damaged, remove, set_aside
 from fulcrum.files.hashes import sha256_file
@@ -22,13 +24,16 @@ from fulcrum.files.sealed import read_sealed, sealed
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.record import Frozen
 from fulcrum.spec.system import System
+from fulcrum.train.saved.tensor_file import DTYPES, rows_of, write_tensors
 from fulcrum.train.state import State
 
 KEEP_LAST = 2  # the newest, and one more if the newest is damaged
+PARTS = ("model", "optimizer", "average")
+FileName = Annotated[str, Field(pattern=rf"^({'|'.join(PARTS)})(-\d{{5}}-of-\d{{5}})?$")]
 
 
 class Checkpoint(NamedTuple):
-    parts: dict[str, dict[str, Tensor]]  # model, optimizer, average
+    parts: Mapping[str, Mapping[str, Tensor]]  # model, optimizer, average
     key: str  # of the run
     state: State
     system: System
@@ -41,7 +46,7 @@ class StateFile(Frozen):
     state: State
     system: System
     images: int
-    files: Annotated[dict[Literal["model", "optimizer", "average"], str], Field(min_length=3)]  # checksums
+    files: dict[FileName, str]  # checksums
     check: str
 
     @model_validator(mode="after")
@@ -52,14 +57,27 @@ class StateFile(Frozen):
             raise ValueError(f"it stands at {self.state.images} images and {self.state.skipped} skipped steps")
         if not math.isfinite(self.state.seconds + self.state.preparing):
             raise ValueError(f"it took {self.state.seconds} and {self.state.preparing} seconds")
+        if {name.partition("-")[0] for name in self.files} != set(PARTS):
+            raise ValueError(f"it names {len(self.files)} files, expected some of {', '.join(PARTS)} each")
         return self
 
 
+class VerifiedCheckpoint(NamedTuple):
+    """A checkpoint whose files are those that were written."""
+
+    path: Path
+    files: tuple[str, ...]
+    key: str
+    state: State
+    system: System
+
+
 def weights_hash(weights: Mapping[str, Tensor]) -> str:
-    """One hash for a set of named tensors: names, shapes, types and bytes."""
+    """One hash for a set of named tensors: names, shapes, types and bytes. Of sharded ones all ranks must ask together;
+    one is whole at a time."""
     digest = hashlib.sha256()
     for name in sorted(weights):
-        value = weights[name].detach().cpu().contiguous()
+        value = whole(weights[name]).cpu().contiguous()
         digest.update(f"{name}:{tuple(value.shape)}:{value.dtype};".encode())
         digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
@@ -69,28 +87,42 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     """Write checkpoints/<images>; a failure on the way (a full disk) leaves the older ones as they were."""
     images = checkpoint.state.images
     try:
-        with folder_atomic(folder / f"{images:012d}", replace=True) as aside:
-            files = {}
-            for part, tensors in checkpoint.parts.items():
-                path = aside / f"{part}.safetensors"
-                save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, path)
-                files[part] = sha256_file(path)
-            about = {
-                "key": checkpoint.key,
-                "state": checkpoint.state._asdict(),
-                "system": checkpoint.system.model_dump(),
-                "images": images,
-                "files": files,
+        with folder_atomic(place(folder, images), replace=True) as aside:
+            files = {
+                part: write_tensors(aside / f"{part}.safetensors", tensors) for part, tensors in checkpoint.parts.items()
             }
-            write_json(aside / "state.json", sealed(about), flush=False)  # the whole folder is flushed
-    except (OSError, SafetensorError) as error:
-        good = [path.name.lstrip("0") for path in listing(folder)]
-        raise RunFailed(
-            f"could not save the checkpoint at {images} images: {error}",
-            f"the last good one is at {good[-1]} images; make room and start the same command again"
-            if good
-            else "nothing was saved yet; make room and start again",
-        ) from error
+            write_state(aside, checkpoint, files)
+    except OSError as error:
+        raise could_not_save(folder, images, str(error)) from error
+    thin(folder)
+
+
+def place(folder: Path, images: int) -> Path:
+    return folder / f"{images:012d}"
+
+
+def write_state(aside: Path, checkpoint: Checkpoint, files: Mapping[str, str]) -> None:
+    about = {
+        "key": checkpoint.key,
+        "state": checkpoint.state._asdict(),
+        "system": checkpoint.system.model_dump(),
+        "images": checkpoint.state.images,
+        "files": dict(files),
+    }
+    write_json(aside / "state.json", sealed(about), flush=False)  # the whole folder is flushed
+
+
+def could_not_save(folder: Path, images: int, why: str) -> RunFailed:
+    good = [path.name.lstrip("0") for path in listing(folder)]
+    return RunFailed(
+        f"could not save the checkpoint at {images} images: {why}",
+        f"the last good one is at {good[-1]} images; make room and start the same command again"
+        if good
+        else "nothing was saved yet; make room and start again",
+    )
+
+
+def thin(folder: Path) -> None:
     for old in listing(folder)[:-KEEP_LAST]:
         remove(old)
 
@@ -109,64 +141,123 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def load(path: Path) -> Checkpoint:
-    """A verified checkpoint, or Damaged saying what is wrong with it."""
+    """A verified checkpoint with whole tensors, or Damaged saying what is wrong with it."""
+    return read(verified(path))
+
+
+def verified(path: Path, rank: int = 0, size: int = 1) -> VerifiedCheckpoint:
+    """A checkpoint that is what was written, or Damaged; of many processes each reads a share of the files."""
     if path.is_symlink():
         raise Damaged(f"{path} is a link, expected the folder of a checkpoint")
     try:
         about = StateFile.model_validate(read_sealed(path / "state.json", "", kind=Damaged))
         if about.images != int(path.name):
             raise Damaged(f"{path} stands at {about.images} images, which is not what it is called")
-        for part, expected in about.files.items():
-            checksum = sha256_file(path / f"{part}.safetensors")
+        for file, expected in sorted(about.files.items())[rank::size]:
+            checksum = sha256_file(path / f"{file}.safetensors")
             if checksum != expected:
-                raise Damaged(f"{path / part}.safetensors is damaged: checksum {checksum[:12]}, expected {expected[:12]}")
-        parts: dict[str, dict[str, Tensor]] = {part: load_file(path / f"{part}.safetensors") for part in about.files}
+                raise Damaged(f"{path / file}.safetensors is damaged: checksum {checksum[:12]}, expected {expected[:12]}")
     except ValidationError as error:
         first = error.errors()[0]
         raise Damaged(f"{path / 'state.json'} cannot be used: {'.'.join(map(str, first['loc']))} {first['msg']}") from None
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         raise Damaged(f"{path} cannot be read: {type(error).__name__}: {error}") from error
-    return Checkpoint(parts, about.key, about.state, about.system)
+    return VerifiedCheckpoint(path, tuple(sorted(about.files)), about.key, about.state, about.system)
 
 
-def require_same(given: Mapping[str, Tensor], live: Mapping[str, Tensor]) -> None:
-    """Damaged, saying which, unless both hold tensors of the same names, shapes and types."""
-    if given.keys() != live.keys():
-        missing, unknown = sorted(live.keys() - given.keys())[:3], sorted(given.keys() - live.keys())[:3]
-        raise Damaged(f"it lacks {missing} and has {unknown} besides")
-    for name, value in live.items():
-        if (given[name].shape, given[name].dtype) != (value.shape, value.dtype):
-            raise Damaged(
-                f"{name} is {given[name].dtype} {tuple(given[name].shape)}, expected {value.dtype} {tuple(value.shape)}"
+def read(found: VerifiedCheckpoint) -> Checkpoint:
+    """Its tensors, whole: rows that several processes wrote are put together."""
+    parts: dict[str, dict[str, Tensor]] = {part: {} for part in PARTS}
+    left: dict[tuple[str, str], int] = {}  # rows that no file has held yet
+    try:
+        for file in found.files:
+            part = file.partition("-")[0]
+            with safe_open(found.path / f"{file}.safetensors", framework="pt") as stream:
+                rows = rows_of(stream.metadata())
+                for name in stream.keys():  # noqa: SIM118  # no mapping
+                    value = stream.get_tensor(name)
+                    if name not in rows:
+                        parts[part][name] = value
+                        continue
+                    first, count = rows[name]
+                    target = parts[part].setdefault(name, value.new_empty(count, *value.shape[1:]))
+                    target[first : first + len(value)] = value
+                    left[part, name] = left.get((part, name), count) - len(value)
+    except (OSError, SafetensorError, ValueError, RuntimeError) as error:
+        raise Damaged(f"{found.path} cannot be read: {type(error).__name__}: {error}") from error
+    if lacking := [name for (_, name), count in left.items() if count]:
+        raise Damaged(f"{found.path} lacks rows of {lacking[0]!r}")
+    return Checkpoint(parts, found.key, found.state, found.system)
+
+
+def require_same(found: VerifiedCheckpoint, live: Mapping[str, Mapping[str, Tensor]]) -> None:
+    """Damaged, saying which, unless it holds tensors of these names, shapes and types; only headers are read."""
+    given: dict[str, dict[str, tuple[str, list[int]]]] = {part: {} for part in PARTS}
+    try:
+        for file in found.files:
+            with safe_open(found.path / f"{file}.safetensors", framework="pt") as stream:
+                rows = rows_of(stream.metadata())
+                for name in stream.keys():  # noqa: SIM118  # no mapping
+                    piece = stream.get_slice(name)
+                    shape = [rows[name].whole, *piece.get_shape()[1:]] if name in rows else piece.get_shape()
+                    given[file.partition("-")[0]][name] = piece.get_dtype(), shape
+    except (OSError, SafetensorError, ValueError) as error:
+        raise Damaged(f"{found.path} cannot be read: {type(error).__name__}: {error}") from error
+    for part, tensors in live.items():
+        wanted = {name: (DTYPES[value.dtype], list(value.shape)) for name, value in tensors.items()}
+        unfit = f"{found.path} does not fit this run: of its {part}"
+        if given[part].keys() != wanted.keys():
+            missing, unknown = (
+                sorted(wanted.keys() - given[part].keys())[:3],
+                sorted(given[part].keys() - wanted.keys())[:3],
             )
+            raise Damaged(f"{unfit}, it lacks {missing} and has {unknown} besides")
+        for name, (dtype, shape) in wanted.items():
+            if given[part][name] != (dtype, shape):
+                raise Damaged(f"{unfit}, {name} is {' '.join(map(str, given[part][name]))}, expected {dtype} {shape}")
 
 
 def newest(
-    folder: Path, say: Callable[[str], None], batch: int = 1, require: Callable[[Checkpoint], None] | None = None
-) -> Checkpoint | None:
-    """The newest good checkpoint, after a whole `batch`, of which `require` does not say that it is Damaged.
+    folder: Path,
+    say: Callable[[str], None],
+    batch: int = 1,
+    key: str | None = None,
+    ranks: Ranks = ALONE,
+    require: Callable[[VerifiedCheckpoint], None] | None = None,
+) -> VerifiedCheckpoint | None:
+    """The newest good checkpoint, after a whole `batch`, of the run `key`, of which `require` does not say that it is
+    Damaged; many processes look together.
 
-    A damaged one is set aside, named; the one before it gives the same run, bit for bit.
+    A damaged one, or one of another run, is set aside, named; the one before it gives the same run, bit for bit.
     """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise RunFailed(
             f"{folder} is {'a link' if folder.is_symlink() else 'no folder'}, expected a folder of checkpoints",
             "put the folder itself there, or move it away",
         )
-    saved = listing(folder)
-    for path in reversed(saved):
+    bad = of_first(any(folder.glob("damaged-*")), ranks)
+    while name := of_first(next((path.name for path in reversed(listing(folder))), None), ranks):
+        path, found, fault = folder / name, None, None
         try:
-            checkpoint = load(path)
-            if checkpoint.state.images % batch:
-                raise Damaged(f"{path} stands at {checkpoint.state.images} images, in the middle of a batch of {batch}")
+            found = verified(path, ranks.rank, ranks.size)
+            if found.state.images % batch:
+                raise Damaged(f"{path} stands at {found.state.images} images, in the middle of a batch of {batch}")
+            if key is not None and found.key != key:
+                raise Damaged(f"{path} belongs to the run {found.key}: it cannot be moved, start from its weights instead")
             if require is not None:
-                require(checkpoint)
-            return checkpoint
+                require(found)
         except Damaged as error:
-            say(f"{error.message}; set aside as {set_aside(path).name}, going on from the checkpoint before it")
-    if saved or any(folder.glob("damaged-*")):
+            fault = error.message
+        fault = next((one for one in of_all(fault, ranks) if one), None)
+        if fault is None:
+            return found
+        bad = True
+        if ranks.first:
+            say(f"{fault}; set aside as {set_aside(path).name}, going on from the checkpoint before it")
+        ranks.barrier("setting a checkpoint aside")
+    if bad:
         raise RunFailed(
-            f"every checkpoint under {folder} is damaged",
+            f"every checkpoint under {folder} is damaged or of another run",
             "fulcrum never starts over in silence: remove the run with 'fulcrum runs rm' to train it anew",
         )
     return None

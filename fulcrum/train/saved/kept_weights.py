@@ -40,7 +40,7 @@ def keeping(count: int) -> Watchers:
 
 def _keep(look: Look, folder: RunFolder) -> None:
     """All processes hand over their part; the first writes. What cannot be written is said, and the run goes on."""
-    weights, images = drawn_weights(look.built.step, look.built.average), look.state.images
+    weights, images = drawn_weights(look.built.step, look.built.average, look.built.ranks), look.state.images
     if not look.built.ranks.first or images >= look.built.run.budget.images:
         return
     place = folder.path / KEPT

@@ -4,6 +4,7 @@ import os
 
 from fulcrum.cost.rank_memory import RankLayout, fitting, rank_memory
 from fulcrum.dist.free_memory import free_on
+from fulcrum.dist.mesh import mesh_shape
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
@@ -13,9 +14,9 @@ APART = "a machine like this each"  # processes of one machine share its memory:
 
 
 def layout_of(system: System, ranks: int) -> RankLayout:
-    """How a system spreads a run. Words of meshes and of recomputation that are finer count as the whole."""
-    again = system.recompute not in (False, "none")
-    return RankLayout(ranks, None, system.microbatch, "full" if again else "none", system.compile)
+    """How a system spreads a run. Where every other block is computed again, all count so: the figure is the least."""
+    shards, again = mesh_shape(system.mesh, ranks).shards, system.recompute != "none"
+    return RankLayout(ranks, shards, system.microbatch, "full" if again else "none", system.compile)
 
 
 def require_memory(run: RunSpec, system: System, ranks: int = 1, free: float | None = None) -> None:

@@ -19,14 +19,14 @@ from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.drawing.sampling_weights import drawn_weights
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import Saver
+from fulcrum.train.session import SaveAndLeave
 
 HINT = "remove the file and run the study again: it is measured anew from the saved weights"
 COLLAPSED = "what it draws has collapsed: lower its learning rate, or leave the arm out"
 Tell = Callable[[Mapping[str, Any], int], None]  # hears what was measured, and after how many images
 
 
-class Paused(Exception):
+class Paused(SaveAndLeave):
     """The cell stands at its point, saved, and goes on when asked."""
 
 
@@ -97,7 +97,8 @@ class Points:
             self.tell(metrics, images)
 
     def _measure(self, look: Look, path: Path) -> Mapping[str, Any]:
-        run, feed, weights = look.built.run, look.built.feed, drawn_weights(look.built.step, look.built.average)
+        run, feed = look.built.run, look.built.feed
+        weights = drawn_weights(look.built.step, look.built.average, look.built.ranks)
         bare = look.built.system.bare()
         if not look.built.ranks.first:  # the first has their weights now, and measures
             return {}
@@ -106,13 +107,12 @@ class Points:
         return metrics
 
 
-def pause(run: RunSpec, folder: RunFolder, share: float) -> Observer:
+def pause(run: RunSpec, share: float) -> Observer:
     """An observer that saves the run and leaves at a share of its budget."""
     stop = at(run, share)
 
     def look_out(look: Look) -> None:
         if stop <= look.images < run.budget.images:
-            Saver(folder).keep(look.built, look.state)
             raise Paused
 
     return look_out

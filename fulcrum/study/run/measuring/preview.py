@@ -115,7 +115,7 @@ class Looks:
 
     def at(self, curve: bool, pictures: bool) -> Callable[[Look], None]:
         def act(look: Look) -> None:
-            weights = drawn_weights(look.built.step, look.built.average)
+            weights = drawn_weights(look.built.step, look.built.average, look.built.ranks)
             if curve:
                 self.curve(look, weights)
             if pictures and self.preview is not None:
@@ -126,7 +126,7 @@ class Looks:
 
 
 def _hand_over(look: Look) -> None:
-    drawn_weights(look.built.step, look.built.average)
+    drawn_weights(look.built.step, look.built.average, look.built.ranks)
 
 
 def previews(built: Built, folder: RunFolder, state: State, plan: PreviewPlan = USUAL) -> list[Observer]:

@@ -1,0 +1,128 @@
+"""When a run is saved: wanted by time or by images, paid from an account of 1 %; and the thread that writes."""
+
+import threading
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fulcrum.dist.start import ALONE
+from fulcrum.files.hashes import sha256_file
+from fulcrum.spec.system import System
+from fulcrum.train.saved import checkpoint, saver, saving_times
+from fulcrum.train.saved.saving_times import GRANTED, LEAST, LONGEST, SHARE, SavingTimes
+from fulcrum.train.saved.tensor_file import RowSpan, rows_of, write_tensors
+from fulcrum.train.session import Order, perform
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def steps(times, clock, seconds, step, cost, stretch=10**9):
+    """Go through so many seconds of steps; the times at which it was saved, each for `cost` seconds."""
+    saved, images = [], 0
+    while clock.now < seconds:
+        clock.now += step
+        images += 1
+        if times.due(images):
+            saved.append(clock.now)
+            clock.now += cost
+            times.saved(cost)
+    return saved
+
+
+@pytest.mark.parametrize("cost", [0.01, 0.5, 5.0])
+def test_saving_takes_its_share_and_no_more(cost):
+    clock = Clock()
+    times = SavingTimes(ALONE, 0, 10**9, clock=clock)
+    saved = steps(times, clock, 20_000, 0.5, cost)
+    gaps = [later - earlier for earlier, later in zip(saved, saved[1:], strict=False)]
+    assert len(saved) * cost <= GRANTED + SHARE * clock.now + cost
+    assert min(gaps) >= LEAST and max(gaps[1:]) < max(LEAST, cost / SHARE) + 2  # as often as it may; the first is paid for
+    assert saved[0] < LEAST + 2
+
+
+def test_what_costs_too_much_is_saved_every_half_hour_all_the_same():
+    clock = Clock()
+    saved = steps(SavingTimes(ALONE, 0, 10**9, clock=clock), clock, 20_000, 0.5, 100.0)
+    gaps = [later - earlier for earlier, later in zip(saved, saved[1:], strict=False)]
+    assert all(LONGEST <= gap < LONGEST + 102 for gap in gaps) and len(gaps) > 5
+
+
+def test_tenths_of_a_short_run_are_saved_while_it_can_pay():
+    clock = Clock()
+    assert len(steps(SavingTimes(ALONE, 0, 10, clock=clock), clock, 50, 0.5, 0.01)) == 10
+    clock.now = 0.0
+    assert len(steps(SavingTimes(ALONE, 0, 10, clock=clock), clock, 50, 0.5, 2.0)) == 1  # two would be 4 of 3.5 seconds
+
+
+def test_a_person_who_says_how_often_is_obeyed():
+    clock = Clock()
+    times = SavingTimes(ALONE, 24, 10**9, every=16, clock=clock)
+    assert [images for images in range(32, 200, 8) if times.due(images)] == list(range(32, 200, 16))
+
+
+def test_many_processes_ask_each_other_seldom(monkeypatch):
+    clock, asked = Clock(), []
+    monkeypatch.setattr(saving_times, "largest", lambda values, ranks: asked.append(clock.now) or list(values))
+    times = SavingTimes(ALONE.__class__(0, 2), 0, 10**9, clock=clock)
+    saved = steps(times, clock, 3600, 0.1, 0.2)
+    assert len(saved) > 50 and max(b - a for a, b in zip(saved, saved[1:], strict=False)) < LEAST + 2
+    assert len(asked) < 0.03 * 36_000  # of the steps
+
+
+def test_a_file_of_pieces_is_safetensors_and_tells_its_rows(tmp_path):
+    tensors = {
+        "a": torch.randn(3, 5),
+        "b": torch.arange(4),
+        "c": torch.tensor(2.0),
+        "d": torch.randn(2, 2).bfloat16(),
+        "e": torch.zeros(0, 3),
+    }
+    path = tmp_path / "model.safetensors"
+    assert write_tensors(path, tensors, {"a": RowSpan(6, 20)}) == sha256_file(path)
+    back = load_file(path)
+    assert back.keys() == tensors.keys() and all(torch.equal(back[name], value) for name, value in tensors.items())
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as stream:
+        assert rows_of(stream.metadata()) == {"a": RowSpan(6, 20)}
+    with pytest.raises(FileExistsError):
+        write_tensors(path, tensors)
+
+
+def test_a_checkpoint_holds_what_stood_when_it_was_begun(tiny, tmp_path, monkeypatch):
+    """The thread writes late, and training has gone on: what lies on the disk is the state that was copied."""
+    real, late = checkpoint.save, threading.Event()
+    states = {}
+
+    def slowly(folder, saved):
+        late.wait(5)
+        time.sleep(0.05)
+        real(folder, saved)
+
+    monkeypatch.setattr(checkpoint, "save", slowly)
+
+    def observers(built, folder, state):
+        def look(seen):
+            live = saver.live_parts(seen.built)
+            states[seen.state.images] = {part: saver.copied(tensors) for part, tensors in live.items()}
+            if seen.state.images >= 24:
+                late.set()
+
+        return [look]
+
+    run = tiny()
+    result = perform(Order(run, 0, "spark", tmp_path, System(save_every=16), quiet=True), lambda text: None, observers)
+    folder = tmp_path / result["key"] / "checkpoints"
+    for path in checkpoint.listing(folder):
+        saved = checkpoint.load(path)
+        for part, tensors in states[saved.state.images].items():
+            assert tensors.keys() == saved.parts[part].keys()
+            assert all(torch.equal(value, saved.parts[part][name]) for name, value in tensors.items())
+    assert len(checkpoint.listing(folder)) == 2
