@@ -138,7 +138,7 @@ def train(
     many = processes(os.environ)
     if dry_run:
         asked = {"mesh": mesh, "microbatch": microbatch, "recompute": recompute}
-        given = System(compile=True, **{name: word for name, word in asked.items() if word is not None})
+        given = System.model_validate({"compile": True} | {name: word for name, word in asked.items() if word is not None})
         _tell_sizes(run, phrase, given, many, as_json)
         return
     system = choose_system(
