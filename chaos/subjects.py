@@ -17,7 +17,20 @@ SMALL = [
     for setting in ("model.width=32", "model.heads=2", "budget.batch=16", "data.source.count=64")
     for word in ("--set", setting)
 ]
-TRAIN = ["train", "spark", "--images", "96", "--threads", "1", "--no-compile", "--json", "--quiet", *SMALL]
+TRAIN = [
+    "train",
+    "spark",
+    "--images",
+    "96",
+    "--save-every",
+    "32",
+    "--threads",
+    "1",
+    "--no-compile",
+    "--json",
+    "--quiet",
+    *SMALL,
+]
 RUN = "RUN"  # stands for the one run of a folder
 PLAN = """title = "chaos"
 baseline = "spark"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fulcrum.dist import watch as room
-from fulcrum.dist.heartbeat import SAVING, TRAINING, Heartbeat, Sign, Standing
+from fulcrum.dist.heartbeat import BEAT, SAVING, TRAINING, Heartbeat, Sign, Standing
 from fulcrum.dist.watch import Watch
 from fulcrum.spec.errors import RankLost
 
@@ -167,6 +167,7 @@ def stopped(out, size, victim, number):
         for listener in listeners:
             listener.start()
         before = wait_for(lambda: step(out), 240)
+        time.sleep(2 * BEAT)  # a sign of the training was given: its last one is up to so old
         sent = time.monotonic()
         os.kill(run.processes[victim].pid, number)
         left = [rank for rank in range(size) if rank != victim]

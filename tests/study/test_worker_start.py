@@ -1,0 +1,17 @@
+"""A worker that is stopped in the middle of a cell ends without a word: the study has said why."""
+
+import runpy
+
+import pytest
+
+from fulcrum.study.run.workers import worker
+
+
+def test_a_worker_that_is_stopped_prints_no_traceback(monkeypatch):
+    def stopped():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(worker, "serve", stopped)
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("fulcrum.study.run.workers.worker_start", run_name="__main__")
+    assert end.value.code == 130
