@@ -41,6 +41,7 @@ seeds = [0, 1]
 samples = 64
 smallest_effect = 0.02
 threads = 1
+compile = false
 """
 
 

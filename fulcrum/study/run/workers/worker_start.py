@@ -11,5 +11,5 @@ if __name__ == "__main__":
         worker.serve()
     except (
         KeyboardInterrupt
-    ):  # the study was stopped, and says so itself: a traceback of where we were tells nobody anything
+    ):  # the study was stopped and says so: a traceback of ours tells nothing
         sys.exit(130)
