@@ -25,7 +25,8 @@ from fulcrum.study.run.measuring import evaluation_points
 from fulcrum.study.run.workers.runner import Work, run_all
 from fulcrum.study.run.workers.worker import answer
 from fulcrum.study.study_run import run
-from fulcrum.train import loop, session
+from fulcrum.train import session
+from fulcrum.train.step_check import StepCheck
 from tests.cells_here import Here, all_here
 from tests.study.small import plan
 
@@ -80,14 +81,14 @@ class Doomed(Here):
 
 @pytest.fixture
 def doomed(monkeypatch):
-    finite = loop._finite
+    finite = StepCheck._finite
 
-    def burst(built, losses, norm, state):
-        if state.images >= 16 and getattr(Doomed.here, "cell", None) in Doomed.names:
-            raise TrainingFailed(f"the step at {state.images} images is not finite", "lower optim.lr")
-        return finite(built, losses, norm, state)
+    def burst(check):
+        if check.before.images >= 16 and getattr(Doomed.here, "cell", None) in Doomed.names:
+            raise TrainingFailed(f"the step at {check.before.images} images is not finite", "lower optim.lr")
+        return finite(check)
 
-    monkeypatch.setattr(loop, "_finite", burst)
+    monkeypatch.setattr(StepCheck, "_finite", burst)
     monkeypatch.setattr(study_run, "Lane", Doomed)
     monkeypatch.setattr(Doomed, "ran", [])
 
@@ -168,10 +169,10 @@ def test_a_finished_cell_has_not_failed(doomed, tmp_path):
 
 
 def test_what_is_no_fault_of_the_training_is_still_an_error_that_runs_again(tmp_path, monkeypatch):
-    def broken(built, losses, norm, state):
+    def broken(check):
         raise KeyError("a bug of a user's lever")
 
-    monkeypatch.setattr(loop, "_finite", broken)
+    monkeypatch.setattr(StepCheck, "_finite", broken)
     with pytest.raises(RunFailed, match="4 of 4 cells failed.*a bug"):
         work = Work(tmp_path, System(), measuring(asked()), ())
         run_all(lay_out(asked(arms=("bf16_storage",)), CATALOG, {}, tmp_path).cells, work, 1, lambda board: None, lane=Here)
@@ -223,12 +224,12 @@ def test_pictures_that_cannot_be_measured_are_an_outcome(tmp_path, monkeypatch):
 
 
 def test_a_trunk_that_fails_is_an_error_that_says_what_hangs_on_it(tmp_path, monkeypatch):
-    def burst(built, losses, norm, state):
+    def burst(check):
         raise TrainingFailed("the step at 8 images is not finite", "lower optim.lr")
 
     trunked = asked(arms=("bf16_storage",), trunk="spark", trunk_images=16)
     trunk = lay_out(trunked, CATALOG, {}, tmp_path).before[0]
-    monkeypatch.setattr(loop, "_finite", burst)
+    monkeypatch.setattr(StepCheck, "_finite", burst)
     with pytest.raises(RunFailed, match="trunk, seed 0: the step at 8 images") as error:
         run_all([trunk], Work(tmp_path, System(), measuring(trunked), ()), 1, lambda board: None, lane=Here)
     assert "every arm of seed 0 begins from it" in error.value.hint

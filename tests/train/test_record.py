@@ -7,7 +7,6 @@ import pytest
 
 from fulcrum.spec.edit import key
 from fulcrum.spec.system import System
-from fulcrum.train import session
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Order, perform
@@ -32,7 +31,6 @@ def lines(folder):
 def test_lines_wait_and_are_written_before_a_checkpoint(patient, tiny, tmp_path, monkeypatch):
     run = tiny("spark", "budget.images=80")
     folder, seen = RunFolder(tmp_path / key(run, 0)), []
-    monkeypatch.setattr(session, "SAVES", 3)  # at 26, 52 and 78 images: after steps 4 and 7
     save = checkpoint.save
 
     def saved(place, saving):
@@ -48,8 +46,8 @@ def test_lines_wait_and_are_written_before_a_checkpoint(patient, tiny, tmp_path,
 
         return [look]
 
-    perform(Order(run, 0, "spark", tmp_path, System(), quiet=True), quiet, watch)
-    assert seen == [(32, 4, 2), (56, 7, 3), (80, 10, 5)]
+    perform(Order(run, 0, "spark", tmp_path, System(save_every=32), quiet=True), quiet, watch)
+    assert seen == [(32, 4, 2), (64, 8, 4), (80, 10, 5)]
     assert [line["images"] for line in lines(folder)] == [16, 32, 48, 64, 80]
 
 
