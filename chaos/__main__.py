@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 
 from chaos import disk_attack, input_attack
+from chaos.hostile_input import TARGETS
+from chaos.subjects import SUBJECTS
 
 ON_INPUT = 0.3  # share of the time
 
@@ -26,6 +28,9 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], help="a command or a kind of input; may be repeated")
     asked = parser.parse_args()
     only = frozenset(asked.only)
+    names = [one.name for one in (*SUBJECTS, *TARGETS)]
+    if unknown := only - set(names):
+        parser.error(f"nothing under attack is called {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
         struck = disk_attack.attack(Path(folder), (1 - ON_INPUT) * asked.seconds, asked.seed, only)
     fed = input_attack.attack(ON_INPUT * asked.seconds, asked.seed, only)
@@ -37,6 +42,8 @@ def main() -> None:
     for name, number in sorted(struck.struck.items()):
         print(f"{number:>12,} {name}")
     print(f"{sum(fed.inputs.values()):>12,} inputs in all; seed {asked.seed}; {len(losses)} promises broken")
+    if not struck.struck and not fed.inputs:
+        raise SystemExit("nothing was attacked: give it more --seconds")
     raise SystemExit(bool(losses))
 
 

@@ -38,11 +38,14 @@ class Target(NamedTuple):
 
 
 def attack(folder: Path, seconds: float, seed: int, only: frozenset[str] = frozenset()) -> Counts:
-    counts, dice, deadline = Counts(Counter(), []), random.Random(seed), time.monotonic() + seconds
+    counts, dice = Counts(Counter(), []), random.Random(seed)
     subjects = [one for one in SUBJECTS if not only or one.name in only]
+    if not subjects:
+        return counts
     with Host() as host:
         targets = [_target(host, subject, folder / str(number)) for number, subject in enumerate(subjects)]
         turns = [_strikes(target, random.Random(seed + number)) for number, target in enumerate(targets)]
+        deadline = time.monotonic() + seconds  # without what it takes to prepare
         while time.monotonic() < deadline:
             which = dice.choices(range(len(targets)), [1 / target.seconds for target in targets])[0]
             _one(host, targets[which], next(turns[which]), folder / "trial", counts)

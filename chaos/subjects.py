@@ -114,7 +114,7 @@ def _files(*under: str) -> Callable[[Path, End], str]:
 
 
 def _effects(folder: Path, end: End) -> str:
-    (result,) = folder.glob("runs/study-*/result.json")
+    (result,) = folder.glob("runs/study-*/report.json")
     return json.dumps(json.loads(result.read_text())["effects"], sort_keys=True)
 
 

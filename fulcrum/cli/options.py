@@ -86,6 +86,7 @@ Timeout = Annotated[
     float | None,
     typer.Option(
         min=1.0,
+        max=1e6,
         metavar="SECONDS",
         help="Of many processes: how long one waits for another that is alive; default 600. A silent one is lost after 20.",
     ),

@@ -4,6 +4,7 @@ Kept for the backward are the bytes that autograd was seen to hold, per block, t
 blocks (docs/decisions/0061-sizes-before-a-run.md). What an allocator adds is not in it: the true peak is a little higher.
 """
 
+import math
 from typing import Literal, NamedTuple
 
 from fulcrum.cost.denoiser import REMEMBERED, SIZE, parameters, sizes_of
@@ -127,8 +128,9 @@ def fitting(
         return sum(rank_memory(run, text, other).values()) <= memory
 
     def fewer_rows(other: RankLayout) -> RankLayout | None:
-        rows = other.pass_rows(run)
-        passes = (count for count in range(rows, 0, -1) if other.rows(run) % count == 0)
+        rows, most = other.pass_rows(run), other.rows(run)
+        small = [count for count in range(1, math.isqrt(most) + 1) if most % count == 0]
+        passes = [count for count in (*(most // one for one in small), *reversed(small)) if count <= rows]
         return next((one for count in passes if fits(one := other._replace(microbatch=count))), None)
 
     found: list[tuple[str, RankLayout]] = []

@@ -107,7 +107,7 @@ def _draw(facts: CardFacts) -> str:
     lines = [
         f"Needs the packages torch, {', '.join(facts.needs)}; it was made for diffusers 0.42.1 and transformers 5.22.2.",
         f"```python\n{call(facts)}```",
-        f"This is the picture of `fulcrum sample {key[:8]}` with the same prompt and seed, to 1/255.",
+        f"This is the picture of `fulcrum sample {key[:8]} --scale 1` with the same prompt and seed, to 1/255.",
         "- `timesteps` is the grid that it draws on here; the scheduler's own grid is another, and so is its picture. That "
         "diffusers warns of them can be passed over: `shift` is 1 in this folder, so times and sigmas agree.",
         f"- `noise.safetensors` holds the noise of the seeds {seeds}, for {size} x {size} pixels. Without `latents`, "

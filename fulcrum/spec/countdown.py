@@ -35,22 +35,25 @@ class Tally:
     """Says how far a piece of work is and how long the rest will take: nothing in the first two seconds, then a line now
     and then, ever less often."""
 
-    def __init__(self, what: str, total: float, say: Callable[[str], None] | None, unit: str = "", done: float = 0) -> None:
-        """`done`: what an earlier go has done; `say` is None where nobody listens."""
-        self.what, self.total, self.say, self.unit, self.before = what, total, say, unit, done
+    def __init__(self, what: str, total: float, say: Callable[[str], None] | None, unit: str = "") -> None:
+        """`say` is None where nobody listens."""
+        self.what, self.total, self.say, self.unit = what, total, say, unit
         self.begun = self.spoke = time.monotonic()
+        self.first: tuple[float, float] | None = None  # when it was first told of, and how much was done then
         self.countdown = Countdown()
 
     def tell(self, done: float, words: str = "") -> None:
         """So much of the total is done; `words` say it in another way than by these numbers."""
         now = time.monotonic()
+        self.first = self.first or (now, done)  # what comes before (opening, warming up) says nothing of the rest
         passed, over = now - self.begun, done >= self.total
         pause = min(max(SOONEST, passed / 10), RAREST)
         if self.say is None or (now - self.spoke < pause and not (over and self.spoke > self.begun)):
             return
         self.spoke = now
-        made = done - self.before
-        left = 0.0 if over else self.countdown.tell(passed * (self.total - done) / made, now) if made > 0 else None
+        since, made = now - self.first[0], done - self.first[1]
+        known = made > 0 and since >= SOONEST
+        left = 0.0 if over else self.countdown.tell(since * (self.total - done) / made, now) if known else None
         words = words or f"{self.what} {done:,} of {self.total:,}{' ' if self.unit else ''}{self.unit}"
         self.say(words + ("" if left is None else f", {clock(left)} left"))
 

@@ -56,7 +56,9 @@ def guide_of(error: BaseException) -> str:
 
 def _frame(error: BaseException | None) -> tuple[FrameType, int] | None:
     """The innermost frame of a person's own code in a traceback, or in that of what caused it."""
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:  # anybody's `raise a from a` is a circle
+        seen.add(id(error))
         frames = [
             (frame, line)
             for frame, line in traceback.walk_tb(error.__traceback__)

@@ -9,7 +9,9 @@ from safetensors.torch import load_file
 
 from fulcrum.dist.start import ALONE
 from fulcrum.files.hashes import sha256_file
+from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.system import System
+from fulcrum.spec.user_errors import place
 from fulcrum.train.saved import checkpoint, saver, saving_times
 from fulcrum.train.saved.saving_times import GRANTED, LEAST, LONGEST, SHARE, SavingTimes
 from fulcrum.train.saved.tensor_file import RowSpan, rows_of, write_tensors
@@ -126,3 +128,21 @@ def test_a_checkpoint_holds_what_stood_when_it_was_begun(tiny, tmp_path, monkeyp
             assert tensors.keys() == saved.parts[part].keys()
             assert all(torch.equal(value, saved.parts[part][name]) for name, value in tensors.items())
     assert len(checkpoint.listing(folder)) == 2
+
+
+def test_a_disk_that_is_full_while_the_thread_writes_is_told_and_does_not_hang(tiny, tmp_path, monkeypatch):
+    """The thread's error was raised from itself: a circle of causes, which whoever explains an error walked for ever."""
+
+    def full(folder, saved):
+        raise checkpoint.could_not_save(folder, saved.state.images, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save", full)
+    with pytest.raises(RunFailed, match="No space left") as error:
+        perform(Order(tiny(), 0, "spark", tmp_path, System(save_every=16), quiet=True), lambda text: None)
+    assert error.value.__cause__ is not error.value and place(error.value) == ""
+
+
+def test_a_circle_of_causes_is_walked_once():
+    one, other = ValueError("one"), ValueError("other")
+    one.__cause__, other.__cause__ = other, one
+    assert place(one) == ""

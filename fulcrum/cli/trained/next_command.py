@@ -57,7 +57,8 @@ def _own_prompt(run: "RunSpec") -> str:
         caption = " ".join(prompts(run, 1).texts[0].split())
     except (FulcrumError, OSError, ValueError, IndexError):  # no held-out pictures, or a source of the user's own
         return "PROMPT"
-    return caption if len(caption) <= LONGEST else caption[:LONGEST].rsplit(" ", 1)[0]
+    sentences = caption[:LONGEST].rfind(". ") + 1  # whole ones: half a sentence asks for something else
+    return caption[:sentences] if len(caption) > LONGEST and sentences else caption
 
 
 def _quoted(word: str) -> str:

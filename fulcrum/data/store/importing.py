@@ -229,7 +229,7 @@ class Import:
                     self.seen.add(bytes.fromhex(line["sha"])[:12])
         if self.parts:
             self.taken = sum(self.counts.values())
-            self.tally = Tally("imported", 1.0, self.say, done=self.reader.share())
+            self.tally = Tally("imported", 1.0, self.say)
             self.say(f"going on after {sum(self.counts.values()):,} samples")
         return stream
 

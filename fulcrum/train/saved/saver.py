@@ -88,13 +88,11 @@ class Saver:
             self.thread = None
         if self.failure is not None:
             failure, self.failure = self.failure, None
-            raise (
-                failure
-                if isinstance(failure, RunFailed)
-                else RunFailed(
-                    f"could not save a checkpoint: {type(failure).__name__}: {failure}",
-                    "the one before it stands: start the same command again to go on from there",
-                )
+            if isinstance(failure, RunFailed):
+                raise failure
+            raise RunFailed(
+                f"could not save a checkpoint: {type(failure).__name__}: {failure}",
+                "the one before it stands: start the same command again to go on from there",
             ) from failure
 
     def leave(self) -> None:

@@ -9,7 +9,5 @@ if __name__ == "__main__":
 
     try:
         worker.serve()
-    except (
-        KeyboardInterrupt
-    ):  # the study was stopped and says so: a traceback of ours tells nothing
+    except KeyboardInterrupt:  # the study was stopped and says so: a traceback of ours tells nothing
         sys.exit(130)
