@@ -103,12 +103,12 @@ def _files(*under: str) -> Callable[[Path, End], str]:
     """Names and bytes of what lies there; locks hold nothing, a journal says who wrote when."""
 
     def outcome(folder: Path, end: End) -> str:
-        found = {}
+        hashes = {}
         for name in under:
             for path in sorted((folder / name).rglob("*")):
                 if path.is_file() and path.suffix != ".lock" and not path.name.startswith("."):
-                    found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
-        return json.dumps(found, indent=1)
+                    hashes[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
+        return json.dumps(hashes, indent=1)
 
     return outcome
 

@@ -61,11 +61,13 @@ def estimate(
         return
     machine = read_machine(gpus)
     run = read_phrase(phrase, levers or (), settings or (), images)[0].run
-    told = estimated(run, machine, price, microbatch, _way(recompute), text_tokens)
-    emit(told, as_json, estimate_words(told, phrase))
+    sizes = estimated(run, machine, price, microbatch, _way(recompute), text_tokens)
+    emit(sizes, as_json, estimate_words(sizes, phrase))
 
 
 def _way(text: str | None) -> Literal["none", "full"] | None:
-    if text is None or text == "none" or text == "full":
-        return text  # type: ignore[return-value]
+    if text is None:
+        return None
+    if text in ("none", "full"):
+        return "none" if text == "none" else "full"
     raise BadInput(f"--recompute {text} is not known to the estimate", "write --recompute none or --recompute full")

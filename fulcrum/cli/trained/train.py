@@ -189,8 +189,8 @@ def _tell_sizes(run: "RunSpec", phrase: str, system: "System", processes: int, a
     from fulcrum.train.sized.dry_run import dry_run
     from fulcrum.train.sized.memory_check import layout_of
 
-    told = dry_run(run, layout_of(system, processes))
-    emit(told, as_json, dry_run_words(told, phrase))
+    sizes = dry_run(run, layout_of(system, processes))
+    emit(sizes, as_json, dry_run_words(sizes, phrase))
 
 
 def _begun(run: "RunSpec", start: str, out: Path, settings: Sequence[str]) -> "RunSpec":
