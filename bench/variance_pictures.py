@@ -19,7 +19,7 @@ from fulcrum.study.run.layout import lay_out
 from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import trained_weights
+from fulcrum.train.saved.trained_weights import trained_weights
 
 Floats = NDArray[np.float64]
 

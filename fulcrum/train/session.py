@@ -24,12 +24,12 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train.agreed_order import require_same_caches, require_same_order
 from fulcrum.train.build import Built, Context, assemble, require_witness
-from fulcrum.train.drawing.sampling_weights import drawn_parts, live_weights
+from fulcrum.train.drawing.sampling_weights import live_weights
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import Look, Observer, train
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.checkpoint import VerifiedCheckpoint, weights_hash
-from fulcrum.train.saved.run_folder import RunFolder, claim, open_folder, require_parts
+from fulcrum.train.saved.run_folder import RunFolder, claim, open_folder
 from fulcrum.train.saved.saver import Saver, live_parts
 from fulcrum.train.sized.memory_check import require_memory
 from fulcrum.train.state import State
@@ -37,7 +37,6 @@ from fulcrum.train.watched.observers import ProgressLine, Recorder
 from fulcrum.train.watched.standpoint import Standpoint
 
 MOST_SKIPPED = 0.05  # of all steps, left out because they were not finite: with more of them it is another training
-AGAIN = "its last checkpoint was removed, replaced or damaged: 'fulcrum runs rm' it and train it again"
 STOP_EVERY = 8  # steps after which GPUs ask each other whether a process was told to stop: each waits for the others
 ECHO = 5.0  # seconds in which a launcher passes the same Ctrl-C on to us
 
@@ -290,32 +289,3 @@ def require_few_skipped(order: Order, state: State) -> None:
             f"{order.most_skipped:.4g} of them: what is left is another training than the one that was asked for",
             "a term or the data gives NaN: leave optim.not_finite=skip out to see which; or allow more: --most-skipped",
         )
-
-
-def trained_weights(folder: RunFolder, averaged: bool = True) -> dict[str, Any]:
-    """What a run draws with, of the newest checkpoint: see `drawn_parts`. Not `averaged`: its last weights in any case."""
-    if not folder.path.is_dir():
-        raise BadInput(f"there is no run at {folder.path}", "list the runs with: fulcrum runs list")
-    require_parts(folder.about())
-    checkpoints, result = checkpoint.listing(folder.checkpoints), folder.result()
-    if not checkpoints and result is not None:
-        raise RunFailed(f"the run {folder.path.name} is finished, and its checkpoints are gone", AGAIN)
-    if not checkpoints:
-        raise BadInput(f"the run {folder.path.name} has no checkpoint yet", "train it first")
-    try:
-        saved = checkpoint.load(checkpoints[-1])
-    except RunFailed as error:
-        raise RunFailed(
-            error.message, AGAIN if result is not None else "train it further: it goes on from the checkpoint before"
-        ) from error
-    if saved.key != folder.path.name:
-        raise RunFailed(
-            f"the checkpoint in {folder.path} belongs to the run {saved.key}",
-            "it was copied there: remove the run with 'fulcrum runs rm' and train it again",
-        )
-    weights = drawn_parts(saved.parts)
-    if result is not None and weights_hash(weights) != result.get("weights_sha256"):
-        raise RunFailed(
-            f"the newest checkpoint of {folder.path.name} does not hold the weights that the run ended with", AGAIN
-        )
-    return weights if averaged else drawn_parts({"model": saved.parts["model"]})

@@ -38,7 +38,8 @@ from fulcrum.train.loop import after, train
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.checkpoint import weights_hash
 from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import Order, perform, trained_weights
+from fulcrum.train.saved.trained_weights import trained_weights
+from fulcrum.train.session import Order, perform
 from fulcrum.train.state import State
 from fulcrum.train.watched.observers import Every, ProgressLine, Recorder
 

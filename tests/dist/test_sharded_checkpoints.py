@@ -15,7 +15,8 @@ from fulcrum.files.sealed import sealed
 from fulcrum.spec.edit import key
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import perform, trained_weights
+from fulcrum.train.saved.trained_weights import trained_weights
+from fulcrum.train.session import perform
 
 sys.path.insert(0, str(Path(__file__).parent))
 from mesh_world import order  # noqa: E402

@@ -111,7 +111,7 @@ def test_the_loader_of_diffusers_takes_the_same_file(tuned):
 def test_the_merged_export_draws_what_the_run_draws(tuned, tmp_path):
     from fulcrum.interop.diffusers import load
     from fulcrum.model.adapter import merged
-    from fulcrum.train.session import trained_weights
+    from fulcrum.train.saved.trained_weights import trained_weights
 
     run, folder = tuned["latent"]
     assert told("export", run.path, tmp_path / "whole", "--seeds", 1) == 0

@@ -20,7 +20,8 @@ from fulcrum.spec.plain import read
 from fulcrum.spec.system import System
 from fulcrum.train.build import Context
 from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import Order, perform, trained_weights
+from fulcrum.train.saved.trained_weights import trained_weights
+from fulcrum.train.session import Order, perform
 
 pytest.importorskip("diffusers"), pytest.importorskip("transformers"), pytest.importorskip("ftfy")
 PROMPT = "a large red circle at the top left."

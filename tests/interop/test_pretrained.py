@@ -14,7 +14,8 @@ from fulcrum.spec.plain import read
 from fulcrum.spec.system import System
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import Order, perform, trained_weights
+from fulcrum.train.saved.trained_weights import trained_weights
+from fulcrum.train.session import Order, perform
 
 diffusers, transformers = pytest.importorskip("diffusers"), pytest.importorskip("transformers")
 SHORT = ("data.source.count=16", "budget.images=24", "model.depth=2", "data.caption.style=short")

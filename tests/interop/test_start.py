@@ -10,7 +10,8 @@ from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
 from fulcrum.train.build import Context, build
-from fulcrum.train.session import Order, perform, trained_weights
+from fulcrum.train.saved.trained_weights import trained_weights
+from fulcrum.train.session import Order, perform
 
 PRX = pytest.importorskip("diffusers").PRXTransformer2DModel
 SHORT = ("data.source.count=16", "budget.images=16", "model.depth=2")

@@ -17,7 +17,8 @@ from fulcrum.train.feed import Feed
 from fulcrum.train.fillers import Trunk
 from fulcrum.train.loop import after, train
 from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import Order, perform, trained_weights
+from fulcrum.train.saved.trained_weights import trained_weights
+from fulcrum.train.session import Order, perform
 from fulcrum.train.state import State
 
 START = "start=stand_in"

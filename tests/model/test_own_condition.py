@@ -19,7 +19,8 @@ from fulcrum.spec.system import System
 from fulcrum.train.build import build
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import Order, perform, trained_weights
+from fulcrum.train.saved.trained_weights import trained_weights
+from fulcrum.train.session import Order, perform
 
 
 class Spread(nn.Module):

@@ -16,7 +16,8 @@ from fulcrum.spec.system import System
 from fulcrum.study.run.plain_training import train_run
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.run_folder import RunFolder, claim, in_use
-from fulcrum.train.session import Order, perform, trained_weights
+from fulcrum.train.saved.trained_weights import trained_weights
+from fulcrum.train.session import Order, perform
 
 
 def order(run, out):

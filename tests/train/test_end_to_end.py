@@ -24,7 +24,8 @@ from fulcrum.train.fillers import EMA, Trunk
 from fulcrum.train.loop import train
 from fulcrum.train.saved.checkpoint import weights_hash
 from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import Order, perform, trained_weights
+from fulcrum.train.saved.trained_weights import trained_weights
+from fulcrum.train.session import Order, perform
 from fulcrum.train.state import State
 
 PROMPTS = ["a large red circle on the left", "a small blue square"]

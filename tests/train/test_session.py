@@ -15,7 +15,8 @@ from fulcrum.spec.system import System
 from fulcrum.train.feed import Feed
 from fulcrum.train.saved import checkpoint, run_folder
 from fulcrum.train.saved.run_folder import RunFolder, claim, in_use
-from fulcrum.train.session import Interrupted, Order, perform, trained_weights
+from fulcrum.train.saved.trained_weights import trained_weights
+from fulcrum.train.session import Interrupted, Order, perform
 
 
 def order(run, out, **changes):

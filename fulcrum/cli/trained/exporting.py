@@ -123,7 +123,7 @@ def _write_weights(source: "RunFolder", file: Path, weights: str, dtype: str) ->
     from fulcrum.files.atomic import atomic_path
     from fulcrum.files.refusals import explained
     from fulcrum.model.adapter import merged
-    from fulcrum.train.session import trained_weights
+    from fulcrum.train.saved.trained_weights import trained_weights
 
     if os.path.lexists(file):
         raise BadInput(f"{file} exists", "choose a new name: nothing is overwritten")
@@ -179,7 +179,7 @@ def _write(
     from fulcrum.interop.model_card import CardFacts, description, model_card
     from fulcrum.spec.printable import inert
     from fulcrum.study.run.measuring.kept_metrics import kept_metrics
-    from fulcrum.train.session import trained_weights
+    from fulcrum.train.saved.trained_weights import trained_weights
 
     run, result = painter.run, source.result() or {}
     parts = PipelineParts(run, painter.backbone, painter.codec, painter.text)

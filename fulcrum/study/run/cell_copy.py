@@ -16,7 +16,7 @@ from fulcrum.study.run.machine import MACHINE, unlike
 from fulcrum.study.run.measuring.evaluation_points import point_path, read_points
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.run_folder import RunFolder, description
-from fulcrum.train.session import trained_weights
+from fulcrum.train.saved.trained_weights import trained_weights
 
 HINT = "copy it from its machine again, or run it here"
 

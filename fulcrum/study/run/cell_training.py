@@ -26,7 +26,8 @@ from fulcrum.train.drawing.sampling_weights import drawn_weights
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.saved.kept_weights import keeping
 from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import Order, perform, trained_weights
+from fulcrum.train.saved.trained_weights import trained_weights
+from fulcrum.train.session import Order, perform
 from fulcrum.train.state import State
 from fulcrum.train.watched.trackers import Trackers, Watchers
 

@@ -82,7 +82,7 @@ def open_painter(
     from fulcrum.spec.system import System
     from fulcrum.train.drawing.painter import Painter
     from fulcrum.train.saved.kept_weights import weights_at
-    from fulcrum.train.session import trained_weights
+    from fulcrum.train.saved.trained_weights import trained_weights
 
     system = System(device=device_named(device))
     run = read(folder.about()["run"], fillers)

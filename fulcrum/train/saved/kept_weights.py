@@ -20,7 +20,7 @@ from fulcrum.train.drawing.sampling_weights import drawn_parts, drawn_weights
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.run_folder import RunFolder, require_parts
-from fulcrum.train.session import trained_weights
+from fulcrum.train.saved.trained_weights import trained_weights
 from fulcrum.train.state import State
 from fulcrum.train.watched.observers import Every
 from fulcrum.train.watched.trackers import Watchers

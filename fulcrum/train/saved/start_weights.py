@@ -16,7 +16,7 @@ from fulcrum.train.build import Context, backbone_of
 from fulcrum.train.fillers import START_PARTS
 from fulcrum.train.saved.checkpoint import weights_hash
 from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import trained_weights
+from fulcrum.train.saved.trained_weights import trained_weights
 
 
 def trunk_weights(folder: Path, weights_sha256: str) -> dict[str, Tensor]:

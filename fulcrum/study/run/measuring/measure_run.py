@@ -11,7 +11,7 @@ from fulcrum.spec.system import Device, System
 from fulcrum.study.run.measuring.run_evaluation import Held, measure
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import trained_weights
+from fulcrum.train.saved.trained_weights import trained_weights
 
 
 def measure_run(
