@@ -16,6 +16,7 @@ from fulcrum.study.judge.result import StudyState, assemble_result
 from fulcrum.study.run.layout import lay_out
 from fulcrum.study.run.progress import TimeLeft, line, standing
 from fulcrum.study.run.workers.runner import Board
+from fulcrum.train.watched.training_cost import count_training
 from tests.study.small import plan
 
 GO_ON = "fulcrum study run small.toml --out here"
@@ -31,6 +32,11 @@ def record(folder, images, each=0.5, cut=""):
         )
         + cut
     )
+
+
+def work(cell):
+    """FLOPs of all the training of a cell."""
+    return count_training(cell.run).training() * cell.run.budget.images
 
 
 def test_an_unfinished_cell_is_as_far_as_its_record(tmp_path):
@@ -54,15 +60,17 @@ def test_time_left_comes_from_the_speed_of_the_last_lines_until_cells_have_ended
     record(tmp_path / cells[0].key, 2400, cut='{"images": 24')
     going = standing(board, tmp_path)
     assert [stand.images for stand in going] == [2400, 0] and going[0].whole == pytest.approx(0.5 * 4800)
-    assert two.reckon(board, going) == pytest.approx(2400 * (4 + 1 + 0.5) / 2)
+    cells_left = (sum(map(work, cells)) - 0.5 * work(cells[0])) / work(cells[0])
+    assert two.reckon(board, going) == pytest.approx(2400 * cells_left / 2)
     shown = line(board, going, two.tell(board, going, 75.0), 75.0)
     assert shown == (
         f"0 of 6 cells done after 1 min 15 s; running: {cells[0].arm}/0 50%, {cells[1].arm}/0 beginning; "
-        "about 1 h 50 min of training left"
+        "about 1 h 42 min of training left"
     )
     board.seconds[cells[2].key] = 10.0  # a cell that ended counts with its measuring
-    assert two.reckon(board, going) == pytest.approx(10 * (4 + 1 + 0.5) / 2)
-    assert eight.reckon(board, going) == pytest.approx(10 * (4 + 1 + 0.5) / 6)  # no more lanes than cells
+    by_cell = 10 * (sum(map(work, cells)) - 0.5 * work(cells[0])) / work(cells[2])
+    assert two.reckon(board, going) == pytest.approx(by_cell / 2)
+    assert eight.reckon(board, going) == pytest.approx(by_cell / 6)  # no more lanes than cells
     assert str(standing(board, tmp_path, until=0.25)[0]).endswith("measuring")
 
 
@@ -107,6 +115,29 @@ def test_an_arm_that_takes_longer_is_reckoned_by_its_own_cells(tmp_path):
         board.seconds[first.key] = 10.0 * (number + 1)
     left = [cell.arm for cell in cells if board.state[cell.key] == "waiting"]
     assert times.reckon(board, []) == pytest.approx(sum(10.0 * (arms.index(arm) + 1) for arm in left))
+
+
+def test_an_arm_that_nobody_has_timed_is_reckoned_by_its_flops(tmp_path):
+    """A study at 16, 64 and 256 tokens said that 25 minutes were left while its longest cells had not begun."""
+    scales = (
+        {"name": "few", "at": 4, "settings": ("data.size=32",)},
+        {"name": "many", "at": 6, "settings": ("data.size=64",)},
+    )
+    cells = lay_out(plan(scales=scales), CATALOG, {}, tmp_path).cells
+    board, times = Board(cells), TimeLeft(tmp_path, 1)
+    few = next(cell for cell in cells if cell.run.data.size == 32)
+    board.mark(few, "done")
+    board.seconds[few.key] = 10.0
+    left = [cell for cell in cells if cell is not few]
+    expected = 10.0 * sum(map(work, left)) / work(few)
+    assert times.reckon(board, []) == pytest.approx(expected) and expected > 1.5 * 10 * len(left)
+    begun = TimeLeft(tmp_path, 1)
+    board = Board(cells)
+    board.mark(few, "running")
+    record(tmp_path / few.key, few.run.budget.images // 2)
+    going = standing(board, tmp_path)
+    expected = going[0].whole * (sum(map(work, left)) / work(few) + 0.5)
+    assert begun.reckon(board, going) == pytest.approx(expected)
 
 
 def test_a_stopped_study_says_so_and_how_to_go_on(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.clock import NAME as TIMINGS
 from fulcrum.study.run.measuring.evaluation_points import at
 from fulcrum.study.run.workers.runner import Board
+from fulcrum.train.watched.training_cost import count_training
 
 NAMED = 4  # cells that one line names
 
@@ -50,6 +51,10 @@ class CellTimes(NamedTuple):
     seconds: float
     training: float  # of the seconds
 
+    def of(self, share: float) -> "CellTimes":
+        """Of a cell that is `share` times as much work."""
+        return CellTimes(self.seconds * share, self.training * share)
+
     @classmethod
     def read(cls, folder: Path, whole: float) -> "CellTimes":
         """From the cell's own timings; where there are none, all that it took by the clock on the wall."""
@@ -67,6 +72,7 @@ class TimeLeft:
     def __init__(self, out: Path, lanes: int) -> None:
         self.out, self.lanes = out, lanes
         self.ended: dict[str, CellTimes] = {}  # key -> times
+        self.flops: dict[str, float] = {}  # arm -> of all the training of one cell
         self.told = {False: Countdown(), True: Countdown()}  # before and since a cell has ended: of unlike things
 
     def tell(self, board: Board, going: list[Stand], now: float) -> float | None:
@@ -85,16 +91,25 @@ class TimeLeft:
             usual = self._usual(board.cells)
             running = sum(self._rest(stand, usual) for stand in going)
             return (sum(usual[cell.arm].seconds for cell in waiting) + running) / lanes if lanes else None
-        seen, cells = [stand.whole for stand in going if stand.whole is not None], len(waiting)
-        cells_left = cells + sum(1.0 - stand.share for stand in going)
-        return statistics.median(seen) * cells_left / lanes if seen and cells_left else None
+        speeds = [stand.whole / self._flops(stand.cell) for stand in going if stand.whole is not None]
+        flops_left = sum(self._flops(cell) for cell in waiting)
+        flops_left += sum(self._flops(stand.cell) * (1.0 - stand.share) for stand in going)
+        return statistics.median(speeds) * flops_left / lanes if speeds and flops_left else None
 
     def _usual(self, cells: Sequence[Cell]) -> dict[str, CellTimes]:
-        """Of a cell of each arm: the median of those that ended, or of all arms' where none has."""
+        """Of a cell of each arm: the median of those that ended; where none has, of all arms', by their FLOPs: an arm at
+        256 tokens takes ten times as long as one at 16."""
         times: dict[str, list[CellTimes]] = {cell.arm: [] for cell in cells}
+        flops = {cell.arm: self._flops(cell) for cell in cells}
         for cell in cells:
             times[cell.arm] += [self.ended[cell.key]] if cell.key in self.ended else []
-        return {arm: _median(own or list(self.ended.values())) for arm, own in times.items()}
+        per_flop = _median([one.of(1 / flops[arm]) for arm, own in times.items() for one in own])
+        return {arm: _median(own) if own else per_flop.of(flops[arm]) for arm, own in times.items()}
+
+    def _flops(self, cell: Cell) -> float:
+        if cell.arm not in self.flops:
+            self.flops[cell.arm] = count_training(cell.run).training() * cell.run.budget.images
+        return self.flops[cell.arm]
 
     @staticmethod
     def _rest(stand: Stand, usual: Mapping[str, CellTimes]) -> float:
