@@ -70,7 +70,7 @@ def glued(text: str) -> str:
 
 
 def _ranking(rows: Sequence[Decision]) -> list[str]:
-    result = rows[0].result
+    result = _most_rows(rows)
     metric = result.primary
     elsewhere = any(_equal_time(one) for one in rows)
     body = tuple(
@@ -106,6 +106,13 @@ def _ranking(rows: Sequence[Decision]) -> list[str]:
         *_remarks(rows),
         *_standing(result),
     ]
+
+
+def _most_rows(rows: Sequence[Decision]) -> StudyResult:
+    """The study that most decisions come from: its baseline is the one to describe. The best row's own may stand in other
+    circumstances, such as wrong captions planted for every arm."""
+    results = {id(one.result): one.result for one in rows}
+    return max(results.values(), key=lambda result: sum(one.result is result for one in rows))
 
 
 def _remarks(rows: Sequence[Decision]) -> list[str]:
@@ -186,24 +193,34 @@ def _pictures(studies: Studies, beside: frozenset[str]) -> list[str]:
         "One row for each arm, best first; a column has one prompt and one noise, so what differs in it is the decision. "
         "One seed, none picked, enlarged without smoothing.",
     ]
+    sheets = {name: tuple(_sheet_prompts(result)) for name, result in shown}
+    usual = max(sheets.values(), key=len)
+    lines += ["", *_prompts("The prompts, left to right, of every sheet that has no others", usual)]
     for name, result in shown:
-        assert result.grids is not None
-        prompts = result.grids.prompts[: arm_sheet.columns(result)]
         lines += [
             "",
             f"### {escaped(result.title)}",
             "",
             f"![Pictures of {escaped(name)}, a row for each arm]({name}.png)",
-            "",
         ]
-        lines += [
-            "<details><summary>The prompts</summary>",
-            "",
-            *(f"1. {escaped(one)}" for one in prompts),
-            "",
-            "</details>",
-        ]
+        if sheets[name] != usual[: len(sheets[name])]:
+            lines += ["", *_prompts("Its prompts", sheets[name])]
     return lines
+
+
+def _sheet_prompts(result: StudyResult) -> Sequence[str]:
+    assert result.grids is not None
+    return result.grids.prompts[: arm_sheet.columns(result)]
+
+
+def _prompts(title: str, prompts: Sequence[str]) -> list[str]:
+    return [
+        f"<details><summary>{title}</summary>",
+        "",
+        *(f"1. {escaped(one)}" for one in prompts),
+        "",
+        "</details>",
+    ]
 
 
 def _provenance(studies: Studies) -> list[str]:

@@ -1,0 +1,70 @@
+"""The pictures of the evidence page: the ranking drawn, a sheet of samples for each study, and their prompts."""
+
+import io
+import runpy
+from pathlib import Path
+from xml.etree import ElementTree
+
+from PIL import Image
+
+from fulcrum.report.evidence import arm_sheet, forest_figure
+from fulcrum.report.evidence.decision import table
+from fulcrum.report.evidence.evidence_page import files
+from fulcrum.report.schema import StudyResult
+
+FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
+TABLE, Row, result, study = (FAKE[name] for name in ("TABLE", "Row", "result", "study"))
+
+
+def test_a_picture_of_the_ranking_brings_its_style_and_escapes_its_text():
+    made = study()
+    made["arms"][1]["label"] = "<script>alert(1)</script>"
+    rows = table({"replication": StudyResult.model_validate(made)})
+    for layout in (forest_figure.WIDE, forest_figure.NARROW):
+        text = forest_figure.forest(rows, layout)
+        assert "<script" not in text and "prefers-color-scheme:dark" in text
+        assert text.startswith(f'<svg xmlns="http://www.w3.org/2000/svg" width="{layout.width}"')
+        root = ElementTree.fromstring(text)
+        assert len(root.findall(".//{*}text")) > len(rows)
+
+
+def test_wild_effects_are_cut_off_and_the_rest_keeps_its_room():
+    text = forest_figure.forest(table({"replication": result()}))
+    assert text.count('class="torn"') == 2, "short captions alone, by two strokes"
+    small = forest_figure.forest(table({"replication": result(TABLE[:5])}))
+    assert "torn" not in small.split("</style>")[1]
+
+
+def test_sheets_have_a_row_for_each_arm_and_keep_pixels_sharp():
+    made = result(TABLE[:2])
+    data = arm_sheet.sheet("replication", made)
+    assert data is not None
+    image = Image.open(io.BytesIO(data))
+    side = arm_sheet.CELL + arm_sheet.GAP
+    assert image.height == 2 * arm_sheet.EDGE + 16 + 3 * side, "the baseline and two arms"
+    left, top = arm_sheet.EDGE + arm_sheet.LABEL, arm_sheet.EDGE + 16
+    cell = image.crop((left, top, left + arm_sheet.CELL, top + arm_sheet.CELL))
+    small = cell.resize((32, 32), Image.Resampling.NEAREST)
+    assert small.resize(cell.size, Image.Resampling.NEAREST).tobytes() == cell.tobytes(), (
+        "every pixel is a block of equal ones"
+    )
+
+
+def test_a_sheet_shows_fewer_prompts_where_bytes_are_short(monkeypatch):
+    whole = arm_sheet.sheet("replication", result(TABLE[:2]))
+    assert arm_sheet.columns(result(TABLE[:2])) == 2
+    monkeypatch.setattr(arm_sheet, "MOST_BYTES", 8_000)
+    less = arm_sheet.sheet("replication", result(TABLE[:2]))
+    assert arm_sheet.columns(result(TABLE[:2])) == 1
+    assert less is not None and whole is not None and len(less) < 0.8 * len(whole)
+
+
+def test_prompts_that_all_sheets_share_are_told_once():
+    other = study(TABLE[:1], baseline="pocket")
+    other["grids"]["prompts"] = ["a boat", "a house"]
+    alike = {"replication": result(TABLE[:2]), "replication_pocket": result(TABLE[:1], baseline="pocket")}
+    page = str(files(alike)["README.md"])
+    assert page.count("<summary>The prompts") == 1 and "<summary>Its prompts" not in page
+    page = str(files(alike | {"late": StudyResult.model_validate(other)})["README.md"])
+    assert page.count("<summary>The prompts") == 1 and page.count("<summary>Its prompts") == 1
+    assert page.index("1. a boat") > page.index("<summary>Its prompts")
