@@ -133,25 +133,25 @@ def fitting(
         passes = [count for count in (*(most // one for one in small), *reversed(small)) if count <= rows]
         return next((one for count in passes if fits(one := other._replace(microbatch=count))), None)
 
-    found: list[tuple[str, RankLayout]] = []
+    remedies: list[tuple[str, RankLayout]] = []
     again = layout._replace(recompute="full")
     if (one := fewer_rows(layout)) is not None:
-        found.append((f"--microbatch {one.microbatch}", one))
+        remedies.append((f"--microbatch {one.microbatch}", one))
     if layout.recompute == "none" and fits(again):
-        found.append(("--recompute full", again))
-    elif layout.recompute == "none" and not found and (one := fewer_rows(again)) is not None:
-        found.append((f"--recompute full --microbatch {one.microbatch}", one))
+        remedies.append(("--recompute full", again))
+    elif layout.recompute == "none" and not remedies and (one := fewer_rows(again)) is not None:
+        remedies.append((f"--recompute full --microbatch {one.microbatch}", one))
     for ranks in (2**power for power in range(1, 11)):
         if ranks > layout.ranks and run.budget.batch % ranks == 0:
             spread = layout._replace(ranks=ranks, shards=None, microbatch=None)
             if fits(spread):
-                found.append((f"{ranks} processes, {home}", spread))
-            elif (one := fewer_rows(spread._replace(recompute="full"))) is not None and not found:
-                found.append((f"{ranks} processes, {home}, with --recompute full --microbatch {one.microbatch}", one))
+                remedies.append((f"{ranks} processes, {home}", spread))
+            elif (one := fewer_rows(spread._replace(recompute="full"))) is not None and not remedies:
+                remedies.append((f"{ranks} processes, {home}, with --recompute full --microbatch {one.microbatch}", one))
             else:
                 continue
             break
-    return found
+    return remedies
 
 
 def _learned(run: RunSpec) -> int:

@@ -29,12 +29,12 @@ def require_agreement(ranks: Ranks, about: str, facts: Mapping[str, Any]) -> Non
     digests = ranks.told(f"{about}, its hash", digest)
     if len(set(digests)) == 1:
         return
-    told = [json.loads(one) for one in ranks.told(about, text)]
+    reports = [json.loads(report) for report in ranks.told(about, text)]
     usual = Counter(digests).most_common(1)[0][0]  # of equal counts the first counted: the lowest rank's
     model = digests.index(usual)
     words = [
-        f"rank {rank} on {one['host']}: {_differences(told[model]['facts'], one['facts'])}"
-        for rank, one in enumerate(told)
+        f"rank {rank} on {report['host']}: {_differences(reports[model]['facts'], report['facts'])}"
+        for rank, report in enumerate(reports)
         if digests[rank] != usual
     ]
     more = f"; and {len(words) - NAMED} ranks more" if len(words) > NAMED else ""
@@ -59,10 +59,10 @@ def require_shared(ranks: Ranks, folder: Path) -> None:
     mark = leave_mark(folder)
     try:
         marks = [Mark(*json.loads(one)) for one in ranks.told("the marks in the folder of runs", json.dumps(mark))]
-        told = ranks.told("the marks that were seen", json.dumps([platform.node(), unseen(folder, marks)]))
+        answers = ranks.told("the marks that were seen", json.dumps([platform.node(), unseen(folder, marks)]))
     finally:
         mark.remove(folder)
-    blind = [(rank, *json.loads(one)) for rank, one in enumerate(told)]
+    blind = [(rank, *json.loads(one)) for rank, one in enumerate(answers)]
     words = [f"rank {rank} on {host} does not see what {_ranks(missing)} wrote" for rank, host, missing in blind if missing]
     if words:
         raise BadInput(
@@ -88,10 +88,10 @@ def code_hash() -> str:
 
 def versions() -> dict[str, str]:
     """Of Python and of what computes and stores."""
-    found = {"python": platform.python_version()}
+    numbers = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            numbers[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            numbers[name] = "not installed"
+    return numbers

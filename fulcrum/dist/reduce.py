@@ -92,26 +92,26 @@ def largest(values: Sequence[float], ranks: Ranks) -> list[float]:
     """The largest of each number over the ranks, on every rank."""
     if ranks.size == 1:
         return list(values)
-    found = torch.tensor(values, dtype=torch.float64, device=ranks.device)
-    dist.all_reduce(found, op=dist.ReduceOp.MAX)
-    numbers: list[float] = found.tolist()
-    return numbers
+    numbers = torch.tensor(values, dtype=torch.float64, device=ranks.device)
+    dist.all_reduce(numbers, op=dist.ReduceOp.MAX)
+    most: list[float] = numbers.tolist()
+    return most
 
 
 def of_first(value: Word, ranks: Ranks) -> Word:
     """What the first rank says, on every rank."""
-    said = [value]
+    values = [value]
     if ranks.size > 1:
-        dist.broadcast_object_list(said)
-    return said[0]
+        dist.broadcast_object_list(values)
+    return values[0]
 
 
 def of_all(value: Word, ranks: Ranks) -> list[Word]:
     """What every rank says, in their order, on every rank."""
-    said = [value] * ranks.size
+    values = [value] * ranks.size
     if ranks.size > 1:
-        dist.all_gather_object(said, value)
-    return said
+        dist.all_gather_object(values, value)
+    return values
 
 
 @torch.no_grad()

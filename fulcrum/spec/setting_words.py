@@ -57,7 +57,7 @@ def _type(kind: Any) -> str:
 @cache
 def remarks(record: type) -> dict[str, str]:
     """Setting -> the comment on the line that declares it, from the source of the class and of those it derives from."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for cls in reversed(record.__mro__):
         if not cls.__module__.startswith("fulcrum."):
             continue
@@ -68,5 +68,5 @@ def remarks(record: type) -> dict[str, str]:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 comment = re.search(r"#\s(.*)$", lines[(node.end_lineno or node.lineno) - 1])
                 if comment:
-                    found[node.target.id] = comment.group(1).strip()
-    return found
+                    comments[node.target.id] = comment.group(1).strip()
+    return comments

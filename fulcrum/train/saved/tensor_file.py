@@ -66,8 +66,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], rows: Mapping[str, 
 
 def rows_of(header: Mapping[str, str] | None) -> dict[str, RowSpan]:
     """Which rows the tensors of a file are, by what its header says; a tensor that is not named is whole."""
-    said = json.loads((header or {}).get(ROWS, "{}"))
-    return {name: RowSpan(int(first), int(whole)) for name, (first, whole) in said.items()}
+    spans = json.loads((header or {}).get(ROWS, "{}"))
+    return {name: RowSpan(int(first), int(whole)) for name, (first, whole) in spans.items()}
 
 
 def _bytes(tensor: Tensor) -> memoryview:

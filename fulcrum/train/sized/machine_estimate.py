@@ -88,11 +88,11 @@ def chosen_layout(
 
 def headline(run: RunSpec, machine: Machine) -> str:
     """Time, memory and price in a line: what a recipe opens with."""
-    told = estimate(run, machine)
-    rows = "" if told["microbatch"] == told["rows"] else f", {told['microbatch']} of {told['rows']} rows at a time"
+    costs = estimate(run, machine)
+    rows = "" if costs["microbatch"] == costs["rows"] else f", {costs['microbatch']} of {costs['rows']} rows at a time"
     return (
-        f"Computed, never run: {hours_in_words(told['hours'])} on {machine}, {told['memory_total'] / 1e9:.0f} GB a GPU"
-        f"{rows}, {money(told['price'])} at {told['price_per_gpu_hour']:.2f} $ an hour."
+        f"Computed, never run: {hours_in_words(costs['hours'])} on {machine}, {costs['memory_total'] / 1e9:.0f} GB a GPU"
+        f"{rows}, {money(costs['price'])} at {costs['price_per_gpu_hour']:.2f} $ an hour."
     )
 
 
