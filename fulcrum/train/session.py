@@ -19,7 +19,7 @@ from fulcrum.dist.precision import bf16_products
 from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.files.atomic import write_json
 from fulcrum.files.damaged import remove
-from fulcrum.spec.errors import REQUEUE, BadInput, RunFailed, TrainingFailed, first_line
+from fulcrum.spec.errors import INTERRUPTED, REQUEUE, BadInput, RunFailed, TrainingFailed, first_line
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train.agreed_order import require_same_caches, require_same_order
@@ -68,6 +68,7 @@ class SaveAndLeave(Exception):
 class Interrupted(RunFailed):
     """Stopped by Ctrl-C or SIGTERM after saving."""
 
+    exit_code = INTERRUPTED
     together = True
 
     def by(self, signals: Iterable[int]) -> "Interrupted":
