@@ -31,6 +31,7 @@ from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.checkpoint import VerifiedCheckpoint, weights_hash
 from fulcrum.train.saved.run_folder import RunFolder, claim, open_folder
 from fulcrum.train.saved.saver import Saver, live_parts
+from fulcrum.train.sized.cache_forecast import tell_cache
 from fulcrum.train.sized.memory_check import require_memory
 from fulcrum.train.state import State
 from fulcrum.train.watched.observers import ProgressLine, Recorder
@@ -137,6 +138,8 @@ def _performed(
 ) -> dict[str, Any]:
     """Build, go on from the last checkpoint, train to the end and write the result."""
     feed.compiled = order.system.compile
+    if ranks.first:
+        tell_cache(feed)
     require_memory(order.run, order.system, ranks.size)
     start = order.run.start.build(Context(order.run, order.seed, order.system, ranks=ranks, runs=order.out))
     built = assemble(order.run, order.seed, order.system, feed, start, ranks)
