@@ -129,8 +129,8 @@ def _at_loading(facts: CardFacts) -> list[str]:
         return []
     return [
         f"- When it is loaded, diffusers says that it expected a {DECLARED} as text_encoder and got a {facts.text_class}. "
-        "That is as it should be: published PRX models have the one, this model was trained with the other, and the pipeline "
-        "calls both alike. No weight is missing or made up."
+        "That is as it should be: published PRX models have the one, this model was trained with the other, and the "
+        "pipeline calls both alike. No weight is missing or made up."
     ]
 
 
