@@ -12,6 +12,7 @@ What is here and in the modules of docs/decisions/0020-public-api.md may be buil
 that needs it is called.
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -96,6 +97,16 @@ def train(
     device: str = "cpu",
     threads: int | None = None,
     compile: bool | None = None,
+    mesh: str | None = None,
+    microbatch: int | None = None,
+    recompute: str | None = None,
+    save_every: int | None = None,
+    timeout: float | None = None,
+    track: Sequence[str] = (),
+    preview_prompts: Sequence[str] = (),
+    preview_every: int | None = None,
+    keep_checkpoints: int = 0,
+    most_skipped: float = 0.05,
     say: Say | None = None,
 ) -> "FinishedRun":
     """Train a run to its end: key, folder and result. One that stopped goes on, a finished one is not run again.
@@ -105,16 +116,26 @@ def train(
         run.sample("a large red circle.")
 
     A phrase trains under the key that `fulcrum train` gives it. `settings` are "path=value", beside a phrase; `threads` and
-    `compile` are chosen by what the machine has; `say` hears of the progress.
+    `compile` are chosen by what the machine has; `say` hears of the progress. All others are the options of that name of
+    `fulcrum train`, and none of them is part of the key; in a script that torchrun starts, many processes share the run.
     """
     from fulcrum.dist.choose_system import choose_system
+    from fulcrum.dist.start import TIMEOUT, processes
     from fulcrum.levers.catalog import foreign_code, read_phrase
     from fulcrum.notebook import FinishedRun
     from fulcrum.spec.errors import BadInput
+    from fulcrum.study.run.measuring.preview import PreviewPlan
     from fulcrum.study.run.plain_training import train_run
     from fulcrum.train.session import Order
 
     tell, paths = say or _unheard, tuple(map(Path, files))
+    _require_within("timeout", timeout, 1, 1e6)
+    _require_within("preview_every", preview_every, 0, None)
+    _require_within("keep_checkpoints", keep_checkpoints, 0, 1000)
+    _require_within("most_skipped", most_skipped, 0, 1)
+    for name, words in (("track", track), ("preview_prompts", preview_prompts)):
+        if isinstance(words, str):
+            raise BadInput(f"{name} is one text, expected several", f"write {name}=[{words!r}]")
     if isinstance(run, str):
         read, hashes = read_phrase(run, paths, settings)
         label = " ".join([str(read), *(f"--set {setting}" for setting in settings)])
@@ -124,9 +145,11 @@ def train(
     else:
         spec = _described(run)
         hashes, label, levers = foreign_code(spec), "a run of your own", ()
-    system = choose_system(threads, compile, spec.budget.images, device, tell)
-    order = Order(spec, seed, label, Path(out), system, hashes, quiet=say is None, label=label, levers=levers)
-    result, _ = train_run(order, tell)
+    asked = {"mesh": mesh, "microbatch": microbatch, "recompute": recompute, "save_every": save_every}
+    system = choose_system(threads, compile, spec.budget.images, device, tell, processes(os.environ), **asked)
+    order = Order(spec, seed, label, Path(out), system, hashes, say is None, label, "", levers, most_skipped)
+    drawn = PreviewPlan(tuple(preview_prompts), preview_every)
+    result, _ = train_run(order, tell, track, drawn, keep_checkpoints, timeout or TIMEOUT)
     return FinishedRun.of(result, paths)
 
 
@@ -261,6 +284,15 @@ def _folder(run: object, out: Path | str) -> Path:
     if not isinstance(run, TrainedRun):
         raise BadInput(f"expected a run, found {type(run).__name__}", "pictures are measured against a reference")
     return run.folder
+
+
+def _require_within(name: str, value: float | None, low: float, high: float | None) -> None:
+    """The ranges of the command line's options."""
+    from fulcrum.spec.errors import BadInput
+
+    if value is not None and not (low <= value and (high is None or value <= high)):
+        bounds = f"{low:g} or more" if high is None else f"from {low:g} to {high:g}"
+        raise BadInput(f"{name} must be {bounds}, found {value!r}", "see: fulcrum train --help")
 
 
 def _unheard(text: str) -> None:

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,15 @@ import torch
 
 import fulcrum
 from fulcrum import Card, Lever, __version__, build, feed, measure, phrase, put, sample, study, train
-from fulcrum.cli import main
+from fulcrum.cli import app, main
+from fulcrum.notebook import FinishedRun
+from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
+from fulcrum.study.run import plain_training
 from fulcrum.study.run.measuring import run_evaluation
 from fulcrum.train.drawing import trained_run
 from tests.cells_here import all_here
+from tools.pages.command_pages import every_command
 
 ROOT = Path(__file__).parents[1]
 TINY = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64")
@@ -90,6 +95,41 @@ def test_a_run_and_its_phrase_and_the_command_line_have_one_key(trained, capsys)
     with pytest.raises(SystemExit):
         main(["train", "small + muon", "--seed", "1", "--out", str(out), "--with", str(out / "small.py"), "--json"])
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["weights_sha256"] == run.result["weights_sha256"]
+
+
+def test_training_takes_what_the_command_takes(trained, monkeypatch):
+    """Every option of `fulcrum train` has its keyword; those that should change speed alone are part of no key."""
+    out, run = trained
+    options = {option.name for option in every_command(app)["train"].params}
+    elsewhere = {"phrase": "run", "levers": "files", "compile_blocks": "compile", "images": "settings"}
+    of_a_terminal = {"quiet", "as_json", "price", "dry_run", "start"}
+    assert {elsewhere.get(name, name) for name in options - of_a_terminal} | {"say"} == set(signature(train).parameters)
+    held = {}
+    monkeypatch.setattr(plain_training, "train_run", lambda order, *more: (held.update(order=order, more=more[1:]), 0))
+    monkeypatch.setattr(FinishedRun, "of", lambda result, files: result)
+    asked = dict(mesh="ddp", microbatch=4, recompute="full", save_every=8, threads=1)
+    looks = dict(track=["tensorboard"], preview_prompts=["a ring"], preview_every=8, keep_checkpoints=2, timeout=60)
+    train("spark", 0, out, **asked, **looks, most_skipped=0.5)
+    assert {name: getattr(held["order"].system, name) for name in asked} == asked and held["order"].most_skipped == 0.5
+    assert held["more"] == (["tensorboard"], (("a ring",), 8), 2, 60)
+    assert key(held["order"].run, 0) == key(phrase("spark"), 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"mesh": "3d"}, "--mesh: must be ddp, fsdp, or replicas x shards such as 2x4, found '3d'"),
+        ({"mesh": "2x4"}, "8 processes"),
+        ({"microbatch": 0}, "--microbatch: "),
+        ({"recompute": "some"}, "--recompute: "),
+        ({"timeout": 0}, "timeout must be from 1 to 1e+06, found 0"),
+        ({"preview_every": -1}, "preview_every must be 0 or more, found -1"),
+        ({"most_skipped": float("nan")}, "most_skipped must be from 0 to 1, found nan"),
+        ({"preview_prompts": "a ring"}, "preview_prompts is one text, expected several"),
+    ],
+)
+def test_options_out_of_their_range_are_refused(words, says, tmp_path):
+    assert says in refused(train, "spark", out=tmp_path, **words) and not list(tmp_path.iterdir())
 
 
 def test_pictures_are_arrays_by_handle_folder_and_key(trained):

@@ -18,10 +18,10 @@ from fulcrum.cli.findings import measure, study
 from fulcrum.cli.options import speaks
 from fulcrum.cli.pictures import caption_command, data
 from fulcrum.cli.trained import encode, estimate_command, exporting, gallery_command, runs, sampling, train
-from fulcrum.spec.errors import REQUEUE, FulcrumError, RankLost
+from fulcrum.spec.errors import INTERRUPTED, REQUEUE, FulcrumError, RankLost
 from fulcrum.spec.printable import shown_lines
 
-INTERRUPTED, UNREAD = 130, 141  # as shells have it: 128 and the signal's number
+UNREAD = 141  # as shells have it: 128 and the signal's number
 LONGEST = 8_000  # letters of a message: it may quote what was given, whatever its length
 TRACEBACK = "FULCRUM_TRACEBACK"  # environment: set, it shows where an error came from
 
@@ -132,8 +132,9 @@ def _explained(error: BaseException) -> tuple[str, str, int]:
     from fulcrum.files.refusals import sentence_and_hint  # only now: --help is to be fast
     from fulcrum.spec.user_errors import failed, place
 
-    if isinstance(error, typer.Abort):
-        return "stopped", "", 1
+    if isinstance(error, typer.Abort):  # at a question: Ctrl-C, or nobody there to answer
+        stopped = isinstance(error.__context__, KeyboardInterrupt)
+        return "stopped", "", INTERRUPTED if stopped else 1
     if hasattr(error, "format_message"):  # one of typer's own: words it could not read
         return error.format_message(), "see: fulcrum --help", 2
     where = place(error)

@@ -63,7 +63,12 @@ Mesh = Annotated[
 ]
 Microbatch = Annotated[
     int | None,
-    typer.Option(min=1, metavar="ROWS", help="Rows of a process in one backward pass; less memory, the same result."),
+    typer.Option(
+        min=1,
+        metavar="ROWS",
+        help="Rows of a process in one backward pass: less memory. The same run but for rounding, which training enlarges: "
+        "docs/on-a-gpu.md.",
+    ),
 ]
 RecomputeBlocks = Annotated[
     str | None,

@@ -13,6 +13,7 @@ from fulcrum.spec.errors import BadInput, nearest
 NODE = 8  # GPUs of one machine, joined by fast links
 NETWORK = 50e9  # bytes a second that a GPU sends to another machine: one 400 Gb/s port each
 MOST = 65_536  # GPUs of an estimate
+LONGEST = 20  # digits of their number that are read
 
 
 class GpuType(NamedTuple):
@@ -59,15 +60,17 @@ class Machine(NamedTuple):
 
 def read_machine(text: str) -> Machine:
     """8xH100, 8 x h100 or H100."""
-    found = re.fullmatch(r"(?:([+-]?\d{1,9})\s*[xX*×]\s*)?([A-Za-z][\w-]*)", text.strip())
+    found = re.fullmatch(r"(?:([+-]?\d+)\s*[xX*×]\s*)?([A-Za-z][\w-]*)", text.strip())
     if found is None:
         raise BadInput(
             f"'{text[:40]}' does not say how many GPUs of which kind",
             "write a number, an x and a name: --gpus 8xH100; known: " + ", ".join(GPUS),
         )
-    count = int(found.group(1) or 1)
+    asked = found.group(1) or "1"
+    count = int(asked) if len(asked) <= LONGEST else 0
     if not 1 <= count <= MOST:
-        raise BadInput(f"--gpus {text} asks for {count} GPUs", f"an estimate is for 1 to {MOST:,}: --gpus 8xH100")
+        many = f"{count:,}" if len(asked) <= LONGEST else f"a number of {len(asked):,} digits of"
+        raise BadInput(f"--gpus {text[:40]} asks for {many} GPUs", f"an estimate is for 1 to {MOST:,}: --gpus 8xH100")
     by_letters = {_letters(name): name for name in GPUS}
     name = by_letters.get(_letters(found.group(2)))
     if name is None:

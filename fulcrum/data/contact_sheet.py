@@ -40,10 +40,18 @@ def captioned_sheet(
         for column, (picture, caption) in enumerate(pictures):
             left = column * wide + GAP
             sheet.paste(picture, (left, top + HEAD))
-            wrapped = [part for line in caption.splitlines() for part in textwrap.wrap(line, max(12, (side + GAP) // 6))]
-            below, text = (left, top + HEAD + side + GAP // 2), "\n".join(map(shown, wrapped[:lines]))
+            below, text = (
+                (left, top + HEAD + side + GAP // 2),
+                "\n".join(_below(caption, max(12, (side + GAP) // 6), lines)),
+            )
             pen.multiline_text(below, text, fill="#333333", font=font, spacing=2)
     return sheet
+
+
+def _below(caption: str, letters: int, lines: int) -> list[str]:
+    """A caption in lines of so many letters; where there are more lines than room the last one ends with a mark."""
+    wrapped = [shown(part) for line in caption.splitlines() for part in textwrap.wrap(line, letters)]
+    return wrapped if len(wrapped) <= lines else [*wrapped[: lines - 1], wrapped[lines - 1][: letters - 2].rstrip() + " …"]
 
 
 def world_sheet(

@@ -93,7 +93,8 @@ class TextCache:
     ) -> None:
         self._tokens, self._ends = tokens, np.asarray(ends)  # (total, E) float16, (wordings,) int64
         # (n,) how many wordings a sample has and where they begin; None: one each, in order. Eight bytes a sample are left.
-        self._counts = None if counts is None else np.asarray(counts, np.int64)
+        several = counts is not None and bool((np.asarray(counts) != 1).any())  # else there is nothing to choose
+        self._counts = np.asarray(counts, np.int64) if several else None
         self._first = None if self._counts is None else np.cumsum(self._counts) - self._counts
         self.empty = torch.from_numpy(np.array(empty)).float()  # (tokens of the empty prompt, E)
         self.longest = int(max(np.diff(self._ends, prepend=0).max(initial=1), len(empty)))

@@ -28,6 +28,7 @@ from fulcrum.spec.run import RunSpec
 
 INDEX, NOISE = "model_index.json", "noise.safetensors"
 TRAIN_STEPS = 1000  # what diffusers calls t = 1
+WORLD_CLASS = "ModernBertModel"  # the embedded text encoder, as it leaves
 FAST = "PreTrainedTokenizerFast"  # also the name that transformers 4 has for TokenizersBackend
 PLACES = ("_name_or_path", "name_or_path", "is_local", "local_files_only")  # of a config: where it was read from
 MOST_NOISE = 64_000_000  # bytes of noises, at most; that of one seed at least
@@ -48,6 +49,11 @@ class PipelineParts(NamedTuple):
         """Tokens of a prompt, at most; what is longer is cut."""
         return self.text.longest if isinstance(self.text, PretrainedText) else LONGEST
 
+    @property
+    def text_class(self) -> str:
+        """What transformers calls the text encoder."""
+        return type(self.text.network).__name__ if isinstance(self.text, PretrainedText) else WORLD_CLASS
+
 
 def export_pipeline(parts: PipelineParts, folder: Path, seeds: int = 1, dtype: torch.dtype | None = None) -> list[int]:
     """Fill an empty folder; `dtype` is that of the denoiser's weights. Returns the seeds whose noise was written."""
@@ -61,7 +67,7 @@ def export_pipeline(parts: PipelineParts, folder: Path, seeds: int = 1, dtype: t
         "transformer": ("diffusers", "PRXTransformer2DModel"),
     }
     export(parts.backbone, folder / "transformer", dtype)
-    index["text_encoder"], index["tokenizer"] = _text(parts.text, folder)
+    index["text_encoder"], index["tokenizer"] = ("transformers", parts.text_class), _text(parts.text, folder)
     if pixels:
         index |= {"noise_scale": run.flow.noise_scale, "prompt_max_tokens": parts.longest}
     else:
@@ -75,11 +81,11 @@ def export_pipeline(parts: PipelineParts, folder: Path, seeds: int = 1, dtype: t
     return export_noises(run, folder / NOISE, seeds)
 
 
-def _text(text: TextEncoder, folder: Path) -> tuple[Loaded, Loaded]:
-    """Encoder and tokenizer, in folders of their own."""
+def _text(text: TextEncoder, folder: Path) -> Loaded:
+    """Encoder and tokenizer, in folders of their own; returns what reads the tokenizer."""
     if isinstance(text, WorldText):
         export_text(text, folder / "text_encoder", folder / "tokenizer")
-        return ("transformers", "ModernBertModel"), ("transformers", FAST)
+        return "transformers", FAST
     if isinstance(text, PretrainedText):
         network: Any = text.network
         with _quiet("transformers"):
@@ -90,7 +96,7 @@ def _text(text: TextEncoder, folder: Path) -> tuple[Loaded, Loaded]:
         _mend(folder / "text_encoder" / "config.json")
         _mend(folder / "tokenizer" / "tokenizer_config.json")
         reads = type(text.tokenizer).__name__
-        return ("transformers", type(network).__name__), ("transformers", FAST if reads == "TokenizersBackend" else reads)
+        return "transformers", FAST if reads == "TokenizersBackend" else reads
     raise BadInput(
         f"the text encoder {type(text).__name__} has no class in transformers",
         "train with an embedded or a pretrained one, or draw with fulcrum sample",

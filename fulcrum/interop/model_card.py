@@ -12,6 +12,7 @@ from fulcrum.spec.run_words import in_brief
 WORLD_PROMPT, ANY_PROMPT = "a large red circle at the top left.", "a prompt in the words of the training captions"
 NEEDS = ("diffusers", "transformers", "ftfy")  # to load the folder and to read prompts
 ADAPTER_NEEDS = (*NEEDS, "peft")
+DECLARED = "T5GemmaEncoder"  # what PRXPipeline says its text encoder is, as the published ones have it
 ONE = "one picture at a time: with guidance, PRX pipelines of diffusers 0.42.1 fail above one"
 
 
@@ -24,6 +25,7 @@ class CardFacts(NamedTuple):
     pipeline: str
     seeds: Sequence[int]  # whose noise lies in the folder
     longest: int  # tokens of a prompt
+    text_class: str  # what transformers calls its text encoder
     weights: str  # which ones and how they are kept, in words
     levers: Mapping[str, str] = {}  # lever -> what its card says
     metrics: Mapping[str, Mapping[str, Any]] = {}  # name -> value, low, high, card
@@ -114,10 +116,22 @@ def _draw(facts: CardFacts) -> str:
         "`generator=torch.Generator().manual_seed(n)` draws other noise of the same kind.",
         f"- Sides are multiples of {stride * facts.run.model.patch} pixels; it was trained at {size}.",
         f"- A prompt has at most {facts.longest} tokens, the rest is cut; {ONE}.",
+        *_at_loading(facts),
         *([f"- It belongs to {_safe(facts.base)}: beside any other weights it means nothing."] if facts.base else []),
         *(f"- {line}" for line in facts.cautions),
     ]
     return "\n\n".join(lines[:3]) + "\n\n" + "\n".join(lines[3:])
+
+
+def _at_loading(facts: CardFacts) -> list[str]:
+    """What diffusers warns of as it loads the folder, and why that is no fault. PRXPixelPipeline declares no class."""
+    if facts.pipeline != "PRXPipeline" or facts.text_class == DECLARED:
+        return []
+    return [
+        f"- When it is loaded, diffusers says that it expected a {DECLARED} as text_encoder and got a {facts.text_class}. "
+        "That is as it should be: published PRX models have the one, this model was trained with the other, and the "
+        "pipeline calls both alike. No weight is missing or made up."
+    ]
 
 
 def _identity(facts: CardFacts) -> str:

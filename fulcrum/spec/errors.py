@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+INTERRUPTED = 130  # exit code of what Ctrl-C ended, wherever it came: 128 and the signal's number, as shells have it
 REQUEUE = 75  # exit code of what SIGTERM ended: the same command goes on (EX_TEMPFAIL of the BSDs: try again later)
 
 

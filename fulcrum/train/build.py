@@ -122,7 +122,7 @@ def build(
     if start is not None:
         fill(step, start, begins=True)
     step.to(system.device)
-    step.stem = None if stem is None else Passes(stem, step.denoise.lanes)
+    step.stem = None if stem is None else Passes(stem.to(system.device), step.denoise.lanes)
     step.refresh()
     if ranks.size > 1:
         return step

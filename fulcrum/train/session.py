@@ -19,7 +19,7 @@ from fulcrum.dist.precision import bf16_products
 from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.files.atomic import write_json
 from fulcrum.files.damaged import remove
-from fulcrum.spec.errors import REQUEUE, BadInput, RunFailed, TrainingFailed, first_line
+from fulcrum.spec.errors import INTERRUPTED, REQUEUE, BadInput, RunFailed, TrainingFailed, first_line
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train.agreed_order import require_same_caches, require_same_order
@@ -31,6 +31,7 @@ from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.checkpoint import VerifiedCheckpoint, weights_hash
 from fulcrum.train.saved.run_folder import RunFolder, claim, open_folder
 from fulcrum.train.saved.saver import Saver, live_parts
+from fulcrum.train.sized.cache_forecast import tell_cache
 from fulcrum.train.sized.memory_check import require_memory
 from fulcrum.train.state import State
 from fulcrum.train.watched.observers import ProgressLine, Recorder
@@ -68,6 +69,7 @@ class SaveAndLeave(Exception):
 class Interrupted(RunFailed):
     """Stopped by Ctrl-C or SIGTERM after saving."""
 
+    exit_code = INTERRUPTED
     together = True
 
     def by(self, signals: Iterable[int]) -> "Interrupted":
@@ -136,6 +138,8 @@ def _performed(
 ) -> dict[str, Any]:
     """Build, go on from the last checkpoint, train to the end and write the result."""
     feed.compiled = order.system.compile
+    if ranks.first:
+        tell_cache(feed)
     require_memory(order.run, order.system, ranks.size)
     start = order.run.start.build(Context(order.run, order.seed, order.system, ranks=ranks, runs=order.out))
     built = assemble(order.run, order.seed, order.system, feed, start, ranks)

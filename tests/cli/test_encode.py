@@ -16,6 +16,8 @@ from fulcrum import phrase
 from fulcrum.cli import app
 from fulcrum.spec.errors import BadInput
 from fulcrum.train.feed import Feed
+from fulcrum.train.sized import cache_forecast
+from fulcrum.train.sized.cache_forecast import tell_cache
 
 SMALL = ("data.source.count=600", "budget.images=64", "budget.batch=32")
 
@@ -73,6 +75,33 @@ def test_two_processes_killed_and_started_again_give_the_same_bytes(alone, tmp_p
     assert contents(tmp_path) == contents(alone[0])
     assert not list(tmp_path.glob("cache/*.making"))
     assert "600 samples" in printed
+
+
+def test_machines_that_share_a_folder_make_a_part_each(alone, tmp_path):
+    for part in ("0/2", "1/2"):
+        encoded("--out", str(tmp_path), "--part", part)
+    assert len(finished(tmp_path)) == 9, "three chunks of 256 of three entries, and none is made twice"
+    encoded("--out", str(tmp_path))
+    assert contents(tmp_path) == contents(alone[0])
+
+
+def test_what_it_will_weigh_is_told_before_it_is_made(alone, tmp_path, monkeypatch):
+    """Within a tenth of what it weighs then; nothing where all is there, where it is little, or of a missing disk."""
+    run, said = phrase("spark + repa", *SMALL), []
+    feed = Feed(run, 0, tmp_path / "not yet" / "cache", said.append)
+    tell_cache(feed)
+    assert not said, "little"
+    monkeypatch.setattr(cache_forecast, "WORTH_TELLING", 0.0)
+    monkeypatch.setattr(cache_forecast, "_gb", lambda value: f"{value:.0f} bytes")
+    tell_cache(feed)
+    assert len(said) == 1 and "of 600 pictures" in said[0] and not list(tmp_path.iterdir())
+    told, weighs = int(said[0].split(" about ")[1].split()[0]), sum(entry["bytes"] for entry in alone[1]["entries"])
+    assert abs(told - weighs) < 0.1 * weighs, (told, weighs)
+    monkeypatch.setattr(cache_forecast, "_free", lambda folder: 1000.0)
+    tell_cache(feed)
+    assert "1000 bytes free" in said[1] and "may not fit" in said[2]
+    tell_cache(Feed(run, 0, alone[0] / "cache", said.append))
+    assert len(said) == 3
 
 
 def test_a_part_that_cannot_be_had_says_so_before_anything_is_made(tmp_path):

@@ -1,6 +1,7 @@
 """fulcrum estimate, fulcrum train --dry-run, and a training that is refused for its memory."""
 
 import json
+import re
 
 import pytest
 
@@ -34,6 +35,8 @@ def test_alone_it_lists_gpus_and_beside_the_published_table_it_says_what_is_met(
     [
         (("prx_256", "--gpus", "8xH1000"), "no GPU is known as 'H1000'"),
         (("prx_256", "--gpus", "0xH100"), "asks for 0 GPUs"),
+        (("prx_256", "--gpus", "99999999999xH100"), "asks for 99,999,999,999 GPUs\n  an estimate is for 1 to 65,536"),
+        (("prx_256", "--gpus", "9" * 5000 + "xH100"), "asks for a number of 5,000 digits of GPUs"),
         (("prx_256", "--gpus", "many"), "no GPU is known as 'many'"),
         (("prx_256", "--gpus", "8x"), "does not say how many"),
         (("prx_265",), "no recipe is called 'prx_265'"),
@@ -52,6 +55,8 @@ def test_a_dry_run_needs_nothing_and_leaves_nothing(capsys, tmp_path):
     assert "activations, all blocks recomputed" in out and not list(tmp_path.iterdir())
     code, out, _ = done(capsys, "train", "spark", "--dry-run", "--json", "--out", str(tmp_path / "runs"))
     assert json.loads(out)["parameters_total"] == 692_288
+    code, out, _ = done(capsys, "train", "spark", "--dry-run", "--out", str(tmp_path / "runs"))
+    assert re.search(r"1 process +of 8\n", out) and "of 64: not told, a batch of 32 cannot be shared by so many" in out
 
 
 def test_laws_on_a_device_that_is_not_here_and_of_a_lever_that_is_none(capsys):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from rich.cells import cell_len
 
 from fulcrum.cli import doctor, main
 
@@ -95,6 +96,26 @@ def test_runs_say_what_was_set_besides_the_phrase(capsys, tmp_path):
     assert "optim.lr=0.0001" in run["set"] and run["data"] == "world(count=16, max_objects=2)"
     shown, _ = said(capsys, "runs", "show", run["key"], "--out", tmp_path)
     assert shown.startswith("spark + muon, set: ") and "text world_text, seed 0" in shown
+
+
+def test_a_list_of_runs_fits_the_terminal(capsys, tmp_path, monkeypatch):
+    """Columns are as wide as what stands in them, wide letters count twice; in a pipe and with --full all is told."""
+    phrases = ("spark + muon", f"spark + {'長' * 60}")
+    for number, phrase in enumerate(phrases):
+        place = tmp_path / (str(number) * 16)
+        place.mkdir()
+        about = {"key": place.name, "seed": 10**number, "phrase": phrase, "run": {"budget": {"images": 8}}}
+        (place / "about.json").write_text(json.dumps(about))
+    piped, _ = said(capsys, "runs", "list", "--out", tmp_path)
+    assert all(phrase in line for phrase, line in zip(phrases, piped.splitlines(), strict=True))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "76")
+    fitted, hint = said(capsys, "runs", "list", "--out", tmp_path)
+    one, other = fitted.splitlines()
+    assert "spark + muon; " in one and cell_len(one) == 76 and one.endswith("…")
+    assert cell_len(other) in (75, 76) and other.endswith("長…") and "fulcrum runs list --full" in hint
+    assert said(capsys, "runs", "list", "--full", "--out", tmp_path) == (piped, "")
+    assert len(json.loads(said(capsys, "runs", "list", "--json", "--out", tmp_path)[0])["runs"]) == 2
 
 
 def test_a_run_with_parts_that_are_not_known_here_is_listed_all_the_same(capsys, tmp_path):

@@ -5,6 +5,9 @@ import subprocess
 import sys
 
 import pytest
+import typer
+
+from fulcrum import cli
 
 STOPS = """
 import signal, sys
@@ -30,6 +33,24 @@ def test_it_is_told_to_scripts_too() -> None:
     words = [sys.executable, "-c", code, "SIGINT", "wait", "--json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert set(json.loads(done.stdout.splitlines()[-1])) == {"error", "hint"}
+
+
+@pytest.mark.parametrize(("answer", "code"), [(KeyboardInterrupt, 130), (EOFError, 1)])
+def test_a_question_is_left_by_ctrl_c_as_everything_is(
+    answer: type[BaseException], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Typer makes one error of Ctrl-C and of an input that has ended."""
+
+    def asked(prompt: str) -> str:
+        raise answer
+
+    monkeypatch.setattr("typer._click.termui.visible_prompt_func", asked)
+    app = typer.Typer()
+    app.command()(lambda: typer.confirm("remove it?"))
+    monkeypatch.setattr(cli, "app", app)
+    with pytest.raises(SystemExit) as end:
+        cli.main([])
+    assert end.value.code == code and "error: stopped" in capsys.readouterr().err
 
 
 def test_the_release_is_told() -> None:

@@ -49,6 +49,17 @@ class Far(Tensor):
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
+    @property  # type: ignore[override]
+    def data(self) -> Tensor:
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        """Take over another's memory, as `weight.data = other` does; torch's own would only take its shape."""
+        if not isinstance(value, Far):
+            raise Mixed(f"the memory of '{value.device}' was given to a tensor of '{NAME}'")
+        self.near = value.near
+
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return computed(func, args, kwargs or {})

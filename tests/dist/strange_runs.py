@@ -61,6 +61,7 @@ FAR = known(device=strange.NAME)
 PINNED = {"dist/device.py moved"}  # batches: a GPU copies them from pinned memory, and nobody waits
 PROMPTS = ["a large red circle on the left", "a small blue square"]
 POCKET = "pocket + muon + repa + tread + ema(every=2)"
+CODEC = "spark + repa + end_to_end_codec"  # is trained too, through blocks that share the denoiser's memory
 SMOOTH = "optim.rule.eps=1e-5"  # with 1e-15 a step is a sign, and rounding turns it where a gradient is nearly zero
 SMALL = (*TINY, "data.source.count=64", SMOOTH)
 SESSION = parse("spark + ema(every=2) + muon", CATALOG, [*TINY, SMOOTH, "budget.images=24"]).run
@@ -224,10 +225,11 @@ def forgotten(run: RunSpec) -> str:
 
 
 def runs() -> dict[str, Any]:
-    spark, pocket = (parse(text, CATALOG, SMALL).run for text in ("spark", POCKET))
+    spark, pocket, codec = (parse(text, CATALOG, SMALL).run for text in ("spark", POCKET, CODEC))
     found = {
         "spark": told(compared, spark),
         "pocket": told(compared, pocket),
+        "codec": told(compared, codec),
         "refused": told(refused, pocket),
         "near": session(OUT / "near", System()),
         "near measured": measured(OUT / "near", System()),

@@ -45,7 +45,7 @@ def runs(tmp_path_factory):
     return found("runs", tmp_path_factory.mktemp("strange"))
 
 
-@pytest.mark.parametrize("recipe", ["spark", "pocket"])
+@pytest.mark.parametrize("recipe", ["spark", "pocket", "codec"])
 def test_a_run_on_another_device_is_the_run_of_the_cpu(recipe, runs):
     """Steps, pictures drawn with the weights, and the held-out loss; all that is trained lives there."""
     assert "error" not in runs[recipe], runs[recipe]

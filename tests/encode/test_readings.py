@@ -10,6 +10,7 @@ from fulcrum.data.order import order_of
 from fulcrum.data.source import WorldSource
 from fulcrum.encode.batch import Encoder
 from fulcrum.encode.cache import Cache
+from fulcrum.encode.cached_rows import TextCache
 from fulcrum.encode.networks.kl_codec import IdentityCodec
 from fulcrum.encode.networks.world_text import load_text
 
@@ -112,3 +113,16 @@ def test_several_wordings_are_encoded_once_each_and_all_are_read(source, tmp_pat
     full = [len(texts) == 2 * (number(sample) % 3 + 1) for sample, texts in heard.items()]
     # by chance 0.81 +- 0.06 of the samples: two thirds of 16 readings are long, and one in three has six texts
     assert np.mean(full) > 0.6 and all(len(texts) <= 2 * (number(sample) % 3 + 1) for sample, texts in heard.items())
+
+
+def test_samples_with_one_wording_each_need_no_index_of_wordings():
+    """16 bytes of every sample in every process; what is read is the same, also where samples were chosen."""
+    ends, tokens, empty = np.array([2, 3, 6]), np.arange(12, dtype=np.float16).reshape(6, 2), np.zeros((1, 2), np.float16)
+    plain, counted = (TextCache(tokens, ends, empty, counts) for counts in (None, np.ones(3, np.int32)))
+    assert counted._counts is None and counted._first is None and len(counted) == 3
+    ids = np.array([2, 0, 1])
+    for one, other in ((plain, counted), (plain.taken(ids), counted.taken(ids))):
+        (emb, mask), (same, kept) = one.stored(ids), other.stored(ids, numbers=np.array([7, 8, 9]))
+        assert torch.equal(emb, same) and torch.equal(mask, kept)
+    several = TextCache(tokens, ends, empty, np.array([1, 2], np.int32))
+    assert len(several) == 2 and several.stored(np.array([1]), 3, np.array([5]))[0].shape == (1, 3, 2)

@@ -81,6 +81,11 @@ def test_a_process_without_fulcrum_draws_the_same_pictures(runs, exported, tmp_p
         [sys.executable, "-c", ELSEWHERE, *map(str, exported.values())], capture_output=True, text=True, timeout=250
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    warned = re.findall(r"Expected types for text_encoder: .*\.(\w+)'>,\), got .*\.(\w+)'>", done.stderr)
+    cards = {name: (folder / "README.md").read_text(encoding="utf-8") for name, folder in exported.items()}
+    assert warned == [("T5GemmaEncoder", "ModernBertModel")], "of latents alone"
+    assert "expected a T5GemmaEncoder as text_encoder and got a ModernBertModel" in cards["latent"]
+    assert "T5GemmaEncoder" not in cards["pixel"]
     for name, folder in runs.items():
         code, out, _ = command(capsys, "sample", folder.path, PROMPT, "--scale", 1, "--to", tmp_path / name, "--json")
         assert code == 0
@@ -349,4 +354,6 @@ def test_pretrained_parts_leave_as_they_came(text, part, tiny, tmp_path, capsys)
         tokenizer_max_length=6, skip_text_cleaning=True,
     ).images[0]  # fmt: skip
     assert np.abs(pixels(json.loads(out)["files"][0]) - np.asarray(theirs).astype(int)).max() <= 1
+    told = "got a BertModel" in (tmp_path / "a" / "README.md").read_text(encoding="utf-8")
+    assert told == (text == "bert"), "the card tells of a warning where there is one"
     assert not [path for path in (tmp_path / "a").rglob("*.json") if str(part("kl").parent) in path.read_text()]

@@ -101,7 +101,7 @@ def test_an_adapter_that_was_killed_learns_the_same_bits(tmp_path, capsys):
     assert any(whole[name].abs().max() > 0 for name in products if whole[name].is_floating_point())
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 1), (signal.SIGTERM, 75)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
 def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(tmp_path, number, code):
     process = subprocess.Popen(
         command(tmp_path, "--images", "320000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -107,8 +107,8 @@ def test_a_run_in_training_is_told_from_a_stopped_one(whole):
     assert not in_use(folder)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_run_that_still_encodes_stops_at_once(whole, tiny, tmp_path, monkeypatch, number):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_run_that_still_encodes_stops_at_once(whole, tiny, tmp_path, monkeypatch, number, code):
     shutil.copytree(whole[0] / "cache", tmp_path / "cache")
 
     def at(self, position, rows=None):
@@ -117,8 +117,9 @@ def test_a_run_that_still_encodes_stops_at_once(whole, tiny, tmp_path, monkeypat
         pytest.fail("it waited for its first step")
 
     monkeypatch.setattr(Feed, "at", at)
-    with pytest.raises(Interrupted, match="before the first step"):
+    with pytest.raises(Interrupted, match="before the first step") as stopped:
         perform(order(tiny(), tmp_path), quiet)
+    assert stopped.value.exit_code == code
     monkeypatch.undo()
     assert perform(order(tiny(), tmp_path), quiet)["weights_sha256"] == whole[1]["weights_sha256"]
 

@@ -24,7 +24,14 @@ from fulcrum.cli.options import (
 from fulcrum.spec.errors import BadInput
 
 Processes = Annotated[int, typer.Option(min=1, max=256, help="Share the work among this many processes.")]
-Part = Annotated[str | None, typer.Option(hidden=True, help="K/N: make every N-th chunk from the K-th on, and no more.")]
+Part = Annotated[
+    str | None,
+    typer.Option(
+        metavar="K/N",
+        help="Make only every N-th chunk from the K-th on: for N machines that share --out, K from 0. The command without "
+        "it finishes.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -46,13 +53,14 @@ def encode(
     """Encode everything that a run reads, once: latents, texts, teacher tokens. Training would do the same by itself.
 
     Entries are named by the hash of pictures, captions, network and type: a stale one cannot be read. A killed command
-    goes on where it stood; what is read is verified when it is first read.
+    goes on where it stood; what is read is verified when it is first read. What much of it will weigh is told first.
     """
     import torch
 
     from fulcrum.dist.choose_system import device_named, thread_count
     from fulcrum.levers.catalog import read_phrase
     from fulcrum.train.feed import Feed
+    from fulcrum.train.sized.cache_forecast import tell_cache
 
     torch.set_num_threads(thread_count(None))
     where = device_named(device)
@@ -65,6 +73,7 @@ def encode(
     try:
         feed = Feed(run, 0, out / "cache", None if quiet or part else say, where)
         feed.cache.threads = torch.get_num_threads()
+        tell_cache(feed)
         jobs = feed.jobs()
         for job in jobs if part or of > 1 else ():
             feed.cache.share(job, number, of, None if quiet else say)

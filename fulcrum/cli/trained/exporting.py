@@ -196,6 +196,7 @@ def _write(
         pipeline=pipeline_of(run),
         seeds=written,
         longest=parts.longest,
+        text_class=parts.text_class,
         weights=f"{KEPT[weights] if run.average.kind != 'last_weights' else 'the last ones'}, {dtype}",
         levers=levers,
         metrics=kept_metrics(source) if weights == "averaged" else {},

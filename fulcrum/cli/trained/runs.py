@@ -1,6 +1,8 @@
 """fulcrum runs: what is on disk, and tidying it. Only what is surely a run of ours is ever removed."""
 
 import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,18 +24,54 @@ def register(parent: typer.Typer) -> None:
 
 
 @app.command("list", epilog="Example: fulcrum runs list")
-def list_runs(out: Out = OUT, levers: Files = None, as_json: Json = False) -> None:
+def list_runs(
+    out: Out = OUT,
+    levers: Files = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Whole lines, however wide the terminal is; so they are too in a pipe or a file.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Every run with its phrase and what was set besides it, data and text encoder, seed, progress and size."""
     from fulcrum.train.drawing.trained_run import runs_under
 
     known = catalogue(levers)[0]
     facts = [_facts(path, known) for path in runs_under(out)]
-    lines = [
-        f"{fact['key'][:8]}  seed {fact['seed']}  {fact['state']:<9} {fact['images']:>10,} images  "
-        f"{fact['megabytes']:>7.1f} MB  {shown(_what(fact))}{_other_science(fact)}"
+    lines = _aligned(facts)
+    if sys.stdout.isatty() and not full and not as_json:
+        wide = shutil.get_terminal_size().columns
+        fitted = [_fitted(line, wide) for line in lines]
+        if fitted != lines:
+            say("lines are cut to the terminal; whole ones: fulcrum runs list --full")
+        lines = fitted
+    emit({"runs": facts}, as_json, "\n".join(lines) or f"no runs under {out}; begin with: fulcrum train spark")
+
+
+def _aligned(facts: Sequence[dict[str, Any]]) -> list[str]:
+    """A line for each run, in columns as wide as what stands in them; what may be long comes last."""
+    rows = [
+        (
+            fact["key"][:8],
+            f"seed {fact['seed']}",
+            fact["state"] + (", old" if _other_science(fact) else ""),  # why stands at the end, which may be cut
+            f"{fact['images']:,} images",
+            f"{fact['megabytes']:.1f} MB",
+            f"{shown(_what(fact))}{_other_science(fact)}",
+        )
         for fact in facts
     ]
-    emit({"runs": facts}, as_json, "\n".join(lines) or f"no runs under {out}; begin with: fulcrum train spark")
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        f"{key}  {seed:<{wide[1]}}  {state:<{wide[2]}}  {images:>{wide[3]}}  {size:>{wide[4]}}  {what}"
+        for key, seed, state, images, size, what in rows
+    ]
+
+
+def _fitted(line: str, wide: int) -> str:
+    """A line that takes no more places than a terminal has; one that is cut ends with a mark."""
+    from rich.cells import cell_len, set_cell_size
+
+    return line if cell_len(line) <= wide else set_cell_size(line, max(wide - 1, 0)).rstrip() + "…"
 
 
 @app.command(epilog="Example: fulcrum runs show RUN --price 0.5")

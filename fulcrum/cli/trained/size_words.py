@@ -30,7 +30,7 @@ def dry_run_words(told: Mapping[str, Any], phrase: str) -> str:
     flops, tokens, disk = told["flops"], told["tokens"], told["disk"]
     names = sorted({name for parts in memory.values() for name in parts}, key=lambda name: (name.startswith(LAST), name))
     heads = [("memory of a process", *("1 process" if one == 1 else f"of {one}" for one in memory))]
-    cache = disk["cache"] or {}
+    cache, unshared = disk["cache"] or {}, told["ranks_that_cannot_share"]
     lines = [
         f"{phrase}: a dry run, {NEVER_RUN}",
         "",
@@ -60,6 +60,7 @@ def dry_run_words(told: Mapping[str, Any], phrase: str) -> str:
             ],
             indent="",
         ),
+        *(f"  of {ranks}: not told, a batch of {told['batch']:,} cannot be shared by so many" for ranks in unshared),
         "",
         "disk",
         *table(

@@ -69,6 +69,7 @@ def dry_run(run: RunSpec, layout: RankLayout) -> dict[str, Any]:
     denoiser = count_denoiser(run, text)
     flops = count_training(run, text)
     pictures = pictures_of(run)
+    told_for = dict.fromkeys((layout.ranks, *RANKS))
     terms = {term.name: int(term.parameters(run)) for term in run.terms if hasattr(term, "parameters")}
     return {
         "shapes": shapes(run, text, layout),
@@ -90,13 +91,15 @@ def dry_run(run: RunSpec, layout: RankLayout) -> dict[str, Any]:
             "run": sum((phase.end - phase.start) * phase.run.tokens for phase in phases(run)),
         },
         "steps": run.budget.images // run.budget.batch,
+        "batch": run.budget.batch,
         "ranks": layout.ranks,
         "microbatch": layout.pass_rows(run),
         "memory": {
             ranks: memory_rows(run, text, layout._replace(ranks=ranks, shards=min(ranks, NODE)))
-            for ranks in dict.fromkeys((layout.ranks, *RANKS))
+            for ranks in told_for
             if run.budget.batch % ranks == 0
         },
+        "ranks_that_cannot_share": [ranks for ranks in told_for if run.budget.batch % ranks],
         "disk": {
             "cache": None if pictures is None else cache_bytes(run, text, pictures),
             "pictures": pictures,

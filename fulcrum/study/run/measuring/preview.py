@@ -100,9 +100,10 @@ class Preview:
         count = min(len(self.wanted), max(int(seconds / max(one, 1e-9)), int(last)))
         if count < len(self.wanted) and not self.said and not look.built.feed.cache.quiet:
             self.said = True
+            drawn = f"only {count} of {len(self.wanted)} pictures" if count else "no picture yet"
             look.built.feed.tell(
-                f"previews are kept within {SHARE:.0%} of training's time: after {state.images:,} images {count} of "
-                f"{len(self.wanted)} pictures are drawn"
+                f"previews are kept within {SHARE:.0%} of training's time: there is time for {drawn} after "
+                f"{state.images:,} images, and for one at least at the end"
             )
         return count
 
