@@ -3,10 +3,10 @@
     make chaos                          as in CI: under four minutes
     python -m chaos --seconds 3600      an hour, half of it on disks
 
-Kills -9 at every write call and at any moment, of commands, of their workers and of the ranks of a run; full, broken, slow and
-read-only disks, short writes, clocks that are set, little memory; two of everything at once. Each command is given again
-afterwards and must end where the undisturbed one ends, bit for bit. Then mutated input for every reader: a refusal in words
-is sound, anything else is a loss. Exit code 1 if a promise was broken.
+Kills -9 at every write call and at any moment, of commands, of their workers and of the ranks of a run; full, broken, slow
+and read-only disks, short writes, clocks that are set, little memory; two of everything at once. Each command is given
+again afterwards and must end where the undisturbed one ends, bit for bit. Then mutated input for every reader: a refusal in
+words is sound, anything else is a loss. Exit code 1 if a promise was broken.
 """
 
 import argparse
@@ -48,8 +48,6 @@ def main() -> None:
         crowd = crowd_attack.attack(host, scenes, folder, ON_CROWDS * seconds, seed)
     fed = input_attack.attack(targets, ON_INPUT * seconds, seed)
     losses, counts = [*alone.losses, *crowd.losses, *fed.losses], alone.counts + crowd.counts
-    for loss in losses:
-        print(f"{loss}\n")
     for name, number in (*sorted(fed.inputs.items()), *sorted(counts.items())):
         print(f"{number:>12,} {name}")
     print(f"{fed.inputs.total():>12,} inputs in all; seed {seed}; {len(losses)} promises broken")

@@ -1,4 +1,4 @@
-"""Several at once: two of a command in one folder, tidying beside a training, the ranks of a run, one of them killed or stopped."""
+"""Several at once: two of a command in one folder, tidying beside a training, ranks of a run; one is killed or stopped."""
 
 import random
 import shutil
@@ -107,7 +107,7 @@ def _one(host: Host, staged: Staged, dice: random.Random, folder: Path, struck: 
         struck.counts[name] += 1
     said = "; ".join(f"{strike}" for strike in strikes)
     for what, text in _wrong(staged, ends, again, folder):
-        struck.losses.append(Loss(scene.name, said, what, text))
+        struck.lost(Loss(scene.name, said, what, text))
 
 
 def _strikes(staged: Staged, dice: random.Random) -> list[Strike]:

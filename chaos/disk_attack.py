@@ -1,4 +1,4 @@
-"""Kills, bad disks, clocks and little memory: a command is struck, then given again in peace; it must end as the undisturbed."""
+"""Kills, bad disks, clocks and little memory: a command is struck, then given again in peace; it must end the same."""
 
 import random
 import shutil
@@ -70,7 +70,7 @@ def _one(host: Host, target: Target, strike: Strike, folder: Path, struck: Struc
     again = first if first.exit == 0 else host.run(words, folder)
     struck.counts[strike.name] += 1
     for what, text in _wrong(target, strike, first, again, folder):
-        struck.losses.append(Loss(target.subject.name, str(strike), what, text))
+        struck.lost(Loss(target.subject.name, str(strike), what, text))
 
 
 def _wrong(target: Target, strike: Strike, first: End, again: End, folder: Path) -> Iterator[tuple[str, str]]:

@@ -67,7 +67,9 @@ def _one(target: Target, folder: Path, deadline: float, dice: random.Random, cou
             place = _place(error)
             known[place] += 1
             if known[place] == 1:
-                counts.losses.append(Loss(target.name, data, f"{type(error).__name__}: {str(error)[:200]} {place}"))
+                loss = Loss(target.name, data, f"{type(error).__name__}: {str(error)[:200]} {place}")
+                counts.losses.append(loss)
+                print(f"{loss}\n", flush=True)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 

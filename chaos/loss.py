@@ -25,6 +25,11 @@ class Struck(NamedTuple):
     counts: Counter[str]  # kills, write faults, ...
     losses: list[Loss]
 
+    def lost(self, loss: Loss) -> None:
+        """Told at once: an attack may go on for hours."""
+        self.losses.append(loss)
+        print(f"{loss}\n", flush=True)
+
 
 def unsound(end: End) -> Iterator[tuple[str, str]]:
     """No end may be like this."""

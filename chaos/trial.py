@@ -1,4 +1,4 @@
-"""One trial: commands of fulcrum, each in a process of its own, struck at one call or after some seconds, or left in peace."""
+"""One trial: commands, each in a process of its own, struck at one call or after some seconds, or left in peace."""
 
 import json
 import os

@@ -53,6 +53,16 @@ def test_a_killed_run_resumes_to_the_same_weights(whole, tiny, tmp_path, lose):
     assert [line["images"] for line in lines] == sorted({line["images"] for line in lines})
 
 
+def test_what_a_killed_save_left_is_gone_after_the_next_start(whole, tiny, tmp_path, lose):
+    shutil.copytree(whole[0] / "cache", tmp_path / "cache")
+    lose(order(tiny(), tmp_path), 32)
+    left = tmp_path / key(tiny(), 0) / "checkpoints" / ".000000000040.4711-0123abcd.writing"
+    left.mkdir()
+    (left / "model.safetensors").write_bytes(b"half")
+    assert perform(order(tiny(), tmp_path), quiet)["weights_sha256"] == whole[1]["weights_sha256"]
+    assert not left.exists()
+
+
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_gives_the_same_run(whole, tiny, tmp_path, lose):
     shutil.copytree(whole[0] / "cache", tmp_path / "cache")
     lose(order(tiny(), tmp_path), 40)
