@@ -46,13 +46,14 @@ class Staged(NamedTuple):
     run: str  # folder of the run that the undisturbed has made
 
 
-def attack(host: Host, scenes: Sequence[Scene], folder: Path, seconds: float, seed: int) -> Struck:
+def attack(host: Host, scenes: Sequence[Scene], folder: Path, seconds: float, seed: int, least: int = 0) -> Struck:
+    """For so many seconds, each scene in turn; `least` trials, however long they take."""
     struck, dice = Struck(Counter(), []), random.Random(seed)
     if not scenes:
         return struck
     staged = [_staged(host, scene, folder / f"scene{number}") for number, scene in enumerate(scenes)]
     deadline, number = time.monotonic() + seconds, 0  # without what it takes to prepare
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline or number < least:
         if number % len(staged) == 0:
             dice.shuffle(staged)
         place = folder / f"crowd{number}"

@@ -23,14 +23,15 @@ class Target(NamedTuple):
     seconds: float
 
 
-def attack(host: Host, subjects: Sequence[Subject], folder: Path, seconds: float, seed: int) -> Struck:
+def attack(host: Host, subjects: Sequence[Subject], folder: Path, seconds: float, seed: int, least: int = 0) -> Struck:
+    """For so many seconds; `least` trials, however long they take."""
     struck, dice = Struck(Counter(), []), random.Random(seed)
     if not subjects:
         return struck
     targets = [_target(host, subject, folder / str(number)) for number, subject in enumerate(subjects)]
     turns = [_strikes(target, random.Random(seed + number)) for number, target in enumerate(targets)]
     deadline, number = time.monotonic() + seconds, 0  # without what it takes to prepare
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline or number < least:
         which = dice.choices(range(len(targets)), [1 / target.seconds for target in targets])[0]
         place = folder / f"trial{number}"  # never one that an orphan of the last trial may still write to
         _one(host, targets[which], next(turns[which]), place, struck)

@@ -119,9 +119,10 @@ class Host:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process.stdin
+        assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
         self._process.wait()
+        self._process.stdout.close()
 
     def run(self, words: Sequence[str], folder: Path, strike: Strike = PEACE) -> End:
         return self.together([Process(words, strike)], folder)[0]

@@ -31,7 +31,8 @@ def careful() -> None:
         if not Path("result").exists():
             write_atomic(Path("result"), TEXT)
     except OSError as error:
-        sys.exit(f"cannot write the result: {error.strerror}")
+        print(f"cannot write the result: {error.strerror}")
+        sys.exit(1)
     print("done")
 
 

@@ -28,8 +28,8 @@ def subject(name):
     return Subject(name, [name], lambda host, folder: None, lambda folder, end: (folder / "result").read_text())
 
 
-def struck(host, name, folder, seconds=2.0):
-    return disk_attack.attack(host, [subject(name)], folder, seconds, seed=3)
+def struck(host, name, folder, trials=40):
+    return disk_attack.attack(host, [subject(name)], folder, 0.0, seed=3, least=trials)
 
 
 def test_a_write_that_is_not_atomic_is_reported(host, tmp_path):
@@ -50,8 +50,8 @@ def test_what_keeps_its_promises_is_not_reported(host, tmp_path):
 
 @pytest.mark.parametrize(("name", "sound"), [("appends", False), ("appends_alone", True)])
 def test_two_at_once_that_are_not_kept_apart_are_reported(host, tmp_path, name, sound):
-    found = crowd_attack.attack(host, [Scene("two of them", subject(name))], tmp_path, 6.0, seed=1)
-    assert found.counts["pairs at once"] > 2 and (found.losses == []) == sound, found.losses
+    found = crowd_attack.attack(host, [Scene("two of them", subject(name))], tmp_path, 0.0, seed=1, least=6)
+    assert found.counts["pairs at once"] == 6 and (found.losses == []) == sound, found.losses
 
 
 @pytest.mark.parametrize(("fault", "days"), [(Fault.CLOCK_BACK, -400), (Fault.CLOCK_FORTH, 400), (Fault.NONE, 0)])
