@@ -12,7 +12,6 @@ words is sound, anything else is a loss. Exit code 1 if a promise was broken.
 import argparse
 import tempfile
 import time
-from contextlib import nullcontext
 from pathlib import Path
 
 from chaos import crowd_attack, disk_attack, input_attack
@@ -20,6 +19,7 @@ from chaos.counted_page import write_counts
 from chaos.crowd_attack import SCENES
 from chaos.hostile_input import TARGETS
 from chaos.subjects import SUBJECTS
+from chaos.target import Prepared
 from chaos.trial import Host
 
 ON_INPUT, ON_CROWDS = 0.2, 0.3  # shares of the time; the rest is for single commands
@@ -42,10 +42,10 @@ def main() -> None:
     scenes = [one for one in SCENES if one.name in only]
     targets = [one for one in TARGETS if one.name in only]
     begun, seconds, seed = time.monotonic(), asked.seconds, asked.seed
-    with tempfile.TemporaryDirectory(prefix="chaos-") as place, Host() if subjects or scenes else nullcontext() as host:
-        folder = Path(place)
-        alone = disk_attack.attack(host, subjects, folder, (1 - ON_INPUT - ON_CROWDS) * seconds, seed)
-        crowd = crowd_attack.attack(host, scenes, folder, ON_CROWDS * seconds, seed)
+    with tempfile.TemporaryDirectory(prefix="chaos-") as place, Host() as host:
+        prepared = Prepared(host, Path(place))
+        alone = disk_attack.attack(prepared, subjects, (1 - ON_INPUT - ON_CROWDS) * seconds, seed)
+        crowd = crowd_attack.attack(prepared, scenes, ON_CROWDS * seconds, seed)
     fed = input_attack.attack(targets, ON_INPUT * seconds, seed)
     losses, counts = [*alone.losses, *crowd.losses, *fed.losses], alone.counts + crowd.counts
     for name, number in (*sorted(fed.inputs.items()), *sorted(counts.items())):

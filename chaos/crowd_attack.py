@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chaos.loss import Loss, Struck, not_the_same, unsound
-from chaos.subjects import CAPTIONING, ENCODING, IMPORTING, RUN, STUDYING, TRAINING, Subject, copied
+from chaos.subjects import CAPTIONING, ENCODING, IMPORTING, RUN, STUDYING, TRAINING, Subject
+from chaos.target import Prepared, Target
 from chaos.trial import PEACE, End, Host, Process, Strike
 
 RANKS = 2
@@ -40,37 +41,38 @@ SCENES = (
 
 class Staged(NamedTuple):
     scene: Scene
-    template: Path
-    outcome: str  # of the undisturbed
+    target: Target
+    outcome: str  # of the undisturbed: ranks add up in another order than one process
     seconds: float
-    run: str  # folder of the run that the undisturbed has made
 
 
-def attack(host: Host, scenes: Sequence[Scene], folder: Path, seconds: float, seed: int, least: int = 0) -> Struck:
+def attack(prepared: Prepared, scenes: Sequence[Scene], seconds: float, seed: int, least: int = 0) -> Struck:
     """For so many seconds, each scene in turn; `least` trials, however long they take."""
     struck, dice = Struck(Counter(), []), random.Random(seed)
     if not scenes:
         return struck
-    staged = [_staged(host, scene, folder / f"scene{number}") for number, scene in enumerate(scenes)]
+    staged = [_staged(prepared, scene) for scene in scenes]
     deadline, number = time.monotonic() + seconds, 0  # without what it takes to prepare
     while time.monotonic() < deadline or number < least:
         if number % len(staged) == 0:
             dice.shuffle(staged)
-        place = folder / f"crowd{number}"
-        _one(host, staged[number % len(staged)], dice, place, struck)
+        place = prepared.folder / f"crowd{number}"
+        _one(prepared.host, staged[number % len(staged)], dice, place, struck)
         shutil.rmtree(place, ignore_errors=True)
         number += 1
     return struck
 
 
-def _staged(host: Host, scene: Scene, folder: Path) -> Staged:
-    template = scene.subject.begun(host, folder / "template")
-    peace = copied(template, folder / "peace")
-    ends = _again(host, scene, peace)
+def _staged(prepared: Prepared, scene: Scene) -> Staged:
+    target = prepared.of(scene.subject)
+    if not scene.ranks:
+        return Staged(scene, target, target.outcome, target.seconds)
+    peace = target.copied(prepared.folder / "ranks")
+    ends = _again(prepared.host, scene, peace)
     if any(end.exit for end in ends):
         raise SystemExit(f"{scene.name} failed in peace:\n" + "\n".join(end.text for end in ends))
-    run = next((str(path.parent.relative_to(peace)) for path in peace.glob("runs/*/about.json")), "")
-    return Staged(scene, template, scene.subject.outcome(peace, ends[0]), max(end.seconds for end in ends), run)
+    print(f"{scene.name}: {ends[0].seconds:.1f} s in peace", flush=True)
+    return Staged(scene, target, scene.subject.outcome(peace, ends[0]), max(end.seconds for end in ends))
 
 
 def _again(host: Host, scene: Scene, folder: Path) -> list[End]:
@@ -92,13 +94,13 @@ def _ranks(words: Sequence[str], strikes: Sequence[Strike]) -> list[Process]:
 
 def _one(host: Host, staged: Staged, dice: random.Random, folder: Path, struck: Struck) -> None:
     scene = staged.scene
-    copied(staged.template, folder)
+    staged.target.copied(folder)
     strikes = _strikes(staged, dice)
     words = scene.subject.words_in(folder)
     if scene.ranks:
         processes = _ranks(words, strikes)
     else:
-        other = [staged.run if word == RUN else word for word in scene.beside] or words
+        other = [staged.target.run if word == RUN else word for word in scene.beside] or words
         late = dice.uniform(0.0, staged.seconds) if scene.beside else dice.uniform(0.0, 0.3)
         processes = [Process(words, strikes[0]), Process(other, strikes[1], delay=late)]
         struck.counts["pairs at once"] += 1

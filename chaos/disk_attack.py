@@ -6,47 +6,30 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from chaos.loss import Loss, Struck, not_the_same, unsound
-from chaos.subjects import Subject, copied
+from chaos.subjects import Subject
+from chaos.target import Prepared, Target
 from chaos.trial import LASTING, End, Fault, Host, Strike
 
 MEMORY = (8 << 20, 512 << 20)  # bytes: the least and the most that a limit leaves to a command
 
 
-class Target(NamedTuple):
-    subject: Subject
-    template: Path
-    outcome: str  # of the undisturbed command
-    calls: int
-    seconds: float
-
-
-def attack(host: Host, subjects: Sequence[Subject], folder: Path, seconds: float, seed: int, least: int = 0) -> Struck:
+def attack(prepared: Prepared, subjects: Sequence[Subject], seconds: float, seed: int, least: int = 0) -> Struck:
     """For so many seconds; `least` trials, however long they take."""
     struck, dice = Struck(Counter(), []), random.Random(seed)
     if not subjects:
         return struck
-    targets = [_target(host, subject, folder / str(number)) for number, subject in enumerate(subjects)]
+    targets = [prepared.of(subject) for subject in subjects]
     turns = [_strikes(target, random.Random(seed + number)) for number, target in enumerate(targets)]
     deadline, number = time.monotonic() + seconds, 0  # without what it takes to prepare
     while time.monotonic() < deadline or number < least:
         which = dice.choices(range(len(targets)), [1 / target.seconds for target in targets])[0]
-        place = folder / f"trial{number}"  # never one that an orphan of the last trial may still write to
-        _one(host, targets[which], next(turns[which]), place, struck)
+        place = prepared.folder / f"trial{number}"  # never one that an orphan of the last trial may still write to
+        _one(prepared.host, targets[which], next(turns[which]), place, struck)
         shutil.rmtree(place, ignore_errors=True)
         number += 1
     return struck
-
-
-def _target(host: Host, subject: Subject, folder: Path) -> Target:
-    template = subject.begun(host, folder / "template")
-    peace = copied(template, folder / "peace")
-    end = host.run(subject.words_in(peace), peace)
-    if end.exit != 0 or end.calls is None:
-        raise SystemExit(f"{subject.name} failed in peace:\n{end.text}")
-    return Target(subject, template, subject.outcome(peace, end), end.calls, end.seconds)
 
 
 def _strikes(target: Target, dice: random.Random) -> Iterator[Strike]:
@@ -65,7 +48,7 @@ def _strikes(target: Target, dice: random.Random) -> Iterator[Strike]:
 
 
 def _one(host: Host, target: Target, strike: Strike, folder: Path, struck: Struck) -> None:
-    copied(target.template, folder)
+    target.copied(folder)
     words = target.subject.words_in(folder)
     first = host.run(words, folder, strike)
     again = first if first.exit == 0 else host.run(words, folder)

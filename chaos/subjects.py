@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -63,11 +62,6 @@ class Subject(NamedTuple):
     def words_in(self, folder: Path) -> list[str]:
         runs = [str(path.relative_to(folder).parent) for path in folder.glob("runs/*/about.json")]
         return [runs[0] if word == RUN else word for word in self.words]
-
-    def begun(self, host: Host, folder: Path) -> Path:
-        folder.mkdir(parents=True)
-        self.prepare(host, folder)
-        return folder
 
 
 def _nothing(host: Host, folder: Path) -> None: ...
@@ -152,9 +146,3 @@ SUBJECTS = (
     Subject("measure", ["measure", RUN, "--samples", "64", "--json", "--quiet"], _trained, _metrics),
     STUDYING := Subject("study", ["study", "run", "plan.toml", "--threads", "1"], _planned, _effects, starts_workers=True),
 )
-
-
-def copied(template: Path, folder: Path) -> Path:
-    """A fresh folder to attack, as the template was before the command."""
-    shutil.copytree(template, folder, symlinks=True)
-    return folder

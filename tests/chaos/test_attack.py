@@ -11,6 +11,7 @@ from chaos import crowd_attack, disk_attack
 from chaos.counted_page import BEGIN, END, write_counts
 from chaos.crowd_attack import Scene
 from chaos.subjects import Subject
+from chaos.target import Prepared
 from chaos.trial import Fault, Host, Process, Strike
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="the shim is written in C")
@@ -29,7 +30,7 @@ def subject(name):
 
 
 def struck(host, name, folder, trials=40):
-    return disk_attack.attack(host, [subject(name)], folder, 0.0, seed=3, least=trials)
+    return disk_attack.attack(Prepared(host, folder), [subject(name)], 0.0, seed=3, least=trials)
 
 
 def test_a_write_that_is_not_atomic_is_reported(host, tmp_path):
@@ -50,7 +51,7 @@ def test_what_keeps_its_promises_is_not_reported(host, tmp_path):
 
 @pytest.mark.parametrize(("name", "sound"), [("appends", False), ("appends_alone", True)])
 def test_two_at_once_that_are_not_kept_apart_are_reported(host, tmp_path, name, sound):
-    found = crowd_attack.attack(host, [Scene("two of them", subject(name))], tmp_path, 0.0, seed=1, least=6)
+    found = crowd_attack.attack(Prepared(host, tmp_path), [Scene("two of them", subject(name))], 0.0, seed=1, least=6)
     assert found.counts["pairs at once"] == 6 and (found.losses == []) == sound, found.losses
 
 
