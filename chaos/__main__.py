@@ -45,7 +45,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="chaos-") as place, Host() as host:
         prepared = Prepared(host, Path(place))
         alone = disk_attack.attack(prepared, subjects, (1 - ON_INPUT - ON_CROWDS) * seconds, seed)
-        crowd = crowd_attack.attack(prepared, scenes, ON_CROWDS * seconds, seed)
+        crowd = crowd_attack.attack(prepared, scenes, ON_CROWDS * seconds, seed, least=len(scenes))
     fed = input_attack.attack(targets, ON_INPUT * seconds, seed)
     losses, counts = [*alone.losses, *crowd.losses, *fed.losses], alone.counts + crowd.counts
     for name, number in (*sorted(fed.inputs.items()), *sorted(counts.items())):
