@@ -52,6 +52,7 @@ def attack(prepared: Prepared, scenes: Sequence[Scene], seconds: float, seed: in
     if not scenes:
         return struck
     staged = [_staged(prepared, scene) for scene in scenes]
+    prepared.ready()
     deadline, number = time.monotonic() + seconds, 0  # without what it takes to prepare
     while time.monotonic() < deadline or number < least:
         if number % len(staged) == 0:

@@ -12,7 +12,7 @@ from chaos.subjects import Subject
 from chaos.target import Prepared, Target
 from chaos.trial import LASTING, End, Fault, Host, Strike
 
-MEMORY = (8 << 20, 512 << 20)  # bytes: the least and the most that a limit leaves to a command
+MEMORY = (4 << 20, 200 << 20)  # bytes: the least and the most that a limit leaves to a command
 
 
 def attack(prepared: Prepared, subjects: Sequence[Subject], seconds: float, seed: int, least: int = 0) -> Struck:
@@ -22,6 +22,7 @@ def attack(prepared: Prepared, subjects: Sequence[Subject], seconds: float, seed
         return struck
     targets = [prepared.of(subject) for subject in subjects]
     turns = [_strikes(target, random.Random(seed + number)) for number, target in enumerate(targets)]
+    prepared.ready()
     deadline, number = time.monotonic() + seconds, 0  # without what it takes to prepare
     while time.monotonic() < deadline or number < least:
         which = dice.choices(range(len(targets)), [1 / target.seconds for target in targets])[0]

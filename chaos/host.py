@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-LIMIT = 120.0  # seconds: what takes longer hangs
 HEAVY = ("fulcrum.study.study_run", "fulcrum.train.session", "fulcrum.train.saved.sharded", "fulcrum.caption.recaption")
 
 
@@ -100,7 +99,7 @@ def _tried(orders: list[dict[str, Any]], shim: ctypes.CDLL, command: Callable[[]
         if left and all(child.stopped for child in left):  # nobody waits for these any more
             for child in left:
                 child.end()
-        elif now - begun > LIMIT:
+        elif now - begun > orders[0]["limit"]:
             for child in left:
                 child.hung = not child.stopped
                 child.end()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chaos.subjects import Subject
-from chaos.trial import Host
+from chaos.trial import SLOWER, SOON, Host
 
 
 class Target(NamedTuple):
@@ -33,6 +33,10 @@ class Prepared:
         if subject.name not in self._targets:
             self._targets[subject.name] = self._made(subject, self.folder / f"target{len(self._targets)}")
         return self._targets[subject.name]
+
+    def ready(self) -> None:
+        """From now on a command that takes much longer than the slowest of these in peace hangs."""
+        self.host.limit = max(SOON, SLOWER * max(target.seconds for target in self._targets.values()))
 
     def _made(self, subject: Subject, folder: Path) -> Target:
         template, peace = folder / "template", folder / "peace"

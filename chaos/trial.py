@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = HERE.parent / "build" / "chaos" / "faults.so"
+SOON, SLOWER = 120.0, 10.0  # seconds, and times the undisturbed command: what takes longer than both hangs
 COMMAND = "fulcrum.cli:main"  # what is attacked: a module and its function that reads sys.argv
 
 
@@ -94,10 +95,11 @@ class End(NamedTuple):
 
 
 class Host:
-    """The forking process; a context manager."""
+    """The forking process; a context manager. `limit`: seconds after which a command hangs."""
 
     def __init__(self, command: str = COMMAND) -> None:
         _compile()
+        self.limit = 10 * SOON  # until it is known how long a command takes here
         environment = os.environ | {
             "LD_PRELOAD": str(LIBRARY),
             "CHAOS_SHIM": str(LIBRARY),
@@ -139,6 +141,7 @@ class Host:
                 "words": list(one.words),
                 "environment": dict(one.environment),
                 "delay": one.delay,
+                "limit": self.limit,
                 "folder": str(folder),
                 "said": str(path),
             }

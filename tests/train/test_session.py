@@ -133,6 +133,19 @@ def test_a_run_that_still_encodes_stops_at_once(whole, tiny, tmp_path, monkeypat
     assert perform(order(tiny(), tmp_path), quiet)["weights_sha256"] == whole[1]["weights_sha256"]
 
 
+def test_no_memory_for_the_thread_that_saves_is_told_as_it_is(whole, tiny, tmp_path, monkeypatch):
+    shutil.copytree(whole[0] / "cache", tmp_path / "cache")
+
+    def short(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("fulcrum.train.saved.saver.threading.Thread.start", short)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        perform(order(tiny(), tmp_path), quiet)
+    monkeypatch.undo()
+    assert perform(order(tiny(), tmp_path), quiet)["weights_sha256"] == whole[1]["weights_sha256"]
+
+
 def test_a_full_disk_leaves_the_last_good_checkpoint(whole, tiny, tmp_path, monkeypatch):
     shutil.copytree(whole[0] / "cache", tmp_path / "cache")
     real, calls = checkpoint.write_tensors, []
