@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 import time
 
 import pytest
@@ -139,7 +140,7 @@ def test_no_memory_for_the_thread_that_saves_is_told_as_it_is(whole, tiny, tmp_p
     def short(thread):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("fulcrum.train.saved.saver.threading.Thread.start", short)
+    monkeypatch.setattr(threading.Thread, "start", short)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         perform(order(tiny(), tmp_path), quiet)
     monkeypatch.undo()
