@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 THREADS := OMP_NUM_THREADS=1
-SECONDS_OF_CHAOS ?= 120
+SECONDS_OF_CHAOS ?= 90
+PAGE_OF_CHAOS ?=
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt
 
-.PHONY: install study chaos test laws test-slow check docs site evidence gpu bench clean help
+.PHONY: install study chaos fuzz test laws test-slow check docs site evidence gpu bench clean help
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/ \t/'
@@ -39,8 +40,15 @@ test: $(BIN)/.dev    ## the tests
 laws: $(BIN)/.dev    ## the laws over every lever, on two cores: under four minutes
 	$(THREADS) $(BIN)/python -m pytest tests/laws -n 2 --dist loadgroup
 
-chaos: $(BIN)/.ready  ## the attack, counted: kills, bad disks, hostile input; SECONDS_OF_CHAOS=3600 for an hour
-	$(THREADS) $(BIN)/python -m chaos --seconds $(SECONDS_OF_CHAOS)
+chaos: $(BIN)/.ready  ## the attack, counted: kills, bad disks, crowds, hostile input; SECONDS_OF_CHAOS=3600 for an hour
+	$(THREADS) $(BIN)/python -m chaos --seconds $(SECONDS_OF_CHAOS) $(if $(PAGE_OF_CHAOS),--page $(PAGE_OF_CHAOS))
+
+$(BIN)/.fuzz: $(BIN)/.ready
+	@$(INSTALL) -e '.[fuzz]'
+	@touch $@
+
+fuzz: $(BIN)/.fuzz   ## every reader of foreign input, guided by coverage: a minute for each
+	$(THREADS) $(BIN)/python -m chaos.guided
 
 test-slow: $(BIN)/.dev  ## what takes minutes: real compiler, kill -9, whole trainings
 	$(BIN)/python -m pytest -m slow --timeout=3600

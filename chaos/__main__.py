@@ -1,49 +1,60 @@
 """The attack on the whole program, counted.
 
-    make chaos                          two minutes, as in CI
-    python -m chaos --seconds 3600      an hour: half on disks, half on input
+    make chaos                          as in CI: under four minutes
+    python -m chaos --seconds 3600      an hour, half of it on disks
 
-Kills -9 at every write call and at any moment, full, broken and read-only disks, short writes: each command is given again
-afterwards and must end where the undisturbed one ends, bit for bit. Then mutated input for every reader: a refusal in words
-is sound, anything else is a loss. Exit code 1 if a promise was broken.
+Kills -9 at every write call and at any moment, of commands, of their workers and of the ranks of a run; full, broken, slow
+and read-only disks, short writes, clocks that are set, little memory; two of everything at once. Each command is given
+again afterwards and must end where the undisturbed one ends, bit for bit. Then mutated input for every reader: a refusal in
+words is sound, anything else is a loss. Exit code 1 if a promise was broken.
 """
 
 import argparse
 import tempfile
+import time
 from pathlib import Path
 
-from chaos import disk_attack, input_attack
+from chaos import crowd_attack, disk_attack, input_attack
+from chaos.counted_page import write_counts
+from chaos.crowd_attack import SCENES
 from chaos.hostile_input import TARGETS
 from chaos.subjects import SUBJECTS
+from chaos.target import Prepared
+from chaos.trial import Host
 
-ON_INPUT = 0.3  # share of the time
+ON_INPUT, ON_CROWDS = 0.2, 0.3  # shares of the time; the rest is for single commands
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=120.0, help="how long to go on (120)")
+    parser.add_argument("--seconds", type=float, default=120.0, help="how long to go on, without what is prepared (120)")
     parser.add_argument("--seed", type=int, default=0, help="of everything random in the attack (0)")
-    parser.add_argument("--only", action="append", default=[], help="a command or a kind of input; may be repeated")
+    parser.add_argument("--only", action="append", default=[], help="a command, a scene or a kind of input; repeatable")
+    parser.add_argument("--page", type=Path, help="a page whose block of counts is written anew: docs/promises.md")
     asked = parser.parse_args()
-    only = frozenset(asked.only)
-    names = [one.name for one in (*SUBJECTS, *TARGETS)]
+    names = [one.name for one in (*SUBJECTS, *SCENES, *TARGETS)]
+    only = frozenset(asked.only or names)
     if unknown := only - set(names):
         parser.error(f"nothing under attack is called {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
-    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-        struck = disk_attack.attack(Path(folder), (1 - ON_INPUT) * asked.seconds, asked.seed, only)
-    fed = input_attack.attack(ON_INPUT * asked.seconds, asked.seed, only)
-    losses = [*struck.losses, *fed.losses]
-    for loss in losses:
-        print(f"{loss}\n")
-    for name, number in sorted(fed.inputs.items()):
+    subjects = [one for one in SUBJECTS if one.name in only]
+    scenes = [one for one in SCENES if one.name in only]
+    targets = [one for one in TARGETS if one.name in only]
+    begun, seconds, seed = time.monotonic(), asked.seconds, asked.seed
+    with tempfile.TemporaryDirectory(prefix="chaos-") as place, Host() as host:
+        prepared = Prepared(host, Path(place))
+        alone = disk_attack.attack(prepared, subjects, (1 - ON_INPUT - ON_CROWDS) * seconds, seed)
+        crowd = crowd_attack.attack(prepared, scenes, ON_CROWDS * seconds, seed, least=len(scenes))
+    fed = input_attack.attack(targets, ON_INPUT * seconds, seed)
+    losses, counts = [*alone.losses, *crowd.losses, *fed.losses], alone.counts + crowd.counts
+    for name, number in (*sorted(fed.inputs.items()), *sorted(counts.items())):
         print(f"{number:>12,} {name}")
-    for name, number in sorted(struck.struck.items()):
-        print(f"{number:>12,} {name}")
-    print(f"{sum(fed.inputs.values()):>12,} inputs in all; seed {asked.seed}; {len(losses)} promises broken")
-    if not struck.struck and not fed.inputs:
+    print(f"{fed.inputs.total():>12,} inputs in all; seed {seed}; {len(losses)} promises broken")
+    if not counts and not fed.inputs:
         raise SystemExit("nothing was attacked: give it more --seconds")
+    if asked.page:
+        write_counts(asked.page, counts, fed.inputs, len(losses), time.monotonic() - begun, seed)
     raise SystemExit(bool(losses))
 
 

@@ -1,4 +1,5 @@
-/* Counts every call that changes something under one folder, and strikes at a chosen one: dies, or says what a bad disk would say.
+/* Counts every call that changes something under one folder, and strikes at a chosen one: dies, says what a bad disk would say,
+ * takes its time, or sets the clock.
  *
  * Loaded before libc (LD_PRELOAD). Nothing happens until `chaos_arm`: the process that was armed, and it alone, is struck.
  */
@@ -13,21 +14,27 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
-enum kind { COUNT, KILL_BEFORE, KILL_AFTER, KILL_HALFWAY, NO_SPACE, IO_ERROR, READ_ONLY, NO_PERMISSION, SHORT_WRITE, SLOW };
+enum kind { COUNT, KILL_BEFORE, KILL_AFTER, KILL_HALFWAY, NO_SPACE, IO_ERROR, READ_ONLY, NO_PERMISSION, SHORT_WRITE, SLOW, CLOCK_BACK, CLOCK_FORTH };
+#define JUMP (400L * 86400) /* seconds by which the clock is set */
+
 
 static char folder[PATH_MAX];
 static size_t folder_length;
 static volatile long strike_at = -1, seen;
 static volatile int strike_kind, strike_on; /* strike_on: every later call fails too, as on a full disk */
+static volatile long clock_offset;         /* seconds between what we say and what the time is */
 
 void chaos_arm(const char *root, long at, int kind, int on) {
     strncpy(folder, root, PATH_MAX - 1);
     folder_length = strlen(folder);
     seen = 0;
+    clock_offset = 0;
     strike_kind = kind;
     strike_on = on;
     strike_at = at;
@@ -83,7 +90,9 @@ static int struck(int writes) {
     case READ_ONLY: return -EROFS;
     case NO_PERMISSION: return -EACCES;
     case SHORT_WRITE: return writes ? SHORT_WRITE : 0;
-    case SLOW: usleep(200000); return 0;
+    case SLOW: usleep(strike_on ? 5000 : 500000); return 0;
+    case CLOCK_BACK: clock_offset = clock_offset ? 0 : -JUMP; return 0; /* with strike_on: to and fro */
+    case CLOCK_FORTH: clock_offset = clock_offset ? 0 : JUMP; return 0;
     default: return 0;
     }
 }
@@ -173,3 +182,27 @@ OPENS(open64, NOTHING, NOTHING)
 #define AT_TAIL at,
 OPENS(openat, AT_HEAD, AT_TAIL)
 OPENS(openat64, AT_HEAD, AT_TAIL)
+
+/* The clock on the wall; those that only run forward are left alone, as by a machine whose time is set. */
+int clock_gettime(clockid_t which, struct timespec *now) {
+    static __typeof__(&clock_gettime) real;
+    if (!real) real = (__typeof__(&clock_gettime))dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(which, now);
+    if (result == 0 && (which == CLOCK_REALTIME || which == CLOCK_REALTIME_COARSE)) now->tv_sec += clock_offset;
+    return result;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    static int (*real)(struct timeval *, void *);
+    if (!real) real = (int (*)(struct timeval *, void *))dlsym(RTLD_NEXT, "gettimeofday");
+    int result = real(now, zone);
+    if (result == 0) now->tv_sec += clock_offset;
+    return result;
+}
+
+time_t time(time_t *place) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (place) *place = now.tv_sec;
+    return now.tv_sec;
+}

@@ -1,9 +1,11 @@
 """A process that has imported everything once, and forks for each trial: a trial costs what its command does, no start.
 
 It is started by `trial.Host` with the shim of faults.c before libc, reads orders as JSON lines and answers each with one.
+An order is a list: commands that run at a time in one folder.
 """
 
 import ctypes
+import importlib
 import json
 import os
 import resource
@@ -11,64 +13,122 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-LIMIT = 120.0  # seconds: what takes longer hangs
+HEAVY = ("fulcrum.study.study_run", "fulcrum.train.session", "fulcrum.train.saved.sharded", "fulcrum.caption.recaption")
 
 
 def main() -> None:
-    import fulcrum.cli
-    import fulcrum.study.study_run  # noqa: F401  (the heavy rooms: torch and all that commands import when they run)
-    import fulcrum.train.session  # noqa: F401
-
+    module, _, function = sys.argv[1].partition(":")
+    command = getattr(importlib.import_module(module), function)
+    if module.startswith("fulcrum"):
+        for name in HEAVY:  # torch and all that commands import when they run
+            importlib.import_module(name)
     shim = ctypes.CDLL(os.environ["CHAOS_SHIM"])
     shim.chaos_seen.restype = ctypes.c_long
     print(json.dumps({"ready": os.getpid()}), flush=True)
     for line in sys.stdin:
-        print(json.dumps(_tried(json.loads(line), shim, fulcrum.cli.main)), flush=True)
+        print(json.dumps({"ends": _tried(json.loads(line), shim, command)}), flush=True)
 
 
-def _tried(order: dict[str, Any], shim: ctypes.CDLL, command: Any) -> dict[str, Any]:
-    child = os.fork()
-    if child == 0:
-        _child(order, shim, command)
-    begun, ended = time.monotonic(), False
-    deadline, kill_after = begun + LIMIT, order.get("kill_after")
-    while True:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        ended = pid == child
-        late = time.monotonic()
-        if ended:
-            break
-        if late > deadline or (kill_after is not None and late - begun > kill_after):
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            status = signal.SIGKILL
-            break
+class Child:
+    """One command of an order, from its start to its end."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.order, self.pid, self.status = order, 0, None
+        self.begun = self.ended = 0.0
+        self.struck = self.stopped = self.hung = False
+
+    status: int | None
+
+    @property
+    def running(self) -> bool:
+        return self.pid != 0 and self.status is None
+
+    def start(self, shim: ctypes.CDLL, command: Callable[[], None]) -> None:
+        self.begun = time.monotonic()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _child(self.order, shim, command)
+
+    def look(self, now: float) -> None:
+        """Has it ended; is it to be struck now?"""
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid == self.pid:
+            self.status, self.ended = status, now
+            return
+        kill_after, stall_after, age = self.order["kill_after"], self.order["stall_after"], now - self.begun
+        if kill_after is not None and age > kill_after and not self.struck:
+            if not self.order["worker"]:
+                self.end()
+            elif workers := _children(self.pid):
+                os.kill(workers[-1], signal.SIGKILL)
+                self.struck = True
+        if stall_after is not None and age > stall_after and not self.stopped:
+            os.kill(self.pid, signal.SIGSTOP)
+            self.stopped = True
+
+    def end(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self.status, self.ended = int(signal.SIGKILL), time.monotonic()
+
+    def told(self) -> dict[str, Any]:
+        seen = Path(self.order["said"] + ".seen")
+        assert self.status is not None
+        return {
+            "exit": os.waitstatus_to_exitcode(self.status),
+            "hung": self.hung,
+            "calls": int(seen.read_text()) if seen.exists() else None,
+            "seconds": self.ended - self.begun,
+        }
+
+
+def _tried(orders: list[dict[str, Any]], shim: ctypes.CDLL, command: Callable[[], None]) -> list[dict[str, Any]]:
+    children, begun = [Child(order) for order in orders], time.monotonic()
+    while any(child.status is None for child in children):
+        now = time.monotonic()
+        for child in children:
+            if not child.pid and now - begun >= child.order["delay"]:
+                child.start(shim, command)
+            elif child.running:
+                child.look(now)
+        left = [child for child in children if child.status is None]
+        if left and all(child.stopped for child in left):  # nobody waits for these any more
+            for child in left:
+                child.end()
+        elif now - begun > orders[0]["limit"]:
+            for child in left:
+                child.hung = not child.stopped
+                child.end()
         time.sleep(0.005)
-    hung = not ended and kill_after is None
-    seen = Path(order["said"] + ".seen")
-    calls = int(seen.read_text()) if seen.exists() else None
-    return {
-        "exit": os.waitstatus_to_exitcode(status),
-        "hung": hung,
-        "calls": calls,
-        "seconds": time.monotonic() - begun,
-        "memory": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
-    }
+    return [child.told() for child in children]
 
 
-def _child(order: dict[str, Any], shim: ctypes.CDLL, command: Any) -> None:
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _child(order: dict[str, Any], shim: ctypes.CDLL, command: Callable[[], None]) -> None:
     """Never returns: the command's end is the process's."""
     said = os.open(order["said"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(said, 1)
     os.dup2(said, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(order["folder"])
+    os.environ.update(order["environment"])
     sys.argv = ["fulcrum", *order["words"]]
     code = 0
-    shim.chaos_arm(order["folder"].encode(), order["at"], order["kind"], int(order["on"]))
+    if order["memory"] is not None:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + order["memory"]
+        resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+    shim.chaos_arm(order["folder"].encode(), order["at"], order["fault"], int(order["on"]))
     try:
         command()
     except SystemExit as end:
@@ -76,8 +136,9 @@ def _child(order: dict[str, Any], shim: ctypes.CDLL, command: Any) -> None:
     except BaseException:  # what the command line let through is what we look for
         traceback.print_exc()
         code = 70
-    Path(order["said"] + ".seen").write_text(str(shim.chaos_seen()))
     shim.chaos_disarm()
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    Path(order["said"] + ".seen").write_text(str(shim.chaos_seen()))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

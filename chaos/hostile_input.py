@@ -2,11 +2,14 @@
 
 import io
 import json
+import socket
 import struct
 import tarfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from socketserver import BaseServer
+from typing import NamedTuple, cast
 
 import numpy as np
 from PIL import Image
@@ -18,7 +21,10 @@ from fulcrum.files.damaged import Damaged
 from fulcrum.files.records import read_records, read_tail
 from fulcrum.interop import diffusers
 from fulcrum.levers.catalog import read_phrase
+from fulcrum.measure import decoded_picture
+from fulcrum.measure.picture_sets import PictureSet
 from fulcrum.report.schema import StudyResult
+from fulcrum.report.serve import Handler
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.printable import shown_lines
 from fulcrum.study.plan import plan_file
@@ -98,6 +104,50 @@ def _report(data: bytes, folder: Path) -> None:
     StudyResult.model_validate_json(data)
 
 
+def _measured(data: bytes, folder: Path) -> None:
+    """What `fulcrum measure` looks at: arrays by how they begin, else a picture."""
+    suffix = ".npz" if data[:1] == b"P" else ".npy" if data[:1] == b"\x93" else ""
+    if not suffix:
+        decoded_picture.decode(data)
+        return
+    path = folder / f"measured{suffix}"
+    path.write_bytes(data)
+    pictures = PictureSet(path)
+    for stored in pictures:
+        with suppress(decoded_picture.BadPicture):
+            pictures.decode(stored)
+
+
+def _request(data: bytes, folder: Path) -> None:
+    """What a browser, or somebody else, sends to the page's server; the answer may hold nothing from beside its folder."""
+    site = folder / "site"
+    if not site.exists():
+        site.mkdir()
+        (site / "report.html").write_text("the page")
+        (folder / "secret.txt").write_text(SECRET)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(1.0)
+        theirs.sendall(data[:32_000])
+        theirs.shutdown(socket.SHUT_WR)
+        Handler(ours, ("127.0.0.1", 1), cast(BaseServer, None), directory=str(site))  # it asks its server nothing
+        ours.close()
+        answer = b"".join(iter(lambda: theirs.recv(1 << 16), b""))
+    if SECRET.encode() in answer:
+        raise RuntimeError("the answer holds a file from outside of the served folder")
+
+
+def _arrays() -> list[bytes]:
+    pictures, streams = (
+        np.arange(2 * 8 * 8 * 3, dtype=np.uint8).reshape(2, 8, 8, 3),
+        [io.BytesIO(), io.BytesIO(), io.BytesIO()],
+    )
+    np.savez(streams[0], pictures)
+    np.savez_compressed(streams[1], arr_0=pictures)
+    np.save(streams[2], pictures)
+    return [stream.getvalue() for stream in streams]
+
+
 def _png(mode: str, kind: str = "PNG") -> bytes:
     stream = io.BytesIO()
     Image.fromarray(np.arange(48 * 40 * 3, dtype=np.uint8).reshape(40, 48, 3)).convert(mode).save(stream, kind)
@@ -124,6 +174,7 @@ def _safetensors() -> bytes:
     return struct.pack("<Q", len(header)) + header + bytes(16)
 
 
+SECRET = "what nobody may read"
 PLANS = Path(__file__).resolve().parent.parent / "examples"
 LEVERS = (
     b"muon",
@@ -178,5 +229,32 @@ TARGETS = (
     Target("records", [b'{"step": 1, "loss": 0.5}\n{"step": 2, "loss": 0.4}\n'], _records, words=JSON),
     Target("checkpoints", [b'{"images": 96, "files": {}}\0\0\0\0' + _safetensors()], _checkpoint, (Damaged,), JSON),
     Target("safetensors", [_safetensors()], _pipeline, words=JSON),
+    Target(
+        "metric inputs",
+        [*_arrays(), _png("RGB"), _png("LA"), _png("P")],
+        _measured,
+        (FulcrumError, decoded_picture.BadPicture),
+        (b"descr", b"fortran_order", b"shape", b"(1, 99999999, 8, 3)", b"|O", b"<f8", b"PK\x03\x04"),
+    ),
+    Target(
+        "HTTP requests",
+        [
+            b"GET / HTTP/1.1\r\nHost: localhost:1\r\n\r\n",
+            b"HEAD /report.html?x=1 HTTP/1.0\r\nHost: 127.0.0.1\r\nRange: bytes=0-9\r\n\r\n",
+            b"GET /../secret.txt HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n\r\n",
+        ],
+        _request,
+        (),
+        (
+            b"\r\n",
+            b"%2e%2e/",
+            b"%00",
+            b"..%2fsecret.txt",
+            b"HTTP/9.9",
+            b"Content-Length: -1\r\n",
+            b"POST",
+            b"If-Modified-Since: x\r\n",
+        ),
+    ),
     Target("report JSON", [b'{"plan": {}, "arms": []}'], _report, (ValueError,), JSON),
 )

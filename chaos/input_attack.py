@@ -7,11 +7,12 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from chaos.hostile_input import TARGETS, Target
+from chaos.hostile_input import Target
 
 LONGEST = 5.0  # seconds that one input may take
 MEMORY = 1 << 30  # bytes that inputs may take beyond what the process had before
@@ -37,9 +38,8 @@ class Counts(NamedTuple):
     losses: list[Loss]
 
 
-def attack(seconds: float, seed: int, only: frozenset[str] = frozenset()) -> Counts:
+def attack(targets: Sequence[Target], seconds: float, seed: int) -> Counts:
     counts, dice = Counts(Counter(), []), random.Random(seed)
-    targets = [one for one in TARGETS if not only or one.name in only]
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MEMORY, hard))
     before = signal.signal(signal.SIGALRM, _too_slow)
@@ -67,7 +67,9 @@ def _one(target: Target, folder: Path, deadline: float, dice: random.Random, cou
             place = _place(error)
             known[place] += 1
             if known[place] == 1:
-                counts.losses.append(Loss(target.name, data, f"{type(error).__name__}: {str(error)[:200]} {place}"))
+                loss = Loss(target.name, data, f"{type(error).__name__}: {str(error)[:200]} {place}")
+                counts.losses.append(loss)
+                print(f"{loss}\n", flush=True)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 

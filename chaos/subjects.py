@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +30,9 @@ TRAIN = [
     "--quiet",
     *SMALL,
 ]
+ENCODE = ["encode", "spark", "--quiet", *SMALL]
+IMPORT = ["data", "import", "pictures", "store", "--size", "32", "--quiet"]
+CAPTION = ["caption", "store", "captioned", "--model", "world", "--keep-all", "--block", "4", "--styles", "long", "--quiet"]
 RUN = "RUN"  # stands for the one run of a folder
 PLAN = """title = "chaos"
 baseline = "spark"
@@ -50,22 +52,23 @@ class Subject(NamedTuple):
     words: list[str]
     prepare: Callable[[Host, Path], None]  # what lies in the folder before the command
     outcome: Callable[[Path, End], str]  # equal for equal ends
+    stands: str = ""  # what the command says where its end stands already and it will not do it again
+    starts_workers: bool = False
+    works_in_torch: bool = True  # whose libraries may give up without a word when memory is short
+
+    def is_done(self, end: End) -> bool:
+        return end.exit == 0 or bool(self.stands and self.stands in end.text)
 
     def words_in(self, folder: Path) -> list[str]:
         runs = [str(path.relative_to(folder).parent) for path in folder.glob("runs/*/about.json")]
         return [runs[0] if word == RUN else word for word in self.words]
-
-    def begun(self, host: Host, folder: Path) -> Path:
-        folder.mkdir(parents=True)
-        self.prepare(host, folder)
-        return folder
 
 
 def _nothing(host: Host, folder: Path) -> None: ...
 
 
 def _encoded(host: Host, folder: Path) -> None:
-    _in_peace(host, ["encode", "spark", "--quiet", *SMALL], folder)
+    _in_peace(host, ENCODE, folder)
 
 
 def _pictures(host: Host, folder: Path) -> None:
@@ -74,6 +77,11 @@ def _pictures(host: Host, folder: Path) -> None:
     for number, colour in enumerate(colours):
         Image.new("RGB", (40, 40), tuple(int(part) for part in colour)).save(folder / "pictures" / f"{number}.png")
         (folder / "pictures" / f"{number}.txt").write_text(f"a square of colour {colour[0]}")
+
+
+def _imported(host: Host, folder: Path) -> None:
+    _pictures(host, folder)
+    _in_peace(host, IMPORT, folder)
 
 
 def _trained(host: Host, folder: Path) -> None:
@@ -114,8 +122,15 @@ def _files(*under: str) -> Callable[[Path, End], str]:
 
 
 def _effects(folder: Path, end: End) -> str:
+    """Of all that is not decided by a clock."""
     (result,) = folder.glob("runs/study-*/report.json")
-    return json.dumps(json.loads(result.read_text())["effects"], sort_keys=True)
+    effects = json.loads(result.read_text())["effects"]
+    return json.dumps([effect for effect in effects if effect["unit"] != "time"], sort_keys=True)
+
+
+def _captions(folder: Path, end: End) -> str:
+    """What the store holds; who wrote it and when stands in other fields."""
+    return str(json.loads((folder / "captioned" / "store.json").read_text())["content"])
 
 
 def _last_line(end: End) -> dict[str, object]:
@@ -123,16 +138,11 @@ def _last_line(end: End) -> dict[str, object]:
 
 
 SUBJECTS = (
-    Subject("train", TRAIN, _encoded, _weights),
+    TRAINING := Subject("train", TRAIN, _encoded, _weights),
     Subject("train, nothing encoded", TRAIN, _nothing, _weights),
-    Subject("encode", ["encode", "spark", "--quiet", *SMALL], _nothing, _files("runs/cache")),
-    Subject("import", ["data", "import", "pictures", "store", "--size", "32", "--quiet"], _pictures, _files("store")),
+    ENCODING := Subject("encode", ENCODE, _nothing, _files("runs/cache")),
+    IMPORTING := Subject("import", IMPORT, _pictures, _files("store"), works_in_torch=False),
+    CAPTIONING := Subject("caption", CAPTION, _imported, _captions, stands="captioned holds a data set already"),
     Subject("measure", ["measure", RUN, "--samples", "64", "--json", "--quiet"], _trained, _metrics),
-    Subject("study", ["study", "run", "plan.toml", "--threads", "1"], _planned, _effects),
+    STUDYING := Subject("study", ["study", "run", "plan.toml", "--threads", "1"], _planned, _effects, starts_workers=True),
 )
-
-
-def copied(template: Path, folder: Path) -> Path:
-    """A fresh folder to attack, as the template was before the command."""
-    shutil.copytree(template, folder, symlinks=True)
-    return folder

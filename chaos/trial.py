@@ -1,15 +1,18 @@
-"""One trial: a command of fulcrum, in a process of its own, struck at one call or after some seconds, or left in peace."""
+"""One trial: commands, each in a process of its own, struck at one call or after some seconds, or left in peace."""
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = HERE.parent / "build" / "chaos" / "faults.so"
+SOON, SLOWER = 120.0, 10.0  # seconds, and times the undisturbed command: what takes longer than both hangs
+COMMAND = "fulcrum.cli:main"  # what is attacked: a module and its function that reads sys.argv
 
 
 class Fault(IntEnum):
@@ -25,10 +28,13 @@ class Fault(IntEnum):
     NO_PERMISSION = 7
     SHORT_WRITE = 8
     SLOW = 9
+    CLOCK_BACK = 10
+    CLOCK_FORTH = 11
 
 
 KILLS = (Fault.KILL_BEFORE, Fault.KILL_AFTER, Fault.KILL_HALFWAY)
 REFUSALS = (Fault.NO_SPACE, Fault.IO_ERROR, Fault.READ_ONLY, Fault.NO_PERMISSION)
+LASTING = (*REFUSALS, Fault.SLOW, Fault.CLOCK_BACK, Fault.CLOCK_FORTH)  # may go on with every later call
 
 
 class Strike(NamedTuple):
@@ -36,14 +42,44 @@ class Strike(NamedTuple):
     at: int = -1  # the call that is struck, from one
     on: bool = False  # and every later one, as on a disk that stays full
     kill_after: float | None = None  # seconds
+    worker: bool = False  # it is not the command that is killed then, but a process that it has started
+    stall_after: float | None = None  # seconds: stopped, and never let go on
+    memory: int | None = None  # bytes that it may take beyond what it has when it begins
+
+    @property
+    def name(self) -> str:
+        """What it is counted as."""
+        if self.memory is not None:
+            return "memory limits"
+        if self.stall_after is not None:
+            return "processes stopped"
+        if self.kill_after is not None or self.fault in KILLS:
+            return "kills"
+        named = {Fault.SLOW: "slow disks", Fault.CLOCK_BACK: "clock jumps", Fault.CLOCK_FORTH: "clock jumps"}
+        return named.get(self.fault, "write faults" if self.fault else "in peace")
 
     def __str__(self) -> str:
+        if self.memory is not None:
+            return f"{self.memory >> 20} MB of memory"
+        if self.stall_after is not None:
+            return f"stopped after {self.stall_after:.2f} s"
         if self.kill_after is not None:
-            return f"kill -9 after {self.kill_after:.2f} s"
+            return f"kill -9 {'of a worker ' if self.worker else ''}after {self.kill_after:.2f} s"
+        if not self.fault:
+            return "in peace"
         return f"{self.fault.name.lower().replace('_', ' ')} at call {self.at}{' and on' if self.on else ''}"
 
 
 PEACE = Strike()
+
+
+class Process(NamedTuple):
+    """One of the commands that run at a time."""
+
+    words: Sequence[str]
+    strike: Strike = PEACE
+    environment: Mapping[str, str] = {}
+    delay: float = 0.0  # seconds after the first
 
 
 class End(NamedTuple):
@@ -59,19 +95,20 @@ class End(NamedTuple):
 
 
 class Host:
-    """The forking process; a context manager."""
+    """The forking process; a context manager. `limit`: seconds after which a command hangs."""
 
-    def __init__(self) -> None:
+    def __init__(self, command: str = COMMAND) -> None:
         _compile()
+        self.limit = 10 * SOON  # until it is known how long a command takes here
         environment = os.environ | {
             "LD_PRELOAD": str(LIBRARY),
             "CHAOS_SHIM": str(LIBRARY),
             "OMP_NUM_THREADS": "1",
             "NO_COLOR": "1",
-            "PYTHONPATH": str(HERE.parent),
+            "PYTHONPATH": os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "chaos.host"],
+            [sys.executable, "-m", "chaos.host", command],
             cwd=HERE.parent,
             env=environment,
             stdin=subprocess.PIPE,
@@ -84,27 +121,38 @@ class Host:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process.stdin
+        assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
         self._process.wait()
+        self._process.stdout.close()
 
-    def run(self, words: list[str], folder: Path, strike: Strike = PEACE) -> End:
+    def run(self, words: Sequence[str], folder: Path, strike: Strike = PEACE) -> End:
+        return self.together([Process(words, strike)], folder)[0]
+
+    def together(self, processes: Sequence[Process], folder: Path) -> list[End]:
+        """Commands that run in one folder at a time."""
         assert self._process.stdin
-        said = folder.parent / f"{folder.name}.said"
-        said.with_name(f"{said.name}.seen").unlink(missing_ok=True)
-        order = {
-            "words": words,
-            "folder": str(folder),
-            "said": str(said),
-            "at": strike.at,
-            "kind": int(strike.fault),
-            "on": strike.on,
-            "kill_after": strike.kill_after,
-        }
-        self._process.stdin.write(json.dumps(order) + "\n")
+        said = [folder.parent / f"{folder.name}.said{number}" for number in range(len(processes))]
+        for path in said:
+            path.with_name(f"{path.name}.seen").unlink(missing_ok=True)
+        orders = [
+            {
+                **one.strike._asdict(),
+                "words": list(one.words),
+                "environment": dict(one.environment),
+                "delay": one.delay,
+                "limit": self.limit,
+                "folder": str(folder),
+                "said": str(path),
+            }
+            for one, path in zip(processes, said, strict=True)
+        ]
+        self._process.stdin.write(json.dumps(orders) + "\n")
         self._process.stdin.flush()
-        answer = self._answer()
-        return End(answer["exit"], said.read_text(errors="replace"), answer["calls"], answer["seconds"], answer["hung"])
+        return [
+            End(end["exit"], path.read_text(errors="replace"), end["calls"], end["seconds"], end["hung"])
+            for end, path in zip(self._answer()["ends"], said, strict=True)
+        ]
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout
@@ -119,7 +167,9 @@ def _compile() -> None:
     if LIBRARY.exists() and LIBRARY.stat().st_mtime > source.stat().st_mtime:
         return
     LIBRARY.parent.mkdir(parents=True, exist_ok=True)
+    aside = LIBRARY.with_name(f"{LIBRARY.name}.{os.getpid()}")  # tests may compile at a time
     try:
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(LIBRARY), str(source), "-ldl"], check=True)
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(aside), str(source), "-ldl"], check=True)
     except FileNotFoundError:
         raise SystemExit("the attack needs a C compiler, and `cc` was not found: install gcc or clang") from None
+    aside.rename(LIBRARY)

@@ -129,7 +129,7 @@ def _ended(error: SystemExit) -> int | None:
 
 def _explained(error: BaseException) -> tuple[str, str, int]:
     """What an error says to a person: message, hint, exit code."""
-    from fulcrum.files.refusals import sentence_and_hint  # only now: --help is to be fast
+    from fulcrum.files.refusals import is_out_of_memory, sentence_and_hint  # only now: --help is to be fast
     from fulcrum.spec.user_errors import failed, place
 
     if isinstance(error, typer.Abort):  # at a question: Ctrl-C, or nobody there to answer
@@ -144,10 +144,10 @@ def _explained(error: BaseException) -> tuple[str, str, int]:
     if where:
         error = failed(error, "your own file failed")
         return error.message, error.hint, error.exit_code
+    if is_out_of_memory(error):
+        return "there is not enough memory", "smaller batches take less: --set budget.batch=8, or fewer lanes of a study", 1
     if isinstance(error, OSError):
         return *sentence_and_hint(error), 1
-    if isinstance(error, MemoryError):
-        return "there is not enough memory", "smaller batches take less: --set budget.batch=8, or fewer lanes of a study", 1
     return (
         f"{type(error).__name__}: {error}",
         f"this should not happen: {TRACEBACK}=1 shows where it came from; please report it",

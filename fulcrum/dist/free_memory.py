@@ -1,6 +1,7 @@
-"""Memory that this process may still take: of a device, of the machine, or of the control group that it runs in."""
+"""Memory that this process may still take: of a device, of the machine, of its limit, or of its control group."""
 
 import contextlib
+import resource
 from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup")
@@ -9,7 +10,7 @@ NO_LIMIT = 1 << 60  # what version 1 of control groups writes where there is non
 
 def free_memory(root: Path = GROUPS) -> float:
     """Bytes of the host's: what the machine has available, or what is left of the control group if that is less."""
-    free = [float("inf")]
+    free = [float("inf"), _left_of_the_limit()]
     with contextlib.suppress(OSError, ValueError, StopIteration):
         line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
         free.append(float(line.split()[1]) * 1024)
@@ -19,6 +20,16 @@ def free_memory(root: Path = GROUPS) -> float:
             if most < NO_LIMIT:
                 free.append(max(most - float((root / used).read_text()) + _cached((root / limit).parent), 0.0))
     return min(free)
+
+
+def _left_of_the_limit() -> float:
+    """What `ulimit -v` leaves of the address space."""
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY:
+        return float("inf")
+    with contextlib.suppress(OSError, ValueError):
+        return max(float(most - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()), 0.0)
+    return float("inf")
 
 
 def free_on(device: str) -> float:

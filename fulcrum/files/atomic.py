@@ -127,14 +127,22 @@ def rename_folder(made: Path, final: Path) -> None:
     _flush(final.parent.resolve())
 
 
-def sweep(folder: Path) -> list[Path]:
-    """Remove what killed writers left in a folder, and say what; what is being written now stays."""
+def sweep(folder: Path, *, fresh: float = FRESH) -> list[Path]:
+    """Remove what killed writers left in a folder, and say what; what is being written now stays. `fresh=0` for whoever
+    holds the lock of the folder: nobody else is about to write there."""
     gone = []
-    for path in folder.iterdir():
-        if _ASIDE.fullmatch(path.name) and _abandoned(path):
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if _ASIDE.fullmatch(path.name) and _abandoned(path, fresh):
             remove(path)
             gone.append(path)
     return gone
+
+
+def remove_at_once(folder: Path) -> None:
+    """Remove a folder so that a kill on the way leaves it whole or not there; what is left of it then is `sweep`'s."""
+    aside = _aside(folder)
+    os.rename(folder, aside)
+    remove(aside)
 
 
 def is_aside(path: Path) -> bool:
@@ -152,9 +160,9 @@ def _hold(handle: int) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _abandoned(path: Path) -> bool:
+def _abandoned(path: Path, fresh: float) -> bool:
     try:
-        if path.is_symlink() or time.time() - path.stat().st_mtime < FRESH:
+        if path.is_symlink() or (fresh and time.time() - path.stat().st_mtime < fresh):
             return False
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -10,6 +10,7 @@ from fulcrum.spec.errors import FulcrumError, RunFailed
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _OF_A_DISK = (*FULL, errno.EIO, errno.EROFS)  # what a write says, and it says not of which file
+_NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory", "bad_alloc", "can't start new thread")
 _REMEDIES = {
     **dict.fromkeys(FULL, "make room"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose a place that you may use"),
@@ -24,6 +25,16 @@ _REMEDIES = {
 def is_full(error: OSError) -> bool:
     """Is there no room left: on the disk, in the quota, for a file of this size?"""
     return error.errno in FULL
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Was there no memory left, whoever says so? torch, the loader of libraries and threads have words of their own."""
+    said = str(error).lower()
+    return (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or (isinstance(error, OSError | RuntimeError | ImportError) and any(words in said for words in _NO_MEMORY))
+    )
 
 
 def reason(error: OSError) -> str:

@@ -17,7 +17,7 @@ from fulcrum.dist.heartbeat import SAVING, TRAINING
 from fulcrum.dist.mesh import mesh_shape
 from fulcrum.dist.precision import bf16_products
 from fulcrum.dist.start import ALONE, Ranks
-from fulcrum.files.atomic import write_json
+from fulcrum.files.atomic import sweep, write_json
 from fulcrum.files.damaged import remove
 from fulcrum.spec.errors import INTERRUPTED, REQUEUE, BadInput, RunFailed, TrainingFailed, first_line
 from fulcrum.spec.run import RunSpec
@@ -101,6 +101,8 @@ def perform(
     with ranks.first_goes_ahead("opening the run's folder"):
         folder = open_folder(order.out, order.run, order.seed, order.phrase, order.user_files)
     with claim(folder) if ranks.first else nullcontext():
+        if ranks.first:
+            _tidy(folder)
         finished = folder.result()
         if finished is not None:
             say(f"{folder.path} is finished already; nothing was run")
@@ -120,6 +122,14 @@ def perform(
             say(f"compiling the blocks failed ({first_line(error)}): {SLOWER}")
         order = order._replace(system=order.system.model_copy(update={"compile": False}))
         return _performed(order, feed, folder, observers, ranks, say)
+
+
+def _tidy(folder: RunFolder) -> None:
+    """Without what a process that was killed as it saved has left: nobody else saves here while we hold the folder."""
+    with suppress(OSError):  # a disk that cannot be written is told of by what is written next
+        if not folder.checkpoints.is_symlink():
+            sweep(folder.checkpoints, fresh=0.0)
+        sweep(folder.path)
 
 
 def _leave_nothing(folder: RunFolder) -> None:

@@ -52,6 +52,17 @@ def test_gc_and_rm_touch_nothing_that_is_no_run(run, tmp_path, capsys, monkeypat
     assert (mine / "checkpoints" / "2023" / "notes.txt").exists() and (run / "about.json").exists()
 
 
+def test_an_export_goes_where_it_is_asked_to_and_not_among_checkpoints(run, tmp_path, capsys):
+    code, answer = fulcrum(capsys, "export", run.name, tmp_path / "W.SAFETENSORS", "--out", run.parent)
+    assert code == 0 and answer["tensors"] and (tmp_path / "W.SAFETENSORS").is_file()
+    before = sorted(path.name for path in (run / "checkpoints").iterdir())
+    (tmp_path / "link").symlink_to(run / "checkpoints")
+    for place in (run / "checkpoints" / "w.safetensors", run / "checkpoints" / "000000000099", tmp_path / "link" / "w"):
+        code, answer = fulcrum(capsys, "export", run.name, place, "--out", run.parent)
+        assert code == 2 and "where a run keeps its own" in answer["error"], answer
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == before
+
+
 def test_gc_leaves_a_run_in_use_alone(run, capsys):
     from fulcrum.train.saved.run_folder import RunFolder, claim
 

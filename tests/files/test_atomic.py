@@ -16,6 +16,7 @@ from fulcrum.files.atomic import (
     atomic_path,
     folder_atomic,
     is_aside,
+    remove_at_once,
     sweep,
     write_atomic,
     write_json,
@@ -179,6 +180,9 @@ def test_what_a_killed_writer_left_is_swept_and_what_is_being_written_is_not(tmp
     left = sorted(tmp_path.iterdir())
     assert len(left) == 2 and all(map(is_aside, left))
     (tmp_path / ".hidden.writing").touch()
+    with folder_atomic(tmp_path / "mine") as aside, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(atomic, "remove", lambda path: None)
+        assert sorted(sweep(tmp_path, fresh=0.0)) == left and aside.is_dir()  # for whoever holds the folder
     assert sweep(tmp_path) == []  # too fresh: another process may just have begun it
     past = time.time() - 2 * atomic.FRESH
     with folder_atomic(tmp_path / "other") as aside, atomic_file(tmp_path / "y"):
@@ -186,4 +190,18 @@ def test_what_a_killed_writer_left_is_swept_and_what_is_being_written_is_not(tmp
             os.utime(path, (past, past))
         assert sorted(sweep(tmp_path)) == left
         assert aside.is_dir()
-    assert sorted(os.listdir(tmp_path)) == [".hidden.writing", "other", "y"]
+    assert sorted(os.listdir(tmp_path)) == [".hidden.writing", "mine", "other", "y"]
+
+
+def test_a_folder_goes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed on the way, nothing of it stands under its name."""
+    (tmp_path / "run" / "deep").mkdir(parents=True)
+
+    def killed(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(atomic, "remove", killed)
+        remove_at_once(tmp_path / "run")
+    (left,) = tmp_path.iterdir()
+    assert is_aside(left) and sweep(tmp_path, fresh=0.0) == [left] and not list(tmp_path.iterdir())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.files.refusals import explained, remedy
+from fulcrum.files.refusals import explained, is_out_of_memory, remedy
 from fulcrum.spec.errors import BadInput, RunFailed
 
 
@@ -40,3 +40,18 @@ def test_an_error_without_a_number_is_told_too() -> None:
 def test_other_errors_pass() -> None:
     with pytest.raises(KeyError), explained("read", Path("x")):
         raise KeyError("x")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes"),
+        RuntimeError("can't start new thread"),
+        ImportError("libx.so: failed to map segment from shared object: Cannot allocate memory"),
+    ],
+)
+def test_whoever_says_that_memory_is_short_is_understood(error: Exception) -> None:
+    assert is_out_of_memory(error)
+    assert not is_out_of_memory(RuntimeError("shapes differ")) and not is_out_of_memory(OSError(errno.EIO, "x"))

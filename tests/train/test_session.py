@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 import time
 
 import pytest
@@ -51,6 +52,16 @@ def test_a_killed_run_resumes_to_the_same_weights(whole, tiny, tmp_path, lose):
     assert result["weights_sha256"] == whole[1]["weights_sha256"]
     lines = [json.loads(line) for line in (tmp_path / result["key"] / "record.jsonl").read_text().splitlines()]
     assert [line["images"] for line in lines] == sorted({line["images"] for line in lines})
+
+
+def test_what_a_killed_save_left_is_gone_after_the_next_start(whole, tiny, tmp_path, lose):
+    shutil.copytree(whole[0] / "cache", tmp_path / "cache")
+    lose(order(tiny(), tmp_path), 32)
+    left = tmp_path / key(tiny(), 0) / "checkpoints" / ".000000000040.4711-0123abcd.writing"
+    left.mkdir()
+    (left / "model.safetensors").write_bytes(b"half")
+    assert perform(order(tiny(), tmp_path), quiet)["weights_sha256"] == whole[1]["weights_sha256"]
+    assert not left.exists()
 
 
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_gives_the_same_run(whole, tiny, tmp_path, lose):
@@ -120,6 +131,19 @@ def test_a_run_that_still_encodes_stops_at_once(whole, tiny, tmp_path, monkeypat
     with pytest.raises(Interrupted, match="before the first step") as stopped:
         perform(order(tiny(), tmp_path), quiet)
     assert stopped.value.exit_code == code
+    monkeypatch.undo()
+    assert perform(order(tiny(), tmp_path), quiet)["weights_sha256"] == whole[1]["weights_sha256"]
+
+
+def test_no_memory_for_the_thread_that_saves_is_told_as_it_is(whole, tiny, tmp_path, monkeypatch):
+    shutil.copytree(whole[0] / "cache", tmp_path / "cache")
+
+    def short(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", short)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        perform(order(tiny(), tmp_path), quiet)
     monkeypatch.undo()
     assert perform(order(tiny(), tmp_path), quiet)["weights_sha256"] == whole[1]["weights_sha256"]
 

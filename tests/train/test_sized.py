@@ -2,6 +2,8 @@
 
 import inspect
 import resource
+import subprocess
+import sys
 
 import pytest
 
@@ -103,3 +105,15 @@ def test_a_control_group_bounds_memory(tmp_path):
     (tmp_path / "memory/memory.limit_in_bytes").write_text("2000")
     (tmp_path / "memory/memory.usage_in_bytes").write_text("3000")
     assert free_memory(tmp_path) == 0
+
+
+def test_a_limit_of_the_shell_counts_as_the_memory_there_is():
+    """`ulimit -v`: refused in words before the first step, not by an allocation that fails in the middle of it."""
+    code = (
+        "import resource; from pathlib import Path; from fulcrum.dist.free_memory import free_memory\n"
+        "has = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (has + (64 << 20), resource.RLIM_INFINITY))\n"
+        "print(free_memory())"
+    )
+    free = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    assert 16 << 20 < free <= 64 << 20

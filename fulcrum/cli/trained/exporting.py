@@ -74,7 +74,8 @@ def export(
 
     repo = None if push is None else hub_name(push)
     source = RunFolder(find_run(run, out))
-    if folder.suffix == ".safetensors":
+    _require_no_checkpoints(folder)
+    if folder.suffix.lower() == ".safetensors":
         _refuse_beside_weights(adapter, push)
         facts = _write_weights(source, folder, weights, dtype)
         emit(facts, as_json, f"{folder} holds the {facts['tensors']} tensors that {source.path.name} draws with, whole")
@@ -133,6 +134,15 @@ def _write_weights(source: "RunFolder", file: Path, weights: str, dtype: str) ->
     with explained("write", file, kind=BadInput), atomic_path(file) as aside:
         save_file({name: value.contiguous() for name, value in kept.items()}, aside, {"run": source.path.name})
     return {"file": str(file), "run": source.path.name, "tensors": len(kept)}
+
+
+def _require_no_checkpoints(place: Path) -> None:
+    """Among a run's checkpoints lies only what a training has saved: anything else would be taken for one, or swept."""
+    from fulcrum.train.saved.kept_weights import KEPT
+
+    for above in place.absolute().resolve().parents:
+        if above.name in ("checkpoints", KEPT) and (above.parent / "about.json").is_file():
+            raise BadInput(f"{place} lies in {above}, where a run keeps its own", "choose a place outside of that folder")
 
 
 def _require_new(folder: Path) -> None:

@@ -120,6 +120,7 @@ def remove(
     as_json: Json = False,
 ) -> None:
     """Remove a run and all its checkpoints; also one whose files are damaged."""
+    from fulcrum.files.atomic import remove_at_once
     from fulcrum.train.drawing.trained_run import find_run
     from fulcrum.train.saved.run_folder import RunFolder, claim
 
@@ -132,7 +133,7 @@ def remove(
     if not yes and not typer.confirm(f"remove {what} ({facts['megabytes']:.1f} MB)?"):
         raise BadInput("nothing was removed")
     with claim(RunFolder(path)):
-        shutil.rmtree(path)
+        remove_at_once(path)
     emit({"removed": [str(path)]}, as_json, f"removed {path}")
 
 
@@ -143,6 +144,7 @@ def gc(
     as_json: Json = False,
 ) -> None:
     """Tidy up: keep the last good checkpoint of finished runs, remove what killed processes left; not runs in use."""
+    from fulcrum.files.atomic import sweep
     from fulcrum.train.drawing.trained_run import runs_under
     from fulcrum.train.saved.run_folder import RunFolder, claim
 
@@ -160,6 +162,7 @@ def gc(
                         shutil.rmtree(old)
         except RunFailed:
             say(f"{path.name} is in use: left alone")
+    gone += [] if dry or not out.is_dir() else sweep(out)  # runs whose removal was killed
     emit(
         {"removed": [str(path) for path in gone], "megabytes": round(freed / 1e6, 1)},
         as_json,

@@ -18,6 +18,7 @@ from fulcrum.data.store.picture_store import (
     ABOUT,
     CARD,
     FORMAT,
+    GIVEN,
     LEDGER,
     LINES,
     ROW,
@@ -25,16 +26,17 @@ from fulcrum.data.store.picture_store import (
     SPLITS,
     TABLES,
     content_of,
+    file_fault,
     read_about,
     texts_hash,
 )
 from fulcrum.data.store.shard_writer import parts
 from fulcrum.data.texts.language import languages
 from fulcrum.files.atomic import atomic_file, write_atomic
-from fulcrum.files.damaged import remove
+from fulcrum.files.damaged import Damaged, remove
 from fulcrum.files.hashes import sha256_file, sha256_json
 from fulcrum.files.refusals import explained
-from fulcrum.files.sealed import SEAL, read_json, sealed
+from fulcrum.files.sealed import SEAL, read_json, read_sealed, sealed
 from fulcrum.spec.errors import BadInput, RunFailed
 
 FIRST_PART = "part-00000.jsonl"
@@ -50,14 +52,12 @@ def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict
     """
     options.checked()
     if to.exists():
-        if _is_this_import(to, reader, options, {"kind": reader.kind, **(about or {})}):
-            say(f"{to} was imported already, and only not tidied up")
-            return _tidied(to)
-        if (to / ABOUT).is_file():
-            raise BadInput(f"{to} holds an imported data set already", "nothing is overwritten: choose another folder")
-        raise BadInput(f"{to} exists", "choose a new folder: nothing is overwritten")
+        return _done_already(to, reader, options, {"kind": reader.kind, **(about or {})}, say)
     partial = to.with_name(to.name + ".partial")
     with alone(partial):
+        if to.exists():  # another process has finished it since we looked
+            remove(partial)
+            return _done_already(to, reader, options, {"kind": reader.kind, **(about or {})}, say)
         try:
             Import(reader, partial, options, {"kind": reader.kind, **(about or {})}, say).run()
             with explained("finish", to, hint="make room and start the same command again"):
@@ -71,22 +71,46 @@ def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict
     return _tidied(to)
 
 
+def _done_already(to: Path, reader: Reader, options: Options, about: Mapping[str, Any], say: Say) -> dict[str, Any]:
+    """Where a store stands: the very import that is asked for is finished, tidied up if it was killed at that; any other
+    is refused."""
+    if not (to / ABOUT).is_file():
+        raise BadInput(f"{to} exists", "choose a new folder: nothing is overwritten")
+    other = _difference(to, reader, options, about, say)
+    if other:
+        raise BadInput(
+            f"{to} holds an imported data set already, with {other}", "nothing is overwritten: choose another folder"
+        )
+    store = read_about(to)
+    files = {name: store["tables"][name] for name in TABLES} | {f"{SHARDS}/{one['name']}": one for one in store["shards"]}
+    for name, written in files.items():
+        if fault := file_fault(to / name, written):
+            raise Damaged(f"{to / name}: {fault}", f"remove {to} and import the pictures again")
+    say(f"{to} was imported already, from the same samples with the same settings: nothing was written")
+    return _tidied(to)
+
+
+def _difference(to: Path, reader: Reader, options: Options, about: Mapping[str, Any], say: Say) -> str:
+    """How what is asked for differs from what a store was made of; empty: in nothing."""
+    written = read_about(to)
+    former = {name: value for name, value in written.get("options", {}).items() if name != "bad"}
+    wanted = json.loads(json.dumps({**options.decides(), **about}))
+    former |= {name: written.get(name) for name in about}
+    if changed := sorted(name for name in {*former, *wanted} if former.get(name) != wanted.get(name)):
+        return "another " + " and ".join(changed)
+    if not (to / GIVEN).is_file():
+        return "no record of the samples that it was made of"
+    say(f"{to} is there: its samples are compared with those of the source")
+    made_of, stream = read_sealed(to / GIVEN, "import the pictures into another folder", SEAL, kind=Damaged), iter(reader)
+    same = made_of["content"] == written["content"] and all(is_next(stream, *part) for part in made_of["parts"])
+    return "" if same and next(stream, None) is None else "other samples"
+
+
 def _tidied(to: Path) -> dict[str, Any]:
-    """The finished store without what only the import needed; its first part goes last: it tells what was imported."""
-    later_first = sorted(to.glob("part-*.jsonl"), reverse=True)
-    for left in [*to.glob("*.writing"), to / "lock", to / "import.json", to / REFUSED, *later_first]:
+    """The finished store without what only the import needed."""
+    for left in [*to.glob("*.writing"), to / "lock", to / "import.json", to / REFUSED, *to.glob("part-*.jsonl")]:
         left.unlink(missing_ok=True)
     return read_about(to)
-
-
-def _is_this_import(to: Path, reader: Reader, options: Options, about: Mapping[str, Any]) -> bool:
-    """Does this store come from the same samples with the same settings, by an import that was killed as it tidied up?"""
-    if not (to / FIRST_PART).is_file() or not (to / ABOUT).is_file():
-        return False
-    written = read_about(to)
-    decided = {name: value for name, value in written["options"].items() if name != "bad"}
-    same = decided == json.loads(json.dumps(options.decides()))
-    return same and all(written.get(name) == value for name, value in about.items()) and is_next(reader, next(parts(to)))
 
 
 class NothingKept(BadInput):
@@ -146,10 +170,12 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
     tongues, mixed = Counter[str](), list[str]()  # languages of captions; samples with a caption in several
     shards: list[dict[str, Any]] = []
     keys, asked = list[int](), list[str]()  # of each kept sample: its group as a number, the split it asks for
+    made_of = list[tuple[int, str]]()  # of each part: how many samples were read for it, and their hash
     ends = {"captions": 0, "names": 0}
     with ExitStack() as stack:
         writers = {name: stack.enter_context(atomic_file(partial / name)) for name in (*TABLES, LINES)}
         for part in parts(partial):
+            made_of.append((len(part.lines), part.head["input"]))
             if part.head["shard"] is not None:
                 shards.append(part.head["shard"])
             for line in part.lines:
@@ -206,6 +232,8 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
     }
     card = _card(about, body, written, rows, words)
     write_atomic(partial / CARD, json.dumps(card, indent=1))
+    samples = {"content": body["content"], "parts": made_of}
+    write_atomic(partial / GIVEN, json.dumps(sealed(samples, SEAL), indent=1))
     write_atomic(partial / ABOUT, json.dumps(sealed({**body, "card": sha256_json(card)}, SEAL), indent=1))
 
 

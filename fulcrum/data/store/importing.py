@@ -7,7 +7,7 @@ import skips it compares: a source that changed meanwhile is refused.
 import hashlib
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from itertools import islice
@@ -31,7 +31,7 @@ from fulcrum.data.readers.fit_picture import (
 )
 from fulcrum.data.readers.reader import Given, Reader
 from fulcrum.data.store.picture_store import FORMAT, SHARDS
-from fulcrum.data.store.shard_writer import Part, Prepared, ShardWriter, compared_facts, parts
+from fulcrum.data.store.shard_writer import Prepared, ShardWriter, compared_facts, parts
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.lock import locked
 from fulcrum.files.refusals import explained
@@ -217,7 +217,7 @@ class Import:
     def _skip(self, stream: Iterator[Given]) -> Iterator[Given]:
         """Go past what an earlier go has finished, comparing it."""
         for part in parts(self.partial):
-            if not is_next(stream, part):
+            if not is_next(stream, len(part.lines), part.head["input"]):
                 raise SourceChanged(
                     f"the source has changed since this import began (part {self.parts})",
                     "start the same command once more to import it anew: what was done is then given up",
@@ -273,12 +273,12 @@ class Import:
         self.tally.tell(share, f"imported {count:,} samples ({share:.0%}){bad}")
 
 
-def is_next(stream: Iterable[Given], part: Part) -> bool:
+def is_next(stream: Iterator[Given], count: int, written: str) -> bool:
     """Are the next samples of a source those that a part was made of? They are read, and gone from the stream."""
     samples = hashlib.sha256()
-    for given in map(_printable, islice(stream, len(part.lines))):
+    for given in map(_printable, islice(stream, count)):
         samples.update(compared_facts(given))
-    return bool(samples.hexdigest() == part.head["input"])
+    return samples.hexdigest() == written
 
 
 def _printable(given: Given) -> Given:

@@ -5,6 +5,7 @@
     samples.bin    one row per picture (ROW below); captions.bin and names.bin, packed, with the ends of their rows
     ledger.json    what became of every sample that was given; ledger.jsonl names those that were not kept as they were
     card.json      the data card
+    given.json     hashes of the samples that an import read: the same import again is known by them; sealed
 
 The content hash covers pictures, captions, shapes and splits in their order, not where or in which shards they lie.
 """
@@ -30,6 +31,7 @@ from fulcrum.spec.errors import BadInput
 
 FORMAT = 1
 ABOUT, SHARDS, LEDGER, LINES, CARD = "store.json", "shards", "ledger.json", "ledger.jsonl", "card.json"
+GIVEN = "given.json"
 SPLITS = ("train", "validation", "reference")
 ROW = np.dtype(
     [

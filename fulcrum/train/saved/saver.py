@@ -67,8 +67,9 @@ class Saver:
         copies = {part: copied(tensors) for part, tensors in parts.items()}
         self.before_saving()
         write = partial(self._write, built, state, parts, copies)
-        self.thread = threading.Thread(target=self._kept, args=(write, built.system.device), daemon=True)
-        self.thread.start()
+        thread = threading.Thread(target=self._kept, args=(write, built.system.device), daemon=True)
+        thread.start()  # where memory is short it cannot: then there is none to wait for
+        self.thread = thread
         self.times.saved(time.perf_counter() - begun)
 
     def keep(self, built: Built, state: State) -> None:

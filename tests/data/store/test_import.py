@@ -177,13 +177,49 @@ def test_an_import_that_was_killed_as_it_tidied_up_is_finished(make, tmp_path, m
     assert len(tree(tmp_path / "store")) > len(tree(tmp_path / "whole"))
     other = make.folder(tmp_path / "other", 9, (40, 40))
     for source, settings in ((other, options), (given, options._replace(hold_out=0.2))):
-        with pytest.raises(BadInput, match="holds an imported data set already"):
+        with pytest.raises(BadInput, match="holds an imported data set already, with (other samples|another hold_out)"):
             run_import(open_given(str(source)), tmp_path / "store", settings, quiet)
     lines = []
     assert run_import(open_given(str(given)), tmp_path / "store", options, lines.append) == whole
     assert "was imported already" in lines[-1] and tree(tmp_path / "store") == tree(tmp_path / "whole")
-    with pytest.raises(BadInput, match="holds an imported data set already"):
-        run_import(open_given(str(given)), tmp_path / "store", options, quiet)
+
+
+def test_an_import_that_is_done_is_done_when_it_is_asked_for_again(make, tmp_path):
+    """As a script does that was killed after its last rename: nothing is written, and the end is a good one."""
+    given, to, options, lines = make.folder(tmp_path / "given", 9), tmp_path / "store", Options(size=16, shard=4), []
+    whole = run_import(open_given(str(given)), to, options, quiet)
+    before = tree(to)
+    assert run_import(open_given(str(given)), to, options, lines.append) == whole and tree(to) == before
+    assert "was imported already" in lines[-1]
+    (given / "more.png").write_bytes(make.picture(77))
+    (given / "more.txt").write_text("one more")
+    with pytest.raises(BadInput, match="with other samples"):
+        run_import(open_given(str(given)), to, options, quiet)
+    (given / "more.png").unlink()
+    (given / "more.txt").unlink()
+    shard = next((to / "shards").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(Damaged, match="expected .* bytes"):
+        run_import(open_given(str(given)), to, options, quiet)
+    (to / "given.json").unlink()
+    with pytest.raises(BadInput, match="no record of the samples"):
+        run_import(open_given(str(given)), to, options, quiet)
+
+
+def test_an_import_that_another_finished_meanwhile_is_not_done_again(make, tmp_path, monkeypatch):
+    """It looked before the other's rename, and got the lock after."""
+    given, to, options, lines = make.folder(tmp_path / "given", 9), tmp_path / "store", Options(size=16, shard=4), []
+    whole, real, looks = run_import(open_given(str(given)), to, options, quiet), Path.exists, []
+
+    def too_early(path, **more):
+        if path == to and not looks:
+            looks.append(path)
+            return False
+        return real(path, **more)
+
+    monkeypatch.setattr(Path, "exists", too_early)
+    assert run_import(open_given(str(given)), to, options, lines.append) == whole and looks
+    assert "was imported already" in lines[-1] and sorted(p.name for p in tmp_path.iterdir()) == ["given", "store"]
 
 
 def test_a_source_that_changed_meanwhile_is_refused(make, tmp_path):

@@ -1,0 +1,31 @@
+"""The counts of an attack as a block of a page, between two marks: what was struck how often, and what was lost."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+BEGIN, END = "<!-- counted by `python -m chaos --page`: do not edit -->", "<!-- end of what was counted -->"
+
+
+def write_counts(
+    page: Path, struck: Mapping[str, int], inputs: Mapping[str, int], losses: int, seconds: float, seed: int
+) -> None:
+    text = page.read_text()
+    if BEGIN not in text or END not in text:
+        raise SystemExit(f"{page} has no place for the counts: expected the lines\n{BEGIN}\n{END}")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n{block(struck, inputs, losses, seconds, seed)}\n{END}{after}")
+
+
+def block(struck: Mapping[str, int], inputs: Mapping[str, int], losses: int, seconds: float, seed: int) -> str:
+    day = datetime.now(UTC).date().isoformat()
+    lines = [
+        f"{day}, {seconds / 60:.0f} minutes, seed {seed}: **{losses} promises broken**.",
+        "",
+        "| what | how often |",
+        "|---|---|",
+        *(f"| {name} | {number:,} |" for name, number in sorted(struck.items())),
+        f"| inputs, to {len(inputs)} readers | {sum(inputs.values()):,} |",
+    ]
+    return "\n".join(lines)

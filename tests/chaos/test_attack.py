@@ -1,0 +1,94 @@
+"""The attack itself: a fault that is planted is reported, and a command that keeps its promises is not."""
+
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from chaos import crowd_attack, disk_attack
+from chaos.counted_page import BEGIN, END, write_counts
+from chaos.crowd_attack import Scene
+from chaos.subjects import Subject
+from chaos.target import Prepared
+from chaos.trial import Fault, Host, Process, Strike
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="the shim is written in C")
+
+
+@pytest.fixture(scope="module")
+def host():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        with Host("planted:main") as host:
+            yield host
+
+
+def subject(name):
+    return Subject(name, [name], lambda host, folder: None, lambda folder, end: (folder / "result").read_text())
+
+
+def struck(host, name, folder, trials=40):
+    return disk_attack.attack(Prepared(host, folder), [subject(name)], 0.0, seed=3, least=trials)
+
+
+def test_a_write_that_is_not_atomic_is_reported(host, tmp_path):
+    found = struck(host, "careless", tmp_path)
+    assert any("ends elsewhere than the undisturbed" in loss.what for loss in found.losses)
+    assert found.counts["kills"] > 3 and found.counts["write faults"] > 3
+
+
+def test_a_traceback_is_reported(host, tmp_path):
+    found = struck(host, "talkative", tmp_path)
+    assert {loss.what for loss in found.losses} >= {"prints a traceback"}
+
+
+def test_what_keeps_its_promises_is_not_reported(host, tmp_path):
+    found = struck(host, "careful", tmp_path)
+    assert found.losses == [] and {"kills", "write faults", "clock jumps", "slow disks"} <= found.counts.keys()
+
+
+@pytest.mark.parametrize(("name", "sound"), [("appends", False), ("appends_alone", True)])
+def test_two_at_once_that_are_not_kept_apart_are_reported(host, tmp_path, name, sound):
+    found = crowd_attack.attack(Prepared(host, tmp_path), [Scene("two of them", subject(name))], 0.0, seed=1, least=6)
+    assert found.counts["pairs at once"] == 6 and (found.losses == []) == sound, found.losses
+
+
+@pytest.mark.parametrize(("fault", "days"), [(Fault.CLOCK_BACK, -400), (Fault.CLOCK_FORTH, 400), (Fault.NONE, 0)])
+def test_the_clock_is_set_at_a_call(host, tmp_path, fault, days):
+    place = tmp_path / "folder"
+    place.mkdir()
+    end = host.run(["year"], place, Strike(fault, 1))
+    assert round((int(end.text.split()[1]) - time.time()) / 86400) == days
+    assert end.calls
+
+
+def test_memory_is_limited_and_given_back(host, tmp_path):
+    place = tmp_path / "folder"
+    place.mkdir()
+    short = host.run(["greedy"], place, Strike(memory=64 << 20))
+    assert short.exit == 1 and "not enough memory" in short.text
+    assert host.run(["greedy"], place).exit == 0
+
+
+def test_a_worker_is_killed_and_a_process_that_stands_still_is_ended(host, tmp_path):
+    place = tmp_path / "folder"
+    place.mkdir()
+    worker = host.run(["parent"], place, Strike(kill_after=0.3, worker=True))
+    assert worker.exit == 0 and "worker ended with -9" in worker.text
+    still, whole = host.together([Process(["patient"], Strike(stall_after=0.1)), Process(["year"], delay=0.5)], place)
+    assert still.exit == -9 and not still.hung and whole.exit == 0
+
+
+def test_the_counts_of_an_attack_stand_on_its_page(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write_counts(page, Counter({"kills": 512}), Counter({"plans": 900_000, "phrases": 100_000}), 0, 3600.0, 7)
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    assert "60 minutes, seed 7: **0 promises broken**" in text
+    assert "| kills | 512 |" in text and "to 2 readers | 1,000,000 |" in text
+    page.write_text("no place")
+    with pytest.raises(SystemExit, match="no place for the counts"):
+        write_counts(page, Counter(), Counter(), 0, 1.0, 0)
