@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.caption.captioner import WORLD
+from fulcrum.caption.known_world import foreign
 from fulcrum.caption.pair_fit import BATCH, open_scorer
 from fulcrum.data.readers.fit_picture import BadSample, decode, fit
 from fulcrum.data.readers.reader import open_given
@@ -32,6 +33,7 @@ class PairTrial(NamedTuple):
     scorer: str
     pairs: list[ScoredPair]
     unread: int  # captions that the scorer cannot read
+    warning: str = ""  # why the scorer cannot be believed of these pictures
 
     @property
     def misfits(self) -> list[ScoredPair]:
@@ -42,7 +44,10 @@ class PairTrial(NamedTuple):
     def words(self) -> str:
         fit_well = len(self.pairs) - len(self.misfits)
         unread = f", {self.unread} captions could not be read" if self.unread else ""
-        return f"{len(self.pairs)} pairs scored by {self.scorer}: {fit_well} fit better than with another's caption{unread}"
+        return (
+            f"{len(self.pairs)} pairs scored by {self.scorer}: {fit_well} fit better than with another's caption{unread}"
+            + (f"; {self.warning}" if self.warning else "")
+        )
 
 
 def try_pairs(data: str, scorer: str, caption: str = "", most: int = PAIRS) -> PairTrial:
@@ -75,7 +80,7 @@ def try_pairs(data: str, scorer: str, caption: str = "", most: int = PAIRS) -> P
     )
     rows = zip(legible, own, other, others, strict=True)
     pairs = [ScoredPair(name, text, fits, less) for (name, _, text), fits, less, wrong in rows if text != wrong]
-    return PairTrial(scorer, pairs, len(unread))
+    return PairTrial(scorer, pairs, len(unread), foreign(pictures) if scorer == WORLD else "")
 
 
 def _legible(scorer: str, texts: Sequence[str]) -> list[bool]:
