@@ -279,9 +279,8 @@ class Script:
     @cached_property
     def raised(self) -> set[str]:
         """Names that are cast to fp32 by a method on them."""
-        calls = [call for call in self.calls if isinstance(call.func, ast.Attribute)]
-        up = [call for call in calls if call.func.attr == "float" or self.cast_formats(call) == {"fp32"}]
-        return {dotted(call.func).rpartition(".")[0] for call in up}
+        methods = [(call, dotted(call.func).rpartition(".")) for call in self.calls if isinstance(call.func, ast.Attribute)]
+        return {base for call, (base, _, end) in methods if end == "float" or self.cast_formats(call) == {"fp32"}}
 
     @cached_property
     def options(self) -> list[Option]:
