@@ -32,8 +32,9 @@ def foreign(pictures: Sequence[Picture]) -> str:
         return ""
     return (
         f"warning: these pictures are not of the embedded world: captions of its own captioner fit them by {fit:.1f} "
-        f"(median of {len(square[:PICTURES])}; in that world 1.5). What it writes of them names objects that are not there, "
-        "and what its scorer says of them means nothing: use --model FOLDER of a vision-language model, and --score clip=FOLDER"
+        f"(median of {len(square[:PICTURES])}; in that world 1.5). What it writes of them names objects that are not "
+        "there, and what its scorer says of them means nothing: use --model FOLDER of a vision-language model, and "
+        "--score clip=FOLDER"
     )
 
 
