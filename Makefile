@@ -59,7 +59,7 @@ check: $(BIN)/.dev   ## lint, format, types, import direction
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(BIN)/.ready   ## docs/levers, docs/reference and docs/recipes, from the code
+docs: $(BIN)/.ready   ## docs/levers, docs/reference, docs/recipes and what docs/advice.md shows, from the code
 	$(BIN)/fulcrum levers pages docs/levers
 	$(BIN)/python -m tools.pages docs
 
@@ -72,9 +72,10 @@ site: $(BIN)/.docs    ## the documentation as a site that opens offline: build/s
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "open build/site/index.html"
 
-evidence: $(BIN)/.ready   ## docs/evidence and the opening of README.md, from the kept studies; then docs/levers
+evidence: $(BIN)/.ready   ## docs/evidence and the opening of README.md, from the kept studies; then docs/levers and docs/advice.md
 	$(BIN)/fulcrum study evidence docs/evidence --readme README.md --levers fulcrum/levers
 	$(BIN)/fulcrum levers pages docs/levers
+	$(BIN)/python -m tools.pages docs
 
 gpu: $(BIN)/.dev     ## on a machine with a GPU: a training, and the laws there; never run where this was written
 	$(BIN)/fulcrum train spark --device cuda --images 3200 --out runs/gpu

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from fulcrum.advise.published_faults import FAULTS, explained
+
 ROOT = Path(__file__).parents[1]
 TEXTS = [*ROOT.glob("README.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("dev/*.md")]
 CODE = [path for folder in ("fulcrum", "tests", "tools", "bench", "examples") for path in (ROOT / folder).rglob("*.py")]
@@ -19,3 +21,13 @@ def test_every_fault_that_is_cited_is_told():
     }
     assert {"A1", "A14", "A15"} <= set(cited), "the search finds nothing"
     assert set(cited) <= set(listed), {number: str(cited[number]) for number in set(cited) - set(listed)}
+
+
+def test_the_audit_explains_a_number_with_the_words_of_the_page():
+    page = (ROOT / "docs/published.md").read_text(encoding="utf-8")
+    assert dict(re.findall(r"^\| (A\d+) \| (.*?) \|", page, re.M)) == FAULTS
+    assert explained(["(not a clean arm: A10)", "docs/published.md, A2"]) == [
+        f"A2: {FAULTS['A2']}",
+        f"A10: {FAULTS['A10']}",
+    ]
+    assert explained(["A100 and a GPU"]) == []

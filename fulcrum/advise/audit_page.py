@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fulcrum.advise.audit_target import Audit
-from fulcrum.advise.audit_text import EFFORTS, grouped, headline
+from fulcrum.advise.audit_text import EFFORTS, grouped, headline, legend
 from fulcrum.files.atomic import write_atomic
 from fulcrum.spec.printable import inert
 
@@ -27,6 +27,7 @@ def render(audit: Audit) -> str:
         audit=audit,
         groups=grouped(audit.faults),
         headline=headline(audit),
+        legend=legend(audit),
         style=Markup(style),
         badges=BADGES,
         efforts=EFFORTS,

@@ -46,7 +46,7 @@ class AuditRule:
     fix: ClassVar[str]
     gain: ClassVar[float]  # 0 to 1; docs/decisions/0042-audit.md says what the numbers mean
     effort: ClassVar[Effort] = "line"
-    lever: ClassVar[str] = ""  # of ours, whose card and studies say more of the size
+    lever: ClassVar[str] = ""  # of ours, whose studies say more of the size; settings that are named must be the arm's
     published: ClassVar[str] = ""  # the numbers of docs/published.md that it answers to
 
     def in_script(self, script: "Script") -> Sightings:

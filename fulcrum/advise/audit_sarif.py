@@ -2,7 +2,7 @@
 
 import json
 import re
-from importlib.metadata import version
+from importlib.metadata import metadata, version
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +14,8 @@ from fulcrum.advise.rules.rule_list import BY_ID
 from fulcrum.files.atomic import write_atomic
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+PACKAGE = "fulcrum-lab"
+PAGE = Path(__file__).parents[2] / "docs/audit.md"  # beside the package in a checkout
 LINE = re.compile(r"(?P<file>.+):(?P<line>[1-9]\d*)")
 MOST = max(1.0 / effort for effort in EFFORT.values())  # priority of a whole gain for the least effort
 
@@ -24,7 +26,7 @@ def sarif(audit: Audit) -> dict[str, Any]:
     places = {rule: place for place, rule in enumerate(used)}
     results = [_result(fault, places[fault.rule], audit) for fault in audit.faults]
     results += [_suppressed(one, places[one[0]], audit) for one in audit.ignored]
-    driver = {"name": "fulcrum audit", "version": version("fulcrum-lab"), "rules": [_rule(name) for name in used]}
+    driver = {"name": "fulcrum audit", "version": version(PACKAGE), "rules": [_rule(name) for name in used]}
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
 
 
@@ -39,12 +41,23 @@ def _rule(name: str) -> dict[str, Any]:
     size = f"Expected size: {rule.size}" + (f" ({rule.source})" if rule.source else "")
     return {
         "id": name,
+        **help_uri(name),
         "shortDescription": {"text": name.replace("-", " ")},
         "fullDescription": {"text": rule.why},
         "help": {"text": f"{rule.fix}\n{size}"},
         "defaultConfiguration": {"level": rule.severity},
         "properties": {"tags": [rule.family], "effort": rule.effort},
     }
+
+
+def help_uri(rule: str) -> dict[str, str]:
+    """Where the docs tell of a rule: on their site, where the package's metadata names one, else in the checkout. SARIF
+    wants an absolute address; an installed package that names no site has none, and its help is the text alone."""
+    named = [one.partition(",") for one in metadata(PACKAGE).get_all("Project-URL") or ()]
+    site = next((address.strip() for label, _, address in named if label.strip().lower() == "documentation"), "")
+    if site:
+        return {"helpUri": f"{site.rstrip('/')}/audit.html#{rule}"}
+    return {"helpUri": f"{PAGE.as_uri()}#{rule}"} if PAGE.is_file() else {}
 
 
 def _result(fault: Fault, index: int, audit: Audit) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class AuditOptions(NamedTuple):
     files: tuple[Path, ...] = ()  # a person's own levers and recipes
     settings: tuple[str, ...] = ()  # path=value, of a phrase
     score: str = ""  # who says how well a data set's pictures and captions fit: world, clip=FOLDER
+    caption: str = ""  # name of the captions that are scored; empty: long, or the first
 
 
 class Audit(NamedTuple):
@@ -293,7 +294,7 @@ def _data(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Foun
     if options.score:
         from fulcrum.advise.subjects.pair_trial import try_pairs
 
-        pairs = try_pairs(target, options.score)
+        pairs = try_pairs(target, options.score, options.caption)
         faults += judge.faults(lambda rule: rule.in_pairs(pairs), lambda one: f"{target}: {one.place}")
     if options.codec:
         from fulcrum.advise.subjects.codec_trial import try_codec

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from fulcrum.advise.audit_target import Audit
 from fulcrum.advise.fault import SEVERITIES, Fault
+from fulcrum.advise.published_faults import explained
 
 MOST_PLACES = 4  # of one rule that are told whole; the others are counted
 EFFORTS = {"line": "a line", "edit": "some lines or settings", "rework": "new data or a new training"}
@@ -29,6 +30,11 @@ def grouped(faults: list[Fault]) -> list[list[Fault]]:
     return list(groups.values())
 
 
+def legend(audit: Audit) -> list[str]:
+    """What the numbers mean that sizes and their sources cite."""
+    return explained(text for fault in audit.faults for text in (fault.size, *fault.evidence))
+
+
 def _lines(audit: Audit) -> Iterator[str]:
     yield f"{audit.target} ({audit.kind}: {audit.looked_at})"
     yield f"  {headline(audit)}" + (f", {len(audit.ignored)} ignored with a reason" if audit.ignored else "")
@@ -50,5 +56,9 @@ def _lines(audit: Audit) -> Iterator[str]:
         fixes = list(dict.fromkeys(fault.fix for fault in group))
         yield f"   fix   {fixes[0]}" + (f" (and {len(fixes) - 1} more alike)" if len(fixes) > 1 else "")
         yield f"   effort {EFFORTS[first.effort]}"
+    if numbers := legend(audit):
+        yield ""
+        yield "numbers: faults of the published training code (docs/published.md)"
+        yield from (f"   {line}" for line in numbers)
     for rule, place, reason in audit.ignored:
         yield f"ignored: {rule} at {place}: {reason}"

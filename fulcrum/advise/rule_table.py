@@ -33,6 +33,7 @@ def rule_table() -> str:
             family = rule.family
             lines.append(f"| **{family}** | | | | | |")
         size = f"{rule.size} ({rule.source})" if rule.source else rule.size
-        cells = (f"`{rule.id}`", rule.severity, ", ".join(looks_at(rule)), rule.why, size, f"{rule.fix}")
+        name = f'<a id="{rule.id}"></a>`{rule.id}`'  # the anchor is what SARIF's helpUri leads to
+        cells = (name, rule.severity, ", ".join(looks_at(rule)), rule.why, size, rule.fix)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)

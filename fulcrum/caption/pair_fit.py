@@ -70,6 +70,11 @@ def score_rows(folder: Path, scorer: str, caption: str, held_out: bool, say: Cal
         raise BadInput(
             f"not every picture of {folder} has a caption '{caption}'", nearest(caption, caption_names(store.about))
         )
+    if scorer == WORLD:
+        from fulcrum.caption.known_world import foreign_store
+
+        if warning := foreign_store(store):
+            say(warning)
     rows = np.arange(len(store)) if held_out else store.split("train")
     rows = rows[np.argsort(store.rows["bucket"][rows], kind="stable")]  # pictures of one shape stand together
     scores = np.full(len(store), np.nan)

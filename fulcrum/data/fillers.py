@@ -157,8 +157,10 @@ class Folder(seam.SourceFiller):
         return None if _ledger(self.path) else f"{self.path} has no ledger: nobody knows what its pictures were cut from"
 
     def geometry_varies(self) -> bool:
-        ledger = _ledger(self.path)
-        return any(ledger["changes"].get(change) for change in ("cropped", "resized", "enlarged"))
+        from fulcrum.data.store.ledger import changes_of
+
+        changes = changes_of(_ledger(self.path))
+        return any(changes[change] for change in ("cropped", "resized", "enlarged"))
 
     def held_out(self, split: str, count: int) -> "Folder":
         """Pictures that the import held out, square; fewer than asked where there are fewer."""

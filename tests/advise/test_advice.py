@@ -15,12 +15,15 @@ from fulcrum.advise.hierarchy import next_plan as next_plan_file
 from fulcrum.advise.hierarchy.advice import advise, family
 from fulcrum.advise.hierarchy.advice_text import text
 from fulcrum.advise.hierarchy.back_test import back_test, back_test_text
+from fulcrum.advise.hierarchy.evidence_scope import differences, scope_of_base, scope_of_phrase
 from fulcrum.advise.hierarchy.measured_effect import known_effects
 from fulcrum.advise.hierarchy.next_plan import next_plan, pairs_for, unsettled
 from fulcrum.advise.hierarchy.published_sign import sign_votes
 from fulcrum.cli import main
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.phrase import parse
+from fulcrum.spec.version import SCIENCE
 from fulcrum.study.plan.plan_file import load
 from fulcrum.study.run.layout import lay_out
 from tests.advise.fake_measured import HERE, row, rows, table
@@ -73,13 +76,60 @@ def test_what_makes_no_difference_is_not_said_to_help(tmp_path):
     advice = advice_on("spark", table(tmp_path, made), tmp_path)
     levers = by_arm(advice)
     assert levers["ema"].expected > 0.0 and levers["ema"].outcome == levers["bf16_compute"].outcome == "no difference"
-    assert levers["x_prediction"].outcome == "hurt" and levers["repa"].outcome == "help", (
-        "0.022 beside 0.013 is not within 0.02"
-    )
+    assert levers["x_prediction"].outcome == "unclear", "-0.013 is within 0.02, and 0.022 beside it is not"
+    assert levers["bf16_storage"].outcome == "hurt" and levers["repa"].outcome == "help"
     helps, rest = text(advice).split("make no difference that matters")
     assert "ema" not in helps and "muon" in helps and "bf16_compute" in rest.split("expected to hurt")[0]
     assert [one.arm for one in advice.levers if one.outcome == "no difference"][0] == "bf16_compute", "the fastest first"
     assert advice.plain()["levers"][0]["outcome"] == "help"
+
+
+def test_an_effect_that_is_too_small_to_matter_is_no_help_where_it_was_not_measured(measured, tmp_path):
+    """On a large recipe +0.003 [-0.1, +0.1], carried over from a tie on a small one, stood under "expected to help"."""
+    advice = advice_on("prx_256", measured, tmp_path)
+    ema = by_arm(advice)["ema"]
+    assert abs(ema.expected) < 0.02 < ema.high and ema.known == "measured elsewhere" and ema.outcome == "unclear"
+    assert all(abs(one.expected) >= 0.02 for one in advice.levers if one.outcome in ("help", "hurt"))
+    words = text(advice)
+    helps, unclear = words.split("too small to call")
+    assert "ema" not in helps and "ema" in unclear.split("expected to hurt")[0]
+    promised = [one.promise for one in advice.levers if one.outcome == "unclear"]
+    assert len(promised) > 1 and promised == sorted(promised, reverse=True)
+    small = [*rows(), row("logit_normal_time", 0.012, 0.004, "better", 1.0)]
+    decided = by_arm(advice_on("spark", table(tmp_path, small), tmp_path))["logit_normal_time"]
+    assert decided.expected < 0.02 and decided.outcome == "no difference", "decided, and within what matters"
+
+
+def test_a_time_counts_where_such_steps_were_timed(measured, tmp_path):
+    """Step times of a small run on two cores stood as the cost of a large one."""
+    here, large, beside = (
+        by_arm(advice_on(phrase, measured, tmp_path)) for phrase in ("spark", "prx_256", "spark + shifted_time")
+    )
+    assert here["muon"].time == 1.29 and large["muon"].time is None and beside["muon"].time is None
+    assert large["muon"].step == CATALOG.levers["muon"]().cost(CATALOG.recipes["prx_256"]()).flops != here["muon"].flops
+    assert here["repa(until=0.5)"].time == 1.08 and here["repa"].time == 1.17, "each arm has its own"
+    longer = by_arm(advice_on("spark", measured, tmp_path, settings=("budget.images=96000",)))
+    assert longer["muon"].known == "measured elsewhere" and longer["muon"].time == 1.29, "more pictures, the same step"
+    assert "nobody timed this run's levers" in text(advice_on("prx_256", measured, tmp_path))
+
+
+def test_the_text_ends_with_how_to_read_it(measured, tmp_path):
+    words = text(advice_on("spark", measured, tmp_path)).split("how to read it")[1]
+    assert "smallest change of interest" in words and "free: " in words and "science" not in words
+    old = table(tmp_path, [*rows(), row("min_snr", 0.1, 0.02, "better", science=1, images=None)])
+    words = text(advice_on("spark", old, tmp_path))
+    assert f"another place: science 1, now {SCIENCE}" in words and "science 1" in words.split("how to read it")[1]
+    assert "carried over" not in words and "carried over from pocket, spark" in text(advice_on("prx_256", old, tmp_path))
+
+
+def test_an_old_row_that_knows_little_of_its_place_is_not_the_nearest():
+    """Of another recipe's old row neither tokens nor budget are known: it counted as nearer than the row of today."""
+    here = scope_of_phrase(parse("prx_256", CATALOG))
+    today, old = (
+        scope_of_base("spark", (), 19200 if science == SCIENCE else None, science, CATALOG) for science in (SCIENCE, 2)
+    )
+    assert len(differences(today, here)) < len(differences(old, here))
+    assert differences(old, scope_of_phrase(parse("spark", CATALOG))) == [f"science 2, now {SCIENCE}"]
 
 
 def test_what_cannot_be_added_is_apart_with_its_reason(measured, tmp_path):

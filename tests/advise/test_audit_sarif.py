@@ -1,11 +1,17 @@
 """SARIF: the structure that 2.1.0 asks for, files and lines where they are known, names where they are not."""
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 import pytest
 
-from fulcrum.advise.audit_sarif import sarif
+from fulcrum.advise import audit_sarif
+from fulcrum.advise.audit_sarif import help_uri, sarif
 from fulcrum.advise.audit_target import audit
+from fulcrum.advise.rules.rule_list import RULES
 from fulcrum.cli import main
 
 SCRIPT = """import torch
@@ -28,6 +34,7 @@ def require_sarif(log):
     assert len(set(names)) == len(names)
     for rule in driver["rules"]:
         assert rule["shortDescription"]["text"]
+        assert rule["id"] == "unreadable" or rule["helpUri"].endswith(f"#{rule['id']}")
         assert all(rule[part]["text"] for part in ("fullDescription", "help") if part in rule)
         assert rule.get("defaultConfiguration", {"level": "none"})["level"] in LEVELS
     for result in run["results"]:
@@ -44,6 +51,21 @@ def require_sarif(log):
         for one in result.get("suppressions", ()):
             assert one["kind"] in ("inSource", "external") and one["justification"]
     return run["results"]
+
+
+def test_every_rule_has_its_place_in_the_docs(monkeypatch):
+    for rule in RULES:
+        page, _, anchor = help_uri(rule.id)["helpUri"].partition("#")
+        path = Path(url2pathname(urlparse(page).path))
+        assert page.startswith("file:///") and path.is_file() and anchor == rule.id
+        assert path.read_text(encoding="utf-8").count(f'<a id="{anchor}"></a>') == 1
+    monkeypatch.setattr(
+        audit_sarif, "metadata", lambda _: SimpleNamespace(get_all=lambda _: ["Documentation, https://d/x/"])
+    )
+    assert help_uri("metric-range") == {"helpUri": "https://d/x/audit.html#metric-range"}
+    monkeypatch.setattr(audit_sarif, "metadata", lambda _: SimpleNamespace(get_all=lambda _: None))
+    monkeypatch.setattr(audit_sarif, "PAGE", Path("/nowhere/audit.md"))
+    assert help_uri("metric-range") == {}, "an address that leads nowhere is none"
 
 
 def test_a_fault_of_a_script_has_its_file_and_line(tmp_path):

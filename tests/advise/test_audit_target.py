@@ -14,7 +14,9 @@ from fulcrum.advise.fault import Fault, at_least, stacked
 from fulcrum.advise.own_evidence import own_evidence
 from fulcrum.cli import main
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.levers.measured_table import MEASURED
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.version import SCIENCE
 
 SCRIPT = """
 import torch
@@ -281,7 +283,33 @@ def test_own_studies_and_our_measurements_stand_beside_the_published_number(tmp_
     evidence = own_evidence(tmp_path, measured, ("bf16_storage", ""))
     fault = audit("spark + bf16_storage", None, evidence).faults[0]
     assert fault.evidence[0] == "PRX Part 2" and len(fault.evidence) == 3
-    assert "your study study-1: f1 -0.1" in fault.evidence[1] and "measured by us: f1 -0.02" in fault.evidence[2]
+    assert "your study study-1: bf16_storage: f1 -0.1" in fault.evidence[1]
+    assert "measured by us: bf16_storage on spark: f1 -0.02" in fault.evidence[2]
+    assert f"by version 2 of the science, now {SCIENCE}" in fault.evidence[2]
+
+
+@pytest.mark.parametrize(
+    ("lever", "arms"),
+    [
+        ("bf16_op(op=rope)", ["bf16_op(op=rope)"]),
+        ("bf16_op(op=norm)", ["bf16_op"]),  # its default
+        ("short_captions", ["short_captions", "short_captions(prompts=matched)"]),
+        ("caption_filter", ["caption_filter(drop=0.2) on spark with data.source.mislabelled=0.2"]),
+    ],
+)
+def test_every_number_of_ours_says_which_arm_it_is_of(tmp_path, lever, arms):
+    """Five numbers of one lever stood under every rule about an operation, and none said which was which."""
+    sentences = own_evidence(tmp_path, MEASURED, [lever]).of(lever)
+    assert len(sentences) == len(arms)
+    for sentence, arm in zip(sentences, arms, strict=True):
+        assert sentence.startswith(f"measured by us: {arm}")
+
+
+def test_numbers_that_are_cited_are_explained(script):
+    words = text(audit(str(script)))
+    assert "A10: nothing reads the setting that the BF16 arm sets" in words and "A9" not in words
+    assert "A10: nothing reads" in render(audit(str(script)))
+    assert "numbers:" not in text(audit("spark"))
 
 
 def run(capsys, *words):

@@ -7,6 +7,12 @@ from PIL import Image
 from fulcrum.advise.audit_target import AuditOptions, audit
 from fulcrum.advise.rules.captions.captions_unlike_pictures import CaptionsUnlikePictures
 from fulcrum.advise.subjects.pair_trial import PairTrial, ScoredPair, try_pairs
+from fulcrum.cli import main
+from fulcrum.data.readers.reader import open_given
+from fulcrum.data.store.completion import run_import
+from fulcrum.data.store.derived_store import Decided, derive
+from fulcrum.data.store.importing import Options
+from fulcrum.data.store.picture_store import PictureStore
 from fulcrum.data.world.render import render
 from fulcrum.data.world.scene import scenes
 from fulcrum.data.world.words import captions
@@ -39,6 +45,30 @@ def test_right_captions_raise_nothing_and_are_counted(world_folder):
     found = audit(str(world_folder(0)), AuditOptions(score="world"))
     assert "captions-unlike-pictures" not in {fault.rule for fault in found.faults}
     assert "pairs scored by world" in found.looked_at
+
+
+def test_the_captions_that_are_scored_can_be_named(world_folder, tmp_path):
+    """A store with its old captions and new ones beside them could be asked about one column alone."""
+    store = tmp_path.with_name("named_store")
+    run_import(open_given(str(world_folder(0))), store, Options(size=32), lambda _: None)
+    first = PictureStore(store)
+    wrong = {row: first.captions((row + 1) % len(first))["long"] for row in range(len(first))}
+    both = tmp_path.with_name("both_store")
+    derive(
+        first,
+        both,
+        lambda row: Decided("kept", captions={**first.captions(row), "swapped": wrong[row]}),
+        lambda: {"generator": "a test"},
+        False,
+        lambda _: None,
+    )
+    assert "captions-unlike-pictures" not in rules(both, score="world")
+    assert "captions-unlike-pictures" in rules(both, score="world", caption="swapped")
+    with pytest.raises(BadInput, match="no picture of .* has a caption 'swaped'") as refused:
+        try_pairs(str(both), "world", "swaped")
+    assert "swapped" in refused.value.hint
+    with pytest.raises(SystemExit):
+        main(["audit", str(both), "--caption", "swapped"])
 
 
 def test_swapped_captions_are_found_only_when_asked(world_folder):

@@ -42,6 +42,13 @@ SCRIPTS = {  # rule: (fault, sound)
         "import torch\nmodel = Net().half()\nparams = list(model.parameters())\noptimizer = torch.optim.Adam(params)\n",
         "import torch\nvae = Net().half()\nmodel = Net()\noptimizer = torch.optim.Adam(model.parameters())\n",
     ),
+    "latent-scale-missing": (
+        loop(f"latents = vae.encode(batch).latent_dist.sample()\n{SOUND.replace('batch', 'latents')}"),
+        loop(
+            "latents = vae.encode(batch).latent_dist.sample() * vae.config.scaling_factor\n"
+            + SOUND.replace("batch", "latents")
+        ),
+    ),
     "average-in-bf16": (
         "import copy, torch\nmodel = Net().to(torch.bfloat16)\nema = copy.deepcopy(model)\n",
         "import copy, torch\nmodel = Net()\nema = copy.deepcopy(model)\n",

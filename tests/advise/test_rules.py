@@ -9,6 +9,7 @@ from fulcrum.advise.fault import EFFORT, SEVERITIES
 from fulcrum.advise.rule_table import BEGIN, END, LOOKS, looks_at, rule_table
 from fulcrum.advise.rules.rule_list import BY_ID, RULES
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.spec.phrase import read_lever
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "fulcrum/advise/rules"
@@ -19,7 +20,7 @@ def test_a_rule_says_all_that_is_asked_of_it(rule):
     assert rule.why and rule.size and rule.fix
     assert rule.severity in SEVERITIES and rule.effort in EFFORT and 0 < rule.gain <= 1
     assert looks_at(rule), "it looks at nothing"
-    assert not rule.lever or rule.lever in CATALOG.levers
+    assert not rule.lever or read_lever(rule.lever, CATALOG)
     module = type(rule).__module__
     assert module == f"fulcrum.advise.rules.{rule.family}.{rule.id.replace('-', '_')}"
 

@@ -16,7 +16,42 @@ METHODS = (
 )
 TRAIN = "loss.backward()\nopt.step()\n"
 
+ENCODE = "latents = vae.encode(x).latent_dist.sample()\n"
+MIXED = "x_t = (1 - t) * latents + t * noise\nloss = (net(x_t) - (noise - latents)).square().mean()\n"
+PIPE = "pipe = FluxPipeline.from_pretrained(name, torch_dtype=torch.bfloat16)\n"
+PIPE_OPT = "opt = torch.optim.AdamW(pipe.transformer.parameters())\n"
+
 SCRIPTS = [  # rule, code, is it a fault?
+    ("weights-in-bf16", PIPE + PIPE_OPT, True),
+    ("weights-in-bf16", PIPE + "net = pipe.transformer\nopt = torch.optim.AdamW(net.parameters())\n", True),
+    ("weights-in-bf16", PIPE + "pipe.transformer.to(torch.float32)\n" + PIPE_OPT, False),
+    ("weights-in-bf16", PIPE + "net = pipe.transformer\nnet.float()\nopt = torch.optim.AdamW(net.parameters())\n", False),
+    ("weights-in-bf16", PIPE + "pipe.transformer.add_adapter(config)\n" + PIPE_OPT, False),
+    ("weights-in-bf16", PIPE + "opt = torch.optim.AdamW(projector.parameters())\n", False),
+    ("weights-in-bf16", PIPE.replace("bfloat16", "float32") + PIPE_OPT, False),
+    ("latent-scale-missing", ENCODE + MIXED + TRAIN, True),
+    ("latent-scale-missing", ENCODE.replace("sample", "mode") + MIXED + TRAIN, True),
+    ("latent-scale-missing", ENCODE + MIXED + TRAIN + "x = vae.decode(z / vae.config.scaling_factor)\n", True),
+    ("latent-scale-missing", "def see(x):\n    return vae.encode(x).latent_dist.sample()\n" + TRAIN + "z = see(x)\n", True),
+    ("latent-scale-missing", ENCODE + "latents = latents * vae.config.scaling_factor\n" + MIXED + TRAIN, False),
+    ("latent-scale-missing", ENCODE + "latents *= 0.2\n" + MIXED + TRAIN, False),
+    ("latent-scale-missing", ENCODE + "latents = (latents - a) * b\n" + MIXED + TRAIN, False),
+    ("latent-scale-missing", ENCODE + "latents = latents.mul(f)\n" + MIXED + TRAIN, False),
+    ("latent-scale-missing", ENCODE + "latents = normalised(latents)\n" + MIXED + TRAIN, False),
+    ("latent-scale-missing", "latents = 0.18215 * vae.encode(x).latent_dist.sample()\n" + MIXED + TRAIN, False),
+    ("latent-scale-missing", ENCODE + "latents = (latents - latents_mean) / latents_std\n" + TRAIN, False),
+    (
+        "latent-scale-missing",
+        "def see(x):\n    return vae.encode(x).latent_dist.sample()\n" + TRAIN + "z = see(x) * s\n",
+        False,
+    ),
+    ("latent-scale-missing", "p = vae.encode(x).latent_dist\nloss = p.kl().mean()\n" + TRAIN, False),
+    (
+        "latent-scale-missing",
+        "opt = Adam(vae.parameters())\nx = vae.decode(vae.encode(x).latent_dist.mode())\n" + TRAIN,
+        False,
+    ),
+    ("latent-scale-missing", ENCODE + "torch.save(latents, path)\n", False),  # made before a training, not in one
     ("clip-of-scaled-gradients", SCALER + SCALED + CLIP + STEP, True),
     ("clip-of-scaled-gradients", SCALER + "scaled = scaler.scale(loss)\nscaled.backward()\n" + CLIP + STEP, True),
     ("clip-of-scaled-gradients", SCALER + SCALED + CLIP.replace("norm_", "value_") + "scaler.unscale_(opt)\n" + STEP, True),

@@ -61,7 +61,8 @@ def test_recall_is_whole_and_nothing_is_a_false_alarm(capsys):
     recall = 1 - len(missed) / len(faults)
     with capsys.disabled():
         print(
-            f"\naudit: recall {recall:.0%} of {len(faults)} faults, false alarms {len(alarms)} of {len(sound)} sound twins"
+            f"\naudit: recall {recall:.0%} of {len(faults)} cases of 21 published faults, "
+            f"false alarms {len(alarms)} of {len(sound)} sound twins"
         )
     assert not missed
     assert not alarms

@@ -8,6 +8,7 @@ import typer
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.run import RunSpec
 from tools.pages import generated
+from tools.pages.advice_blocks import PAGE, begin_of, blocks, with_blocks
 from tools.pages.command_pages import command_page, every_command
 from tools.pages.slot_page import slot_page
 
@@ -24,6 +25,16 @@ def test_the_pages_are_current(made):
     assert there == set(made), "run: make docs"
     stale = [name for name, text in made.items() if (DOCS / name).read_text(encoding="utf-8") != text]
     assert not stale, f"run: make docs ({', '.join(stale)})"
+
+
+def test_what_the_page_on_advice_shows_is_what_is_printed_today():
+    page = (DOCS / PAGE).read_text(encoding="utf-8")
+    printed = blocks()
+    assert with_blocks(page, printed) == page, "run: make docs"
+    first = next(iter(printed))
+    assert with_blocks(page, printed | {first: "stale"}) != page, "it could not fail"
+    with pytest.raises(ValueError, match="no place"):
+        with_blocks(page.replace(begin_of(first), ""), printed)
 
 
 def test_every_slot_is_told_with_its_meaning():

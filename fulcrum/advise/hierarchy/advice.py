@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from scipy.stats import norm
 
@@ -16,7 +16,7 @@ from fulcrum.advise.hierarchy.effect_pool import (
     pooled,
     updated,
 )
-from fulcrum.advise.hierarchy.evidence_scope import EvidenceScope, differences, scope_of_phrase
+from fulcrum.advise.hierarchy.evidence_scope import EvidenceScope, differences, same_step, scope_of_phrase
 from fulcrum.advise.hierarchy.measured_effect import DECIDED, MeasuredEffect, known_effects
 from fulcrum.advise.hierarchy.published_sign import SignVotes, sign_votes
 from fulcrum.levers.shared.folder_lever import FromFolder
@@ -29,8 +29,8 @@ from fulcrum.study.plan.requirements import PRIMARY_ANYWHERE
 from fulcrum.study.run.measuring.run_evaluation import can_measure
 
 Known = Literal["measured here", "measured elsewhere", "claimed only", "nobody knows"]
-Outcome = Literal["help", "no difference", "hurt"]
-OUTCOMES: tuple[Outcome, ...] = ("help", "no difference", "hurt")
+Outcome = Literal["help", "unclear", "no difference", "hurt"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 TENTH = 0.1
 DIGITS = 9  # beyond which two numbers are called equal
 NORMAL_95 = 1.96  # deviations of half a 95 % interval
@@ -47,8 +47,8 @@ class AdvisedLever(NamedTuple):
     known: Known
     evidence: tuple[MeasuredEffect, ...]  # on this metric, nearest first
     votes: SignVotes
-    time: float | None  # of a step over the run's own, timed in a study; None: nobody timed it
-    flops: float  # the same by formula
+    time: float | None  # of a step over the run's own, timed in a study of such steps; None: nobody timed them
+    flops: float  # the same by formula, for this run
     settled: str  # the verdict of a study at this very place; empty: there is none
     pairs: int = 0  # most that a study at this very place had
     margin: float | None = None  # the smallest effect of interest on the metric; None: nobody said one
@@ -70,18 +70,22 @@ class AdvisedLever(NamedTuple):
 
     @property
     def outcome(self) -> Outcome:
-        """What is expected. No difference: a study here called it a tie, or no effect that matters lies in its interval."""
-        inside = self.margin is not None and max(-self.low, self.high) <= self.margin
-        if self.settled == "tie" or inside:
+        """What is expected. No difference: a study here called it a tie, or no effect that matters lies in its interval.
+        Unclear: less than matters is expected, no study here decided it, and its interval allows more, either way."""
+        margin = self.margin or 0.0
+        if self.settled == "tie" or max(-self.low, self.high) <= margin:
             return "no difference"
+        if not self.settled and abs(self.expected) < margin:
+            return "unclear"
         return "help" if self.expected > 0.0 else "hurt"
 
     @property
     def order(self) -> tuple[int, float, float]:
-        """What is expected to help comes first, by gain per time; then what makes no difference, the fastest first; then
-        the rest, the least harm first. Equals stay as the catalogue has them."""
-        by = {"help": -self.per_tenth, "no difference": self.step, "hurt": -self.expected}[self.outcome]
-        return OUTCOMES.index(self.outcome), round(by, DIGITS), round(self.low - self.high, DIGITS)
+        """What is expected to help comes first, by gain per time; then what is unclear, by what finding out promises; then
+        what makes no difference, the fastest first; then the rest, the least harm first. Equals stay as the catalogue has
+        them."""
+        keys = {"help": -self.per_tenth, "unclear": -self.promise, "no difference": self.step, "hurt": -self.expected}
+        return OUTCOMES.index(self.outcome), round(keys[self.outcome], DIGITS), round(self.low - self.high, DIGITS)
 
     @property
     def promise(self) -> float:
@@ -190,7 +194,7 @@ def advise(
                 _known(own, at_home, votes[lever.name]),
                 own,
                 votes[lever.name],
-                next((one.time for one in own if one.time), None),
+                next((one.time for one in own if one.time and one.arm == arm and same_step(one.scope, here)), None),
                 ask(lever, "cost", phrase.run).flops,
                 next((one.verdict for one in at_home if one.verdict in DECIDED), ""),
                 max((one.pairs for one in at_home), default=0),

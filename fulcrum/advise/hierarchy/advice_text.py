@@ -11,6 +11,7 @@ MOST_EVIDENCE = 2  # measurements of a lever that are told; --json has them all
 NOTHING = "–"
 TITLES: dict[Outcome, str] = {
     "help": "expected to help: most gain for the time first",
+    "unclear": "too small to call: less than matters is expected, more is possible; the most promising to try first",
     "no difference": "make no difference that matters: the fastest first",
     "hurt": "expected to hurt: least harm first",
 }
@@ -30,6 +31,9 @@ def _lines(advice: Advice) -> Iterator[str]:
         + (f" ({', '.join(origins)})" if origins else "")
         + f" and {sum(len(one.votes.claims) for one in advice.levers)} published claims, of which the sign alone counts"
     )
+    if advice.measured and not any(one.known == "measured here" for one in advice.levers):
+        places = ", ".join(sorted({one.scope.recipe for one in advice.measured}))
+        yield f"  nobody measured a lever on this very run: all is carried over from {places}, with wide intervals"
     if not spread.levers:
         yield "  nobody measured anything on this metric: the order is that of published signs, sizes are assumed"
     unknown = [one for one in advice.levers if one.known == "nobody knows"]
@@ -51,6 +55,30 @@ def _lines(advice: Advice) -> Iterator[str]:
         yield "cannot be added to this run, or nothing could come of it there"
         for arm, why in advice.refused:
             yield f"     {arm}: {why}"
+    yield from legend(advice)
+
+
+def legend(advice: Advice) -> Iterator[str]:
+    """How to read the columns; of words that may be missing, only those that are there."""
+    shown = [effect for one in advice.levers for effect in one.evidence[:MOST_EVIDENCE]]
+    older = sorted({effect.scope.science for effect in shown if effect.scope.science != advice.here.science})
+    margin = next((one.margin for one in advice.levers if one.margin is not None), None)
+    matters = f", where {margin:g} is the smallest change of interest" if margin is not None else ""
+    timed = any(one.time for one in advice.levers)
+    yield ""
+    yield "how to read it"
+    yield f"     expected gain  on {advice.metric}{matters}; where the interval holds zero, even the sign is open"
+    yield (
+        "     step           time over a step of this run, as timed; FLOPs: nobody timed it here, counted by formula"
+        if timed
+        else "     step           FLOPs over those of this run's step, by formula: nobody timed this run's levers"
+    )
+    yield f"     per 10 % time  gain for each tenth that a step takes longer; free: by less than {SAME_TIME:.0%}"
+    if any(one.votes.claims for one in advice.levers):
+        yield "     published      change of the paper's own metrics, at its scale; of fid and the *mmd less is better"
+    if older:
+        versions = ", ".join(map(str, older))
+        yield f"     science {versions:<7}the version of the training code that measured it; what is older counts for less"
 
 
 def _table(title: str, levers: Sequence[AdvisedLever], advice: Advice, before: int = 0) -> Iterator[str]:

@@ -61,21 +61,34 @@ def scope_of_base(
 
 
 def differences(there: EvidenceScope, here: EvidenceScope) -> list[str]:
-    """In which respects evidence from there is about another place than here, in words; each is one step of distance."""
+    """In which respects evidence from there is about another place than here, in words; each is one step of distance. A row
+    that does not know its tokens or budget has those of its recipe: another recipe has others."""
+    other = there.recipe != here.recipe
     return [
         word
         for word, unlike in (
-            (f"on {there.recipe}", there.recipe != here.recipe),
+            (f"on {there.recipe}", other),
             (f"beside {', '.join(sorted(there.levers)) or 'no other lever'}", there.levers != here.levers),
             (f"with {', '.join(sorted(there.settings)) or 'no settings'}", there.settings != here.settings),
-            (f"{there.tokens or 'unknown'} tokens", _unlike(there.tokens, here.tokens)),
-            (f"{there.images or 0:,} images", _unlike(there.images, here.images)),
-            (f"science {there.science}", there.science != here.science),
+            (_count(there.tokens, "tokens"), _unlike(there.tokens, here.tokens, other)),
+            (_count(there.images, "images"), _unlike(there.images, here.images, other)),
+            (f"science {there.science}, now {here.science}", there.science != here.science),
         )
         if unlike
     ]
 
 
-def _unlike(one: int | None, other: int | None) -> bool:
-    """Of a row that does not know its own, nothing is held against it: its recipe and science say enough."""
-    return one is not None and other is not None and not 1 / ALIKE <= one / other <= ALIKE
+def same_step(there: EvidenceScope, here: EvidenceScope) -> bool:
+    """Is a step here the step that was timed there? Another network, or another lever beside it, has another time; how many
+    pictures a run sees changes no step."""
+    return there._replace(images=here.images, tokens=here.tokens) == here and not _unlike(there.tokens, here.tokens)
+
+
+def _count(number: int | None, what: str) -> str:
+    return f"{what} not known" if number is None else f"{number:,} {what}"
+
+
+def _unlike(one: int | None, other: int | None, unknown: bool = False) -> bool:
+    if one is None or other is None:
+        return unknown
+    return not 1 / ALIKE <= one / other <= ALIKE

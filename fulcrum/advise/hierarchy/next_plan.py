@@ -34,6 +34,14 @@ class NextPlan(NamedTuple):
     remarks: list[str]  # how the pairs were chosen, what does not fit
     text: str  # TOML
 
+    def words(self, to: Path | None) -> str:
+        """What would be asked, and the command for it; None: it is written nowhere."""
+        took = f", about {self.hours:.1f} hours here" if self.hours is not None else ""
+        arms = ", ".join(one.arm for one in self.levers)
+        following = f"{to}: fulcrum study plan {to}" if to is not None else "write it: --plan next.toml"
+        lines = [f"the next study: {arms} with up to {self.pairs} paired seeds{took}", *self.remarks, following]
+        return "\n  ".join(lines)
+
     def write(self, path: Path) -> None:
         """Where nothing stands yet."""
         require_free(path)

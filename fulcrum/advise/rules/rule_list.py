@@ -65,6 +65,7 @@ from fulcrum.advise.rules.schedule.weights_only_checkpoint import WeightsOnlyChe
 from fulcrum.advise.rules.tokenizer.channels_mismatch import ChannelsMismatch
 from fulcrum.advise.rules.tokenizer.codec_class_mismatch import CodecClassMismatch
 from fulcrum.advise.rules.tokenizer.latent_deviation import LatentDeviation
+from fulcrum.advise.rules.tokenizer.latent_scale_missing import LatentScaleMissing
 from fulcrum.advise.rules.tokenizer.latent_scale_typed import LatentScaleTyped
 from fulcrum.advise.rules.tokenizer.reconstruction_poor import ReconstructionPoor
 
@@ -98,6 +99,7 @@ RULES: tuple[AuditRule, ...] = (
     ChannelsMismatch(),
     CodecClassMismatch(),
     LatentDeviation(),
+    LatentScaleMissing(),
     LatentScaleTyped(),
     ReconstructionPoor(),
     AdamEpsLarge(),

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.caption.captioner import WORLD
+from fulcrum.caption.known_world import foreign
 from fulcrum.caption.pair_fit import BATCH, open_scorer
 from fulcrum.data.readers.fit_picture import BadSample, decode, fit
 from fulcrum.data.readers.reader import open_given
 from fulcrum.data.store.picture_store import ABOUT, PictureStore
-from fulcrum.spec.errors import BadInput
+from fulcrum.spec.errors import BadInput, nearest
 
 PAIRS = 512
 SIDES = {WORLD: 32}  # pixels that the world's scorer looks at; others resize what they get
@@ -32,6 +33,7 @@ class PairTrial(NamedTuple):
     scorer: str
     pairs: list[ScoredPair]
     unread: int  # captions that the scorer cannot read
+    warning: str = ""  # why the scorer cannot be believed of these pictures
 
     @property
     def misfits(self) -> list[ScoredPair]:
@@ -42,15 +44,18 @@ class PairTrial(NamedTuple):
     def words(self) -> str:
         fit_well = len(self.pairs) - len(self.misfits)
         unread = f", {self.unread} captions could not be read" if self.unread else ""
-        return f"{len(self.pairs)} pairs scored by {self.scorer}: {fit_well} fit better than with another's caption{unread}"
+        return (
+            f"{len(self.pairs)} pairs scored by {self.scorer}: {fit_well} fit better than with another's caption{unread}"
+            + (f"; {self.warning}" if self.warning else "")
+        )
 
 
-def try_pairs(data: str, scorer: str, most: int = PAIRS) -> PairTrial:
+def try_pairs(data: str, scorer: str, caption: str = "", most: int = PAIRS) -> PairTrial:
     """Score some pairs as they are, and with the captions of pictures half the sample away. A threshold on a score would
     be another for every network and every length of caption; which of two fits better is not."""
     score = open_scorer(scorer)
     assert score is not None, "nobody asks without a name"
-    given = list(islice(_pairs(data, SIDES.get(scorer, SIDE)), most))
+    given = list(islice(_pairs(data, SIDES.get(scorer, SIDE), caption), most))
     if len(given) < FEWEST:
         raise BadInput(
             f"{data} holds {len(given)} pictures that can be scored", f"give {FEWEST} or more, or leave --score out"
@@ -75,7 +80,7 @@ def try_pairs(data: str, scorer: str, most: int = PAIRS) -> PairTrial:
     )
     rows = zip(legible, own, other, others, strict=True)
     pairs = [ScoredPair(name, text, fits, less) for (name, _, text), fits, less, wrong in rows if text != wrong]
-    return PairTrial(scorer, pairs, len(unread))
+    return PairTrial(scorer, pairs, len(unread), foreign(pictures) if scorer == WORLD else "")
 
 
 def _legible(scorer: str, texts: Sequence[str]) -> list[bool]:
@@ -90,17 +95,22 @@ def _legible(scorer: str, texts: Sequence[str]) -> list[bool]:
     return [0 < len(some) < LONGEST and sum(one not in known for one in some) <= MOST_UNKNOWN * len(some) for some in words]
 
 
-def _pairs(data: str, side: int) -> Iterator[tuple[str, NDArray[np.uint8], str]]:
+def _pairs(data: str, side: int, caption: str) -> Iterator[tuple[str, NDArray[np.uint8], str]]:
     """Name, picture (3, side, side), caption; of a store from all over it, of other data from its beginning. What cannot
     be opened, or has no caption, is passed over: another rule names it."""
+    names = set[str]()
     for name, content, captions in _given(data):
-        texts = captions.get("long") or next(iter(captions.values()), [])
+        names |= set(captions)
+        texts = captions.get(caption or "long") or ([] if caption else next(iter(captions.values()), []))
+        if not texts or not texts[0].strip():
+            continue
         try:
             image = decode(content).image
         except (BadSample, OSError):
             continue
-        if texts and texts[0].strip():
-            yield name, np.asarray(fit(image, (side, side)).image, np.uint8).transpose(2, 0, 1).copy(), texts[0]
+        yield name, np.asarray(fit(image, (side, side)).image, np.uint8).transpose(2, 0, 1).copy(), texts[0]
+    if caption and caption not in names:
+        raise BadInput(f"no picture of {data} has a caption '{caption}'", nearest(caption, names))
 
 
 def _given(data: str) -> Iterator[tuple[str, bytes, dict[str, list[str]]]]:

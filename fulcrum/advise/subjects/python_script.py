@@ -266,11 +266,21 @@ class Script:
         return names
 
     def is_trained(self, name: str, node: ast.AST) -> bool:
-        """Is it handed to an optimizer in the same function? What is global, or an attribute, is one everywhere."""
+        """Is it, or a part of it, handed to an optimizer in the same function? What is global, or an attribute, is one
+        everywhere; `unet = pipe.unet` is a part of `pipe`; a part that is cast up again is not what it was."""
         home = self.function(node)
         return any(
-            name == own and (home is where or home is None or where is None or "." in name) for own, where in self.trained
+            (home is where or home is None or where is None or "." in name)
+            and any(one == name or one.startswith(f"{name}.") and not names & self.raised for one in names)
+            for own, where in self.trained
+            for names in [{own, *(dotted(value) for value in self.assignments.get(own, ()))}]
         )
+
+    @cached_property
+    def raised(self) -> set[str]:
+        """Names that are cast to fp32 by a method on them."""
+        methods = [(call, dotted(call.func).rpartition(".")) for call in self.calls if isinstance(call.func, ast.Attribute)]
+        return {base for call, (base, _, end) in methods if end == "float" or self.cast_formats(call) == {"fp32"}}
 
     @cached_property
     def options(self) -> list[Option]:

@@ -65,11 +65,7 @@ def advise_command(
         following = next_plan(advice, known, out, budget, hashes)
         if to is not None:
             following.write(to)
-        arms = ", ".join(one.arm for one in following.levers)
-        took = f", about {following.hours:.1f} hours here" if following.hours is not None else ""
-        words += f"\n\nthe next study: {arms} with up to {following.pairs} paired seeds{took}"
-        words += "".join(f"\n  {remark}" for remark in following.remarks)
-        words += f"\n  {to}: fulcrum study plan {to}" if to is not None else "\n  write it: --plan next.toml"
+        words += f"\n\n{following.words(to)}"
         facts["next"] = {
             "arms": [one.arm for one in following.levers],
             "pairs": following.pairs,

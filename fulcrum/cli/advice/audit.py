@@ -46,6 +46,9 @@ def audit_command(
             "own scorer (its pictures only), or by CLIP.",
         ),
     ] = "",
+    caption: Annotated[
+        str, typer.Option(help="Name of the captions that --score is about; else long, or the first.", show_default=False)
+    ] = "",
     rules: Annotated[bool, typer.Option("--rules", help="List all rules instead.")] = False,
     out: Out = OUT,
     settings: Set = None,
@@ -71,10 +74,11 @@ def audit_command(
     from fulcrum.levers.measured_table import MEASURED
 
     at_least((), fail_on)  # a wrong word is said before anything is read
+    if caption and not score:
+        raise BadInput("--caption names the captions that are scored, and nobody scores", "such as --score world")
     evidence = own_evidence(out, MEASURED, (rule.lever for rule in RULES))
-    options = AuditOptions(
-        values or (4096 if rate else 0), rate, tokens, codec, out, tuple(levers or ()), tuple(settings or ()), score
-    )
+    sampled, files = values or (4096 if rate else 0), tuple(levers or ())
+    options = AuditOptions(sampled, rate, tokens, codec, out, files, tuple(settings or ()), score, caption)
     from fulcrum.files.refusals import explained
 
     with awaited(f"looking at {target}", say):

@@ -110,22 +110,32 @@ def caption(
 
 def _summary(to: Path, wish: Any, done: Any) -> tuple[dict[str, Any], list[str]]:
     """Facts for scripts, lines for people."""
+    from fulcrum.caption.captioner import WORLD
     from fulcrum.data.store.ledger import ledger_lines
     from fulcrum.data.store.picture_store import LEDGER
     from fulcrum.data.texts.caption_statistics import statistics_lines
     from fulcrum.files.sealed import read_json
 
     about, new = done.about, list(wish.columns().values())
+    warning = _foreign(to) if WORLD in (wish.model, wish.scorer) else ""
     ledger, statistics = read_json(to / LEDGER, ""), about["caption_statistics"]
     lines = [*ledger_lines(ledger)[:1], *statistics_lines({**statistics["before"], **statistics["after"]}, new)]
     lines += [f"  {count:>8,}  answers quarantined, {reason}" for reason, count in about["quarantined_answers"].items()]
+    lines += [warning] if warning else []
     if done.busy is not None:
         lines.append(f"the network was busy {done.busy:.0%} of the time")
     whole = tuple(name for name in new if about["captions"].get(name, 0) == about["count"])
     lines += train_command(to, names=whole[:1]) if whole else ["no new column is whole: every picture needs its caption"]
-    facts = {"folder": str(to), "busy": done.busy, "ledger": ledger, "columns": new}
+    facts = {"folder": str(to), "busy": done.busy, "ledger": ledger, "columns": new, "warning": warning}
     facts |= {name: about[name] for name in ("count", "content", "parent", "caption_statistics", "quarantined_answers")}
     return facts, lines
+
+
+def _foreign(to: Path) -> str:
+    from fulcrum.caption.known_world import foreign_store
+    from fulcrum.data.store.picture_store import PictureStore
+
+    return foreign_store(PictureStore(to, verify=False))
 
 
 def _device(name: str) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from fulcrum.cli.options import Json, Quiet, emit, heard
+from fulcrum.cli.trained.next_command import train_command
 from fulcrum.spec.errors import BadInput
 
 
@@ -67,7 +68,7 @@ def filter_data(
         "ledger": ledger,
         **{name: about[name] for name in ("count", "splits", "content", "parent")},
     }
-    emit(facts, as_json, "\n".join(lines))
+    emit(facts, as_json, "\n".join([*lines, *([] if as_json else train_command(to))]))
 
 
 def _scores(

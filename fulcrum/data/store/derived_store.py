@@ -18,7 +18,7 @@ import numpy as np
 from fulcrum.data.readers.fit_picture import CHANGES
 from fulcrum.data.readers.reader import Captions, Given
 from fulcrum.data.store.importing import alone, category
-from fulcrum.data.store.ledger import Ledger, cropped_away, faults
+from fulcrum.data.store.ledger import Ledger, faults
 from fulcrum.data.store.picture_store import (
     ABOUT,
     CARD,
@@ -122,10 +122,9 @@ def derive(
 
 
 def _book_kept(ledger: Ledger, row: Any, shape: tuple[int, int]) -> None:
-    """As the import booked it: what was done to a picture then is still true."""
+    """Nothing is done to a picture here; what the import did to it then is told apart."""
     changes = tuple(word for bit, word in enumerate(CHANGES) if int(row["changes"]) >> bit & 1)
-    cut = 0.0 if "padded" in changes else cropped_away((int(row["width"]), int(row["height"])), shape)
-    ledger.book("kept", "", changes, "{}x{}".format(*shape), cut)
+    ledger.book_again("{}x{}".format(*shape), changes)
 
 
 def _all(parent: PictureStore, decided: Callable[[int], Decided], say: Say) -> Iterator[tuple[int, Decided]]:

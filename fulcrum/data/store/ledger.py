@@ -16,6 +16,7 @@ class Ledger:
         self.reasons: Counter[str] = Counter()  # of what was dropped or quarantined
         self.changes: Counter[str] = Counter()  # of what was kept; a picture may be cropped and resized
         self.untouched = 0
+        self.before: Counter[str] | None = None  # changes of what was kept, by the import of a parent; None: there is none
         self.buckets: Counter[str] = Counter()
         self.cut: dict[str, float] = {}  # per bucket: share of the pixels that was cropped away, summed
 
@@ -29,9 +30,17 @@ class Ledger:
         self.buckets[bucket] += 1
         self.cut[bucket] = self.cut.get(bucket, 0.0) + cut
 
+    def book_again(self, bucket: str, changes: tuple[str, ...]) -> None:
+        """A picture of a parent that is kept as it is there; the changes are those of the parent's import."""
+        self.book("kept", "", (), bucket)
+        self.before = self.before or Counter()
+        self.before.update(changes)
+
     def plain(self) -> dict[str, Any]:
         kept = self.outcomes["kept"]
+        before = None if self.before is None else {name: self.before[name] for name in CHANGES if self.before[name]}
         return {
+            **({} if before is None else {"before": before}),
             "given": self.outcomes.total(),
             **{name: self.outcomes[name] for name in OUTCOMES},
             "kept_untouched": self.untouched,
@@ -78,8 +87,7 @@ def ledger_lines(ledger: dict[str, Any]) -> list[str]:
     lines = [
         f"given {ledger['given']:,} = kept {ledger['kept']:,} + dropped {ledger['dropped']:,} + quarantined "
         f"{ledger['quarantined']:,}",
-        f"kept  {ledger['kept_untouched']:,} untouched, {ledger['kept_changed']:,} changed: "
-        + (", ".join(f"{count:,} {name}" for name, count in ledger["changes"].items() if count) or "none"),
+        _kept_line(ledger),
     ]
     lines += [f"  {count:>8,}  {reason}" for reason, count in ledger["reasons"].items()]
     if len(ledger["buckets"]) > 1:
@@ -88,3 +96,15 @@ def ledger_lines(ledger: dict[str, Any]) -> list[str]:
             for name, one in ledger["buckets"].items()
         ]
     return lines
+
+
+def changes_of(ledger: dict[str, Any]) -> dict[str, int]:
+    """Change -> pictures of the store that have it, whether this ledger's own import made it or that of a parent."""
+    return {name: ledger["changes"].get(name, 0) + ledger.get("before", {}).get(name, 0) for name in CHANGES}
+
+
+def _kept_line(ledger: dict[str, Any]) -> str:
+    counts = ", ".join(f"{count:,} {name}" for name, count in ledger.get("before", ledger["changes"]).items() if count)
+    if "before" in ledger:
+        return f"kept  {ledger['kept']:,} as they are in the parent" + (f", whose import had {counts}" if counts else "")
+    return f"kept  {ledger['kept_untouched']:,} untouched, {ledger['kept_changed']:,} changed: {counts or 'none'}"

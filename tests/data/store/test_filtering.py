@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
 
+from fulcrum.cli import main
+from fulcrum.data.fillers import Folder
 from fulcrum.data.readers.fit_picture import encode, miniature, pixels
 from fulcrum.data.readers.reader import Given
 from fulcrum.data.store.check import check
 from fulcrum.data.store.completion import run_import
 from fulcrum.data.store.filtering import FilterRules, filter_store
 from fulcrum.data.store.importing import Options
+from fulcrum.data.store.ledger import changes_of, ledger_lines
 from fulcrum.data.store.near_duplicates import _colour_bounds, _neighbours, alike, looks, perceptual_hashes
 from fulcrum.data.store.picture_store import PictureStore, read_about
 from fulcrum.data.texts.caption_rules import CaptionRules
@@ -86,6 +89,25 @@ def test_a_filtered_store_is_a_store_of_its_own(album, tmp_path):
         with tarfile.open(path) as tar:
             kept += [name for name in tar.getnames() if name.endswith(".png")]
     assert len(kept) == len(left), "the tars hold what the tables say"
+
+
+def test_a_filter_changes_no_picture_and_its_ledger_says_so(album, tmp_path):
+    """It booked what the import had cropped and resized as changes of its own."""
+    filter_store(album, tmp_path / "left", FilterRules(most_aspect=2.0), None, quiet, {})
+    parent, ledger = (json.loads((folder / "ledger.json").read_text()) for folder in (album, tmp_path / "left"))
+    assert parent["changes"]["resized"] == 5 and parent["changes"]["cropped"] == 1
+    assert not any(ledger["changes"].values()) and ledger["kept_changed"] == 0
+    assert ledger["before"] == {"resized": 5, "repeated": 1} and changes_of(ledger)["resized"] == 5, (
+        "what the import did is told apart"
+    )
+    assert ledger_lines(ledger)[1] == "kept  25 as they are in the parent, whose import had 5 resized, 1 repeated"
+    assert Folder(path=str(tmp_path / "left")).geometry_varies(), "a condition on sizes still has something to tell"
+
+
+def test_the_command_ends_with_one_that_trains(album, tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["data", "filter", str(album), str(tmp_path / "left"), "--most-aspect", "2", "--quiet"])
+    assert not end.value.code and "train on it: fulcrum train pocket --set" in capsys.readouterr().out
 
 
 def test_by_score(album, tmp_path):

@@ -16,7 +16,7 @@ class LossInBf16(AuditRule):
     gain = 0.05
     why = "a mean over many squares and the difference of two close numbers are what bf16 is worst at"
     size = "no number published; the page of our lever has what we measured"
-    lever = "bf16_op"
+    lever = "bf16_op(op=loss)"
     fix = "F.mse_loss(prediction.float(), target.float())"
 
     def in_script(self, script: Script) -> Sightings:

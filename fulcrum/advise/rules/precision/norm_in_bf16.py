@@ -13,7 +13,7 @@ class NormInBf16(AuditRule):
     gain = 0.04
     why = "what it takes and gives is rounded to 8 bits in every block; one written by hand (rsqrt of a mean) sums in bf16"
     size = "no number published; the page of our lever has what we measured"
-    lever = "bf16_op"
+    lever = "bf16_op(op=norm)"
     fix = "cast inside the norm: x.float() before, .to(dtype) after; torch.autocast does it for layer_norm"
 
     def in_run(self, run: RunSpec) -> Sightings:

@@ -16,7 +16,7 @@ class RotaryInBf16(AuditRule):
         "bf16 cannot tell 256 from 257: angles of far positions are rounded to their neighbours', and cos and sin to 8 bits"
     )
     size = "no number published; the page of our lever has what we measured"
-    lever = "bf16_op"
+    lever = "bf16_op(op=rope)"
     fix = "keep positions, angles, cos and sin in fp32, turn queries and keys in fp32, and cast afterwards"
 
     def in_script(self, script: Script) -> Sightings:

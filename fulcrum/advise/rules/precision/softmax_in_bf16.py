@@ -13,7 +13,7 @@ class SoftmaxInBf16(AuditRule):
     gain = 0.04
     why = "scores are rounded to 8 bits before they are compared, and the weights of many tokens after it"
     size = "no number published; the page of our lever has what we measured"
-    lever = "bf16_op"
+    lever = "bf16_op(op=softmax)"
     fix = "scores.float().softmax(-1), or scaled_dot_product_attention, whose kernels sum in fp32"
 
     def in_run(self, run: RunSpec) -> Sightings:

@@ -22,7 +22,7 @@ class TimeInBf16(AuditRule):
     )
     size = "times near 1 are off by up to 1/512; no number published"
     source = "docs/published.md, A18"
-    lever = "bf16_op"
+    lever = "bf16_op(op=time)"
     fix = "keep t and sigma in fp32 to the time embedding, mix x_t in fp32, and cast only what goes into the products"
 
     def in_script(self, script: Script) -> Sightings:
