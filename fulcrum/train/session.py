@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from fulcrum.dist.agreement import require_agreement
 from fulcrum.dist.compiled_code import SLOWER, is_compiler_error
 from fulcrum.dist.heartbeat import SAVING, TRAINING
+from fulcrum.dist.machine import MACHINE, machine_facts
 from fulcrum.dist.mesh import mesh_shape
 from fulcrum.dist.precision import bf16_products
 from fulcrum.dist.start import ALONE, Ranks
@@ -29,6 +30,7 @@ from fulcrum.train.feed import Feed
 from fulcrum.train.loop import Look, Observer, train
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.checkpoint import VerifiedCheckpoint, weights_hash
+from fulcrum.train.saved.run_events import SESSION, RunEvents
 from fulcrum.train.saved.run_folder import RunFolder, claim, open_folder
 from fulcrum.train.saved.saver import Saver, live_parts
 from fulcrum.train.sized.memory_check import require_memory
@@ -59,6 +61,7 @@ class Order(NamedTuple):
     command: str = ""  # what a person types to go on
     levers: tuple[Any, ...] = ()  # asked for their witness before the first step
     most_skipped: float = MOST_SKIPPED  # share of the steps; one more ends the training
+    trunks: Path | None = None  # where runs lie that others begin from; None: in `out`
 
 
 class SaveAndLeave(Exception):
@@ -137,12 +140,16 @@ def _performed(
     """Build, go on from the last checkpoint, train to the end and write the result."""
     feed.compiled = order.system.compile
     require_memory(order.run, order.system, ranks.size)
-    start = order.run.start.build(Context(order.run, order.seed, order.system, ranks=ranks, runs=order.out))
+    start = order.run.start.build(Context(order.run, order.seed, order.system, ranks=ranks, runs=order.trunks or order.out))
     built = assemble(order.run, order.seed, order.system, feed, start, ranks)
     require_witness(order.levers, built)
     require_same_caches(feed, ranks)
     state = resume(built, folder, say)
     require_agreement(ranks, "where to go on", {"images": state.images})
+    if ranks.first:
+        events = RunEvents(folder.path, say)
+        events.resume(state.images)
+        events.write(SESSION, state.images, {MACHINE: machine_facts(order.system), "system": order.system.model_dump()})
     saver = Saver(built, folder, state)
     state = _train(order, built, folder, state, observers, say, saver)
     return conclude(order, built, folder, state, saver)

@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 
+from fulcrum.dist.machine import MACHINE
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.study.judge import result
 from fulcrum.study.judge.contrast import interactions, trends
@@ -15,7 +16,6 @@ from fulcrum.study.judge.shown_metrics import SHOWN, shown_metric
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.run.layout import lay_out
-from fulcrum.study.run.machine import MACHINE
 from tests.study.small import cells_of, plan
 
 METRIC = "attribute_accuracy"

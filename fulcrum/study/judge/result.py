@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from fulcrum.dist.machine import fulcrum_version
 from fulcrum.files.sealed import read_json
 from fulcrum.report.arm_result import CellResult, CurvePoint
 from fulcrum.report.finding import Effect, Front, Probes, Target
@@ -36,7 +37,6 @@ from fulcrum.study.plan.power import detectable
 from fulcrum.study.run.arm_cost import TimedCost
 from fulcrum.study.run.cell import Cell, failed, finished
 from fulcrum.study.run.layout import Layout, measuring
-from fulcrum.study.run.machine import fulcrum_version
 from fulcrum.study.run.workers.runner import Board
 
 LOSS_POINTS = 80_000  # of all cells' training losses together: what a page can hold
