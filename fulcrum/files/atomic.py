@@ -129,12 +129,15 @@ def rename_folder(made: Path, final: Path) -> None:
 
 def sweep(folder: Path) -> list[Path]:
     """Remove what killed writers left in a folder, and say what; what is being written now stays."""
-    gone = []
-    for path in folder.iterdir():
-        if _ASIDE.fullmatch(path.name) and _abandoned(path):
-            remove(path)
-            gone.append(path)
+    gone = abandoned(folder)
+    for path in gone:
+        remove(path)
     return gone
+
+
+def abandoned(folder: Path) -> list[Path]:
+    """What killed writers left in a folder; what is being written now is not among it."""
+    return [path for path in folder.iterdir() if is_aside(path) and _abandoned(path)]
 
 
 def is_aside(path: Path) -> bool:
