@@ -35,7 +35,9 @@ from fulcrum.train.saved.run_folder import RunFolder, claim, open_folder
 from fulcrum.train.saved.saver import Saver, live_parts
 from fulcrum.train.sized.memory_check import require_memory
 from fulcrum.train.state import State
+from fulcrum.train.watched.alarm import RollBack
 from fulcrum.train.watched.observers import ProgressLine, Recorder
+from fulcrum.train.watched.sentinels import Sentinels, disturbances, roll_back
 from fulcrum.train.watched.standpoint import Standpoint
 
 MOST_SKIPPED = 0.05  # of all steps, left out because they were not finite: with more of them it is another training
@@ -137,6 +139,20 @@ def _leave_nothing(folder: RunFolder) -> None:
 def _performed(
     order: Order, feed: Feed, folder: RunFolder, observers: Observers | None, ranks: Ranks, say: Callable[[str], None]
 ) -> dict[str, Any]:
+    """To the end, however often a sentinel rolls the run back on the way; each time it is built anew."""
+    while True:
+        try:
+            return _attempted(order, feed, folder, observers, ranks, say)
+        except RollBack as back:
+            alarm = back.alarm
+        with ranks.first_goes_ahead("rolling back"):
+            if ranks.first:
+                say(roll_back(alarm, order.run.budget.batch, folder, RunEvents(folder.path, say)))
+
+
+def _attempted(
+    order: Order, feed: Feed, folder: RunFolder, observers: Observers | None, ranks: Ranks, say: Callable[[str], None]
+) -> dict[str, Any]:
     """Build, go on from the last checkpoint, train to the end and write the result."""
     feed.compiled = order.system.compile
     require_memory(order.run, order.system, ranks.size)
@@ -144,15 +160,15 @@ def _performed(
     built = assemble(order.run, order.seed, order.system, feed, start, ranks)
     require_witness(order.levers, built)
     require_same_caches(feed, ranks)
-    state = resume(built, folder, say)
+    state, events = resume(built, folder, say), RunEvents(folder.path, say)
     require_agreement(ranks, "where to go on", {"images": state.images})
     if ranks.first:
-        events = RunEvents(folder.path, say)
         events.resume(state.images)
         events.write(SESSION, state.images, {MACHINE: machine_facts(order.system), "system": order.system.model_dump()})
     saver = Saver(built, folder, state)
-    state = _train(order, built, folder, state, observers, say, saver)
-    return conclude(order, built, folder, state, saver)
+    sentinels = Sentinels(built, folder, state, events)
+    state = _train(order, built, folder, state, observers, say, saver, sentinels)
+    return conclude(order, built, folder, state, saver, events)
 
 
 def _used(order: Order, ranks: Ranks) -> System:
@@ -171,6 +187,7 @@ def _train(
     observers: Observers | None,
     say: Callable[[str], None],
     saver: Saver,
+    sentinels: Sentinels,
 ) -> State:
     asked: list[float] = []
     signals: list[int] = []
@@ -209,16 +226,20 @@ def _train(
             stepped.append,
             lambda look: require_few_skipped(order, look.state),
             *writing,
+            sentinels,
             *(observers(built, folder, state) if observers else []),
             saver,
         ]
         if ranks.size > 1:
             watching = [Standpoint(SAVING), *watching, Standpoint(TRAINING)]
             ranks.standing.at(TRAINING, state.images // order.run.budget.batch)
-        state = train(built, state, watching, stop)
+        state = train(built, state, watching, stop, sentinels.most)
     except SaveAndLeave:
         ranks.standing.at(SAVING)
         saver.keep(built, stepped[0].state)
+        raise
+    except RollBack:
+        saver.wait()
         raise
     except BaseException:
         saver.leave()
@@ -264,7 +285,9 @@ def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State
     return saved.state
 
 
-def conclude(order: Order, built: Built, folder: RunFolder, state: State, saver: Saver) -> dict[str, Any]:
+def conclude(
+    order: Order, built: Built, folder: RunFolder, state: State, saver: Saver, events: RunEvents
+) -> dict[str, Any]:
     """The last checkpoint and the result, in this order: a result stands for a run that can be used."""
     require_few_skipped(order, state)
     built.ranks.standing.at(SAVING)
@@ -280,6 +303,7 @@ def conclude(order: Order, built: Built, folder: RunFolder, state: State, saver:
         "seconds": round(state.seconds, 3),
         "preparing_seconds": round(max(state.preparing, 0.0), 3),
         "images_per_second": round(state.images_per_second or 0.0, 2),
+        **disturbances(built, folder, events),
     }
     if built.ranks.first:
         write_json(folder.path / "result.json", result)
@@ -292,7 +316,7 @@ def require_few_skipped(order: Order, state: State) -> None:
     steps = -(-order.run.budget.images // order.run.budget.batch)
     if state.skipped > order.most_skipped * steps or state.skipped >= steps:
         raise TrainingFailed(
-            f"{state.skipped} of {steps} steps were left out because they were not finite, more than "
+            f"{state.skipped} of {steps} steps were left out because they were not finite or a sentinel said so, more than "
             f"{order.most_skipped:.4g} of them: what is left is another training than the one that was asked for",
             "a term or the data gives NaN: leave optim.not_finite=skip out to see which; or allow more: --most-skipped",
         )

@@ -290,3 +290,13 @@ def test_a_large_study_is_judged_in_two_seconds(confirm, tmp_path, monkeypatch):
     assembled = result.assemble_result(asked, layout, tmp_path, "")
     assert time.process_time() - begun < 2.0
     assert len(assembled.effects) == 25 * len(SHOWN) and all(row.detectable for row in assembled.effects)
+
+
+def test_cells_that_were_not_left_alone_are_told_of():
+    from fulcrum.study.judge.remarks import disturbed
+
+    well = {"result": {"skipped": 0}}
+    back = {"result": {"skipped": 8, "rolled_back": [[344, 408]]}}
+    assert disturbed({"baseline": {0: well}, "muon": {0: well, 1: {}}}) == []
+    (line,) = disturbed({"baseline": {0: well}, "muon": {0: well, 1: back}})
+    assert line.startswith("muon, seed 1: 8 of its steps were left out and it was rolled back 1 time")

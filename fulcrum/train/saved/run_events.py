@@ -19,7 +19,8 @@ class RunEvents:
     """Written by the first process of a run. A file that cannot be written is told of: the run goes on without it."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        self.path, self.say, self.written = folder / "events.jsonl", say, 0
+        self.path, self.say = folder / "events.jsonl", say
+        self.written = self.alarms = 0  # by this session
 
     def read(self) -> list[dict[str, Any]]:
         """The good lines; whatever else stands there is nobody's event."""
@@ -39,6 +40,7 @@ class RunEvents:
 
     def write(self, event: EventKind, images: int, facts: Mapping[str, Any]) -> None:
         self.written += 1
+        self.alarms += event == ALARM
         if self.written > MOST:
             return
         try:
