@@ -13,12 +13,16 @@ from fulcrum.spec.system import System
 from fulcrum.train import build, loop
 from fulcrum.train.feed import Feed
 from fulcrum.train.saved import checkpoint
+from fulcrum.train.saved.run_events import RunEvents
+from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Order, perform
+from fulcrum.train.state import State
 from fulcrum.train.watched.collapsed_pictures import collapsed, variety
 from fulcrum.train.watched.dead_gradients import STEPS, DeadGradients
 from fulcrum.train.watched.dtype_drift import DtypeDrift
 from fulcrum.train.watched.learned_anything import nothing_learned
 from fulcrum.train.watched.loss_spike import WARM, LossSpike
+from fulcrum.train.watched.sentinels import Sentinels, left_out
 
 BATCH, IMAGES, BAD = 8, 480, 400  # the step that begins at BAD is made to go wrong
 REAL = Feed.at
@@ -241,6 +245,22 @@ def test_the_limit_of_a_loss():
         spike.take(-0.01 * (1 + step % 3), "a")  # a loss below nothing has a limit as well
     assert -0.02 < spike.limit < 0.1 and spike.take(1.0, "a")
     assert [spike.take(1.0, "a") for _ in range(60)].count(True) == 0  # a new level is no spike
+
+
+def test_a_loss_that_is_made_of_other_terms_is_held_to_no_limit(built, tmp_path, monkeypatch):
+    whole = built("spark")._replace(system=System(on_alarm="skip"))
+    watch = Sentinels(whole, RunFolder(tmp_path), State(), RunEvents(tmp_path, quiet))
+    for step in range(WARM):
+        watch._judged(1.0, step)
+    assert watch.most(40) == 2.0
+    monkeypatch.setattr(watch, "_terms", lambda images: "others")
+    assert watch.most(40) == math.inf
+
+
+def test_lines_of_nobody_leave_no_steps_out():
+    back = {"event": "rolled back", "images": 8}
+    lines = [back, {**back, "from": "a", "until": 8}, {**back, "from": 0, "until": None}, {**back, "from": 0, "until": 8}]
+    assert left_out(lines) == [[0, 8]]
 
 
 def test_events_are_those_of_the_run_as_it_stands(order, wrong, lose):

@@ -30,14 +30,18 @@ class LossSpike:
             return math.inf
         return float(np.float32(self.mean + max(abs(self.mean), FAR * self.deviation)))
 
-    def take(self, loss: float, terms: Hashable) -> bool:
-        """Is this the first step of a spike? `terms` says what the loss is made of: with others the mean begins anew."""
+    def limit_for(self, terms: Hashable) -> float:
+        """Of a loss that is made of these terms: with others than before the mean begins anew."""
+        return self.limit if terms == self.terms else math.inf
+
+    def take(self, loss: float, terms: Hashable, limit: float | None = None) -> bool:
+        """Is this the first step of a spike? `limit`: the one that the step was held to, where it was held to one."""
         if terms != self.terms:
             self.terms = terms
             self.restart()
         if not math.isfinite(loss):  # not ours: fulcrum/train/step_check.py
             return False
-        if loss > self.limit:
+        if loss > (self.limit if limit is None else limit):
             self.series += 1
             if self.series == SETTLED:
                 self.restart()

@@ -41,7 +41,7 @@ class Sentinels:
 
     def __init__(self, built: Built, folder: RunFolder, state: State, events: RunEvents) -> None:
         self.built, self.events, self.behind = built, events, Behind()
-        self.batch = built.run.budget.batch
+        self.batch, self.skips = built.run.budget.batch, built.system.on_alarm == "skip"
         self.left_out: list[Stretch] = json.loads(of_first(json.dumps(left_out(events.read())), built.ranks))
         self.spike, self.dead, self.stalled, self.drift = LossSpike(), DeadGradients(), StalledUpdates(), DtypeDrift(built)
         losses = list(step_losses(folder)[: state.images // self.batch]) if built.ranks.first else []
@@ -55,7 +55,7 @@ class Sentinels:
         """The largest loss with which the step that begins at `images` reaches the weights."""
         if self._is_left_out(images):
             return -math.inf
-        return self.spike.limit if self.built.system.on_alarm == "skip" else math.inf
+        return self.spike.limit_for(self._terms(images)) if self.skips else math.inf
 
     def __call__(self, look: Look) -> None:
         for one, stalled in self.behind.taken(look):
@@ -64,9 +64,10 @@ class Sentinels:
             self._look_at_dtypes(look.images)
 
     def _take(self, look: Look, stalled: ReadLater | None) -> None:
-        images, numbers, limit = look.images, look.numbers, self.spike.limit
+        images, numbers = look.images, look.numbers
         began = images - self.batch
-        if self._judged(numbers.total, began):
+        limit = look.check.most if self.skips else self.spike.limit_for(self._terms(began))  # on a device a step older
+        if self._judged(numbers.total, began, limit):
             why = f"the loss is {numbers.total:.4g}, above {limit:.4g}, and was {self.spike.mean:.4g} on average"
             sound(Alarm("loss spike", images, why, began, look.check.left_out), self.built, self.events)
         if not self._is_left_out(began) and self.dead.take(numbers.norm):
@@ -78,8 +79,8 @@ class Sentinels:
                 why = f"{share:.0%} of the updates round to nothing, more than {MOST:.0%}"
                 sound(Alarm("stalled updates", images, why), self.built, self.events)
 
-    def _judged(self, loss: float, began: int) -> bool:
-        return not self._is_left_out(began) and self.spike.take(loss, self._terms(began))
+    def _judged(self, loss: float, began: int, limit: float | None = None) -> bool:
+        return not self._is_left_out(began) and self.spike.take(loss, self._terms(began), limit)
 
     def _terms(self, images: int) -> Hashable:
         """What a loss at this position is made of."""
@@ -97,7 +98,8 @@ class Sentinels:
 def left_out(events: list[dict[str, Any]]) -> list[Stretch]:
     """Stretches of a run that roll-backs have left out."""
     backs = [event for event in events if event["event"] == ROLLED_BACK]
-    return [[back["from"], back["until"]] for back in backs if isinstance(back.get("from"), int) and "until" in back]
+    stretches = [[back.get("from"), back.get("until")] for back in backs]
+    return [[begin, end] for begin, end in stretches if isinstance(begin, int) and isinstance(end, int)]
 
 
 def roll_back(alarm: Alarm, batch: int, folder: RunFolder, events: RunEvents) -> str:
