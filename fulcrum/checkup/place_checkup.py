@@ -44,7 +44,7 @@ def checkups(path: Path, known: Catalogue, say: Say) -> Iterator[Checkup]:
 def _checkup(path: Path, known: Catalogue, say: Say) -> Checkup | None:
     """None: it is none of these."""
     if KEY.fullmatch(path.resolve().name) and ((path / "about.json").exists() or (path / "checkpoints").exists()):
-        return run_checkup(path.resolve(), known, say)
+        return run_checkup(path if KEY.fullmatch(path.name) else path.resolve(), known, say)
     if is_kept(path):
         return kept_checkup(path, known)
     if (path / ABOUT).exists():

@@ -5,12 +5,14 @@ A session that resumes takes back the alarms of steps that it will take again. S
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from fulcrum.files.records import append_records, keep_records, read_records
 from fulcrum.files.refusals import reason
 
-SESSION, ALARM, ROLLED_BACK = "session", "alarm", "rolled back"
+SESSION: Final = "session"
+ALARM: Final = "alarm"
+ROLLED_BACK: Final = "rolled back"
 EventKind = Literal["session", "alarm", "rolled back"]
 MOST = 1000  # lines of one session: a run of weeks must not fill a disk with what is the same
 
