@@ -17,7 +17,7 @@ from fulcrum.cli.advice import advise, audit, levers
 from fulcrum.cli.findings import measure, study
 from fulcrum.cli.options import speaks
 from fulcrum.cli.pictures import caption_command, data
-from fulcrum.cli.trained import encode, estimate_command, exporting, gallery_command, runs, sampling, train
+from fulcrum.cli.trained import encode, estimate_command, exporting, gallery_command, rerun_command, runs, sampling, train
 from fulcrum.spec.errors import INTERRUPTED, REQUEUE, FulcrumError, RankLost
 from fulcrum.spec.printable import shown_lines
 
@@ -48,6 +48,7 @@ for commands in (
     audit,
     advise,
     runs,
+    rerun_command,
     assets,
     data,
     caption_command,

@@ -1,15 +1,19 @@
-"""fulcrum doctor: what this machine can do, what is missing, what to do about it."""
+"""fulcrum doctor: what of a run, cache, store or study is damaged; without a path, what this machine can do."""
 
 import sys
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fulcrum.cli.options import DeviceName, Json, emit
+from fulcrum.cli.options import DeviceName, Files, Json, catalogue, emit, say
 from fulcrum.files.shipped import NAMES
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.install import install_extra
 from fulcrum.spec.printable import shown
+
+if TYPE_CHECKING:
+    from fulcrum.checkup.ailment import Checkup, Treated
 
 OPTIONAL = {
     "diffusers": ("diffusers", "transformers"),
@@ -26,6 +30,13 @@ def register(parent: typer.Typer) -> None:
 
 
 def doctor(
+    path: Annotated[
+        Path | None,
+        typer.Argument(help="A run's folder, a cache, a store of pictures, a study, a kept study, or a folder of these."),
+    ] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="With a path: mend what can be mended without losing anything.")
+    ] = False,
     laws: Annotated[
         bool, typer.Option("--laws", help="Also hold levers to the laws here, on --device: minutes. Says which laws hold.")
     ] = False,
@@ -33,14 +44,34 @@ def doctor(
     names: Annotated[
         list[str] | None, typer.Option("--lever", metavar="NAME", help="With --laws: this lever. Repeatable; default: six.")
     ] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with", metavar="FILE", help="With a path: a Python file of your own that it was made with. It is executed."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """What this machine can do, what is missing, and what to do about it. Exit code 1 if an embedded part is damaged.
+    """What is damaged at a path and what to do about it; without one, what this machine can do and what is missing.
+
+    Every checksum at the path is computed again. --repair sets damaged checkpoints and files aside, drops cache entries
+    that are damaged, which are encoded again, and removes what killed processes left half written; it never removes what
+    cannot be made again, and leaves what is in use alone. Exit code 0: all is sound, or was mended. 1: something is
+    damaged (without a path: an embedded part).
 
     --laws trains tiny models on the device that you name and says which of the laws hold there: levers are really on, runs
     resume bit for bit, compiled equals eager, recomputed equals kept. A GPU's backward passes are not all deterministic: a
     law of equal bits may be broken there by the device and not by the lever.
     """
+    if path is not None and (laws or names):
+        raise BadInput("--laws is about this machine, not about a path", "leave out one of them")
+    if path is None and (repair or files):
+        raise BadInput(
+            f"{'--repair' if repair else '--with'} needs a path", "name what is to be looked at: fulcrum doctor runs"
+        )
+    if path is not None:
+        _examine(path, repair, files, as_json)
+        return
     if laws:
         _laws(device, names or list(SIX), as_json)
         return
@@ -50,6 +81,44 @@ def doctor(
         _print(_rows(facts))
     if any(state != "ok" for state in facts["assets"].values()):
         sys.exit(1)
+
+
+def _examine(path: Path, repair: bool, files: Files, as_json: bool) -> None:
+    """Every checkup at a path, told as it is done; exit code 1 if damage is left."""
+    from fulcrum.checkup.ailment import treated
+    from fulcrum.checkup.place_checkup import checkups
+
+    answers, ill = list[dict[str, Any]](), 0
+    for checkup in checkups(path, catalogue(files)[0], say):
+        outcomes = treated(checkup.ailments, repair)
+        ill += sum(outcome.ill for outcome in outcomes)
+        answers.append(
+            {
+                "place": str(checkup.place),
+                "kind": checkup.kind,
+                "sound": not any(outcome.ill for outcome in outcomes),
+                "checked": list(checkup.sound),
+                "ailments": [outcome.plain() for outcome in outcomes],
+                "notes": list(checkup.notes),
+            }
+        )
+        emit(answers, False, "" if as_json else _words(checkup, outcomes))
+    emit(answers, as_json)
+    if ill:
+        sys.exit(1)
+
+
+def _words(checkup: "Checkup", outcomes: "list[Treated]") -> str:
+    """A checkup in lines: the place with what is good, then each ailment with what to do or what was done."""
+    damaged = [outcome for outcome in outcomes if outcome.ailment.damage]
+    state = "damaged" if any(outcome.ill for outcome in outcomes) else "mended" if damaged else "sound"
+    lines = [f"{checkup.place}: {checkup.kind}, {state}; verified: {', '.join(checkup.sound) or 'nothing'}"]
+    for ailment, mended, failed in outcomes:
+        repair = f"fulcrum doctor {checkup.place} --repair" if ailment.mend is not None and not mended else ""
+        done = f"mended: {mended}" if mended else f"could not be mended: {failed}" if failed else ""
+        lines += [f"  {ailment.place.name}: {ailment.what}"]
+        lines += [f"    {line}" for line in (done, "; then ".join(filter(None, (repair, ailment.remedy)))) if line]
+    return "\n".join([*lines, *(f"  note: {note}" for note in checkup.notes)])
 
 
 def _laws(device: str, names: list[str], as_json: bool) -> None:

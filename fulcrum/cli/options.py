@@ -86,6 +86,15 @@ SaveEvery = Annotated[
         help="Save whenever so many images were seen; default: as often as costs under 1 % of the time.",
     ),
 ]
+OnAlarm = Annotated[
+    str | None,
+    typer.Option(
+        "--on-alarm",
+        metavar="tell|stop|skip|roll_back",
+        help="What is done when a run goes wrong (loss spike, dead gradients, stalled updates, dtype drift, collapse): "
+        "tell (default), stop, leave such steps out, or go back to before them. Changes no run that goes well.",
+    ),
+]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: OMP_NUM_THREADS, or all cores.")]
 Timeout = Annotated[
     float | None,

@@ -130,11 +130,9 @@ def rename_folder(made: Path, final: Path) -> None:
 def sweep(folder: Path, *, fresh: float = FRESH) -> list[Path]:
     """Remove what killed writers left in a folder, and say what; what is being written now stays. `fresh=0` for whoever
     holds the lock of the folder: nobody else is about to write there."""
-    gone = []
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if _ASIDE.fullmatch(path.name) and _abandoned(path, fresh):
-            remove(path)
-            gone.append(path)
+    gone = abandoned(folder, fresh) if folder.is_dir() else []
+    for path in gone:
+        remove(path)
     return gone
 
 
@@ -143,6 +141,11 @@ def remove_at_once(folder: Path) -> None:
     aside = _aside(folder)
     os.rename(folder, aside)
     remove(aside)
+
+
+def abandoned(folder: Path, fresh: float = FRESH) -> list[Path]:
+    """What killed writers left in a folder; what is being written now is not among it."""
+    return [path for path in folder.iterdir() if is_aside(path) and _abandoned(path, fresh)]
 
 
 def is_aside(path: Path) -> bool:

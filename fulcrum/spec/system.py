@@ -1,4 +1,7 @@
-"""What should only change speed: device, threads, compilation, processes. Outside the key, recorded in checkpoints."""
+"""What should only change speed: device, threads, compilation, processes. Outside the key, recorded in checkpoints.
+
+So is what is done when a run goes wrong: it changes no run that goes well.
+"""
 
 import os
 import re
@@ -32,6 +35,9 @@ MeshName = Annotated[str, AfterValidator(_mesh)]  # how processes share the weig
 Recompute = Annotated[Literal["none", "selective", "full"], BeforeValidator(_recompute)]  # of no block, every other, all
 
 
+OnAlarm = Literal["tell", "stop", "skip", "roll_back"]
+
+
 class System(Record):
     device: Device = "cpu"
     processes: Count = 1  # that share the model and every batch
@@ -41,6 +47,7 @@ class System(Record):
     microbatch: Count | None = None  # rows of a process per backward pass; None = all it has
     recompute: Recompute = "none"  # blocks whose activations are computed again in the backward instead of kept
     save_every: Count | None = None  # images between two checkpoints; None = as often as costs little
+    on_alarm: OnAlarm = "tell"  # what is done when a sentinel sees something wrong: docs/when-a-run-goes-wrong.md
     bf16: Products = "auto"  # products of a run that computes in bf16: the device's own, or rounded numbers in fp32
 
     def bare(self) -> "System":
@@ -52,6 +59,6 @@ class System(Record):
         return [
             f"{name}: {getattr(other, name)} -> {getattr(self, name)}"
             for name in type(self).model_fields
-            if name != "save_every"  # changes no number
+            if name not in ("save_every", "on_alarm")  # change no number of a run that goes well
             and getattr(self, name) != getattr(other, name)
         ]

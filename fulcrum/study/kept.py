@@ -36,7 +36,8 @@ from fulcrum.study.run.cell_copy import find_cell
 from fulcrum.study.run.kept_cells import HINT, KeptCells, is_kept, read_kept, unpack
 from fulcrum.study.run.layout import Layout, lay_out, measuring
 from fulcrum.train.fillers import Trunk
-from fulcrum.train.session import Order, perform
+from fulcrum.train.rerun import trained_again
+from fulcrum.train.session import Order
 
 PLAN, FACTS, RESULT = "plan.toml", "kept.json", "result.json"
 CLOSE = 1e-6  # relative: another machine's last bits move no verdict
@@ -180,8 +181,7 @@ def rerun(
         for cell in random.Random(seed).sample(whole, min(count, len(whole))):
             say(f"training {cell.arm}, seed {cell.seed} ({cell.key}) anew")
             order = Order(cell.run, cell.seed, cell.phrase, Path(place), system, cell.user_files, quiet=True)
-            result = perform(order, say)
-            answers.append((cell, kept.cells.lines[cell.key]["result"]["weights_sha256"], result["weights_sha256"]))
+            answers.append((cell, kept.cells.lines[cell.key]["result"]["weights_sha256"], trained_again(order, say)))
         return answers
 
 

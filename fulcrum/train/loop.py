@@ -1,5 +1,6 @@
 """The loop: verbs, top to bottom. It knows no lever, no file and no screen; observers look, they never touch."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
@@ -56,8 +57,19 @@ class Look(NamedTuple):
 Observer = Callable[[Look], None]
 
 
-def train(built: Built, state: State, observers: Iterable[Observer], stop: Callable[[], bool]) -> State:
-    """Train from `state` to the end of the budget, or until `stop` says so."""
+def unlimited(images: int) -> float:
+    return math.inf
+
+
+def train(
+    built: Built,
+    state: State,
+    observers: Iterable[Observer],
+    stop: Callable[[], bool],
+    most: Callable[[int], float] = unlimited,
+) -> State:
+    """Train from `state` to the end of the budget, or until `stop` says so; `most` is the largest loss of a step that
+    counts, by its position."""
     run, step, optimizer, pace = built.run, built.step, built.optimizer, Pace(built.run)
     apart, check = step.clipped_apart(), None
     with feeding(built.feed, all_stretches(built, state.images)) as feed:
@@ -67,7 +79,7 @@ def train(built: Built, state: State, observers: Iterable[Observer], stop: Calla
             keep_gradients(step.parameters(), built.gradient_dtype)
             norm = clipped(apart, run.optim.clip)
             state = state if check is None else check.state()  # of the step before: the device has done it by now
-            check = StepCheck(built, state, losses, norm)
+            check = StepCheck(built, state, losses, norm, most(state.images))
             rate = built.schedule(state.images, run.budget.batch)
             if not check.refused:
                 optimizer.step(rate, watch=built.watches(state), at=state.images, **check.flag)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from fulcrum.dist.agreement import require_agreement
 from fulcrum.dist.compiled_code import SLOWER, is_compiler_error
 from fulcrum.dist.heartbeat import SAVING, TRAINING
+from fulcrum.dist.machine import MACHINE, machine_facts
 from fulcrum.dist.mesh import mesh_shape
 from fulcrum.dist.precision import bf16_products
 from fulcrum.dist.start import ALONE, Ranks
@@ -29,12 +30,15 @@ from fulcrum.train.feed import Feed
 from fulcrum.train.loop import Look, Observer, train
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.checkpoint import VerifiedCheckpoint, weights_hash
+from fulcrum.train.saved.run_events import SESSION, RunEvents
 from fulcrum.train.saved.run_folder import RunFolder, claim, open_folder
 from fulcrum.train.saved.saver import Saver, live_parts
 from fulcrum.train.sized.cache_forecast import tell_cache
 from fulcrum.train.sized.memory_check import require_memory
 from fulcrum.train.state import State
+from fulcrum.train.watched.alarm import RollBack
 from fulcrum.train.watched.observers import ProgressLine, Recorder
+from fulcrum.train.watched.sentinels import Sentinels, disturbances, roll_back
 from fulcrum.train.watched.standpoint import Standpoint
 
 MOST_SKIPPED = 0.05  # of all steps, left out because they were not finite: with more of them it is another training
@@ -60,6 +64,7 @@ class Order(NamedTuple):
     command: str = ""  # what a person types to go on
     levers: tuple[Any, ...] = ()  # asked for their witness before the first step
     most_skipped: float = MOST_SKIPPED  # share of the steps; one more ends the training
+    trunks: Path | None = None  # where runs lie that others begin from; None: in `out`
 
 
 class SaveAndLeave(Exception):
@@ -146,20 +151,38 @@ def _leave_nothing(folder: RunFolder) -> None:
 def _performed(
     order: Order, feed: Feed, folder: RunFolder, observers: Observers | None, ranks: Ranks, say: Callable[[str], None]
 ) -> dict[str, Any]:
+    """To the end, however often a sentinel rolls the run back on the way; each time it is built anew."""
+    while True:
+        try:
+            return _attempted(order, feed, folder, observers, ranks, say)
+        except RollBack as back:
+            alarm = back.alarm
+        with ranks.first_goes_ahead("rolling back"):
+            if ranks.first:
+                say(roll_back(alarm, order.run.budget.batch, folder, RunEvents(folder.path, say)))
+
+
+def _attempted(
+    order: Order, feed: Feed, folder: RunFolder, observers: Observers | None, ranks: Ranks, say: Callable[[str], None]
+) -> dict[str, Any]:
     """Build, go on from the last checkpoint, train to the end and write the result."""
     feed.compiled = order.system.compile
     if ranks.first:
         tell_cache(feed)
     require_memory(order.run, order.system, ranks.size)
-    start = order.run.start.build(Context(order.run, order.seed, order.system, ranks=ranks, runs=order.out))
+    start = order.run.start.build(Context(order.run, order.seed, order.system, ranks=ranks, runs=order.trunks or order.out))
     built = assemble(order.run, order.seed, order.system, feed, start, ranks)
     require_witness(order.levers, built)
     require_same_caches(feed, ranks)
-    state = resume(built, folder, say)
+    state, events = resume(built, folder, say), RunEvents(folder.path, say)
     require_agreement(ranks, "where to go on", {"images": state.images})
+    if ranks.first:
+        events.resume(state.images)
+        events.write(SESSION, state.images, {MACHINE: machine_facts(order.system), "system": order.system.model_dump()})
     saver = Saver(built, folder, state)
-    state = _train(order, built, folder, state, observers, say, saver)
-    return conclude(order, built, folder, state, saver)
+    sentinels = Sentinels(built, folder, state, events)
+    state = _train(order, built, folder, state, observers, say, saver, sentinels)
+    return conclude(order, built, folder, state, saver, events)
 
 
 def _used(order: Order, ranks: Ranks) -> System:
@@ -178,6 +201,7 @@ def _train(
     observers: Observers | None,
     say: Callable[[str], None],
     saver: Saver,
+    sentinels: Sentinels,
 ) -> State:
     asked: list[float] = []
     signals: list[int] = []
@@ -216,16 +240,20 @@ def _train(
             stepped.append,
             lambda look: require_few_skipped(order, look.state),
             *writing,
+            sentinels,
             *(observers(built, folder, state) if observers else []),
             saver,
         ]
         if ranks.size > 1:
             watching = [Standpoint(SAVING), *watching, Standpoint(TRAINING)]
             ranks.standing.at(TRAINING, state.images // order.run.budget.batch)
-        state = train(built, state, watching, stop)
+        state = train(built, state, watching, stop, sentinels.most)
     except SaveAndLeave:
         ranks.standing.at(SAVING)
         saver.keep(built, stepped[0].state)
+        raise
+    except RollBack:
+        saver.wait()
         raise
     except BaseException:
         saver.leave()
@@ -271,7 +299,9 @@ def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State
     return saved.state
 
 
-def conclude(order: Order, built: Built, folder: RunFolder, state: State, saver: Saver) -> dict[str, Any]:
+def conclude(
+    order: Order, built: Built, folder: RunFolder, state: State, saver: Saver, events: RunEvents
+) -> dict[str, Any]:
     """The last checkpoint and the result, in this order: a result stands for a run that can be used."""
     require_few_skipped(order, state)
     built.ranks.standing.at(SAVING)
@@ -287,6 +317,7 @@ def conclude(order: Order, built: Built, folder: RunFolder, state: State, saver:
         "seconds": round(state.seconds, 3),
         "preparing_seconds": round(max(state.preparing, 0.0), 3),
         "images_per_second": round(state.images_per_second or 0.0, 2),
+        **disturbances(built, folder, events),
     }
     if built.ranks.first:
         write_json(folder.path / "result.json", result)
@@ -299,7 +330,7 @@ def require_few_skipped(order: Order, state: State) -> None:
     steps = -(-order.run.budget.images // order.run.budget.batch)
     if state.skipped > order.most_skipped * steps or state.skipped >= steps:
         raise TrainingFailed(
-            f"{state.skipped} of {steps} steps were left out because they were not finite, more than "
+            f"{state.skipped} of {steps} steps were left out because they were not finite or a sentinel said so, more than "
             f"{order.most_skipped:.4g} of them: what is left is another training than the one that was asked for",
             "a term or the data gives NaN: leave optim.not_finite=skip out to see which; or allow more: --most-skipped",
         )

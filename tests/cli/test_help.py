@@ -28,6 +28,7 @@ LONG = {
     "study verify",
     "study evidence",
     "report",
+    "rerun",
     "gallery",  # serves until it is stopped
     "audit",  # wants a script
     "levers check",

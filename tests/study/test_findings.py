@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 
+from fulcrum.dist.machine import MACHINE
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.study.judge import result
 from fulcrum.study.judge.contrast import interactions, trends
@@ -15,7 +16,6 @@ from fulcrum.study.judge.shown_metrics import SHOWN, shown_metric
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.run.layout import lay_out
-from fulcrum.study.run.machine import MACHINE
 from tests.study.small import cells_of, plan
 
 METRIC = "attribute_accuracy"
@@ -290,3 +290,13 @@ def test_a_large_study_is_judged_in_two_seconds(confirm, tmp_path, monkeypatch):
     assembled = result.assemble_result(asked, layout, tmp_path, "")
     assert time.process_time() - begun < 2.0
     assert len(assembled.effects) == 25 * len(SHOWN) and all(row.detectable for row in assembled.effects)
+
+
+def test_cells_that_were_not_left_alone_are_told_of():
+    from fulcrum.study.judge.remarks import disturbed
+
+    well = {"result": {"skipped": 0}}
+    back = {"result": {"skipped": 8, "rolled_back": [[344, 408]]}}
+    assert disturbed({"baseline": {0: well}, "muon": {0: well, 1: {}}}) == []
+    (line,) = disturbed({"baseline": {0: well}, "muon": {0: well, 1: back}})
+    assert line.startswith("muon, seed 1: 8 of its steps were left out and it was rolled back 1 time")

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fulcrum.cli import app
+from fulcrum.dist.machine import machine_facts, machine_words, unlike
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
@@ -14,7 +15,6 @@ from fulcrum.spec.system import System
 from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.run.cell import failures, finished
 from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.run.machine import machine_facts, machine_words, unlike
 from fulcrum.study.study_merge import merge
 from fulcrum.study.study_run import run
 from tests.cells_here import all_here

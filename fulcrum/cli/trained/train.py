@@ -18,6 +18,7 @@ from fulcrum.cli.options import (
     Json,
     Mesh,
     Microbatch,
+    OnAlarm,
     Out,
     Price,
     Quiet,
@@ -94,6 +95,7 @@ def train(
             help="With optim.not_finite=skip: the training fails when more than this share of its steps was left out.",
         ),
     ] = 0.05,
+    on_alarm: OnAlarm = None,
     timeout: Timeout = None,
     price: Price = None,
     device: DeviceName = "cpu",
@@ -152,6 +154,7 @@ def train(
         microbatch=microbatch,
         recompute=recompute,
         save_every=save_every,
+        on_alarm=on_alarm,
     )
     launcher = ["fulcrum"] if many == 1 else ["torchrun", "--nproc-per-node", str(many), "-m", "fulcrum"]
     order = Order(
@@ -231,9 +234,14 @@ def _time(result: dict[str, Any]) -> str:
 
 
 def _skipped(result: dict[str, Any], run: "RunSpec") -> str:
-    """Steps that were left out; a result of an older version does not tell."""
+    """What went wrong: steps that were left out, and what sentinels saw; a result of an older version tells less."""
     skipped, steps = result.get("skipped") or 0, -(-result["images"] // run.budget.batch)
-    return f"\n  skipped  {skipped:,} of {steps:,} steps, which were not finite" if skipped else ""
+    backs, alarms = result.get("rolled_back") or (), result.get("alarms") or {}
+    lines = [f"  skipped  {skipped:,} of {steps:,} steps, which were not finite or went wrong"] if skipped else []
+    lines += [f"  alarms   {', '.join(f'{name} ({count})' for name, count in alarms.items())}"] if alarms else []
+    lines += [f"  rolled   back {len(backs)} time{'s' * (len(backs) > 1)}"] if backs else []
+    lines += [f"  warning  {result['nothing_learned']}"] if result.get("nothing_learned") else []
+    return "".join(f"\n{line}" for line in lines)
 
 
 def _cost(folder: Any, run: Any, cache: Path, price: float | None) -> tuple[dict[str, Any], str]:

@@ -59,7 +59,7 @@ class ArrayStore:
                     making.take_all_segments()
                     order = [making.add(number, chunk) for number in numbers]
                     making.seal(facts, order)
-        return _opened(folder, facts)
+        return open_entry(folder, facts)
 
     def share(self, kind: str, facts: Mapping[str, Any], numbers: Iterable[int], chunk: Callable[[int], Arrays]) -> None:
         """Make some chunks of an entry, side by side with others, for `get` to complete; those that are there are left."""
@@ -110,7 +110,7 @@ def _again(folder: Path) -> str:
     return f"delete {folder} and run again: it will be encoded anew"
 
 
-def _opened(folder: Path, facts: dict[str, Any]) -> dict[str, StoredArray]:
+def open_entry(folder: Path, facts: dict[str, Any]) -> dict[str, StoredArray]:
     """The arrays of an entry that is whole, each chunk yet to be verified."""
     hint = _again(folder)
     try:

@@ -107,6 +107,13 @@ class StoredArray:
         whole = self[np.arange(len(self))]
         return np.array(whole, dtype) if copy else np.asarray(whole, dtype)
 
+    def verify_all(self) -> None:
+        """Hash every chunk, whatever was read or passed over before."""
+        with self._lock:
+            self._unread[:] = (self._ends - np.concatenate([[0], self._ends[:-1]])) > 0
+            self._left = int(self._unread.sum())
+            self._verify(np.arange(len(self._unread)))
+
     def _verify(self, chunks: Ids) -> None:
         """Hash those of these chunks that nobody has read yet; those of a small array stay in memory."""
         if not self._left:

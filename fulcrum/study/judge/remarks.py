@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fulcrum.report.finding import RateSearch
-from fulcrum.study.judge.pairing import may_differ, other_loss
+from fulcrum.study.judge.pairing import Measurements, may_differ, other_loss
 from fulcrum.study.judge.statistics.rank import pairs_needed
 from fulcrum.study.plan.arms import Arm, baseline_of, bases_of, unequal
 from fulcrum.study.plan.plan import Plan
@@ -58,6 +58,21 @@ def remarks(plan: Plan, arms: Sequence[Arm], searches: Sequence[RateSearch] = ()
             f"All arms branch from '{plan.trunk}' trained for {plan.trunk_images:,} images with the same seed: the "
             "effects are those of a late change, not of training with it from the start."
         )
+    return lines
+
+
+def disturbed(measured: Measurements) -> list[str]:
+    """Cells that are not the trainings that were asked for: steps of theirs were left out, or they were rolled back."""
+    lines = []
+    for arm, cells in measured.items():
+        for seed, cell in sorted(cells.items()):
+            result = cell.get("result", {})
+            backs, skipped = len(result.get("rolled_back") or ()), result.get("skipped") or 0
+            if backs or skipped:
+                rolled = f" and it was rolled back {backs} time{'s' * (backs > 1)}" if backs else ""
+                lines.append(
+                    f"{arm}, seed {seed}: {skipped} of its steps were left out{rolled}; its pair counts all the same."
+                )
     return lines
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from fulcrum.dist.machine import fulcrum_version
 from fulcrum.files.sealed import read_json
 from fulcrum.report.arm_result import CellResult, CurvePoint
 from fulcrum.report.finding import Effect, Front, Probes, Target
@@ -23,7 +24,7 @@ from fulcrum.study.judge.findings import all_findings, confirmed, effects_on
 from fulcrum.study.judge.fraction_result import as_fraction
 from fulcrum.study.judge.pairing import Measurements, not_stopped, other_loss, values_of
 from fulcrum.study.judge.plan_facts import plan_facts
-from fulcrum.study.judge.remarks import remarks
+from fulcrum.study.judge.remarks import disturbed, remarks
 from fulcrum.study.judge.report_arms import curve_of, grids, shown_arm, shown_cell
 from fulcrum.study.judge.sequence import sequence, sequential_findings
 from fulcrum.study.judge.shown_metrics import FAMILY, metrics_of, shown_metric
@@ -36,7 +37,6 @@ from fulcrum.study.plan.power import detectable
 from fulcrum.study.run.arm_cost import TimedCost
 from fulcrum.study.run.cell import Cell, failed, finished
 from fulcrum.study.run.layout import Layout, measuring
-from fulcrum.study.run.machine import fulcrum_version
 from fulcrum.study.run.workers.runner import Board
 
 LOSS_POINTS = 80_000  # of all cells' training losses together: what a page can hold
@@ -177,6 +177,7 @@ def assemble_result(
         remarks=(
             *filter(None, [added_seeds(plan, out)]),
             *remarks(plan, arms, layout.searches),
+            *disturbed(measured),
             *map(_censored, state.stopped),
         ),
         interactions=tuple(row for metric in metrics for row in interactions(plan, running, measured, metric, lost)),

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from fulcrum.dist.machine import MACHINE, machine_facts
 from fulcrum.files.damaged import remove, set_aside
 from fulcrum.files.paths import read_regular
 from fulcrum.files.sealed import read_sealed, write_sealed
@@ -17,7 +18,6 @@ from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
-from fulcrum.study.run.machine import MACHINE, machine_facts
 from fulcrum.study.run.measuring.evaluation_points import HINT, at, point_path
 from fulcrum.study.run.measuring.plan_judges import judge_hash
 from fulcrum.study.run.measuring.run_evaluation import REFERENCE, SEED, VALIDATION

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fulcrum.dist.machine import MACHINE, unlike
 from fulcrum.files.atomic import folder_atomic, write_atomic, write_json
 from fulcrum.files.paths import open_regular, read_regular
 from fulcrum.files.refusals import explained
@@ -12,7 +13,6 @@ from fulcrum.files.sealed import read_sealed
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.study.run.cell import Cell, pictures
 from fulcrum.study.run.curve_lines import NUMBERS, require_unchanged
-from fulcrum.study.run.machine import MACHINE, unlike
 from fulcrum.study.run.measuring.evaluation_points import point_path, read_points
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.run_folder import RunFolder, description

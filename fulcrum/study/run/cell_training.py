@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fulcrum.dist.machine import MACHINE, machine_facts
 from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.spec.errors import TrainingFailed
@@ -16,7 +17,6 @@ from fulcrum.spec.system import System
 from fulcrum.study.run.cell import NOWHERE, SHOWN, Cell, Measuring, Tracked, write_failure
 from fulcrum.study.run.clock import Clock
 from fulcrum.study.run.curve_lines import hashes, require_unchanged
-from fulcrum.study.run.machine import MACHINE, machine_facts
 from fulcrum.study.run.measuring.evaluation_points import HINT, Paused, Points, pause, quality_of
 from fulcrum.study.run.measuring.preview import previews
 from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts

@@ -74,7 +74,7 @@ def weights_at(folder: RunFolder, images: int | None) -> dict[str, Tensor]:
         )
     require_parts(folder.about())
     kept = folder.path / KEPT / f"{images:012d}"
-    key, weights = _read(kept) if kept.is_dir() else _of_checkpoint(folder.checkpoints / kept.name)
+    key, weights = verified_weights(kept) if kept.is_dir() else _of_checkpoint(folder.checkpoints / kept.name)
     if key != folder.path.name:
         raise RunFailed(f"{kept} belongs to the run {key}", "it was copied there by hand: remove it")
     return weights
@@ -85,7 +85,7 @@ def _of_checkpoint(path: Path) -> tuple[Any, dict[str, Tensor]]:
     return saved.key, drawn_parts(saved.parts)
 
 
-def _read(path: Path) -> tuple[Any, dict[str, Tensor]]:
+def verified_weights(path: Path) -> tuple[Any, dict[str, Tensor]]:
     """The key of the run and its weights, or Damaged saying what is wrong with them."""
     if path.is_symlink():
         raise Damaged(f"{path} is a link, expected a folder", "remove it: nothing but drawing needs it")

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fulcrum.dist.reduce import of_first
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.study.run.curve_lines import CURVE, append_to_curve, read_lines, write_curve
 from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
@@ -16,8 +17,11 @@ from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.drawing.picture_files import save_sheet
 from fulcrum.train.drawing.sampling_weights import drawn_weights
 from fulcrum.train.loop import Look, Observer
+from fulcrum.train.saved.run_events import RunEvents
 from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.state import State
+from fulcrum.train.watched.alarm import Alarm, sound
+from fulcrum.train.watched.collapsed_pictures import collapsed
 from fulcrum.train.watched.observers import Every
 from fulcrum.train.watched.trackers import Watchers
 
@@ -66,7 +70,7 @@ class Preview:
         self.folder, self.wanted = folder.path, list(wanted) or prompts(built.run, SHOWN).texts
         self.codec, self.text = built.feed.codec(), built.feed.text()
         self.picture_seconds: float | None = None  # of one, as it was measured last
-        self.said = False
+        self.said, self.collapse = False, ""  # what is wrong with the last pictures, if they are nearly the same
         try:
             _ = self.text.encode(self.wanted) if wanted else None  # said before the first step, not at the first look
         except ValueError as error:
@@ -74,12 +78,13 @@ class Preview:
 
     def __call__(self, look: Look, weights: Mapping[str, Tensor], seconds: float) -> float:
         """Draw what can be drawn in so many seconds; returns those that it took."""
-        begun = time.perf_counter()
+        begun, self.collapse = time.perf_counter(), ""
         count = self.affordable(look, seconds)
         if not count:
             return 0.0
         painter = Painter(look.built.run, weights, self.codec, self.text, look.built.system.bare())
         pictures = torch.cat(list(painter.pictures(self.wanted[:count], SEED, np.arange(count)))).unbind()
+        self.collapse = collapsed(torch.stack(pictures), self.wanted[:count])
         shown = self.folder / "previews"
         try:
             if shown.is_symlink():
@@ -114,32 +119,49 @@ class Looks:
     def __init__(self, curve: HeldCurve, preview: Preview | None, state: State) -> None:
         self.curve, self.preview, self.begun, self.spent = curve, preview, state.seconds, 0.0
 
-    def at(self, curve: bool, pictures: bool) -> Callable[[Look], None]:
-        def act(look: Look) -> None:
+    def at(self, curve: bool, pictures: bool) -> Callable[[Look], str]:
+        """What is done at a look; it gives back what is wrong with the pictures, or nothing."""
+
+        def act(look: Look) -> str:
             weights = drawn_weights(look.built.step, look.built.average, look.built.ranks)
             if curve:
                 self.curve(look, weights)
             if pictures and self.preview is not None:
                 left = SHARE * (look.state.seconds - self.begun) - self.spent
                 self.spent += self.preview(look, weights, left)
+                return self.preview.collapse
+            return ""
 
         return act
 
 
-def _hand_over(look: Look) -> None:
+def _hand_over(look: Look) -> str:
     drawn_weights(look.built.step, look.built.average, look.built.ranks)
+    return ""
+
+
+def _sounding(act: Callable[[Look], str], events: RunEvents) -> Callable[[Look], None]:
+    """All processes learn of pictures that have collapsed, and do the same about it."""
+
+    def look_at(look: Look) -> None:
+        if why := of_first(act(look), look.built.ranks):
+            sound(Alarm("collapse", look.images, why), look.built, events)
+
+    return look_at
 
 
 def previews(built: Built, folder: RunFolder, state: State, plan: PreviewPlan = USUAL) -> list[Observer]:
     """The first process draws; the others hand it their weights, as often."""
     stretch = max(built.run.budget.images // LOOKS, built.run.budget.batch)
     own = stretch if plan.every is None else plan.every
-    acts: list[Callable[[Look], None]] = [_hand_over, _hand_over]
+    acts: list[Callable[[Look], str]] = [_hand_over, _hand_over]
     if built.ranks.first:
         looks = Looks(HeldCurve(built, folder, state), Preview(built, folder, state, plan.prompts) if own else None, state)
         acts = [looks.at(curve=True, pictures=own == stretch), looks.at(curve=False, pictures=True)]
-    curve = Every(stretch, acts[0], state.images, at_end=True)
-    return [curve] if own in (0, stretch) else [curve, Every(own, acts[1], state.images, at_end=True)]
+    events = RunEvents(folder.path, built.feed.tell)
+    curve, own_looks = (_sounding(act, events) for act in acts)
+    observer = Every(stretch, curve, state.images, at_end=True)
+    return [observer] if own in (0, stretch) else [observer, Every(own, own_looks, state.images, at_end=True)]
 
 
 def previewing(plan: PreviewPlan) -> Watchers:

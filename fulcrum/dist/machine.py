@@ -1,4 +1,4 @@
-"""The machine that a cell ran on: processor, versions, threads. Numbers from unlike machines differ in their last bits."""
+"""The machine that a run was trained on: processor, versions, threads. Unlike machines give other last bits."""
 
 import contextlib
 import platform
@@ -44,6 +44,11 @@ def machine_words(cell: Mapping[str, Any]) -> str:
             f"fulcrum {facts['fulcrum']}",
         ]
     )
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What of two machines differs, each in words; facts that one of them does not tell are left out."""
+    return [f"{name}: {before[name]} -> {now[name]}" for name in now if name in before and before[name] != now[name]]
 
 
 def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
