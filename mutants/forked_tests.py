@@ -1,0 +1,175 @@
+"""Tests run in a fork of a process that has imported torch and no part of fulcrum: a second for each, not ten.
+
+The fork imports the package from a copy of the tree, mutated or not, and says which tests passed, how long they took, which
+one failed and by what; when asked also which lines of the package each of them reached.
+"""
+
+import importlib
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+WARM = ("numpy", "scipy.special", "scipy.stats", "torch", "torch.distributed", "torch.distributed.tensor", "pydantic",
+        "safetensors.torch", "PIL.Image", "jinja2", "typer", "rich.console", "rich.progress", "yaml", "pytest")  # fmt: skip
+MEMORY = 6 << 30  # bytes that a mutant may take: one that asks for the whole machine must not get it
+
+
+class Ending(NamedTuple):
+    """How a run of tests ended."""
+
+    passed: dict[str, float]  # test -> seconds
+    failed: str  # the first test that failed; empty: none
+    fault: str  # by which kind of exception, or why there is no ending
+    reached: dict[str, dict[str, list[int]]]  # test -> file -> lines, where they were asked for
+
+    @property
+    def asserted(self) -> bool:
+        """Did a test fail because something was not as it says, rather than because nothing ran at all?"""
+        return self.fault in ("AssertionError", "Failed")
+
+
+def warm_up() -> None:
+    """What every fork would import; never fulcrum, which each must take from its own tree."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    sys.dont_write_bytecode = True
+    for name in WARM:
+        importlib.import_module(name)
+    assert "fulcrum" not in sys.modules
+
+
+def run_tests(
+    tree: Path,
+    files: Sequence[str],
+    *,
+    only: Collection[str] | None = None,
+    seconds: float = 120.0,
+    go_on: bool = False,
+    lines: bool = False,
+) -> Ending:
+    """Run test files (or single tests, FILE::NAME) of a tree; `only` some of them, to the first failure unless `go_on`."""
+    place = Path(tempfile.mkdtemp(prefix="mutant-"))
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.setsid()
+            code = _child(tree, list(files), None if only is None else set(only), place, go_on, lines)
+        finally:
+            os._exit(code)
+    try:
+        ended = _waited(pid, seconds)
+        answer = place / "answer.json"
+        if not ended:
+            return Ending({}, "the time limit", "TimeLimit", {})
+        if not answer.exists():
+            return Ending({}, "the process", "Died", {})
+        return Ending(*json.loads(answer.read_text()))
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _waited(pid: int, seconds: float) -> bool:
+    """Until the fork ends; at the limit it ends with all that it started."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return True
+        time.sleep(0.02)
+    os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return False
+
+
+def _child(tree: Path, files: list[str], only: set[str] | None, place: Path, go_on: bool, lines: bool) -> int:
+    import pytest
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    silent = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(silent, stream)
+    os.environ |= {"PYTHONPATH": str(tree), "TMPDIR": str(place)}
+    tempfile.tempdir = str(place)
+    os.chdir(tree)
+    sys.path[:] = [str(tree), *(entry for entry in sys.path if Path(entry or ".").resolve() not in (ROOT, tree))]
+    watcher = _Watcher(tree, only, lines)
+    stop = [] if go_on else ["-x"]
+    options = ["-q", *stop, "-p", "no:cacheprovider", "--basetemp", str(place / "base"), "-c", "pyproject.toml"]
+    code = pytest.main([*options, "-o", "addopts=--import-mode=importlib --strict-markers --timeout=300", "-m", "not slow", *files],
+                       plugins=[watcher])  # fmt: skip
+    if not watcher.failed and code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        watcher.failed, watcher.fault = "collection", pytest.ExitCode(code).name
+    answer = [watcher.passed, watcher.failed, watcher.fault, watcher.told_lines()]
+    (place / "answer.json").write_text(json.dumps(answer))
+    return 0
+
+
+class _Watcher:
+    """A plug-in of pytest: leaves out what is not asked for, notes what passes, fails, and is reached."""
+
+    def __init__(self, tree: Path, only: set[str] | None, lines: bool) -> None:
+        self.root, self.only, self.lines = str(tree / "fulcrum") + os.sep, only, lines
+        self.skip = len(str(tree)) + 1
+        self.passed: dict[str, float] = {}
+        self.failed = self.fault = ""
+        self.hits: dict[str, set[tuple[str, int]]] = {}
+        self.now: set[tuple[str, int]] = set()
+        self.spent: dict[str, float] = {}
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        if self.only is not None:
+            items[:] = [item for item in items if item.nodeid in self.only]
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        if self.lines:
+            self.now = self.hits.setdefault(nodeid, set())
+            threading.settrace(self._entered)
+            sys.settrace(self._entered)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        sys.settrace(None)
+        threading.settrace(None)  # type: ignore[arg-type]
+
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+        self.spent[item.nodeid] = self.spent.get(item.nodeid, 0.0) + call.duration
+        kind = "" if call.excinfo is None else call.excinfo.type.__name__
+        if kind in ("", "Skipped"):
+            if call.when == "call" and not kind:
+                self.passed[item.nodeid] = self.spent[item.nodeid]
+            return
+        self.passed.pop(item.nodeid, None)
+        if not self.failed:
+            self.failed, self.fault = item.nodeid, kind
+
+    def _entered(self, frame: FrameType, event: str, argument: object) -> Any:
+        if not frame.f_code.co_filename.startswith(self.root):
+            return None
+        return self._stepped
+
+    def _stepped(self, frame: FrameType, event: str, argument: object) -> Any:
+        self.now.add((frame.f_code.co_filename, frame.f_lineno))
+        return self._stepped
+
+    def told_lines(self) -> dict[str, dict[str, list[int]]]:
+        told: dict[str, dict[str, list[int]]] = {}
+        for test, hits in self.hits.items():
+            files: dict[str, list[int]] = told.setdefault(test, {})
+            for file, line in sorted(hits):
+                files.setdefault(file[self.skip :], []).append(line)
+        return told
+
+
+def tests_in(folder: Path) -> Iterator[str]:
+    """The files of tests, as pytest is told of them."""
+    return (str(path.relative_to(folder)) for path in sorted((folder / "tests").rglob("test_*.py")))
