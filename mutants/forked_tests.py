@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 WARM = ("numpy", "scipy.special", "scipy.stats", "torch", "torch.distributed", "torch.distributed.tensor", "pydantic",
         "safetensors.torch", "PIL.Image", "jinja2", "typer", "rich.console", "rich.progress", "yaml", "pytest")  # fmt: skip
+SLEEPING = 6.0  # times the seconds that tests may compute: they may take, on a busy machine
 MEMORY = 6 << 30  # bytes that a mutant may take: one that asks for the whole machine must not get it
 
 
@@ -54,23 +56,26 @@ def run_tests(
     *,
     only: Collection[str] | None = None,
     seconds: float = 120.0,
-    go_on: bool = False,
-    lines: bool = False,
+    watched: bool = False,
 ) -> Ending:
-    """Run test files (or single tests, FILE::NAME) of a tree; `only` some of them, to the first failure unless `go_on`."""
+    """Run test files (or single tests, FILE::NAME) of a tree; `only` some of them.
+
+    They end at the first failure and after `seconds` of computing (others may use the machine too); where they are
+    `watched`, failures do not end them, lines are noted, and what was known when the time was over is told.
+    """
     place = Path(tempfile.mkdtemp(prefix="mutant-"))
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
             os.setsid()
-            code = _child(tree, list(files), None if only is None else set(only), place, go_on, lines)
+            code = _child(tree, list(files), None if only is None else set(only), place, seconds, watched)
         finally:
             os._exit(code)
     try:
-        ended = _waited(pid, seconds)
+        by = _waited(pid, SLEEPING * seconds)
         answer = place / "answer.json"
-        if not ended:
+        if by in (signal.SIGXCPU, signal.SIGALRM):
             return Ending({}, "the time limit", "TimeLimit", {})
         if not answer.exists():
             return Ending({}, "the process", "Died", {})
@@ -79,23 +84,31 @@ def run_tests(
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _waited(pid: int, seconds: float) -> bool:
-    """Until the fork ends; at the limit it ends with all that it started."""
-    deadline = time.monotonic() + seconds
+def _waited(pid: int, seconds: float) -> int:
+    """Until the fork ends; the signal that ended it, or 0. At the limit it ends with all that it started."""
+    deadline, code = time.monotonic() + seconds, 0
     while time.monotonic() < deadline:
-        if os.waitpid(pid, os.WNOHANG)[0]:
-            return True
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            code = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+            break
         time.sleep(0.02)
-    os.killpg(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return False
+    else:
+        code = signal.SIGALRM
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    if code == signal.SIGALRM:
+        os.waitpid(pid, 0)
+    return code
 
 
-def _child(tree: Path, files: list[str], only: set[str] | None, place: Path, go_on: bool, lines: bool) -> int:
+def _child(tree: Path, files: list[str], only: set[str] | None, place: Path, seconds: float, watched: bool) -> int:
     import pytest
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    used = int(time.process_time())
+    resource.setrlimit(resource.RLIMIT_CPU, (used + int(4 * seconds if watched else seconds) + 1,) * 2)
     silent = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(silent, stream)
@@ -103,12 +116,13 @@ def _child(tree: Path, files: list[str], only: set[str] | None, place: Path, go_
     tempfile.tempdir = str(place)
     os.chdir(tree)
     sys.path[:] = [str(tree), *(entry for entry in sys.path if Path(entry or ".").resolve() not in (ROOT, tree))]
-    watcher = _Watcher(tree, only, lines)
-    stop = [] if go_on else ["-x"]
+    watcher = _Watcher(tree, only, seconds if watched else None)
+    stop = [] if watched else ["-x"]
     options = ["-q", *stop, "-p", "no:cacheprovider", "--basetemp", str(place / "base"), "-c", "pyproject.toml"]
-    code = pytest.main([*options, "-o", "addopts=--import-mode=importlib --strict-markers --timeout=300", "-m", "not slow", *files],
-                       plugins=[watcher])  # fmt: skip
-    if not watcher.failed and code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+    options += ["-m", "not slow", "-o", "addopts=--import-mode=importlib --strict-markers --timeout=300"]
+    code = pytest.main([*options, *files], plugins=[watcher])
+    ended = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.INTERRUPTED)
+    if not watcher.failed and code not in ended:
         watcher.failed, watcher.fault = "collection", pytest.ExitCode(code).name
     answer = [watcher.passed, watcher.failed, watcher.fault, watcher.told_lines()]
     (place / "answer.json").write_text(json.dumps(answer))
@@ -118,8 +132,9 @@ def _child(tree: Path, files: list[str], only: set[str] | None, place: Path, go_
 class _Watcher:
     """A plug-in of pytest: leaves out what is not asked for, notes what passes, fails, and is reached."""
 
-    def __init__(self, tree: Path, only: set[str] | None, lines: bool) -> None:
-        self.root, self.only, self.lines = str(tree / "fulcrum") + os.sep, only, lines
+    def __init__(self, tree: Path, only: set[str] | None, watched: float | None) -> None:
+        self.root, self.only = str(tree / "fulcrum") + os.sep, only
+        self.end = None if watched is None else time.process_time() + watched
         self.skip = len(str(tree)) + 1
         self.passed: dict[str, float] = {}
         self.failed = self.fault = ""
@@ -132,7 +147,7 @@ class _Watcher:
             items[:] = [item for item in items if item.nodeid in self.only]
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        if self.lines:
+        if self.end is not None:
             self.now = self.hits.setdefault(nodeid, set())
             threading.settrace(self._entered)
             sys.settrace(self._entered)
@@ -140,6 +155,10 @@ class _Watcher:
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         sys.settrace(None)
         threading.settrace(None)  # type: ignore[arg-type]
+
+    def pytest_runtest_teardown(self, item: Any) -> None:
+        if self.end is not None and time.process_time() > self.end:
+            item.session.shouldstop = "the time is over"
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
         self.spent[item.nodeid] = self.spent.get(item.nodeid, 0.0) + call.duration

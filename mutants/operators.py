@@ -6,7 +6,6 @@ nothing about a promise.
 
 import ast
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 COMPARED: dict[type[ast.cmpop], tuple[str, str]] = {
@@ -36,6 +35,9 @@ COMPUTED: dict[type[ast.operator], tuple[str, str]] = {
 }
 WORDS = {"min": "max", "max": "min", "all": "any", "any": "all", "minimum": "maximum", "maximum": "minimum", "sin": "cos",
          "cos": "sin", "floor": "ceil", "ceil": "floor", "mean": "sum"}  # fmt: skip
+
+
+TYPES = ("Annotated", "Literal", "dict", "list", "tuple", "Mapping")
 
 
 class TextChange(NamedTuple):
@@ -87,8 +89,8 @@ class _Finder(ast.NodeVisitor):
 
     def add(self, begin: int, end: int, after: str) -> None:
         line = self.text.count("\n", 0, begin) + 1
-        before = self.text[begin:end]
-        self.changes.append(TextChange(line, begin - self.starts[line - 1], begin, end, before, after, self.lines, self.depth > 0))
+        column, before = begin - self.starts[line - 1], self.text[begin:end]
+        self.changes.append(TextChange(line, column, begin, end, before, after, self.lines, self.depth > 0))
 
     def between(self, left: ast.expr, right: ast.expr, pattern: str, after: str) -> None:
         begin, end = self.span(left)[1], self.span(right)[0]
@@ -125,7 +127,7 @@ class _Finder(ast.NodeVisitor):
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         """Types as Annotated[...] and dict[...]() are no values."""
-        if not (isinstance(node.value, ast.Name) and node.value.id in ("Annotated", "Literal", "dict", "list", "tuple", "Mapping")):
+        if not (isinstance(node.value, ast.Name) and node.value.id in TYPES):
             self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
@@ -164,7 +166,7 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        text = isinstance(node.left, ast.Constant | ast.JoinedStr) and not isinstance(getattr(node.left, "value", ""), int | float)
+        text = isinstance(node.left, ast.JoinedStr) or isinstance(getattr(node.left, "value", None), str | bytes)
         if type(node.op) in COMPUTED and not text:
             self.between(node.left, node.right, *COMPUTED[type(node.op)])
         self.generic_visit(node)

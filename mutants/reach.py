@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mutants.forked_tests import Ending, run_tests, tests_in
+from mutants.forked_tests import run_tests, tests_in
 from mutants.operators import TextChange
 
-PATIENCE = 280.0  # seconds for a file of tests, watched
+PATIENCE = 45.0  # seconds of computing for a file of tests, watched: those that come later in it are not asked
+WHOLE = ("files", "flow", "loss", "model", "optim")  # rooms of which all tests are quick enough to be asked
 
 
 class Reach:
@@ -22,37 +23,40 @@ class Reach:
     def __init__(self, tree: Path, folder: Path) -> None:
         self.tree, self.folder = tree, folder
         folder.mkdir(parents=True, exist_ok=True)
-        package = sorted((tree / "fulcrum").rglob("*.py"))
-        self.package = hashlib.sha256(b"".join(path.read_bytes() for path in package)).hexdigest()
         self.texts = {name: (tree / name).read_text() for name in tests_in(tree)}
         self.known: dict[str, dict[str, Any]] = {}
 
     def files_for(self, module: str) -> list[str]:
-        """Files of tests that may tell of a module: those that import it, and those of its room."""
+        """Files of tests that may tell of a module: those that import it, and of a small room all."""
         dotted = module.removesuffix(".py").replace("/", ".")
         parent, _, name = dotted.rpartition(".")
         imports = re.compile(rf"{re.escape(dotted)}\b|from {re.escape(parent)} import [^\n]*\b{name}\b")
-        room = f"tests/{module.split('/')[1]}/"
-        return [file for file, text in self.texts.items() if file.startswith(room) or imports.search(text)]
+        room = f"tests/{dotted.split('.')[1]}/"
+        direct = [file for file, text in self.texts.items() if imports.search(text)]
+        wide = dotted.split(".")[1] in WHOLE or not direct
+        return [file for file in self.texts if file in direct or (wide and file.startswith(room))]
 
-    def is_known(self, file: str) -> bool:
-        return file in self.known or self._kept(file).exists()
+    def is_known(self, file: str, module: str) -> bool:
+        """Was this file of tests watched since the module was changed?"""
+        if file not in self.known and self._kept(file).exists():
+            self.known[file] = json.loads(self._kept(file).read_text())
+        return file in self.known and self.known[file]["texts"].get(module) in (None, self._text(module))
 
-    def of(self, file: str) -> dict[str, Any]:
+    def of(self, file: str, module: str) -> dict[str, Any]:
         """What a file's tests reach and how long they take."""
-        if file not in self.known:
-            kept = self._kept(file)
-            if not kept.exists():
-                ending = run_tests(self.tree, [file], seconds=PATIENCE, go_on=True, lines=True)
-                kept.write_text(json.dumps(_told(ending)))
-            self.known[file] = json.loads(kept.read_text())
+        if not self.is_known(file, module):
+            ending = run_tests(self.tree, [file], seconds=PATIENCE, watched=True)
+            reached = {one for files in ending.reached.values() for one in files}
+            told = {**ending._asdict(), "texts": {one: self._text(one) for one in sorted(reached)}}
+            self._kept(file).write_text(json.dumps(told))
+            self.known[file] = told
         return self.known[file]
 
     def tests_for(self, module: str, change: TextChange, most: float) -> dict[str, float]:
         """Tests that execute a change, with their seconds: the quickest that together take `most`."""
         seconds = {}
         for file in self.files_for(module):
-            told = self.of(file)
+            told = self.of(file, module)
             for test, files in told["reached"].items():
                 lines = files.get(module, ())
                 hit = any(change.lines[0] <= line <= change.lines[1] for line in lines) if change.inside else bool(lines)
@@ -61,8 +65,10 @@ class Reach:
         return dict(_within(sorted(seconds.items(), key=lambda one: one[1]), most))
 
     def _kept(self, file: str) -> Path:
-        name = hashlib.sha256((self.package + self.texts[file]).encode()).hexdigest()[:24]
-        return self.folder / f"{name}.json"
+        return self.folder / f"{hashlib.sha256(self.texts[file].encode()).hexdigest()[:24]}.json"
+
+    def _text(self, module: str) -> str:
+        return hashlib.sha256((self.tree / module).read_bytes()).hexdigest()[:24]
 
 
 def _within(tests: Iterable[tuple[str, float]], most: float) -> Iterable[tuple[str, float]]:
@@ -72,7 +78,3 @@ def _within(tests: Iterable[tuple[str, float]], most: float) -> Iterable[tuple[s
         if spent > most:
             return
         yield test, seconds
-
-
-def _told(ending: Ending) -> dict[str, Any]:
-    return {"passed": ending.passed, "reached": ending.reached, "failed": ending.failed, "fault": ending.fault}

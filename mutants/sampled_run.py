@@ -60,9 +60,7 @@ def outcomes(path: Path) -> dict[str, dict[str, Any]]:
     return {line["mutant"]: line for line in lines}
 
 
-def go_on(
-    folder: Path, place: Path, each: int, seed: int, seconds: float, again: bool, say: Callable[[str], None]
-) -> None:
+def go_on(folder: Path, place: Path, each: int, seed: int, seconds: float, again: bool, say: Callable[[str], None]) -> None:
     """Run mutants of the sample that have no outcome yet, for some seconds; `again`: those that survived."""
     results, deadline = folder / "outcomes.jsonl", time.monotonic() + seconds
     tree = TreeCopy(place)
@@ -74,10 +72,10 @@ def go_on(
         for file in reach.files_for(mutant.file):
             if time.monotonic() > deadline:
                 return
-            if not reach.is_known(file):
+            if not reach.is_known(file, mutant.file):
                 begun = time.monotonic()
-                told = reach.of(file)
-                say(f"{file}: {len(told['passed'])} tests in {time.monotonic() - begun:.1f} s {told['failed']} {told['fault']}")
+                told = reach.of(file, mutant.file)
+                say(f"{file}: {len(told['passed'])} tests in {time.monotonic() - begun:.1f} s {told['failed']}")
         outcome = _tried(tree, reach, mutant)
         with results.open("a") as stream:
             stream.write(json.dumps(outcome) + "\n")
@@ -92,7 +90,7 @@ def _tried(tree: TreeCopy, reach: Reach, mutant: SampledMutant) -> dict[str, Any
     files = sorted({test.partition("::")[0] for test in tests}, key=lambda file: _quickest(file, tests))
     text = mutant.change.applied((tree.path / mutant.file).read_text())
     with tree.replaced(mutant.file, text):
-        ending = run_tests(tree.path, files, only=tests, seconds=40.0 + 4.0 * sum(tests.values()))
+        ending = run_tests(tree.path, files, only=tests, seconds=20.0 + 3.0 * sum(tests.values()))
     end = "killed" if ending.failed else "survived"
     return {**about, "end": end, "by": ending.failed, "fault": ending.fault}
 

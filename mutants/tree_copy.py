@@ -27,7 +27,7 @@ class TreeCopy:
 
     @contextmanager
     def replaced(self, file: str, text: str) -> Iterator[None]:
-        """`file` holds `text` as long as the block runs. What was compiled of it goes: it may seem to be of the same time."""
+        """`file` holds `text` as long as the block runs. What was compiled of it goes: it may seem as old."""
         path = self.path / file
         before, compiled = path.read_text(), path.parent / "__pycache__"
         for stale in compiled.glob(f"{path.stem}.*.pyc"):

@@ -30,7 +30,8 @@ def test_a_text_that_is_gone_or_stands_twice_is_told() -> None:
 
 
 def test_every_promise_of_the_page_has_a_fault() -> None:
-    rows = [line for line in (ROOT / "docs/promises.md").read_text().splitlines() if "`tests/" in line and line.startswith("|")]
+    page = (ROOT / "docs/promises.md").read_text().splitlines()
+    rows = [line for line in page if "`tests/" in line and line.startswith("|")]
     assert len(rows) > 15
     covered = {one.test.partition("::")[0] for one in PROMISES} | set(WITHOUT)
     proofs = {row.split("|")[1].strip(): set(re.findall(r"`(tests/[\w/]+\.py)", row)) for row in rows}
