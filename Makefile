@@ -6,7 +6,7 @@ THREADS := OMP_NUM_THREADS=1
 SECONDS_OF_CHAOS ?= 120
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt
 
-.PHONY: install study chaos test laws test-slow check docs site evidence gpu bench clean help
+.PHONY: install study chaos mutants load test laws test-slow check docs site evidence gpu bench clean help
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/ \t/'
@@ -41,6 +41,12 @@ laws: $(BIN)/.dev    ## the laws over every lever, on two cores: under four minu
 
 chaos: $(BIN)/.ready  ## the attack, counted: kills, bad disks, hostile input; SECONDS_OF_CHAOS=3600 for an hour
 	$(THREADS) $(BIN)/python -m chaos --seconds $(SECONDS_OF_CHAOS)
+
+mutants: $(BIN)/.dev  ## a fault for every promise, put into a copy: each must make the test fail that proves it
+	$(THREADS) $(BIN)/python -m mutants promises
+
+load: $(BIN)/.dev  ## 100,000 samples, 1,000 checkpoints, 500 cells, a week's record: is memory, handles and disk flat?
+	$(THREADS) $(BIN)/python -m bench.load
 
 test-slow: $(BIN)/.dev  ## what takes minutes: real compiler, kill -9, whole trainings
 	$(BIN)/python -m pytest -m slow --timeout=3600

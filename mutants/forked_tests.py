@@ -1,10 +1,12 @@
 """Tests run in a fork of a process that has imported torch and no part of fulcrum: a second for each, not ten.
 
-The fork imports the package from a copy of the tree, mutated or not, and says which tests passed, how long they took, which
-one failed and by what; when asked also which lines of the package each of them reached.
+The fork imports the package from a copy of the tree, mutated or not, or finds it imported and swaps a function. It says
+which tests passed, how long they took, which one failed and by what; when asked also which lines each of them reached.
 """
 
+import gc
 import importlib
+import inspect
 import json
 import os
 import resource
@@ -17,7 +19,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,6 +52,56 @@ def warm_up() -> None:
     assert "fulcrum" not in sys.modules
 
 
+def warm_package(tree: Path) -> None:
+    """Import the package of a tree too: forks then need a second less. What is changed in a function, they swap in."""
+    _only_from(tree)
+    for path in sorted((tree / "fulcrum").rglob("*.py")):
+        name = ".".join(path.relative_to(tree).with_suffix("").parts)
+        if name.split(".")[1:2] in (["files"], ["flow"], ["model"], ["loss"], ["optim"], ["study"], ["train"], ["levers"]):
+            with suppress(ImportError):  # what only some machines have
+                importlib.import_module(name.removesuffix(".__init__"))
+
+
+def _only_from(tree: Path) -> None:
+    sys.path[:] = [str(tree), *(entry for entry in sys.path if Path(entry or ".").resolve() not in (ROOT, tree))]
+
+
+class Swap(NamedTuple):
+    """A file of which functions have changed, and nothing else."""
+
+    file: str
+    before: str  # its whole text
+    after: str
+
+
+def swap(tree: Path, file: str, before: str, after: str) -> None:
+    """Give the functions of a module that is imported the code that they have now."""
+    path = str(tree / file)
+    old, new = (_functions(compile(text, path, "exec", dont_inherit=True)) for text in (before, after))
+    changed = {place: code for place, code in new.items() if old.get(place) != code}
+    functions = [one for one in gc.get_objects() if type(one) is FunctionType and one.__code__.co_filename == path]
+    swapped = 0
+    for function in functions:
+        place = function.__code__.co_qualname, function.__code__.co_firstlineno
+        if place in changed:
+            function.__code__ = changed[place]
+            swapped += 1
+    if not swapped:
+        raise LookupError(f"no function of {file} that is imported has changed")
+
+
+def _functions(code: CodeType) -> dict[tuple[str, int], CodeType]:
+    """Those of a module and of its classes; what is defined inside a function is a part of it."""
+    found = {}
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            if one.co_flags & inspect.CO_OPTIMIZED:
+                found[one.co_qualname, one.co_firstlineno] = one
+            else:
+                found |= _functions(one)
+    return found
+
+
 def run_tests(
     tree: Path,
     files: Sequence[str],
@@ -57,11 +109,14 @@ def run_tests(
     only: Collection[str] | None = None,
     seconds: float = 120.0,
     watched: bool = False,
+    swapped: Swap | None = None,
+    anew: bool = False,
 ) -> Ending:
     """Run test files (or single tests, FILE::NAME) of a tree; `only` some of them.
 
     They end at the first failure and after `seconds` of computing (others may use the machine too); where they are
-    `watched`, failures do not end them, lines are noted, and what was known when the time was over is told.
+    `watched`, failures do not end them, lines are noted, and what was known when the time was over is told. Where
+    the package is imported already, functions can be `swapped`, or all of it imported `anew`.
     """
     place = Path(tempfile.mkdtemp(prefix="mutant-"))
     pid = os.fork()
@@ -69,6 +124,11 @@ def run_tests(
         code = 1
         try:
             os.setsid()
+            if swapped is not None:
+                swap(tree, *swapped)
+            if anew:
+                for name in [one for one in sys.modules if one.split(".")[0] == "fulcrum"]:
+                    del sys.modules[name]
             code = _child(tree, list(files), None if only is None else set(only), place, seconds, watched)
         finally:
             os._exit(code)
@@ -115,7 +175,7 @@ def _child(tree: Path, files: list[str], only: set[str] | None, place: Path, sec
     os.environ |= {"PYTHONPATH": str(tree), "TMPDIR": str(place)}
     tempfile.tempdir = str(place)
     os.chdir(tree)
-    sys.path[:] = [str(tree), *(entry for entry in sys.path if Path(entry or ".").resolve() not in (ROOT, tree))]
+    _only_from(tree)
     watcher = _Watcher(tree, only, seconds if watched else None)
     stop = [] if watched else ["-x"]
     options = ["-q", *stop, "-p", "no:cacheprovider", "--basetemp", str(place / "base"), "-c", "pyproject.toml"]
@@ -154,7 +214,7 @@ class _Watcher:
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
 
     def pytest_runtest_teardown(self, item: Any) -> None:
         if self.end is not None and time.process_time() > self.end:

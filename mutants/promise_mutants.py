@@ -137,7 +137,8 @@ PROMISES = (
     ),
     PromiseMutant(
         "a lock is not taken", "fulcrum/files/lock.py",
-        "            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)\n            return True\n", "            return True\n",
+        "            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)\n            return True\n",
+        "            return True\n",
         "tests/files/test_lock.py",
     ),
     PromiseMutant(
@@ -149,6 +150,7 @@ PROMISES = (
         "a step that is not finite reaches the weights", LOOP,
         "            if not check.refused:\n", "            if True:\n",
         "tests/train/test_session.py::test_a_step_that_is_not_finite_stops_before_the_optimizer_or_is_counted",
+        "TrainingFailed",
     ),
     PromiseMutant(
         "the finite check comes after the optimizer", LOOP,
@@ -169,6 +171,7 @@ PROMISES = (
         "a quarantined sample is not booked", "fulcrum/data/store/ledger.py",
         "        self.outcomes[outcome] += 1\n", '        self.outcomes[outcome] += outcome != "quarantined"\n',
         "tests/data/store/test_import.py::test_the_ledger_adds_up_to_what_was_given",
+        "RunFailed",
     ),
     PromiseMutant(
         "an import that goes on does not skip what is done", "fulcrum/data/store/importing.py",
@@ -272,6 +275,7 @@ PROMISES = (
         "a key of any number of parts is parsed", "fulcrum/files/toml_text.py",
         "    if chain := _CHAIN.search(text):\n", "    if chain := None:\n",
         "tests/files/test_toml_text.py",
+        "Died",
     ),
     PromiseMutant(
         "a plan has any number of seeds", "fulcrum/study/plan/plan.py",
@@ -287,6 +291,7 @@ PROMISES = (
         "a term that ends the process is a success", "fulcrum/cli/__init__.py",
         "    return None if place(error) else error.code", "    return error.code",
         "tests/cli/test_own_terms.py::test_a_term_that_ends_the_process_is_no_success",
+        "JSONDecodeError",
     ),
     PromiseMutant(
         "an edit in place is not blamed on its term", LOOP,
@@ -320,7 +325,7 @@ PROMISES = (
         "tests/report/test_serve.py::test_nothing_else",
     ),
     PromiseMutant(
-        "the page's server waits for ever", "fulcrum/report/loopback.py", "    timeout = WAIT\n", "    timeout = None\n",
+        "the page's server waits for ever", "fulcrum/report/loopback.py", "    timeout = WAIT\n", "    timeout = 1e9\n",
         "tests/report/test_serve.py",
     ),
     PromiseMutant(
