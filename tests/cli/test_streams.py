@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -49,7 +48,7 @@ def test_output_that_is_only_written_at_the_end_tells_too(
 ) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    for stream, code in ((os.fdopen(writer, "w"), unread), (Path("/dev/full").open("w"), full)):
+    for stream, code in ((os.fdopen(writer, "w"), unread), (os.fdopen(os.open("/dev/full", os.O_WRONLY), "w"), full)):
         stream.write("waits in a buffer")
         monkeypatch.setattr(sys, "stdout", stream)
         assert _flushed(before) == code
