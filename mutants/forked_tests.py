@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,8 +24,13 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-WARM = ("numpy", "scipy.special", "scipy.stats", "torch", "torch.distributed", "torch.distributed.tensor", "pydantic",
-        "safetensors.torch", "PIL.Image", "jinja2", "typer", "rich.console", "rich.progress", "yaml", "pytest")  # fmt: skip
+PLUGINS = ("pytest_timeout", "xdist.plugin")  # of pytest; what else is installed takes half a second to find
+WARM = (
+    *("numpy", "scipy.special", "scipy.stats", "torch", "torch.distributed", "torch.distributed.tensor", "pydantic"),
+    *("safetensors.torch", "PIL.Image", "jinja2", "typer", "rich.console", "rich.progress", "yaml", "pytest"),
+    *PLUGINS,
+)
+_IMPORTED: dict[str, list[FunctionType]] = {}  # file -> functions, once the package is imported
 SLEEPING = 6.0  # times the seconds that tests may compute: they may take, on a busy machine
 MEMORY = 6 << 30  # bytes that a mutant may take: one that asks for the whole machine must not get it
 
@@ -60,6 +66,10 @@ def warm_package(tree: Path) -> None:
         if name.split(".")[1:2] in (["files"], ["flow"], ["model"], ["loss"], ["optim"], ["study"], ["train"], ["levers"]):
             with suppress(ImportError):  # what only some machines have
                 importlib.import_module(name.removesuffix(".__init__"))
+    for one in gc.get_objects():
+        if type(one) is FunctionType and one.__code__.co_filename.startswith(str(tree)):
+            _IMPORTED.setdefault(one.__code__.co_filename, []).append(one)
+    gc.freeze()  # what is here stays: forks look for rubbish among what they make themselves
 
 
 def _only_from(tree: Path) -> None:
@@ -79,9 +89,8 @@ def swap(tree: Path, file: str, before: str, after: str) -> None:
     path = str(tree / file)
     old, new = (_functions(compile(text, path, "exec", dont_inherit=True)) for text in (before, after))
     changed = {place: code for place, code in new.items() if old.get(place) != code}
-    functions = [one for one in gc.get_objects() if type(one) is FunctionType and one.__code__.co_filename == path]
     swapped = 0
-    for function in functions:
+    for function in _IMPORTED.get(path, ()):
         place = function.__code__.co_qualname, function.__code__.co_firstlineno
         if place in changed:
             function.__code__ = changed[place]
@@ -130,6 +139,8 @@ def run_tests(
                 for name in [one for one in sys.modules if one.split(".")[0] == "fulcrum"]:
                     del sys.modules[name]
             code = _child(tree, list(files), None if only is None else set(only), place, seconds, watched)
+        except BaseException:
+            traceback.print_exc()  # of ours: tests' own are caught
         finally:
             os._exit(code)
     try:
@@ -172,7 +183,7 @@ def _child(tree: Path, files: list[str], only: set[str] | None, place: Path, sec
     silent = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(silent, stream)
-    os.environ |= {"PYTHONPATH": str(tree), "TMPDIR": str(place)}
+    os.environ |= {"PYTHONPATH": str(tree), "TMPDIR": str(place), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     tempfile.tempdir = str(place)
     os.chdir(tree)
     _only_from(tree)
@@ -180,7 +191,7 @@ def _child(tree: Path, files: list[str], only: set[str] | None, place: Path, sec
     stop = [] if watched else ["-x"]
     options = ["-q", *stop, "-p", "no:cacheprovider", "--basetemp", str(place / "base"), "-c", "pyproject.toml"]
     options += ["-m", "not slow", "-o", "addopts=--import-mode=importlib --strict-markers --timeout=300"]
-    code = pytest.main([*options, *files], plugins=[watcher])
+    code = pytest.main([*options, *files], plugins=[watcher, *(sys.modules[name] for name in PLUGINS)])
     ended = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.INTERRUPTED)
     if not watcher.failed and code not in ended:
         watcher.failed, watcher.fault = "collection", pytest.ExitCode(code).name
