@@ -67,8 +67,8 @@ def read_lines(path: Path, measured: Mapping[str, Any] | None, most: int | None 
     """
     seen = _look(path)
     _require(path, seen, measured or {})
-    step = -(-seen.lines // most) if most else 1
-    first = (seen.lines - 1) % step if seen.lines else 0
+    step = max(-(-seen.lines // most), 1) if most else 1
+    first = max(seen.lines - 1, 0) % step
     cut = not (seen.last.startswith(b"{") and seen.last.endswith(b"}"))
     texts = islice(_texts(path), first, max(seen.lines - cut, 0), step)
     lines = [_line(path, first + place * step, text) for place, text in enumerate(texts)]
