@@ -66,10 +66,15 @@ def warm_package(tree: Path) -> None:
         if name.split(".")[1:2] in (["files"], ["flow"], ["model"], ["loss"], ["optim"], ["study"], ["train"], ["levers"]):
             with suppress(ImportError):  # what only some machines have
                 importlib.import_module(name.removesuffix(".__init__"))
-    for one in gc.get_objects():
-        if type(one) is FunctionType and one.__code__.co_filename.startswith(str(tree)):
-            _IMPORTED.setdefault(one.__code__.co_filename, []).append(one)
+    know_functions(tree)
     gc.freeze()  # what is here stays: forks look for rubbish among what they make themselves
+
+
+def know_functions(folder: Path) -> None:
+    """Note the functions of all modules of a folder that are imported, wherever decorators have put them."""
+    for one in gc.get_objects():
+        if type(one) is FunctionType and one.__code__.co_filename.startswith(str(folder)):
+            _IMPORTED.setdefault(one.__code__.co_filename, []).append(one)
 
 
 def _only_from(tree: Path) -> None:
