@@ -20,21 +20,22 @@ WHOLE = ("files", "flow", "loss", "model", "optim")  # rooms of which all tests 
 class Reach:
     """What is known of the tests of a tree; `folder` keeps it from one start to the next."""
 
-    def __init__(self, tree: Path, folder: Path) -> None:
-        self.tree, self.folder = tree, folder
+    def __init__(self, tree: Path, folder: Path, wide: bool = False) -> None:
+        self.tree, self.folder, self.wide = tree, folder, wide
         folder.mkdir(parents=True, exist_ok=True)
         self.texts = {name: (tree / name).read_text() for name in tests_in(tree)}
         self.known: dict[str, dict[str, Any]] = {}
 
     def files_for(self, module: str) -> list[str]:
-        """Files of tests that may tell of a module: those that import it, and of a small room all."""
+        """Files of tests that may tell of a module: of a small room all, of another those that import it; `wide`: both."""
         dotted = module.removesuffix(".py").replace("/", ".")
         parent, _, name = dotted.rpartition(".")
         imports = re.compile(rf"{re.escape(dotted)}\b|from {re.escape(parent)} import [^\n]*\b{name}\b")
         room = f"tests/{dotted.split('.')[1]}/"
         direct = [file for file, text in self.texts.items() if imports.search(text)]
-        wide = dotted.split(".")[1] in WHOLE or not direct
-        return [file for file in self.texts if file in direct or (wide and file.startswith(room))]
+        whole = dotted.split(".")[1] in WHOLE
+        own = [file for file in self.texts if file.startswith(room)] if whole or not direct else []
+        return sorted({*own, *(direct if self.wide or not whole else [])})
 
     def is_known(self, file: str, module: str) -> bool:
         """Was this file of tests watched since the module was changed?"""

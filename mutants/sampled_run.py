@@ -66,7 +66,7 @@ def go_on(folder: Path, place: Path, each: int, seed: int, seconds: float, again
     results, deadline = folder / "outcomes.jsonl", time.monotonic() + seconds
     tree = TreeCopy(place)
     warm_package(tree.path)
-    reach, known = Reach(tree.path, folder / "reach"), outcomes(results)
+    reach, known = Reach(tree.path, folder / "reach", wide=again), outcomes(results)
     survived = [name for name, one in known.items() if one["end"] in ("survived", "not reached")]
     left = [one for one in sample(each, seed) if (one.identity in survived if again else one.identity not in known)]
     left.sort(key=lambda one: QUICKEST.index(one.room))
