@@ -82,6 +82,7 @@ def test_a_change_of_a_default_acts_when_the_module_is_imported() -> None:
     }
 
 
+@pytest.mark.slow  # six thousand texts are compiled, three times
 def test_a_sample_is_the_same_for_a_seed_and_takes_as_many_of_each_room() -> None:
     first, again, other = (sample(5, seed) for seed in (0, 0, 1))
     assert first == again != other and len(first) == 20
