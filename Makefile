@@ -7,7 +7,7 @@ SECONDS_OF_CHAOS ?= 90
 PAGE_OF_CHAOS ?=
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt
 
-.PHONY: install study chaos fuzz test laws test-slow check docs site evidence gpu bench clean help
+.PHONY: install study chaos fuzz mutants load test laws test-slow check docs site evidence gpu bench clean help
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/ \t/'
@@ -49,6 +49,12 @@ $(BIN)/.fuzz: $(BIN)/.ready
 
 fuzz: $(BIN)/.fuzz   ## every reader of foreign input, guided by coverage: a minute for each
 	$(THREADS) $(BIN)/python -m chaos.guided
+
+mutants: $(BIN)/.dev  ## a fault for every promise, put into a copy: each must make the test fail that proves it
+	$(THREADS) $(BIN)/python -m mutants promises
+
+load: $(BIN)/.dev  ## 100,000 samples, 1,000 checkpoints, 500 cells, a week's record: is memory, handles and disk flat?
+	$(THREADS) $(BIN)/python -m bench.load
 
 test-slow: $(BIN)/.dev  ## what takes minutes: real compiler, kill -9, whole trainings
 	$(BIN)/python -m pytest -m slow --timeout=3600

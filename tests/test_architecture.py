@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PACKAGES = sorted(str(path.parent.relative_to(ROOT)) + "/" for path in (ROOT / "fulcrum").rglob("__init__.py"))
-PLACE = re.compile(r"(?<![\w./-])(?:fulcrum|docs|tests|tools|examples|bench|chaos|dev)/[\w./-]*\w/?")
+PLACE = re.compile(r"(?<![\w./-])(?:fulcrum|docs|tests|tools|examples|bench|chaos|mutants|dev)/[\w./-]*\w/?")
 
 
 def test_every_folder_is_named():
@@ -32,7 +32,8 @@ def test_prose_and_comments_name_files_that_exist():
     """Old module paths lead nowhere. The log tells what was, and may name what is gone."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     pages.remove(ROOT / "docs/reference/commands.md")  # written from the help, whose examples name what a reader would make
-    code = [path for folder in ("fulcrum", "tools", "bench", "chaos", "examples") for path in (ROOT / folder).rglob("*.py")]
+    folders = ("fulcrum", "tools", "bench", "chaos", "mutants", "examples")
+    code = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     lost = {}
     for page in (*pages, *code):
         text = page.read_text(encoding="utf-8")

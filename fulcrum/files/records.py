@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.files.atomic import write_atomic
+from fulcrum.files.atomic import atomic_file
 from fulcrum.files.damaged import set_aside
 from fulcrum.files.paths import open_regular, read_regular
 from fulcrum.files.refusals import naming, reason
 from fulcrum.spec.errors import BadInput, FulcrumError
 
+MOST_FAULTS = 20  # bad lines that are named one by one
 TAIL = 4096  # bytes of a record's end: a dozen lines, however long it is
 
 
@@ -35,17 +36,14 @@ class Records(NamedTuple):
     @property
     def faults(self) -> list[str]:
         """The bad lines, each in one sentence."""
-        return [self._sentence(line) for line in self.lines if line.value is None]
+        return [_sentence(self.path, line) for line in self.lines if line.value is None]
 
     def require_good(self, hint: str, *, kind: type[FulcrumError] = BadInput) -> list[dict[str, Any]]:
         """All values, or the first bad line as an error; only a last line that was cut off is passed over."""
         for line in self.lines[: len(self.lines) - self.cut]:
             if line.value is None:
-                raise kind(self._sentence(line), hint)
+                raise kind(_sentence(self.path, line), hint)
         return self.values
-
-    def _sentence(self, line: Line) -> str:
-        return f"line {line.number} of {self.path} cannot be read: {line.fault}"
 
 
 def parse_line(text: bytes, number: int = 1) -> Line:
@@ -66,6 +64,17 @@ def read_records(path: Path) -> Records:
     except FileNotFoundError:
         return Records(path, [], False)
     return Records(path, list(_lines(content)), not content.endswith(b"\n") and bool(content))
+
+
+def each_record(path: Path) -> Iterator[Line]:
+    """The same lines one by one: a record of weeks need not fit into memory."""
+    try:
+        handle = open_regular(path)
+    except FileNotFoundError:
+        return
+    with open(handle, "rb") as stream:
+        for number, text in enumerate(stream, start=1):
+            yield parse_line(text.removesuffix(b"\n"), number)
 
 
 def read_tail(path: Path, size: int = TAIL) -> list[dict[str, Any]]:
@@ -111,16 +120,27 @@ def keep_records(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> list[s
 
     Bad lines go. What is no plain file is set aside, so that a run can go on from its checkpoint.
     """
-    faults = []
+    faults, bad = list[str](), 0
+    with atomic_file(path, flush=False) as kept:
+        for line in _until_unreadable(path, faults):
+            if line.value is None:
+                bad += 1
+                faults += [_sentence(path, line)] if bad <= MOST_FAULTS else []
+            elif wanted(line.value):
+                kept.write(line.text + b"\n")
+    return faults + ([f"{bad - MOST_FAULTS:,} more lines of {path} cannot be read"] if bad > MOST_FAULTS else [])
+
+
+def _until_unreadable(path: Path, faults: list[str]) -> Iterator[Line]:
+    """Lines of a record; where there are none to be had it is set aside, and `faults` say so."""
     try:
-        records = read_records(path)
-        faults = records.faults
+        yield from each_record(path)
     except OSError as error:
-        records = Records(path, [], False)
-        faults = [f"{path} cannot be read: {reason(error)}; set aside as {set_aside(path).name}"]
-    kept = (line.text for line in records.lines if line.value is not None and wanted(line.value))
-    write_atomic(path, b"".join(text + b"\n" for text in kept), flush=False)
-    return faults
+        faults.append(f"{path} cannot be read: {reason(error)}; set aside as {set_aside(path).name}")
+
+
+def _sentence(path: Path, line: Line) -> str:
+    return f"line {line.number} of {path} cannot be read: {line.fault}"
 
 
 def _lines(content: bytes) -> Iterator[Line]:

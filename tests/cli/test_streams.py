@@ -1,9 +1,12 @@
 """Standard output that is closed, full or no longer read: no traceback, and an exit code that tells."""
 
+import os
 import subprocess
 import sys
 
 import pytest
+
+from fulcrum.cli import _flushed
 
 FULCRUM = f"{sys.executable} -m fulcrum"
 
@@ -37,3 +40,16 @@ def test_an_error_that_cannot_be_told_as_json_is_told_as_text() -> None:
 def test_a_closed_stream_changes_no_exit_code(line: str, code: int) -> None:
     done = shell(f"{FULCRUM} {line}")
     assert done.returncode == code and "Traceback" not in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("before, unread, full", [(0, 141, 1), (2, 2, 2)])
+def test_output_that_is_only_written_at_the_end_tells_too(
+    before: int, unread: int, full: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    for stream, code in ((os.fdopen(writer, "w"), unread), (os.fdopen(os.open("/dev/full", os.O_WRONLY), "w"), full)):
+        stream.write("waits in a buffer")
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert _flushed(before) == code
+        stream.close()  # Python does so once more, and must not fail

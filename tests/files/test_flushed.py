@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.files.atomic import atomic_file, folder_atomic, rename_folder, write_atomic
+from fulcrum.files.atomic import atomic_file, folder_atomic, rename_folder, write_atomic, write_json
 
 Events = list[tuple[str, str, int]]  # what was done, with what path, and its size then
 
@@ -45,6 +45,7 @@ def moved(events: Events) -> list[str]:
 @pytest.mark.parametrize("write", [
     lambda path: write_atomic(path, b"x" * 5000),
     lambda path: write_atomic(path, "x" * 5000),
+    lambda path: write_json(path, "x" * 4998),
 ])  # fmt: skip
 def test_a_file_is_flushed_whole_before_it_gets_its_name_and_its_folder_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], None]

@@ -281,3 +281,17 @@ def test_checkpoints_that_are_no_folder_are_refused(lost, tiny, tmp_path, kind):
     with pytest.raises(RunFailed, match="a link|no folder"):
         perform(order(tiny(), tmp_path), lambda text: None)
     assert len(checkpoint.listing(tmp_path / "moved")) == 2
+
+
+@pytest.mark.parametrize("part", ["model", "optimizer"])
+@pytest.mark.parametrize("place", [0.3, 1.0])
+def test_one_flipped_bit_in_the_numbers_sets_a_checkpoint_aside(whole, lost, tiny, tmp_path, part, place):
+    """Size and header are as they were: nothing but the checksum can tell."""
+    newer = checkpoint.listing(lost.checkpoints)[-1]
+    content = bytearray((newer / f"{part}.safetensors").read_bytes())
+    begin = 8 + int.from_bytes(content[:8], "little")
+    content[begin + int(place * (len(content) - begin - 1))] ^= 1
+    (newer / f"{part}.safetensors").write_bytes(content)
+    said = []
+    assert perform(order(tiny(), tmp_path), said.append)["weights_sha256"] == whole[1]
+    assert any(f"{part}.safetensors is damaged: checksum" in line and "set aside" in line for line in said)

@@ -108,6 +108,10 @@ def test_two_processes_cannot_train_one_run(whole, tiny, monkeypatch):
     folder = RunFolder(whole[0] / whole[1]["key"])
     with claim(folder), pytest.raises(RunFailed, match="another process"), claim(folder):
         pass
+    (folder.path / "result.json").rename(folder.path / "kept")  # else there is nothing to train
+    with claim(folder), pytest.raises(RunFailed, match="another process"):
+        perform(order(tiny(), whole[0]), quiet)
+    (folder.path / "kept").rename(folder.path / "result.json")
 
 
 def test_a_run_in_training_is_told_from_a_stopped_one(whole):

@@ -3,14 +3,15 @@
 Until then every line of its curve carries a checksum of itself and of all lines before it.
 """
 
+import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fulcrum.files.atomic import write_atomic
-from fulcrum.files.hashes import sha256_bytes
 from fulcrum.files.paths import open_regular
 from fulcrum.files.records import append_records, parse_line
 from fulcrum.files.refusals import explained
@@ -19,7 +20,14 @@ from fulcrum.spec.errors import BadInput
 
 CURVE = "curve.jsonl"
 NUMBERS = {CURVE: ("images", "seconds", "validation_loss"), "record.jsonl": ("images", "loss")}
+
 HINT = "put it back as it was, or remove the run with 'fulcrum runs rm' and run the study again: it is trained anew"
+
+
+class _Content(NamedTuple):
+    sha256: str
+    lines: int
+    last: bytes  # line; while it is written, a part of one
 
 
 def write_curve(folder: Path, lines: Sequence[Mapping[str, Any]]) -> str:
@@ -41,13 +49,13 @@ def append_to_curve(folder: Path, line: Mapping[str, Any], last: str) -> str:
 
 def hashes(folder: Path) -> dict[str, str]:
     """Of a run that has ended: nothing is written to these files any more."""
-    return {name: sha256_bytes(_content(folder / name, flush=True)) for name in NUMBERS}
+    return {name: _look(folder / name, flush=True).sha256 for name in NUMBERS}
 
 
 def require_unchanged(folder: Path, measured: Mapping[str, Any]) -> None:
     """A cell that was not `measured` is held to the checksums in its curve."""
     for name in NUMBERS:
-        _require(folder / name, _content(folder / name), measured)
+        _require(folder / name, _look(folder / name), measured)
     if CURVE not in measured.get("lines", {}):
         read_lines(folder / CURVE, None)
 
@@ -57,13 +65,13 @@ def read_lines(path: Path, measured: Mapping[str, Any] | None, most: int | None 
 
     Those of a cell that was not `measured` may still be written to, so its last line may be cut off.
     """
-    content = _content(path)
-    _require(path, content, measured or {})
-    texts = content.splitlines()
-    step = -(-len(texts) // most) if most else 1
-    kept = range((len(texts) - 1) % step, len(texts), step) if texts else range(0)
-    cut = bool(texts) and not (texts[-1].startswith(b"{") and texts[-1].endswith(b"}"))
-    lines = [_line(path, k, texts[k]) for k in kept if k < len(texts) - cut]
+    seen = _look(path)
+    _require(path, seen, measured or {})
+    step = max(-(-seen.lines // most), 1) if most else 1
+    first = max(seen.lines - 1, 0) % step
+    cut = not (seen.last.startswith(b"{") and seen.last.endswith(b"}"))
+    texts = islice(_texts(path), first, max(seen.lines - cut, 0), step)
+    lines = [_line(path, first + place * step, text) for place, text in enumerate(texts)]
     if path.name == CURVE and path.name not in (measured or {}).get("lines", {}):
         _require_chain(path, lines)
     return lines
@@ -94,18 +102,28 @@ def _line(path: Path, place: int, text: bytes) -> dict[str, Any]:
     return line
 
 
-def _require(path: Path, content: bytes, measured: Mapping[str, Any]) -> None:
+def _require(path: Path, seen: _Content, measured: Mapping[str, Any]) -> None:
     """Cells that were measured before hashes were taken have none."""
     expected = measured.get("lines", {}).get(path.name)
-    if expected is not None and sha256_bytes(content) != expected:
+    if expected is not None and seen.sha256 != expected:
         raise BadInput(f"{path} was changed after the cell was measured: its checksum does not fit", HINT)
 
 
-def _content(path: Path, flush: bool = False) -> bytes:
-    """A file that is not there has no lines. Flushed, it outlasts a power cut together with its hash."""
+def _look(path: Path, flush: bool = False) -> _Content:
+    """What a file holds, read line by line: a record of weeks is large. Flushed, it outlasts a power cut with its hash."""
+    digest, lines, last = hashlib.sha256(), 0, b""
+    for text in _texts(path, flush, ends=True):
+        digest.update(text)
+        lines, last = lines + 1, text
+    return _Content(digest.hexdigest(), lines, last.rstrip(b"\r\n"))
+
+
+def _texts(path: Path, flush: bool = False, ends: bool = False) -> Iterator[bytes]:
+    """Its lines, with their `ends` if they are asked for; a file that is not there has none."""
     if not os.path.lexists(path):
-        return b""
+        return
     with explained("read", path, hint=HINT, kind=BadInput), open(open_regular(path), "rb") as stream:
         if flush:
             os.fsync(stream.fileno())
-        return stream.read()
+        for text in stream:
+            yield text if ends else text.rstrip(b"\r\n")

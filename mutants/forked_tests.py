@@ -1,0 +1,270 @@
+"""Tests run in a fork of a process that has imported torch and no part of fulcrum: a second for each, not ten.
+
+The fork imports the package from a copy of the tree, mutated or not, or finds it imported and swaps a function. It says
+which tests passed, how long they took, which one failed and by what; when asked also which lines each of them reached.
+"""
+
+import gc
+import importlib
+import inspect
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+PLUGINS = ("pytest_timeout", "xdist.plugin")  # of pytest; what else is installed takes half a second to find
+WARM = (
+    *("numpy", "scipy.special", "scipy.stats", "torch", "torch.distributed", "torch.distributed.tensor", "pydantic"),
+    *("safetensors.torch", "PIL.Image", "jinja2", "typer", "rich.console", "rich.progress", "yaml", "pytest"),
+    *PLUGINS,
+)
+_IMPORTED: dict[str, list[FunctionType]] = {}  # file -> functions, once the package is imported
+SLEEPING = 6.0  # times the seconds that tests may compute: they may take, on a busy machine
+MEMORY = 6 << 30  # bytes that a mutant may take: one that asks for the whole machine must not get it
+
+
+class Ending(NamedTuple):
+    """How a run of tests ended."""
+
+    passed: dict[str, float]  # test -> seconds
+    failed: str  # the first test that failed; empty: none
+    fault: str  # by which kind of exception, or why there is no ending
+    reached: dict[str, dict[str, list[int]]]  # test -> file -> lines, where they were asked for
+
+    @property
+    def asserted(self) -> bool:
+        """Did a test fail because something was not as it says, rather than because nothing ran at all?"""
+        return self.fault in ("AssertionError", "Failed")
+
+
+def warm_up() -> None:
+    """What every fork would import; never fulcrum, which each must take from its own tree."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    sys.dont_write_bytecode = True
+    for name in WARM:
+        importlib.import_module(name)
+    assert "fulcrum" not in sys.modules
+
+
+def warm_package(tree: Path) -> None:
+    """Import the package of a tree too: forks then need a second less. What is changed in a function, they swap in."""
+    _only_from(tree)
+    for path in sorted((tree / "fulcrum").rglob("*.py")):
+        name = ".".join(path.relative_to(tree).with_suffix("").parts)
+        if name.split(".")[1:2] in (["files"], ["flow"], ["model"], ["loss"], ["optim"], ["study"], ["train"], ["levers"]):
+            with suppress(ImportError):  # what only some machines have
+                importlib.import_module(name.removesuffix(".__init__"))
+    know_functions(tree)
+    gc.freeze()  # what is here stays: forks look for rubbish among what they make themselves
+
+
+def know_functions(folder: Path) -> None:
+    """Note the functions of all modules of a folder that are imported, wherever decorators have put them."""
+    for one in gc.get_objects():
+        if type(one) is FunctionType and one.__code__.co_filename.startswith(str(folder)):
+            _IMPORTED.setdefault(one.__code__.co_filename, []).append(one)
+
+
+def _only_from(tree: Path) -> None:
+    sys.path[:] = [str(tree), *(entry for entry in sys.path if Path(entry or ".").resolve() not in (ROOT, tree))]
+
+
+class Swap(NamedTuple):
+    """A file of which functions have changed, and nothing else."""
+
+    file: str
+    before: str  # its whole text
+    after: str
+
+
+def swap(tree: Path, file: str, before: str, after: str) -> None:
+    """Give the functions of a module that is imported the code that they have now."""
+    path = str(tree / file)
+    old, new = (_functions(compile(text, path, "exec", dont_inherit=True)) for text in (before, after))
+    changed = {place: code for place, code in new.items() if old.get(place) != code}
+    swapped = 0
+    for function in _IMPORTED.get(path, ()):
+        place = function.__code__.co_qualname, function.__code__.co_firstlineno
+        if place in changed:
+            function.__code__ = changed[place]
+            swapped += 1
+    if not swapped:
+        raise LookupError(f"no function of {file} that is imported has changed")
+
+
+def _functions(code: CodeType) -> dict[tuple[str, int], CodeType]:
+    """Those of a module and of its classes; what is defined inside a function is a part of it."""
+    found = {}
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            if one.co_flags & inspect.CO_OPTIMIZED:
+                found[one.co_qualname, one.co_firstlineno] = one
+            else:
+                found |= _functions(one)
+    return found
+
+
+def run_tests(
+    tree: Path,
+    files: Sequence[str],
+    *,
+    only: Collection[str] | None = None,
+    seconds: float = 120.0,
+    watched: bool = False,
+    swapped: Swap | None = None,
+    anew: bool = False,
+) -> Ending:
+    """Run test files (or single tests, FILE::NAME) of a tree; `only` some of them.
+
+    They end at the first failure and after `seconds` of computing (others may use the machine too); where they are
+    `watched`, failures do not end them, lines are noted, and what was known when the time was over is told. Where
+    the package is imported already, functions can be `swapped`, or all of it imported `anew`.
+    """
+    place = Path(tempfile.mkdtemp(prefix="mutant-"))
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.setsid()
+            if swapped is not None:
+                swap(tree, *swapped)
+            if anew:
+                for name in [one for one in sys.modules if one.split(".")[0] == "fulcrum"]:
+                    del sys.modules[name]
+            code = _child(tree, list(files), None if only is None else set(only), place, seconds, watched)
+        except BaseException:
+            traceback.print_exc()  # of ours: tests' own are caught
+        finally:
+            os._exit(code)
+    try:
+        by = _waited(pid, SLEEPING * seconds)
+        answer = place / "answer.json"
+        if by in (signal.SIGXCPU, signal.SIGALRM):
+            return Ending({}, "the time limit", "TimeLimit", {})
+        if not answer.exists():
+            return Ending({}, "the process", "Died", {})
+        return Ending(*json.loads(answer.read_text()))
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _waited(pid: int, seconds: float) -> int:
+    """Until the fork ends; the signal that ended it, or 0. At the limit it ends with all that it started."""
+    deadline, code = time.monotonic() + seconds, 0
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            code = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+            break
+        time.sleep(0.02)
+    else:
+        code = signal.SIGALRM
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    if code == signal.SIGALRM:
+        os.waitpid(pid, 0)
+    return code
+
+
+def _child(tree: Path, files: list[str], only: set[str] | None, place: Path, seconds: float, watched: bool) -> int:
+    import pytest
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    used = int(time.process_time())
+    resource.setrlimit(resource.RLIMIT_CPU, (used + int(4 * seconds if watched else seconds) + 1,) * 2)
+    silent = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(silent, stream)
+    os.environ |= {"PYTHONPATH": str(tree), "TMPDIR": str(place), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    tempfile.tempdir = str(place)
+    os.chdir(tree)
+    _only_from(tree)
+    watcher = _Watcher(tree, only, seconds if watched else None)
+    stop = [] if watched else ["-x"]
+    options = ["-q", *stop, "-p", "no:cacheprovider", "--basetemp", str(place / "base"), "-c", "pyproject.toml"]
+    options += ["-m", "not slow", "-o", "addopts=--import-mode=importlib --strict-markers --timeout=300"]
+    code = pytest.main([*options, *files], plugins=[watcher, *(sys.modules[name] for name in PLUGINS)])
+    ended = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.INTERRUPTED)
+    if not watcher.failed and code not in ended:
+        watcher.failed, watcher.fault = "collection", pytest.ExitCode(code).name
+    answer = [watcher.passed, watcher.failed, watcher.fault, watcher.told_lines()]
+    (place / "answer.json").write_text(json.dumps(answer))
+    return 0
+
+
+class _Watcher:
+    """A plug-in of pytest: leaves out what is not asked for, notes what passes, fails, and is reached."""
+
+    def __init__(self, tree: Path, only: set[str] | None, watched: float | None) -> None:
+        self.root, self.only = str(tree / "fulcrum") + os.sep, only
+        self.end = None if watched is None else time.process_time() + watched
+        self.skip = len(str(tree)) + 1
+        self.passed: dict[str, float] = {}
+        self.failed = self.fault = ""
+        self.hits: dict[str, set[tuple[str, int]]] = {}
+        self.now: set[tuple[str, int]] = set()
+        self.spent: dict[str, float] = {}
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        if self.only is not None:
+            items[:] = [item for item in items if item.nodeid in self.only]
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        if self.end is not None:
+            self.now = self.hits.setdefault(nodeid, set())
+            threading.settrace(self._entered)
+            sys.settrace(self._entered)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        sys.settrace(None)
+        threading.settrace(None)
+
+    def pytest_runtest_teardown(self, item: Any) -> None:
+        if self.end is not None and time.process_time() > self.end:
+            item.session.shouldstop = "the time is over"
+
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+        self.spent[item.nodeid] = self.spent.get(item.nodeid, 0.0) + call.duration
+        kind = "" if call.excinfo is None else call.excinfo.type.__name__
+        if kind in ("", "Skipped"):
+            if call.when == "call" and not kind:
+                self.passed[item.nodeid] = self.spent[item.nodeid]
+            return
+        self.passed.pop(item.nodeid, None)
+        if not self.failed:
+            self.failed, self.fault = item.nodeid, kind
+
+    def _entered(self, frame: FrameType, event: str, argument: object) -> Any:
+        if not frame.f_code.co_filename.startswith(self.root):
+            return None
+        return self._stepped
+
+    def _stepped(self, frame: FrameType, event: str, argument: object) -> Any:
+        self.now.add((frame.f_code.co_filename, frame.f_lineno))
+        return self._stepped
+
+    def told_lines(self) -> dict[str, dict[str, list[int]]]:
+        told: dict[str, dict[str, list[int]]] = {}
+        for test, hits in self.hits.items():
+            files: dict[str, list[int]] = told.setdefault(test, {})
+            for file, line in sorted(hits):
+                files.setdefault(file[self.skip :], []).append(line)
+        return told
+
+
+def tests_in(folder: Path) -> Iterator[str]:
+    """The files of tests, as pytest is told of them."""
+    return (str(path.relative_to(folder)) for path in sorted((folder / "tests").rglob("test_*.py")))

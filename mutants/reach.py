@@ -1,0 +1,81 @@
+"""Which tests reach which lines: each test file is run once, unmutated and watched, and what it said is kept.
+
+So a mutant meets only tests that execute its statement, the quickest first, and one that no test executes is known at once.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from mutants.forked_tests import run_tests, tests_in
+from mutants.operators import TextChange
+
+PATIENCE = 45.0  # seconds of computing for a file of tests, watched: those that come later in it are not asked
+WHOLE = ("files", "flow", "loss", "model", "optim")  # rooms of which all tests are quick enough to be asked
+
+
+class Reach:
+    """What is known of the tests of a tree; `folder` keeps it from one start to the next."""
+
+    def __init__(self, tree: Path, folder: Path, wide: bool = False) -> None:
+        self.tree, self.folder, self.wide = tree, folder, wide
+        folder.mkdir(parents=True, exist_ok=True)
+        self.texts = {name: (tree / name).read_text() for name in tests_in(tree)}
+        self.known: dict[str, dict[str, Any]] = {}
+
+    def files_for(self, module: str) -> list[str]:
+        """Files of tests that may tell of a module: of a small room all, of another those that import it; `wide`: both."""
+        dotted = module.removesuffix(".py").replace("/", ".")
+        parent, _, name = dotted.rpartition(".")
+        imports = re.compile(rf"{re.escape(dotted)}\b|from {re.escape(parent)} import [^\n]*\b{name}\b")
+        room = f"tests/{dotted.split('.')[1]}/"
+        direct = [file for file, text in self.texts.items() if imports.search(text)]
+        whole = dotted.split(".")[1] in WHOLE
+        own = [file for file in self.texts if file.startswith(room)] if whole or not direct else []
+        return sorted({*own, *(direct if self.wide or not whole else [])})
+
+    def is_known(self, file: str, module: str) -> bool:
+        """Was this file of tests watched since the module was changed?"""
+        if file not in self.known and self._kept(file).exists():
+            self.known[file] = json.loads(self._kept(file).read_text())
+        return file in self.known and self.known[file]["texts"].get(module) in (None, self._text(module))
+
+    def of(self, file: str, module: str) -> dict[str, Any]:
+        """What a file's tests reach and how long they take."""
+        if not self.is_known(file, module):
+            ending = run_tests(self.tree, [file], seconds=PATIENCE, watched=True)
+            reached = {one for files in ending.reached.values() for one in files}
+            told = {**ending._asdict(), "texts": {one: self._text(one) for one in sorted(reached)}}
+            self._kept(file).write_text(json.dumps(told))
+            self.known[file] = told
+        return self.known[file]
+
+    def tests_for(self, module: str, change: TextChange, most: float) -> dict[str, float]:
+        """Tests that execute a change, with their seconds: the quickest that together take `most`."""
+        seconds = {}
+        for file in self.files_for(module):
+            told = self.of(file, module)
+            for test, files in told["reached"].items():
+                lines = files.get(module, ())
+                hit = any(change.lines[0] <= line <= change.lines[1] for line in lines) if change.inside else bool(lines)
+                if hit and test in told["passed"]:
+                    seconds[test] = told["passed"][test]
+        return dict(_within(sorted(seconds.items(), key=lambda one: one[1]), most))
+
+    def _kept(self, file: str) -> Path:
+        return self.folder / f"{hashlib.sha256(self.texts[file].encode()).hexdigest()[:24]}.json"
+
+    def _text(self, module: str) -> str:
+        return hashlib.sha256((self.tree / module).read_bytes()).hexdigest()[:24]
+
+
+def _within(tests: Iterable[tuple[str, float]], most: float) -> Iterable[tuple[str, float]]:
+    spent = 0.0
+    for test, seconds in tests:
+        spent += seconds
+        if spent > most:
+            return
+        yield test, seconds

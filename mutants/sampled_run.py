@@ -1,0 +1,130 @@
+"""A seeded sample of all mutants of the rooms on which everything rests, each against the tests that execute it.
+
+Outcomes are lines of one file; a run that was stopped goes on where it stood.
+"""
+
+import json
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mutants.forked_tests import Swap, run_tests, warm_package
+from mutants.operators import TextChange, changes_of
+from mutants.reach import Reach
+from mutants.tree_copy import ROOT, TreeCopy
+
+ROOMS = {
+    "maths": ("flow/*.py", "loss/*.py", "optim/*.py", "model/**/*.py"),
+    "statistics": ("study/judge/**/*.py", "study/plan/power.py", "study/plan/fraction_power.py", "study/plan/spending.py"),
+    "files": ("files/**/*.py",),
+    "checkpoints": ("train/saved/*.py",),
+}
+QUICKEST = ("files", "maths", "statistics", "checkpoints")  # by what their tests take
+TESTS = 15.0  # seconds of tests, as they take them unmutated, that a mutant must pass to survive
+
+
+class SampledMutant(NamedTuple):
+    room: str
+    file: str
+    change: TextChange
+
+    @property
+    def identity(self) -> str:
+        one = self.change
+        return f"{self.file}:{one.line}:{one.column} {one.before!r} -> {one.after!r}"
+
+
+def sample(each: int, seed: int) -> list[SampledMutant]:
+    """As many of every room, in an order that is mixed."""
+    chosen: list[SampledMutant] = []
+    for room, patterns in ROOMS.items():
+        files = sorted({path for pattern in patterns for path in (ROOT / "fulcrum").glob(pattern)})
+        every = [
+            SampledMutant(room, str(path.relative_to(ROOT)), change)
+            for path in files
+            for change in changes_of(path.read_text())
+        ]
+        dice = random.Random(f"{seed} {room}")
+        chosen += dice.sample(every, min(each, len(every)))
+    random.Random(seed).shuffle(chosen)
+    return chosen
+
+
+def outcomes(path: Path) -> dict[str, dict[str, Any]]:
+    """What is known of mutants, by identity; of one that was run twice the last."""
+    if not path.exists():
+        return {}
+    lines = (json.loads(line) for line in path.read_text().splitlines())
+    return {line["mutant"]: line for line in lines}
+
+
+def go_on(folder: Path, place: Path, each: int, seed: int, seconds: float, again: bool, say: Callable[[str], None]) -> None:
+    """Run mutants of the sample that have no outcome yet, for some seconds; `again`: those that survived."""
+    results, deadline = folder / "outcomes.jsonl", time.monotonic() + seconds
+    tree = TreeCopy(place)
+    warm_package(tree.path)
+    reach, known = Reach(tree.path, folder / "reach", wide=again), outcomes(results)
+    survived = [name for name, one in known.items() if one["end"] in ("survived", "not reached")]
+    left = [one for one in sample(each, seed) if (one.identity in survived if again else one.identity not in known)]
+    left.sort(key=lambda one: QUICKEST.index(one.room))
+    say(f"{len(known)} known, {len(left)} left")
+    for mutant in left:
+        for file in reach.files_for(mutant.file):
+            if time.monotonic() > deadline:
+                return
+            if not reach.is_known(file, mutant.file):
+                begun = time.monotonic()
+                told = reach.of(file, mutant.file)
+                say(f"{file}: {len(told['passed'])} tests in {time.monotonic() - begun:.1f} s {told['failed']}")
+        outcome = _tried(tree, reach, mutant)
+        with results.open("a") as stream:
+            stream.write(json.dumps(outcome) + "\n")
+        say(f"{outcome['end']:<12} {mutant.identity}")
+
+
+def _tried(tree: TreeCopy, reach: Reach, mutant: SampledMutant) -> dict[str, Any]:
+    tests = reach.tests_for(mutant.file, mutant.change, TESTS)
+    about = {"mutant": mutant.identity, "room": mutant.room, "tests": len(tests), "seconds": round(sum(tests.values()), 1)}
+    if not tests:
+        return {**about, "end": "not reached"}
+    files = sorted({test.partition("::")[0] for test in tests}, key=lambda file: _quickest(file, tests))
+    before = (tree.path / mutant.file).read_text()
+    text = mutant.change.applied(before)
+    inside = mutant.change.inside
+    with tree.replaced(mutant.file, text):  # on disk too: tests start processes of their own
+        ending = run_tests(
+            tree.path,
+            files,
+            only=tests,
+            seconds=20.0 + 3.0 * sum(tests.values()),
+            swapped=Swap(mutant.file, before, text) if inside else None,
+            anew=not inside,
+        )
+    end = "killed" if ending.failed else "survived"
+    return {**about, "end": end, "by": ending.failed, "fault": ending.fault}
+
+
+def _quickest(file: str, tests: dict[str, float]) -> float:
+    return min(seconds for test, seconds in tests.items() if test.startswith(f"{file}::"))
+
+
+def summary(folder: Path, each: int, seed: int) -> Iterator[str]:
+    """A table of the rooms, then every mutant of the sample that was not killed."""
+    known = outcomes(folder / "outcomes.jsonl")
+    mine = [(one, known[one.identity]) for one in sample(each, seed) if one.identity in known]
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for mutant, outcome in mine:
+        for room in (mutant.room, "all"):
+            counts[room][outcome["end"]] += 1
+    yield "| rooms | mutants | killed | survived | not reached | share killed |"
+    yield "|---|---|---|---|---|---|"
+    for room in (*ROOMS, "all"):
+        of, number = counts[room], sum(counts[room].values())
+        share = f"{of['killed'] / number:.0%}" if number else ""
+        yield f"| {room} | {number} | {of['killed']} | {of['survived']} | {of['not reached']} | {share} |"
+    for mutant, outcome in sorted(mine, key=lambda one: one[0].identity):
+        if outcome["end"] != "killed":
+            yield f"{outcome['end']} ({outcome['tests']} tests): {mutant.identity}"
