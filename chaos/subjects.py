@@ -108,13 +108,14 @@ def _metrics(folder: Path, end: End) -> str:
 
 
 def _files(*under: str) -> Callable[[Path, End], str]:
-    """Names and bytes of what lies there; locks hold nothing, a journal says who wrote when."""
+    """Names and bytes of what lies there. Locks hold nothing, and nobody reads the journals of an entry that has its name:
+    they are removed last, so that a kill before may leave one."""
 
     def outcome(folder: Path, end: End) -> str:
         hashes = {}
         for name in under:
             for path in sorted((folder / name).rglob("*")):
-                if path.is_file() and path.suffix != ".lock" and not path.name.startswith("."):
+                if path.is_file() and path.suffix not in (".lock", ".journal") and not path.name.startswith("."):
                     hashes[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
         return json.dumps(hashes, indent=1)
 

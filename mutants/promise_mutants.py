@@ -154,17 +154,39 @@ PROMISES = (
     ),
     PromiseMutant(
         "the finite check comes after the optimizer", LOOP,
-        "            check = StepCheck(built, state, losses, norm)\n"
+        "            check = StepCheck(built, state, losses, norm, most(state.images))\n"
         "            rate = built.schedule(state.images, run.budget.batch)\n",
         "            rate = built.schedule(state.images, run.budget.batch)\n"
         "            optimizer.step(rate, watch=False, at=state.images)\n"
-        "            check = StepCheck(built, state, losses, norm)\n",
+        "            check = StepCheck(built, state, losses, norm, most(state.images))\n",
         "tests/train/test_session.py::test_a_step_that_is_not_finite_stops_before_the_optimizer_or_is_counted",
     ),
     PromiseMutant(
         "steps that were left out are not counted against a run", SESSION,
         "    if state.skipped > order.most_skipped * steps or state.skipped >= steps:\n", "    if False:\n",
         "tests/train/test_session.py::test_a_step_that_is_not_finite_stops_before_the_optimizer_or_is_counted",
+    ),
+    PromiseMutant(
+        "a step that a sentinel leaves out is taken", "fulcrum/train/step_check.py",
+        "            return not self.left_out\n", "            return True\n",
+        "tests/train/test_sentinels.py::test_a_step_that_is_left_out_never_reaches_the_weights",
+    ),
+    PromiseMutant(
+        "the doctor destroys a damaged checkpoint", "fulcrum/checkup/ailment.py",
+        '    return lambda: f"set aside as {set_aside(path).name}"\n', '    return lambda: f"removed {remove(path)}"\n',
+        "tests/checkup/test_run_checkup.py::test_a_damaged_last_checkpoint_is_set_aside_and_the_run_ends_with_the_same_weights",
+    ),
+    PromiseMutant(
+        "a limit on memory is not looked at", "fulcrum/dist/free_memory.py",
+        'free = [float("inf"), _left_of_the_limit()]', 'free = [float("inf")]',
+        "tests/train/test_sized.py::test_a_limit_of_the_shell_counts_as_the_memory_there_is",
+    ),
+    PromiseMutant(
+        "a line that is no JSON is an error of the reader", "fulcrum/files/records.py",
+        "    except (ValueError, RecursionError) as error:\n        return Line(number, text, None, str(error))\n",
+        "    except RecursionError as error:\n        return Line(number, text, None, str(error))\n",
+        "tests/chaos/test_hostile_input.py::test_a_reader_refuses_in_words",
+        "JSONDecodeError",
     ),
     # Data
     PromiseMutant(
@@ -181,13 +203,13 @@ PROMISES = (
     ),
     PromiseMutant(
         "an import that was killed as it tidied up is not known", "fulcrum/data/store/completion.py",
-        "    return same and all(", "    return False and same and all(",
+        "    if other:\n", "    if True:\n",
         "tests/data/store/test_import.py::test_an_import_that_was_killed_as_it_tidied_up_is_finished",
         "BadInput",
     ),
     PromiseMutant(
         "a source that changed meanwhile is not noticed", "fulcrum/data/store/importing.py",
-        '    return bool(samples.hexdigest() == part.head["input"])\n', "    return True\n",
+        "    return samples.hexdigest() == written\n", "    return True\n",
         "tests/data/store/test_import.py::test_a_source_that_changed_meanwhile_is_refused",
     ),
     PromiseMutant(
