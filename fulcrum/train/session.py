@@ -329,8 +329,9 @@ def require_few_skipped(order: Order, state: State) -> None:
     follows can make them few."""
     steps = -(-order.run.budget.images // order.run.budget.batch)
     if state.skipped > order.most_skipped * steps or state.skipped >= steps:
+        sentinel = " or a sentinel said so" if order.system.on_alarm in ("skip", "roll_back") else ""
         raise TrainingFailed(
-            f"{state.skipped} of {steps} steps were left out because they were not finite or a sentinel said so, more than "
+            f"{state.skipped} of {steps} steps were left out because they were not finite{sentinel}, more than "
             f"{order.most_skipped:.4g} of them: what is left is another training than the one that was asked for",
             "a term or the data gives NaN: leave optim.not_finite=skip out to see which; or allow more: --most-skipped",
         )
