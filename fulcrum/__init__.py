@@ -101,6 +101,7 @@ def train(
     microbatch: int | None = None,
     recompute: str | None = None,
     save_every: int | None = None,
+    on_alarm: str | None = None,
     timeout: float | None = None,
     track: Sequence[str] = (),
     preview_prompts: Sequence[str] = (),
@@ -145,7 +146,7 @@ def train(
     else:
         spec = _described(run)
         hashes, label, levers = foreign_code(spec), "a run of your own", ()
-    asked = {"mesh": mesh, "microbatch": microbatch, "recompute": recompute, "save_every": save_every}
+    asked = {"mesh": mesh, "microbatch": microbatch, "recompute": recompute, "save_every": save_every, "on_alarm": on_alarm}
     system = choose_system(threads, compile, spec.budget.images, device, tell, processes(os.environ), **asked)
     order = Order(spec, seed, label, Path(out), system, hashes, say is None, label, "", levers, most_skipped)
     drawn = PreviewPlan(tuple(preview_prompts), preview_every)

@@ -107,7 +107,7 @@ def test_training_takes_what_the_command_takes(trained, monkeypatch):
     held = {}
     monkeypatch.setattr(plain_training, "train_run", lambda order, *more: (held.update(order=order, more=more[1:]), 0))
     monkeypatch.setattr(FinishedRun, "of", lambda result, files: result)
-    asked = dict(mesh="ddp", microbatch=4, recompute="full", save_every=8, threads=1)
+    asked = dict(mesh="ddp", microbatch=4, recompute="full", save_every=8, threads=1, on_alarm="stop")
     looks = dict(track=["tensorboard"], preview_prompts=["a ring"], preview_every=8, keep_checkpoints=2, timeout=60)
     train("spark", 0, out, **asked, **looks, most_skipped=0.5)
     assert {name: getattr(held["order"].system, name) for name in asked} == asked and held["order"].most_skipped == 0.5

@@ -117,7 +117,8 @@ def _words(checkup: "Checkup", outcomes: "list[Treated]") -> str:
         repair = f"fulcrum doctor {checkup.place} --repair" if ailment.mend is not None and not mended else ""
         done = f"mended: {mended}" if mended else f"could not be mended: {failed}" if failed else ""
         lines += [f"  {ailment.place.name}: {ailment.what}"]
-        lines += [f"    {line}" for line in (done, "; then ".join(filter(None, (repair, ailment.remedy)))) if line]
+        then = f"then {ailment.remedy}" if repair and ailment.remedy else ailment.remedy
+        lines += [f"    {line}" for line in (done, repair, then) if line]
     return "\n".join([*lines, *(f"  note: {note}" for note in checkup.notes)])
 
 

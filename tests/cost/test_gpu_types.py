@@ -26,12 +26,12 @@ def test_machines_as_people_write_them(text, machine):
         ("8xABACUS", "no GPU is known as 'ABACUS'", "known: A10"),
         ("0xH100", "asks for 0 GPUs", "1 to 65,536"),
         ("-4xH100", "asks for -4 GPUs", "1 to"),
-        ("999999999xH100", "asks for 999999999 GPUs", "1 to"),
+        ("999999999xH100", "asks for 999,999,999 GPUs", "1 to"),
         ("8xH100,", "does not say how many", "--gpus 8xH100"),
         ("8", "does not say how many", "known: B200"),
         ("", "does not say how many", "8xH100"),
         ("x" * 9, "no GPU is known", "fulcrum estimate"),
-        ("9" * 5000 + "xH100", "does not say how many", "8xH100"),
+        ("9" * 5000 + "xH100", "asks for a number of 5,000 digits of GPUs", "8xH100"),
     ],
 )
 def test_machines_that_cannot_be_read(text, message, hint):

@@ -81,14 +81,14 @@ class Doomed(Here):
 
 @pytest.fixture
 def doomed(monkeypatch):
-    finite = StepCheck._finite
+    counts = StepCheck._counts
 
     def burst(check):
         if check.before.images >= 16 and getattr(Doomed.here, "cell", None) in Doomed.names:
             raise TrainingFailed(f"the step at {check.before.images} images is not finite", "lower optim.lr")
-        return finite(check)
+        return counts(check)
 
-    monkeypatch.setattr(StepCheck, "_finite", burst)
+    monkeypatch.setattr(StepCheck, "_counts", burst)
     monkeypatch.setattr(study_run, "Lane", Doomed)
     monkeypatch.setattr(Doomed, "ran", [])
 
@@ -172,7 +172,7 @@ def test_what_is_no_fault_of_the_training_is_still_an_error_that_runs_again(tmp_
     def broken(check):
         raise KeyError("a bug of a user's lever")
 
-    monkeypatch.setattr(StepCheck, "_finite", broken)
+    monkeypatch.setattr(StepCheck, "_counts", broken)
     with pytest.raises(RunFailed, match="4 of 4 cells failed.*a bug"):
         work = Work(tmp_path, System(), measuring(asked()), ())
         run_all(lay_out(asked(arms=("bf16_storage",)), CATALOG, {}, tmp_path).cells, work, 1, lambda board: None, lane=Here)
@@ -229,7 +229,7 @@ def test_a_trunk_that_fails_is_an_error_that_says_what_hangs_on_it(tmp_path, mon
 
     trunked = asked(arms=("bf16_storage",), trunk="spark", trunk_images=16)
     trunk = lay_out(trunked, CATALOG, {}, tmp_path).before[0]
-    monkeypatch.setattr(StepCheck, "_finite", burst)
+    monkeypatch.setattr(StepCheck, "_counts", burst)
     with pytest.raises(RunFailed, match="trunk, seed 0: the step at 8 images") as error:
         run_all([trunk], Work(tmp_path, System(), measuring(trunked), ()), 1, lambda board: None, lane=Here)
     assert "every arm of seed 0 begins from it" in error.value.hint

@@ -34,6 +34,7 @@ def test_pictures_are_left_out_where_looks_would_take_too_long(monkeypatch) -> N
         drawn.append(preview.affordable(look, seconds))
         return 0.1 * drawn[-1]
 
+    draw.collapse = ""
     looks.preview = draw
     for share, seconds in ((0.2, 70.0), (0.4, 80.2), (0.6, 83.6), (1.0, 83.7)):
         look = SimpleNamespace(built=built, state=State(round(share * run.budget.images), seconds=seconds))
