@@ -3,7 +3,10 @@
 N pictures, H W their sides
 """
 
+import lzma
+import tokenize
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,6 +17,18 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.printable import shown
 
 ARRAYS = (".npz", ".npy")
+UNREADABLE = (  # how zipfile, the decompressors and numpy's parser of a header say that bytes are not what they should be
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    NotImplementedError,
+    RuntimeError,
+    tokenize.TokenError,
+    SyntaxError,
+    ValueError,
+    OSError,
+    EOFError,
+)
 
 
 class OpenArray:
@@ -32,7 +47,7 @@ class OpenArray:
                 raise ValueError(f"format version {version}")
             head = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, by_column, dtype = head(self._stream)
-        except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+        except UNREADABLE as error:
             self.__exit__()
             raise BadInput(
                 f"{shown(self.path)} cannot be read as an array: {error}", "expected what numpy.savez writes"

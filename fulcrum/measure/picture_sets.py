@@ -5,8 +5,6 @@ N pictures, H W their sides
 
 import hashlib
 import os
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +18,7 @@ from numpy.typing import NDArray
 from fulcrum.data.readers.untrusted_archive import TARS, Broken, Member, members
 from fulcrum.data.readers.untrusted_file import MOST_BYTES, leads_out, read_untrusted, too_large
 from fulcrum.data.readers.untrusted_image import Colour
-from fulcrum.measure.array_pictures import ARRAYS, OpenArray
+from fulcrum.measure.array_pictures import ARRAYS, UNREADABLE, OpenArray
 from fulcrum.measure.decoded_picture import SUFFIXES, BadPicture, Decoded, decode
 from fulcrum.measure.features.image_checks import BadImages, Range, to_uint8
 from fulcrum.spec.errors import BadInput
@@ -203,7 +201,7 @@ class PictureSet:
             for number in range(shape[0]):
                 try:
                     data = stream.read(size)
-                except (zipfile.BadZipFile, zlib.error, OSError, EOFError) as error:
+                except UNREADABLE as error:
                     raise BadInput(f"{shown(path)} is damaged at picture {number}: {error}", "copy it again") from None
                 if len(data) < size:
                     raise BadInput(f"{shown(path)} is cut off after {number} of {shape[0]} pictures", "copy it again")

@@ -121,6 +121,27 @@ def test_archives_reach_nothing_outside(tmp_path: Path) -> None:
         look(path, tmp_path / "cache")
 
 
+@pytest.mark.parametrize("damage", ["header", "compressed", "encrypted", "method"])
+def test_a_damaged_array_is_refused_by_name(tmp_path: Path, damage: str) -> None:
+    """As the attack found them: numpy's parser and the decompressors have errors of their own."""
+    path = tmp_path / ("x.npy" if damage == "header" else "x.npz")
+    if damage == "header":
+        np.save(path, pictures(1))
+        path.write_bytes(path.read_bytes().replace(b"}", b"("))
+    else:
+        np.savez_compressed(path, arr_0=pictures(1))
+        data = bytearray(path.read_bytes())
+        if damage == "compressed":
+            data[50:90] = bytes(range(160, 200))
+        else:
+            for sign, flags, method in ((b"PK\x03\x04", 6, 8), (b"PK\x01\x02", 8, 10)):
+                at = data.index(sign) + (flags if damage == "encrypted" else method)
+                data[at] = 1 if damage == "encrypted" else 99
+        path.write_bytes(data)
+    with pytest.raises(BadInput, match="cannot be read as an array|is damaged at picture 0"):
+        list(PictureSet(path))
+
+
 def test_arrays_that_are_refused(tmp_path: Path) -> None:
     def says(array, message: str, **more) -> None:
         np.savez(tmp_path / "x.npz", **({"images": array} if not isinstance(array, dict) else array))
