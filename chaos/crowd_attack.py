@@ -15,6 +15,7 @@ from chaos.target import Prepared, Target
 from chaos.trial import PEACE, End, Host, Process, Strike
 
 RANKS = 2
+PATIENCE = 40  # seconds that a rank waits for another: one that is killed before it has joined is missed by nobody else
 STOPPED = 0.1  # share of the strikes at ranks: it takes half a minute until a process that stands still is called lost
 
 
@@ -88,6 +89,7 @@ def _ranks(words: Sequence[str], strikes: Sequence[Strike]) -> list[Process]:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     shared = {"WORLD_SIZE": str(len(strikes)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    words = [*words, "--timeout", str(PATIENCE)]
     return [
         Process(words, strike, shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank, strike in enumerate(strikes)
     ]
