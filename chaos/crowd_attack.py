@@ -111,9 +111,9 @@ def _one(host: Host, staged: Staged, dice: random.Random, folder: Path, struck: 
     again = _again(host, scene, folder)
     for name in (strike.name for strike in strikes if strike != PEACE):
         struck.counts[name] += 1
-    said = "; ".join(f"{strike}" for strike in strikes)
+    names = "; ".join(f"{strike}" for strike in strikes)
     for what, text in _wrong(staged, ends, again, folder):
-        struck.lost(Loss(scene.name, said, what, text))
+        struck.lost(Loss(scene.name, names, what, text))
 
 
 def _strikes(staged: Staged, dice: random.Random) -> list[Strike]:
@@ -134,6 +134,6 @@ def _strikes(staged: Staged, dice: random.Random) -> list[Strike]:
 def _wrong(staged: Staged, ends: list[End], again: list[End], folder: Path) -> Iterator[tuple[str, str]]:
     for end in (*ends, *again):
         yield from unsound(end)
-    told = "\n--- beside it\n".join(end.text[-1000:] for end in ends)
+    outputs = "\n--- beside it\n".join(end.text[-1000:] for end in ends)
     for what, text in not_the_same(staged.scene.subject, staged.outcome, folder, again[0]):
-        yield what, f"{told}\n--- again\n{text}"
+        yield what, f"{outputs}\n--- again\n{text}"

@@ -21,9 +21,9 @@ class PromiseMutant(NamedTuple):
     error: str = ""  # by which the test may fail too, where the promise is that there is none
 
     def applied(self, text: str) -> str:
-        found = text.count(self.before)
-        if found != 1:
-            raise ValueError(f"{self.file}: the text of '{self.fault}' stands there {found} times, expected once; has the "
+        times = text.count(self.before)
+        if times != 1:
+            raise ValueError(f"{self.file}: the text of '{self.fault}' stands there {times} times, expected once; has the "
                              "code changed? Write its fault anew in mutants/promise_mutants.py")  # fmt: skip
         return text.replace(self.before, self.after)
 
@@ -57,16 +57,17 @@ def tried(folder: Path, only: Sequence[str] = ()) -> Iterator[PromiseOutcome]:
 
 
 ATOMIC, LOOP, SESSION = "fulcrum/files/atomic.py", "fulcrum/train/loop.py", "fulcrum/train/session.py"
+RESUME = "fulcrum/train/saved/resume.py"
 SAVED, STATISTICS = "fulcrum/train/saved/checkpoint.py", "fulcrum/study/judge/statistics"
 RESUMED = "tests/train/test_session.py::test_a_killed_run_resumes_to_the_same_weights"
 
 PROMISES = (
     # A run that is interrupted
     PromiseMutant(
-        "a resumed run begins at image 0", SESSION, "    return saved.state\n", "    return State()\n", RESUMED
+        "a resumed run begins at image 0", RESUME, "    return saved.state\n", "    return State()\n", RESUMED
     ),
     PromiseMutant(
-        "the optimizer's state is not resumed", SESSION,
+        "the optimizer's state is not resumed", RESUME,
         'built.optimizer.load(dict(parts["optimizer"]))', "pass", RESUMED,
     ),
     PromiseMutant(
@@ -356,7 +357,7 @@ PROMISES = (
         "tests/cli/test_streams.py",
     ),
     PromiseMutant(
-        "a refused run leaves its folder", SESSION,
+        "a refused run leaves its folder", "fulcrum/train/saved/run_folder.py",
         "            remove(folder.path)\n", "            pass\n",
         "tests/cli/test_own_terms.py::test_what_was_refused_at_its_first_step_is_not_listed_as_stopped",
     ),

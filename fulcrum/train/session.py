@@ -18,8 +18,7 @@ from fulcrum.dist.machine import MACHINE, machine_facts
 from fulcrum.dist.mesh import mesh_shape
 from fulcrum.dist.precision import bf16_products
 from fulcrum.dist.start import ALONE, Ranks
-from fulcrum.files.atomic import sweep, write_json
-from fulcrum.files.damaged import remove
+from fulcrum.files.atomic import write_json
 from fulcrum.spec.errors import INTERRUPTED, REQUEUE, BadInput, RunFailed, TrainingFailed, first_line
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
@@ -28,11 +27,11 @@ from fulcrum.train.build import Built, Context, assemble, require_witness
 from fulcrum.train.drawing.sampling_weights import live_weights
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import Look, Observer, train
-from fulcrum.train.saved import checkpoint
-from fulcrum.train.saved.checkpoint import VerifiedCheckpoint, weights_hash
+from fulcrum.train.saved.checkpoint import weights_hash
+from fulcrum.train.saved.resume import resume
 from fulcrum.train.saved.run_events import SESSION, RunEvents
-from fulcrum.train.saved.run_folder import RunFolder, claim, open_folder
-from fulcrum.train.saved.saver import Saver, live_parts
+from fulcrum.train.saved.run_folder import RunFolder, claim, leave_nothing, open_folder, tidy
+from fulcrum.train.saved.saver import Saver
 from fulcrum.train.sized.cache_forecast import tell_cache
 from fulcrum.train.sized.memory_check import require_memory
 from fulcrum.train.state import State
@@ -107,7 +106,7 @@ def perform(
         folder = open_folder(order.out, order.run, order.seed, order.phrase, order.user_files)
     with claim(folder) if ranks.first else nullcontext():
         if ranks.first:
-            _tidy(folder)
+            tidy(folder)
         finished = folder.result()
         if finished is not None:
             say(f"{folder.path} is finished already; nothing was run")
@@ -122,30 +121,11 @@ def perform(
         except (Exception, SystemExit) as error:
             if not order.system.compile or ranks.size > 1 or not is_compiler_error(error):
                 if ranks.first:
-                    _leave_nothing(folder)
+                    leave_nothing(folder)
                 raise
             say(f"compiling the blocks failed ({first_line(error)}): {SLOWER}")
         order = order._replace(system=order.system.model_copy(update={"compile": False}))
         return _performed(order, feed, folder, observers, ranks, say)
-
-
-def _tidy(folder: RunFolder) -> None:
-    """Without what a process that was killed as it saved has left: nobody else saves here while we hold the folder."""
-    with suppress(OSError):  # a disk that cannot be written is told of by what is written next
-        if not folder.checkpoints.is_symlink():
-            sweep(folder.checkpoints, fresh=0.0)
-        sweep(folder.path)
-
-
-def _leave_nothing(folder: RunFolder) -> None:
-    """What was refused before its first step has no folder, and is not listed as stopped."""
-    try:
-        begun = folder.checkpoints.exists() or bool(folder.record.stat().st_size)
-    except FileNotFoundError:  # not even a record
-        begun = False
-    if not begun:
-        with suppress(OSError):  # why it was refused is what a person must see
-            remove(folder.path)
 
 
 def _performed(
@@ -272,31 +252,6 @@ def _train(
             f"stopped at {state.images:,} of {order.run.budget.images:,} images; everything is saved", go_on
         ).by(terminated)
     return state
-
-
-def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State:
-    """Put the newest good checkpoint into the built run; a new run begins at zero."""
-
-    def require(found: VerifiedCheckpoint) -> None:
-        checkpoint.require_same(found, live_parts(built))
-
-    saved = checkpoint.newest(folder.checkpoints, say, built.run.budget.batch, folder.path.name, built.ranks, require)
-    if saved is None:
-        return State()
-    if differences := built.system.differences(saved.system):
-        say("resuming under another system, so results may differ in the last bits: " + "; ".join(differences))
-    if built.ranks.size > 1:
-        from fulcrum.train.saved.sharded import load_sharded  # 4 s to import; one process does without
-
-        parts = live_parts(built)
-        load_sharded(saved, parts)
-    else:
-        parts = {part: dict(tensors) for part, tensors in checkpoint.read(saved).parts.items()}
-        built.step.load_state_dict(parts["model"])
-        built.optimizer.load(dict(parts["optimizer"]))
-    built.average.load(parts["average"])
-    say(f"resumed at {saved.state.images:,} images")
-    return saved.state
 
 
 def conclude(

@@ -1,31 +1,10 @@
 """What must never happen: removing what is no run, using weights that a run did not end with, starting over in silence."""
 
-import json
 import shutil
 
 import pytest
 
-from fulcrum.cli import main
-
-TINY = [
-    word
-    for setting in (
-        "model.width=32",
-        "model.depth=4",
-        "model.heads=2",
-        "budget.batch=8",
-        "data.source.count=64",
-        "sample.steps=2",
-    )
-    for word in ("--set", setting)
-]
-
-
-def fulcrum(capsys, *words):
-    with pytest.raises(SystemExit) as end:
-        main([*(str(word) for word in words), "--json"])
-    out = capsys.readouterr().out.strip().splitlines()
-    return end.value.code, json.loads(out[-1]) if out else None
+from tests.cli.tiny_run import TINY, fulcrum
 
 
 @pytest.fixture

@@ -1,11 +1,12 @@
 """The folder of a run: named by its key, claimed by one process at a time, never overwritten by another run."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.files.atomic import write_json
+from fulcrum.files.atomic import sweep, write_json
+from fulcrum.files.damaged import remove
 from fulcrum.files.lock import is_held, locked
 from fulcrum.files.refusals import explained
 from fulcrum.files.sealed import read_json
@@ -123,3 +124,22 @@ def claim(folder: RunFolder, patience: float | None = None) -> AbstractContextMa
 def in_use(folder: RunFolder) -> bool:
     """Is a process of this machine training the run now?"""
     return is_held(folder.path / LOCK)
+
+
+def tidy(folder: RunFolder) -> None:
+    """Without what a process that was killed as it saved has left: nobody else saves here while we hold the folder."""
+    with suppress(OSError):  # a disk that cannot be written is told of by what is written next
+        if not folder.checkpoints.is_symlink():
+            sweep(folder.checkpoints, fresh=0.0)
+        sweep(folder.path)
+
+
+def leave_nothing(folder: RunFolder) -> None:
+    """What was refused before its first step has no folder, and is not listed as stopped."""
+    try:
+        begun = folder.checkpoints.exists() or bool(folder.record.stat().st_size)
+    except FileNotFoundError:  # not even a record
+        begun = False
+    if not begun:
+        with suppress(OSError):  # why it was refused is what a person must see
+            remove(folder.path)
