@@ -135,6 +135,7 @@ class Host:
         said = [folder.parent / f"{folder.name}.said{number}" for number in range(len(processes))]
         for path in said:
             path.with_name(f"{path.name}.seen").unlink(missing_ok=True)
+            path.write_bytes(b"")  # a command may be killed before it has opened its own
         orders = [
             {
                 **one.strike._asdict(),

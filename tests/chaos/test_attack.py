@@ -64,6 +64,14 @@ def test_the_clock_is_set_at_a_call(host, tmp_path, fault, days):
     assert end.calls
 
 
+def test_a_command_that_is_killed_before_it_begins_has_said_nothing(host, tmp_path):
+    place = tmp_path / "folder"
+    place.mkdir()
+    for _ in range(20):
+        end = host.run(["patient"], place, Strike(kill_after=0.0))
+        assert end.exit == -9 and end.calls is None
+
+
 def test_memory_is_limited_and_given_back(host, tmp_path):
     place = tmp_path / "folder"
     place.mkdir()
