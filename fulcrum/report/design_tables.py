@@ -39,7 +39,7 @@ def _trend(result: StudyResult, root: str, points: list[tuple[ArmResult, float, 
     look, label = colour(result, first), sentences.plain(first)
     canvas.text(0, 12, label, "label")
     canvas.text(410, 12, f"effect, {sentences.direction(result.primary)}", "name", "end")
-    frame(canvas, x, y, next((row.axis for row in result.trends), "scale"), x_ticks=0)
+    frame(canvas, x, y, "scale", x_ticks=0)
     canvas.line(x.start, y(0), x.end, y(0), "zero")
     readings = []
     if len(points) > 1:
@@ -69,7 +69,7 @@ def trend_table(result: StudyResult) -> Table:
     )
     return Table(
         "How each effect moves with scale",
-        ("lever", "metric", "change of the effect [interval]", "per unit of", "pairs", "verdict"),
+        ("lever", "metric", "change of the effect [interval]", "per", "pairs", "verdict"),
         rows,
         (0, 1, 3, 5),
     )

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator
 
 from fulcrum.spec.record import Frozen
 
+DOUBLED = "doubling of the training FLOPs"  # what a trend is told per, where the plan names no other axis
 LARGEST = 1e100  # no measurement is beyond it, and the page adds and squares what it shows
 
 
@@ -109,11 +110,11 @@ class Trend(Frozen):
 
     arm: str
     metric: str
-    slope: Reading  # change of the effect per unit of the axis
+    slope: Reading  # change of the effect per `axis`
     low: Reading
     high: Reading
     n: int
-    axis: str = "log2 of training FLOPs"
+    axis: str = DOUBLED
     unit: str = "images"
     verdict: str = ""  # grows, fades, crossing (it changes its sign), holds, inconclusive, exploratory
 

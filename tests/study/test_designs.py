@@ -76,6 +76,22 @@ def test_every_scale_has_its_own_baseline():
     assert [one.tokens for one in scales(asked, arms)] == [16, 16]
 
 
+def test_a_trend_is_told_per_what_the_plan_names_and_its_hash_does_not_move():
+    at = [one | {"at": place} for place, one in enumerate(SCALES, 4)]
+    base = plan().model_dump() | {"arms": ["muon"], "seeds": [0, 1], "scales": at}
+    plain, named = (from_plain(base | more) for more in ({}, {"axis": "doubling of the width"}))
+    assert named.hash == plain.hash
+    arms = prove(named, CATALOG)
+    cells = cells_of({arm.name: (0.5, 0.6) for arm in arms}, "attribute_f1")
+    assert {row.axis for row in trends(named, arms, cells, "attribute_f1")} == {"doubling of the width"}
+    assert {row.axis for row in trends(plain, arms, cells, "attribute_f1")} == {"1 on the plan's axis"}
+    for placeless in (SCALES, []):
+        with pytest.raises(ValueError, match="give every scale an `at`"):
+            from_plain(base | {"scales": placeless, "axis": "doubling of the width"})
+    with pytest.raises(ValueError, match="plain words on one line"):
+        from_plain(base | {"axis": "a\nb"})
+
+
 def test_a_trend_is_a_line_through_each_seed():
     asked = from_plain(
         {

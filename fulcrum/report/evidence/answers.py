@@ -161,7 +161,7 @@ def _routing(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
     trends = [row for row in result.trends if row.arm in ROUTES and row.metric == result.primary.name and row.verdict]
     text += "".join(
         f" With scale the effect of {row.arm} is called *{row.verdict}* "
-        f"({number.change(row.slope, row.low, row.high)} per unit of {row.axis}, {row.n} pairs)."
+        f"({number.change(row.slope, row.low, row.high)} per {row.axis}, {row.n} pairs)."
         for row in trends
     )
     if not most or not all(map(_settled, most)):

@@ -73,6 +73,8 @@ def _ranking(rows: Sequence[Decision]) -> list[str]:
     result = _most_rows(rows)
     metric = result.primary
     elsewhere = any(_equal_time(one) for one in rows)
+    looks = result.plan.looks
+    more = f"An arm gets {looks[0]} pairs, and up to {looks[-1]} while it is undecided. " if looks[1:] else ""
     body = tuple(
         (
             str(place) if one.gain is not None else number.NONE,
@@ -97,8 +99,8 @@ def _ranking(rows: Sequence[Decision]) -> list[str]:
         "",
         f"Every decision alone against the same training without it, on `{RECIPE}`, best first. {escaped(metric.explain)} "
         f"A verdict asks an interval without zero and a corrected p below {number.plain(result.plan.alpha)} over all arms "
-        f"of a study; a *tie* lies within ±{number.plain(result.plan.smallest_effect)}. Time and FLOPs are a step's over "
-        f"the baseline's, time from steps taken in turns; less than {SAME_TIME:.0%} more time is called free. "
+        f"of a study; a *tie* lies within ±{number.plain(result.plan.smallest_effect)}. {more}Time and FLOPs are a "
+        f"step's over the baseline's, time from steps taken in turns; less than {SAME_TIME:.0%} more time is called free. "
         "[How verdicts are made](../statistics.md)",
         "",
         *_rows(Table("", columns, body, (1, 2, 4, len(columns) - 1))),
@@ -116,8 +118,10 @@ def _most_rows(rows: Sequence[Decision]) -> StudyResult:
 
 
 def _remarks(rows: Sequence[Decision]) -> list[str]:
-    """What must stand beside some verdicts, below the table: in it, a column would be wider than all others."""
-    noted = [f"- **{escaped(one.name)}**: {escaped('; '.join(one.remarks))}" for one in rows if one.remarks]
+    """What must stand beside some verdicts, below the table: in it, a column would be wider than all others. After how
+    many pairs an arm was decided stands there already."""
+    remarks = [(one.name, [line for line in one.remarks if not line.startswith("decided at ")]) for one in rows]
+    noted = [f"- **{escaped(name)}**: {escaped('; '.join(lines))}" for name, lines in remarks if lines]
     return ["To know before believing them:", "", *noted, ""] if noted else []
 
 

@@ -85,6 +85,19 @@ def _late(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
     return Section("Late decisions", lead, sentences.headlines(result), [tables.ranking(result)])
 
 
+def _stack_at_equal_time(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
+    lead = (
+        "All of the stack against the plain recipe. It costs more for each image, so the same trainings were measured on "
+        "the way too: what it gives when both have had the same time, or the same FLOPs, and what it needs to get where "
+        "the recipe ends."
+    )
+    lines = [*sentences.headlines(result)]
+    for arm in result.compared:
+        lines += [*(f"{sentences.plain(arm)}, {line}." for line in sentences.elsewhere(result, arm))]
+    shown = [tables.ranking(result), design_tables.target_table(result)]
+    return Section("What compounds: all of it, at equal time", lead, lines, shown)
+
+
 def _stack(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
     lead = (
         f"The baseline has all of {code(result.baseline.phrase)}, every arm all but one: a decision that the stack misses "
@@ -191,6 +204,7 @@ KINDS: dict[str, Callable[[str, StudyResult, Sequence[Decision]], Section]] = {
     TABLE: _larger,
     "resolution": _resolution,
     "late": _late,
+    "stack_at_equal_time": _stack_at_equal_time,  # before the one whose name its own begins with
     "stack": _stack,
     "fraction": _fraction,
     "emoji": _emoji,

@@ -10,7 +10,7 @@ import numpy as np
 
 from fulcrum.cost.denoiser import parameters, training_flops
 from fulcrum.measure.card import METRICS
-from fulcrum.report.finding import Interaction, ScaleFacts, Trend
+from fulcrum.report.finding import DOUBLED, Interaction, ScaleFacts, Trend
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.judge.findings import EXPLORATORY, NONE_FAILED
 from fulcrum.study.judge.margins import margins
@@ -125,7 +125,7 @@ def trends(
         by_scale[root] = per_seed[:, np.argsort(x)]
         interest[root] = float(np.mean([smallest[arm.name] for arm in own])) / float(x.max() - x.min())
     rows = judge(slopes, better="higher", smallest_effect=interest, alpha=plan.alpha) if slopes else []
-    by = "as the plan gives it" if any(scale.at is not None for scale in plan.scales) else "log2 of training FLOPs"
+    by = (plan.axis or "1 on the plan's axis") if any(scale.at is not None for scale in plan.scales) else DOUBLED
     return [
         Trend(
             arm=row.arm,

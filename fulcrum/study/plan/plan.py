@@ -16,7 +16,7 @@ from fulcrum.study.plan.fraction import fraction_table
 from fulcrum.study.plan.spending import require_looks
 
 MOST_ARMS, MOST_SEEDS = 1_000, 1_000  # of one plan: more are a mistake, and would take hours to be laid out
-LOOKING_ON = ("track", "keep_checkpoints", "save_every")  # what shows or keeps cells, and decides nothing of them
+LOOKING_ON = ("track", "keep_checkpoints", "save_every", "axis")  # what shows or keeps cells, and decides nothing of them
 
 
 class Scale(Record):
@@ -67,6 +67,9 @@ class Plan(Record):
     combinations: Count | None = None  # fractional: how many of them are run; none = the fewest that are enough
     interactions: tuple[tuple[str, str], ...] = ()  # pairs of levers: a, b, a + b, and what ab adds to both
     scales: tuple[Scale, ...] = ()  # the same arms at each; none = the recipe's own
+    axis: Annotated[str, Field(max_length=60)] = (
+        ""  # what one step of the scales' `at` is, such as "doubling of the tokens"
+    )
     trunk: str | None = None  # a phrase, trained once per seed: every arm begins from it
     trunk_images: Count | None = None  # its budget
     seeds: tuple[Seed, ...]
@@ -151,6 +154,13 @@ class Plan(Record):
             raise ValueError("a trend needs at least two scales; for one, write its settings into `settings`")
         return scales
 
+    @field_validator("axis")
+    @classmethod
+    def _plain(cls, axis: str) -> str:
+        if not axis.isprintable():
+            raise ValueError('expected some plain words on one line, such as "doubling of the tokens"')
+        return axis
+
     @field_validator("evaluations")
     @classmethod
     def _points(cls, shares: tuple[float, ...]) -> tuple[float, ...]:
@@ -198,6 +208,8 @@ class Plan(Record):
             raise ValueError("a plan has at least 1 arm: arms = [...]")
         if self.combinations is not None and self.design != "fractional":
             raise ValueError('combinations belong to design = "fractional"')
+        if self.axis and (not self.scales or any(scale.at is None for scale in self.scales)):
+            raise ValueError("`axis` names what the scales' `at` counts: give every scale an `at`, or leave `axis` out")
         if self.scales and self.interactions:
             raise ValueError("interactions and scales are two questions: give each a plan, finished cells are shared")
         unknown = [name for name in self.judges if name not in JUDGED]

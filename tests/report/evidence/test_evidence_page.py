@@ -223,6 +223,7 @@ def test_sections_are_there_with_their_studies_and_named_where_they_are_missing(
     [
         ("late", "Late decisions"),
         ("stack", "What compounds: one left out"),
+        ("stack_at_equal_time", "What compounds: all of it, at equal time"),
         ("emoji", "On pictures that no one here drew: emoji"),
         ("skeptic_guidance", "The skeptic asks: Which training decisions matter for following captions?"),
         ("something", "Which training decisions matter for following captions?"),
@@ -296,3 +297,22 @@ def test_a_study_that_is_not_finished_says_so_first():
     made = study(TABLE[:2]) | {"state": "running", "progress": {"done": 9, "total": 24}}
     page = str(files({"replication": StudyResult.model_validate(made)})["README.md"])
     assert "**replication is not finished: 9 of 24 cells are done.**" in page.split("## The ranking")[0]
+
+
+def test_after_how_many_pairs_an_arm_was_decided_stands_in_the_table_and_is_not_said_again():
+    made = study(TABLE[:2], looks=[8, 12, 16])
+    made["effects"][0] |= {"note": "decided at 8 of 16 pairs", "warnings": ["the differences are skewed"]}
+    page = str(files({"replication": StudyResult.model_validate(made)})["README.md"])
+    assert "An arm gets 8 pairs, and up to 16 while it is undecided." in page
+    assert "decided at" not in page and "- **Muon**: the differences are skewed" in page
+
+
+def test_a_stack_at_equal_time_says_what_time_changes():
+    made = study(TABLE[:1])
+    slower = made["effects"][0] | {"unit": "time", "mean": 0.05, "low": 0.04, "high": 0.06, "verdict": "exploratory"}
+    made["effects"].append(slower | {"exploratory": True})
+    made["time_to_target"] = [{"arm": "muon", "metric": "attribute_accuracy", "unit": "time", "target": 0.76, "ratio": 0.8,
+                               "low": 0.7, "high": 0.9, "reached": 8, "n": 8}]  # fmt: skip
+    (section,) = sections.sections({"stack_at_equal_time": StudyResult.model_validate(made)})
+    assert "Muon, at equal time: +0.050 [+0.040, +0.060] (exploratory)." in section.lines
+    assert section.tables[1].rows[0][3] == "0.80× [0.70×, 0.90×]"
