@@ -78,7 +78,7 @@ class CaptionRules:
                 if len(set(words[first : first + MOST_IN_A_ROW + 1])) == 1:
                     return f"repetition: {words[first]!r} more than {MOST_IN_A_ROW} times in a row"
             runs = Counter(zip(words, words[1:], words[2:], strict=False))
-            share = 1 - len(runs) / max(runs.total(), 1)
+            share = 1 - len(runs) / runs.total() if runs else 0.0  # two words have no run that could come again
         return f"repetition: {share:.0%} of it came before in it" if share > self.most_repeated else ""
 
     def _language(self, text: str) -> str:

@@ -59,6 +59,8 @@ def test_a_comparison_in_english_is_not_portuguese():
         ("a small red circle", "medium", ""),
         ("word " * 30, "short", "too long: 30 words"),
         ("a dog and a dog and a dog and a dog and a dog", "long", "repetition: "),
+        ("misty", "", ""),
+        ("green dog", "short", ""),
         ("no no no no way this is a dog", "long", "repetition: 'no' more than 3"),
         ("red, red, red, blue", "tags", "repetition: 50%"),
         ("red, blue, a small dog", "tags", ""),
