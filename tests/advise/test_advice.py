@@ -100,6 +100,17 @@ def test_an_effect_that_is_too_small_to_matter_is_no_help_where_it_was_not_measu
     assert decided.expected < 0.02 and decided.outcome == "no difference", "decided, and within what matters"
 
 
+def test_advice_is_short_unless_all_is_asked_for_and_ends_with_what_to_type(measured, tmp_path):
+    advice = advice_on("spark", measured, tmp_path)
+    short, whole = text(advice), text(advice, whole=True)
+    assert "\n     and 1 more: repa\n" in short, "a lever's other settings are named, not told"
+    assert advice.refused and all(why in whole and why not in short for _, why in advice.refused)
+    assert "fulcrum train 'spark + aligned_codec'" in short and "fulcrum advise spark --plan next.toml" in short
+    assert short.endswith("fulcrum advise spark --all") and "--all" not in whole
+    elsewhere = text(advice_on("prx_256", measured, tmp_path))
+    assert "step x 1.29 there" in elsewhere and "step x 1.29 there" not in short, "a time of elsewhere is told as such"
+
+
 def test_a_time_counts_where_such_steps_were_timed(measured, tmp_path):
     """Step times of a small run on two cores stood as the cost of a large one."""
     here, large, beside = (
@@ -275,7 +286,7 @@ def test_what_nothing_can_come_of_is_not_advised(measured, tmp_path):
 def test_pairs_are_chosen_by_power(effect, scatter, pairs):
     chosen, (remark,) = pairs_for(effect, 3, scatter)
     assert chosen == pairs and (
-        ("of studies" in remark or "of five" in remark) if scatter and effect else "not known" in remark
+        ("the chance to see" in remark or "of five" in remark) if scatter and effect else "not known" in remark
     )
 
 

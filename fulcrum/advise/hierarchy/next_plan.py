@@ -38,7 +38,11 @@ class NextPlan(NamedTuple):
         """What would be asked, and the command for it; None: it is written nowhere."""
         took = f", about {self.hours:.1f} hours here" if self.hours is not None else ""
         arms = ", ".join(one.arm for one in self.levers)
-        following = f"{to}: fulcrum study plan {to}" if to is not None else "write it: --plan next.toml"
+        following = (
+            f"written; what it takes (minutes, where its pictures are not encoded yet): fulcrum study plan {to}"
+            if to is not None
+            else "write it: --plan next.toml"
+        )
         lines = [f"the next study: {arms} with up to {self.pairs} paired seeds{took}", *self.remarks, following]
         return "\n  ".join(lines)
 
@@ -115,13 +119,13 @@ def pairs_for(effect: float | None, arms: int, scatter: float | None) -> tuple[i
         return MOST_PAIRS, ["how far paired differences scatter here is not known before a study: pairs as they are usual"]
     scattered = f"paired differences scatter by {scatter:.3f}"
     if (seen := chance_seen(effect / scatter, MOST_PAIRS, arms)) < POWER:
-        return MOST_PAIRS, [f"{MOST_PAIRS} pairs see an effect of {effect:g} in {seen:.0%} of studies: {scattered}"]
+        return MOST_PAIRS, [f"with {MOST_PAIRS} pairs the chance to see a true {effect:g} is {seen:.0%}: {scattered}"]
     low, high = pairs_needed(Plan.model_fields["alpha"].default), MOST_PAIRS
     while low < high:  # power rises with the pairs
         middle = (low + high) // 2
         low, high = (low, middle) if chance_seen(effect / scatter, middle, arms) >= POWER else (middle + 1, high)
     pairs = low if low <= FIRST_LOOK else FIRST_LOOK + STEP * -(-(low - FIRST_LOOK) // STEP)
-    return pairs, [f"{pairs} pairs see an effect of {effect:g} in four studies of five: {scattered}"]
+    return pairs, [f"{pairs} pairs see a true {effect:g} in four studies of five: {scattered}"]
 
 
 def _fitted(
@@ -157,8 +161,8 @@ def _fitted(
 
 def _less(wanted: tuple[int, int], levers: int, pairs: int, hours: float) -> str:
     return (
-        f"{hours:g} hours hold {levers} of {wanted[0]} levers with {pairs} of {wanted[1]} pairs: smaller effects than "
-        "planned for may stay undecided"
+        f"in {hours:g} hours there is time for {levers} of {wanted[0]} levers with {pairs} of {wanted[1]} pairs: smaller "
+        "effects than planned for may stay undecided"
     )
 
 

@@ -29,8 +29,14 @@ class SignVotes(NamedTuple):
 
     @property
     def words(self) -> str:
-        """'published: fid -3.56, cmmd -0.06'"""
-        said = [f"{claim.metric} {claim.change:+g}" for claim in self.claims]
+        """'published: fid -3.56, cmmd -0.06'; claims that were made at several places are told apart"""
+        places = list(dict.fromkeys(claim.scope for claim in self.claims))
+        shared = set.intersection(*({*place.split(", ")} for place in places)) if places else set()
+        said = []
+        for place in places:
+            numbers = [f"{claim.metric} {claim.change:+g}" for claim in self.claims if claim.scope == place]
+            apart = [part for part in place.split(", ") if part not in shared]
+            said.append(", ".join(numbers) + (f" ({', '.join(apart)})" if apart else ""))
         seen = [f"{effect.verdict} on {effect.metric} ({effect.scope.recipe})" for effect in self.verdicts]
         also = sorted({claim.also for claim in self.claims if claim.also})
         parts = [f"published: {', '.join(said)}" + (f" (with {', '.join(also)})" if also else "")] if said else []

@@ -31,6 +31,9 @@ def advise_command(
     backtest: Annotated[
         bool, typer.Option("--backtest", help="How good is such advice? Leave out what was measured, predict it, compare.")
     ] = False,
+    whole: Annotated[
+        bool, typer.Option("--all", help="Every lever, and why some cannot be added; else the first six of each group.")
+    ] = False,
     measured: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Another table of measured rows than the one that ships.")
     ] = None,
@@ -60,7 +63,7 @@ def advise_command(
     from fulcrum.advise.hierarchy.next_plan import next_plan
 
     advice = advise(phrase, known, out, settings or (), measured)
-    facts, words = advice.plain(), text(advice)
+    facts, words = advice.plain(), text(advice, whole=whole)
     if to is not None or budget is not None:
         following = next_plan(advice, known, out, budget, hashes)
         if to is not None:
