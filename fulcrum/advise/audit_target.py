@@ -68,6 +68,8 @@ def audit(target: str, options: AuditOptions | None = None, evidence: OwnEvidenc
     path = Path(target).expanduser()
     reader = _file_reader(path) if path.is_file() else _folder_reader(path) if path.is_dir() else _named
     reading = reader(target, path, options, Judge(evidence))
+    if path.is_dir() and reader is not _project:
+        reading = _with_scripts(reading, path, Judge(evidence))
     return Audit(target, reading.kind, reading.looked_at, stacked(reading.faults), reading.ignored)
 
 
@@ -136,6 +138,22 @@ def _script(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Fo
     script = read_script(path)
     faults, ignored = _of_script(script, target, judge)
     return _Found("script", f"{len(script.source.splitlines()):,} lines, parsed and not run", faults, ignored)
+
+
+def _with_scripts(reading: _Found, path: Path, judge: Judge) -> _Found:
+    """The scripts that lie beside weights or data are looked at too; links, and what lies deeper, are not."""
+    scripts, faults, ignored = sorted(path.glob("*.py")), [*reading.faults], [*reading.ignored]
+    if not scripts:
+        return reading
+    for file in scripts:
+        try:
+            if file.is_symlink():
+                raise BadInput("it is a link and was not followed", "name the file itself")
+            _extend(faults, ignored, _of_script(read_script(file), file.name, judge))
+        except BadInput as error:
+            faults.append(unreadable(file.name, str(error)))
+    count = "1 script" if len(scripts) == 1 else f"{len(scripts)} scripts"
+    return _Found(f"{reading.kind} and {count}", reading.looked_at, faults, ignored)
 
 
 def _of_script(script: Script, name: str, judge: Judge) -> tuple[list[Fault], list[tuple[str, str, str]]]:
@@ -256,14 +274,16 @@ def _of_run(run: Any, name: str, judge: Judge) -> list[Fault]:
 
 
 def _checkpoint(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
-    from fulcrum.advise.subjects.stored_tensors import read_tensors_of
+    from fulcrum.advise.subjects.stored_tensors import READ, read_tensors_of
 
     tensors = read_tensors_of(path, options.values, options.rate)
     faults = judge.faults(lambda rule: rule.in_tensors(tensors), lambda one: f"{target}: {one.place}")
     faults += [unreadable(str(file), why) for file, why in tensors.unread]
     numbers = sum(one.numbers for one in tensors.tensors)
     formats = ", ".join(f"{count / max(numbers, 1):.0%} {name}" for name, count in tensors.formats.most_common())
-    how = f"{options.values:,} values of each" if options.values else "headers only; values: --values 4096"
+    unread = sorted(tensors.formats.keys() - READ.keys())
+    apart = f", none of {', '.join(unread)}" if unread else ""
+    how = f"{options.values:,} values of each{apart}" if options.values else "headers only; values: --values 4096"
     return _Found("checkpoint", f"{len(tensors.tensors):,} tensors, {numbers:,} numbers ({formats}); {how}", faults, [])
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
-from fulcrum.advise.fault import Fault, Severity
+from fulcrum.advise.fault import Fault
 from fulcrum.advise.own_evidence import OwnEvidence
 from fulcrum.advise.rules.rule_list import RULES
 
@@ -26,7 +26,7 @@ class Judge:
                 why = (
                     f"the rule {rule.id} failed: {type(error).__name__}: {error}; this should not happen: please report it"
                 )
-                faults.append(unreadable(place(Sighting("1", "")), why, "note"))
+                faults.append(unreadable(place(Sighting("1", "")), why))
         return faults
 
     def fault(self, rule: AuditRule, one: Sighting, place: str) -> Fault:
@@ -46,11 +46,11 @@ class Judge:
         )
 
 
-def unreadable(place: str, why: str, severity: Severity = "error") -> Fault:
+def unreadable(place: str, why: str) -> Fault:
     return Fault(
         NO_RULE,
         "design",
-        severity,
+        "error",
         place,
         why,
         "what cannot be read cannot be audited",

@@ -221,7 +221,7 @@ def test_a_figure_beside_scripts_makes_no_data_set(tmp_path):
     Image.new("RGB", (64, 64)).save(tmp_path / "figure.png")
     assert "samples-broken" not in rules(audit(str(tmp_path)))
     (tmp_path / "figure.txt").write_text("a black square")
-    assert audit(str(tmp_path)).kind == "data set"
+    assert audit(str(tmp_path)).kind == "data set and 1 script"
 
 
 def test_plans_in_a_folder_are_plans_and_no_arms():
@@ -329,8 +329,9 @@ def test_exit_codes_for_ci(script, tmp_path, capsys):
 
 
 def test_a_place_that_cannot_be_written_is_named(script, tmp_path, capsys):
-    for option in ("--sarif", "--html"):
-        for place in (tmp_path, tmp_path / "no" / "x"):
+    for option, end in (("--sarif", ".sarif"), ("--html", ".html")):
+        (tmp_path / f"folder{end}").mkdir()
+        for place in (tmp_path / f"folder{end}", tmp_path / "no" / f"x{end}"):
             code, printed = run(capsys, str(script), option, str(place))
             assert code != 0 and f"cannot write {place}" in printed.err and "should not happen" not in printed.err
 

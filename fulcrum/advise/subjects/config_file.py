@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from fulcrum.advise.subjects.plain_number import as_float
 from fulcrum.files.paths import read_regular
 from fulcrum.files.toml_text import parse_toml
 from fulcrum.spec.errors import BadInput
@@ -42,7 +43,7 @@ class Entry(NamedTuple):
         if isinstance(self.value, bool):
             return None
         if isinstance(self.value, int | float):
-            return float(self.value)
+            return as_float(self.value)
         return (
             float(self.value.replace("_", ""))
             if isinstance(self.value, str) and NUMBER.fullmatch(self.value.strip())
@@ -134,15 +135,23 @@ def _yaml(source: str) -> tuple[Any, dict[str, int]]:
             for name, inner in one.value:
                 key = str(getattr(name, "value", ""))
                 made = value(inner, _joined(path, key), depth + 1)
-                if key == "<<" and isinstance(made, dict):  # a merge: what stands here wins
-                    table = {**made, **table}
+                if key == "<<" and isinstance(
+                    made, dict | list
+                ):  # a merge: what stands here wins, then the first of several
+                    for merged in made if isinstance(made, list) else [made]:
+                        table = {**(merged if isinstance(merged, dict) else {}), **table}
                 else:
                     table[key] = made
             return table
         if isinstance(one, yaml.SequenceNode):
             return [value(inner, _joined(path, str(place)), depth + 1) for place, inner in enumerate(one.value)]
         known = one.tag in loader.yaml_constructors
-        return loader.construct_object(one) if known else one.value
+        try:
+            return loader.construct_object(one) if known else one.value
+        except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, ValueError):  # as PyYAML refuses a scalar
+            raise ValueError(
+                f"line {one.start_mark.line + 1} holds no {one.tag.rpartition(':')[2]}: {one.value!r}"
+            ) from None
 
     return ({} if node is None else value(node, "", 0)), lines
 
@@ -168,8 +177,11 @@ def _joined(path: str, name: str) -> str:
 def _guessed_lines(config: ConfigFile, source: str) -> dict[str, int]:
     """JSON and TOML say no lines: the first one, after the entry before it, where the name stands."""
     lines, texts, start = {}, [text.lower().replace("-", "_") for text in source.splitlines()], 0
+    words = {word for text in texts for word in re.findall(r"\w+", text)}  # a name that stands nowhere is not looked for
     for entry in config.entries:
-        where = next((number for number in range(start, len(texts)) if entry.leaf in texts[number]), None)
+        absent = entry.leaf.isidentifier() and entry.leaf not in words
+        places = () if absent else range(start, len(texts))
+        where = next((number for number in places if entry.leaf in texts[number]), None)
         if where is not None:
             start = where
         lines[entry.path] = start + 1

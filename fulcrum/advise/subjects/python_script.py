@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fulcrum.advise.subjects.plain_number import as_float
 from fulcrum.files.paths import read_regular
 from fulcrum.spec.errors import BadInput
 
@@ -42,15 +43,18 @@ class Option(NamedTuple):
 
 def dotted(node: ast.AST) -> str:
     """`torch.nn.Linear`, `Generator().manual_seed`, `batch[]`: how a name is reached, arguments left out."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        return f"{dotted(node.value)}.{node.attr}"
-    if isinstance(node, ast.Call):
-        return f"{dotted(node.func)}()"
-    if isinstance(node, ast.Subscript):
-        return f"{dotted(node.value)}[]"
-    return ""
+    parts = list[str]()  # from the end; chains may be longer than Python's stack is deep
+    while not isinstance(node, ast.Name):
+        if isinstance(node, ast.Attribute):
+            part, node = f".{node.attr}", node.value
+        elif isinstance(node, ast.Call):
+            part, node = "()", node.func
+        elif isinstance(node, ast.Subscript):
+            part, node = "[]", node.value
+        else:
+            return "".join(reversed(parts))
+        parts.append(part)
+    return "".join([node.id, *reversed(parts)])
 
 
 def keyword(call: ast.Call, *names: str) -> ast.expr | None:
@@ -70,7 +74,7 @@ def number(node: ast.AST | None) -> float | None:
         inner = number(node.operand)
         return None if inner is None else -inner
     value = node.value if isinstance(node, ast.Constant) else None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return as_float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def source_of(node: ast.AST, most: int = 90) -> str:

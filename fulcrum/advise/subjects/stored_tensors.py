@@ -4,6 +4,7 @@ Values are read only when asked for, some of each tensor, through a memory map. 
 """
 
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from math import prod
@@ -13,24 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.files.paths import read_regular
+from fulcrum.files.paths import open_regular, read_regular
 from fulcrum.spec.errors import BadInput
 
 MOST_HEADER = 100_000_000  # bytes; the format's own limit
-BYTES = {
-    "F64": 8,
-    "F32": 4,
-    "F16": 2,
-    "BF16": 2,
-    "I64": 8,
-    "I32": 4,
-    "I16": 2,
-    "I8": 1,
-    "U8": 1,
-    "BOOL": 1,
-    "F8_E4M3": 1,
-    "F8_E5M2": 1,
-}
+BITS = {  # all that the format knows
+    "C64": 64, "F64": 64, "I64": 64, "U64": 64,
+    "F32": 32, "I32": 32, "U32": 32,
+    "F16": 16, "BF16": 16, "I16": 16, "U16": 16,
+    "I8": 8, "U8": 8, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8,
+    "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
+}  # fmt: skip
+READ = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F64": "<f8"}  # formats whose values can be looked at
 LOW = ("BF16", "F16", "F8_E4M3", "F8_E5M2")
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
 
@@ -65,10 +60,9 @@ class StoredTensors(NamedTuple):
     def sample(self, tensor: StoredTensor) -> NDArray[np.float32]:
         """Some of its values, spread evenly; empty where values are not to be read."""
         count = min(self.values, tensor.numbers)
-        if not count or tensor.format not in ("F32", "F16", "BF16", "F64"):
+        if not count or tensor.format not in READ:
             return np.zeros(0, np.float32)
-        kind = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F64": "<f8"}[tensor.format]
-        whole = np.memmap(tensor.file, dtype=kind, mode="r", offset=tensor.offset, shape=(tensor.numbers,))
+        whole = np.memmap(tensor.file, dtype=READ[tensor.format], mode="r", offset=tensor.offset, shape=(tensor.numbers,))
         part = np.asarray(whole[:: max(tensor.numbers // count, 1)][:count])
         if tensor.format == "BF16":
             return (part.astype(np.uint32) << 16).view(np.float32)
@@ -77,7 +71,8 @@ class StoredTensors(NamedTuple):
 
 def read_tensors_of(path: Path, values: int = 0, rate: float | None = None) -> StoredTensors:
     """All tensors of a file, or of the files of a folder; a file that is damaged is named, the others are read."""
-    files = sorted(path.rglob("*.safetensors")) if path.is_dir() else [path]
+    below = sorted(path.rglob("*")) if path.is_dir() else []
+    files = [file for file in below if file.suffix.lower() == ".safetensors"] if path.is_dir() else [path]
     unread, tensors = list[tuple[Path, str]](), list[StoredTensor]()
     for file in files:
         try:
@@ -89,8 +84,8 @@ def read_tensors_of(path: Path, values: int = 0, rate: float | None = None) -> S
     if path.is_dir():
         unread += [
             (file, "a pickle runs code when it is opened: convert it to safetensors to have it audited")
-            for file in sorted(path.rglob("*"))
-            if file.suffix in PICKLES
+            for file in below
+            if file.suffix.lower() in PICKLES
         ]
     return StoredTensors(path, tensors, unread, values, rate)
 
@@ -98,8 +93,8 @@ def read_tensors_of(path: Path, values: int = 0, rate: float | None = None) -> S
 def read_header(path: Path) -> list[StoredTensor]:
     """The tensors that a safetensors file says it holds, checked against its length."""
     try:
-        size = path.stat().st_size
-        with path.open("rb") as stream:
+        with open(open_regular(path, follow=True), "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
             length = int.from_bytes(stream.read(8), "little")
             if size < 8 or length > min(MOST_HEADER, size - 8):
                 raise BadInput(
@@ -111,24 +106,22 @@ def read_header(path: Path) -> list[StoredTensor]:
         raise BadInput(f"{path} cannot be read: {error.strerror}", "expected a safetensors file") from None
     except (ValueError, RecursionError):
         raise BadInput(f"{path} is no safetensors file: its header is not JSON", "expected a safetensors file") from None
-    start, tensors = 8 + length, list[StoredTensor]()
-    for name, facts in header.items() if isinstance(header, dict) else ():
-        if name != "__metadata__":
-            tensors.append(_tensor(path, str(name), facts, start, size))
-    return tensors
+    if not isinstance(header, dict) or not header.keys() - {"__metadata__"}:
+        raise BadInput(f"{path} names no tensor in its header: there is nothing to look at", "expected a safetensors file")
+    return [_tensor(path, name, facts, 8 + length, size) for name, facts in header.items() if name != "__metadata__"]
 
 
 def _tensor(path: Path, name: str, facts: Any, start: int, size: int) -> StoredTensor:
     try:
         kind, shape, (first, last) = str(facts["dtype"]), tuple(map(int, facts["shape"])), facts["data_offsets"]
         tensor = StoredTensor(name, kind, shape, path, start + int(first))
-        width = BYTES.get(kind)
-        sound = 0 <= first <= last <= size - start and (width is None or tensor.numbers * width == last - first)
-    except (KeyError, TypeError, ValueError):
+        sound = 0 <= first <= last <= size - start and tensor.numbers * BITS[kind] == 8 * (last - first)
+    except (KeyError, TypeError, ValueError, OverflowError):
         sound = False
     if not sound:
         raise BadInput(
-            f"{path}: the tensor '{name}' does not lie where the header says: the file is cut off or damaged",
+            f"{path}: the tensor '{name}' does not lie where the header says, or is of no format that safetensors has: "
+            "the file is cut off or damaged",
             "copy it again",
         )
     return tensor

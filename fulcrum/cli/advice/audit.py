@@ -6,9 +6,11 @@ from typing import Annotated
 import typer
 
 from fulcrum.cli.options import OUT, Files, Json, Out, Set, emit, say
+from fulcrum.files.paths import read_regular
 from fulcrum.spec.countdown import awaited
 from fulcrum.spec.errors import BadInput
 
+PAGES, LOGS = (".html", ".htm"), (".sarif", ".json")  # how the names of written files end
 FAULTS = 3  # exit code: faults at or above --fail-on
 
 
@@ -76,6 +78,8 @@ def audit_command(
     at_least((), fail_on)  # a wrong word is said before anything is read
     if caption and not score:
         raise BadInput("--caption names the captions that are scored, and nobody scores", "such as --score world")
+    for place, ends in ((html, PAGES), (sarif, LOGS)):
+        _require_page(place, ends, target)
     evidence = own_evidence(out, MEASURED, (rule.lever for rule in RULES))
     sampled, files = values or (4096 if rate else 0), tuple(levers or ())
     options = AuditOptions(sampled, rate, tokens, codec, out, files, tuple(settings or ()), score, caption)
@@ -99,6 +103,19 @@ def audit_command(
     emit({**report.plain(), "fail_on": fail_on, "failing": len(grave)}, as_json, text(report))
     if grave:
         raise typer.Exit(FAULTS)
+
+
+def _require_page(place: Path | None, ends: tuple[str, ...], target: str) -> None:
+    """A page never takes the place of what is audited, nor of a file that no audit wrote."""
+    if place is None:
+        return
+    if place.suffix.lower() not in ends:
+        raise BadInput(
+            f"{place} would be written over by the audit's page", f"name a file that ends in {' or '.join(ends)}"
+        )
+    foreign = place.suffix.lower() == ".json" and place.is_file() and b"sarif" not in read_regular(place)[:2_000].lower()
+    if foreign or (place.exists() and Path(target).exists() and place.samefile(target)):
+        raise BadInput(f"{place} is there already, and no audit wrote it", "name another file")
 
 
 def _list_rules(as_json: bool) -> None:

@@ -5,7 +5,7 @@ from fulcrum.advise.subjects.config_file import ConfigFile
 from fulcrum.advise.subjects.model_folder import ModelFolder
 from fulcrum.advise.subjects.python_script import LOW, Script, dotted, is_constant, source_of
 from fulcrum.advise.subjects.step_trace import StepTrace
-from fulcrum.advise.subjects.stored_tensors import BYTES, StoredTensors, matching
+from fulcrum.advise.subjects.stored_tensors import BITS, StoredTensors, matching
 from fulcrum.advise.subjects.stored_tensors import LOW as LOW_STORED
 from fulcrum.spec.run import RunSpec
 
@@ -75,7 +75,7 @@ class WeightsInBf16(AuditRule):
     def in_tensors(self, tensors: StoredTensors) -> Sightings:
         beside = set(matching(tensors.tensors, *STATE, "ema"))
         weights = [one for one in tensors.tensors if one not in beside]
-        numbers, low = (sum(one.numbers for one in weights if one.format in kinds) for kinds in (BYTES, LOW_STORED))
+        numbers, low = (sum(one.numbers for one in weights if one.format in kinds) for kinds in (BITS, LOW_STORED))
         if low <= 0.5 * numbers:
             return
         resumes = bool(matching(tensors.tensors, *STATE))
