@@ -1,0 +1,130 @@
+"""Two processes against one: how much faster a step gets, and how much less memory a process needs.
+
+    python bench/ranks.py speed [--recipe pocket_pixels_large] [--steps 12] [--rounds 3]
+    python bench/ranks.py memory [--width 1024] [--depth 8]
+
+speed: one process with one thread, then two by DDP and by FSDP2 (gloo, one thread each), all with the same global batch, in
+turns within every round; the ratio is that of the median steps, the median over the rounds. 1.6 is wanted of both.
+memory: what a process takes at most above what it held after its imports, of at least 150 M parameters, under FSDP2 over
+that of one process, with the same global batch; 0.65 is allowed. AdamW, no average, not compiled.
+Both run the training's own loop on random starts; nothing is saved. Wants the machine for itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+WANTED, ALLOWED, LEAST = 1.6, 0.65, 150_000_000
+
+
+def work(asked: argparse.Namespace) -> None:
+    """One rank, started by `launched`: trains some steps and prints what they took."""
+    import torch
+
+    from fulcrum.dist.start import start
+    from fulcrum.levers.catalog import CATALOG
+    from fulcrum.spec.phrase import parse
+    from fulcrum.spec.system import System
+    from fulcrum.train.build import assemble
+    from fulcrum.train.feed import Feed
+    from fulcrum.train.loop import after, train
+    from fulcrum.train.state import State
+
+    torch.set_num_threads(1)
+    run = parse(asked.recipe, CATALOG, asked.set).run
+    with start() as ranks:
+        system = System(threads=1, compile=asked.compile, mesh=asked.mesh, processes=ranks.size)
+        feed = Feed(run, 0, Path(asked.cache))
+        with ranks.first_goes_ahead("encoding"):
+            feed.at(0)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak until now was the encoding's: it begins anew
+        imported = resident("VmRSS")
+        built = assemble(run, 0, system, feed, ranks=ranks)
+        ends = [time.perf_counter()]
+        train(built, State(), [lambda look: ends.append(time.perf_counter())], after(asked.steps))
+        seconds = [end - begun for begun, end in zip(ends[2:], ends[3:], strict=False)]  # without the first two steps
+        mine = {"memory": resident("VmHWM") - imported, "seconds": statistics.median(seconds)}
+        every = [json.loads(one) for one in ranks.told("what was measured", json.dumps(mine))]
+        if ranks.first:
+            numbers = sum(p.numel() for p in built.step.parameters())
+            worst = {name: max(one[name] for one in every) for name in mine}
+            print(json.dumps(worst | {"parameters": numbers}), flush=True)
+
+
+def resident(field: str) -> int:
+    """Bytes that this process holds (VmRSS), or held at most (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith(f"{field}:")))
+
+
+def launched(processes: int, words: list[str]) -> dict[str, Any]:
+    """What the first rank of so many processes printed."""
+    many = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)] if processes > 1 else []
+    command = [sys.executable, *many, str(Path(__file__).resolve()), "rank", *words]
+    ended = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    if ended.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stderr[-3000:]}")
+    return dict(json.loads(ended.stdout.strip().splitlines()[-1]))
+
+
+def speed(asked: argparse.Namespace, cache: str) -> None:
+    words = ["--recipe", asked.recipe, "--steps", str(asked.steps), "--cache", cache, "--compile"]
+    ratios: dict[str, list[float]] = {"ddp": [], "fsdp": []}
+    for number in range(asked.rounds):
+        alone = launched(1, words)["seconds"]
+        for mesh, seen in ratios.items():
+            seconds = launched(2, [*words, "--mesh", mesh])["seconds"]
+            seen.append(alone / seconds)
+            print(f"round {number + 1}: one process {alone * 1e3:.0f} ms, two by {mesh} {seconds * 1e3:.0f} ms", flush=True)
+    for mesh, seen in ratios.items():
+        print(
+            f"{mesh}: {statistics.median(seen):.2f} times one process ({min(seen):.2f} to {max(seen):.2f}); {WANTED} wanted"
+        )
+    if any(statistics.median(seen) < WANTED for seen in ratios.values()):
+        raise SystemExit(1)
+
+
+def memory(asked: argparse.Namespace, cache: str) -> None:
+    sizes = [f"model.width={asked.width}", f"model.depth={asked.depth}", "model.heads=8", "budget.batch=8"]
+    words = ["--recipe", "spark", "--steps", "4", "--cache", cache, *(word for one in sizes for word in ("--set", one))]
+    alone = launched(1, words)
+    shared = launched(2, [*words, "--mesh", "fsdp"])
+    share, numbers = shared["memory"] / alone["memory"], alone["parameters"]
+    print(
+        f"{numbers / 1e6:,.0f} M parameters: one process {alone['memory'] / 1e9:.2f} GB above its imports, each of two by "
+        f"FSDP2 {shared['memory'] / 1e9:.2f} GB: {share:.2f} of it; at most {ALLOWED} is allowed"
+    )
+    if numbers < LEAST or share > ALLOWED:
+        raise SystemExit(1)
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("what", choices=("speed", "memory", "rank"))
+    words.add_argument("--recipe", default="pocket_pixels_large")
+    words.add_argument("--set", action="append", default=[], metavar="PATH=VALUE")
+    words.add_argument("--steps", type=int, default=12)
+    words.add_argument("--rounds", type=int, default=3)
+    words.add_argument("--width", type=int, default=1024)
+    words.add_argument("--depth", type=int, default=8)
+    words.add_argument("--mesh", default="fsdp")
+    words.add_argument("--compile", action="store_true")
+    words.add_argument("--cache", help="where encoded pictures are kept; a folder that is removed at the end")
+    asked = words.parse_args()
+    if asked.what == "rank":
+        return work(asked)
+    with tempfile.TemporaryDirectory() as place:
+        {"speed": speed, "memory": memory}[asked.what](asked, asked.cache or place)
+
+
+if __name__ == "__main__":
+    main()
