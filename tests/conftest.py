@@ -35,6 +35,7 @@ import torch  # noqa: E402
 
 from fulcrum.levers.catalog import CATALOG  # noqa: E402
 from fulcrum.spec.phrase import parse  # noqa: E402
+from tests.one_process_per_file import pytest_xdist_make_scheduler  # noqa: E402, F401
 
 torch.set_num_threads(1)
 
@@ -48,14 +49,6 @@ TINY = (
     "data.source.max_objects=2",
     "sample.steps=2",
 )
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """With `--dist loadgroup` a file's tests go to one process, as costly fixtures want; a file may say otherwise."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 @pytest.fixture(autouse=True)

@@ -49,6 +49,7 @@ class Court:
         self.catalogue, self.folder, self.system = catalogue, folder, system or System()
         self.kept: dict[str, Trained] = {}
         self.flops: dict[str, float] = {}
+        self.grounds: dict[Any, Ground] = {}
         self.usable: dict[Any, list[Ground]] = {}
         self.last: tuple[Any, Trained] | None = None  # witness and resume ask for the same training, one after the other
         self.agree: dict[Any, bool] = {}
@@ -61,7 +62,9 @@ class Court:
         return assembled(run, self.feed(run), system or self.system)
 
     def case(self, lever: Any) -> "Case":
-        ground = ground_of(lever, self.catalogue)
+        if lever not in self.grounds:
+            self.grounds[lever] = ground_of(lever, self.catalogue)
+        ground = self.grounds[lever]
         return Case(self, lever, ground, lever.edit(ground.run))
 
     def shared(self, one: Any, other: Any) -> Ground | None:

@@ -1,6 +1,7 @@
 """The ground on which a lever is tried: the smallest run that has every part, in the form that the lever needs."""
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,5 +76,6 @@ def fits(lever: Any, run: RunSpec) -> str | None:
 
 def ground_of(lever: Any, catalogue: Catalogue) -> Ground:
     """The first ground that a lever fits, or the first of all for one that fits none: the law of edits will say so."""
-    known = list(grounds(catalogue))
-    return next((ground for ground in known if fits(lever, ground.run) is None), known[0])
+    known = grounds(catalogue)  # most levers fit the first: the others are not made
+    first = next(known)
+    return next((ground for ground in chain([first], known) if fits(lever, ground.run) is None), first)

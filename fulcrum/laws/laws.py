@@ -134,7 +134,6 @@ def cost(case: Case) -> None:
 def compiles(case: Case) -> None:
     """Compiled equals eager, without a graph break (a trivial backend: the real compiler is asked in the slow suite)."""
     eager, graph = (case.court.assembled(case.run) for _ in range(2))
-    torch._dynamo.reset()
     for model in graph.step.models():
         compile_backbone(model, backend="eager")
     for phase in eager.phases:

@@ -82,8 +82,9 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
     for name in names:
         if names.count(name) > 1:
             raise BadInput(f"the lever '{name}' is named twice", "write it once, with the settings you want")
+    before = digest(base)
     for lever in levers:
-        before, changes = digest(base), diff(base, edited_by(lever, base))
+        changes = diff(base, edited_by(lever, base))
         if digest(base) != before:
             raise BadInput(
                 f"'{lever.name}'{home(lever)} changes the run that it is given", "an edit returns another run: use put"

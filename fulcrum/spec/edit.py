@@ -119,8 +119,9 @@ def during(run: RunSpec, start: float, end: float, path: str, value: Any) -> Run
 
 def diff(before: RunSpec, after: RunSpec) -> list[Change]:
     """Every path whose value differs; a filler of another kind is one change, told with its settings."""
-    old, new = _leaves(before), _leaves(after)
-    old_whole, new_whole = _leaves(before, whole=True), _leaves(after, whole=True)
+    apart = [name for name in RunSpec.model_fields if getattr(before, name) != getattr(after, name)]  # an edit moves few
+    old, new = _leaves_of(before, apart), _leaves_of(after, apart)
+    old_whole, new_whole = _leaves_of(before, apart, whole=True), _leaves_of(after, apart, whole=True)
     return [
         Change(path, old_whole.get(path), new_whole.get(path))
         for path in sorted(old.keys() | new.keys())
@@ -140,14 +141,22 @@ def _outermost(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> boo
     return True
 
 
-def _leaves(value: Any, path: str = "", whole: bool = False) -> dict[str, Any]:
+def _leaves_of(run: RunSpec, names: Iterable[str], whole: bool = False) -> dict[str, Any]:
+    """The leaves below some of a run's own slots."""
+    leaves: dict[str, Any] = {}
+    for name in names:
+        leaves |= _leaves(getattr(run, name), name, whole)
+    return leaves
+
+
+def _leaves(value: Any, path: str, whole: bool) -> dict[str, Any]:
     """Path -> plain leaf. A filler appears at its own path as its kind (or `whole`), and its settings below it."""
     leaves: dict[str, Any] = {}
     if isinstance(value, Record):
         if isinstance(value, Filler):
             leaves[path] = str(value) if whole else value.kind
         for name in type(value).model_fields:
-            leaves |= _leaves(getattr(value, name), f"{path}.{name}" if path else name, whole)
+            leaves |= _leaves(getattr(value, name), f"{path}.{name}", whole)
         return leaves
     if isinstance(value, tuple) and value and all(hasattr(item, "name") for item in value):
         for item in value:

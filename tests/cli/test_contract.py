@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from fulcrum.cli import main
+from tests.cells_here import lighten
 
 TINY = [
     word
@@ -78,7 +79,8 @@ def test_a_picture_does_not_depend_on_its_neighbours(trained, out, capsys, tmp_p
     assert (pixels(alone["files"][0]) == pixels(among["files"][0])).all()
 
 
-def test_measure(trained, out, capsys):
+def test_measure(trained, out, capsys, monkeypatch):
+    lighten(monkeypatch)
     code, answer = fulcrum(capsys, "measure", trained["key"], "--samples", 64, "--out", out, "--json", "--quiet")
     assert code == 0
     assert {"attribute_accuracy", "frechet", "mmd", "validation_loss"} <= set(answer["metrics"])

@@ -4,14 +4,25 @@ import shutil
 
 import pytest
 
+from fulcrum.cli import main
 from tests.cli.tiny_run import TINY, fulcrum
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Where a run was trained; only copied."""
+    out = tmp_path_factory.mktemp("trained")
+    with pytest.raises(SystemExit) as end:
+        main(["train", "spark", "--images", "24", "--out", str(out), *TINY, "--threads", "1", "--quiet"])
+    assert not end.value.code
+    return out
+
+
 @pytest.fixture
-def run(tmp_path, capsys):
-    code, answer = fulcrum(capsys, "train", "spark", "--images", 24, "--out", tmp_path / "runs", *TINY, "--threads", 1)
-    assert code == 0
-    return tmp_path / "runs" / answer["key"]
+def run(trained, tmp_path):
+    """A trained run of the test's own, to be damaged."""
+    out = shutil.copytree(trained, tmp_path / "runs", symlinks=True)
+    return next(out.glob("*/result.json")).parent
 
 
 def test_gc_and_rm_touch_nothing_that_is_no_run(run, tmp_path, capsys, monkeypatch):

@@ -26,10 +26,7 @@ def test_the_number_of_pairs(capsys):
 @pytest.mark.filterwarnings(LOOKS_ITSELF)
 @pytest.mark.parametrize(
     ("lever", "law"),
-    [
-        pytest.param(lever, law, id=f"{law}-{lever}", marks=pytest.mark.xdist_group(f"laws of {lever}"))
-        for lever, law in PAIRS
-    ],
+    [pytest.param(lever, law, id=f"{law}-{lever}") for lever, law in PAIRS],
 )
 def test_law(lever, law, court):
     cls = CATALOG.levers[lever]

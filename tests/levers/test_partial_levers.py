@@ -76,6 +76,7 @@ baseline = "spark"
 arms = ["lora", "train_only(roles=matrix)"]
 seeds = [0, 1]
 images = 640
+settings = ["model.width=32", "model.depth=4", "model.heads=2", "data.source.count=64"]
 """
 
 

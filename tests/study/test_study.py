@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -66,6 +67,7 @@ def test_a_study_killed_with_minus_9_goes_on_to_the_same_effects(studied, tmp_pa
         'title = "Small"\nbaseline = "spark"\narms = ["short_captions", "bf16_storage"]\nseeds = [0, 1]\nimages = 48\n'
         f"settings = {json.dumps(SMALL)}\nsamples = 64\ncompile = false\n"
     )
+    shutil.copytree(studied[0] / "cache", tmp_path / "runs" / "cache")  # it is killed while it trains, not while it encodes
     command = [
         sys.executable,
         "-c",

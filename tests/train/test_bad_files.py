@@ -31,11 +31,19 @@ def whole(tiny, tmp_path_factory):
     return out, perform(order(tiny(), out), lambda text: None)["weights_sha256"]
 
 
+@pytest.fixture(scope="module")
+def killed(whole, tiny, tmp_path_factory, lose):
+    """Where a run was killed half-way; only copied."""
+    out = tmp_path_factory.mktemp("killed")
+    shutil.copytree(whole[0] / "cache", out / "cache")
+    lose(order(tiny(), out), 40)
+    return out
+
+
 @pytest.fixture
-def lost(whole, tiny, tmp_path, lose):
-    """A run that was killed half-way, with two checkpoints."""
-    shutil.copytree(whole[0] / "cache", tmp_path / "cache")
-    lose(order(tiny(), tmp_path), 40)
+def lost(killed, tiny, tmp_path):
+    """A run that was killed half-way, with two checkpoints, to be damaged."""
+    shutil.copytree(killed, tmp_path, symlinks=True, dirs_exist_ok=True)
     folder = RunFolder(tmp_path / key(tiny(), 0))
     assert len(checkpoint.listing(folder.checkpoints)) == 2
     return folder
