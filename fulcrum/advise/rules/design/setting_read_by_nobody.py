@@ -35,6 +35,7 @@ class SettingReadByNobody(AuditRule):
     id = "setting-read-by-nobody"
     family = "design"
     severity = "error"
+    also = "warning of an option that one script declares and does not read"
     gain = 0.8
     why = "an arm that sets what nobody reads is the baseline, and its 'effect' is the noise between two equal runs"
     size = "the published BF16 arm is such"
@@ -78,7 +79,7 @@ class SettingReadByNobody(AuditRule):
                     leaf = change.path.rpartition(".")[2]
                     if leaf not in known and not LABELS.search(change.path) and not leaf.isdigit():
                         yield Sighting(
-                            f"{arm.config.path.relative_to(project.folder)}:{arm.line(change.path)}",
+                            arm.at(change.path),
                             f"the arm sets {change.path} = {change.after!r}, and no script names '{leaf}'",
                         )
 

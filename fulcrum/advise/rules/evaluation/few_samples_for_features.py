@@ -45,7 +45,9 @@ class FewSamplesForFeatures(AuditRule):
         for entry in config.entries:
             if NAMES.search(entry.path) and entry.number is not None and 0 < entry.number < WIDTH:
                 yield Sighting(
-                    config.at(entry), f"{entry.path} = {entry.value} for a Fréchet distance", f"set {entry.leaf} to 10000"
+                    config.at(entry),
+                    f"{entry.path} = {entry.value} for a Fréchet distance",
+                    f"set {config.setting(entry, 10000)}",
                 )
 
     def in_plan(self, study: "PlannedStudy") -> Sightings:

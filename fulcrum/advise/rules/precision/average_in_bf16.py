@@ -11,6 +11,7 @@ class AverageInBf16(AuditRule):
     id = "average-in-bf16"
     family = "precision"
     severity = "error"
+    also = "warning in checkpoints"
     gain = 0.15
     why = (
         "an average with decay 0.9999 moves by a ten-thousandth of the difference per step; bf16 rounds that to "

@@ -18,6 +18,7 @@ class ShiftWithoutResolution(AuditRule):
     id = "shift-without-resolution"
     family = "schedule"
     severity = "note"
+    also = "warning where a run is trained and drawn with unlike shifts"
     gain = 0.1
     why = (
         "the more pixels a picture has, the more noise it takes to hide it: without a shift most training times are "
