@@ -21,7 +21,7 @@ def headline(audit: Audit) -> str:
     counts = Counter[str](fault.severity for fault in audit.faults)
     words = [f"{counts[name]} {name}{'s' if counts[name] > 1 else ''}" for name in reversed(SEVERITIES) if counts[name]]
     kinds = len(grouped(audit.faults))
-    several = f" in {len(audit.faults)} places; {kinds} kinds" if kinds < len(audit.faults) else ""
+    several = f" in {len(audit.faults)} places; {kinds} kind{'s' if kinds > 1 else ''}" if kinds < len(audit.faults) else ""
     return (", ".join(words) or "nothing found") + several
 
 

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable
 
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
-from fulcrum.advise.fault import Fault
+from fulcrum.advise.fault import SEVERITIES, Fault
 from fulcrum.advise.own_evidence import OwnEvidence
 from fulcrum.advise.rules.rule_list import BY_ID, RULES
 from fulcrum.spec.errors import BadInput, nearest
 
+UNSURE = 0.1  # most gain of a sighting that is milder than its rule: whether it matters here is a guess
 NO_RULE = "unreadable"  # what could not be looked at counts as a fault: nothing is passed over silently
 
 
@@ -41,6 +42,7 @@ class Judge:
 
     def fault(self, rule: AuditRule, one: Sighting, place: str) -> Fault:
         published = (rule.source,) if rule.source else ()
+        milder = one.severity is not None and SEVERITIES.index(one.severity) < SEVERITIES.index(rule.severity)
         return Fault(
             rule.id,
             rule.family,
@@ -51,7 +53,7 @@ class Judge:
             rule.size,
             (*published, *self.evidence.of(rule.lever)),
             one.fix or rule.fix,
-            rule.gain,
+            min(rule.gain, UNSURE) if milder else rule.gain,
             rule.effort,
         )
 

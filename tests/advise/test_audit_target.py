@@ -28,6 +28,7 @@ for batch in loader:
     loss = model(batch).float().mean()
     loss.backward()
     optimizer.step()
+    optimizer.zero_grad()
 """
 
 
@@ -363,7 +364,7 @@ def test_what_inherits_from_elsewhere_is_counted(tmp_path):
 def test_the_list_is_as_long_as_the_headline_says_and_every_fix_has_its_line(tmp_path):
     (tmp_path / "a.json").write_text('{"--use_ema": "False",\n "shuffle": "False"}')
     words = text(audit(str(tmp_path / "a.json")))
-    assert "2 warnings in 2 places; 1 kinds" in words and "alike" not in words
+    assert "2 warnings in 2 places; 1 kind\n" in words and "alike" not in words
     assert '   fix   write "--use_ema": false\n         write "shuffle": false\n' in words
 
 
@@ -380,6 +381,14 @@ def test_a_fix_is_written_as_the_file_is(tmp_path, name, content, fix):
     (tmp_path / name).write_text(content)
     (fault,) = audit(str(tmp_path / name)).faults
     assert fault.fix.startswith(fix)
+
+
+def test_what_is_sure_stands_before_what_is_not(tmp_path):
+    """A switch that is text, and an option that nothing reads, stood before weights in bf16."""
+    (tmp_path / "a.py").write_text(
+        SCRIPT + "parser.add_argument('--ema', type=bool)\nargs = parser.parse_args()\nprint(args.seed)\n"
+    )
+    assert rules(audit(str(tmp_path / "a.py"))) == ["weights-in-bf16", "boolean-as-text", "setting-read-by-nobody"]
 
 
 def test_rules_can_be_chosen(script, capsys):

@@ -52,6 +52,13 @@ class Entry(NamedTuple):
         )
 
     @property
+    def batches(self) -> float | None:
+        """The value as a number of steps; Composer writes 5000ba, and 10ep is a number of something else."""
+        if isinstance(self.value, str) and self.value.strip().endswith("ba"):
+            return self._replace(value=self.value.strip()[:-2]).number
+        return self.number
+
+    @property
     def on(self) -> bool:
         return self.value is True or self.text in ("true", "yes", "on")
 
@@ -106,6 +113,9 @@ class ConfigFile:
 
     def number(self, pattern: str) -> float | None:
         return next((entry.number for entry in self.find(pattern) if entry.number is not None), None)
+
+    def batches(self, pattern: str) -> float | None:
+        return next((entry.batches for entry in self.find(pattern) if entry.batches is not None), None)
 
 
 def read_config(path: Path) -> ConfigFile:

@@ -45,7 +45,10 @@ class ShiftWithoutResolution(AuditRule):
         """Only where it is said that nothing is shifted: a trainer's own default is not known."""
         stated = [entry for entry in config.find(r"(^|[._]|[a-z])shift$") if OF_TIMES.search(entry.path)]
         tokens = image_tokens(config, usual_stride=True)
-        otherwise = any(not entry.off for entry in config.find(r"dynamic_?shift|resolution_\w*shift|shift_?(by|with)_?res"))
+        otherwise = any(
+            not entry.off for entry in config.find(r"(dynamic|auto)_?shift|resolution_\w*shift|shift_?(by|with)_?res")
+        )
+        otherwise |= any("flux_shift" in entry.text for entry in config.find(r"timestep_sampling$"))  # kohya's, by size
         # Logit-normal times with another mean than 0 are shifted by that.
         otherwise |= any(
             entry.number not in (None, 0.0) for entry in config.find(r"logit_?mean$|density\.mean$|(^|[._])p_mean$")
@@ -54,7 +57,7 @@ class ShiftWithoutResolution(AuditRule):
             stated
             and tokens is not None
             and tokens >= MANY
-            and all(entry.number == 1.0 for entry in stated)
+            and all(entry.number in (0.0, 1.0) for entry in stated)  # SimpleTuner's 0 is off
             and not otherwise
         ):
             shift = (tokens / UNSHIFTED) ** 0.5
