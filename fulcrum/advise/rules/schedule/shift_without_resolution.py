@@ -43,7 +43,8 @@ class ShiftWithoutResolution(AuditRule):
 
     def in_config(self, config: ConfigFile) -> Sightings:
         """Only where it is said that nothing is shifted: a trainer's own default is not known."""
-        stated = [entry for entry in config.find(r"(^|[._]|[a-z])shift$") if OF_TIMES.search(entry.path)]
+        shifts = (entry for entry in config.find(r"(^|[._]|[a-z])shift$") if OF_TIMES.search(entry.path))
+        stated = [entry for entry in shifts if not isinstance(entry.value, bool)]
         tokens = image_tokens(config, usual_stride=True)
         otherwise = any(
             not entry.off for entry in config.find(r"(dynamic|auto)_?shift|resolution_\w*shift|shift_?(by|with)_?res")
