@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fulcrum.advise.audit_target import Audit
-from fulcrum.advise.audit_text import EFFORTS, grouped, headline, legend
+from fulcrum.advise.audit_text import EFFORTS, LEGEND, grouped, headline, legend
 from fulcrum.files.atomic import write_atomic
 from fulcrum.spec.printable import inert
 
@@ -28,6 +28,7 @@ def render(audit: Audit) -> str:
         groups=grouped(audit.faults),
         headline=headline(audit),
         legend=legend(audit),
+        legend_words=LEGEND,
         style=Markup(style),
         badges=BADGES,
         efforts=EFFORTS,

@@ -40,6 +40,7 @@ class AuditRule:
     id: ClassVar[str]
     family: ClassVar[Family]
     severity: ClassVar[Severity] = "warning"
+    also: ClassVar[str] = ""  # another severity than that, and where: a Sighting may have its own
     why: ClassVar[str]
     size: ClassVar[str]  # what the fault may cost, in words
     source: ClassVar[str] = ""  # where that size is from

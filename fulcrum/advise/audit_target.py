@@ -5,15 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fulcrum.advise.audit_rule import AuditRule, Sightings
 from fulcrum.advise.fault import Fault, stacked
 from fulcrum.advise.ignored import Ignores, ignores_in
 from fulcrum.advise.own_evidence import NO_EVIDENCE, OwnEvidence
-from fulcrum.advise.rule_judge import Judge, unreadable
+from fulcrum.advise.rule_judge import Judge, chosen_rules, unreadable
 from fulcrum.advise.subjects.config_family import ConfigFamily
 from fulcrum.advise.subjects.config_file import SUFFIXES, ConfigFile, read_config
 from fulcrum.advise.subjects.python_script import Script, read_script
 from fulcrum.advise.subjects.training_project import TrainingProject, project_files, read_project
 from fulcrum.files.toml_text import parse_toml
+from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import BadInput, nearest
 
 if TYPE_CHECKING:
@@ -34,6 +36,9 @@ class AuditOptions(NamedTuple):
     settings: tuple[str, ...] = ()  # path=value, of a phrase
     score: str = ""  # who says how well a data set's pictures and captions fit: world, clip=FOLDER
     caption: str = ""  # name of the captions that are scored; empty: long, or the first
+    only: tuple[str, ...] = ()  # rules that are asked; none named: all
+    skip: tuple[str, ...] = ()  # rules that are not
+    say: Callable[[str], None] | None = None  # to whom progress is told
 
 
 class Audit(NamedTuple):
@@ -67,9 +72,10 @@ def audit(target: str, options: AuditOptions | None = None, evidence: OwnEvidenc
     options = options or AuditOptions()
     path = Path(target).expanduser()
     reader = _file_reader(path) if path.is_file() else _folder_reader(path) if path.is_dir() else _named
-    reading = reader(target, path, options, Judge(evidence))
+    judge = Judge(evidence, chosen_rules(options.only, options.skip))
+    reading = reader(target, path, options, judge)
     if path.is_dir() and reader is not _project:
-        reading = _with_scripts(reading, path, Judge(evidence))
+        reading = _with_scripts(reading, path, judge)
     return Audit(target, reading.kind, reading.looked_at, stacked(reading.faults), reading.ignored)
 
 
@@ -175,19 +181,22 @@ def _of_config(config: ConfigFile, name: str, judge: Judge) -> tuple[list[Fault]
 def _project(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
     files = project_files(path)
     plans = [file for file in files if file.suffix.lower() == ".toml" and _is_plan(file)]
-    project = read_project(path, [file for file in files if file not in plans])
+    project = read_project(path, [file for file in files if file not in plans], options.say)
+    tally = Tally("looking at", len(project.scripts) + len(project.configs), options.say, "files")
     faults, ignored = list[Fault](), list[tuple[str, str, str]]()
     for plan in plans:
         try:
             faults += _plan(_below(plan, path), plan, options, judge).faults
         except BadInput as error:
             faults.append(unreadable(_below(plan, path), str(error)))
-    for script in project.scripts:
+    for number, script in enumerate(project.scripts, 1):
         _extend(faults, ignored, _of_script(script, _below(script.path, path), judge))
-    for config in project.configs:
+        tally.tell(number)
+    for number, config in enumerate(project.configs, len(project.scripts) + 1):
         _extend(faults, ignored, _of_config(config, _below(config.path, path), judge))
-    together = [fault for family in project.families for fault in _of_family(family, judge)]
-    together += judge.faults(lambda rule: rule.in_project(project), lambda one: one.place)
+        tally.tell(number)
+    together = [fault for family in project.families for fault in _of_family(family, path, judge)]
+    together += judge.faults(lambda rule: rule.in_project(project), lambda one: one.place.removeprefix(f"{path}/"))
     sources = [(one.source, one.path) for one in project.scripts] + [(one.source, one.path) for one in project.configs]
     comments = Ignores.joined(ignores_in(source, _below(file, path)) for source, file in sources)
     _extend(faults, ignored, comments.applied(together, again=True))
@@ -195,15 +204,17 @@ def _project(target: str, path: Path, options: AuditOptions, judge: Judge) -> _F
     return _Found("project", _counted(project, len(plans)), faults, ignored)
 
 
-def _of_family(family: ConfigFamily, judge: Judge) -> list[Fault]:
-    return judge.faults(lambda rule: rule.in_family(family), lambda one: one.place)
+def _of_family(family: ConfigFamily, folder: Path, judge: Judge) -> list[Fault]:
+    return judge.faults(lambda rule: rule.in_family(family), lambda one: one.place.removeprefix(f"{folder}/"))
 
 
 def _counted(project: TrainingProject, plans: int) -> str:
     arms = sum(len(family.arms) for family in project.families)
     words = [f"{len(project.scripts)} scripts", f"{len(project.configs)} configurations"]
     words += [f"{plans} plans"] if plans else []
-    words += [f"{arms} arms held against {len(project.families)} baseline"] if arms else []
+    several = "s" if len(project.families) > 1 else ""
+    words += [f"{arms} arms held against {len(project.families)} baseline{several}"] if arms else []
+    words += [f"{project.orphans} files inherit what was not found"] if project.orphans else []
     return ", ".join(words + ([f"{len(project.unread)} files could not be read"] if project.unread else []))
 
 
@@ -301,16 +312,22 @@ def _model(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Fou
 
 
 def _of_part(part: "ModelPart", target: str, judge: Judge) -> list[Fault]:
-    faults = judge.faults(lambda rule: rule.in_tensors(part.tensors), lambda one: f"{target}/{part.name}: {one.place}")
-    own = [fault for fault in faults if fault.rule != "weights-in-bf16"]  # of which parts it matters, its in_folder knows
-    return own + [unreadable(str(file), why) for file, why in part.tensors.unread]
+    def look(rule: AuditRule) -> Sightings:
+        own = "in_folder" in vars(type(rule))  # then it knows itself in which parts its fault is one
+        return () if own else rule.in_tensors(part.tensors)
+
+    faults = judge.faults(look, lambda one: f"{target}/{part.name}: {one.place}")
+    return faults + [unreadable(str(file), why) for file, why in part.tensors.unread]
 
 
 def _data(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
     from fulcrum.advise.subjects.caption_set import read_captions
 
-    captions = read_captions(target, options.tokens)
-    faults = judge.faults(lambda rule: rule.in_captions(captions), lambda one: f"{target}: {one.place}")
+    captions = read_captions(target, options.tokens, say=options.say)
+    faults = judge.faults(
+        lambda rule: rule.in_captions(captions),
+        lambda one: target if one.place == captions.path else f"{target}: {one.place}",
+    )
     if options.score:
         from fulcrum.advise.subjects.pair_trial import try_pairs
 
@@ -321,8 +338,4 @@ def _data(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Foun
 
         trial = try_codec(target, options.codec)
         faults += judge.faults(lambda rule: rule.in_codec_trial(trial), lambda one: f"{target}: {one.place}")
-    whole = "" if captions.whole else ", the first of them"
-    names = ", ".join(captions.names)
-    looked_at = f"{len(captions.samples):,} samples{whole}, captions: {names or 'none'}"
-    looked_at += f"; {pairs.words}" if options.score else ""
-    return _Found("data set", looked_at, faults, [])
+    return _Found("data set", captions.words + (f"; {pairs.words}" if options.score else ""), faults, [])

@@ -8,6 +8,7 @@ from fulcrum.advise.fault import SEVERITIES, Fault
 from fulcrum.advise.published_faults import explained
 
 MOST_PLACES = 4  # of one rule that are told whole; the others are counted
+LEGEND = "A1, A10 and the like number the faults that were found in the published PRX code"
 EFFORTS = {"line": "a line", "edit": "some lines or settings", "rework": "new data or a new training"}
 
 
@@ -19,7 +20,9 @@ def headline(audit: Audit) -> str:
     """How many faults of each severity."""
     counts = Counter[str](fault.severity for fault in audit.faults)
     words = [f"{counts[name]} {name}{'s' if counts[name] > 1 else ''}" for name in reversed(SEVERITIES) if counts[name]]
-    return ", ".join(words) or "nothing found"
+    kinds = len(grouped(audit.faults))
+    several = f" in {len(audit.faults)} places; {kinds} kind{'s' if kinds > 1 else ''}" if kinds < len(audit.faults) else ""
+    return (", ".join(words) or "nothing found") + several
 
 
 def grouped(faults: list[Fault]) -> list[list[Fault]]:
@@ -54,11 +57,15 @@ def _lines(audit: Audit) -> Iterator[str]:
         for more in first.evidence[1:]:
             yield f"         {more}"
         fixes = list(dict.fromkeys(fault.fix for fault in group))
-        yield f"   fix   {fixes[0]}" + (f" (and {len(fixes) - 1} more alike)" if len(fixes) > 1 else "")
+        yield f"   fix   {fixes[0]}"
+        for fix in fixes[1:MOST_PLACES]:
+            yield f"         {fix}"
+        if len(fixes) > MOST_PLACES:
+            yield f"         and {len(fixes) - MOST_PLACES} more: --json has them all"
         yield f"   effort {EFFORTS[first.effort]}"
     if numbers := legend(audit):
         yield ""
-        yield "numbers: faults of the published training code (docs/published.md)"
+        yield f"{LEGEND} (docs/published.md)"
         yield from (f"   {line}" for line in numbers)
     for rule, place, reason in audit.ignored:
         yield f"ignored: {rule} at {place}: {reason}"

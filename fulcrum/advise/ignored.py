@@ -11,6 +11,8 @@ from fulcrum.advise.rules.rule_list import BY_ID
 from fulcrum.spec.errors import nearest
 
 COMMENT = re.compile(r"#\s*fulcrum:\s*ignore\[([^\]]*)\]\s*(.*)$")
+MEANT = re.compile(r"(?i)#\s*fulcrum\s*[:=]?\s*(ignored?|noqa|disabled?|skip|suppress)\b")  # it wants to answer something
+FORM = "# fulcrum: ignore[rule] reason"
 
 
 class Ignore(NamedTuple):
@@ -18,6 +20,7 @@ class Ignore(NamedTuple):
     reason: str
     place: str  # file:line of the comment
     lines: tuple[str, ...]  # file:line that it speaks of
+    unread: str = ""  # the comment, where its form is not known
 
 
 class Ignores(NamedTuple):
@@ -49,15 +52,16 @@ class Ignores(NamedTuple):
     def _faults(self) -> list[Fault]:
         faults = []
         for one in self.comments:
+            if one.unread:
+                faults.append(
+                    _wrong(one.place, f"`{one.unread[:60]}` answers no fault: it names no rule", f"write: {FORM}")
+                )
+                continue
             unknown = [rule for rule in one.rules if rule not in BY_ID]
             if unknown:
                 faults.append(_wrong(one.place, f"no rule is called '{unknown[0]}'", nearest(unknown[0], BY_ID)))
             if not one.reason:
-                faults.append(
-                    _wrong(
-                        one.place, "a fault is ignored without a reason", "write why: # fulcrum: ignore[rule] frozen here"
-                    )
-                )
+                faults.append(_wrong(one.place, "a fault is ignored without a reason", f"write why: {FORM}"))
         return faults
 
 
@@ -66,11 +70,13 @@ def ignores_in(source: str, name: str) -> Ignores:
     lines = source.splitlines()
     for number, column, text in _comments(source, name):
         match = COMMENT.search(text)
-        if match:
-            rules = tuple(rule.strip() for rule in match[1].split(",") if rule.strip())
+        rules = tuple(rule.strip() for rule in match[1].split(",") if rule.strip()) if match else ()
+        if match and rules:
             alone = not lines[number - 1][:column].strip()
             spoken_of = (f"{name}:{number}", *([f"{name}:{number + 1}"] if alone else []))
             comments.append(Ignore(rules, match[2].strip(), f"{name}:{number}", spoken_of))
+        elif MEANT.search(text):
+            comments.append(Ignore((), "", f"{name}:{number}", (), text.strip()))
     return Ignores(tuple(comments))
 
 

@@ -25,7 +25,20 @@ def looks_at(rule: AuditRule) -> list[str]:
     return [word for method, word in LOOKS.items() if method in vars(type(rule))]
 
 
+def severities(rule: AuditRule) -> str:
+    return f"{rule.severity}; {rule.also}" if rule.also else rule.severity
+
+
+def rule_lines() -> str:
+    """The rules for a terminal, where a table of six columns cannot be read."""
+    lines = [f"{len(RULES)} rules; what each costs and how it is mended: docs/audit.md, or --json"]
+    for rule in RULES:
+        lines += ["", f"{rule.id}  {severities(rule)}  ({rule.family}: {', '.join(looks_at(rule))})", f"   {rule.why}"]
+    return "\n".join(lines)
+
+
 def rule_table() -> str:
+    """For the page, in Markdown."""
     lines = ["| rule | severity | looks at | why | expected size | fix |", "|---|---|---|---|---|---|"]
     family = ""
     for rule in RULES:
@@ -34,6 +47,6 @@ def rule_table() -> str:
             lines.append(f"| **{family}** | | | | | |")
         size = f"{rule.size} ({rule.source})" if rule.source else rule.size
         name = f'<a id="{rule.id}"></a>`{rule.id}`'  # the anchor is what SARIF's helpUri leads to
-        cells = (name, rule.severity, ", ".join(looks_at(rule)), rule.why, size, rule.fix)
+        cells = (name, severities(rule), ", ".join(looks_at(rule)), rule.why, size, rule.fix)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)

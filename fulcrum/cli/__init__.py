@@ -23,6 +23,7 @@ from fulcrum.spec.printable import shown_lines
 
 UNREAD = 141  # as shells have it: 128 and the signal's number
 LONGEST = 8_000  # letters of a message: it may quote what was given, whatever its length
+BEGIN_ANEW = ("advise", "audit", "estimate")  # commands that keep nothing to go on from
 TRACEBACK = "FULCRUM_TRACEBACK"  # environment: set, it shows where an error came from
 
 app = typer.Typer(
@@ -91,7 +92,9 @@ def main(arguments: list[str] | None = None) -> None:
             raise KeyboardInterrupt
     except KeyboardInterrupt:
         code = INTERRUPTED if stopped_by == "Ctrl-C" else REQUEUE
-        code = _failed(f"stopped by {stopped_by}", "start the same command again to go on", code, words)
+        anew = next(iter(words), "") in BEGIN_ANEW
+        hint = "started again, it begins anew" if anew else "start the same command again to go on"
+        code = _failed(f"stopped by {stopped_by}", hint, code, words)
     except SystemExit as error:
         code = _ended(error)
         if code is None:  # it would have ended with success and without a word

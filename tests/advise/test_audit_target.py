@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from fulcrum.advise.audit_page import render
+from fulcrum.advise.audit_sarif import sarif
 from fulcrum.advise.audit_target import AuditOptions, audit
 from fulcrum.advise.audit_text import text
 from fulcrum.advise.fault import Fault, at_least, stacked
@@ -27,6 +28,7 @@ for batch in loader:
     loss = model(batch).float().mean()
     loss.backward()
     optimizer.step()
+    optimizer.zero_grad()
 """
 
 
@@ -118,7 +120,15 @@ def test_a_comment_with_a_reason_answers_a_fault(script):
 
 
 @pytest.mark.parametrize(
-    ("comment", "seen"), [("ignore[weights-in-bf16]", "without a reason"), ("ignore[wights] x", "no rule is called")]
+    ("comment", "seen"),
+    [
+        ("ignore[weights-in-bf16]", "without a reason"),
+        ("ignore[wights] x", "no rule is called"),
+        ("ignore", "names no rule"),
+        ("ignore the reason", "names no rule"),
+        ("ignore[] the reason", "names no rule"),
+        ("noqa", "names no rule"),
+    ],
 )
 def test_a_comment_that_answers_nothing_is_told(script, comment, seen):
     script.write_text(SCRIPT.replace("torch.bfloat16)", f"torch.bfloat16)  # fulcrum: {comment}"))
@@ -206,9 +216,8 @@ def test_a_plan_with_many_arms_and_few_pairs_sees_little(tmp_path):
 
 
 def test_our_example_plans_hold_no_surprise():
-    assert rules(audit("examples/quick.toml")) == [
-        "prompts-unlike-captions"
-    ]  # it says so itself: that arm shows the published fault
+    (fault,) = audit("examples/quick.toml").faults  # it says so itself: that arm shows the published fault
+    assert fault.rule == "prompts-unlike-captions" and fault.severity == "note", "our first example ends well in CI"
     assert rules(audit("examples/interactions.toml")) == []
     assert rules(audit("examples/late_decisions.toml")) == [], "a control of two levers and one change from it"
 
@@ -309,13 +318,104 @@ def test_numbers_that_are_cited_are_explained(script):
     words = text(audit(str(script)))
     assert "A10: nothing reads the setting that the BF16 arm sets" in words and "A9" not in words
     assert "A10: nothing reads" in render(audit(str(script)))
-    assert "numbers:" not in text(audit("spark"))
+    assert "faults that were found in the published PRX code" in words
+    assert "PRX code" not in text(audit("spark"))
 
 
 def run(capsys, *words):
     with pytest.raises(SystemExit) as end:
         main(["audit", *words])
     return end.value.code, capsys.readouterr()
+
+
+BASELINE = "run_name: base\nsave_folder: /out/ckpt\nlr: 1e-4\nmodel:\n  depth: 16\n"
+
+
+@pytest.mark.parametrize("reference", ["/base", "../base", "/conf/base", "conf/base.yaml"])
+def test_experiments_in_a_folder_are_held_against_the_base_above_them(tmp_path, monkeypatch, reference):
+    """`- /base` was an error, `- ../base` was held against nothing, and no line said so."""
+    pytest.importorskip("yaml")
+    (tmp_path / "hydra/conf/experiment").mkdir(parents=True)
+    (tmp_path / "hydra/conf/base.yaml").write_text(BASELINE)
+    (tmp_path / "hydra/conf/experiment/deep.yaml").write_text(
+        f"defaults:\n  - {reference}\nrun_name: deep\nmodel:\n  depth: 24\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    audited = audit("hydra")
+    assert [(fault.rule, fault.place) for fault in audited.faults] == [("outputs-shared", "conf/experiment/deep.yaml:1")]
+    assert "1 arms held against 1 baseline" in audited.looked_at and "not found" not in audited.looked_at
+    place = sarif(audited)["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "hydra/conf/experiment/deep.yaml"
+
+
+def test_what_inherits_from_elsewhere_is_counted(tmp_path):
+    """A base that lies outside of the target is there, but what is in it is not known."""
+    pytest.importorskip("yaml")
+    (tmp_path / "conf/arms").mkdir(parents=True)
+    (tmp_path / "conf/base.yaml").write_text(BASELINE)
+    for arm in ("a", "b"):
+        (tmp_path / f"conf/arms/{arm}.yaml").write_text(f"defaults:\n  - /base\nlr: {len(arm)}\n")
+    audited = audit(str(tmp_path / "conf/arms"))
+    assert "2 files inherit what was not found" in audited.looked_at and "default-not-there" not in rules(audited)
+    (tmp_path / "conf/base.yaml").unlink()
+    assert set(rules(audit(str(tmp_path / "conf/arms")))) == {"default-not-there"}
+
+
+def test_the_list_is_as_long_as_the_headline_says_and_every_fix_has_its_line(tmp_path):
+    (tmp_path / "a.json").write_text('{"--use_ema": "False",\n "shuffle": "False"}')
+    words = text(audit(str(tmp_path / "a.json")))
+    assert "2 warnings in 2 places; 1 kind\n" in words and "alike" not in words
+    assert '   fix   write "--use_ema": false\n         write "shuffle": false\n' in words
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fix"),
+    [
+        ("a.toml", "full_bf16 = true", "set full_bf16 = false;"),
+        ("a.yaml", "model:\n  dtype: bfloat16", "set dtype: float32;"),
+        ("a.json", '{"model": {"dtype": "bf16"}}', 'set "dtype": "fp32";'),
+    ],
+)
+def test_a_fix_is_written_as_the_file_is(tmp_path, name, content, fix):
+    pytest.importorskip("yaml")
+    (tmp_path / name).write_text(content)
+    (fault,) = audit(str(tmp_path / name)).faults
+    assert fault.fix.startswith(fix)
+
+
+def test_what_is_sure_stands_before_what_is_not(tmp_path):
+    """A switch that is text, and an option that nothing reads, stood before weights in bf16."""
+    (tmp_path / "a.py").write_text(
+        SCRIPT + "parser.add_argument('--ema', type=bool)\nargs = parser.parse_args()\nprint(args.seed)\n"
+    )
+    assert rules(audit(str(tmp_path / "a.py"))) == ["weights-in-bf16", "boolean-as-text", "setting-read-by-nobody"]
+
+
+def test_rules_can_be_chosen(script, capsys):
+    script.write_text(SCRIPT + "parser.add_argument('--ema', type=bool)\n")
+    assert run(capsys, str(script), "--skip", "weights-in-bf16", "--skip", "boolean-as-text")[0] == 0
+    code, printed = run(capsys, str(script), "--only", "boolean-as-text", "--json")
+    assert code == 3 and [fault["rule"] for fault in json.loads(printed.out)["faults"]] == ["boolean-as-text"]
+    code, printed = run(capsys, str(script), "--only", "boolean-as-txt")
+    assert code == 2 and "did you mean: boolean-as-text" in printed.err
+
+
+def test_a_long_audit_says_how_far_it_is(tmp_path, monkeypatch):
+    """200 seconds over a package showed nothing."""
+    monkeypatch.setattr("fulcrum.spec.countdown.SOONEST", 0.0)
+    for number in range(3):
+        (tmp_path / f"{number}.py").write_text(SCRIPT)
+    lines = list[str]()
+    audit(str(tmp_path), AuditOptions(say=lines.append))
+    assert any(line.startswith("read 1 of 3 files") for line in lines)
+    assert any(line.startswith("looking at 3 of 3 files") for line in lines)
+
+
+def test_a_terminal_shows_the_rules_without_anchors(monkeypatch, capsys):
+    assert "<a id" in run(capsys, "--rules")[1].out, "the page's table, for a file"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    printed = run(capsys, "--rules")[1].out
+    assert "<a id" not in printed and "|" not in printed and "\nweights-in-bf16  error; note of weights" in printed
 
 
 def test_exit_codes_for_ci(script, tmp_path, capsys):

@@ -1,11 +1,16 @@
 """Data sets: what is wrong with their captions and pictures."""
 
 import json
+import shlex
 
 import pytest
 from PIL import Image
 
 from fulcrum.advise.audit_target import AuditOptions, audit
+from fulcrum.cli import main
+from fulcrum.data.readers.reader import open_given
+from fulcrum.data.store.completion import run_import
+from fulcrum.data.store.importing import Options
 
 LONG = "a weathered wooden rowing boat number {n} lies on wet sand in front of a calm grey sea, with two gulls on its rim"
 
@@ -62,6 +67,40 @@ def test_a_broken_picture_is_named_and_the_rest_audited(pictures):
     found = rules(folder)
     assert set(found) == {"samples-broken", "captions-short"}
     assert "005.png" in found["samples-broken"].seen and "006.png" in found["samples-broken"].seen
+
+
+def test_a_picture_that_was_cut_off_is_found(pictures):
+    """By its header it is whole."""
+    folder = pictures(LONG)
+    whole = (folder / "005.png").read_bytes()
+    (folder / "005.png").write_bytes(whole[: len(whole) // 2])
+    (fault,) = rules(folder).values()
+    assert fault.rule == "samples-broken" and "005.png: damaged or cut off" in fault.seen
+    assert shlex.join(["fulcrum", "data", "import", str(folder), f"{folder}_store", "--bad", "quarantine"]) in fault.fix
+    assert "24 samples, all pictures decoded" in audit(str(folder)).looked_at
+
+
+def test_of_many_pictures_some_are_decoded_all_over_them(pictures, monkeypatch):
+    monkeypatch.setattr("fulcrum.advise.subjects.caption_set.DECODED", 6)
+    assert "24 samples, 12 pictures decoded" in audit(str(pictures(LONG))).looked_at
+
+
+def test_a_fault_of_the_whole_names_it_once(pictures):
+    folder = pictures("The image shows " + LONG)
+    assert rules(folder)["captions-boilerplate"].place == str(folder)
+
+
+def test_the_fixes_of_a_store_can_be_run_as_they_are(pictures, tmp_path, capsys):
+    def caption(number):
+        return f"ein Boot {number} mit der Nummer liegt auf dem Sand und die Möwen sind da" if number % 3 == 0 else LONG
+
+    store = tmp_path.with_name("a store")
+    run_import(open_given(str(pictures(caption))), store, Options(size=16), lambda _: None)
+    fix = rules(store)["captions-mixed-languages"].fix
+    command = shlex.split(fix[fix.index("fulcrum data") :])
+    with pytest.raises(SystemExit) as end:
+        main(command[1:])
+    assert not end.value.code and "captions-mixed-languages" not in rules(f"{store}_en"), capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("held_out", "fault"), [("boat {n} on the sand", True), (LONG, False)])

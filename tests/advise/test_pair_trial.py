@@ -86,6 +86,18 @@ def test_a_tenth_that_fits_another_is_no_fault_yet():
     more = [ScoredPair(str(n), "a", 0.0 if n < 7 else 2.0, 1.0) for n in range(60)]
     (sighting,) = CaptionsUnlikePictures().in_pairs(PairTrial("world", more, 0))
     assert "7 of 60" in sighting.seen and "23%" in sighting.seen
+    assert sighting.fix.endswith("fulcrum data filter my_data_store my_data_store_fitting --score world --drop 0.1")
+
+
+def test_a_scorer_that_tells_no_better_than_chance_blames_no_caption():
+    """`about 97% may be wrong` was said of right captions whose pictures the scorer did not know."""
+    pairs = [ScoredPair(str(n), "a", 0.0 if n < 16 else 2.0, 1.0) for n in range(33)]
+    (sighting,) = CaptionsUnlikePictures().in_pairs(PairTrial("world", pairs, 0))
+    assert sighting.severity == "note" and "does not know such pictures" in sighting.seen and "%" not in sighting.seen
+    few = [ScoredPair(str(n), "a", 0.0 if n < 8 else 2.0, 1.0) for n in range(33)]
+    (sure,) = CaptionsUnlikePictures().in_pairs(PairTrial("world", few, 0))
+    (unsure,) = CaptionsUnlikePictures().in_pairs(PairTrial("world", few, 0, "not of its world"))
+    assert sure.severity is None and unsure.severity == "note"
 
 
 def test_captions_of_another_world_are_refused_with_a_hint(tmp_path):

@@ -37,7 +37,54 @@ PREVIEW = "\ndef validate(pipe):\n    return pipe('a dog', max_sequence_length={
 FLUX = "vae = AutoencoderKL.from_pretrained('black-forest-labs/FLUX.1-dev', subfolder='vae')\n"
 BASE = {"run_name": "base", "seed": 1, "save_folder": "out/${run_name}", "model": {"depth": 16}, "guidance_scale": 4.0}
 
+COUNTED = (
+    "def judge(net, loader):\n    fid = FrechetInceptionDistance(normalize=True)\n    drawn = 0\n"
+    "    for images in loader:\n        fid.update(net(images), real=False)\n        drawn += len(images)\n"
+    "        if drawn >= {}:\n            break\n"
+)
+BY_HAND = "\n".join(
+    [
+        "import torch",
+        "net = Net()",
+        "ema = {name: weight.clone() for name, weight in net.state_dict().items()}",
+        "optimizer = torch.optim.AdamW(net.parameters())",
+        "for step in range(STEPS):",
+        "    net(batch).mean().backward()",
+        "    optimizer.step()",
+        "    optimizer.zero_grad()",
+        "    for name, weight in net.state_dict().items():",
+        "        ema[name].mul_(0.9999).add_(weight, alpha=1e-4)",
+    ]
+)
+ZIPPED = BY_HAND.replace(
+    "for name, weight in net.state_dict().items():", "for a, b in zip(ema.parameters(), net.parameters()):"
+)
+ZIPPED = ZIPPED.replace("ema[name].mul_(0.9999).add_(weight, alpha=1e-4)", "a.data.lerp_(b.data, 1 - 0.9999)")
+ENCODES = loop(
+    "latents = vae.encode(batch).latent_dist.sample() * vae.config.scaling_factor\n" + SOUND.replace("batch", "latents")
+)
+PREVIEWED = (
+    "import torch\n\ndef preview(net):\n    net.eval()\n{after}\n"
+    "def main(loader):\n    net = Net()\n    optimizer = torch.optim.AdamW(net.parameters())\n    for batch in loader:\n"
+    "        net(batch).mean().backward()\n        optimizer.step()\n        optimizer.zero_grad()\n        preview(net)\n"
+)
+EPOCHS = (
+    "import torch\nnet = Net()\noptimizer = torch.optim.AdamW(net.parameters())\nfor epoch in range(9):\n"
+    "    net.train()\n    for batch in loader:\n        net(batch).mean().backward()\n"
+    "        optimizer.step()\n        optimizer.zero_grad()\n    net.eval()\n    print(loss)\n"
+)
+OPTIONS = (
+    "def parse():\n    parser = ArgumentParser()\n    parser.add_argument('--size')\n    return parser.parse_args()\n\n"
+    "args = parse()\n"
+)
+
 SCRIPTS = {  # rule: (fault, sound)
+    "gradients-never-cleared": (loop(SOUND).replace("        optimizer.zero_grad()\n", ""), loop(SOUND)),
+    "left-in-eval-mode": (PREVIEWED.format(after=""), PREVIEWED.format(after="    net.train()\n")),
+    "codec-range": (
+        f"tf = Compose([Resize(256), ToTensor()])\nfid = Fid(normalize=True)\n{ENCODES}",
+        f"tf = Compose([Resize(256), ToTensor(), Normalize([0.5], [0.5])])\nfid = Fid(normalize=True)\n{ENCODES}",
+    ),
     "weights-in-bf16": (
         "import torch\nmodel = Net().half()\nparams = list(model.parameters())\noptimizer = torch.optim.Adam(params)\n",
         "import torch\nvae = Net().half()\nmodel = Net()\noptimizer = torch.optim.Adam(model.parameters())\n",
@@ -107,6 +154,106 @@ SCRIPTS = {  # rule: (fault, sound)
         "fid = FrechetInceptionDistance(feature=64)\nfid.update((images.clamp(0, 1) * 255).to(torch.uint8), real=False)\n",
     ),
 }
+MORE_SCRIPTS = [  # other forms of the same faults
+    ("average-longer-than-training", BY_HAND.replace("STEPS", "3000"), BY_HAND.replace("STEPS", "300_000")),
+    ("average-longer-than-training", ZIPPED.replace("STEPS", "3000"), ZIPPED.replace("STEPS", "300_000")),
+    (
+        "average-longer-than-training",
+        "parser.add_argument('--steps', type=int, default=5000)\n" + BY_HAND.replace("STEPS", "args.steps"),
+        BY_HAND.replace("range(STEPS)", "count()"),
+    ),
+    (
+        "average-longer-than-training",
+        BY_HAND.replace("range(STEPS)", "count()") + "\n    if step >= 2000:\n        break\n",
+        BY_HAND.replace("range(STEPS)", "count()") + "\n    if bad_epochs >= 3:\n        break\n",
+    ),
+    (
+        "average-longer-than-training",
+        BY_HAND.replace("STEPS", "3000"),
+        BY_HAND.replace("STEPS", "3000").replace("ema", "m"),
+    ),
+    (
+        "average-in-bf16",
+        BY_HAND.replace("Net()", "Net().bfloat16()").replace("STEPS", "300_000"),
+        BY_HAND.replace("STEPS", "300_000"),
+    ),
+    ("few-samples-for-features", COUNTED.format(500), COUNTED.format(10_000)),
+    ("setting-read-by-nobody", OPTIONS, OPTIONS + "print(args.size)\n"),
+    (
+        "gradients-never-cleared",
+        loop(SOUND).replace("        optimizer.zero_grad()\n", ""),
+        loop(SOUND).replace("optimizer.zero_grad()", "for p in model.parameters():\n            p.grad = None"),
+    ),
+    (
+        "gradients-never-cleared",
+        loop(SOUND).replace("        optimizer.zero_grad()\n", ""),
+        loop(SOUND).replace("optimizer.zero_grad()", "after_step(model, optimizer)"),
+    ),
+    (
+        "gradients-never-cleared",
+        loop(SOUND).replace("        optimizer.zero_grad()\n", ""),
+        "import torch\nfor batch in loader:\n    optimizer = torch.optim.SGD(net.parameters())\n    net(batch).backward()\n"
+        "    optimizer.step()\n",
+    ),
+    (
+        "left-in-eval-mode",
+        PREVIEWED.format(after=""),
+        PREVIEWED.format(after="").replace("        preview(net)", "        preview(deepcopy(net))"),
+    ),
+    (
+        "left-in-eval-mode",
+        EPOCHS.replace("    net.train()\n", ""),
+        EPOCHS,
+    ),
+    (
+        "left-in-eval-mode",
+        EPOCHS.replace("    net.train()\n", ""),
+        EPOCHS.replace("    net.train()\n", "").replace("    net.eval()\n", "").replace("loss)", "loss)\nnet.eval()"),
+    ),
+    (
+        "codec-range",
+        f"tf = Compose([Resize(256), ToTensor()])\n{ENCODES}",
+        f"tf = Compose([Resize(256), ToTensor()])\n{ENCODES.replace('encode(batch)', 'encode(batch * 2 - 1)')}",
+    ),
+]
+MORE_CONFIGS = [
+    ("average-longer-than-training", {"ema": {"smoothing": 0.9999}, "max_duration": "5000ba"}, {"max_duration": "5000ba"}),
+    (
+        "average-longer-than-training",
+        {"ema": {"smoothing": 0.9999, "update_interval": "1ba"}, "max_duration": "5000ba"},
+        {"ema": {"smoothing": 0.9999, "update_interval": "1ba"}, "max_duration": "10ep"},
+    ),
+    (
+        "adam-eps-large",
+        {"optimizer_type": "AdamW8bit", "optimizer_args": ["weight_decay=0.01", "eps=1e-4"]},
+        {"optimizer_type": "Lion", "optimizer_args": ["weight_decay=0.01", "eps=1e-4"]},
+    ),
+    (
+        "adam-eps-large",
+        {"optimizer_type": "AdamW8bit", "optimizer_args": ["weight_decay=0.01", "eps=1e-4"]},
+        {"optimizer_type": "AdamW8bit", "optimizer_args": ["weight_decay=0.01", "eps=1e-8"]},
+    ),
+    (
+        "shift-without-resolution",
+        {"model": "black-forest-labs/FLUX.1-dev", "discrete_flow_shift": 1.0, "resolution": "1024,1024"},
+        {"model": "black-forest-labs/FLUX.1-dev", "discrete_flow_shift": 1.0, "resolution": "256,256"},
+    ),
+    (
+        "shift-without-resolution",
+        {"model_family": "flux", "flux_schedule_shift": 0, "resolution": 1024},
+        {"model_family": "flux", "flux_schedule_shift": 0, "flux_schedule_auto_shift": True, "resolution": 1024},
+    ),
+    (
+        "shift-without-resolution",
+        {"model": "FLUX.1-dev", "discrete_flow_shift": 1.0, "timestep_sampling": "uniform", "resolution": "1024,1024"},
+        {"model": "FLUX.1-dev", "discrete_flow_shift": 1.0, "timestep_sampling": "flux_shift", "resolution": "1024,1024"},
+    ),
+    (
+        "shift-without-resolution",
+        {"model_family": "flux", "flux_schedule_shift": 0, "resolution": 1024},
+        {"model_family": "sdxl", "flux_schedule_shift": 0, "resolution": 1024},
+    ),
+]
 CONFIGS = {
     "weights-in-bf16": ({"full_bf16": True, "lr": 1e-4}, {"full_bf16": False, "mixed_precision": "bf16", "lr": 1e-4}),
     "optimizer-state-in-bf16": ({"optimizer": {"state_dtype": "bf16"}}, {"optimizer": {"state_dtype": "fp32"}}),
@@ -196,6 +343,37 @@ def test_in_a_script(rule, tmp_path):
     fault.write_text(SCRIPTS[rule][0])
     sound.write_text(SCRIPTS[rule][1])
     assert rule in found(fault) and not found(sound)
+
+
+@pytest.mark.parametrize(("rule", "fault", "sound"), MORE_SCRIPTS)
+def test_in_other_forms_of_scripts(rule, fault, sound, tmp_path):
+    (tmp_path / "fault.py").write_text(fault)
+    (tmp_path / "sound.py").write_text(sound)
+    assert rule in found(tmp_path / "fault.py") and not found(tmp_path / "sound.py")
+
+
+@pytest.mark.parametrize(("rule", "fault", "sound"), MORE_CONFIGS)
+def test_in_other_forms_of_configurations(rule, fault, sound, tmp_path):
+    (tmp_path / "fault.yaml").write_text(yaml.safe_dump(fault))
+    (tmp_path / "sound.yaml").write_text(yaml.safe_dump(sound))
+    assert found(tmp_path / "fault.yaml") == {rule} and not found(tmp_path / "sound.yaml")
+
+
+@pytest.mark.parametrize(
+    ("read", "told"),
+    [
+        ("config.model", True),  # a part of it
+        ("config", False),  # all of it: what is read there nobody knows
+        ("config.model), build(config.extra", False),
+    ],
+)
+def test_a_part_that_is_handed_on_hides_that_part_alone(read, told, tmp_path):
+    """`instantiate(config.model)` hid the published BF16 fault itself: a setting of the arm that nothing reads."""
+    (tmp_path / "baseline.yaml").write_text(yaml.safe_dump(BASE))
+    arm = {"defaults": ["baseline"], "run_name": "arm", "extra": {"use_bf16_weights": True}}
+    (tmp_path / "arm.yaml").write_text(yaml.safe_dump(arm))
+    (tmp_path / "train.py").write_text(f"model = instantiate({read})\nprint(config.seed, config.model.depth)\n")
+    assert ("setting-read-by-nobody" in found(tmp_path)) == told
 
 
 @pytest.mark.parametrize("rule", CONFIGS)

@@ -103,3 +103,12 @@ def test_a_pipeline_is_looked_at_part_by_part(tmp_path):
     low = rules(tmp_path / "low")
     assert set(low) == {"weights-in-bf16"} and low["weights-in-bf16"].severity == "note"
     assert set(rules(tmp_path / "other")) == {"codec-class-mismatch", "channels-mismatch"}
+
+
+def test_lost_updates_are_an_error_only_of_what_is_trained(tmp_path):
+    """Text encoder and autoencoder are frozen as a rule, and right to be in bf16."""
+    pipeline(tmp_path, "AutoencoderKL", "AutoencoderKL", 16, 16, torch.bfloat16)
+    faults = audit(str(tmp_path), AuditOptions(values=4096, rate=1e-7)).faults
+    lost = {fault.place.removeprefix(f"{tmp_path}: "): fault for fault in faults if fault.rule == "updates-round-away"}
+    assert {place: fault.severity for place, fault in lost.items()} == {"vae: w": "note", "transformer: w": "error"}
+    assert "if the vae is trained too" in lost["vae: w"].seen

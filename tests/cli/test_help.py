@@ -1,6 +1,7 @@
 """Every command's --help ends with an example, and the examples work."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -107,6 +108,18 @@ def done(capsys, *words):
     printed = capsys.readouterr()
     assert not end.value.code, f"{words}: {printed.err}"
     return printed.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_bracketed_word_is_lost_as_markup(name, monkeypatch, capsys):
+    """`ignore[rule] reason` was shown as `ignore reason`."""
+    monkeypatch.setenv("TERMINAL_WIDTH", "400")
+    monkeypatch.setenv("COLUMNS", "400")
+    command = COMMANDS[name]
+    texts = [command.help, command.epilog, *(getattr(one, "help", "") for one in command.params)]
+    words = {word for text in texts for word in re.findall(r"\S*\[[^\]]*\]", (text or "").replace("\\[", "["))}
+    assert not {word for word in words if word not in done(capsys, *name.split(), "--help")}
+    assert name != "audit" or words == {"ignore[rule]"}, "the test looks at what it is about"
 
 
 def test_the_help_of_train_names_every_recipe():

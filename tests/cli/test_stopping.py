@@ -28,6 +28,13 @@ def test_a_signal_in_a_command_is_told_by_its_name(name: str, stopper: str, code
     assert "Traceback" not in done.stderr
 
 
+def test_a_command_that_cannot_go_on_does_not_say_so() -> None:
+    """An audit that was stopped said how to go on, and began anew."""
+    code = STOPS.replace("@cli.app.command()", '@cli.app.command("audit")')
+    done = subprocess.run([sys.executable, "-c", code, "SIGTERM", "audit"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 75 and "go on" not in done.stderr and "it begins anew" in done.stderr
+
+
 def test_it_is_told_to_scripts_too() -> None:
     code = STOPS.replace("as_json: bool = False", "json: bool = False")
     words = [sys.executable, "-c", code, "SIGINT", "wait", "--json"]

@@ -64,7 +64,9 @@ def _section(name: str, command: Any) -> str:
 
 
 def _paragraphs(command: Any) -> list[str]:
-    return [" ".join(part.split()) for part in (command.help or "").split("\n\n") if part.strip()]
+    """As a terminal shows them: there a bracket is the beginning of markup, unless a backslash stands before it."""
+    text = (command.help or "").replace("\\[", "[")
+    return [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
 
 
 def _spaced(paragraphs: list[str]) -> list[str]:

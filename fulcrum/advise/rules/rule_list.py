@@ -56,7 +56,9 @@ from fulcrum.advise.rules.precision.weights_in_bf16 import WeightsInBf16
 from fulcrum.advise.rules.schedule.adam_eps_large import AdamEpsLarge
 from fulcrum.advise.rules.schedule.alignment_never_off import AlignmentNeverOff
 from fulcrum.advise.rules.schedule.average_longer_than_training import AverageLongerThanTraining
+from fulcrum.advise.rules.schedule.gradients_never_cleared import GradientsNeverCleared
 from fulcrum.advise.rules.schedule.irepa_normalises_features import IrepaNormalisesFeatures
+from fulcrum.advise.rules.schedule.left_in_eval_mode import LeftInEvalMode
 from fulcrum.advise.rules.schedule.no_warmup import NoWarmup
 from fulcrum.advise.rules.schedule.perceptual_without_picture import PerceptualWithoutPicture
 from fulcrum.advise.rules.schedule.routing_with_few_tokens import RoutingWithFewTokens
@@ -64,6 +66,7 @@ from fulcrum.advise.rules.schedule.shift_without_resolution import ShiftWithoutR
 from fulcrum.advise.rules.schedule.weights_only_checkpoint import WeightsOnlyCheckpoint
 from fulcrum.advise.rules.tokenizer.channels_mismatch import ChannelsMismatch
 from fulcrum.advise.rules.tokenizer.codec_class_mismatch import CodecClassMismatch
+from fulcrum.advise.rules.tokenizer.codec_range import CodecRange
 from fulcrum.advise.rules.tokenizer.latent_deviation import LatentDeviation
 from fulcrum.advise.rules.tokenizer.latent_scale_missing import LatentScaleMissing
 from fulcrum.advise.rules.tokenizer.latent_scale_typed import LatentScaleTyped
@@ -98,6 +101,7 @@ RULES: tuple[AuditRule, ...] = (
     TextLengthUnequal(),
     ChannelsMismatch(),
     CodecClassMismatch(),
+    CodecRange(),
     LatentDeviation(),
     LatentScaleMissing(),
     LatentScaleTyped(),
@@ -105,7 +109,9 @@ RULES: tuple[AuditRule, ...] = (
     AdamEpsLarge(),
     AlignmentNeverOff(),
     AverageLongerThanTraining(),
+    GradientsNeverCleared(),
     IrepaNormalisesFeatures(),
+    LeftInEvalMode(),
     NoWarmup(),
     PerceptualWithoutPicture(),
     RoutingWithFewTokens(),

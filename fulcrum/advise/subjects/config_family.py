@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from os.path import normpath
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.advise.subjects.config_file import ConfigFile, Entry
+from fulcrum.advise.subjects.config_file import SUFFIXES, ConfigFile, Entry
 
 BASELINE = re.compile(r"(?i)^(base|baseline|defaults?|control)($|[_\-. ])|[_\-. ]baseline$")
 INHERITS = ("defaults", "base", "_base_", "extends", "inherit", "inherits", "parent")
@@ -63,9 +64,10 @@ class ConfigArm(NamedTuple):
     def name(self) -> str:
         return self.config.path.stem
 
-    def line(self, path: str) -> str:
-        """Where the arm itself writes it, else where it begins."""
-        return next((str(entry.line) for entry in self.config.entries if entry.path == path), "1")
+    def at(self, path: str = "") -> str:
+        """File and line where the arm itself writes it, else where it begins."""
+        line = next((entry.line for entry in self.config.entries if entry.path == path), 1)
+        return f"{self.config.path}:{line}"
 
 
 class ConfigFamily(NamedTuple):
@@ -73,23 +75,64 @@ class ConfigFamily(NamedTuple):
     arms: list[ConfigArm]
 
 
-def family_of(configs: Sequence[ConfigFile]) -> ConfigFamily | None:
-    """The comparison that some configurations make; None where there is none, or no baseline can be told."""
-    if len(configs) < 2:
+class Inherited:
+    """Which file of a project a configuration is built on."""
+
+    def __init__(self, root: Path, configs: Sequence[ConfigFile]) -> None:
+        self.root, self.known = root, {config.path: config for config in configs}
+
+    def parents(self, config: ConfigFile) -> list[ConfigFile]:
+        found = (self._find(config, name) for name, _ in _names(config))
+        return list({one.path: one for one in found if one is not None and one is not config}.values())
+
+    def misses(self, config: ConfigFile) -> bool:
+        """Does it name a file that is not there?"""
+        return any(is_file and self._find(config, name) is None for name, is_file in _names(config))
+
+    def _find(self, config: ConfigFile, name: str) -> ConfigFile | None:
+        """Beside it, or from one of the folders above it within the target, for one of them is the root that Hydra's
+        `/base` and others' `configs/base.yaml` begin at."""
+        home = config.path.parent
+        above = [folder for folder in home.parents if folder.is_relative_to(self.root)]
+        places = [Path(normpath(folder / name.lstrip("/"))) for folder in (home, *above)]
+        for place in (*places, home / Path(name).name):
+            for path in (place, *(place.with_name(place.name + suffix) for suffix in SUFFIXES)):
+                if path in self.known:
+                    return self.known[path]
         return None
-    named = [config for config in configs if BASELINE.search(config.path.stem)]
-    inherited = [
-        config for config in configs if any(config.path.stem in _parents(other) for other in configs if other is not config)
-    ]
-    if len(named) != 1 and len(inherited) != 1:
+
+    def builds_on(self, config: ConfigFile, base: ConfigFile, depth: int = 8) -> bool:
+        parents = self.parents(config) if depth else []
+        return base in parents or any(self.builds_on(one, base, depth - 1) for one in parents)
+
+    def values(self, config: ConfigFile, depth: int = 8) -> dict[str, Any]:
+        """What it says, over what it inherits."""
+        values: dict[str, Any] = {}
+        for parent in self.parents(config) if depth else ():
+            values.update(self.values(parent, depth - 1))
+        own: list[Entry] = config.entries
+        values.update({entry.path: entry.value for entry in own if entry.path.partition(".")[0] not in INHERITS})
+        return values
+
+
+def family_of(configs: Sequence[ConfigFile], inherited: Inherited) -> ConfigFamily | None:
+    """The comparison that the configurations of a folder make with each other, or with one elsewhere that they inherit;
+    None where there is none, or no baseline can be told."""
+    built_on = [one for config in configs for one in inherited.parents(config)]
+    elsewhere = [one for one in built_on if one not in configs]
+    known = list({one.path: one for one in (*configs, *elsewhere)}.values())
+    if len(known) < 2:
         return None
-    base = named[0] if len(named) == 1 else inherited[0]
-    arms = [config for config in configs if config is not base and _comparable(base, config)]
+    named = [config for config in known if BASELINE.search(config.path.stem)]
+    bases = [config for config in known if config in built_on]
+    if len(named) != 1 and len(bases) != 1:
+        return None
+    base = named[0] if len(named) == 1 else bases[0]
+    arms = [config for config in configs if config is not base and _comparable(base, config, inherited)]
     if not arms:
         return None
-    known = {config.path.stem: config for config in configs}
-    former = _values(base, known)
-    return ConfigFamily(ConfigArm(base, former, []), [_arm(config, former, _values(config, known)) for config in arms])
+    former = inherited.values(base)
+    return ConfigFamily(ConfigArm(base, former, []), [_arm(config, former, inherited.values(config)) for config in arms])
 
 
 def _arm(config: ConfigFile, former: Mapping[str, Any], values: dict[str, Any]) -> ConfigArm:
@@ -102,30 +145,20 @@ def _arm(config: ConfigFile, former: Mapping[str, Any], values: dict[str, Any]) 
     return ConfigArm(config, values, changes)
 
 
-def _comparable(base: ConfigFile, other: ConfigFile) -> bool:
+def _comparable(base: ConfigFile, other: ConfigFile, inherited: Inherited) -> bool:
     """Does it inherit from the baseline, or write mostly the same names?"""
-    if base.path.stem in _parents(other):
+    if inherited.builds_on(other, base):
         return True
     mine, yours = ({entry.path for entry in config.entries} for config in (base, other))
     return bool(mine) and len(mine & yours) >= 0.5 * min(len(mine), len(yours))
 
 
-def _parents(config: ConfigFile) -> list[str]:
-    """Names of the files that a configuration is built on, without folder and ending."""
-    names: list[str] = []
+def _names(config: ConfigFile) -> list[tuple[str, bool]]:
+    """What it says that it is built on, and whether that is surely a file: `base: large` may be anything."""
+    names: list[tuple[str, bool]] = []
     for field in INHERITS:
         given = config.plain.get(field)
         for one in given if isinstance(given, list) else [given]:
-            if isinstance(one, str):
-                names.append(Path(one).stem)
+            if isinstance(one, str) and one.strip("./") and one != "_self_" and not re.search(r"[@$]", one):
+                names.append((one, field == "defaults" or one.lower().endswith(SUFFIXES)))
     return names
-
-
-def _values(config: ConfigFile, known: Mapping[str, ConfigFile], depth: int = 8) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for parent in _parents(config) if depth else ():
-        if parent in known and known[parent] is not config:
-            values.update(_values(known[parent], known, depth - 1))
-    own: list[Entry] = config.entries
-    values.update({entry.path: entry.value for entry in own if entry.path.partition(".")[0] not in INHERITS})
-    return values

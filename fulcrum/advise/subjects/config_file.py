@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,6 +52,13 @@ class Entry(NamedTuple):
         )
 
     @property
+    def batches(self) -> float | None:
+        """The value as a number of steps; Composer writes 5000ba, and 10ep is a number of something else."""
+        if isinstance(self.value, str) and self.value.strip().endswith("ba"):
+            return self._replace(value=self.value.strip()[:-2]).number
+        return self.number
+
+    @property
     def on(self) -> bool:
         return self.value is True or self.text in ("true", "yes", "on")
 
@@ -69,6 +77,26 @@ class ConfigFile:
     def at(self, entry: Entry) -> str:
         return str(entry.line)
 
+    def setting(self, entry: Entry, value: Any) -> str:
+        """How the file would say it, with another value: `"--use_ema": false` in JSON, `use_ema = false` in TOML."""
+        name = next((one for one in self.names if _joined("", one) == entry.leaf), entry.leaf)
+        kind = self.path.suffix.lower()
+        if kind == ".json":
+            return f"{json.dumps(name)}: {json.dumps(value)}"
+        plain = json.dumps(value) if not isinstance(value, str) or kind == ".toml" else value
+        return f"{name} = {plain}" if kind == ".toml" else f"{name}: {plain}"
+
+    @cached_property
+    def names(self) -> set[str]:
+        """Every name of a table, as the file writes it."""
+        names, waiting = set[str](), list[Any]([self.plain])
+        while waiting:
+            one = waiting.pop()
+            names |= {str(name) for name in one} if isinstance(one, Mapping) else set()
+            inner = one.values() if isinstance(one, Mapping) else one
+            waiting += [value for value in inner if isinstance(value, Mapping | list)]
+        return names
+
     def find(self, pattern: str) -> list[Entry]:
         """Entries whose whole path holds the pattern."""
         return [entry for entry in self.entries if re.search(pattern, entry.path)]
@@ -85,6 +113,9 @@ class ConfigFile:
 
     def number(self, pattern: str) -> float | None:
         return next((entry.number for entry in self.find(pattern) if entry.number is not None), None)
+
+    def batches(self, pattern: str) -> float | None:
+        return next((entry.batches for entry in self.find(pattern) if entry.batches is not None), None)
 
 
 def read_config(path: Path) -> ConfigFile:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from fulcrum.advise.subjects.stored_tensors import StoredTensors, json_of, read_tensors_of
 
 INDEX, CONFIG = "model_index.json", "config.json"
+TRAINED = ("", "transformer", "transformer_2", "unet", "prior", "decoder")  # parts; the others are frozen as a rule
 CONFIGS = (CONFIG, "scheduler_config.json", "tokenizer_config.json")
 
 

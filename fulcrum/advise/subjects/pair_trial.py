@@ -34,11 +34,16 @@ class PairTrial(NamedTuple):
     pairs: list[ScoredPair]
     unread: int  # captions that the scorer cannot read
     warning: str = ""  # why the scorer cannot be believed of these pictures
+    data: str = "my_data"  # where they are from
 
     @property
     def misfits(self) -> list[ScoredPair]:
         """Those that another picture's caption fits as well or better, worst first."""
         return sorted((one for one in self.pairs if one.own <= one.other), key=lambda one: one.own - one.other)
+
+    @property
+    def stored(self) -> bool:
+        return (Path(self.data) / ABOUT).is_file()
 
     @property
     def words(self) -> str:
@@ -80,7 +85,7 @@ def try_pairs(data: str, scorer: str, caption: str = "", most: int = PAIRS) -> P
     )
     rows = zip(legible, own, other, others, strict=True)
     pairs = [ScoredPair(name, text, fits, less) for (name, _, text), fits, less, wrong in rows if text != wrong]
-    return PairTrial(scorer, pairs, len(unread), foreign(pictures) if scorer == WORLD else "")
+    return PairTrial(scorer, pairs, len(unread), foreign(pictures) if scorer == WORLD else "", data)
 
 
 def _legible(scorer: str, texts: Sequence[str]) -> list[bool]:

@@ -1,13 +1,15 @@
 """Scripts and configurations that lie in one folder and belong together; what cannot be read is named, the rest is kept."""
 
 import os
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from fulcrum.advise.subjects.config_family import ConfigFamily, family_of
+from fulcrum.advise.subjects.config_family import ConfigFamily, Inherited, family_of
 from fulcrum.advise.subjects.config_file import SUFFIXES, ConfigFile, read_config
 from fulcrum.advise.subjects.python_script import Script, read_script
+from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import BadInput
 
 MOST_FILES = 2_000
@@ -27,12 +29,22 @@ class TrainingProject:
         self.folder, self.scripts, self.configs, self.unread = folder, scripts, configs, unread
 
     @cached_property
+    def inherited(self) -> Inherited:
+        return Inherited(self.folder, self.configs)
+
+    @cached_property
     def families(self) -> list[ConfigFamily]:
-        """Comparisons: the configurations of each folder that has a baseline."""
+        """Comparisons: the configurations of each folder that has a baseline, in it or where they say."""
         folders: dict[Path, list[ConfigFile]] = {}
         for config in self.configs:
             folders.setdefault(config.path.parent, []).append(config)
-        return [family for configs in folders.values() if (family := family_of(configs)) is not None]
+        families = (family_of(configs, self.inherited) for configs in folders.values())
+        return [family for family in families if family is not None]
+
+    @property
+    def orphans(self) -> int:
+        """Files that inherit from one that is not here: they are held against nothing."""
+        return sum(self.inherited.misses(config) for config in self.configs)
 
 
 def project_files(folder: Path) -> list[Path]:
@@ -54,9 +66,11 @@ def project_files(folder: Path) -> list[Path]:
     return files
 
 
-def read_project(folder: Path, files: list[Path]) -> TrainingProject:
+def read_project(folder: Path, files: list[Path], say: Callable[[str], None] | None = None) -> TrainingProject:
     scripts, configs, unread = list[Script](), list[ConfigFile](), list[Unread]()
-    for path in files:
+    tally = Tally("read", len(files), say, "files")
+    for number, path in enumerate(files):
+        tally.tell(number)
         try:
             if path.suffix.lower() == ".py":
                 scripts.append(read_script(path))

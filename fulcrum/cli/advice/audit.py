@@ -1,5 +1,6 @@
 """fulcrum audit: what is wrong with a training, most costly and cheapest to mend first."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -52,6 +53,8 @@ def audit_command(
         str, typer.Option(help="Name of the captions that --score is about; else long, or the first.", show_default=False)
     ] = "",
     rules: Annotated[bool, typer.Option("--rules", help="List all rules instead.")] = False,
+    only: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Ask this rule alone. Repeatable.")] = None,
+    skip: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Leave this rule out. Repeatable.")] = None,
     out: Out = OUT,
     settings: Set = None,
     levers: Files = None,
@@ -59,8 +62,9 @@ def audit_command(
 ) -> None:
     """Find what is wrong with a training, ordered by expected gain per effort. Nothing is run, nothing is changed.
 
-    Exit codes: 0 clean, 3 faults at or above --fail-on, 2 what was asked for cannot be read. In a script or YAML file a
-    comment answers a fault: # fulcrum: ignore[rule] reason
+    Exit codes: 0 clean, 3 faults at or above --fail-on, 2 what was asked for cannot be read.
+
+    In a script or YAML file a comment answers a fault: # fulcrum: ignore\\[rule] reason
     """
     if rules:
         return _list_rules(as_json)
@@ -82,7 +86,20 @@ def audit_command(
         _require_page(place, ends, target)
     evidence = own_evidence(out, MEASURED, (rule.lever for rule in RULES))
     sampled, files = values or (4096 if rate else 0), tuple(levers or ())
-    options = AuditOptions(sampled, rate, tokens, codec, out, files, tuple(settings or ()), score, caption)
+    options = AuditOptions(
+        sampled,
+        rate,
+        tokens,
+        codec,
+        out,
+        files,
+        tuple(settings or ()),
+        score,
+        caption,
+        only=tuple(only or ()),
+        skip=tuple(skip or ()),
+        say=say,
+    )
     from fulcrum.files.refusals import explained
 
     with awaited(f"looking at {target}", say):
@@ -119,7 +136,7 @@ def _require_page(place: Path | None, ends: tuple[str, ...], target: str) -> Non
 
 
 def _list_rules(as_json: bool) -> None:
-    from fulcrum.advise.rule_table import looks_at, rule_table
+    from fulcrum.advise.rule_table import looks_at, rule_lines, rule_table
     from fulcrum.advise.rules.rule_list import RULES
 
     rows = [
@@ -127,6 +144,7 @@ def _list_rules(as_json: bool) -> None:
             "id": rule.id,
             "family": rule.family,
             "severity": rule.severity,
+            "also": rule.also,
             "looks_at": looks_at(rule),
             "why": rule.why,
             "size": rule.size,
@@ -136,4 +154,4 @@ def _list_rules(as_json: bool) -> None:
         }
         for rule in RULES
     ]
-    emit({"rules": rows}, as_json, rule_table())
+    emit({"rules": rows}, as_json, rule_lines() if sys.stdout.isatty() else rule_table())

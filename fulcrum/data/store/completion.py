@@ -1,6 +1,7 @@
 """The end of an import: its parts become the tables, splits, ledger and card of a store, which then appears at once."""
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -136,7 +137,7 @@ def import_summary(folder: Path) -> tuple[dict[str, Any], list[str]]:
         "split " + ", ".join(f"{name} {count:,}" for name, count in about["splits"].items()),
         f"captions {', '.join(about['captions'])}; content {about['content'][:16]}",
     ]
-    lines += _notes(about, ledger)
+    lines += _notes(folder, about, ledger)
     held = about["splits"].get("reference", 0)
     if held < FEWEST_TO_JUDGE:
         lines.append(
@@ -146,7 +147,7 @@ def import_summary(folder: Path) -> tuple[dict[str, Any], list[str]]:
     return {"folder": str(folder), **facts, "ledger": ledger}, lines
 
 
-def _notes(about: dict[str, Any], ledger: dict[str, Any]) -> list[str]:
+def _notes(folder: Path, about: dict[str, Any], ledger: dict[str, Any]) -> list[str]:
     """What the person did not ask about and should know."""
     told, lines = about.get("languages", {}), []
     if told.get("in_several"):
@@ -157,7 +158,8 @@ def _notes(about: dict[str, Any], ledger: dict[str, Any]) -> list[str]:
     common = {name: count for name, count in told.get("captions", {}).items() if count >= 0.02 * about["count"]}
     if len(common) > 1:
         shares = ", ".join(f"{name} {count:,}" for name, count in common.items())
-        lines.append(f"note: captions are in several languages ({shares}): fulcrum data filter --language en keeps one")
+        one = shlex.join(["fulcrum", "data", "filter", str(folder), f"{folder}_en", "--language", "en", "--held-out"])
+        lines.append(f"note: captions are in several languages ({shares}); to keep one: {one}")
     if ledger["reasons"].get(SMALLER):
         lines.append(f"note: {ledger['reasons'][SMALLER]:,} pictures were dropped as too small: --enlarge keeps them")
     return lines

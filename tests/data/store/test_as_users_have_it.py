@@ -42,6 +42,8 @@ def test_several_languages_are_noticed(make, tmp_path):
     facts, lines = import_summary(tmp_path / "store")
     assert any("1 captions hold several languages, such as that of 0002.png" in line for line in lines)
     assert any("in several languages (en " in line and "de 2" in line for line in lines)
+    command = f"fulcrum data filter {tmp_path / 'store'} {tmp_path / 'store'}_en --language en --held-out"
+    assert any(line.endswith(command) for line in lines), "it can be run as it stands"
     plain = make.folder(tmp_path / "plain", 6)
     imported(plain, tmp_path / "one")
     assert not any("language" in line for line in import_summary(tmp_path / "one")[1])

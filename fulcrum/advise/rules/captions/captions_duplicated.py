@@ -3,7 +3,7 @@
 from collections import Counter
 
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
-from fulcrum.advise.subjects.caption_set import CaptionSet
+from fulcrum.advise.subjects.caption_set import CaptionSet, data_command
 
 SHARE = 0.2
 
@@ -27,4 +27,10 @@ class CaptionsDuplicated(AuditRule):
             yield Sighting(
                 captions.path,
                 f"{shared / len(first):.0%} of the pictures share their caption with another; {times:,} have {text[:60]!r}",
+                "recaption these pictures, or take out repeated ones: "
+                + (
+                    data_command("filter", captions.path, "once", "--duplicates", "0")
+                    if captions.stored
+                    else captions.import_command("--once")
+                ),
             )

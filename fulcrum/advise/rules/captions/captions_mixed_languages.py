@@ -3,9 +3,10 @@
 from collections import Counter
 
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
-from fulcrum.advise.subjects.caption_set import CaptionSet
+from fulcrum.advise.subjects.caption_set import CaptionSet, data_command
 
 SHARE = 0.05
+ENGLISH = ("--language", "en", "--held-out")  # else held-out pictures stay, whatever their prompts are
 COMMON = {
     "English": {"the", "a", "of", "with", "and", "in", "on", "is"},
     "German": {"der", "die", "das", "ein", "eine", "mit", "und", "auf", "einem", "einer"},
@@ -44,6 +45,10 @@ class CaptionsMixedLanguages(AuditRule):
                 captions.path,
                 f"{rest / (most + rest):.0%} of the captions are not {first} but "
                 f"{', '.join(name for name, _ in others[:3])}",
+                f"keep one language: {data_command('filter', captions.path, 'en', *ENGLISH)}"
+                if captions.stored
+                else f"import them ({captions.import_command()}), then keep one language: "
+                + data_command("filter", f"{captions.path.rstrip('/')}_store", "en", *ENGLISH),
             )
 
 

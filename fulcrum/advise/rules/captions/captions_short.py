@@ -1,5 +1,6 @@
 """Rule: captions that say little."""
 
+import shlex
 from statistics import median
 
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
@@ -29,7 +30,14 @@ class CaptionsShort(AuditRule):
             name = "long" if "long" in captions.names else captions.names[0]
             words = median(len(text.split()) for text in captions.texts(name))
             if words < FEWEST:
-                yield Sighting(name, f"half of the captions '{name}' have {words:g} words or fewer")
+                where = captions.path.rstrip("/") + ("" if captions.stored else "_store")
+                write = shlex.join(["fulcrum", "caption", where, f"{where}_recap", "--model"])
+                first = "" if captions.stored else f"{captions.import_command()}, then "
+                yield Sighting(
+                    name,
+                    f"half of the captions '{name}' have {words:g} words or fewer",
+                    f"let a vision-language model write them: {first}{write} FOLDER",
+                )
 
     def in_run(self, run: RunSpec) -> Sightings:
         if getattr(run.data.caption, "style", "") == "short":

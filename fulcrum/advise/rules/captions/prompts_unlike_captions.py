@@ -22,11 +22,12 @@ LENGTHS = re.compile(r"(?i)short|long|medium|detailed|brief|tags|alt")
 class PromptsUnlikeCaptions(AuditRule):
     id = "prompts-unlike-captions"
     family = "captions"
+    also = "note in a plan of ours, whose report says it of the arm"
     gain = 0.5
     effort = "edit"
     why = (
         "a model that was trained on short captions and is judged on long prompts is judged on words that it has "
-        "never read: the effect is of the mismatch"
+        "never read: part of the effect may be the mismatch"
     )
     size = "part of the published study's largest effect, FID 18.2 to 36.8"
     source = "docs/published.md, A9"
@@ -46,7 +47,7 @@ class PromptsUnlikeCaptions(AuditRule):
     def in_plan(self, study: "PlannedStudy") -> Sightings:
         unlike = [(arm, label) for arm in study.arms for label in arm.labels if "judged by prompts" in label]
         for arm, label in unlike[:1] if study.plan.design == "fractional" else unlike:  # combinations repeat it
-            yield Sighting(arm.name, f"the arm {label}")
+            yield Sighting(arm.name, f"the arm {label}", severity="note")  # its report says so too
 
     def in_captions(self, captions: CaptionSet) -> Sightings:
         """Held-out captions are the prompts that pictures are judged by."""
@@ -104,12 +105,12 @@ class PromptsUnlikeCaptions(AuditRule):
                 told_alone = change.path in own and any(re.search(JUDGED, path) and "caption" in path for path in own)
                 if unlike and not told_alone:  # what the file itself says of both is told by in_config
                     yield Sighting(
-                        f"{arm.config.path.name}:{arm.line(change.path)}",
+                        arm.at(change.path),
                         f"the arm trains on {change.after!r} captions and is judged by {unlike[0]!r} prompts",
                     )
             if also and len(trained) > len(also):
                 yield Sighting(
-                    f"{arm.config.path.name}:{arm.line(also[0].path)}",
+                    arm.at(also[0].path),
                     f"the arm changes the length of captions and who wrote them: {also[0]}",
                 )
 

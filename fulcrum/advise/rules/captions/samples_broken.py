@@ -1,5 +1,7 @@
 """Rule: samples of a data set that cannot be used."""
 
+import shlex
+
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.advise.subjects.caption_set import SHOWN, CaptionSet
 
@@ -16,4 +18,11 @@ class SamplesBroken(AuditRule):
     def in_captions(self, captions: CaptionSet) -> Sightings:
         if captions.broken:
             few = "; ".join(f"{name}: {why}" for name, why in captions.broken[:SHOWN])
-            yield Sighting(captions.broken[0][0], f"{len(captions.broken):,} samples cannot be used: {few}")
+            yield Sighting(
+                captions.broken[0][0],
+                f"{len(captions.broken):,} samples cannot be used: {few}",
+                f"fulcrum doctor {shlex.quote(captions.path)} says what of the store is damaged: import the pictures again"
+                if captions.stored
+                else "mend or remove them, or leave them out, counted and named: "
+                + captions.import_command("--bad", "quarantine"),
+            )

@@ -25,11 +25,9 @@ class ArmChangesNothing(AuditRule):
             same = [other.name for other in family.arms[:number] if other.changes == arm.changes]
             seeds = [change for change in arm.changes if change.path.endswith("seed")]
             if not moved and not seeds:
-                yield Sighting(
-                    f"{arm.config.path.name}:1", "the arm differs from the baseline in nothing but names and folders"
-                )
+                yield Sighting(arm.at(), "the arm differs from the baseline in nothing but names and folders")
             elif same:
-                yield Sighting(f"{arm.config.path.name}:1", f"the arm is the same as {same[0]}")
+                yield Sighting(arm.at(), f"the arm is the same as {same[0]}")
 
     def in_plan(self, study: "PlannedStudy") -> Sightings:
         for name, message, hint in study.refused:

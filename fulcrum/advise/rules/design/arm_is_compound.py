@@ -28,7 +28,7 @@ class ArmIsCompound(AuditRule):
             decisions.pop("seed", None)
             if len(decisions) > 1:
                 what = ", ".join(f"{name} ({path})" for name, path in decisions.items())
-                yield Sighting(f"{arm.config.path.name}:1", f"the arm changes {len(decisions)} decisions: {what}")
+                yield Sighting(arm.at(), f"the arm changes {len(decisions)} decisions: {what}")
 
     def in_plan(self, study: "PlannedStudy") -> Sightings:
         from fulcrum.study.plan.arms import baseline_of

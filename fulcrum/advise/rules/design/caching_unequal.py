@@ -24,6 +24,6 @@ class CachingUnequal(AuditRule):
             for change in arm.changes:
                 if WORDS.search(change.path) and not isinstance(change.after, str) and not isinstance(change.before, str):
                     yield Sighting(
-                        f"{arm.config.path.name}:{arm.line(change.path)}",
+                        arm.at(change.path),
                         f"the arm encodes otherwise than the baseline: {change}",
                     )

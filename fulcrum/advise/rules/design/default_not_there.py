@@ -57,5 +57,7 @@ def _missing(home: Path, field: str, one: object) -> str:
 
 
 def _exists(home: Path, name: str) -> bool:
+    """Beside it or above it; `/base` is a file of the root in Hydra's defaults, and elsewhere one of the whole disk."""
     places = (home.parent, *home.parent.parents[:3])
-    return any((place / f"{name}{suffix}").is_file() for place in places for suffix in ("", *SUFFIXES))
+    names = (name, name.lstrip("/"))
+    return any((place / f"{one}{suffix}").is_file() for one in names for place in places for suffix in ("", *SUFFIXES))

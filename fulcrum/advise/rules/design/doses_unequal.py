@@ -40,7 +40,7 @@ class DosesUnequal(AuditRule):
                 for other, its in doses[number + 1 :]:
                     if other is not arm and its.after != change.after and _method(its.path) != _method(change.path):
                         yield Sighting(
-                            f"{other.config.path.name}:{other.line(its.path)}",
+                            other.at(its.path),
                             f"{kind}: {arm.name} has {change.path} = {change.after}, {other.name} has {its.path} = "
                             f"{its.after}",
                         )

@@ -36,7 +36,7 @@ class OptimizerArmMovesMore(AuditRule):
             if kinds:
                 for change in moved:
                     yield Sighting(
-                        f"{arm.config.path.name}:{arm.line(change.path)}",
+                        arm.at(change.path),
                         f"the arm changes {kinds[0].path} and also {change}",
                     )
 

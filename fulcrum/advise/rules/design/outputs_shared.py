@@ -32,7 +32,7 @@ class OutputsShared(AuditRule):
                     overwrites = any("overwrite" in name and str(on).lower() == "true" for name, on in arm.values.items())
                     also = ", and overwriting is allowed" if overwrites else ""
                     yield Sighting(
-                        f"{arm.config.path.name}:{arm.line(path)}",
+                        arm.at(path),
                         f"the arm writes to {path} = {value!r}, as the baseline does{also}",
                     )
 

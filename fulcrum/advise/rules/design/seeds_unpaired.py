@@ -25,6 +25,4 @@ class SeedsUnpaired(AuditRule):
             ]
             others = [change for change in arm.changes if change not in moved]
             if moved and others:
-                yield Sighting(
-                    f"{arm.config.path.name}:{arm.line(moved[0].path)}", f"the arm changes its seed as well: {moved[0]}"
-                )
+                yield Sighting(arm.at(moved[0].path), f"the arm changes its seed as well: {moved[0]}")

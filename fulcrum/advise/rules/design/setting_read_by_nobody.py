@@ -35,6 +35,7 @@ class SettingReadByNobody(AuditRule):
     id = "setting-read-by-nobody"
     family = "design"
     severity = "error"
+    also = "warning of an option that one script declares and does not read"
     gain = 0.8
     why = "an arm that sets what nobody reads is the baseline, and its 'effect' is the noise between two equal runs"
     size = "the published BF16 arm is such"
@@ -72,13 +73,16 @@ class SettingReadByNobody(AuditRule):
             for part in re.split(r"[^\w]+", node.value)
         }
         whole = any(_passes_whole(script) for script in project.scripts)
+        handed = {path for script in project.scripts for path in _read_paths(script)} if not whole else set()
         for family in project.families if not whole else ():
             for arm in family.arms:
                 for change in arm.changes:
                     leaf = change.path.rpartition(".")[2]
-                    if leaf not in known and not LABELS.search(change.path) and not leaf.isdigit():
+                    parts = change.path.split(".")
+                    above = {".".join(parts[first:last]) for last in range(len(parts)) for first in range(last)}
+                    if leaf not in known and not LABELS.search(change.path) and not leaf.isdigit() and not above & handed:
                         yield Sighting(
-                            f"{arm.config.path.relative_to(project.folder)}:{arm.line(change.path)}",
+                            arm.at(change.path),
                             f"the arm sets {change.path} = {change.after!r}, and no script names '{leaf}'",
                         )
 
@@ -89,13 +93,17 @@ def is_help(call: ast.Call) -> bool:
 
 def _holder(script: Script) -> str:
     """The name that the options are kept under: args."""
-    for name, values in script.assignments.items():
-        if any(
-            isinstance(value, ast.Call) and dotted(value.func).endswith(("parse_args", "parse_known_args"))
-            for value in values
-        ):
-            return name
-    return ""
+    parsers = {"parse_args", "parse_known_args"}
+    parsers |= {  # a function of the script that returns them, whatever it is called
+        home.name
+        for node in script.nodes
+        if isinstance(node, ast.Return) and _parsed(node.value, parsers) and (home := script.function(node)) is not None
+    }
+    return next((name for name, values in script.assignments.items() if any(_parsed(one, parsers) for one in values)), "")
+
+
+def _parsed(value: ast.AST | None, parsers: set[str]) -> bool:
+    return isinstance(value, ast.Call) and dotted(value.func).rpartition(".")[2] in parsers
 
 
 def _leaves(script: Script, holder: str) -> bool:
@@ -118,6 +126,26 @@ def _leaves(script: Script, holder: str) -> bool:
 
 
 def _passes_whole(script: Script) -> bool:
-    """Does it spread a whole table into calls (`**config`), or hand it to a framework? Then names may be read elsewhere."""
-    spread = any(one.arg is None for call in script.calls for one in call.keywords)
-    return spread or bool(script.named("instantiate"))
+    """Does it spread a whole table into calls (`**config`), or hand it to a framework? Then names may be read elsewhere.
+    A part of it (`instantiate(config.model)`) is that part alone."""
+    spread = [one.value for call in script.calls for one in call.keywords if one.arg is None]
+    given = [one for call in script.named("instantiate") for one in call.args[:1]]
+    return any(not isinstance(one, ast.Attribute | ast.Subscript) for one in (*spread, *given))
+
+
+def _read_paths(script: Script) -> set[str]:
+    """Parts of a configuration that are taken whole, with all that is below them: `config.model`, `config["eval"]`."""
+    paths = set[str]()
+    for node in script.nodes:
+        outer = next(script.around(node), None)
+        if isinstance(outer, ast.Attribute | ast.Subscript) and node is outer.value:
+            continue  # only a part of it is taken
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            parts = dotted(node).lower().split(".")
+            paths |= {".".join(parts[first:]) for first in range(1, len(parts))}
+        key = node.slice if isinstance(node, ast.Subscript) else None
+        if isinstance(node, ast.Call) and dotted(node.func).endswith(".get") and node.args:
+            key = node.args[0]
+        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+            paths.add(key.value.lower())
+    return paths

@@ -40,4 +40,4 @@ class TooFewPairs(AuditRule):
         ]
         fewest = min((len(value) for value in seeds if isinstance(value, list)), default=FEWEST_ELSEWHERE)
         if fewest < FEWEST_ELSEWHERE:
-            yield Sighting(f"{family.baseline.config.path.name}:1", f"an arm with {fewest} seeds")
+            yield Sighting(family.baseline.at(), f"an arm with {fewest} seeds")

@@ -24,6 +24,6 @@ class GuidanceUnequal(AuditRule):
             for change in arm.changes:
                 if any(word in change.path for word in WORDS):
                     yield Sighting(
-                        f"{arm.config.path.name}:{arm.line(change.path)}",
+                        arm.at(change.path),
                         f"the arm is drawn otherwise than the baseline: {change}",
                     )

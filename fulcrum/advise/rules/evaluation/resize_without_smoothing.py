@@ -61,7 +61,7 @@ class ResizeWithoutSmoothing(AuditRule):
                 )
         for entry in config.find(r"(teacher|dino|clip|fid|inception|metric|repa|feature|eval)\w*.*antialias$"):
             if entry.off:
-                yield Sighting(config.at(entry), f"{entry.path} = {entry.value}", f"set {entry.leaf} to true")
+                yield Sighting(config.at(entry), f"{entry.path} = {entry.value}", f"set {config.setting(entry, True)}")
 
 
 def _for_a_judge(script: Script, call: ast.Call) -> bool:

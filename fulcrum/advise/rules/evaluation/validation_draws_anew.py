@@ -51,4 +51,4 @@ class ValidationDrawsAnew(AuditRule):
             r"(val|eval)\w*[._](\w+[._])?(fixed_noise|fixed_timesteps|fix_noise|deterministic_noise|seeded)$"
         ):
             if entry.off:
-                yield Sighting(config.at(entry), f"{entry.path} = {entry.value}", f"set {entry.leaf} to true")
+                yield Sighting(config.at(entry), f"{entry.path} = {entry.value}", f"set {config.setting(entry, True)}")

@@ -17,6 +17,7 @@ class FsdpCastsInputs(AuditRule):
     id = "fsdp-casts-inputs"
     family = "precision"
     severity = "error"
+    also = "warning where the dtype is not known"
     gain = 0.1
     why = (
         "a policy with param_dtype=bf16 casts every floating input of the wrapped module, the time and the rotary "

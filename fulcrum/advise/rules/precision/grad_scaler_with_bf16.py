@@ -35,4 +35,6 @@ class GradScalerWithBf16(AuditRule):
         bf16 = any("bf16" in entry.text or "bfloat16" in entry.text for entry in config.find(r"precision|dtype|amp"))
         for entry in config.find(r"(^|[._])(use_)?grad(ient)?_scal(er|ing)(\.enabled)?$"):
             if entry.on and bf16:
-                yield Sighting(config.at(entry), f"{entry.path} = {entry.value} beside bf16", f"set {entry.leaf} to false")
+                yield Sighting(
+                    config.at(entry), f"{entry.path} = {entry.value} beside bf16", f"set {config.setting(entry, False)}"
+                )

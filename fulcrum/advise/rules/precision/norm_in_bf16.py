@@ -10,6 +10,7 @@ FUSED = ("native_layer_norm", "native_group_norm", "native_batch_norm", "cudnn_b
 class NormInBf16(AuditRule):
     id = "norm-in-bf16"
     family = "precision"
+    also = "note of a fused kernel, which sums in fp32"
     gain = 0.04
     why = "what it takes and gives is rounded to 8 bits in every block; one written by hand (rsqrt of a mean) sums in bf16"
     size = "no number published; the page of our lever has what we measured"

@@ -25,7 +25,7 @@ class ProjectorInBf16(AuditRule):
     def in_config(self, config: ConfigFile) -> Sightings:
         for entry in config.find(r"projector\w*(\.|_)(\w+_)?dtype$"):
             if entry.text.removeprefix("torch.") in ("bf16", "bfloat16", "fp16", "float16"):
-                yield Sighting(config.at(entry), f"{entry.path} = {entry.value}", f"set {entry.leaf} to fp32")
+                yield Sighting(config.at(entry), f"{entry.path} = {entry.value}", f"set {config.setting(entry, 'fp32')}")
 
 
 def _is_tensor(name: str) -> bool:

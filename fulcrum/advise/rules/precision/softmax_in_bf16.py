@@ -10,6 +10,7 @@ FUSED = ("_softmax", "_log_softmax", "_safe_softmax")
 class SoftmaxInBf16(AuditRule):
     id = "softmax-in-bf16"
     family = "precision"
+    also = "note of a fused kernel, which sums in fp32"
     gain = 0.04
     why = "scores are rounded to 8 bits before they are compared, and the weights of many tokens after it"
     size = "no number published; the page of our lever has what we measured"

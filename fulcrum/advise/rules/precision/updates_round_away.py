@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
+from fulcrum.advise.subjects.model_folder import TRAINED, ModelFolder
 from fulcrum.advise.subjects.step_trace import StepTrace
 from fulcrum.advise.subjects.stored_tensors import StoredTensors
 
@@ -15,6 +16,7 @@ class UpdatesRoundAway(AuditRule):
     id = "updates-round-away"
     family = "precision"
     severity = "error"
+    also = "note of parts that are frozen as a rule: text encoders, autoencoders"
     gain = 0.2
     why = (
         "Adam moves a weight by about the learning rate; where that is less than half the distance to the next bf16 "
@@ -39,6 +41,16 @@ class UpdatesRoundAway(AuditRule):
                 f"at a learning rate of {tensors.rate:g}, {share:.0%} of the updates round to nothing "
                 f"({worst[0]:.0%} in this tensor)",
             )
+
+    def in_folder(self, folder: ModelFolder) -> Sightings:
+        for part in folder.parts:
+            for one in self.in_tensors(part.tensors):
+                place = f"{part.name}: {one.place}" if part.name else one.place
+                if part.name in TRAINED:
+                    yield one._replace(place=place)
+                else:
+                    seen = f"{one.seen}; it matters only if the {part.name} is trained too"
+                    yield one._replace(place=place, seen=seen, severity="note")
 
     def in_step(self, step: StepTrace) -> Sightings:
         if step.lost_updates > ENOUGH:

@@ -1,8 +1,10 @@
 """Rule: weights that an optimizer trains are stored in bf16 or fp16."""
 
+import re
+
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.advise.subjects.config_file import ConfigFile
-from fulcrum.advise.subjects.model_folder import ModelFolder
+from fulcrum.advise.subjects.model_folder import TRAINED, ModelFolder
 from fulcrum.advise.subjects.python_script import LOW, Script, dotted, is_constant, source_of
 from fulcrum.advise.subjects.step_trace import StepTrace
 from fulcrum.advise.subjects.stored_tensors import BITS, StoredTensors, matching
@@ -15,10 +17,16 @@ ROUNDS = r"stochastic_round"
 STATE = ("exp_avg", "momentum_buffer", "optimizer.")
 
 
+def _wider(name: str) -> str:
+    """fp32 in the words of the file: bfloat16 -> float32, bf16 -> fp32."""
+    return re.sub(r"bfloat16|float16|half", "float32", re.sub(r"\b(bf16|fp16)", "fp32", name))
+
+
 class WeightsInBf16(AuditRule):
     id = "weights-in-bf16"
     family = "precision"
     severity = "error"
+    also = "note of weights without an optimizer's state beside them"
     gain = 0.2
     why = (
         "bf16 keeps 8 bits: an update smaller than 1/256 to 1/512 of a weight rounds to nothing, and late in training"
@@ -61,7 +69,7 @@ class WeightsInBf16(AuditRule):
                 yield Sighting(
                     config.at(entry),
                     f"{entry.path} = {entry.value}",
-                    f"set {entry.leaf} to fp32 (or false); keep mixed_precision: bf16",
+                    f"set {config.setting(entry, False if entry.on else _wider(entry.text))}; keep mixed_precision at bf16",
                 )
 
     def in_run(self, run: RunSpec) -> Sightings:
@@ -93,7 +101,7 @@ class WeightsInBf16(AuditRule):
 
     def in_folder(self, folder: ModelFolder) -> Sightings:
         for part in folder.parts:
-            if part.name in ("", "transformer", "unet"):
+            if part.name in TRAINED:
                 for one in self.in_tensors(part.tensors):
                     yield one._replace(place=part.name or "weights")
 

@@ -13,7 +13,10 @@ class AlignmentNeverOff(AuditRule):
     severity = "note"
     gain = 0.05
     why = "a teacher helps while the denoiser learns what pictures are, and holds it back once it knows better"
-    size = "said without a number: off after about 200,000 steps; others stop after a tenth of the training"
+    size = (
+        "said without a number: off after about 200,000 steps; others stop after a tenth of the training. Told of "
+        "trainings beyond 200,000 steps only"
+    )
     source = "PRX Part 2; arXiv:2505.16792 (HASTE)"
     lever = "repa"
     fix = "repa(until=0.5), or a stage without the term"
@@ -35,7 +38,7 @@ class AlignmentNeverOff(AuditRule):
 
     def in_config(self, config: ConfigFile) -> Sightings:
         weight = config.first(r"(repa|align\w*|proj)[._](\w+_)?(weight|coeff|lambda|coef)$")
-        steps = config.number(r"(^|[._])(max_train_steps|max_steps|total_steps|train_steps)$")
+        steps = config.batches(r"(^|[._])(max_train_steps|max_steps|total_steps|train_steps|max_duration)$")
         ends = config.find(r"(repa|align\w*|proj).*(until|end|stop|off|schedule|decay|early_stop)")
         if weight and weight.number and steps and steps > LONG and not ends:
             yield Sighting(config.at(weight), f"{weight.path} = {weight.value} for all {steps:,.0f} steps")

@@ -1,10 +1,14 @@
 """Rule: an average of the weights that remembers longer than the training lasts."""
 
+import ast
 from math import log
 
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.advise.subjects.config_file import ConfigFile
-from fulcrum.advise.subjects.python_script import Script, keyword, number
+from fulcrum.advise.subjects.hand_made_average import hand_made
+from fulcrum.advise.subjects.python_script import Script, keyword
+from fulcrum.advise.subjects.text_limits import constant_of
+from fulcrum.advise.subjects.training_loop import trained_steps
 from fulcrum.spec.run import RunSpec
 
 SHARE = 0.3  # of the training, that a half-life may take
@@ -25,28 +29,20 @@ class AverageLongerThanTraining(AuditRule):
     fix = "choose the decay by its half-life: 0.5 ** (1 / (0.07 * steps)), or warm it up: EMAModel(use_ema_warmup=True)"
 
     def in_script(self, script: Script) -> Sightings:
-        steps = next(
-            (
-                option.default
-                for option in script.options
-                if option.name in ("max_train_steps", "max_steps", "steps") and isinstance(option.default, int)
-            ),
-            None,
-        )
+        steps = trained_steps(script)
         for call in script.named("EMAModel", "ExponentialMovingAverage", "EMA") if steps else ():
-            decay = number(keyword(call, "decay"))
+            given = keyword(call, "decay")
+            decay = None if given is None else constant_of(script, given)
             warmed = keyword(call, "use_ema_warmup", "inv_gamma", "update_after_step") is not None
-            if decay and steps and not warmed and _half_life(decay) > SHARE * steps:
-                yield Sighting(
-                    script.at(call),
-                    f"decay {decay:g} halves in {_half_life(decay):,.0f} updates, and the training has {steps:,} "
-                    f"steps by default",
-                )
+            if not warmed:
+                yield from _too_long(script, call, decay, steps)
+        for call, decay in hand_made(script) if steps else ():
+            yield from _too_long(script, call, decay, steps)
 
     def in_config(self, config: ConfigFile) -> Sightings:
         decay = config.first(r"(^|[._])ema\w*[._]?(decay|smoothing|beta)$")
-        steps = config.number(r"(^|[._])(max_train_steps|max_steps|total_steps|train_steps|max_duration|num_steps)$")
-        every = config.number(r"(^|[._])ema\w*[._](update_)?(interval|every|update_every)$") or 1.0
+        steps = config.batches(r"(^|[._])(max_train_steps|max_steps|total_steps|train_steps|max_duration|num_steps)$")
+        every = config.batches(r"(^|[._])ema\w*[._](update_)?(interval|every|update_every)$") or 1.0
         warmed = any(not entry.off for entry in config.find(r"(^|[._])ema.*warmup"))
         if (
             decay
@@ -67,6 +63,17 @@ class AverageLongerThanTraining(AuditRule):
             yield Sighting(
                 "average.half_life", f"the average halves in {half_life:.0%} of the budget", "--set average.half_life=0.07"
             )
+
+
+def _too_long(script: Script, call: ast.Call, decay: float | None, steps: float | None) -> Sightings:
+    if decay and steps and _half_life(decay) > SHARE * steps:
+        updates = 0.07 * steps
+        yield Sighting(
+            script.at(call),
+            f"decay {decay:g} halves in {_half_life(decay):,.0f} updates, and the training has {steps:,.0f} steps as "
+            f"written",
+            f"a decay of {0.5 ** (1 / updates):.4g} halves in {updates:,.0f} of {steps:,.0f} steps; or warm it up",
+        )
 
 
 def _half_life(decay: float) -> float:

@@ -39,12 +39,12 @@ class IrepaNormalisesFeatures(AuditRule):
             if entry.text in ("feature", "features", "channel", "channels", "-1") and any(
                 word in entry.leaf for word in ("norm", "axis", "dim", "mean", "over")
             ):
-                yield Sighting(config.at(entry), f"{entry.path} = {entry.value}", f"set {entry.leaf} to tokens")
+                yield Sighting(config.at(entry), f"{entry.path} = {entry.value}", f"set {config.setting(entry, 'tokens')}")
             if "proj" in entry.leaf and entry.text.startswith("att"):
                 yield Sighting(
                     config.at(entry),
                     f"{entry.path} = {entry.value}, where iREPA has a convolution",
-                    f"set {entry.leaf} to conv",
+                    f"set {config.setting(entry, 'conv')}",
                 )
 
 

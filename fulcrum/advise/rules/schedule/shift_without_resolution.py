@@ -18,6 +18,7 @@ class ShiftWithoutResolution(AuditRule):
     id = "shift-without-resolution"
     family = "schedule"
     severity = "note"
+    also = "warning where a run is trained and drawn with unlike shifts"
     gain = 0.1
     why = (
         "the more pixels a picture has, the more noise it takes to hide it: without a shift most training times are "
@@ -42,9 +43,13 @@ class ShiftWithoutResolution(AuditRule):
 
     def in_config(self, config: ConfigFile) -> Sightings:
         """Only where it is said that nothing is shifted: a trainer's own default is not known."""
-        stated = [entry for entry in config.find(r"(^|[._]|[a-z])shift$") if OF_TIMES.search(entry.path)]
+        shifts = (entry for entry in config.find(r"(^|[._]|[a-z])shift$") if OF_TIMES.search(entry.path))
+        stated = [entry for entry in shifts if not isinstance(entry.value, bool)]
         tokens = image_tokens(config, usual_stride=True)
-        otherwise = any(not entry.off for entry in config.find(r"dynamic_?shift|resolution_\w*shift|shift_?(by|with)_?res"))
+        otherwise = any(
+            not entry.off for entry in config.find(r"(dynamic|auto)_?shift|resolution_\w*shift|shift_?(by|with)_?res")
+        )
+        otherwise |= any("flux_shift" in entry.text for entry in config.find(r"timestep_sampling$"))  # kohya's, by size
         # Logit-normal times with another mean than 0 are shifted by that.
         otherwise |= any(
             entry.number not in (None, 0.0) for entry in config.find(r"logit_?mean$|density\.mean$|(^|[._])p_mean$")
@@ -53,7 +58,7 @@ class ShiftWithoutResolution(AuditRule):
             stated
             and tokens is not None
             and tokens >= MANY
-            and all(entry.number == 1.0 for entry in stated)
+            and all(entry.number in (0.0, 1.0) for entry in stated)  # SimpleTuner's 0 is off
             and not otherwise
         ):
             shift = (tokens / UNSHIFTED) ** 0.5

@@ -58,7 +58,7 @@ class CodecClassMismatch(AuditRule):
                     yield Sighting(
                         config.at(entry),
                         f"{entry.path} = {entry.value} reads {other.path} = {other.value}",
-                        f"set {entry.leaf} to {wanted}",
+                        f"set {config.setting(entry, wanted)}",
                     )
 
     def in_folder(self, folder: ModelFolder) -> Sightings:
