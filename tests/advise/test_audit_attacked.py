@@ -5,6 +5,7 @@ import time
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 from fulcrum.advise.audit_rule import AuditRule
@@ -129,3 +130,16 @@ def test_a_page_takes_the_place_of_nothing(tmp_path, capsys, option, name):
         with pytest.raises(SystemExit) as end:
             main(["audit", str(tmp_path), "--sarif", str(tmp_path / "audit.json")])
         assert end.value.code == 3
+
+
+def test_a_store_whose_pictures_are_gone_is_an_error(tmp_path, capsys):
+    (tmp_path / "pictures").mkdir()
+    Image.new("RGB", (32, 32), "red").save(tmp_path / "pictures" / "a.png")
+    (tmp_path / "pictures" / "a.txt").write_text("a red square on a plain ground")
+    with pytest.raises(SystemExit):
+        main(["data", "import", str(tmp_path / "pictures"), str(tmp_path / "store"), "--size", "32"])
+    assert "samples-broken" not in rules(audit(str(tmp_path / "store")))
+    for shard in (tmp_path / "store" / "shards").iterdir():
+        shard.unlink()
+    (fault,) = (one for one in audit(str(tmp_path / "store")).faults if one.rule == "samples-broken")
+    assert fault.severity == "error" and "cannot be opened" in fault.seen and "\n" not in fault.seen

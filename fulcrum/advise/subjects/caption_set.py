@@ -11,7 +11,7 @@ from fulcrum.data.readers.fit_picture import BadSample, decode
 from fulcrum.data.readers.reader import open_given
 from fulcrum.data.store.picture_store import ABOUT, SPLITS, PictureStore
 from fulcrum.spec.countdown import Tally
-from fulcrum.spec.errors import BadInput, FulcrumError
+from fulcrum.spec.errors import BadInput, FulcrumError, first_line
 
 MOST = 200_000  # samples that are looked at; captions of a larger set are like those of its beginning
 SHOWN = 5
@@ -90,7 +90,7 @@ def _stored(folder: Path) -> Iterator[LookedAt | tuple[str, str]]:
                 yield store.name(row), fault
             yield LookedAt(store.name(row), store.captions(row), split, store.rows[row]["sha"].tobytes().hex(), wanted)
         except (FulcrumError, ValueError, IndexError, RecursionError) as error:
-            yield f"sample {row}", str(error)
+            yield f"sample {row}", first_line(error)
 
 
 def _given(path: str) -> Iterator[LookedAt | tuple[str, str]]:

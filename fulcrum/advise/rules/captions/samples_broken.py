@@ -25,4 +25,5 @@ class SamplesBroken(AuditRule):
                 if captions.stored
                 else "mend or remove them, or leave them out, counted and named: "
                 + captions.import_command("--bad", "quarantine"),
+                None if captions.samples else "error",
             )
