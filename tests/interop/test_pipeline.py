@@ -277,16 +277,6 @@ def test_the_card_tells_what_was_measured_and_no_path(runs, tmp_path, capsys):
     (folder.path / FILE).unlink()
 
 
-def test_paths_of_the_machine_are_left_out():
-    from fulcrum.interop.model_card import unplaced
-
-    given = {
-        "a": ["/home/me/data/set", "hub:org/name/part"],
-        "b": "spark --set encode.text=pretrained_text(path='/x/y z/t')",
-    }
-    assert unplaced(given) == {"a": ["set", "hub:org/name/part"], "b": "spark --set encode.text=pretrained_text(path='t')"}
-
-
 def test_missing_packages_are_said(runs, tmp_path, capsys, monkeypatch):
     import importlib.util
 
