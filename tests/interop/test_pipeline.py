@@ -193,6 +193,18 @@ def test_another_family_is_refused(exported, tmp_path):
     assert pipeline_index(str(exported["latent"] / "transformer")) is None
 
 
+@pytest.mark.parametrize(
+    "change", [{"vae": 5}, {"text_encoder": "x"}, {"noise_scale": [], "_class_name": "PRXPixelPipeline"}]
+)
+def test_an_index_that_was_changed_by_hand_is_refused(exported, tiny, change):
+    from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
+
+    path = str(exported["latent"])
+    index = {**pipeline_index(path), **change}
+    with pytest.raises(BadInput, match=f"model_index.json says {next(iter(change))} = .*, expected"):
+        begun_from(tiny("spark"), path, index)
+
+
 def test_a_folder_that_is_not_new_and_a_run_that_is_not_finished_are_refused(runs, tiny, tmp_path, capsys):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("mine")
