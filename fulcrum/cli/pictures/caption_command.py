@@ -121,7 +121,10 @@ def _summary(to: Path, wish: Any, done: Any) -> tuple[dict[str, Any], list[str]]
     if done.busy is not None:
         lines.append(f"the network was busy {done.busy:.0%} of the time")
     whole = tuple(name for name in new if about["captions"].get(name, 0) == about["count"])
-    lines += train_command(to, names=whole[:1]) if whole else ["no new column is whole: every picture needs its caption"]
+    if not whole:
+        lines.append("no new column is whole: every picture needs its caption")
+    elif not (warning and wish.model == WORLD):  # a network would learn words for what is not there
+        lines += train_command(to, names=whole[:1])
     facts = {"folder": str(to), "busy": done.busy, "ledger": ledger, "columns": new, "warning": warning}
     facts |= {name: about[name] for name in ("count", "content", "parent", "caption_statistics", "quarantined_answers")}
     return facts, lines
