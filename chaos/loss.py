@@ -41,7 +41,7 @@ def unsound(end: End) -> Iterator[tuple[str, str]]:
 
 def not_the_same(subject: Subject, outcome: str, folder: Path, again: End) -> Iterator[tuple[str, str]]:
     """The command that was given again in peace must come to the end of the undisturbed one."""
-    if not subject.is_done(again):
+    if again.exit != 0:
         yield f"does not go on: exit {again.exit}", again.text[-2000:]
     elif subject.outcome(folder, again) != outcome:
         yield "ends elsewhere than the undisturbed", again.text[-1000:]

@@ -52,12 +52,8 @@ class Subject(NamedTuple):
     words: list[str]
     prepare: Callable[[Host, Path], None]  # what lies in the folder before the command
     outcome: Callable[[Path, End], str]  # equal for equal ends
-    stands: str = ""  # what the command says where its end stands already and it will not do it again
     starts_workers: bool = False
     works_in_torch: bool = True  # whose libraries may give up without a word when memory is short
-
-    def is_done(self, end: End) -> bool:
-        return end.exit == 0 or bool(self.stands and self.stands in end.text)
 
     def words_in(self, folder: Path) -> list[str]:
         runs = [str(path.relative_to(folder).parent) for path in folder.glob("runs/*/about.json")]
@@ -143,7 +139,7 @@ SUBJECTS = (
     Subject("train, nothing encoded", TRAIN, _nothing, _weights),
     ENCODING := Subject("encode", ENCODE, _nothing, _files("runs/cache")),
     IMPORTING := Subject("import", IMPORT, _pictures, _files("store"), works_in_torch=False),
-    CAPTIONING := Subject("caption", CAPTION, _imported, _captions, stands="captioned holds a data set already"),
+    CAPTIONING := Subject("caption", CAPTION, _imported, _captions),
     Subject("measure", ["measure", RUN, "--samples", "64", "--json", "--quiet"], _trained, _metrics),
     STUDYING := Subject("study", ["study", "run", "plan.toml", "--threads", "1"], _planned, _effects, starts_workers=True),
 )

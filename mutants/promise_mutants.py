@@ -209,6 +209,11 @@ PROMISES = (
         "BadInput",
     ),
     PromiseMutant(
+        "nobody looks whose folder it is", "fulcrum/data/store/importing.py",
+        "    require_begun(partial, mark)\n", "",
+        "tests/data/store/test_begun_folder.py::test_a_folder_that_was_there_is_not_touched",
+    ),
+    PromiseMutant(
         "a source that changed meanwhile is not noticed", "fulcrum/data/store/importing.py",
         "    return samples.hexdigest() == written\n", "    return True\n",
         "tests/data/store/test_import.py::test_a_source_that_changed_meanwhile_is_refused",

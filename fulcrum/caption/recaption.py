@@ -13,16 +13,20 @@ from fulcrum.caption.captioner import Captioner, Settings, open_captioner, prove
 from fulcrum.caption.judging import Judging
 from fulcrum.caption.pair_fit import Score, open_scorer
 from fulcrum.caption.prompts import CaptionPrompt
-from fulcrum.data.store.derived_store import derive, require_free, unfinished
+from fulcrum.data.store.derived_store import REQUEST, derive, made_already, partial_of, tidy, unfinished
 from fulcrum.data.store.picture_store import PictureStore
 from fulcrum.data.store.remote_store import local_folder
 from fulcrum.data.texts.caption_rules import CaptionRules
 from fulcrum.files.atomic import atomic_file, rename_folder, write_atomic
+from fulcrum.files.begun_folder import Mark, require_begun
+from fulcrum.files.hashes import sha256_json
 from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput
 
-ORDER, QUARANTINE = "caption.json", "quarantine.jsonl"
+QUARANTINE = "quarantine.jsonl"
+BEGUN = Mark("caption.json", "captioner", "captioning")
 BLOCK = 1024  # pictures of a block: what a killed command loses at most
+HOW = ("batch", "block", "device")  # of a wish: how it is worked at, which decides nothing
 Say = Callable[[str], None]
 
 
@@ -55,6 +59,11 @@ class Wish:
         """Style -> name of its column."""
         return {prompt.style: f"{self.name}_{prompt.style}" for prompt in self.prompts}
 
+    def request(self, parent: str) -> str:
+        """Hash of all that decides the new store, its parent's content among it."""
+        decides = {name: value for name, value in asdict(self).items() if name not in ("store", "to", *HOW)}
+        return sha256_json({**decides, "parent": parent})
+
 
 class Written(NamedTuple):
     about: dict[str, Any]  # what store.json says: columns, statistics before and after, quarantined answers
@@ -65,10 +74,10 @@ class Recaption:
     """One go at captioning a store; the same wish again goes on."""
 
     def __init__(self, wish: Wish, say: Say) -> None:
-        require_free(wish.to)
         self.wish, self.say = wish, say
         self.store = PictureStore(local_folder(wish.store))
-        self.partial = wish.to.with_name(wish.to.name + ".partial")
+        self.done = made_already(wish.to, wish.request(self.store.about["content"]), BEGUN, say)
+        self.partial = partial_of(wish.to)
         taken = sorted(set(wish.columns().values()) & set(self.store.about["captions"]))
         if taken:
             raise BadInput(f"{wish.store} has captions called '{taken[0]}' already", "nothing is overwritten: --name OTHER")
@@ -77,6 +86,8 @@ class Recaption:
 
     def ask(self, number: int = 0, of: int = 1, open_it: Callable[[], Captioner] | None = None) -> None:
         """Make the blocks that are missing, of every `of`-th; several processes and machines may share a folder."""
+        if self.done is not None:
+            return
         wish = self.wish
         styles = [prompt.style for prompt in wish.prompts]
         opened = open_it() if open_it else open_captioner(wish.model, wish.device, wish.settings, styles)
@@ -91,7 +102,7 @@ class Recaption:
 
     def _same_order(self, facts: dict[str, Any]) -> None:
         """What decides the answers stands in the unfinished folder; another wish does not mix with it."""
-        wish, path = self.wish, self.partial / ORDER
+        wish, path = self.wish, self.partial / BEGUN.name
         asked = {
             "parent": self.store.about["content"],
             "captioner": facts,
@@ -101,6 +112,7 @@ class Recaption:
             "block": wish.block,
             "limit": wish.limit,
         }
+        require_begun(self.partial, BEGUN)
         self.partial.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             write_atomic(path, json.dumps({**asked, "begun": _now()}, sort_keys=True))
@@ -114,6 +126,8 @@ class Recaption:
 
     def complete(self) -> Written:
         """Judge the answers and write the new store, which then appears at once."""
+        if self.done is not None:
+            return Written(self.done, None)
         missing = self.blocks.missing()
         if missing:
             raise BadInput(
@@ -127,14 +141,21 @@ class Recaption:
             )
             about = derive(self.store, self.partial, judging.decided, lambda: self._about(judging), False, self.say)
         rename_folder(self.partial, wish.to)
-        for left in ("lock", ORDER):
-            (wish.to / left).unlink(missing_ok=True)
+        tidy(wish.to, BEGUN)
         asked = self.asking
         return Written(about, asked.busy / asked.seconds if asked and asked.asked else None)
 
+    def finished(self, ask: Callable[[], None]) -> Written:
+        """All of it, for one command at a time, asking as the caller wants it; nothing where it is done already."""
+        if self.done is not None:
+            return self.complete()
+        with unfinished(self.wish.to, BEGUN, ANSWERS):
+            ask()
+            return self.complete()
+
     def _about(self, judging: Judging) -> dict[str, Any]:
         """Of each new column who wrote it, when, how, and what passed; told in store.json and on the card."""
-        wish, order = self.wish, read_json(self.partial / ORDER, "")
+        wish, order = self.wish, read_json(self.partial / BEGUN.name, "")
         shared = {
             "begun": order["begun"],
             "finished": _now(),
@@ -148,6 +169,7 @@ class Recaption:
         }
         return {
             "generator": "fulcrum caption",
+            REQUEST: wish.request(self.store.about["content"]),
             "columns": {**self.store.about.get("columns", {}), **columns},
             "caption_statistics": judging.statistics(),
             "quarantined_answers": dict(sorted(judging.found.items())),
@@ -157,9 +179,7 @@ class Recaption:
 def recaption(wish: Wish, say: Say, open_it: Callable[[], Captioner] | None = None) -> Written:
     """All of it, in this process."""
     go = Recaption(wish, say)
-    with unfinished(wish.to, ANSWERS):
-        go.ask(open_it=open_it)
-        return go.complete()
+    return go.finished(lambda: go.ask(open_it=open_it))
 
 
 def _now() -> str:

@@ -3,6 +3,7 @@
 What is being written is called .NAME.PID-TOKEN.writing and is held by a lock: so `sweep` knows what a killed process left.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -18,9 +19,11 @@ from typing import Any, BinaryIO
 from fulcrum.files.damaged import remove
 from fulcrum.files.paths import open_regular
 from fulcrum.files.refusals import naming
+from fulcrum.spec.errors import BadInput
 
 _ASIDE = re.compile(r"\..+\.\d+-[0-9a-f]{8}\.writing", re.DOTALL)
 _LONGEST = 200  # bytes of a name that its aside repeats: a file system takes 255
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # by a folder with something in it, by a file
 _RIGHTS = 0o666  # of a file: to read and write it, less what the umask takes
 FRESH = 60.0  # seconds in which something aside is never swept: its writer may not have locked it yet
 
@@ -123,8 +126,21 @@ def folder_atomic(final: Path, *, flush: bool = True, replace: bool = False) -> 
 def rename_folder(made: Path, final: Path) -> None:
     """Give a folder that is filled its name, once all that it holds is on the disk."""
     _flush_tree(made)
-    os.rename(made, final)
+    name_folder(made, final)
     _flush(final.parent.resolve())
+
+
+def name_folder(made: Path, final: Path) -> None:
+    """The rename alone; what has taken the name meanwhile stays and is told."""
+    try:
+        os.rename(made, final)
+    except OSError as error:
+        if error.errno not in _TAKEN:
+            raise
+        raise BadInput(
+            f"{final} appeared while what belongs there was written",
+            "nothing is overwritten: move it away, or choose another",
+        ) from None
 
 
 def sweep(folder: Path, *, fresh: float = FRESH) -> list[Path]:

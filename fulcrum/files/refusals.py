@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,9 +59,16 @@ def sentence_and_hint(error: OSError) -> tuple[str, str]:
     return where + reason(error), remedy(error, "start the same command again")
 
 
+def _number_told(error: Exception) -> int:
+    """The system's number in the words of a library of Rust, as safetensors is; 0: there is none."""
+    told = re.search(r"\(os error (\d+)\)$", str(error))
+    return int(told[1]) if told else 0
+
+
 @contextmanager
 def naming(path: Path, *asides: Path) -> Iterator[None]:
-    """An OSError inside names `path`: a failed write names no file, and its `asides` are no files that a person knows."""
+    """An OSError inside names `path`: a failed write names no file, and its `asides` are no files that a person knows. What
+    a library says of the disk in an error of its own becomes an OSError."""
     try:
         yield
     except OSError as error:
@@ -69,6 +77,11 @@ def naming(path: Path, *asides: Path) -> Iterator[None]:
         if aside is not None or (error.filename is None and error.errno in _OF_A_DISK):
             error.filename, error.filename2 = str(path) + given.removeprefix(aside or given), None
         raise
+    except Exception as error:
+        number = _number_told(error)
+        if isinstance(error, FulcrumError) or number not in _OF_A_DISK:
+            raise
+        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def refusal(

@@ -28,6 +28,7 @@ from fulcrum.spec.errors import FulcrumError
 
 MOST_BODY = 16_384  # bytes of a request
 PATIENCE = 60.0  # seconds for a request to arrive
+LENGTH = re.compile("[0-9]{1,9}")  # Python refuses to read a number of thousands of digits
 PICTURE = re.compile("/picture/([0-9a-f]{64})-([0-9])")
 
 
@@ -61,7 +62,7 @@ class GalleryHandler(LoopbackHandler):
             self.send_error(HTTPStatus.NOT_FOUND, "not in this gallery")
         elif self.headers.get_content_type() != "application/json":  # a form of another site cannot send this
             self.send_error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected application/json")
-        elif not (length.isascii() and length.isdigit()) or int(length) > MOST_BODY:
+        elif not LENGTH.fullmatch(length) or int(length) > MOST_BODY:
             self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {MOST_BODY} bytes")
         else:
             self._draw(self.rfile.read(int(length)))

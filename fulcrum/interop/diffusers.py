@@ -69,13 +69,18 @@ def export(backbone: Backbone, folder: Path, dtype: torch.dtype | None = None) -
             f"diffusers' PRX has no slot for {', '.join(stray[:3]) or 'this condition'}",
             "train without the part that made it, or draw with fulcrum",
         )
+    if not float(backbone.theta).is_integer():
+        raise BadInput(
+            f"diffusers' PRX takes a whole theta, found {backbone.theta}",
+            "rounded, it would draw other pictures: draw with fulcrum",
+        )
     config = {
         "_class_name": "PRXTransformer2DModel",
         "_diffusers_version": MADE_FOR,
         **FIXED,
         **{word: sizes[slot] for word, slot in SLOTS.items()},
     }
-    config |= {"axes_dim": list(backbone.axes), "theta": round(backbone.theta)}
+    config |= {"axes_dim": list(backbone.axes), "theta": int(backbone.theta)}
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: value.detach().cpu().to(dtype or value.dtype).contiguous() for name, value in own.items()}
     with atomic_path(folder / WEIGHTS) as aside:

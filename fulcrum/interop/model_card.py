@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fulcrum.interop.placeless import last_name, placeless, without_places
 from fulcrum.spec.printable import shown
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.run_words import in_brief
@@ -88,18 +89,18 @@ def model_card(facts: CardFacts) -> str:
     sections = {
         "Draw": _draw(facts),
         "What it is": _identity(facts),
-        "Levers": _table(("lever", "what it changes"), facts.levers.items()) if facts.levers else "None: the plain recipe.",
+        "Levers": _levers(facts),
         "Data": _data(facts),
         "Metrics": _metrics(facts.metrics),
         "Licence": _licence(facts),
         "Description of the run": "The whole of it stands in `run.json`.\n\n"
-        + _table(("part", "filled by"), [(name, in_brief(part)) for name, part in _fillers(facts.run)]),
+        + _table(("part", "filled by"), [(name, _told(in_brief(part), facts.about)) for name, part in _fillers(facts.run)]),
     }
     library = "peft" if facts.base else "diffusers"
     head = [f"library_name: {library}", "pipeline_tag: text-to-image", f"license: {_licence_id(facts.licence)}"]
     front = "\n".join(["---", *head, f"tags: [prx, fulcrum{', lora' if facts.base else ''}]", "---"])
     body = "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items())
-    return f"{front}\n\n# {_safe(unplaced(facts.about['phrase']))}\n\n{body}\n"
+    return f"{front}\n\n# {_safe(_told(facts.about['phrase'], facts.about))}\n\n{body}\n"
 
 
 def _draw(facts: CardFacts) -> str:
@@ -137,7 +138,7 @@ def _at_loading(facts: CardFacts) -> list[str]:
 def _identity(facts: CardFacts) -> str:
     model, run = facts.run.model, facts.run
     rows = {
-        "phrase": unplaced(facts.about["phrase"]),
+        "phrase": _told(facts.about["phrase"], facts.about),
         "key": facts.about["key"],
         "seed": facts.about["seed"],
         "version of the science": facts.about.get("science", 1),
@@ -155,8 +156,8 @@ def _identity(facts: CardFacts) -> str:
 def _data(facts: CardFacts) -> str:
     reads = facts.about.get("reads", {})
     rows = {
-        "source": unplaced(str(facts.run.data.source)),
-        "captions": str(facts.run.data.caption),
+        "source": _told(str(facts.run.data.source), facts.about),
+        "captions": _told(str(facts.run.data.caption), facts.about),
         "size": f"{facts.run.data.size} pixels",
         **{f"read: {name}": value for name, value in reads.items()},
     }
@@ -164,6 +165,11 @@ def _data(facts: CardFacts) -> str:
         rows |= {name: facts.data[name] for name in ("count", "splits", "captions", "licence") if name in facts.data}
     more = "\n\nThe whole data card: `data_card.json`." if facts.data else ""
     return _table(("", ""), rows.items()) + more
+
+
+def _levers(facts: CardFacts) -> str:
+    rows = [(_told(lever, facts.about), says) for lever, says in facts.levers.items()]
+    return _table(("lever", "what it changes"), rows) if rows else "None: the plain recipe."
 
 
 def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> str:
@@ -213,16 +219,14 @@ def _fillers(run: RunSpec) -> list[tuple[str, Any]]:
 
 def description(about: Mapping[str, Any]) -> str:
     """run.json: what the run is, without where files lay on the machine that trained it."""
-    return json.dumps(unplaced(dict(about)), indent=1, sort_keys=True) + "\n"
+    files = {last_name(path): digest for path, digest in about.get("user_files", {}).items()}
+    plain = {**placeless(dict(about)), "phrase": _told(about["phrase"], about)}
+    return json.dumps(plain | ({"user_files": files} if "user_files" in about else {}), indent=1, sort_keys=True) + "\n"
 
 
-def unplaced(value: Any) -> Any:
-    """Plain data in which a path is only its last name: folders of a person's machine are not published."""
-    if isinstance(value, str):
-        return re.sub(r"(?<![\w.:])/(?:[^/'\",)]+/)+", "", value)
-    if isinstance(value, list):
-        return [unplaced(item) for item in value]
-    return {name: unplaced(item) for name, item in value.items()} if isinstance(value, dict) else value
+def _told(text: str, about: Mapping[str, Any]) -> str:
+    """Words about a run without folders of the machine: those that its description holds, whatever signs are in them."""
+    return without_places(text, about["run"])
 
 
 def _table(head: Sequence[str], rows: Any) -> str:

@@ -33,6 +33,8 @@ def misfits(run: RunSpec) -> list[Misfit]:
         misfits.append(Misfit("model.route", "diffusers' PRX has no layer that joins routed tokens with the others"))
     if run.model.condition.kind not in ("no_condition", "resolution"):
         misfits.append(Misfit("model.condition", f"diffusers' PRX is not told {run.model.condition.kind}"))
+    if not float(run.model.theta).is_integer():
+        misfits.append(Misfit("model.theta", f"diffusers' PRX takes a whole theta, and this run's is {run.model.theta}"))
     guide = run.sample.guide
     if guide.kind != "cfg":
         misfits.append(

@@ -11,7 +11,8 @@ from fulcrum.spec.version import SCIENCE
 NAME = "measured.json"  # written by `fulcrum study evidence`; rows of an older science stay as they are
 MEASURED = Path(__file__).with_name(NAME)
 FIELDS = ("lever", "recipe", "science", "metric", "change", "low", "high", "pairs", "verdict", "date", "note")
-SCOPE_FIELDS = ("arm", "base", "settings", "images", "plan", "time", "flops", "alike")  # rows of before have none of them
+# Rows of before have none of these, or no keys: how the keys of its trainings begin, to know them again.
+SCOPE_FIELDS = ("arm", "base", "settings", "images", "plan", "time", "flops", "alike", "keys")
 
 WORDS = {"better": "better", "worse": "worse", "tie": "no difference that matters", "not learned": "not learned"}
 

@@ -20,7 +20,10 @@ from fulcrum.advise.hierarchy.measured_effect import known_effects
 from fulcrum.advise.hierarchy.next_plan import next_plan, pairs_for, unsettled
 from fulcrum.advise.hierarchy.published_sign import sign_votes
 from fulcrum.cli import main
+from fulcrum.files.hashes import sha256_text
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.report.evidence.measured_rows import rows as measured_rows
+from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.version import SCIENCE
@@ -190,6 +193,48 @@ def test_own_finished_studies_count_and_one_that_was_kept_counts_once(tmp_path):
     ]
     both = known_effects(CATALOG, tmp_path / "runs", table(tmp_path, same))
     assert len(both) == len(own) and {one.origin for one in both} == {"docs/evidence"}, "the one with more pairs"
+
+
+def keyed(folder, seeds=range(99), kind=""):
+    """The study, with cells of these seeds alone and keys as a training's are."""
+    report = json.loads((folder / "report.json").read_text())
+    for arm in report["arms"]:
+        arm["cells"] = [cell for cell in arm["cells"] if cell["seed"] in seeds]
+        for cell in arm["cells"]:
+            cell["key"] = sha256_text(f"{arm['name']} {cell['seed']} {kind}")[:16]
+    (folder / "report.json").write_text(json.dumps(report))
+    return folder
+
+
+def test_trainings_that_two_plans_share_count_once(tmp_path):
+    """A study of some arms, then one of more under another plan, which takes the cells that are there."""
+    nothing, runs = table(tmp_path, []), tmp_path / "runs"
+    keyed(own_study(runs / "study-1", hash="0123456789abcdef"))
+    alone = known_effects(CATALOG, runs, nothing)
+    keyed(own_study(runs / "study-2", hash="fedcba9876543210"), seeds=range(3))
+    assert known_effects(CATALOG, runs, nothing) == alone, "all of them are among the first's"
+    keyed(own_study(runs / "study-3", hash="0011223344556677"), kind="others")
+    assert len(known_effects(CATALOG, runs, nothing)) == 2 * len(alone), "other trainings are other evidence"
+
+
+@pytest.mark.parametrize("plan", ["c719a737c24afd48", "another"])
+def test_what_ships_is_known_again_by_its_trainings(tmp_path, plan):
+    """Kept under one plan and found in runs/ under another; its science is not told where the cells are gone."""
+    result = StudyResult.model_validate_json((keyed(own_study(tmp_path / "kept")) / "report.json").read_bytes())
+    shipped = table(tmp_path, measured_rows({"replication": result}, SCIENCE - 1))
+    once = known_effects(CATALOG, tmp_path / "runs", shipped)
+    keyed(own_study(tmp_path / "runs/study-1", hash=plan))
+    assert len(once) > 3 and known_effects(CATALOG, tmp_path / "runs", shipped) == once
+
+
+def test_one_plan_is_no_two_because_nobody_knows_its_science(tmp_path):
+    """Rows of before say of no training; the study's cells are gone, so that it counts as one of today."""
+    own_study(tmp_path / "runs/study-1", hash="0123456789abcdef")
+    own = known_effects(CATALOG, tmp_path / "runs", table(tmp_path, []))
+    facts = {"plan": "0123456789abcdef", "images": 60000, "pairs": 99, "science": SCIENCE - 1}
+    same = [row(one.arm, one.gain, 0.01, one.verdict, metric=one.metric, **facts) for one in own]
+    both = known_effects(CATALOG, tmp_path / "runs", table(tmp_path, same))
+    assert len(both) == len(own) and {one.origin for one in both} == {"docs/evidence"}
 
 
 @pytest.mark.parametrize("fault", ["running", "damaged", "trunk", "no plan"])

@@ -49,4 +49,5 @@ def test_the_commands_say_so(tmp_path, capsys):
         printed = capsys.readouterr()
         assert not end.value.code, printed.err
         assert ("not of the embedded world" in printed.out + printed.err) == (words[1] != "import")
+        assert ("train on it" in printed.out) == (words[0] != "caption"), "such captions are nothing to learn from"
     assert "not of the embedded world" in try_pairs(store, "world").words

@@ -1,6 +1,7 @@
 """Captions anew: resumed, judged, counted, never in place of the old ones."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -145,6 +146,25 @@ def test_wishes_that_cannot_be(world_store, tmp_path, change, message):
     with pytest.raises(BadInput, match=message):
         recaption(Wish(**plain), quiet)
     assert not list(tmp_path.iterdir()), "and leaves nothing"
+
+
+def test_captions_that_are_done_are_done_when_they_are_asked_for_again(world_store, scripted, tmp_path):
+    wanted, lines, again = wish(world_store, tmp_path / "new", keep_all=True), [], scripted(said)
+    about = recaption(wanted, quiet, lambda: scripted(said)).about
+    (tmp_path / "new" / "caption.json").write_text("{}")  # it was killed as it tidied up
+    done = recaption(replace(wanted, batch=3, block=7), lines.append, lambda: again)
+    assert (done.about, done.busy, again.asked) == (about, None, []) and "already" in lines[-1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new"] and not (tmp_path / "new" / "caption.json").exists()
+    Recaption(wanted, quiet).ask(0, 2)
+    assert not (tmp_path / "new.partial").exists(), "a process that comes late begins nothing"
+    for other in (
+        {"keep_all": False},
+        {"rules": CaptionRules(least_words=3)},
+        {"settings": Settings(seed=1)},
+        {"limit": 9},
+    ):
+        with pytest.raises(BadInput, match="holds a data set already"):
+            recaption(replace(wanted, **other), quiet, lambda: again)
 
 
 def test_columns_are_never_written_twice(world_store, scripted, tmp_path):

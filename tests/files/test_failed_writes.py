@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
 
 from fulcrum.cli import main
 from fulcrum.files.atomic import atomic_path, folder_atomic, write_atomic, write_json, write_new
@@ -49,12 +53,25 @@ def fill_path(path: Path) -> None:
         aside.write_bytes(DATA)
 
 
+def fill_tensors(path: Path) -> None:
+    with atomic_path(path) as aside:
+        save_file({"a": torch.zeros(LIMIT)}, aside)
+
+
+def fill_folder_with_tensors(path: Path) -> None:
+    """As a library does that saves a model on its own."""
+    with folder_atomic(path) as aside:
+        save_file({"a": torch.zeros(LIMIT)}, aside / "model.safetensors")
+
+
 WRITERS: dict[str, Callable[[Path], object]] = {
     "write_atomic": lambda path: write_atomic(path, DATA),
     "write_json": lambda path: write_json(path, DATA.decode()),
     "write_new": lambda path: write_new(path, DATA),
     "atomic_path": fill_path,
     "folder_atomic": fill_folder,
+    "tensors": fill_tensors,
+    "tensors in a folder": fill_folder_with_tensors,
 }
 
 
@@ -104,6 +121,22 @@ def test_a_folder_that_cannot_be_written_is_told_by_the_files_own_name(
     message, remedy = sentence_and_hint(error.value)
     assert message == f"cannot use {tmp_path / 'mine'}: {os.strerror(number)}" and hint in remedy
     assert error.value.filename2 is None
+
+
+@pytest.mark.parametrize("range_of_noise", [1, 256], ids=["small", "large"])
+@pytest.mark.parametrize("most", [0, 100, 2_000, 10_000])
+def test_an_import_on_a_full_disk_names_file_and_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], most: int, range_of_noise: int
+) -> None:
+    (tmp_path / "given").mkdir()
+    noise = np.random.default_rng(0).integers(0, range_of_noise, (8, 64, 64, 3), np.uint8)
+    for number, pixels in enumerate(noise):
+        Image.fromarray(pixels).save(tmp_path / "given" / f"{number}.png")
+        (tmp_path / "given" / f"{number}.txt").write_text("noise")
+    with small_disk(most), pytest.raises(SystemExit) as ended:
+        main(["data", "import", str(tmp_path / "given"), str(tmp_path / "store"), "--quiet", "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 1 and str(tmp_path / "store") in answer["error"] and "make room" in answer["hint"], answer
 
 
 def test_an_error_of_another_kind_keeps_its_words(tmp_path: Path) -> None:

@@ -119,6 +119,7 @@ def test_bodies_that_are_no_request(served, ask, keys):
     assert ask(served, "POST", "/draw", b"\xff\xfe")[0] == 400
     assert ask(served, "POST", "/draw", b" " * 16_385)[0] == 413
     assert ask(served, "POST", "/draw", good, Content_Length="-1")[0] == 413
+    assert ask(served, "POST", "/draw", good, Content_Length="9" * 5_000)[0] == 413  # more digits than Python reads
     assert ask(served, "POST", "/draw", good, Content_Type="text/plain")[0] == 415  # what a form of another site may send
     assert ask(served, "POST", "/other", good)[0] == 404
     assert ask(served, "OPTIONS", "/draw")[0] == ask(served, "PUT", "/draw", good)[0] == 501

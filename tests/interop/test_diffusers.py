@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from fulcrum.interop.diffusers import export, load
+from fulcrum.interop.pipeline_slots import require_slots
 from fulcrum.model.backbone import Backbone
+from fulcrum.recipes.spark import spark
+from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 
 PRX = pytest.importorskip("diffusers").PRXTransformer2DModel
@@ -46,6 +49,15 @@ def test_what_has_no_slot_is_refused(tmp_path):
     with pytest.raises(BadInput, match="no slot for mask_token"):
         export(ours, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_theta_that_diffusers_would_round_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="takes a whole theta, found 7.4"):
+        export(backbone(theta=7.4), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert json.loads((export(backbone(theta=7.0), tmp_path / "out") / "config.json").read_text())["theta"] == 7
+    with pytest.raises(BadInput, match=r"a whole theta, and this run's is 7.4 \(model.theta\)"):
+        require_slots(put(spark(), "model.theta", 7.4), ())
 
 
 def test_damaged_folders_say_so(tmp_path):

@@ -193,6 +193,18 @@ def test_another_family_is_refused(exported, tmp_path):
     assert pipeline_index(str(exported["latent"] / "transformer")) is None
 
 
+@pytest.mark.parametrize(
+    "change", [{"vae": 5}, {"text_encoder": "x"}, {"noise_scale": [], "_class_name": "PRXPixelPipeline"}]
+)
+def test_an_index_that_was_changed_by_hand_is_refused(exported, tiny, change):
+    from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
+
+    path = str(exported["latent"])
+    index = {**pipeline_index(path), **change}
+    with pytest.raises(BadInput, match=f"model_index.json says {next(iter(change))} = .*, expected"):
+        begun_from(tiny("spark"), path, index)
+
+
 def test_a_folder_that_is_not_new_and_a_run_that_is_not_finished_are_refused(runs, tiny, tmp_path, capsys):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("mine")
@@ -275,16 +287,6 @@ def test_the_card_tells_what_was_measured_and_no_path(runs, tmp_path, capsys):
     assert json.loads((tmp_path / "a" / "metrics.json").read_text())["mmd"]["card"]["n"] == 512
     assert str(tmp_path) not in card + (tmp_path / "a" / "run.json").read_text()
     (folder.path / FILE).unlink()
-
-
-def test_paths_of_the_machine_are_left_out():
-    from fulcrum.interop.model_card import unplaced
-
-    given = {
-        "a": ["/home/me/data/set", "hub:org/name/part"],
-        "b": "spark --set encode.text=pretrained_text(path='/x/y z/t')",
-    }
-    assert unplaced(given) == {"a": ["set", "hub:org/name/part"], "b": "spark --set encode.text=pretrained_text(path='t')"}
 
 
 def test_missing_packages_are_said(runs, tmp_path, capsys, monkeypatch):

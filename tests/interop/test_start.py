@@ -4,7 +4,9 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from fulcrum.cli import main
 from fulcrum.interop.diffusers import export
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
@@ -84,6 +86,29 @@ def test_a_missing_shard_is_named(folder, tiny):
     sorted(folder.glob("*.safetensors"))[1].unlink()
     with pytest.raises(BadInput, match="names .*safetensors, which is not there; looked at"):
         require_fit(tiny("spark", *SHORT, f"start=diffusers(path='{folder}')"))
+
+
+def test_weights_that_are_not_finite_are_refused_before_the_first_step(folder, tiny, tmp_path):
+    """Else the first loss is no number, and the learning rate is blamed."""
+    shard = sorted(folder.glob("*.safetensors"))[0]
+    weights = load_file(shard)
+    name = sorted(weights)[0]
+    weights[name].view(-1)[0] = float("nan")
+    save_file(weights, shard, {"format": "pt"})
+    run = tiny("spark", *SHORT, f"start=diffusers(path='{folder}')")
+    with pytest.raises(BadInput, match=f"begin from are not finite: '{name}' in .* holds nan or infinity"):
+        perform(Order(run, 0, "test", tmp_path / "out", System(), quiet=True), print)
+    assert not list((tmp_path / "out").glob("*/about.json"))
+
+
+def test_a_dry_run_refuses_weights_that_cannot_be_read(folder, capsys):
+    sorted(folder.glob("*.safetensors"))[0].write_bytes(b"\xff" * 7 + b"\x7f{}")
+    settings = [
+        word for setting in ("model.width=32", "model.heads=2", "budget.batch=8", *SHORT) for word in ("--set", setting)
+    ]
+    with pytest.raises(SystemExit) as end:
+        main(["train", "spark", *settings, "--start", str(folder), "--dry-run"])
+    assert end.value.code == 2 and "cannot be read" in capsys.readouterr().err
 
 
 def test_the_command_line_takes_a_folder(folder, tmp_path):

@@ -50,7 +50,7 @@ def test_rows_of_this_science_are_the_studies_own_and_older_ones_stay(project):
     }  # fmt: skip
     assert {name: muon[name] for name in SCOPE_FIELDS} == {
         "arm": "muon", "base": "spark", "settings": [], "images": 60000, "plan": "c719a737c24afd48", "time": 1.29,
-        "flops": 1.03, "alike": True,
+        "flops": 1.03, "alike": True, "keys": "baseline muon-0 muon-1 muon-2 muon-3 muon-4 muon-5 muon-6 muon-7",
     }  # fmt: skip
     assert {row["arm"] for row in rows if row["lever"] == "repa" and row["science"] == SCIENCE} == {
         "repa", "repa(until=0.5)"

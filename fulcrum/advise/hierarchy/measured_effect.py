@@ -23,6 +23,7 @@ MOST = 64_000_000  # bytes of a report that are read
 SHIPPED = "docs/evidence"
 SMALLEST_ERROR = 1e-3  # of an effect, as a share of it: an interval of width zero is rounding, not certainty
 NOTHING_LEARNED = ("failed", "not learned")  # verdicts whose numbers say nothing about a lever
+SCOPE_OF_PLAN = 4  # fields of a scope that a plan fixes: neither tokens, which a science may change, nor the science
 DECIDED = ("better", "worse", "tie")
 
 
@@ -39,25 +40,35 @@ class MeasuredEffect(NamedTuple):
     flops: float | None
     origin: str  # docs/evidence, or the name of a study of one's own
     plan: str = ""  # hash of the plan that it comes from
+    keys: frozenset[str] = frozenset()  # how those of its trainings and its baseline's begin; empty: not known
 
     @property
     def clear(self) -> bool:
         """Does its 95 % interval exclude zero?"""
         return abs(self.gain) > float(student.ppf(0.975, self.pairs - 1)) * self.error
 
+    def is_same(self, other: "MeasuredEffect") -> bool:
+        """Do both tell of the same trainings, or one of some of the other's? Where one does not know its own, they are the
+        same if plan, arm and place are; a science says nothing then, as nobody may have written it down."""
+        if (self.lever, self.metric) != (other.lever, other.metric):
+            return False
+        if self.keys and other.keys:
+            return self.keys <= other.keys or other.keys <= self.keys
+        one, two = ((effect.plan, effect.arm, effect.scope[:SCOPE_OF_PLAN]) for effect in (self, other))
+        return bool(self.plan) and one == two
+
 
 def known_effects(catalogue: Catalogue, out: Path, measured: Path | None = None) -> list[MeasuredEffect]:
-    """All that was measured: the table, and the finished studies below `out`. A comparison that stands in both (of one
-    plan) counts once, with the more pairs."""
+    """All that was measured: the table, and the finished studies below `out`. Trainings that stand in both, or under two
+    plans, count once, with the more pairs."""
     table = read_measured(measured) if measured is not None else read_measured()
     shipped = [effect_of(row, SHIPPED, catalogue) for row in table]
     own = [effect_of(row, study, catalogue) for study, row in _own_rows(out, catalogue)]
-    once: dict[tuple[Any, ...], MeasuredEffect] = {}
-    for place, effect in enumerate(one for one in (*shipped, *own) if one is not None):
-        key = (effect.plan, effect.arm, effect.metric, effect.scope) if effect.plan else (place,)
-        if key not in once or once[key].pairs < effect.pairs:
-            once[key] = effect
-    return list(once.values())
+    effects, once = [one for one in (*shipped, *own) if one is not None], dict[int, MeasuredEffect]()
+    for place, effect in sorted(enumerate(effects), key=lambda one: (-one[1].pairs, -len(one[1].keys), one[0])):
+        if not any(effect.is_same(other) for other in once.values()):
+            once[place] = effect
+    return [once[place] for place in sorted(once)]
 
 
 def effect_of(row: Mapping[str, Any], origin: str, catalogue: Catalogue) -> MeasuredEffect | None:
@@ -83,6 +94,7 @@ def effect_of(row: Mapping[str, Any], origin: str, catalogue: Catalogue) -> Meas
         row.get("flops"),
         origin,
         row.get("plan") or "",
+        frozenset((row.get("keys") or "").split()),
     )
 
 

@@ -71,12 +71,10 @@ def caption(
     Nothing is overwritten: the old captions stay under their names, and the new ones say who wrote them, when, and what was
     asked. Killed, the same command goes on. Then: --set "data.caption=named_captions(names=('recap_long',))"
     """
-    from fulcrum.caption.answer_blocks import ANSWERS
     from fulcrum.caption.captioner import Settings
     from fulcrum.caption.processes import ask_on_ray, ask_with_processes
     from fulcrum.caption.prompts import chosen_prompts
     from fulcrum.caption.recaption import Recaption, Wish
-    from fulcrum.data.store.derived_store import unfinished
     from fulcrum.data.texts.caption_rules import CaptionRules
 
     wish = Wish(
@@ -96,14 +94,12 @@ def caption(
         device=_device(device),
     )
     go = Recaption(wish, heard(quiet))
-    if part:
+    if part and go.done is None:
         go.ask(*_numbers(part))
         left = len(go.blocks.missing())
         emit({"left": left}, as_json, f"{left:,} of {len(go.blocks):,} blocks are left" if left else "all blocks are there")
         return
-    with unfinished(to, ANSWERS):
-        ask_on_ray(go, processes, ray_address) if ray else ask_with_processes(go, processes)
-        done = go.complete()
+    done = go.finished(lambda: ask_on_ray(go, processes, ray_address) if ray else ask_with_processes(go, processes))
     facts, lines = _summary(to, wish, done)
     emit(facts, as_json, "\n".join(lines))
 
@@ -125,7 +121,10 @@ def _summary(to: Path, wish: Any, done: Any) -> tuple[dict[str, Any], list[str]]
     if done.busy is not None:
         lines.append(f"the network was busy {done.busy:.0%} of the time")
     whole = tuple(name for name in new if about["captions"].get(name, 0) == about["count"])
-    lines += train_command(to, names=whole[:1]) if whole else ["no new column is whole: every picture needs its caption"]
+    if not whole:
+        lines.append("no new column is whole: every picture needs its caption")
+    elif not (warning and wish.model == WORLD):  # a network would learn words for what is not there
+        lines += train_command(to, names=whole[:1])
     facts = {"folder": str(to), "busy": done.busy, "ledger": ledger, "columns": new, "warning": warning}
     facts |= {name: about[name] for name in ("count", "content", "parent", "caption_statistics", "quarantined_answers")}
     return facts, lines

@@ -46,7 +46,7 @@ def filter_data(
 
     The new data set names its parent's hash and what was asked for; its ledger counts what went and why.
     """
-    from fulcrum.data.store.filtering import FilterRules, filter_store
+    from fulcrum.data.store.filtering import FilterRules, filter_store, filtered_already
     from fulcrum.data.store.ledger import ledger_lines
     from fulcrum.data.store.picture_store import LEDGER
     from fulcrum.data.texts.caption_rules import CaptionRules
@@ -58,8 +58,10 @@ def filter_data(
     used = caption if text_rules or scores or score else ""
     wanted = FilterRules(least_side, most_aspect, duplicates, used, text_rules, least_score, drop, held_out)
     tell = heard(quiet)
-    row_scores, scorer = _scores(store, caption, scores, score, held_out, tell)
-    about = filter_store(store, to, wanted, row_scores, tell, scorer)
+    scorer = _scorer(scores, score)
+    about = filtered_already(store, to, wanted, bool(scorer), tell, scorer)
+    if about is None:
+        about = filter_store(store, to, wanted, _scores(store, caption, scores, score, held_out, tell), tell, scorer)
     ledger = read_json(to / LEDGER, "")
     split = "split " + ", ".join(f"{name} {count:,}" for name, count in about["splits"].items())
     lines = [*ledger_lines(ledger), split, f"content {about['content'][:16]}, parent {about['parent'][:16]}"]
@@ -71,22 +73,30 @@ def filter_data(
     emit(facts, as_json, "\n".join([*lines, *([] if as_json else train_command(to))]))
 
 
-def _scores(
-    store: Path, caption: str, table: Path | None, scorer: str, held_out: bool, tell: Any
-) -> tuple[Any, dict[str, Any]]:
-    """(rows,) scores from a table or by a network, and who gave them."""
+def _scorer(table: Path | None, scorer: str) -> dict[str, Any]:
+    """Who gives the scores; empty: nobody."""
     if table is not None and scorer:
         raise BadInput("--scores and --score say two things about the scores", "leave one out")
+    if table is not None:
+        from fulcrum.files.hashes import sha256_file
+        from fulcrum.files.refusals import explained
+
+        with explained("read", table, message=f"the scores {table} cannot be read", kind=BadInput):
+            return {"scores_sha256": sha256_file(table)}
+    return {"scorer": scorer} if scorer else {}
+
+
+def _scores(store: Path, caption: str, table: Path | None, scorer: str, held_out: bool, tell: Any) -> Any:
+    """(rows,) scores from a table or by a network."""
     if table is not None:
         from fulcrum.data.store.picture_store import read_about
         from fulcrum.data.store.remote_store import local_folder
         from fulcrum.data.store.scores import read_scores
-        from fulcrum.files.hashes import sha256_file
 
         about = read_about(local_folder(store))
-        return read_scores(table, about["count"], about["content"]), {"scores_sha256": sha256_file(table)}
+        return read_scores(table, about["count"], about["content"])
     if scorer:
         from fulcrum.caption.pair_fit import score_rows
 
-        return score_rows(store, scorer, caption, held_out, tell), {"scorer": scorer}
-    return None, {}
+        return score_rows(store, scorer, caption, held_out, tell)
+    return None

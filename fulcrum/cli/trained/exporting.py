@@ -259,10 +259,10 @@ def _levels_lost(painter: "Painter") -> int:
 def _data_card(run: Any) -> dict[str, Any]:
     """Of imported pictures, if they still lie where they did."""
     from fulcrum.files.sealed import read_json
-    from fulcrum.interop.model_card import unplaced
+    from fulcrum.interop.placeless import placeless_card
 
     path = getattr(run.data.source, "path", "")
     try:
-        return dict(unplaced(read_json(Path(path) / "card.json", ""))) if path else {}
+        return dict(placeless_card(read_json(Path(path) / "card.json", ""))) if path else {}
     except (FulcrumError, OSError):
         return {}

@@ -139,6 +139,7 @@ def train(
     run = read.run if start is None else _begun(read.run, start, out, settings or ())
     many = processes(os.environ)
     if dry_run:
+        run.start.require_fit(run)
         asked = {"mesh": mesh, "microbatch": microbatch, "recompute": recompute}
         given = System.model_validate({"compile": True} | {name: word for name, word in asked.items() if word is not None})
         _tell_sizes(run, phrase, given, many, as_json)

@@ -75,6 +75,8 @@ def described(name: str, data: bytes, about: Mapping[str, Any], fields: Fields) 
     split, group = about.get("split"), about.get(fields.group or "group")
     if fields.group and group is None:
         return unusable(name, f"no field '{fields.group}' to group by")
+    if _is_halved(str(group)):
+        return unusable(name, "its group is not Unicode: it holds half a pair")
     if split is not None and str(split) not in SPLITS:
         return unusable(name, f"its split is {str(split)[:40]!r}; known: {', '.join(SPLITS)}")
     return Given(
@@ -111,15 +113,22 @@ def captions_of(about: Mapping[str, Any], fields: Fields) -> Captions:
 
 
 def _texts(value: Any, field: str) -> list[str]:
+    if _is_halved(field):
+        raise ValueError("the name of a caption is not Unicode: it holds half a pair")
     texts = value if isinstance(value, list | tuple) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"the caption '{field}' is not text")
     texts = [" ".join(text.split()) for text in texts]
-    if any("\ud800" <= sign <= "\udfff" for text in texts for sign in text):
+    if any(map(_is_halved, texts)):
         raise ValueError(f"the caption '{field}' is not Unicode: it holds half a pair")
     if not all(texts):
         raise ValueError(f"the caption '{field}' is empty")
     return texts
+
+
+def _is_halved(text: str) -> bool:
+    """Half of a pair of UTF-16, which JSON can spell and no file can hold."""
+    return any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def sidecar(text: bytes | None, plain: bytes | None) -> dict[str, Any]:

@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 
 from fulcrum.data.readers.fit_picture import ALPHA, CHANGES
 from fulcrum.data.readers.reader import Reader
-from fulcrum.data.store.importing import REFUSED, Import, Options, OtherSettings, Say, alone, category, is_next, number_of
+from fulcrum.data.store.importing import (
+    BEGUN,
+    REFUSED,
+    Import,
+    Options,
+    OtherSettings,
+    Say,
+    alone,
+    category,
+    is_next,
+    number_of,
+)
 from fulcrum.data.store.ledger import Ledger, cropped_away, faults, ledger_lines
 from fulcrum.data.store.picture_store import (
     ABOUT,
@@ -27,13 +38,14 @@ from fulcrum.data.store.picture_store import (
     SPLITS,
     TABLES,
     content_of,
-    file_fault,
     read_about,
+    require_whole,
     texts_hash,
 )
 from fulcrum.data.store.shard_writer import parts
 from fulcrum.data.texts.language import languages
-from fulcrum.files.atomic import atomic_file, write_atomic
+from fulcrum.files.atomic import atomic_file, name_folder, write_atomic
+from fulcrum.files.begun_folder import LOCK
 from fulcrum.files.damaged import Damaged, remove
 from fulcrum.files.hashes import sha256_file, sha256_json
 from fulcrum.files.refusals import explained
@@ -55,7 +67,7 @@ def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict
     if to.exists():
         return _done_already(to, reader, options, {"kind": reader.kind, **(about or {})}, say)
     partial = to.with_name(to.name + ".partial")
-    with alone(partial):
+    with alone(partial, BEGUN):
         if to.exists():  # another process has finished it since we looked
             remove(partial)
             return _done_already(to, reader, options, {"kind": reader.kind, **(about or {})}, say)
@@ -63,7 +75,7 @@ def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict
             Import(reader, partial, options, {"kind": reader.kind, **(about or {})}, say).run()
             with explained("finish", to, hint="make room and start the same command again"):
                 complete(partial, options, {"kind": reader.kind, **(about or {})})
-                partial.rename(to)
+                name_folder(partial, to)
         except OtherSettings:
             raise
         except BadInput as error:
@@ -82,11 +94,7 @@ def _done_already(to: Path, reader: Reader, options: Options, about: Mapping[str
         raise BadInput(
             f"{to} holds an imported data set already, with {other}", "nothing is overwritten: choose another folder"
         )
-    store = read_about(to)
-    files = {name: store["tables"][name] for name in TABLES} | {f"{SHARDS}/{one['name']}": one for one in store["shards"]}
-    for name, written in files.items():
-        if fault := file_fault(to / name, written):
-            raise Damaged(f"{to / name}: {fault}", f"remove {to} and import the pictures again")
+    require_whole(to, f"remove {to} and import the pictures again")
     say(f"{to} was imported already, from the same samples with the same settings: nothing was written")
     return _tidied(to)
 
@@ -109,7 +117,7 @@ def _difference(to: Path, reader: Reader, options: Options, about: Mapping[str, 
 
 def _tidied(to: Path) -> dict[str, Any]:
     """The finished store without what only the import needed."""
-    for left in [*to.glob("*.writing"), to / "lock", to / "import.json", to / REFUSED, *to.glob("part-*.jsonl")]:
+    for left in [*to.glob("*.writing"), to / LOCK, to / BEGUN.name, to / REFUSED, *to.glob("part-*.jsonl")]:
         left.unlink(missing_ok=True)
     return read_about(to)
 

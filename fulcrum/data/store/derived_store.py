@@ -31,16 +31,19 @@ from fulcrum.data.store.picture_store import (
     PictureStore,
     content_of,
     read_about,
+    require_whole,
     texts_hash,
 )
 from fulcrum.data.store.shard_writer import Prepared, ShardWriter, parts
 from fulcrum.files.atomic import atomic_file, write_atomic
+from fulcrum.files.begun_folder import LOCK, Mark
 from fulcrum.files.damaged import remove
 from fulcrum.files.hashes import sha256_file, sha256_json
 from fulcrum.files.sealed import SEAL, sealed
 from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import BadInput, RunFailed
 
+REQUEST = "request"  # in store.json: hash of what was asked for, to know it again
 COMMON = 20  # words that the card lists
 Say = Callable[[str], None]
 
@@ -53,19 +56,38 @@ class Decided(NamedTuple):
     captions: Captions | None = None  # None: as they were
 
 
-def require_free(to: Path) -> None:
-    """Nothing is overwritten."""
-    if to.exists():
-        what = "holds a data set already" if (to / ABOUT).is_file() else "exists"
+def partial_of(to: Path) -> Path:
+    """Where a store is made that then appears at once."""
+    return to.with_name(to.name + ".partial")
+
+
+def made_already(to: Path, request: str, mark: Mark, say: Say) -> dict[str, Any] | None:
+    """What store.json says, where the very store that is asked for stands; None where nothing stands. Whatever else stands
+    there is refused."""
+    if not to.exists():
+        return None
+    known = (to / ABOUT).is_file()
+    if not known or read_about(to).get(REQUEST) != request:
+        what = "holds a data set already, made of something else or in another way" if known else "exists"
         raise BadInput(f"{to} {what}", "nothing is overwritten: choose another folder")
+    require_whole(to, f"remove {to} and start this command again")
+    tidy(to, mark)
+    say(f"{to} was made already, by the same {mark.work} of the same data set: nothing was written")
+    return read_about(to)
+
+
+def tidy(to: Path, mark: Mark) -> None:
+    """Without what only the making needed."""
+    for left in (LOCK, mark.name):
+        (to / left).unlink(missing_ok=True)
 
 
 @contextmanager
-def unfinished(to: Path, worth_keeping: str = "") -> Iterator[Path]:
+def unfinished(to: Path, mark: Mark, worth_keeping: str = "") -> Iterator[Path]:
     """The folder DEST.partial, for one process at a time. What is refused leaves none of it, unless it holds what is
     `worth_keeping`: a folder of that name."""
-    partial = to.with_name(to.name + ".partial")
-    with alone(partial):
+    partial = partial_of(to)
+    with alone(partial, mark):
         try:
             yield partial
         except BadInput:

@@ -3,6 +3,7 @@
 Held-out pictures stay unless they are asked for too: a run on either store is then judged by the same pictures.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,16 +12,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.store.derived_store import Decided, derive, require_free, unfinished
+from fulcrum.data.store.derived_store import REQUEST, Decided, derive, made_already, partial_of, tidy, unfinished
 from fulcrum.data.store.near_duplicates import alike, store_looks
-from fulcrum.data.store.picture_store import SPLITS, PictureStore, caption_names, read_about
+from fulcrum.data.store.picture_store import (
+    ABOUT,
+    CARD,
+    LEDGER,
+    LINES,
+    SHARDS,
+    SPLITS,
+    TABLES,
+    PictureStore,
+    caption_names,
+    read_about,
+)
 from fulcrum.data.store.remote_store import local_folder
 from fulcrum.data.texts.caption_rules import CaptionRules
-from fulcrum.files.atomic import rename_folder
+from fulcrum.files.atomic import is_aside, rename_folder, write_json
+from fulcrum.files.begun_folder import LOCK, Mark, require_begun
+from fulcrum.files.hashes import sha256_json
 from fulcrum.spec.errors import BadInput, nearest
 
 Say = Callable[[str], None]
+_TABLES = "|".join(map(re.escape, (LOCK, *TABLES, LINES, LEDGER, CARD, ABOUT)))
+_OURS = re.compile(rf"{_TABLES}|part-\d{{5}}\.jsonl|{SHARDS}/\d{{5}}(\.writing|-[0-9a-f]{{16}}\.tar)")
 MOST_BITS = 12  # of 64: beyond that, hashes of pictures that have nothing in common meet
+
+
+def _of_before(partial: Path) -> bool:
+    """Is it what a killed filter left before filters wrote a mark: under its lock, all of it by names that it gives?"""
+    files = [path.relative_to(partial) for path in partial.rglob("*") if not path.is_dir() or path.is_symlink()]
+    lock = partial / LOCK
+    return (
+        lock.is_file() and not lock.stat().st_size and all(_OURS.fullmatch(str(path)) or is_aside(path) for path in files)
+    )
+
+
+BEGUN = Mark("filter.json", "filter", "filter", _of_before)
 
 
 @dataclass(frozen=True)
@@ -35,6 +63,10 @@ class FilterRules:
     least_score: float | None = None
     drop: float | None = None  # share of the training pictures that goes, worst scores first
     held_out: bool = False  # held-out pictures are filtered too
+
+    def plain(self) -> dict[str, Any]:
+        """What is asked for, as it is written down."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def checked(self, store: PictureStore, scored: bool) -> None:
         if self.duplicates is not None and not 0 <= self.duplicates <= MOST_BITS:
@@ -58,23 +90,39 @@ def filter_store(
     folder: Path, to: Path, wanted: FilterRules, scores: NDArray[np.float64] | None, say: Say, about: dict[str, Any]
 ) -> dict[str, Any]:
     """Write the new store; `scores` (rows,) with nan where there is none. `about`: who scored. Returns store.json."""
-    require_free(to)
+    if done := filtered_already(folder, to, wanted, scores is not None, say, about):
+        return done
     store = PictureStore(local_folder(folder))
-    wanted.checked(store, scores is not None)
     reasons = _reasons(store, wanted, scores, say)
-    plain = {name: value for name, value in asdict(wanted).items() if value is not None}
-    with unfinished(to) as partial:
+    asked = {"filter": {**wanted.plain(), **about}, REQUEST: _request(store.about, wanted, about)}
+    with unfinished(to, BEGUN) as partial:
+        write_json(partial / BEGUN.name, asked)
         derive(
             store,
             partial,
             lambda row: Decided("dropped", reasons[row]) if row in reasons else Decided("kept"),
-            lambda: {"generator": "fulcrum data filter", "filter": {**plain, **about}},
+            lambda: {"generator": "fulcrum data filter", **asked},
             True,
             say,
         )
         rename_folder(partial, to)
-    (to / "lock").unlink(missing_ok=True)
+    tidy(to, BEGUN)
     return read_about(to)
+
+
+def filtered_already(
+    folder: Path, to: Path, wanted: FilterRules, scored: bool, say: Say, about: dict[str, Any]
+) -> dict[str, Any] | None:
+    """All that can be refused before anybody scores; store.json, where this very filter is done."""
+    store = PictureStore(local_folder(folder), verify=False)
+    done = made_already(to, _request(store.about, wanted, about), BEGUN, say)
+    wanted.checked(store, scored)
+    require_begun(partial_of(to), BEGUN)
+    return done
+
+
+def _request(parent: dict[str, Any], wanted: FilterRules, about: dict[str, Any]) -> str:
+    return sha256_json({"parent": parent["content"], "filter": {**wanted.plain(), **about}})
 
 
 def _reasons(store: PictureStore, wanted: FilterRules, scores: NDArray[np.float64] | None, say: Say) -> dict[int, str]:

@@ -33,6 +33,7 @@ from fulcrum.data.readers.reader import Given, Reader
 from fulcrum.data.store.picture_store import FORMAT, SHARDS
 from fulcrum.data.store.shard_writer import Prepared, ShardWriter, compared_facts, parts
 from fulcrum.files.atomic import write_atomic
+from fulcrum.files.begun_folder import LOCK, Mark, require_begun
 from fulcrum.files.lock import locked
 from fulcrum.files.refusals import explained
 from fulcrum.files.sealed import read_json
@@ -44,6 +45,7 @@ from fulcrum.spec.system import cores
 Say = Callable[[str], None]
 AHEAD = 64  # samples decoded ahead of the writer
 LATER = ("pad", "background")  # options that imports of earlier versions do not state
+BEGUN = Mark("import.json", "options", "import")
 REFUSED = "refused"  # in an unfinished import: it was not killed but refused, and need not be gone on with
 
 
@@ -194,7 +196,7 @@ class Import:
             self._finish()
 
     def _same_order(self) -> None:
-        path, refused = self.partial / "import.json", self.partial / REFUSED
+        path, refused = self.partial / BEGUN.name, self.partial / REFUSED
         if refused.exists() and refused.read_text() == SourceChanged.__name__:
             return self._begin_anew("because its source had changed")
         if not path.exists():
@@ -212,7 +214,7 @@ class Import:
         self.say(f"the import before was refused; {why} it begins anew")
         for left in (*self.partial.glob("part-*.jsonl"), *(self.partial / SHARDS).iterdir(), self.partial / REFUSED):
             left.unlink()
-        write_atomic(self.partial / "import.json", json.dumps(self.about, sort_keys=True))
+        write_atomic(self.partial / BEGUN.name, json.dumps(self.about, sort_keys=True))
 
     def _skip(self, stream: Iterator[Given]) -> Iterator[Given]:
         """Go past what an earlier go has finished, comparing it."""
@@ -286,7 +288,9 @@ def _printable(given: Given) -> Given:
     return given._replace(name=given.name.encode("utf-8", errors="replace").decode())
 
 
-def alone(partial: Path) -> AbstractContextManager[None]:
-    """One import into a place at a time; the system frees it when the process dies."""
+def alone(partial: Path, mark: Mark) -> AbstractContextManager[None]:
+    """One command of this kind in a place at a time; the system frees it when the process dies. A folder that none of them
+    began is refused."""
+    require_begun(partial, mark)
     partial.mkdir(parents=True, exist_ok=True)
-    return locked(partial / "lock", patience=0, busy=f"another process is importing into {partial}", kind=BadInput)
+    return locked(partial / LOCK, patience=0, busy=f"another process is importing into {partial}", kind=BadInput)

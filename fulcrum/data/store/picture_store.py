@@ -74,6 +74,15 @@ def file_fault(path: Path, written: Mapping[str, Any]) -> str:
     return "" if sha256_file(path) == written["sha256"] else "a bit has changed: it does not have its checksum"
 
 
+def require_whole(folder: Path, hint: str) -> None:
+    """Every table and every shard of a store is as it was written."""
+    about = read_about(folder)
+    files = {name: about["tables"][name] for name in TABLES} | {f"{SHARDS}/{one['name']}": one for one in about["shards"]}
+    for name, written in files.items():
+        if fault := file_fault(folder / name, written):
+            raise Damaged(f"{folder / name}: {fault}", hint)
+
+
 def caption_names(about: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the captions that every picture has."""
     return tuple(name for name, count in about["captions"].items() if count == about["count"])

@@ -5,6 +5,7 @@ import json
 import os
 import tarfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,15 +94,18 @@ class ShardWriter:
         self.place += len(data)
 
     def close(self) -> None:
+        """What is finished was flushed before; of what is not, a full disk would hide what went wrong first."""
         if self.stream is not None:
-            self.stream.close()
+            with suppress(OSError):
+                self.stream.close()
 
     def finish(self) -> None:
         shard: dict[str, Any] | None = None
         if self.stream is not None:
             self._put(b"\0" * 2 * tarfile.BLOCKSIZE)
-            self.stream.flush()
-            os.fsync(self.stream.fileno())
+            with explained("write", self.path, hint="make room and start the same command again"):
+                self.stream.flush()
+                os.fsync(self.stream.fileno())
             shard = {
                 "name": f"{self.number:05d}-{self.sha.hexdigest()[:16]}.tar",
                 "bytes": self.place,

@@ -10,6 +10,7 @@ from fulcrum.report.evidence.known_studies import TABLE, Studies, ordered
 ADDED_ALONE = (TABLE, "resolution", "emoji", "recaption", "late")  # studies that add levers to a plain recipe
 LOST, RESTORED = "short_captions", "recaptioned"  # in one study: how much of what the first costs the second gives back
 DIGITS = 4
+KEY_DIGITS = 8  # of a training's key: enough to tell thousands apart, and the table stays small
 
 
 def rows(studies: Studies, science: int) -> list[dict[str, Any]]:
@@ -100,6 +101,7 @@ def row_of(lever: str, decision: Decision, science: int) -> dict[str, Any] | Non
         "time": None if decision.time is None else _rounded(decision.time),
         "flops": None if decision.flops is None else _rounded(decision.flops),
         "alike": decision.judged_alike,
+        "keys": " ".join(sorted({key[:KEY_DIGITS] for key in decision.keys})),
     }
 
 

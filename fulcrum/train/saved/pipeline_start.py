@@ -12,6 +12,7 @@ from fulcrum.interop.exported_pipeline import INDEX
 from fulcrum.model.fillers import NoCondition, Resolution
 from fulcrum.spec.edit import inside, put_all
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.printable import shown
 from fulcrum.spec.run import RunSpec
 from fulcrum.train.fillers import START_PARTS, DiffusersStart
 
@@ -60,7 +61,7 @@ def begun_from(run: RunSpec, path: str, index: dict[str, Any], chosen: Collectio
     edits: list[tuple[str, Any]] = [(slot, config[word]) for word, slot in SIZES.items() if config.get(word) is not None]
     edits += [("model.condition", Resolution() if config.get("resolution_embeds") else NoCondition())]
     edits += [("flow.predict", XPrediction() if pixels else Velocity())]
-    edits += [("flow.noise_scale", float(index.get("noise_scale", PIXEL_NOISE)) if pixels else 1.0)]
+    edits += [("flow.noise_scale", _noise_scale(index) if pixels else 1.0)]
     if pixels:
         edits.append(("encode.codec", Pixels()))
     elif _has(index, "vae"):
@@ -73,7 +74,20 @@ def begun_from(run: RunSpec, path: str, index: dict[str, Any], chosen: Collectio
 
 
 def _has(index: dict[str, Any], part: str) -> bool:
-    return bool((index.get(part) or [None])[0])
+    named = index.get(part) or [None]
+    if not isinstance(named, list):
+        raise BadInput(
+            f"{INDEX} says {part} = {shown(str(named)[:40])}, expected [library, class]",
+            "it was changed by hand: take the folder as save_pretrained wrote it",
+        )
+    return bool(named[0])
+
+
+def _noise_scale(index: dict[str, Any]) -> float:
+    scale = index.get("noise_scale", PIXEL_NOISE)
+    if isinstance(scale, bool) or not isinstance(scale, int | float):
+        raise BadInput(f"{INDEX} says noise_scale = {shown(str(scale)[:40])}, expected a number", "it was changed by hand")
+    return float(scale)
 
 
 def _chosen(slot: str, chosen: Collection[str]) -> bool:

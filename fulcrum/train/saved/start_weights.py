@@ -40,7 +40,14 @@ def require_diffusers_fit(path: str, run: RunSpec) -> None:
 
 def diffusers_weights(path: str) -> dict[str, Tensor]:
     """In fp32, as every denoiser begins here; storing in another type is the run's decision."""
-    return {name: value.float() for name, value in tensors(locate(path, START_PARTS)).items()}
+    weights = {name: value.float() for name, value in tensors(locate(path, START_PARTS)).items()}
+    for name, value in weights.items():
+        if not value.isfinite().all():
+            raise BadInput(
+                f"the weights that this run would begin from are not finite: '{name}' in {path} holds nan or infinity",
+                "they were damaged or never trained well: begin from another model, or an earlier state of this one",
+            )
+    return weights
 
 
 def stand_in_weights(ctx: Context) -> dict[str, Tensor]:

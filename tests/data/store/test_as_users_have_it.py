@@ -276,3 +276,16 @@ def test_what_img2dataset_writes(make, tmp_path):
     fields = Fields(captions=(("alt", "caption"),))
     assert imported(folder, tmp_path / "named", fields, bad="quarantine")["captions"] == {"alt": 9}
     assert read_about(tmp_path / "named")["captions"] == {"alt": 9}
+
+
+@pytest.mark.parametrize("about", ['{"captions": {"a\\ud800": "x"}}', '{"caption": "x", "group": "\\ud800"}'])
+@pytest.mark.parametrize("buckets", [False, True])
+def test_half_a_pair_in_a_name_or_a_group_is_a_fault_of_its_sample(make, tmp_path, about, buckets):
+    """JSON can spell it, no table of ours can hold it."""
+    folder = make.folder(tmp_path / "given", 5)
+    (folder / "0003.txt").unlink()
+    (folder / "0003.json").write_text(about)
+    with pytest.raises(BadInput, match=r"0003\.png: .* is not Unicode: it holds half a pair"):
+        imported(folder, tmp_path / "store", buckets=buckets)
+    imported(folder, tmp_path / "store", buckets=buckets, bad="quarantine")
+    assert check(tmp_path / "store")["sound"] and read_about(tmp_path / "store")["count"] == 4

@@ -110,6 +110,25 @@ def test_the_command_ends_with_one_that_trains(album, tmp_path, capsys):
     assert not end.value.code and "train on it: fulcrum train pocket --set" in capsys.readouterr().out
 
 
+def test_nobody_scores_what_will_be_refused(album, tmp_path, capsys, monkeypatch):
+    """Scoring may take hours; that the target is taken is known before."""
+
+    def scored(*asked):
+        raise AssertionError("scored")
+
+    monkeypatch.setattr("fulcrum.caption.pair_fit.score_rows", scored)
+    (tmp_path / "other.partial").mkdir()
+    (tmp_path / "other.partial" / "notes.txt").write_text("mine")
+    for words, said in (
+        ([str(tmp_path), "--drop", "0.1"], "exists"),
+        ([str(tmp_path / "other"), "--drop", "0.1"], "notes.txt"),
+        ([str(tmp_path / "new")], "go together"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            main(["data", "filter", str(album), *words, "--score", "world"])
+        assert end.value.code == 2 and said in capsys.readouterr().err
+
+
 def test_by_score(album, tmp_path):
     scores = np.linspace(0, 1, read_about(album)["count"])
     about = filter_store(album, tmp_path / "best", FilterRules(drop=0.25, caption="long"), scores, quiet, {})

@@ -20,7 +20,7 @@ from fulcrum.data.store.completion import _splits, import_summary, run_import
 from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.data.store.importing import Import, Options
 from fulcrum.data.store.ledger import faults, ledger_lines
-from fulcrum.data.store.picture_store import ABOUT, CARD, LEDGER, LINES, PictureStore, read_about
+from fulcrum.data.store.picture_store import ABOUT, CARD, FORMAT, LEDGER, LINES, PictureStore, read_about
 from fulcrum.files.damaged import Damaged
 from fulcrum.files.records import read_records
 from fulcrum.files.sealed import SEAL, sealed
@@ -323,6 +323,8 @@ def test_a_link_in_an_unfinished_import_empties_nothing(make, tmp_path, name):
     link.parent.mkdir(parents=True)
     link.symlink_to(mine)
     folder = make.folder(tmp_path / "given", 3)
+    begun = {"format": FORMAT, "options": Options(size=16, hold_out=0.1).decides(), "kind": "folder"}
+    (tmp_path / "store.partial" / "import.json").write_text(json.dumps(begun))
     if name == "lock":
         with pytest.raises(BadInput, match="it is a link"):
             make.imported(folder, tmp_path / "store")

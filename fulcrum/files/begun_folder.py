@@ -1,0 +1,68 @@
+"""A folder that a command fills beside its target, known by a mark: a killed command goes on, and nobody's files are lost.
+
+The mark is written first. What was killed before it leaves nothing but an empty lock and empty folders.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from fulcrum.files.atomic import is_aside
+from fulcrum.files.paths import read_regular
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.printable import shown
+
+LOCK = "lock"
+MOST = 1 << 24  # bytes of a mark
+
+
+def _never(folder: Path) -> bool:
+    return False
+
+
+class Mark(NamedTuple):
+    """The file by which a command knows what it began."""
+
+    name: str
+    field: str  # that its JSON states: a file of the same name is not yet of this command
+    work: str  # what the command does, in a word
+    known: Callable[[Path], bool] = _never  # is it of an earlier version, which wrote no mark?
+
+
+def require_begun(folder: Path, mark: Mark) -> None:
+    """Refuse a folder that holds something and was not begun by this command: what is in it would be lost, or mixed up."""
+    strange = [name for name in sorted(_names(folder)) if not _of_a_beginning(folder / name)]
+    if not strange or _is_marked(folder, mark) or mark.known(folder) or not folder.exists():  # another may just have ended
+        return
+    raise BadInput(
+        shown(f"{folder} holds '{strange[0]}' and is not the beginning of this {mark.work}, which would work there"),
+        "nothing in it was touched: move it away, finish what began it, or choose another target",
+    )
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):  # a file there is told by whoever makes the folder
+        return []
+
+
+def _of_a_beginning(path: Path) -> bool:
+    """An empty folder, an empty lock, a mark in the writing, or what is gone by now."""
+    try:
+        if path.is_symlink():
+            return path.name == LOCK  # is refused as it is locked
+        empty = not os.listdir(path) if path.is_dir() else path.name == LOCK and path.stat().st_size == 0
+        return empty or is_aside(path)
+    except FileNotFoundError:
+        return True
+
+
+def _is_marked(folder: Path, mark: Mark) -> bool:
+    try:
+        value = json.loads(read_regular(folder / mark.name, limit=MOST, follow=False))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and mark.field in value
