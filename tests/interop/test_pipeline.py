@@ -167,6 +167,33 @@ def test_what_a_person_set_stays(exported, tiny):
     assert run.encode.codec.kind == "kl_codec" and run.encode.text.kind == "pretrained_text"
 
 
+def test_a_pipelines_encoder_counts_with_what_it_reads(exported, tiny, capsys):
+    """Its folder says 64 tokens and the captions have some 24: not the 256 of a slot that nobody filled in."""
+    from fulcrum.cost.rank_memory import rank_memory
+    from fulcrum.data.fillers import Folder
+    from fulcrum.spec.edit import put
+    from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
+    from fulcrum.train.sized.dry_run import text_tokens
+    from fulcrum.train.sized.memory_check import layout_of, require_memory
+
+    given = ("train", "spark", "--images", 320, "--dry-run", "--json")
+    code, out, err = command(capsys, *given, "--start", exported["latent"])
+    assert code == 0 and "at most 64 tokens" in err and "256" not in err, err
+    begun, plain = json.loads(out), json.loads(command(capsys, *given)[1])
+    assert begun["tokens"]["text"] == plain["tokens"]["text"] < 30
+    assert begun["disk"]["cache"]["texts"] == plain["disk"]["cache"]["texts"]
+    path = str(exported["latent"])
+    run = begun_from(tiny("spark"), path, pipeline_index(path))
+    assert run.encode.text.most_tokens() == 64
+    pictures = put(run, "data.source", Folder.model_construct(path="pictures"))  # captions that nobody has counted
+    assert text_tokens(pictures) == 64
+    assert text_tokens(put(pictures, "encode.text.max_tokens", 9)) == 9
+    layout = layout_of(System(), 1)
+    needed = sum(rank_memory(run, plain["tokens"]["text"], layout).values())
+    require_memory(run, System(), free=1.05 * needed)
+    assert needed < 0.7 * sum(rank_memory(run, 256, layout).values())
+
+
 def test_a_hub_id_goes_the_same_way(exported, tiny, tmp_path, monkeypatch):
     """The hub's own cache on this disk; nothing is asked over the network."""
     from fulcrum.spec.edit import key

@@ -36,6 +36,7 @@ from fulcrum.cli.trained.prompt_lines import prompt_lines
 from fulcrum.spec.errors import BadInput
 
 if TYPE_CHECKING:
+    from fulcrum.spec.edit import Change
     from fulcrum.spec.run import RunSpec
     from fulcrum.spec.seam import StartFiller
     from fulcrum.spec.system import System
@@ -206,9 +207,19 @@ def _begun(run: "RunSpec", start: str, out: Path, settings: Sequence[str]) -> "R
     if index is None:
         return put(run, "start", _start(start, out))
     begun = begun_from(run, start, index, [setting.partition("=")[0].strip() for setting in settings])
-    changes = [f"{change.path}={change.after}" for change in diff(run, begun) if change.path != "start"]
+    changes = [f"{change.path}={_brought(begun, change)}" for change in diff(run, begun) if change.path != "start"]
     say(f"from the {index['_class_name']} at {start}: " + (", ".join(changes) or "its weights alone"))
     return begun
+
+
+def _brought(begun: "RunSpec", change: "Change") -> str:
+    """What a pipeline fills a slot with, without its folder, which is named already, and with the limit that counts."""
+    if change.path not in ("encode.codec", "encode.text"):
+        return str(change.after)
+    part = getattr(begun.encode, change.path.removeprefix("encode."))
+    told = [f"{name}={getattr(part, name)}" for name in ("network", "stride", "channels", "width") if hasattr(part, name)]
+    told += [f"at most {part.most_tokens()} tokens"] if change.path == "encode.text" else []
+    return f"{part.kind}({', '.join(told)})"
 
 
 def _start(start: str, out: Path) -> "StartFiller":

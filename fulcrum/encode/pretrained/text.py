@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fulcrum.encode.pretrained.describe import TEXT_PARTS, fitting_text, text_facts
+from fulcrum.encode.pretrained.describe import TEXT_PARTS, fitting_text, shortest, text_facts
 from fulcrum.encode.pretrained.folder import (
     config_of,
     content_hash,
@@ -25,7 +25,6 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.install import install_extra
 
 ROWS = 32  # prompts of a pass
-UNBOUNDED = 1_000_000  # tokenizers say "very large" when they have no limit
 
 
 class PretrainedText(nn.Module):
@@ -99,8 +98,7 @@ def load_text(path: str, width: int, max_tokens: int) -> PretrainedText:
     facts = text_facts(folder)
     fitting_text(folder, width)
     tokenizer = _tokenizer(tokenizer_of(folder))
-    bounds = [max_tokens, facts.longest, tokenizer.model_max_length if tokenizer.model_max_length < UNBOUNDED else None]
-    longest = min(bound for bound in bounds if bound)
+    longest = shortest(max_tokens, facts.longest, tokenizer.model_max_length)
     named = (config_of(folder).get("architectures") or [facts.network])[0]
     more: dict[str, Any] = {}
     if facts.network == "T5GemmaEncoderModel":
