@@ -58,7 +58,7 @@ def drawn(variant: Variant, rows: Sequence[PictureRequest], progress: Callable[[
                 if progress is not None:
                     progress(len(pictures))
     except ValueError as error:  # the text encoder says what it cannot read
-        raise BadInput(str(error), "write plain words, at most 63 in a prompt") from None
+        raise BadInput(str(error), "write plain English words") from None
     return pictures
 
 
