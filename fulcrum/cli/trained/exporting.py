@@ -184,7 +184,7 @@ def _write(
 
     from fulcrum.files.atomic import write_atomic, write_json
     from fulcrum.interop.diffusers import pipeline_of
-    from fulcrum.interop.exported_adapter import base_of, export_adapter
+    from fulcrum.interop.exported_adapter import base_line, base_of, export_adapter
     from fulcrum.interop.exported_pipeline import NOISE, PipelineParts, export_noises, export_pipeline
     from fulcrum.interop.model_card import CardFacts, description, model_card
     from fulcrum.spec.printable import inert
@@ -222,6 +222,7 @@ def _write(
             *([BF16.format(levels=_levels_lost(painter))] if dtype == "bf16" else []),
         ],
         base=base_of(run) if adapter else "",
+        base_line=base_line(run) if adapter else "",
     )
     write_atomic(folder / "README.md", inert(model_card(facts)))
     write_atomic(folder / "run.json", description(facts.about))
