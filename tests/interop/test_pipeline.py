@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from fulcrum import phrase, put
 from fulcrum.cli import main
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.plain import read
@@ -157,6 +158,8 @@ def test_a_run_begins_from_a_pipeline_and_says_what_it_took(exported, tmp_path, 
     assert about["run"]["encode"]["codec"]["kind"] == "pretrained_codec"
     assert about["run"]["encode"]["text"]["kind"] == "pretrained_text"
     assert about["run"]["start"] == {"kind": "diffusers", "path": str(exported["latent"])}
+    line = command(capsys, "runs", "list", "--out", tmp_path)[1]
+    assert ", start=latent; data " in line and "text of latent" in line and str(exported["latent"]) not in line
 
 
 def test_what_a_person_set_stays(exported, tiny):
@@ -171,7 +174,6 @@ def test_a_pipelines_encoder_counts_with_what_it_reads(exported, tiny, capsys):
     """Its folder says 64 tokens and the captions have some 24: not the 256 of a slot that nobody filled in."""
     from fulcrum.cost.rank_memory import rank_memory
     from fulcrum.data.fillers import Folder
-    from fulcrum.spec.edit import put
     from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
     from fulcrum.train.sized.dry_run import text_tokens
     from fulcrum.train.sized.memory_check import layout_of, require_memory
@@ -246,6 +248,11 @@ def test_a_folder_that_is_not_new_and_a_run_that_is_not_finished_are_refused(run
     (lost / "about.json").write_text(json.dumps(description(tiny(), 0, "spark", {})))
     code, _, err = command(capsys, "export", lost, tmp_path / "new")
     assert code == 2 and "not finished" in err and not (tmp_path / "new").exists()
+    assert "finish it first: start its command again" in err  # its phrase does not say what it is
+    run = put(phrase("spark + muon", "data.source.count=16"), "budget.images", 320)
+    (lost / "about.json").write_text(json.dumps(description(run, 3, "spark + muon --set data.source.count=16", {})))
+    code, _, err = command(capsys, "export", lost, tmp_path / "new")
+    assert 'finish it first: fulcrum train "spark + muon" --seed 3 --images 320 --set data.source.count=16' in err
 
 
 @pytest.mark.parametrize(

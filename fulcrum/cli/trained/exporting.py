@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fulcrum.cli.options import OUT, Files, Json, Out, RunName, catalogue, emit, say
+from fulcrum.cli.trained.next_command import finish_first
 from fulcrum.spec.countdown import awaited
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.install import install_extra
@@ -81,7 +82,7 @@ def export(
         emit(facts, as_json, f"{folder} holds the {facts['tensors']} tensors that {source.path.name} draws with, whole")
         return
     if source.result() is None:
-        raise BadInput(f"the run {source.path.name} is not finished", "finish it first: start its command again")
+        raise BadInput(f"the run {source.path.name} is not finished", finish_first(source, out, levers or ()))
     _require_new(folder)
     known = catalogue(levers)[0]
     named = _levers(source.about()["phrase"], known)

@@ -167,4 +167,4 @@ def _painter(
         note_unfinished(folder)
     about, fillers = folder.about(), catalogue(files)[0].fillers
     painter = open_painter(folder, fillers, device=device, size=size, negative=negative, solver=solver, at=at)
-    return painter, f"{about['phrase']}, seed {about['seed']}", folder.path
+    return painter, f"run {about['phrase']} (trained with seed {about['seed']})", folder.path

@@ -31,7 +31,7 @@ from fulcrum.cli.options import (
     emit,
     say,
 )
-from fulcrum.cli.trained.next_command import sample_command
+from fulcrum.cli.trained.next_command import finish_first, sample_command
 from fulcrum.cli.trained.prompt_lines import prompt_lines
 from fulcrum.spec.errors import BadInput
 
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from fulcrum.spec.run import RunSpec
     from fulcrum.spec.seam import StartFiller
     from fulcrum.spec.system import System
+
+
+STARTS = "a start is a finished run (its key or folder), the folder of a PRX pipeline, or hub:org/name"
 
 
 def register(app: typer.Typer) -> None:
@@ -230,10 +233,15 @@ def _start(start: str, out: Path) -> "StartFiller":
 
     if start.startswith("hub:") or any((Path(start) / part / "config.json").is_file() for part in ("", *START_PARTS)):
         return DiffusersStart(path=start)
-    trunk = RunFolder(find_run(start, out))
+    if "/" in start and not Path(start).expanduser().exists():
+        raise BadInput(f"--start {start}: there is nothing at {Path(start).expanduser().absolute()}", STARTS)
+    try:
+        trunk = RunFolder(find_run(start, out))
+    except BadInput as error:
+        raise BadInput(f"--start {start}: {error.message}", f"{STARTS}\n  {error.hint}") from None
     result = trunk.result()
     if result is None:
-        raise BadInput(f"the run {trunk.path.name} is not finished", "finish it first: start its command again")
+        raise BadInput(f"the run {trunk.path.name} is not finished", finish_first(trunk, out))
     return Trunk(run=trunk.path.name, weights_sha256=result["weights_sha256"])
 
 

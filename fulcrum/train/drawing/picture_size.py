@@ -19,7 +19,8 @@ def picture_size(asked: object) -> tuple[int, int]:
         size = (asked[0], asked[1]) if whole else (0, 0)  # type: ignore[index]
     if not 0 < min(size) <= max(size) <= MOST_PIXELS:
         raise BadInput(
-            f"a picture's size is a width and a height, such as 48x32, of at most {MOST_PIXELS}; found '{shown(str(asked))}'",
+            f"a picture's size is a width and a height, such as 48x32, of at most {MOST_PIXELS}; "
+            f"found '{shown(str(asked))}'",
             'leave it out for the run\'s own size; in Python "48x32", or (32, 48): height first',
         )
     return size
