@@ -109,7 +109,8 @@ def test_a_negative_prompt_changes_the_picture_and_is_refused_where_it_cannot(ru
     plain, _, _ = draw(capsys, runs[0], PROMPT, "--guidance", 40, "--to", tmp_path)
     away, _, _ = draw(capsys, runs[0], PROMPT, "--guidance", 40, "--negative", PROMPT, "--to", tmp_path)
     assert np.abs(pixels(plain[0]) - pixels(away[0])).max() > 1
-    assert "does nothing" in refused(capsys, runs[0], PROMPT, "--guidance", 1, "--negative", "a ring", "--to", tmp_path)
+    told = refused(capsys, runs[0], PROMPT, "--guidance", 1, "--negative", "a ring", "--to", tmp_path)
+    assert "A negative prompt has no effect at guidance 1.\n  Use e.g. --guidance 3, or leave --negative out." in told
 
 
 def test_a_long_prompt_is_cut_and_told_once(runs, tmp_path, capsys):

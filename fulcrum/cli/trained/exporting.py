@@ -36,7 +36,7 @@ def export(
     folder: Annotated[Path, typer.Argument(help="A new folder for the pipeline; FILE.safetensors: the weights alone.")],
     weights: Annotated[
         Literal["averaged", "last"],
-        typer.Option(help="Of a run that keeps an average: that, which it draws with, or the last ones."),
+        typer.Option(help="Of a run with EMA: its averaged weights, which it draws with, or the last ones, without EMA."),
     ] = "averaged",
     dtype: Annotated[
         Literal["fp32", "bf16"], typer.Option(help="Of the denoiser's weights; bf16 halves the file and rounds them.")

@@ -29,6 +29,7 @@ from fulcrum.cli.options import (
     Threads,
     Timeout,
     emit,
+    recipe_names,
     say,
 )
 from fulcrum.cli.trained.next_command import finish_first, sample_command
@@ -50,7 +51,10 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
-    phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pocket + muon + tread(drop=0.5)".')],
+    phrase: Annotated[
+        str,
+        typer.Argument(help='A recipe and levers: "pocket + muon + tread(drop=0.5)".', autocompletion=recipe_names),
+    ],
     seed: Seed = 0,
     images: Images = None,
     out: Out = OUT,
@@ -138,6 +142,7 @@ def train(
     from fulcrum.study.run.plain_training import train_run
     from fulcrum.train.saved.run_folder import RunFolder
     from fulcrum.train.session import Order
+    from fulcrum.train.watched.trackers import require_trackers
 
     read, files = read_phrase(phrase, levers or (), settings or (), images)
     run = read.run if start is None else _begun(read.run, start, out, settings or ())
@@ -175,6 +180,10 @@ def train(
         read.levers,
         most_skipped,
     )
+    if "tensorboard" in (track or ()):
+        require_trackers(track or ())
+        curves = out / "tensorboard"
+        say(f"curves go to {curves}; look at them with: tensorboard --logdir {shlex.quote(str(curves))}")
     plan = PreviewPlan(tuple(prompt_lines(preview_prompts)) if preview_prompts is not None else (), preview_every)
     result, first = train_run(order, say, track or (), plan, keep_checkpoints, timeout or TIMEOUT)
     if not first:
