@@ -94,10 +94,14 @@ class Painter:
         if steps is not None:
             other.run = put(other.run, "sample.steps", steps)
         guide = other.run.sample.guide
-        if self.negative and (guide.kind == "routed" or getattr(guide, "scale", 1.0) == 1):
+        if self.negative and guide.kind == "routed":
             raise BadInput(
-                f"a negative prompt does nothing where pictures are guided by {guide}",
-                "it stands where the empty prompt would: draw with guidance away from that, and another scale than 1",
+                "A negative prompt has no effect: this run is guided by its own routed pass, not away from a prompt.",
+                "Leave --negative out.",
+            )
+        if self.negative and getattr(guide, "scale", 1.0) == 1:
+            raise BadInput(
+                "A negative prompt has no effect at guidance 1.", "Use e.g. --guidance 3, or leave --negative out."
             )
         other.guide = guide.build(Context(other.run, 0, self.system))
         return other
