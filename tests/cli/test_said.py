@@ -185,7 +185,7 @@ def test_no_color_is_honoured(colours):
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("stu", "study"), ("runs l", "list"), ("runs show ab", "ab" + "0" * 14), ("train sp", "speedrun_24h spark")],
+    [("stu", "study"), ("runs l", "list"), ("runs show ab", "ab" + "0" * 14), ("train sp", "spark speedrun_24h")],
 )
 def test_a_shell_completes_commands_and_keys(typed, offered, tmp_path):
     (tmp_path / "runs" / ("ab" + "0" * 14)).mkdir(parents=True)
