@@ -13,6 +13,7 @@ that needs it is called.
 """
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -162,7 +163,7 @@ def sample(
     *,
     guidance: float | None = None,
     steps: int | None = None,
-    size: tuple[int, int] | None = None,
+    size: tuple[int, int] | str | None = None,
     files: Files = (),
     device: str = "cpu",
 ) -> "NDArray[np.uint8]":
@@ -171,10 +172,13 @@ def sample(
         pictures = sample(run, ["a large red circle at the top left."], guidance=3.0)
 
     A run is what `train` returned, a folder, or the beginning of a key under `out`; one text alone is one prompt; `size` is
-    (height, width).
+    a text, "48x32" (width and height), or the numbers (height, width). Words that the text encoder does not know, and what
+    it cut off a long prompt, are told as warnings.
     """
+    from fulcrum.encode.unknown_words import misread, readable
     from fulcrum.levers.catalog import with_files
     from fulcrum.spec.errors import BadInput
+    from fulcrum.train.drawing.picture_size import picture_size
     from fulcrum.train.drawing.trained_run import draw, open_painter
     from fulcrum.train.saved.run_folder import RunFolder
 
@@ -183,8 +187,12 @@ def sample(
     if not wanted or not all(isinstance(prompt, str) for prompt in wanted):
         raise BadInput(f"expected one prompt or more, as text, found {prompts!r}", 'such as ["a large red circle."]')
     fillers = with_files(map(Path, files))[0].fillers
-    painter = open_painter(RunFolder(_folder(run, out)), fillers, guidance, steps, device, size)
-    return draw(painter, wanted, seed).permute(0, 2, 3, 1).contiguous().numpy()
+    shape = None if size is None else picture_size(size)
+    painter = open_painter(RunFolder(_folder(run, out)), fillers, guidance, steps, device, shape)
+    pictures = draw(painter, wanted, seed).permute(0, 2, 3, 1).contiguous().numpy()
+    for line in (*readable(painter.text, wanted)[1], *misread(painter.text)):
+        warnings.warn(line, stacklevel=2)
+    return pictures
 
 
 def measure(

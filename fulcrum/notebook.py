@@ -53,6 +53,12 @@ class FinishedRun(TrainedRun):
 
         return fulcrum.measure(self, samples=samples, out=self.folder.parent, **{"files": self.files, **settings})
 
+    def __repr__(self) -> str:
+        return (
+            f"run {self.key[:8]}: {self.result.get('phrase', '')}, seed {self.result.get('seed', '')}, "
+            f"{self.result.get('images', 0):,} images in {self.result.get('seconds', 0.0):,.0f} s, {self.folder}"
+        )
+
     def _repr_html_(self) -> str:
         facts = {
             "run": self.result.get("phrase", ""),

@@ -140,6 +140,12 @@ def test_pictures_are_arrays_by_handle_folder_and_key(trained):
     assert np.array_equal(sample(run.folder, prompts, guidance=3.0), pictures)
     assert np.array_equal(sample(run.key[:8], prompts[:1], out=out, guidance=3.0), pictures[:1])
     assert sample(run, prompts[:1], size=(16, 48), steps=1).shape == (1, 16, 48, 3)
+    assert sample(run, prompts[:1], size="48x16", steps=1).shape == (1, 16, 48, 3)  # as --size: the width first
+    for wrong in ("48", "48x", 48, (48,), (1.5, 16), ("48", "16"), (0, 16), (16, 9999)):
+        with pytest.raises(BadInput, match="a picture's size is a width and a height, such as 48x32"):
+            sample(run, prompts[:1], size=wrong)
+    with pytest.warns(UserWarning, match="1 prompt is longer than 63 words"):
+        sample(run, "red " * 64, steps=1)
     with pytest.raises(BadInput, match="no run under"):
         sample("ffff", prompts, out=out)
 

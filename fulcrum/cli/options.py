@@ -25,6 +25,13 @@ def run_keys(context: typer.Context, incomplete: str) -> list[str]:
     return sorted(about.parent.name for about in out.glob(f"{glob.escape(incomplete)}*/about.json"))
 
 
+def recipe_names(incomplete: str) -> list[str]:
+    """For completion in a shell: the first word of a phrase."""
+    from fulcrum.levers.catalog import CATALOG
+
+    return sorted(name for name in CATALOG.recipes if name.startswith(incomplete))
+
+
 RunName = Annotated[
     str, typer.Argument(help="A run: its folder, its key, or the beginning of its key.", autocompletion=run_keys)
 ]

@@ -1,6 +1,5 @@
 """Sheets of captioned pictures to look at: of the world's splits, of an imported data set's, or of what was drawn."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +14,11 @@ from fulcrum.spec.keyed import key
 from fulcrum.spec.printable import shown
 
 COLUMNS, SIDE, GAP, HEAD, LINES, LINE = 6, 128, 12, 24, 11, 13
+TITLE_LINES, TITLE_LINE = 4, 16  # of a row's title: the most, and how high one is
+LEAST = 96  # pixels of a cell's width: captions of small pictures can be read
 
 Captioned = tuple[Image.Image, str]
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 def draw_sheet(to: Path, rows: Mapping[str, Sequence[Captioned]], columns: int = COLUMNS, side: int = SIDE) -> Path:
@@ -29,29 +31,56 @@ def draw_sheet(to: Path, rows: Mapping[str, Sequence[Captioned]], columns: int =
 def captioned_sheet(
     rows: Sequence[tuple[str, Sequence[Captioned]]], columns: int, side: int, lines: int = LINES
 ) -> Image.Image:
-    """Under each title one row of pictures, of at most `side` pixels, with at most so many lines of caption below."""
+    """Under each title one row of pictures with at most so many lines of caption below; a cell is `side` pixels wide and
+    high, or as the largest picture is. Titles and captions are wrapped by how wide their letters are."""
     font, title_font = ImageFont.load_default(11), ImageFont.load_default(13)
-    wide, tall = side + 2 * GAP, HEAD + side + GAP // 2 + lines * LINE
-    sheet = Image.new("RGB", (columns * wide, len(rows) * tall + GAP), "white")
-    pen = ImageDraw.Draw(sheet)
-    for number, (title, pictures) in enumerate(rows):
-        top = number * tall + GAP // 2
-        pen.text((GAP, top), shown(title)[: columns * wide // 6], fill="black", font=title_font)
-        for column, (picture, caption) in enumerate(pictures):
-            left = column * wide + GAP
-            sheet.paste(picture, (left, top + HEAD))
-            below, text = (
-                (left, top + HEAD + side + GAP // 2),
-                "\n".join(_below(caption, max(12, (side + GAP) // 6), lines)),
-            )
-            pen.multiline_text(below, text, fill="#333333", font=font, spacing=2)
+    sizes = [picture.size for _, pictures in rows for picture, _ in pictures]
+    across, down = (max([side, *lengths]) for lengths in zip(*sizes, strict=True)) if sizes else (side, side)
+    wide = max(across, LEAST) + 2 * GAP
+    titles = [_lines(title, columns * wide - 2 * GAP, TITLE_LINES, title_font) for title, _ in rows]
+    captions = [[_lines(caption, wide - GAP, lines, font) for _, caption in pictures] for _, pictures in rows]
+    under = [max(map(len, texts), default=0) * LINE for texts in captions]
+    over = [HEAD + max(len(title) - 1, 0) * TITLE_LINE for title in titles]
+    heights = [head + down + GAP // 2 + foot + GAP for head, foot in zip(over, under, strict=True)]
+    sheet = Image.new("RGB", (columns * wide, sum(heights) + GAP), "white")
+    pen, top = ImageDraw.Draw(sheet), GAP // 2
+    for number, (_, pictures) in enumerate(rows):
+        for place, line in enumerate(titles[number]):
+            pen.text((GAP, top + place * TITLE_LINE), line, fill="black", font=title_font)
+        for column, (picture, _) in enumerate(pictures):
+            left, below = column * wide + GAP, top + over[number] + down + GAP // 2
+            sheet.paste(picture, (left, top + over[number]))
+            for place, line in enumerate(captions[number][column]):
+                pen.text((left, below + place * LINE), line, fill="#333333", font=font)
+        top += heights[number]
     return sheet
 
 
-def _below(caption: str, letters: int, lines: int) -> list[str]:
-    """A caption in lines of so many letters; where there are more lines than room the last one ends with a mark."""
-    wrapped = [shown(part) for line in caption.splitlines() for part in textwrap.wrap(line, letters)]
-    return wrapped if len(wrapped) <= lines else [*wrapped[: lines - 1], wrapped[lines - 1][: letters - 2].rstrip() + " …"]
+def _lines(text: str, pixels: int, most: int, font: Font) -> list[str]:
+    """A text in lines that are not wider than so many pixels; of more lines than there may be the last ends with a mark."""
+    wrapped = [part for line in text[: most * pixels].splitlines() for part in _wrapped(shown(line), pixels, font)]
+    if len(wrapped) <= most:
+        return wrapped
+    last = wrapped[most - 1]
+    while last and font.getlength(f"{last} …") > pixels:
+        last = last[:-1].rstrip()
+    return [*wrapped[: most - 1], f"{last} …"]
+
+
+def _wrapped(line: str, pixels: int, font: Font) -> list[str]:
+    """By words; a word that is wider than a line is broken."""
+    lines = [""]
+    for word in line.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if font.getlength(longer) <= pixels:
+            lines[-1] = longer
+            continue
+        lines += [""] if lines[-1] else []
+        for letter in word:
+            if lines[-1] and font.getlength(lines[-1] + letter) > pixels:
+                lines.append("")
+            lines[-1] += letter
+    return [one for one in lines if one]
 
 
 def world_sheet(

@@ -197,6 +197,18 @@ class FolderText(seam.TextFiller):
 
         return load_text(self.path, self.width, self.max_tokens)
 
+    def most_tokens(self) -> int:
+        """Of a prompt: no more than the folder's network and tokenizer take, as far as the folder is here."""
+        from fulcrum.encode.pretrained.describe import TEXT_PARTS, text_limit
+        from fulcrum.encode.pretrained.folder import locate
+
+        if not self.path:
+            return self.max_tokens
+        try:
+            return text_limit(locate(self.path, TEXT_PARTS, online=False), self.max_tokens)
+        except BadInput:  # it is asked for when it is built
+            return self.max_tokens
+
     def hashes(self) -> dict[str, str]:
         from fulcrum.encode.pretrained.describe import TEXT_PARTS
         from fulcrum.encode.pretrained.folder import content_hash, locate, tokenizer_files

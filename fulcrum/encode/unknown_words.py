@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,18 +58,33 @@ def shortened(text: Any, prompt: str) -> tuple[str, str]:
     return prompt[:end].strip(), f"the text encoder takes {LONGEST - 1} words: the rest was cut, '{lost}'"
 
 
+def readable(text: Any, prompts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Prompts as an encoder takes them, and in words what was cut; each prompt counts once, however often it is drawn."""
+    pairs = {prompt: shortened(text, prompt) for prompt in dict.fromkeys(prompts)}
+    lost = [prompt.removeprefix(kept).strip() for prompt, (kept, note) in pairs.items() if note]
+    notes = [_cut(len(lost), f"{LONGEST - 1} words", lost[0])] if lost else []
+    return [pairs[prompt][0] for prompt in prompts], notes
+
+
+def _cut(count: int, limit: str, lost: str) -> str:
+    """'1 prompt is longer than 63 words: the rest was cut, ...'."""
+    which = ", of the first" if count > 1 else ","
+    rest = f"{which} '{shown(lost[:LOST])}'" if lost else ""
+    return f"{count:,} prompt{'s are' if count > 1 else ' is'} longer than {limit}: the rest was cut{rest}"
+
+
 def forget_prompts(text: Any) -> None:
     """Count anew what cannot be read, for one who tells it prompt by prompt."""
     if isinstance(getattr(text, "tokenizer", None), Tokenizer):
         text.tokenizer.unknown.clear()
     if hasattr(text, "cut"):
         text.cut, text.lost = 0, ""
+        text.over.clear()
 
 
 def misread(text: Any) -> list[str]:
     """What an encoder could not read of the prompts that it was given so far, in words. It counts; others speak."""
-    unknown, cut = getattr(getattr(text, "tokenizer", None), "unknown", {}), getattr(text, "cut", 0)
+    unknown, over = getattr(getattr(text, "tokenizer", None), "unknown", {}), getattr(text, "over", ())
     named = f"{', '.join(sorted(unknown))} (its words: docs/pictures.md)"
     words = [f"words the text encoder does not know, read as 'unknown': {named}"] if unknown else []
-    lost = f", of the first '{shown(text.lost[:LOST])}'" if getattr(text, "lost", "") else ""
-    return words + ([f"{cut:,} prompts are longer than {text.longest} tokens: the rest was cut{lost}"] if cut else [])
+    return words + ([_cut(len(over), f"{text.longest} tokens", text.lost)] if over else [])

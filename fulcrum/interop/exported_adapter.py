@@ -41,6 +41,18 @@ def base_of(run: RunSpec) -> str:
     return f"the pipeline {Path(start.path).name}" if start.kind == "diffusers" else f"the start '{start.kind}'"
 
 
+def base_line(run: RunSpec) -> str:
+    """Python that names the pipeline to put it beside: as it was called where it was trained, or to be filled in."""
+    start: Any = run.start
+    if start.kind == "trunk":
+        return f'base = "FOLDER"  # change this: the folder that `fulcrum export {start.run[:8]} FOLDER` writes'
+    path = getattr(start, "path", "")
+    name = path.removeprefix("hub:") if path.startswith("hub:") else Path(path).name or "FOLDER"
+    text = json.dumps(name).replace("`", "\\u0060")  # a name cannot end the card's block of code
+    what = "what it was trained beside"
+    return f"base = {text}  # " + (what if path.startswith("hub:") else f"change this to where the pipeline lies: {what}")
+
+
 def export_adapter(weights: Mapping[str, Tensor], run: RunSpec, folder: Path) -> None:
     """Write the config and the tensors, from weights as a run keeps them: not merged."""
     learned: Any = run.model.learned

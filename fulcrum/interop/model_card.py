@@ -36,6 +36,8 @@ class CardFacts(NamedTuple):
     cautions: Sequence[str] = ()
     base: str = ""  # of an adapter: what it is put beside, in words; "" is a whole pipeline
 
+    base_line: str = ""  # of an adapter: Python that names its base
+
     @property
     def needs(self) -> Sequence[str]:
         return ADAPTER_NEEDS if self.base else NEEDS
@@ -57,7 +59,7 @@ def call(facts: CardFacts) -> str:
         else ""
     )
     loaded = (
-        'base = "base"  # the folder of the pipeline that it was trained beside\n'
+        f"{facts.base_line}\n"
         "pipeline = DiffusionPipeline.from_pretrained(base)\n"
         "pipeline.transformer = PeftModel.from_pretrained(pipeline.transformer, folder)\n"
         if facts.base
@@ -111,8 +113,10 @@ def _draw(facts: CardFacts) -> str:
         f"Needs the packages torch, {', '.join(facts.needs)}; it was made for diffusers 0.42.1 and transformers 5.22.2.",
         f"```python\n{call(facts)}```",
         f"This is the picture of `fulcrum sample {key[:8]} --scale 1` with the same prompt and seed, to 1/255.",
-        "- `timesteps` is the grid that it draws on here; the scheduler's own grid is another, and so is its picture. That "
-        "diffusers warns of them can be passed over: `shift` is 1 in this folder, so times and sigmas agree.",
+        "- `timesteps` is the grid that it draws on here; the scheduler's own grid is another, and so is its picture. You "
+        "can ignore the diffusers warning about timesteps: `shift` is 1 in this folder, so times and sigmas agree.",
+        "- You can ignore two more: that `accelerate` was not found (with it, loading takes less memory; the picture is "
+        "the same), and that `LoraLoaderMixin` is deprecated (diffusers says so of a class of its own).",
         f"- `noise.safetensors` holds the noise of the seeds {seeds}, for {size} x {size} pixels. Without `latents`, "
         "`generator=torch.Generator().manual_seed(n)` draws other noise of the same kind.",
         f"- Sides are multiples of {stride * facts.run.model.patch} pixels; it was trained at {size}.",

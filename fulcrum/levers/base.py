@@ -7,7 +7,7 @@ from pydantic import Field
 from fulcrum.spec.combine import Staged
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Filler, Record
+from fulcrum.spec.record import Filler, Record, typed
 from fulcrum.spec.run import RunSpec
 
 GUIDE = "see docs/write-a-lever.md"
@@ -81,7 +81,9 @@ class Lever(Record):
     def __str__(self) -> str:
         """As a phrase writes it: the name, and the settings that are not the default."""
         fields = type(self).model_fields.items()
-        set_here = [f"{name}={getattr(self, name)}" for name, field in fields if getattr(self, name) != field.default]
+        set_here = [
+            f"{name}={typed(getattr(self, name))}" for name, field in fields if getattr(self, name) != field.default
+        ]
         return f"{self.name}({', '.join(set_here)})" if set_here else self.name
 
 

@@ -1,5 +1,6 @@
 """The frozen record that every part of a run description is made of, the ranges of its numbers, and its plain-data form."""
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
@@ -51,6 +52,13 @@ Count = Annotated[int, Within("[1, 1e12]")]
 Seed = Annotated[int, Within("[0, 9e18]")]  # draws are keyed by 64 bits: a larger one repeats another's
 Threads = Annotated[int, Within("[1, 1024]")]  # of one process
 Width = Annotated[int, Within("[1, 65536]")]  # of a layer: features, channels, pixels of a patch
+
+
+def typed(value: Any) -> str:
+    """A setting as a person types it in a phrase: [matrix, head], not ('matrix', 'head')."""
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(word if re.fullmatch('[A-Za-z_]+', word := str(item)) else repr(item) for item in value)}]"
+    return str(value)
 
 
 class Record(BaseModel):

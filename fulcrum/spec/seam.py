@@ -77,6 +77,10 @@ class TextFiller(Filler, Builds["TextEncoder"]):
 
     width: Width
 
+    def most_tokens(self) -> int | None:
+        """Of a prompt; None where captions alone decide."""
+        return None
+
 
 class TeacherFiller(Filler, Builds["TeacherNetwork"]):
     """encode.teachers: frozen vision features by name."""

@@ -139,6 +139,7 @@ def test_a_finished_run_starts_another(trained, out, capsys):
         (["train", "spark", "--set", "data.size=33"], "not a multiple"),
         (["train", "spark + tread(drop=1.5)"], "less than 1"),
         (["train", "spark", "--images", "many"], "valid integer"),
+        (["train", "spark", "--start", "/nowhere/at/all"], "--start /nowhere/at/all: there is nothing at"),
         (["train", "prx_256", "--set", "data.source.count=64"], "does not travel with Fulcrum"),
         (["train"], "Missing argument"),
         (["trian"], "No such command"),

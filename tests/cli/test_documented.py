@@ -2,11 +2,13 @@
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from fulcrum.cli import app
+from fulcrum.cli.doctor import OPTIONAL
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
@@ -122,3 +124,10 @@ def test_targets_of_make_exist():
         text = page.read_text(encoding="utf-8")
         named = {*re.findall(r"`make ([a-z-]+)`", text), *re.findall(COMMAND, text, re.M)}
         assert named <= targets, f"{page.name}: {named - targets}"
+
+
+def test_every_extra_is_in_the_table_and_doctor_knows_what_commands_ask_for():
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "extras.md").read_text(), re.M)
+    assert sorted(table) == sorted(extras)
+    assert set(OPTIONAL) == extras - {"dev", "docs", "fuzz"}

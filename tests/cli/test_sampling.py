@@ -109,7 +109,19 @@ def test_a_negative_prompt_changes_the_picture_and_is_refused_where_it_cannot(ru
     plain, _, _ = draw(capsys, runs[0], PROMPT, "--guidance", 40, "--to", tmp_path)
     away, _, _ = draw(capsys, runs[0], PROMPT, "--guidance", 40, "--negative", PROMPT, "--to", tmp_path)
     assert np.abs(pixels(plain[0]) - pixels(away[0])).max() > 1
-    assert "does nothing" in refused(capsys, runs[0], PROMPT, "--guidance", 1, "--negative", "a ring", "--to", tmp_path)
+    told = refused(capsys, runs[0], PROMPT, "--guidance", 1, "--negative", "a ring", "--to", tmp_path)
+    assert "A negative prompt has no effect at guidance 1.\n  Use e.g. --guidance 3, or leave --negative out." in told
+
+
+def test_a_long_prompt_is_cut_and_told_once(runs, tmp_path, capsys):
+    """Drawn as the words that fit are; however many pictures and columns there are, it is one prompt."""
+    long, short = PROMPT + " red" * 55, PROMPT + " red" * 54
+    more = ("--count", 2, "--guidance", 1, "--guidance", 3, "--to", tmp_path)
+    files, _, err = draw(capsys, runs[0], long, *more)
+    assert err.count("1 prompt is longer than 63 words: the rest was cut, 'red'") == 1
+    assert np.array_equal(pixels(files[3]), pixels(draw(capsys, runs[0], short, *more)[0][3]))
+    two = draw(capsys, runs[0], long, long + " blue", "--negative", long + " ring", "--guidance", 3, "--to", tmp_path)[2]
+    assert "3 prompts are longer than 63 words: the rest was cut, of the first 'red'" in two
 
 
 def test_what_cannot_be_drawn_is_said_before_anything_is_drawn(runs, tmp_path, capsys):
@@ -119,6 +131,6 @@ def test_what_cannot_be_drawn_is_said_before_anything_is_drawn(runs, tmp_path, c
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\xfa")
     assert "no UTF-8" in refused(capsys, runs[0], "--prompts", tmp_path / "bytes.txt")
     assert "cannot be read" in refused(capsys, runs[0], "--prompts", tmp_path / "none.txt")
-    assert "may hold 63 words" in refused(capsys, runs[0], "red " * 80, "--to", tmp_path)
+    assert "holds no word" in refused(capsys, runs[0], "???", "--to", tmp_path)
     assert "pictures in one go" in refused(capsys, runs[0], PROMPT, "--count", 9999, *(["--seed", 1] * 1), "--steps", 1,
                                            *(word for n in range(2, 13) for word in ("--steps", n)))  # fmt: skip

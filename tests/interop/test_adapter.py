@@ -32,6 +32,7 @@ sys.modules["fulcrum"] = None
 for folder in sys.argv[1:]:
     os.chdir(folder)
     code = open("README.md", encoding="utf-8").read().split("```python")[1].split("```")[0]
+    code = code.replace('base = "FOLDER"', 'base = "base"')  # as the line asks
     exec(code, {})
     exec(code.replace("pipeline.transformer = ", "_ = ").replace("(pipeline.transformer, folder)", ".__name__")
          .replace("picture.png", "without.png"), {})
@@ -70,6 +71,7 @@ def tuned(tiny, tmp_path_factory):
         run, _ = trained(put(tiny(phrase, *settings), "start", starts[name]), out, phrase)
         assert told("export", run.path, place / name, "--adapter", "--seeds", 1, "--json") == 0
         shutil.copytree(place / f"{name} base", place / name / "base")
+        (place / name / f"{name} base").symlink_to("base")
         done[name] = run, place / name
     return done
 
@@ -130,7 +132,9 @@ def test_the_card_names_the_base_and_the_packages(tuned):
     config = json.loads((folder / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"]) == (4, 6) and len(config["target_modules"]) > 20
     assert "latent base" not in card and str(folder.parent) not in card
-    assert "pixel base" in (tuned["pixel"][1] / "README.md").read_text()
+    assert f'base = "FOLDER"  # change this: the folder that `fulcrum export {trunk[:8]} FOLDER` writes' in card
+    assert 'base = "pixel base"  # change this' in (tuned["pixel"][1] / "README.md").read_text()
+    assert "You can ignore the diffusers warning about timesteps" in card and "`accelerate`" in card
 
 
 def test_a_run_without_an_adapter_is_refused(tuned, tmp_path, capsys):

@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from fulcrum import phrase, put
 from fulcrum.cli import main
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.plain import read
@@ -157,6 +158,8 @@ def test_a_run_begins_from_a_pipeline_and_says_what_it_took(exported, tmp_path, 
     assert about["run"]["encode"]["codec"]["kind"] == "pretrained_codec"
     assert about["run"]["encode"]["text"]["kind"] == "pretrained_text"
     assert about["run"]["start"] == {"kind": "diffusers", "path": str(exported["latent"])}
+    line = command(capsys, "runs", "list", "--out", tmp_path)[1]
+    assert ", start=latent; data " in line and "text of latent" in line and str(exported["latent"]) not in line
 
 
 def test_what_a_person_set_stays(exported, tiny):
@@ -165,6 +168,32 @@ def test_what_a_person_set_stays(exported, tiny):
     path = str(exported["latent"])
     run = begun_from(tiny("spark"), path, pipeline_index(path), ["encode.codec.asset", "model.depth"])
     assert run.encode.codec.kind == "kl_codec" and run.encode.text.kind == "pretrained_text"
+
+
+def test_a_pipelines_encoder_counts_with_what_it_reads(exported, tiny, capsys):
+    """Its folder says 64 tokens and the captions have some 24: not the 256 of a slot that nobody filled in."""
+    from fulcrum.cost.rank_memory import rank_memory
+    from fulcrum.data.fillers import Folder
+    from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
+    from fulcrum.train.sized.dry_run import text_tokens
+    from fulcrum.train.sized.memory_check import layout_of, require_memory
+
+    given = ("train", "spark", "--images", 320, "--dry-run", "--json")
+    code, out, err = command(capsys, *given, "--start", exported["latent"])
+    assert code == 0 and "at most 64 tokens" in err and "256" not in err, err
+    begun, plain = json.loads(out), json.loads(command(capsys, *given)[1])
+    assert begun["tokens"]["text"] == plain["tokens"]["text"] < 30
+    assert begun["disk"]["cache"]["texts"] == plain["disk"]["cache"]["texts"]
+    path = str(exported["latent"])
+    run = begun_from(tiny("spark"), path, pipeline_index(path))
+    assert run.encode.text.most_tokens() == 64
+    pictures = put(run, "data.source", Folder.model_construct(path="pictures"))  # captions that nobody has counted
+    assert text_tokens(pictures) == 64
+    assert text_tokens(put(pictures, "encode.text.max_tokens", 9)) == 9
+    layout = layout_of(System(), 1)
+    needed = sum(rank_memory(run, plain["tokens"]["text"], layout).values())
+    require_memory(run, System(), free=1.05 * needed)
+    assert needed < 0.7 * sum(rank_memory(run, 256, layout).values())
 
 
 def test_a_hub_id_goes_the_same_way(exported, tiny, tmp_path, monkeypatch):
@@ -219,6 +248,11 @@ def test_a_folder_that_is_not_new_and_a_run_that_is_not_finished_are_refused(run
     (lost / "about.json").write_text(json.dumps(description(tiny(), 0, "spark", {})))
     code, _, err = command(capsys, "export", lost, tmp_path / "new")
     assert code == 2 and "not finished" in err and not (tmp_path / "new").exists()
+    assert "finish it first: start its command again" in err  # its phrase does not say what it is
+    run = put(phrase("spark + muon", "data.source.count=16"), "budget.images", 320)
+    (lost / "about.json").write_text(json.dumps(description(run, 3, "spark + muon --set data.source.count=16", {})))
+    code, _, err = command(capsys, "export", lost, tmp_path / "new")
+    assert 'finish it first: fulcrum train "spark + muon" --seed 3 --images 320 --set data.source.count=16' in err
 
 
 @pytest.mark.parametrize(
@@ -347,7 +381,7 @@ def test_pretrained_parts_leave_as_they_came(text, part, tiny, tmp_path, capsys)
     code, out, err = command(
         capsys, "sample", folder.path, "a red circle and a blue square", "--scale", 1, "--to", tmp_path / "p", "--json"
     )
-    assert code == 0 and "the rest was cut, of the first '" in err
+    assert code == 0 and "1 prompt is longer than 6 tokens: the rest was cut, '" in err
     pipeline = DiffusionPipeline.from_pretrained(tmp_path / "a")
     pipeline.set_progress_bar_config(disable=True)
     theirs = pipeline(

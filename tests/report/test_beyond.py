@@ -40,6 +40,19 @@ def test_the_headline_says_who_helped_who_hurt_and_what_is_open(rich: StudyResul
     assert text.endswith("Undecided: Min-SNR weights.") and "less than the 0.02 that would matter" in text
 
 
+def test_a_dashed_line_is_explained_where_it_is_drawn(rich: StudyResult) -> None:
+    study = RICH["rich_study"]()
+    for metric in study["metrics"]:
+        points = [{"arm": "repa", "cost": 1.17, "mean": 0.82, "front": True}]
+        study["pareto"] = [
+            *(one for one in study["pareto"] if one["metric"] != metric["name"]),
+            *({"metric": metric["name"], "cost": cost, "points": points} for cost in ("time_ratio", "flops_ratio")),
+        ]
+    alone = page.render(StudyResult.model_validate(study))
+    assert "The dashed line joins" in page.render(rich)
+    assert "Is it worth its cost?" in alone and "The dashed line joins" not in alone
+
+
 def test_no_arm_falls_out_of_the_headline_whatever_its_verdict(rich: StudyResult) -> None:
     study = RICH["rich_study"]()
     next(row for row in study["effects"] if row["arm"] == "tread")["verdict"] = "censored"

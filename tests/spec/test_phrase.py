@@ -153,3 +153,10 @@ def test_what_python_warns_of_is_said_in_our_words_alone(recwarn):
     with pytest.raises(BadInput):
         parse("spark + tread(drop=1if)", CATALOG)
     assert not recwarn.list
+
+
+def test_a_list_is_written_as_a_person_types_it():
+    written = str(parse("spark + lora(rank=2, targets=matrix)", CATALOG))
+    assert written == "spark + lora(rank=2, targets=[matrix])"
+    both = "spark + lora(targets=[head, matrix])"
+    assert str(parse(both, CATALOG)) == both

@@ -35,6 +35,17 @@ def test_what_every_cell_has_is_told(tmp_path):
     )
 
 
+def test_what_the_time_leaves_out_is_told(tmp_path):
+    """Timed steps know nothing of encoding and measuring, which are most of a short study; finished cells do."""
+    asked = plan()
+    layout = lay_out(asked, CATALOG, {}, tmp_path)
+    known = estimate(asked, layout, tmp_path, timed=False)
+    steps = outline(asked, layout, known._replace(seconds=37.0, by="a few eager steps of 2 arms"), ROOM)
+    assert "about 37 s of training and drawing left" in steps and "measuring come on top" in steps
+    cells = outline(asked, layout, known._replace(seconds=37.0, by="2 arms with finished cells"), ROOM)
+    assert "about 37 s left" in cells and "come on top" not in cells
+
+
 def test_what_rate_a_late_stage_had_is_told(tmp_path):
     assert "50% of the steps have a mean learning rate of" in words(tmp_path, arms=("rate_stage(start=0.5)",))
 

@@ -81,5 +81,11 @@ def test_previews_can_be_off(tiny, out):
 
 def test_a_prompt_that_cannot_be_read_is_said_before_the_first_step(tiny, out):
     run = tiny("spark", "optim.lr=0.013")
-    with pytest.raises(BadInput, match="a preview's prompt: .*63 words"):
-        perform(order(run, out), lambda text: None, previewing(PreviewPlan(("red " * 80,))))
+    with pytest.raises(BadInput, match="a preview's prompt: .*no word that can be read"):
+        perform(order(run, out), lambda text: None, previewing(PreviewPlan(("???",))))
+
+
+def test_a_long_prompt_is_cut_and_told(tiny, out):
+    lines = []
+    perform(order(tiny("spark", "optim.lr=0.014"), out), lines.append, previewing(PreviewPlan(("red " * 80,))))
+    assert "previews: 1 prompt is longer than 63 words: the rest was cut, 'red red red" in "\n".join(lines)

@@ -64,7 +64,8 @@ def test_time_left_comes_from_the_speed_of_the_last_lines_until_cells_have_ended
     assert two.reckon(board, going) == pytest.approx(2400 * cells_left / 2)
     shown = line(board, going, two.tell(board, going, 75.0), 75.0)
     assert shown == (
-        f"0 of 6 cells done after 1 min 15 s; running: {cells[0].arm}/0 50%, {cells[1].arm}/0 beginning; "
+        f"0 of 6 cells done after 1 min 15 s; running: {cells[0].arm}/0 50%, "
+        f"{cells[1].arm}/0 starting (encoding, compiling); "
         "about 1 h 42 min of training left"
     )
     board.seconds[cells[2].key] = 10.0  # a cell that ended counts with its measuring

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fulcrum.cli.options import OUT, Files, Json, Out, RunName, catalogue, emit, say
+from fulcrum.cli.trained.next_command import finish_first
 from fulcrum.spec.countdown import awaited
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.install import install_extra
@@ -35,7 +36,7 @@ def export(
     folder: Annotated[Path, typer.Argument(help="A new folder for the pipeline; FILE.safetensors: the weights alone.")],
     weights: Annotated[
         Literal["averaged", "last"],
-        typer.Option(help="Of a run that keeps an average: that, which it draws with, or the last ones."),
+        typer.Option(help="Of a run with EMA: its averaged weights, which it draws with, or the last ones, without EMA."),
     ] = "averaged",
     dtype: Annotated[
         Literal["fp32", "bf16"], typer.Option(help="Of the denoiser's weights; bf16 halves the file and rounds them.")
@@ -81,7 +82,7 @@ def export(
         emit(facts, as_json, f"{folder} holds the {facts['tensors']} tensors that {source.path.name} draws with, whole")
         return
     if source.result() is None:
-        raise BadInput(f"the run {source.path.name} is not finished", "finish it first: start its command again")
+        raise BadInput(f"the run {source.path.name} is not finished", finish_first(source, out, levers or ()))
     _require_new(folder)
     known = catalogue(levers)[0]
     named = _levers(source.about()["phrase"], known)
@@ -184,7 +185,7 @@ def _write(
 
     from fulcrum.files.atomic import write_atomic, write_json
     from fulcrum.interop.diffusers import pipeline_of
-    from fulcrum.interop.exported_adapter import base_of, export_adapter
+    from fulcrum.interop.exported_adapter import base_line, base_of, export_adapter
     from fulcrum.interop.exported_pipeline import NOISE, PipelineParts, export_noises, export_pipeline
     from fulcrum.interop.model_card import CardFacts, description, model_card
     from fulcrum.spec.printable import inert
@@ -222,6 +223,7 @@ def _write(
             *([BF16.format(levels=_levels_lost(painter))] if dtype == "bf16" else []),
         ],
         base=base_of(run) if adapter else "",
+        base_line=base_line(run) if adapter else "",
     )
     write_atomic(folder / "README.md", inert(model_card(facts)))
     write_atomic(folder / "run.json", description(facts.about))

@@ -28,7 +28,12 @@ def gallery(
     study: Annotated[
         Path | None, typer.Option(metavar="PLAN_OR_FOLDER", help="The arms of this study instead, under one seed.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the study; default: the first that most arms have.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="With --study: show the cells of this training seed; default: the first that most arms have."
+        ),
+    ] = None,
     out: Out = OUT,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8124,
     levers: Files = None,

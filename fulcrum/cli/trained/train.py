@@ -29,16 +29,21 @@ from fulcrum.cli.options import (
     Threads,
     Timeout,
     emit,
+    recipe_names,
     say,
 )
-from fulcrum.cli.trained.next_command import sample_command
+from fulcrum.cli.trained.next_command import finish_first, sample_command
 from fulcrum.cli.trained.prompt_lines import prompt_lines
 from fulcrum.spec.errors import BadInput
 
 if TYPE_CHECKING:
+    from fulcrum.spec.edit import Change
     from fulcrum.spec.run import RunSpec
     from fulcrum.spec.seam import StartFiller
     from fulcrum.spec.system import System
+
+
+STARTS = "a start is a finished run (its key or folder), the folder of a PRX pipeline, or hub:org/name"
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +51,10 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
-    phrase: Annotated[str, typer.Argument(help='A recipe and levers: "pocket + muon + tread(drop=0.5)".')],
+    phrase: Annotated[
+        str,
+        typer.Argument(help='A recipe and levers: "pocket + muon + tread(drop=0.5)".', autocompletion=recipe_names),
+    ],
     seed: Seed = 0,
     images: Images = None,
     out: Out = OUT,
@@ -134,6 +142,7 @@ def train(
     from fulcrum.study.run.plain_training import train_run
     from fulcrum.train.saved.run_folder import RunFolder
     from fulcrum.train.session import Order
+    from fulcrum.train.watched.trackers import require_trackers
 
     read, files = read_phrase(phrase, levers or (), settings or (), images)
     run = read.run if start is None else _begun(read.run, start, out, settings or ())
@@ -171,6 +180,10 @@ def train(
         read.levers,
         most_skipped,
     )
+    if "tensorboard" in (track or ()):
+        require_trackers(track or ())
+        curves = out / "tensorboard"
+        say(f"curves go to {curves}; look at them with: tensorboard --logdir {shlex.quote(str(curves))}")
     plan = PreviewPlan(tuple(prompt_lines(preview_prompts)) if preview_prompts is not None else (), preview_every)
     result, first = train_run(order, say, track or (), plan, keep_checkpoints, timeout or TIMEOUT)
     if not first:
@@ -206,9 +219,19 @@ def _begun(run: "RunSpec", start: str, out: Path, settings: Sequence[str]) -> "R
     if index is None:
         return put(run, "start", _start(start, out))
     begun = begun_from(run, start, index, [setting.partition("=")[0].strip() for setting in settings])
-    changes = [f"{change.path}={change.after}" for change in diff(run, begun) if change.path != "start"]
+    changes = [f"{change.path}={_brought(begun, change)}" for change in diff(run, begun) if change.path != "start"]
     say(f"from the {index['_class_name']} at {start}: " + (", ".join(changes) or "its weights alone"))
     return begun
+
+
+def _brought(begun: "RunSpec", change: "Change") -> str:
+    """What a pipeline fills a slot with, without its folder, which is named already, and with the limit that counts."""
+    if change.path not in ("encode.codec", "encode.text"):
+        return str(change.after)
+    part = getattr(begun.encode, change.path.removeprefix("encode."))
+    told = [f"{name}={getattr(part, name)}" for name in ("network", "stride", "channels", "width") if hasattr(part, name)]
+    told += [f"at most {part.most_tokens()} tokens"] if change.path == "encode.text" else []
+    return f"{part.kind}({', '.join(told)})"
 
 
 def _start(start: str, out: Path) -> "StartFiller":
@@ -219,10 +242,15 @@ def _start(start: str, out: Path) -> "StartFiller":
 
     if start.startswith("hub:") or any((Path(start) / part / "config.json").is_file() for part in ("", *START_PARTS)):
         return DiffusersStart(path=start)
-    trunk = RunFolder(find_run(start, out))
+    if "/" in start and not Path(start).expanduser().exists():
+        raise BadInput(f"--start {start}: there is nothing at {Path(start).expanduser().absolute()}", STARTS)
+    try:
+        trunk = RunFolder(find_run(start, out))
+    except BadInput as error:
+        raise BadInput(f"--start {start}: {error.message}", f"{STARTS}\n  {error.hint}") from None
     result = trunk.result()
     if result is None:
-        raise BadInput(f"the run {trunk.path.name} is not finished", "finish it first: start its command again")
+        raise BadInput(f"the run {trunk.path.name} is not finished", finish_first(trunk, out))
     return Trunk(run=trunk.path.name, weights_sha256=result["weights_sha256"])
 
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.encode.pretrained.folder import CONFIG, absolute, config_of, locate
+from fulcrum.encode.pretrained.folder import CONFIG, absolute, config_of, locate, tokenizer_of
+from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput, nearest
 
 CODEC_PARTS, TEXT_PARTS, TEACHER_PARTS = ("vae",), ("text_encoder",), ("image_encoder",)
@@ -29,6 +30,7 @@ TEXTS = {
     "BertModel": ("BertModel", ""),
     "ModernBertModel": ("ModernBertModel", ""),
 }
+UNBOUNDED = 1_000_000  # tokenizers say "very large" when they have no limit
 BOUNDED = ("CLIPTextModel", "BertModel", "ModernBertModel")  # text encoders whose positions end
 TEACHERS = {
     "Dinov2Model": ("Dinov2Model", ""),
@@ -86,6 +88,21 @@ def text_facts(folder: Path) -> TextFacts:
         raise BadInput(f"{folder / CONFIG} names no hidden_size", "expected what save_pretrained writes")
     bound = config.get("max_position_embeddings") if network in BOUNDED else None
     return TextFacts(network, width, bound)
+
+
+def text_limit(folder: Path, most: int) -> int:
+    """Tokens of a prompt that are read: `most`, or fewer where the network's positions or the tokenizer end before."""
+    settings = tokenizer_of(folder) / "tokenizer_config.json"
+    own = (
+        read_json(settings, "expected what save_pretrained writes").get("model_max_length") if settings.is_file() else None
+    )
+    return shortest(most, text_facts(folder).longest, own if isinstance(own, int | float) else None)
+
+
+def shortest(most: int, positions: int | None, tokenizer: float | None) -> int:
+    """The least of what is asked for, what a network's positions allow and what its tokenizer says."""
+    bounds = [most, positions, tokenizer if tokenizer and tokenizer < UNBOUNDED else None]
+    return int(min(bound for bound in bounds if bound))
 
 
 def teacher_facts(folder: Path) -> TeacherFacts:

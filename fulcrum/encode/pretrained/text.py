@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fulcrum.encode.pretrained.describe import TEXT_PARTS, fitting_text, text_facts
+from fulcrum.encode.pretrained.describe import TEXT_PARTS, fitting_text, shortest, text_facts
 from fulcrum.encode.pretrained.folder import (
     config_of,
     content_hash,
@@ -21,11 +21,12 @@ from fulcrum.encode.pretrained.folder import (
     tokenizer_of,
 )
 from fulcrum.encode.pretrained.load import _quiet, read
+from fulcrum.encode.unknown_words import forget_prompts
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.install import install_extra
 
 ROWS = 32  # prompts of a pass
-UNBOUNDED = 1_000_000  # tokenizers say "very large" when they have no limit
+MOST_COUNTED = 100_000  # prompts that are told apart
 
 
 class PretrainedText(nn.Module):
@@ -40,6 +41,7 @@ class PretrainedText(nn.Module):
         self.config = {"network": name, "width": width, "longest": longest, **facts}
         self.cut = 0  # prompts that were longer than `longest`
         self.lost = ""  # what the first of them lost
+        self.over: set[int] = set()  # hashes of those prompts, the first many: one that is drawn again counts once
         self.card: dict[str, Any] = {}
         self.notes: list[str] = []
 
@@ -80,6 +82,8 @@ class PretrainedText(nn.Module):
         over = [i for i, row in enumerate(whole) if len(row) > self.longest]
         if over:
             self.cut += len(over)
+            if len(self.over) < MOST_COUNTED:
+                self.over.update(hash(prompts[i]) for i in over)
             short = self.tokenizer(
                 [prompts[i] for i in over], truncation=True, max_length=self.longest, padding=False, verbose=False
             )["input_ids"]
@@ -99,8 +103,7 @@ def load_text(path: str, width: int, max_tokens: int) -> PretrainedText:
     facts = text_facts(folder)
     fitting_text(folder, width)
     tokenizer = _tokenizer(tokenizer_of(folder))
-    bounds = [max_tokens, facts.longest, tokenizer.model_max_length if tokenizer.model_max_length < UNBOUNDED else None]
-    longest = min(bound for bound in bounds if bound)
+    longest = shortest(max_tokens, facts.longest, tokenizer.model_max_length)
     named = (config_of(folder).get("architectures") or [facts.network])[0]
     more: dict[str, Any] = {}
     if facts.network == "T5GemmaEncoderModel":
@@ -118,7 +121,7 @@ def load_text(path: str, width: int, max_tokens: int) -> PretrainedText:
         {"files": content_hash(folder, tokenizer_files(folder), fresh=True)},
     ).eval()
     text.card = _card(text, folder)
-    text.cut, text.lost = 0, ""  # a small limit cuts the self-check's prompts too
+    forget_prompts(text)  # a small limit cuts the self-check's prompts too
     text.notes = [
         f"text encoder {text.name}: width {width}, at most {longest} tokens, deviation {text.card['deviation']:.2f}"
     ]

@@ -159,7 +159,11 @@ def _cost(plan: Plan, estimate: Estimate, space: Room) -> Iterator[str]:
     most = "at most " if plan.looks else ""  # where every arm stays undecided to the last look
     yield f"  {most}{estimate.flops:.3g} FLOPs of training in all; {estimate.images:,} images are left to train on"
     if estimate.seconds is not None:
-        yield f"  {most}about {clock(estimate.seconds / space.lanes)} left, {space}; reckoned from {estimate.by}"
+        reckoned = "eager" in estimate.by  # finished cells tell all that they took
+        what = " of training and drawing" if reckoned else ""
+        yield f"  {most}about {clock(estimate.seconds / space.lanes)}{what} left, {space}; reckoned from {estimate.by}"
+        if reckoned:
+            yield "  encoding, starting processes and measuring come on top: minutes, and most of a short study"
 
 
 def _sight(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
@@ -188,8 +192,8 @@ def _sight(plan: Plan, layout: Layout, estimate: Estimate) -> Iterator[str]:
         )
         if plan.smallest_effect is not None:
             yield (
-                f"  {plan.smallest_effect:g} on {plan.primary} is seen if they scatter by no more than "
-                f"{plan.smallest_effect / estimate.scatters:.2g}"
+                f"  {plan.smallest_effect:g} on {plan.primary} is seen if the paired differences have a standard deviation "
+                f"of at most {plan.smallest_effect / estimate.scatters:.2g}"
             )
         return
     yield (

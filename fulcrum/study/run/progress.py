@@ -31,7 +31,13 @@ class Stand(NamedTuple):
         return min(self.images / self.target, 1.0)
 
     def __str__(self) -> str:
-        how = "beginning" if not self.images else "measuring" if self.share == 1.0 else f"{self.share:.0%}"
+        how = (
+            "starting (encoding, compiling)"
+            if not self.images
+            else "measuring"
+            if self.share == 1.0
+            else f"{self.share:.0%}"
+        )
         return f"{self.cell.arm}/{self.cell.seed} {how}"
 
 

@@ -58,7 +58,7 @@ def drawn(variant: Variant, rows: Sequence[PictureRequest], progress: Callable[[
                 if progress is not None:
                     progress(len(pictures))
     except ValueError as error:  # the text encoder says what it cannot read
-        raise BadInput(str(error), "write plain words, at most 63 in a prompt") from None
+        raise BadInput(str(error), "write plain English words") from None
     return pictures
 
 
@@ -112,7 +112,8 @@ def comparison_sheet(
     first ones, where there are very many."""
     rows = rows[: max(1, MOST_SHOWN // len(variants))]
     if len(variants) == 1:
-        captions = [f"{row.prompt}\nseed {row.seed}" for row in rows]
+        numbered = any(row.number for row in rows)
+        captions = [f"{row.prompt}\nseed {row.seed}" + (f", picture {row.number}" if numbered else "") for row in rows]
         return sheet_of(pictures[0][: len(rows)], captions, COLUMNS, scale)
     named = len({variant.key for variant in variants}) > 1
     heads = [
@@ -126,5 +127,4 @@ def comparison_sheet(
         )
         for place, row in enumerate(rows)
     ]
-    side = max(max(picture.shape[1:]) for column in pictures for picture in column) * scale
-    return captioned_sheet(cells, len(variants), side, HEADS)
+    return captioned_sheet(cells, len(variants), 0, HEADS)

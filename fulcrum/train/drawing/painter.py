@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from fulcrum.dist.device import moved, settled
 from fulcrum.encode.networks.protocols import Codec, TextEncoder
+from fulcrum.encode.unknown_words import readable
 from fulcrum.flow import keyed_noise
 from fulcrum.flow.guide import Denoise
 from fulcrum.flow.sample import SOLVERS
@@ -80,7 +81,8 @@ class Painter:
         """(B, C, h, w) for B prompts; `index` (B,) chooses the noises."""
         noise = keyed_noise.normal(seed, "sample", index, (self.run.encode.codec.channels, *self.cells))
         noise = moved(noise * self.run.flow.noise_scale, self.device)
-        texts = self.encoded_alone(prompts) if steady else moved(self.text.encode(list(prompts)), self.device)
+        prompts, _ = readable(self.text, prompts)  # who asked is told of what was cut
+        texts = self.encoded_alone(prompts) if steady else moved(self.text.encode(prompts), self.device)
         denoise = PromptedDenoiser(self.backbone, self.frozen, self.predict, texts, self.empty, self.keep(seed, index))
         return self.solver(lambda x, t: self.guide(denoise, x, t), noise, self.run.sample.steps, self.run.sample.shift)
 
@@ -92,10 +94,14 @@ class Painter:
         if steps is not None:
             other.run = put(other.run, "sample.steps", steps)
         guide = other.run.sample.guide
-        if self.negative and (guide.kind == "routed" or getattr(guide, "scale", 1.0) == 1):
+        if self.negative and guide.kind == "routed":
             raise BadInput(
-                f"a negative prompt does nothing where pictures are guided by {guide}",
-                "it stands where the empty prompt would: draw with guidance away from that, and another scale than 1",
+                "A negative prompt has no effect: this run is guided by its own routed pass, not away from a prompt.",
+                "Leave --negative out.",
+            )
+        if self.negative and getattr(guide, "scale", 1.0) == 1:
+            raise BadInput(
+                "A negative prompt has no effect at guidance 1.", "Use e.g. --guidance 3, or leave --negative out."
             )
         other.guide = guide.build(Context(other.run, 0, self.system))
         return other
@@ -114,7 +120,7 @@ class Painter:
     @cached_property
     def empty(self) -> Encoded:
         """The empty prompt, or the negative one: emb (1, L, E) and mask (1, L)."""
-        emb, mask = moved(self.text.encode([self.negative]), self.device)
+        emb, mask = moved(self.text.encode(readable(self.text, [self.negative])[0]), self.device)
         return emb, mask
 
     def encoded_alone(self, prompts: Sequence[str]) -> Encoded:

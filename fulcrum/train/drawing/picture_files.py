@@ -59,8 +59,7 @@ def sheet_of(pictures: Sequence[Tensor], captions: Sequence[str], columns: int, 
     images = [to_image(picture, scale) for picture in pictures]
     cells = list(zip(images, captions, strict=True))
     rows = [("", cells[first : first + columns]) for first in range(0, len(cells), columns)]
-    side = max(max(image.size) for image in images)
-    return captioned_sheet(rows, min(columns, len(cells)), side, CAPTION_LINES)
+    return captioned_sheet(rows, min(columns, len(cells)), 0, CAPTION_LINES)
 
 
 def save_sheet(pictures: Sequence[Tensor], captions: Sequence[str], path: Path, columns: int, scale: int = 4) -> Path:

@@ -102,4 +102,4 @@ def draw(painter: "Painter", prompts: Sequence[str], seed: int) -> "Tensor":
     try:
         return torch.cat(list(painter.pictures(prompts, seed)))
     except ValueError as error:  # the text encoder says what it cannot read
-        raise BadInput(str(error), "write plain words, at most 64 in a prompt") from None
+        raise BadInput(str(error), "write plain English words") from None

@@ -34,9 +34,13 @@ class CountedDenoiser(NamedTuple):
 
 
 def text_tokens(run: RunSpec) -> float:
-    """Tokens of a caption that a device computes: with a pretrained encoder all that it may give, padding included."""
-    longest = getattr(run.encode.text, "max_tokens", None)
-    return float(longest or caption_tokens(run.data.source, run.data.caption) or TEXT_TOKENS)
+    """Tokens of a caption that a device computes: as many as these captions have, and no more than the encoder takes.
+
+    Where nobody has counted the captions, or the encoder is only described, all that it may give, padding included."""
+    limit, counted = run.encode.text.most_tokens(), caption_tokens(run.data.source, run.data.caption)
+    if counted is None or (limit is not None and not getattr(run.encode.text, "path", "")):
+        return float(limit or TEXT_TOKENS)
+    return float(counted if limit is None else min(limit, counted))
 
 
 def pictures_of(run: RunSpec) -> int | None:

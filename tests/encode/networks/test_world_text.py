@@ -67,8 +67,10 @@ def test_unknown_words_are_reported() -> None:
     assert ids.count(UNKNOWN) == 2 and tokenizer.unknown == {"zebra": 2}
     (told,) = misread(SimpleNamespace(tokenizer=tokenizer))
     assert told == "words the text encoder does not know, read as 'unknown': zebra (its words: docs/pictures.md)"
-    (told,) = misread(SimpleNamespace(cut=3, longest=8))
-    assert told == "3 prompts are longer than 8 tokens: the rest was cut"
+    (told,) = misread(SimpleNamespace(over={1, 2, 3}, lost="red", longest=8))
+    assert told == "3 prompts are longer than 8 tokens: the rest was cut, of the first 'red'"
+    (told,) = misread(SimpleNamespace(over={1}, lost="", longest=8))
+    assert told == "1 prompt is longer than 8 tokens: the rest was cut"
     assert not misread(SimpleNamespace(tokenizer=Tokenizer(WORDS)))
 
 

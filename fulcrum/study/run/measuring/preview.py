@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fulcrum.dist.reduce import of_first
+from fulcrum.encode.unknown_words import readable
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.study.run.curve_lines import CURVE, append_to_curve, read_lines, write_curve
 from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
@@ -71,8 +72,11 @@ class Preview:
         self.codec, self.text = built.feed.codec(), built.feed.text()
         self.picture_seconds: float | None = None  # of one, as it was measured last
         self.said, self.collapse = False, ""  # what is wrong with the last pictures, if they are nearly the same
+        read, cut = readable(self.text, self.wanted if wanted else ())
+        for line in cut:
+            built.feed.tell(f"previews: {line}")
         try:
-            _ = self.text.encode(self.wanted) if wanted else None  # said before the first step, not at the first look
+            _ = self.text.encode(read) if read else None  # said before the first step, not at the first look
         except ValueError as error:
             raise BadInput(f"a preview's prompt: {error}", "mend the line of --preview-prompts") from None
 
