@@ -158,6 +158,11 @@ def _routing(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
     least = [one for one in own if one.arm.scale == scales[0]]
     most = [one for one in own if one.arm.scale == scales[-1]]
     text = " ".join(f"At {one.arm.scale}: {told(one)}" for one in own)
+    text += "".join(
+        f" {sentences.plain(one.arm)} at {one.arm.scale}, {line}."
+        for one in most
+        for line in sentences.elsewhere(result, one.arm)
+    )
     trends = [row for row in result.trends if row.arm in ROUTES and row.metric == result.primary.name and row.verdict]
     text += "".join(
         f" With scale the effect of {row.arm} is called *{row.verdict}* "
@@ -169,7 +174,10 @@ def _routing(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
     if any(one.verdict == "better" for one in most):
         return ("Yes, here" if not any(one.verdict == "better" for one in least) else "It pays at both ends here"), text
     cheap = [one for one in most if one.verdict == "tie" and (one.time or 1.0) < 1.0 - SAME_TIME]
-    return ("It saves time at many tokens, and gains nothing" if cheap else "No, not here"), text
+    if cheap:
+        return "It saves time at many tokens, and gains nothing", text
+    fades = bool(trends) and all(row.verdict == "fades" for row in trends)
+    return ("Not at equal images here, but its harm fades" if fades else "No, not here"), text
 
 
 def _precision(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:

@@ -50,8 +50,9 @@ def _resolution(name: str, result: StudyResult, rows: Sequence[Decision]) -> Sec
     )
     units = dict.fromkeys(row.unit for row in result.effects if row.metric == result.primary.name)
     by_scale = [_by_scale(result, unit) for unit in units]
+    asked = result.model_copy(update={"trends": [row for row in result.trends if row.metric == result.primary.name]})
     return Section(
-        "Resolution dependence", lead, sentences.headlines(result), [*by_scale, design_tables.trend_table(result)]
+        "Resolution dependence", lead, sentences.headlines(result), [*by_scale, design_tables.trend_table(asked)]
     )
 
 

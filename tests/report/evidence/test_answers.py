@@ -116,3 +116,15 @@ def test_routing_is_answered_by_the_scales(few, many, word):
     assert answer(studies, "Routing only at many tokens?").word == word
     page = str(files(studies)["README.md"])
     assert "## Resolution dependence" in page and "crossing" in page and "| decision | 16 tokens | 256 tokens |" in page
+
+
+def test_routing_whose_harm_fades_says_so_and_what_equal_time_shows():
+    made = scaled({"16": ("worse", -0.12), "256": ("worse", -0.04)})
+    slow = made.effects[-1].model_copy(
+        update={"unit": "time", "mean": 0.02, "low": -0.01, "high": 0.05, "exploratory": True}
+    )
+    trends = tuple(row.model_copy(update={"verdict": "fades"}) for row in made.trends)
+    made = made.model_copy(update={"effects": (*made.effects, slow), "trends": trends})
+    said = answer({"resolution": made}, "Routing only at many tokens?")
+    assert said.word == "Not at equal images here, but its harm fades"
+    assert "TREAD at 256, at equal time: +0.02 [−0.01, +0.05] (exploratory)." in said.text
