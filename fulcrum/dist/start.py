@@ -18,6 +18,7 @@ from fulcrum.dist.watch import Watch
 from fulcrum.spec.errors import BadInput, RankLost, RunFailed
 
 TCPStore, PrefixStore = dist.TCPStore, dist.PrefixStore  # type: ignore[attr-defined]  # public, and not in its __all__
+MOST_RANKS = 1_000_000
 TIMEOUT = 600.0  # seconds that a rank waits for another, if nobody says
 AGENT = "TORCHELASTIC_USE_AGENT_STORE"  # torchrun's own variable: it holds the store, not rank 0
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"  # torchrun's own variable: its store may outlive the processes
@@ -118,13 +119,17 @@ def _tells_of_loss(error: BaseException) -> bool:
 
 def processes(env: Mapping[str, str]) -> int:
     """How many processes the environment tells of."""
-    size = env.get("WORLD_SIZE", "1")
-    if not size.isdigit() or int(size) < 1:
+    return _number("WORLD_SIZE", env.get("WORLD_SIZE", "1"), 1, MOST_RANKS)
+
+
+def _number(name: str, text: str, least: int, most: int) -> int:
+    """A number that a launcher gives; what is none, or cannot be, is refused before anybody waits for anybody."""
+    if not (text.isascii() and text.isdigit() and len(text) < 10) or not least <= int(text) <= most:
         raise BadInput(
-            f"WORLD_SIZE is {size!r}, expected a number of processes",
-            "start many processes with torchrun, which sets it, or unset it",
+            f"{name} is {text!r}, expected a number from {least} to {most}",
+            f"start many processes with torchrun, which sets it, or unset {name}",
         )
-    return int(size)
+    return int(text)
 
 
 @contextmanager
@@ -146,12 +151,16 @@ def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] 
             f"WORLD_SIZE is {size}, but {', '.join(missing)} is not set",
             "start many processes with torchrun, which sets all of them, or unset WORLD_SIZE",
         )
-    rank, here = int(given["RANK"]), torch.device(device)
+    rank, local, port = (
+        _number(name, given[name], least, most)
+        for name, least, most in (("RANK", 0, size - 1), ("LOCAL_RANK", 0, size - 1), ("MASTER_PORT", 1, 65_535))
+    )
+    here = torch.device(device)
     if device == "cuda":
-        here = torch.device("cuda", int(given["LOCAL_RANK"]))
+        here = torch.device("cuda", local)
         require_device(device, here.index + 1)
         torch.cuda.set_device(here)
-    agent, address = environment.get(AGENT) == "True", (given["MASTER_ADDR"], int(given["MASTER_PORT"]))
+    agent, address = environment.get(AGENT) == "True", (given["MASTER_ADDR"], port)
     group, wait = f"fulcrum/{environment.get(RESTARTS, '0')}/{next(STARTS)}", timedelta(seconds=timeout)
     try:
         held = TCPStore(*address, size, rank == 0 and not agent, timeout=wait, multi_tenant=True)
@@ -161,8 +170,8 @@ def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] 
         dist.init_process_group(backend, rank=rank, world_size=size, timeout=wait, store=PrefixStore("group", store))
     except (RuntimeError, ValueError) as error:  # DistStoreError, DistNetworkError are RuntimeErrors
         raise RunFailed(
-            f"rank {rank} of {size} could not join within {timeout:g} s: {error}",
-            f"all ranks must reach {given['MASTER_ADDR']}:{given['MASTER_PORT']}",
+            f"rank {rank} of {size} could not join the others (it waits {timeout:g} s at most): {error}",
+            f"all ranks must be started, and reach {address[0]}:{port}; a port that is taken needs another MASTER_PORT",
         ) from error
     standing = Standing()
     heart = Heartbeat(PrefixStore(group, own), rank, size, standing)

@@ -79,6 +79,7 @@ def job(script, tmp_path, code, restarts=0):
         "PATH": f"{tools}:{os.environ['PATH']}",
         "SLURM_JOB_ID": "7",
         "SLURM_SUBMIT_DIR": str(tmp_path),
+        "SLURM_CPUS_PER_TASK": "8",
         "SLURM_JOB_NODELIST": "node-[a-b]",
         "SLURM_RESTART_COUNT": str(restarts),
         "FULCRUM_JOBS": str(JOBS),
@@ -101,7 +102,16 @@ def test_every_task_becomes_a_rank(tmp_path, script):
 
 @pytest.mark.parametrize(
     ("code", "restarts", "again"),
-    [(75, 0, True), (75, 40, True), (4, 0, True), (4, 5, False), (1, 0, False), (2, 0, False)],
+    [
+        (75, 0, True),
+        (75, 40, True),
+        (4, 0, True),
+        (4, 5, False),
+        (137, 0, True),
+        (253, 5, False),
+        (1, 0, False),
+        (2, 0, False),
+    ],
 )
 def test_only_what_can_go_on_is_queued_again(tmp_path, code, restarts, again):
     ended, asked, _ = job("requeue.sbatch", tmp_path, code, restarts)
