@@ -18,13 +18,13 @@ from fulcrum.data.store.picture_store import PictureStore
 from fulcrum.data.store.remote_store import local_folder
 from fulcrum.data.texts.caption_rules import CaptionRules
 from fulcrum.files.atomic import atomic_file, rename_folder, write_atomic
-from fulcrum.files.begun_folder import Mark, require_begun
+from fulcrum.files.begun_folder import BeginMark, require_begun
 from fulcrum.files.hashes import sha256_json
 from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput
 
 QUARANTINE = "quarantine.jsonl"
-BEGUN = Mark("caption.json", "captioner", "captioning")
+BEGUN = BeginMark("caption.json", "captioner", "captioning")
 BLOCK = 1024  # pictures of a block: what a killed command loses at most
 HOW = ("batch", "block", "device")  # of a wish: how it is worked at, which decides nothing
 Say = Callable[[str], None]

@@ -22,7 +22,7 @@ def _never(folder: Path) -> bool:
     return False
 
 
-class Mark(NamedTuple):
+class BeginMark(NamedTuple):
     """The file by which a command knows what it began."""
 
     name: str
@@ -31,7 +31,7 @@ class Mark(NamedTuple):
     known: Callable[[Path], bool] = _never  # is it of an earlier version, which wrote no mark?
 
 
-def require_begun(folder: Path, mark: Mark) -> None:
+def require_begun(folder: Path, mark: BeginMark) -> None:
     """Refuse a folder that holds something and was not begun by this command: what is in it would be lost, or mixed up."""
     strange = [name for name in sorted(_names(folder)) if not _of_a_beginning(folder / name)]
     if not strange or _is_marked(folder, mark) or mark.known(folder) or not folder.exists():  # another may just have ended
@@ -60,7 +60,7 @@ def _of_a_beginning(path: Path) -> bool:
         return True
 
 
-def _is_marked(folder: Path, mark: Mark) -> bool:
+def _is_marked(folder: Path, mark: BeginMark) -> bool:
     try:
         value = json.loads(read_regular(folder / mark.name, limit=MOST, follow=False))
     except (OSError, ValueError, RecursionError):

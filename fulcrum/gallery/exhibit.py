@@ -12,7 +12,7 @@ from fulcrum.spec.plain import read
 from fulcrum.spec.record import Filler
 from fulcrum.spec.run import RunSpec
 from fulcrum.train.drawing.painter import cells
-from fulcrum.train.drawing.trained_run import find_run, runs_under
+from fulcrum.train.drawing.trained_run import find_run, run_label, runs_under
 from fulcrum.train.saved.kept_weights import points
 from fulcrum.train.saved.run_folder import RunFolder, require_parts
 
@@ -161,6 +161,6 @@ def _exhibit(one: _Hanging, usual: str, fillers: tuple[type[Filler], ...]) -> Ex
         folder,
         run,
         one.name or f"{phrase.partition(' --set ')[0]}, seed {about['seed']}",
-        f"{phrase}, seed {about['seed']}",
+        run_label(about),
         one.colour or usual,
     )

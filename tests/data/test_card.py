@@ -8,7 +8,7 @@ from PIL import Image
 from fulcrum.data import card as card_module
 from fulcrum.data.caption import Chooser
 from fulcrum.data.card import data_card
-from fulcrum.data.contact_sheet import _below, world_sheet
+from fulcrum.data.contact_sheet import world_sheet
 from fulcrum.data.source import WorldSource
 from fulcrum.data.world.scene import scenes
 
@@ -35,16 +35,6 @@ def test_the_contact_sheet_is_a_picture(tmp_path):
     path = world_sheet(tmp_path / "new" / "sheet.png", SOURCES, columns=2, side=64)
     with Image.open(path) as sheet:
         assert sheet.width > 2 * 64 and sheet.height > 2 * 64 and len(sheet.getcolors(1 << 20)) > 500
-
-
-def test_a_caption_that_is_cut_ends_with_a_mark():
-    caption = "long: a large red circle at the top left, over a striped background\nshort: a circle"
-    whole = _below(caption, 20, 11)
-    assert " ".join(whole) == caption.replace("\n", " ") and "…" not in "".join(whole)
-    assert _below(caption, 20, len(whole)) == whole
-    cut = _below(caption, 20, 2)
-    assert cut[0] == whole[0] and cut[1].endswith(" …") and whole[1].startswith(cut[1][:-2])
-    assert max(map(len, cut)) <= 20
 
 
 def test_the_card_states_what_was_planted():

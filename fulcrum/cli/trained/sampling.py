@@ -158,7 +158,7 @@ def _painter(
 ) -> "tuple[Painter, str, Path]":
     """A painter with the weights of a run, what the run is called, and where it lies."""
     from fulcrum.dist.choose_system import device_named
-    from fulcrum.train.drawing.trained_run import find_run, open_painter
+    from fulcrum.train.drawing.trained_run import find_run, open_painter, run_label
     from fulcrum.train.saved.run_folder import RunFolder
 
     device_named(device)  # refused before anything is looked for
@@ -167,4 +167,4 @@ def _painter(
         note_unfinished(folder)
     about, fillers = folder.about(), catalogue(files)[0].fillers
     painter = open_painter(folder, fillers, device=device, size=size, negative=negative, solver=solver, at=at)
-    return painter, f"run {about['phrase']} (trained with seed {about['seed']})", folder.path
+    return painter, run_label(about), folder.path

@@ -36,7 +36,7 @@ from fulcrum.data.store.picture_store import (
 )
 from fulcrum.data.store.shard_writer import Prepared, ShardWriter, parts
 from fulcrum.files.atomic import atomic_file, write_atomic
-from fulcrum.files.begun_folder import LOCK, Mark
+from fulcrum.files.begun_folder import LOCK, BeginMark
 from fulcrum.files.damaged import remove
 from fulcrum.files.hashes import sha256_file, sha256_json
 from fulcrum.files.sealed import SEAL, sealed
@@ -61,7 +61,7 @@ def partial_of(to: Path) -> Path:
     return to.with_name(to.name + ".partial")
 
 
-def made_already(to: Path, request: str, mark: Mark, say: Say) -> dict[str, Any] | None:
+def made_already(to: Path, request: str, mark: BeginMark, say: Say) -> dict[str, Any] | None:
     """What store.json says, where the very store that is asked for stands; None where nothing stands. Whatever else stands
     there is refused."""
     if not to.exists():
@@ -76,14 +76,14 @@ def made_already(to: Path, request: str, mark: Mark, say: Say) -> dict[str, Any]
     return read_about(to)
 
 
-def tidy(to: Path, mark: Mark) -> None:
+def tidy(to: Path, mark: BeginMark) -> None:
     """Without what only the making needed."""
     for left in (LOCK, mark.name):
         (to / left).unlink(missing_ok=True)
 
 
 @contextmanager
-def unfinished(to: Path, mark: Mark, worth_keeping: str = "") -> Iterator[Path]:
+def unfinished(to: Path, mark: BeginMark, worth_keeping: str = "") -> Iterator[Path]:
     """The folder DEST.partial, for one process at a time. What is refused leaves none of it, unless it holds what is
     `worth_keeping`: a folder of that name."""
     partial = partial_of(to)

@@ -29,7 +29,7 @@ from fulcrum.data.store.picture_store import (
 from fulcrum.data.store.remote_store import local_folder
 from fulcrum.data.texts.caption_rules import CaptionRules
 from fulcrum.files.atomic import is_aside, rename_folder, write_json
-from fulcrum.files.begun_folder import LOCK, Mark, require_begun
+from fulcrum.files.begun_folder import LOCK, BeginMark, require_begun
 from fulcrum.files.hashes import sha256_json
 from fulcrum.spec.errors import BadInput, nearest
 
@@ -48,7 +48,7 @@ def _of_before(partial: Path) -> bool:
     )
 
 
-BEGUN = Mark("filter.json", "filter", "filter", _of_before)
+BEGUN = BeginMark("filter.json", "filter", "filter", _of_before)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from fulcrum.data.readers.reader import Given, Reader
 from fulcrum.data.store.picture_store import FORMAT, SHARDS
 from fulcrum.data.store.shard_writer import Prepared, ShardWriter, compared_facts, parts
 from fulcrum.files.atomic import write_atomic
-from fulcrum.files.begun_folder import LOCK, Mark, require_begun
+from fulcrum.files.begun_folder import LOCK, BeginMark, require_begun
 from fulcrum.files.lock import locked
 from fulcrum.files.refusals import explained
 from fulcrum.files.sealed import read_json
@@ -45,7 +45,7 @@ from fulcrum.spec.system import cores
 Say = Callable[[str], None]
 AHEAD = 64  # samples decoded ahead of the writer
 LATER = ("pad", "background")  # options that imports of earlier versions do not state
-BEGUN = Mark("import.json", "options", "import")
+BEGUN = BeginMark("import.json", "options", "import")
 REFUSED = "refused"  # in an unfinished import: it was not killed but refused, and need not be gone on with
 
 
@@ -288,7 +288,7 @@ def _printable(given: Given) -> Given:
     return given._replace(name=given.name.encode("utf-8", errors="replace").decode())
 
 
-def alone(partial: Path, mark: Mark) -> AbstractContextManager[None]:
+def alone(partial: Path, mark: BeginMark) -> AbstractContextManager[None]:
     """One command of this kind in a place at a time; the system frees it when the process dies. A folder that none of them
     began is refused."""
     require_begun(partial, mark)

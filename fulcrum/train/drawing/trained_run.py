@@ -1,7 +1,7 @@
 """A run that was trained: found by path or key under the folder of all runs, and drawn with."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,6 +50,11 @@ def find_run(name: str, out: Path) -> Path:
             f"{what} under {out} whose key begins with '{name}'", "list the runs with: fulcrum runs list --out " + str(out)
         )
     return matches[0]
+
+
+def run_label(about: Mapping[str, Any]) -> str:
+    """What a run is called beside its pictures, whose own seed is another one."""
+    return f"{about['phrase']} (trained with seed {about['seed']})"
 
 
 def images_seen(folder: RunFolder) -> int:
