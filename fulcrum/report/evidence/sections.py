@@ -95,7 +95,9 @@ def _stack_at_equal_time(name: str, result: StudyResult, rows: Sequence[Decision
     lines = [*sentences.headlines(result)]
     for arm in result.compared:
         lines += [*(f"{sentences.plain(arm)}, {line}." for line in sentences.elsewhere(result, arm))]
-    shown = [tables.ranking(result), design_tables.target_table(result)]
+    reached = [row for row in result.time_to_target if row.metric == result.primary.name]
+    asked = result.model_copy(update={"time_to_target": reached})
+    shown = [tables.ranking(result), design_tables.target_table(asked)]
     return Section("What compounds: all of it, at equal time", lead, lines, shown)
 
 
