@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fulcrum.report.evidence import claim_rows
-from fulcrum.report.evidence.decision import Decision, table
+from fulcrum.report.evidence.decision import Decision, once, table
 from fulcrum.report.evidence.known_studies import Studies
 from fulcrum.report.markdown_text import escaped
 from fulcrum.report.wording import number, sentences
@@ -17,7 +17,7 @@ SETTLED = ("better", "worse", "tie")  # before the first of these, a study that 
 
 def conclusion(studies: Studies) -> tuple[str, ...]:
     """What moved quality; how the published claims fared; what stayed open, and how far it carries."""
-    rows = table(studies)
+    rows = once(table(studies))
     early = any(one.result.state != "finished" for one in rows) and not any(one.verdict in SETTLED for one in rows)
     if early or not any(one.gain is not None for one in rows):
         return (

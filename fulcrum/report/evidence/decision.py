@@ -197,6 +197,14 @@ def best_first(decisions: Iterable[Decision]) -> list[Decision]:
     return sorted(decisions, key=lambda one: (one.gain is None, -(one.gain or 0.0)))
 
 
+def once(decisions: Iterable[Decision]) -> list[Decision]:
+    """Each decision in one row, for sentences that count or name them: of the same one at the recipe's rate and at rates
+    that were searched, the second."""
+    rows = list(decisions)
+    searched = {one.arm.root for one in rows if one.result.sweeps}
+    return [one for one in rows if one.result.sweeps or one.arm.root not in searched]
+
+
 def named(decisions: Iterable[Decision], root: str) -> Decision | None:
     """The first decision of an arm's name; `stochastic_rounding` also finds `stochastic_rounding on bf16_storage`."""
     rows = list(decisions)

@@ -13,6 +13,7 @@ from fulcrum.report.schema import StudyResult
 from fulcrum.report.table import Table
 from fulcrum.report.wording import certainty, number, sentences
 
+SKEPTIC = "skeptic"  # how the names begin of studies that ask the same again in other circumstances
 FEWEST = 3  # decisions that have an order worth counting
 
 
@@ -27,8 +28,12 @@ def sections(studies: Studies) -> list[Section]:
     """Those whose studies are kept, in the page's order."""
     rows = ranked(studies)
     made = list[Section]()
+    skeptic = {name: result for name, result in ordered(studies).items() if name.startswith(SKEPTIC)}
     for name, result in ordered(studies).items():
         if in_table(name, result):
+            continue
+        if name in skeptic:
+            made += [_skeptic(skeptic, rows)] if name == next(iter(skeptic)) else []
             continue
         kind = next((one for one in KINDS if name == one or name.startswith(f"{one}_")), "")
         made.append(KINDS[kind](name, result, rows) if kind else _other(name, result, rows))
@@ -44,15 +49,17 @@ def _larger(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section
 
 
 def _resolution(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
-    lead = (
-        "The same decisions at several numbers of tokens, each against a baseline of its own: the articles' central "
-        "reversal is that routing hurts at few tokens and pays at many."
-    )
+    lead = "The same decisions at several numbers of tokens, each against a baseline of its own"
+    first = name == "resolution"
+    lead += ": the articles' central reversal is that routing hurts at few tokens and pays at many." if first else "."
     units = dict.fromkeys(row.unit for row in result.effects if row.metric == result.primary.name)
     by_scale = [_by_scale(result, unit) for unit in units]
     asked = result.model_copy(update={"trends": [row for row in result.trends if row.metric == result.primary.name]})
     return Section(
-        "Resolution dependence", lead, sentences.headlines(result), [*by_scale, design_tables.trend_table(asked)]
+        "Resolution dependence" if first else result.title,
+        lead,
+        sentences.headlines(result),
+        [*by_scale, design_tables.trend_table(asked)],
     )
 
 
@@ -131,9 +138,29 @@ def _emoji(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
     return Section("On pictures that no one here drew: emoji", lead, _order(own, rows), [_again(own, rows)])
 
 
-def _skeptic(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
-    own = all_decisions(name, result)
-    return Section(f"The skeptic asks: {result.title}", "", _order(own, rows), [_again(own, rows)])
+def _skeptic(studies: Studies, rows: Sequence[Decision]) -> Section:
+    """All of the skeptic's questions in one table: a row for each decision, a column for each question."""
+    asked = [(result.title, all_decisions(name, result)) for name, result in studies.items()]
+    roots = dict.fromkeys(one.arm.root for _, own in asked for one in own)
+    ranks = {one.arm.root: place for place, one in reversed(list(enumerate(rows)))}
+    body = []
+    for root in sorted(roots, key=lambda root: ranks.get(root, len(rows))):
+        cells = [named(rows, root), *(named(own, root) for _, own in asked)]
+        name = next(sentences.plain(one.arm) for one in cells if one is not None)
+        body.append((name, *(_short(one) for one in cells)))
+    lead = (
+        "The decisions that moved quality most, again where one thing about the comparison is another: every column is a "
+        "study of its own, with its own trainings unless only the judge differs, and with its own baseline."
+    )
+    lines = [f"{title[:1].upper()}{title[1:]}: {' '.join(_order(own, rows))}" for title, own in asked]
+    columns = ("decision", f"in the ranking ({RECIPE})", *(title for title, _ in asked))
+    metric = next(iter(studies.values())).primary
+    caption = f"Change in {sentences.lowered(metric.label).split(',')[0]}, {sentences.direction(metric)}"
+    return Section("The skeptic asks", lead, lines, [Table(caption, columns, tuple(body), tuple(range(len(columns))))])
+
+
+def _short(one: Decision | None) -> str:
+    return number.NONE if one is None else f"{one.change}, {one.verdict}, {one.pairs} pairs"
 
 
 def _other(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
@@ -211,5 +238,4 @@ KINDS: dict[str, Callable[[str, StudyResult, Sequence[Decision]], Section]] = {
     "stack": _stack,
     "fraction": _fraction,
     "emoji": _emoji,
-    "skeptic": _skeptic,
 }

@@ -48,6 +48,21 @@ def test_a_decision_in_other_circumstances_says_so_and_is_named_in_no_conclusion
     assert "Caption filter (" in conclusion.conclusion(studies)[0], "what an arm changes is no circumstance of both sides"
 
 
+def test_a_decision_with_rates_of_its_own_is_counted_and_named_once():
+    made = study((Row("muon", 0.1),))
+    sweep = {"arm": "muon", "metric": "validation_loss", "tries": [], "chosen": 0.01, "images": 10}
+    made["sweeps"] = [sweep | {"better": "lower"}]
+    for arm in made["arms"]:
+        for cell in arm["cells"]:
+            cell["key"] = f"searched-{cell['key']}"
+    both = {"replication": result((Row("muon", 0.12), Row("repa", 0.05), Row("ema", 0.0, 0.005, "tie")))}
+    both["replication_rates"] = StudyResult.model_validate(made)
+    moved, _, still_open = conclusion.conclusion(both)
+    assert moved.startswith("Of 3 training decisions") and "1 of the 3" in still_open
+    assert "Muon, own rates (+0.100" in moved and "Repa (" in moved and "Muon (" not in moved
+    assert str(files(both)["README.md"]).count("| Muon") == 2, "the ranking has both"
+
+
 def test_the_opening_goes_between_its_marks_and_nowhere_else(studies):
     text = conclusion.opening(studies, "docs/evidence")
     readme = f"# Project\n\n{conclusion.BEGIN}\nold\n{conclusion.END}\n\nrest\n"

@@ -225,7 +225,7 @@ def test_sections_are_there_with_their_studies_and_named_where_they_are_missing(
         ("stack", "What compounds: one left out"),
         ("stack_at_equal_time", "What compounds: all of it, at equal time"),
         ("emoji", "On pictures that no one here drew: emoji"),
-        ("skeptic_guidance", "The skeptic asks: Which training decisions matter for following captions?"),
+        ("skeptic_guidance", "The skeptic asks"),
         ("something", "Which training decisions matter for following captions?"),
     ],
 )
@@ -234,6 +234,27 @@ def test_each_study_has_its_section(folder, title):
     assert [section.title for section in made] == [title]
     page = str(files({"replication": result(), folder: result(TABLE[:3])})["README.md"])
     assert f"## {title}" in page
+
+
+def test_all_questions_of_the_skeptic_stand_in_one_table():
+    seeds, rate = study((Row("muon", 0.1, 0.02), Row("ema", 0.001, verdict="tie"))), study((Row("muon", -0.05, 0.01),))
+    seeds["title"], rate["title"] = "other seeds", "a constant rate"
+    kept = {"skeptic_seeds": StudyResult.model_validate(seeds), "skeptic_rate": StudyResult.model_validate(rate)}
+    (section,) = sections.sections({"replication": result(), **kept})
+    (sheet,) = section.tables
+    assert sheet.columns == ("decision", "in the ranking (spark)", "a constant rate", "other seeds")
+    muon, ema = sheet.rows
+    assert muon[0] == "Muon" and muon[1].startswith("+0.124 [") and muon[2] == "−0.050 [−0.060, −0.040], worse, 8 pairs"
+    assert ema[2] == "–" and ema[3].endswith("tie, 8 pairs")
+    assert section.lines[0] == "A constant rate: Of 1 decisions, 1 are decided in both; 0 of these go the same way."
+
+
+def test_a_study_of_another_question_at_several_scales_has_its_own_title():
+    made = study((Row("x_prediction", 0.1),))
+    made["title"] = "Velocity against x-prediction"
+    other = StudyResult.model_validate(made)
+    titles = [section.title for section in sections.sections({"resolution": other, "resolution_objective": other})]
+    assert titles == ["Resolution dependence", "Velocity against x-prediction"]
 
 
 def test_a_fraction_shows_effects_and_pairs():
