@@ -121,8 +121,17 @@ def _fraction(name: str, result: StudyResult, rows: Sequence[Decision]) -> Secti
         "Several decisions at once, in few of all combinations: each effect is a mean over settings of the others, and "
         f"pairs that do more or less together than the sum of each alone are read from the same trainings. {_rule(result)}"
     )
-    shown = [tables.ranking(result), design_tables.interaction_table(result), design_tables.string_table(result)]
-    return Section("What compounds: pairs", lead.strip(), sentences.headlines(result), shown)
+    primary = [row for row in result.interactions if row.metric == result.primary.name]
+    asked = result.model_copy(update={"interactions": primary})
+    shown = [tables.ranking(result), design_tables.interaction_table(asked), design_tables.string_table(result)]
+    names = {arm.root: sentences.plain(arm) for arm in result.compared}
+    together = [
+        f"{names[row.a]} and {sentences.lowered(names[row.b])} are {row.verdict}: "
+        f"{number.change(row.mean, row.low, row.high)} beyond the sum of the two."
+        for row in primary
+        if row.verdict.endswith("together")
+    ]
+    return Section("What compounds: pairs", lead.strip(), [*sentences.headlines(result), *together], shown)
 
 
 def _rule(result: StudyResult) -> str:

@@ -267,9 +267,11 @@ def test_a_fraction_shows_effects_and_pairs():
         "interactions": [{"a": "muon", "b": "repa", "metric": "attribute_accuracy", "n": 8, "mean": -0.02, "low": -0.03,
                           "high": -0.01, "p_adjusted": 0.01, "verdict": "worse together"}],
     }  # fmt: skip
+    made["interactions"] += [made["interactions"][0] | {"metric": made["metrics"][1]["name"], "verdict": "exploratory"}]
     page = str(files({"fraction": StudyResult.model_validate(made)})["README.md"])
     shown = page.split("## What compounds: pairs")[1].split("\n## ")[0]
     assert "Muon × REPA" in shown and "worse together" in shown and "Nothing." in shown
+    assert "Muon and REPA are worse together: −0.020" in shown.replace("\u00a0", " ") and "exploratory" not in shown
     assert "## The ranking" not in page, "an effect that is a mean over other settings is not the table's"
 
 
