@@ -36,8 +36,9 @@ def vit_flops(width: int, tokens: int) -> float | None:
     return DEPTHS[width] * (24.0 * width**2 * seen + 4.0 * width * seen**2)
 
 
-def frozen_flops(run: RunSpec, text: float) -> dict[str, float | None]:
-    """What every frozen network of a run costs for one picture; None: not known without its folder."""
+def frozen_flops(run: RunSpec, text: float, progress: float = 0.0) -> dict[str, float | None]:
+    """What every frozen network that is read when this share of the budget is done costs for one picture; None: not known
+    without its folder."""
     codec, size = run.encode.codec, run.data.size
     parts: dict[str, float | None] = {}
     if codec.kind == "pretrained_codec":
@@ -46,7 +47,7 @@ def frozen_flops(run: RunSpec, text: float) -> dict[str, float | None]:
     if run.encode.text.kind == "pretrained_text":
         weights = TEXTS.get(run.encode.text.width)
         parts["text"] = None if weights is None else 2 * weights * text
-    for teacher in read_teachers(run):
+    for teacher in read_teachers(run, progress):
         if teacher.kind == "pretrained_teacher":
             parts[f"teacher {teacher.name}"] = vit_flops(teacher.width, (size // teacher.patch) ** 2)
     return parts

@@ -4,6 +4,7 @@ Peaks are the makers' own for dense products that sum in fp32. Prices are nobody
 --price replaces. No torch in here.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -37,6 +38,7 @@ GPUS: Mapping[str, GpuType] = {
     "A10": GpuType(125e12, 31.2e12, 24e9, 0.6e12, 32e9, 0.6),
     "RTX4090": GpuType(165e12, 82.6e12, 24e9, 1.008e12, 32e9, 0.4),
 }
+ALSO = {"A100-80GB": "A100", "H100-80GB": "H100", "H200-141GB": "H200"}  # as they are called too
 
 
 class Machine(NamedTuple):
@@ -51,34 +53,57 @@ class Machine(NamedTuple):
 
     @property
     def shards(self) -> int:
-        """GPUs that share the weights: those of one machine; the machines are copies of each other."""
-        return min(self.number, NODE)
+        """GPUs that share the weights where nobody says: those of one machine, or an equal part of them; the rest are
+        copies. No replica lies on two machines."""
+        return self.number if self.number <= NODE else math.gcd(self.number, NODE)
+
+    @property
+    def mesh(self) -> str:
+        """That as --mesh says it."""
+        return f"{self.number // self.shards}x{self.shards}"
 
     def __str__(self) -> str:
         return f"{self.number}x{self.name}"
 
 
 def read_machine(text: str) -> Machine:
-    """8xH100, 8 x h100 or H100."""
-    found = re.fullmatch(r"(?:([+-]?\d+)\s*[xX*×]\s*)?([A-Za-z][\w-]*)", text.strip())
-    if found is None:
+    """8xH100, 8 x h100, H100 or, the other way round, H100x8."""
+    known = {_letters(name): name for name in (*GPUS, *ALSO)}
+    count, name = _count_and_name(text.strip(), known)
+    if name is None:
         raise BadInput(
             f"'{text[:40]}' does not say how many GPUs of which kind",
             "write a number, an x and a name: --gpus 8xH100; known: " + ", ".join(GPUS),
         )
-    asked = found.group(1) or "1"
-    count = int(asked) if len(asked) <= LONGEST else 0
-    if not 1 <= count <= MOST:
-        many = f"{count:,}" if len(asked) <= LONGEST else f"a number of {len(asked):,} digits of"
-        raise BadInput(f"--gpus {text[:40]} asks for {many} GPUs", f"an estimate is for 1 to {MOST:,}: --gpus 8xH100")
-    by_letters = {_letters(name): name for name in GPUS}
-    name = by_letters.get(_letters(found.group(2)))
-    if name is None:
+    if _letters(name) not in known:
         raise BadInput(
-            f"no GPU is known as '{found.group(2)}'",
-            f"{nearest(found.group(2).upper(), GPUS)}\n  their peaks and prices: fulcrum estimate",
+            f"no GPU is known as '{name[:40]}'",
+            f"{nearest(name.upper(), GPUS)}\n  their peaks and prices: fulcrum estimate",
         )
-    return Machine(count, name)
+    kind = known[_letters(name)]
+    return Machine(_number(count, kind), ALSO.get(kind, kind))
+
+
+def _count_and_name(text: str, known: Mapping[str, str]) -> tuple[str, str | None]:
+    count, times, name = r"([+-]?\d+(?:\.\d*)?)", r"\s*[xX*×]\s*", r"([A-Za-z][\w -]*?)"
+    turned = re.fullmatch(name + times + count, text)
+    if turned and _letters(text) not in known:  # an RTX4090 is one GPU, not 4,090 of RT
+        return turned.group(2), turned.group(1)
+    plain = re.fullmatch(f"(?:{count}{times})?{name}", text)
+    return (plain.group(1) or "1", plain.group(2)) if plain else ("", None)
+
+
+def _number(count: str, name: str) -> int:
+    whole, _, part = count.partition(".")
+    if part.strip("0"):
+        raise BadInput(f"--gpus {count[:40]}x{name} asks for a part of a GPU", f"give a whole number: --gpus 8x{name}")
+    number = int(whole) if len(whole) <= LONGEST else 0
+    if not 1 <= number <= MOST:
+        many = f"{number:,}" if len(whole) <= LONGEST else f"a number of {len(whole):,} digits of"
+        raise BadInput(
+            f"--gpus {f'{count}x{name}'[:40]} asks for {many} GPUs", f"an estimate is for 1 to {MOST:,}: --gpus 8x{name}"
+        )
+    return number
 
 
 def _letters(name: str) -> str:

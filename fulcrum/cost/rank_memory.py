@@ -23,7 +23,7 @@ KEPT = {
 }
 PICTURES = 10  # of a picture's size, in fp32: clean, noise, mixed, target, prediction and their gradients
 AHEAD = 3  # batches of inputs at a time: the one in use, and two that are prepared
-Recompute = Literal["none", "full"]
+Recompute = Literal["none", "selective", "full"]  # of no block, every other from the first on, all
 
 
 class RankLayout(NamedTuple):
@@ -46,6 +46,16 @@ class RankLayout(NamedTuple):
     def pass_rows(self, run: RunSpec) -> int:
         return min(self.microbatch or self.rows(run), self.rows(run))
 
+    def passes(self, run: RunSpec) -> int:
+        return -(-self.rows(run) // self.pass_rows(run))
+
+    def is_recomputed(self, block: int) -> bool:
+        return self.recompute == "full" or (self.recompute == "selective" and block % 2 == 0)
+
+    def recomputed_share(self, depth: int) -> float:
+        """Of the blocks."""
+        return sum(map(self.is_recomputed, range(depth))) / depth
+
 
 def rank_memory(run: RunSpec, text: float, layout: RankLayout) -> dict[str, float]:
     """Bytes by part, on one rank, in the phase of the run that needs most."""
@@ -62,10 +72,11 @@ def weights_memory(run: RunSpec, layout: RankLayout) -> dict[str, float]:
     projectors = sum(_of_term(term, "parameters", run) for term in terms.values())
     whole = parameters(run) + projectors
     moving = whole if not run.model.learned.partial else _learned(run) + projectors
-    shared = layout.sharing
+    shared, alone = layout.sharing, layout.ranks == 1
+    sent = layout.passes(run) == 1  # else FSDP2 sums them, whole and in fp32, on every rank until the last pass
     held = {
         "weights": SIZE["fp32"] * whole / shared,
-        "gradients": SIZE["fp32"] * moving / shared,
+        "gradients": SIZE["fp32"] * moving / (shared if sent else 1),
         "optimizer": moving
         * int(getattr(run.optim.rule, "remembers", REMEMBERED))
         * SIZE[run.precision.optimizer]
@@ -73,10 +84,11 @@ def weights_memory(run: RunSpec, layout: RankLayout) -> dict[str, float]:
         "average": 0.0 if run.average.kind == "last_weights" else SIZE["fp32"] * whole / shared,
     }
     block = whole / run.model.depth
-    if shared > 1:  # two blocks gathered, and the gradient of one before it is shared out
+    if not alone:  # two blocks gathered, and the gradient of one before it is shared out; so too where all have all (ddp)
         held["gathered blocks"] = block * (2 * SIZE[run.precision.compute] + SIZE["fp32"])
     elif run.precision.compute == "bf16":  # every product keeps its weight as it was multiplied
-        held["weights in bf16"] = SIZE["bf16"] * (block if layout.recompute == "full" else whole)
+        kept = 1 - layout.recomputed_share(run.model.depth)
+        held["weights in bf16"] = SIZE["bf16"] * max(block, kept * whole)
     return held
 
 
@@ -84,20 +96,22 @@ def row_bytes(run: RunSpec, text: float, layout: RankLayout) -> float:
     """That the backward of one image reads: blocks, the ends of the denoiser, terms and pictures."""
     sizes, model = sizes_of(run), run.model
     seen = seen_by_blocks(sizes, run.tokens, run.model.route.kept(run.tokens))
-    reached = seen[first_block_reached(sizes, model.learned) if model.learned.partial else 0 :]
+    first = first_block_reached(sizes, model.learned) if model.learned.partial else 0
+    again = [tokens for block, tokens in enumerate(seen) if block >= first and layout.is_recomputed(block)]
+    kept = [tokens for block, tokens in enumerate(seen) if block >= first and not layout.is_recomputed(block)]
     token, wider, word = KEPT[run.precision.compute, layout.compiled]
-    if layout.recompute == "full":  # the stream that enters each block, and the text once
-        blocks = SIZE["fp32"] * (sum(reached) + text)
-    else:
-        blocks = sum(reached) * (token + wider * model.mlp_ratio) + len(reached) * text * word
+    blocks = sum(kept) * (token + wider * model.mlp_ratio) + len(kept) * text * word
+    if again:  # the stream that enters each of them, and the text once
+        blocks += SIZE["fp32"] * (sum(again) + text)
     ends = SIZE["fp32"] * (3 + sizes.fuses) * run.tokens
     terms = sum(_of_term(term, "numbers", run) for term in run.terms)
     return model.width * (blocks + ends) + SIZE["fp32"] * (terms + PICTURES * picture_numbers(run))
 
 
 def pass_bytes(run: RunSpec, text: float, layout: RankLayout) -> float:
-    """Where blocks are computed again, one of them is there as a whole."""
-    if layout.recompute == "none":
+    """Where the last block is computed again, it is there as a whole beside all that is kept; where it is not, the first
+    one to be computed again takes the room that the last has left."""
+    if not layout.is_recomputed(run.model.depth - 1):
         return 0.0
     token, wider, word = KEPT[run.precision.compute, layout.compiled]
     block = run.tokens * (token + wider * run.model.mlp_ratio) + text * word
@@ -134,12 +148,17 @@ def fitting(
         return next((one for count in passes if fits(one := other._replace(microbatch=count))), None)
 
     remedies: list[tuple[str, RankLayout]] = []
+    if layout.sharing < layout.ranks and fits(together := layout._replace(shards=None)):
+        remedies.append(("--mesh fsdp", together))
     again = layout._replace(recompute="full")
     if (one := fewer_rows(layout)) is not None:
         remedies.append((f"--microbatch {one.microbatch}", one))
-    if layout.recompute == "none" and fits(again):
+    half = layout._replace(recompute="selective")
+    if layout.recompute == "none" and fits(half):
+        remedies.append(("--recompute selective", half))
+    elif layout.recompute != "full" and fits(again):
         remedies.append(("--recompute full", again))
-    elif layout.recompute == "none" and not remedies and (one := fewer_rows(again)) is not None:
+    elif layout.recompute != "full" and not remedies and (one := fewer_rows(again)) is not None:
         remedies.append((f"--recompute full --microbatch {one.microbatch}", one))
     for ranks in (2**power for power in range(1, 11)):
         if ranks > layout.ranks and run.budget.batch % ranks == 0:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fulcrum.cost.denoiser import SIZE, newton_schulz_share, parameters, remembered, training_flops
 from fulcrum.cost.frozen_networks import frozen_flops
-from fulcrum.cost.gpu_types import NETWORK, Machine
+from fulcrum.cost.gpu_types import NETWORK, NODE, Machine
 from fulcrum.cost.rank_memory import RankLayout, row_bytes
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import mean_over_images, phases
@@ -59,33 +59,37 @@ def step_time(
     """`online`: frozen networks run in every step, in the run's compute dtype; else their results are read from a cache."""
     gpu, rows = machine.gpu, run.budget.batch / machine.number
     speed = SHARE * (gpu.bf16 if run.precision.compute == "bf16" else gpu.fp32)
-    again = AGAIN if layout.recompute == "full" else 1.0
+    again = 1 + (AGAIN - 1) * layout.recomputed_share(run.model.depth)
     terms = sum(float(term.flops(run)) for term in _terms(run) if hasattr(term, "flops"))
     products = rows * (training_flops(run, text) * again + terms) / speed
     crossing = rows * mean_over_images(run, lambda phase: row_bytes(phase, text, RankLayout())) * PASSES * again
     memory = crossing / (MEMORY_SHARE * gpu.bandwidth)
     once = mean_over_images(run, lambda phase: _seeing(frozen_flops(phase, text)))
     weights = parameters(run)
-    state = weights / machine.shards * (3 * SIZE["fp32"] + 2 * remembered(run))  # weight and state both ways, gradient one
+    state = weights / layout.sharing * (3 * SIZE["fp32"] + 2 * remembered(run))  # weight and state both ways, gradient one
     steps = newton_schulz_share(run) * training_flops(run) * run.budget.batch if run.optim.rule.kind == "muon" else 0.0
-    optimizer = state / (MEMORY_SHARE * gpu.bandwidth) + steps / machine.shards / speed
+    optimizer = state / (MEMORY_SHARE * gpu.bandwidth) + steps / layout.sharing / speed
     return StepTime(
         products,
         memory,
         rows * once / speed if online else 0.0,
         optimizer,
-        max(0.0, link_seconds(run, weights, machine) - products - memory),
+        max(0.0, link_seconds(run, weights, machine, layout) - products - memory),
         other * rows,
     )
 
 
-def link_seconds(run: RunSpec, weights: float, machine: Machine) -> float:
-    """Weights gathered before forward and backward, gradients summed in the machine, then over the machines."""
-    shards = machine.shards
-    inside = weights * (2 * SIZE[run.precision.compute] + SIZE[run.precision.reduce]) * (shards - 1) / shards
-    machines = -(-machine.number // shards)
-    between = 2 * weights / shards * SIZE[run.precision.reduce] * (machines - 1) / machines
-    return inside / (LINK_SHARE * machine.gpu.link) + between / (LINK_SHARE * NETWORK)
+def link_seconds(run: RunSpec, weights: float, machine: Machine, layout: RankLayout) -> float:
+    """Weights gathered before forward and backward of every pass, gradients summed once among those that share the
+    weights, then over the replicas. Of what crosses machines each GPU of one sends its part."""
+    shards = layout.sharing
+    inside, apart = min(shards, NODE), -(-shards // NODE)  # GPUs of a machine that share the weights, and such machines
+    shared = weights * (2 * layout.passes(run) * SIZE[run.precision.compute] + SIZE[run.precision.reduce])
+    replicas = machine.number / shards
+    summed = 2 * weights / shards * SIZE[run.precision.reduce] * (replicas - 1) / replicas
+    link, network = LINK_SHARE * machine.gpu.link, LINK_SHARE * NETWORK
+    within = shared * (inside - 1) / inside / link + shared / NODE * (apart - 1) / apart / network
+    return within + summed / (link if machine.number <= NODE else network)
 
 
 def _seeing(parts: dict[str, float | None]) -> float:

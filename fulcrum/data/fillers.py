@@ -153,6 +153,11 @@ class Folder(seam.SourceFiller):
             say(source.shapes_in_words())
         return source
 
+    def pictures(self) -> int:
+        """That are trained on, as the folder says."""
+        there = int(_about(self.path)["splits"].get(self.split, 0))
+        return there if self.count is None else min(there, self.count)
+
     def geometry_missing(self) -> str | None:
         return None if _ledger(self.path) else f"{self.path} has no ledger: nobody knows what its pictures were cut from"
 
@@ -258,6 +263,9 @@ class Mix(seam.SourceFiller):
         sources = [Folder(path=path).build(ctx) for path in self.paths]
         shaped = any(isinstance(one, MixSource) for one in sources)
         return MixSource(sources, self.weights, ctx.run.budget.batch if shaped else 1)
+
+    def pictures(self) -> int:
+        return sum(Folder(path=path).pictures() for path in self.paths)
 
     def caption_names(self) -> tuple[str, ...]:
         named = [Folder(path=path).caption_names() for path in self.paths]

@@ -24,10 +24,13 @@ def choose_system(
 ) -> System:
     """What only changes speed; torch of this process is set to as many threads. `asked` are other fields of System, as a
     person gave them; a mesh must fit the number of processes."""
-    given = _given(asked, processes)
+    from fulcrum.dist.mesh import mesh_shape
+
+    given = asked_system(asked)
+    mesh_shape(given.mesh, processes)
     place = device_named(device)
     threads = thread_count(threads)
-    wanted = images >= WORTH_COMPILING if compile_blocks is None else compile_blocks
+    wanted = is_compiled(compile_blocks, images)
     import torch
 
     from fulcrum.dist.compiled_code import compiles_here
@@ -37,17 +40,19 @@ def choose_system(
     return given.model_copy(update={"device": place, "threads": threads, "compile": wanted})
 
 
-def _given(asked: dict[str, Any], processes: int) -> System:
-    from fulcrum.dist.mesh import mesh_shape
+def is_compiled(asked: bool | None, images: int) -> bool:
+    """As asked; where nobody says, a run that is long enough is, if a compiler is at hand."""
+    return images >= WORTH_COMPILING if asked is None else asked
 
+
+def asked_system(asked: dict[str, Any], see: str = "fulcrum train --help") -> System:
+    """The fields of System that a person gave, None where they did not."""
     try:
-        system = System(**{name: value for name, value in asked.items() if value is not None})
+        return System(**{name: value for name, value in asked.items() if value is not None})
     except ValidationError as error:
         first = error.errors()[0]
         option = f"--{str(first['loc'][0]).replace('_', '-')}"
-        raise BadInput(f"{option}: {first['msg'].removeprefix('Value error, ')}", "see: fulcrum train --help") from None
-    mesh_shape(system.mesh, processes)
-    return system
+        raise BadInput(f"{option}: {first['msg'].removeprefix('Value error, ')}", f"see: {see}") from None
 
 
 def device_named(text: str) -> Device:

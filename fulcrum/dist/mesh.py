@@ -25,15 +25,19 @@ class MeshShape(NamedTuple):
     replicas: int
     shards: int  # processes that share one replica
 
+    @property
+    def processes(self) -> int:
+        return self.replicas * self.shards
+
 
 def mesh_shape(mesh: str, size: int) -> MeshShape:
     """What `--mesh` says, for a world of `size` processes; refused where it does not fill that world."""
     if mesh in ("ddp", "fsdp"):
         return MeshShape(size, 1) if mesh == "ddp" else MeshShape(1, size)
     shape = MeshShape(*map(int, mesh.split("x")))
-    if shape.replicas * shape.shards != size:
+    if shape.processes != size:
         raise BadInput(
-            f"the mesh {mesh} is {shape.replicas} x {shape.shards} = {shape.replicas * shape.shards} processes, and there "
+            f"the mesh {mesh} is {shape.replicas} x {shape.shards} = {shape.processes} processes, and there "
             f"{'is 1' if size == 1 else f'are {size}'}",
             f"start as many, or choose a mesh of {size}: ddp, fsdp, or replicas x shards",
         )

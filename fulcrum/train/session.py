@@ -218,7 +218,7 @@ def _train(
     try:
         watching: list[Observer] = [
             stepped.append,
-            lambda look: require_few_skipped(order, look.state),
+            lambda look: require_few_skipped(order, look.check.after),  # not look.state: a device would be waited for
             *writing,
             sentinels,
             *(observers(built, folder, state) if observers else []),

@@ -40,13 +40,64 @@ def test_alone_it_lists_gpus_and_beside_the_published_table_it_says_what_is_met(
         (("prx_256", "--gpus", "many"), "no GPU is known as 'many'"),
         (("prx_256", "--gpus", "8x"), "does not say how many"),
         (("prx_265",), "no recipe is called 'prx_265'"),
-        (("prx_256", "--recompute", "some"), "--recompute some"),
+        (("prx_256", "--recompute", "some"), "--recompute: Input should be 'none', 'selective' or 'full'"),
+        (("prx_256", "--mesh", "2x8"), "2 x 8 = 16 processes, and there are 8"),
+        (("prx_256", "--mesh", "tp"), "--mesh: must be ddp, fsdp, or replicas x shards"),
+        (("prx_256", "--gpus", "H100x0"), "asks for 0 GPUs"),
+        (("prx_256", "--gpus", "2.5xH100"), "asks for a part of a GPU"),
+        (("--gpus", "8xH1000"), "no GPU is known as 'H1000'"),
+        (("prx_256", "--published"), "--published is a table of its own, without 'prx_256'"),
+        (("prx_256 + tred",), "no lever is called 'tred'"),
         (("prx_256", "--gpus", "7xH100"), "cannot be shared by 7 GPUs"),
     ],
 )
 def test_bad_words_are_told(capsys, words, says):
     code, out, err = done(capsys, "estimate", *words)
     assert code == 2 and says in err and not out
+
+
+def test_the_words_of_train_and_the_other_order_are_understood(capsys):
+    code, out, _ = done(capsys, "estimate", "prx_7b", "--gpus", "H100x64", "--recompute", "selective")
+    assert code == 0 and "prx_7b on 64xH100" in out
+    assert "with --recompute selective; chosen here: --mesh 8x8, --microbatch 4 (of 4 rows)" in out
+    assert "filling the cache  5.4 GPU hours, once, for 1,000,000 pictures" in out and "price in all" in out
+
+
+MEMORY = ("train", "prx_256", "--dry-run")
+
+
+def memory(capsys, *words):
+    code, out, err = done(capsys, *MEMORY, "--json", *words)
+    assert code == 0, err
+    told = json.loads(out)
+    return told, {int(ranks): parts for ranks, parts in told["memory"].items()}
+
+
+def test_the_memory_of_a_dry_run_follows_what_is_asked_for(capsys, monkeypatch):
+    told, shared = memory(capsys)
+    assert set(shared) == {1, 8, 64} and told["assumed"] == ["mesh", "microbatch", "recompute", "compile"]
+    assert shared[64]["weights"] * 64 == shared[8]["weights"] * 8 == shared[1]["weights"]  # fsdp: all share
+    told, whole = memory(capsys, "--mesh", "ddp", "--recompute", "full", "--no-compile")
+    assert whole[64]["weights"] == whole[1]["weights"] and told["assumed"] == ["microbatch"]
+    assert whole[8]["activations"] < shared[8]["activations"] / 2
+    told, parts = memory(capsys, "--mesh", "2x4", "--microbatch", "8")  # its number of processes is the mesh's
+    assert set(parts) == {8} and told["ranks"] == 8 and told["assumed"] == ["recompute", "compile"]
+    assert parts[8]["weights"] * 4 == shared[1]["weights"] and parts[8]["activations"] == shared[8]["activations"] / 4
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    told, parts = memory(capsys, "--mesh", "4x4")
+    assert set(parts) == {16} and parts[16]["weights"] * 4 == shared[1]["weights"]
+    code, _, err = done(capsys, *MEMORY, "--mesh", "2x4")
+    assert code == 2 and "2 x 4 = 8 processes, and there are 16" in err
+    code, _, err = done(capsys, *MEMORY, "--mesh", "tp")
+    assert code == 2 and "--mesh: must be ddp, fsdp" in err
+    monkeypatch.setenv("LOCAL_RANK", "3")  # of the processes of a machine the first speaks
+    assert done(capsys, *MEMORY) == (0, "", "")
+
+
+def test_a_dry_run_says_what_was_assumed(capsys):
+    code, out, _ = done(capsys, "train", "spark", "--dry-run", "--mesh", "2x4")
+    assert code == 0 and "for 8 processes, asked for: --mesh 2x4; assumed: all rows in one pass" in out
+    assert "--recompute none, --no-compile" in out  # as it would be trained: it is too short to be worth compiling
 
 
 def test_a_dry_run_needs_nothing_and_leaves_nothing(capsys, tmp_path):

@@ -13,6 +13,12 @@ from fulcrum.spec.errors import BadInput
         (" 64 x h200 ", Machine(64, "H200")),
         ("rtx-4090", Machine(1, "RTX4090")),
         ("2×A100-40GB", Machine(2, "A100-40GB")),
+        ("H100x8", Machine(8, "H100")),
+        ("a100-40gb * 4", Machine(4, "A100-40GB")),
+        ("RTX 4090 x 2", Machine(2, "RTX4090")),
+        ("RTX4090", Machine(1, "RTX4090")),
+        ("8.0xH100", Machine(8, "H100")),
+        ("8xA100-80GB", Machine(8, "A100")),
     ],
 )
 def test_machines_as_people_write_them(text, machine):
@@ -25,6 +31,9 @@ def test_machines_as_people_write_them(text, machine):
         ("8xH10", "no GPU is known as 'H10'", "H100"),
         ("8xABACUS", "no GPU is known as 'ABACUS'", "known: A10"),
         ("0xH100", "asks for 0 GPUs", "1 to 65,536"),
+        ("H100x0", "asks for 0 GPUs", "1 to 65,536"),
+        ("2.5xH200", "asks for a part of a GPU", "a whole number: --gpus 8xH200"),
+        ("8xH100x2", "no GPU is known as 'H100x2'", "H100"),
         ("-4xH100", "asks for -4 GPUs", "1 to"),
         ("999999999xH100", "asks for 999,999,999 GPUs", "1 to"),
         ("8xH100,", "does not say how many", "--gpus 8xH100"),
@@ -41,5 +50,6 @@ def test_machines_that_cannot_be_read(text, message, hint):
 
 
 def test_weights_are_shared_inside_a_machine():
-    assert [Machine(count, "H100").shards for count in (1, 4, 8, 64)] == [1, 4, 8, 8]
+    assert [Machine(count, "H100").shards for count in (1, 4, 7, 8, 64)] == [1, 4, 7, 8, 8]
+    assert Machine(12, "H100").mesh == "3x4"  # a mesh of shards that do not divide the GPUs cannot be started
     assert all(gpu.fp32 < gpu.bf16 and gpu.memory > 1e10 and gpu.price > 0 for gpu in GPUS.values())

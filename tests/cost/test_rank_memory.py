@@ -1,11 +1,15 @@
 """What a rank is said to hold is what autograd holds, and what is said to fit fits."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from fulcrum import phrase
 from fulcrum.cost.denoiser import parameters
 from fulcrum.cost.rank_memory import RankLayout, fitting, rank_memory, row_bytes
+from fulcrum.model.running.run_block import recompute_blocks
 from fulcrum.recipes.prx import prx_256
 from fulcrum.recipes.prx_pixels import speedrun_24h
 from fulcrum.spec.system import System
@@ -14,9 +18,11 @@ from fulcrum.train.build import Context, backbone_of
 ROWS, WORDS = 2, 16
 
 
-def held_by_autograd(run, compiled=False):
+def held_by_autograd(run, compiled=False, every=0):
     """Bytes of every storage that a forward keeps, parameters aside; less those of one block's copy of its weights."""
     backbone = backbone_of(Context(run, 0, System(bf16="native")))
+    if every:
+        recompute_blocks(backbone, every)
     if compiled:
         from fulcrum.model.running.run_block import compile_blocks
 
@@ -60,6 +66,25 @@ def test_the_formula_is_what_eager_blocks_keep(compute, lever):
     assert said == pytest.approx(found, rel=0.03)
 
 
+@pytest.mark.parametrize("compute", ["fp32", "bf16"])
+def test_the_formula_is_what_computing_every_other_block_again_saves(compute):
+    """Of five blocks three; at two sizes, so that no copy of a weight is in it."""
+    found, said = [], []
+    for size in (64, 128):
+        settings = (
+            f"data.size={size}",
+            "model.width=256",
+            "model.heads=4",
+            f"precision.compute={compute}",
+            "model.depth=5",
+        )
+        run = phrase("spark", *settings)
+        kept, fewer = RankLayout(compiled=False), RankLayout(compiled=False, recompute="selective")
+        found.append(held_by_autograd(run) - held_by_autograd(run, every=2))
+        said.append(ROWS * (row_bytes(run, WORDS, kept) - row_bytes(run, WORDS, fewer)))
+    assert said[1] - said[0] == pytest.approx(found[1] - found[0], rel=0.03)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("compute", ["fp32", "bf16"])
 def test_the_formula_is_what_compiled_blocks_keep(compute):
@@ -85,6 +110,7 @@ def test_recomputing_and_smaller_passes_take_less():
         return rank_memory(run, 256, RankLayout(8, **layout))["activations"]
 
     assert activations(recompute="full") < activations() / 5
+    assert activations(recompute="full") < activations(recompute="selective") < 0.6 * activations()
     assert activations(microbatch=8) == activations() / 4
     assert activations(microbatch=1000) == activations()  # a rank has 32 rows
     assert activations(compiled=False) > 2 * activations()
@@ -104,3 +130,43 @@ def test_what_is_said_to_fit_fits():
         assert ways and all(sum(rank_memory(run, 256, other).values()) <= memory for _, other in ways)
     assert fitting(run, 256, layout, 0.9 * needed)[0][0] == "--microbatch 16"
     assert fitting(run, 256, layout, 1e6) == []
+
+
+EIGHT_RANKS = """
+import sys, torch, torch.distributed as dist
+from torch import nn
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from fulcrum.dist.shard import prepare, sum_gradients
+from fulcrum.dist.start import Ranks
+from fulcrum.dist.mesh import device_mesh
+dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)  # seven others that answer at once
+ranks = Ranks(0, 8)
+with torch.device("meta"):
+    net = nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(3)))
+prepare(net, net, ranks, lambda name, shape: torch.ones(shape), mesh=device_mesh(sys.argv[1], ranks), gather=torch.bfloat16)
+for sent in (False, True):
+    sum_gradients(net, sent)
+    net(torch.ones(4, 64, dtype=torch.bfloat16)).sum().backward()
+    params = [one for layer in net for one in layer._get_fsdp_state()._fsdp_param_group.fsdp_params]
+    whole = [one.unsharded_accumulated_grad for one in params if one.unsharded_accumulated_grad is not None]
+    own = [one.sharded_param.grad.to_local() for one in params if one.sharded_param.grad is not None]
+    print(sum(one.nbytes for one in whole), sum(one.nbytes for one in own))
+"""
+
+
+@pytest.mark.parametrize(("mesh", "shards"), [("fsdp", 8), ("2x4", 4), ("ddp", 1)])
+def test_gradients_of_several_passes_are_whole_on_every_rank_until_the_last(mesh, shards):
+    """FSDP2 shares out a gradient when it sends it: eight ranks that take their rows in passes hold eight times as much."""
+    done = subprocess.run([sys.executable, "-c", EIGHT_RANKS, mesh], capture_output=True, text=True)
+    numbers = 3 * 64 * 64
+    assert done.stdout.split() == [str(4 * numbers), "0", "0", str(4 * numbers // shards)], done.stderr
+    run = prx_256()
+    at_once, in_passes = (rank_memory(run, 256, RankLayout(8, shards, rows)) for rows in (None, 8))
+    assert at_once["gradients"] == 4 * parameters(run) / shards and in_passes["gradients"] == 4 * parameters(run)
+    assert "weights in bf16" not in at_once and at_once["gathered blocks"] == in_passes["gathered blocks"]
+
+
+def test_sharing_among_all_is_a_way_to_fit():
+    run, layout = prx_256(), RankLayout(8, 1)
+    needed = sum(rank_memory(run, 256, layout).values())
+    assert fitting(run, 256, layout, 0.7 * needed)[0][0] == "--mesh fsdp"

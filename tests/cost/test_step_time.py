@@ -9,9 +9,10 @@ from fulcrum.advise.published_speed import ARMS, compared, compared_words, secon
 from fulcrum.cost.frozen_networks import kl_encoder_flops, vit_flops
 from fulcrum.cost.gpu_types import Machine
 from fulcrum.cost.rank_memory import RankLayout
-from fulcrum.cost.step_time import MEASURED, OTHER, step_time
+from fulcrum.cost.step_time import MEASURED, OTHER, SHARE, step_time
 from fulcrum.recipes.prx import prx_256
 from fulcrum.recipes.prx_pixels import prx_7b
+from fulcrum.train.sized.machine_estimate import estimate
 
 EIGHT = Machine(8, "H100")
 
@@ -32,6 +33,10 @@ def test_every_published_ratio_is_met_or_says_why_not():
     for row in rows:  # what the page shows is what is computed
         assert f"| {row.name} | {row.computed_ratio:.3f} | {row.published_ratio:.3f} | {row.off:+.1%} |" in page
         assert row.why in page
+    assert f"{len(met)} of {len(rows)} are within 10 %" in page
+    assert f"takes {1000 * seconds('prx_pixels_1024'):.0f} ms by the estimate and {1000 / 1.33:.0f} in print" in page
+    hours = estimate(phrase("speedrun_24h"), Machine(32, "H200"))["hours"]
+    assert f"training takes {hours:.1f}" in page and f"{1000 * OTHER:.2f} ms a row" in page and f"{SHARE:.0%}"[:-1] in page
 
 
 def test_the_order_of_the_published_routes_is_kept():

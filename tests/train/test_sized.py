@@ -10,7 +10,6 @@ import pytest
 from fulcrum import phrase
 from fulcrum.cost.denoiser import parameters
 from fulcrum.cost.gpu_types import read_machine
-from fulcrum.cost.rank_memory import RankLayout
 from fulcrum.dist.free_memory import free_memory
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.recipes.full_size import MACHINES
@@ -43,12 +42,12 @@ def test_published_sizes():
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_recipe_opens_with_its_command_and_what_it_takes(name):
     said = " ".join((inspect.getdoc(CATALOG.recipes[name]) or "").split())
-    assert f"-m fulcrum train {name} --device cuda" in said
+    assert f"-m fulcrum train {name} --device cuda" in said and "data.source=folder(path='STORE')" in said
     assert headline(CATALOG.recipes[name](), read_machine(MACHINES[name])) in said
 
 
 def test_a_dry_run_tells_every_part():
-    told = dry_run(phrase("speedrun_24h"), RankLayout(32))
+    told = dry_run(phrase("speedrun_24h"), System(compile=True), 32)
     assert told["shapes"]["tokens in blocks 2 to 12 at 512 px"] == "(32, 128, 1792)"
     assert "tokens of dinov3 at 512 px" in told["shapes"] and "tokens of dinov3 at 1024 px" not in told["shapes"]
     assert told["memory"][32]["activations, all blocks recomputed"] < told["memory"][32]["activations, nothing recomputed"]
@@ -66,8 +65,32 @@ def test_an_estimate_chooses_what_fits_and_says_what_does_not():
     assert estimate(run, read_machine("8xH100"), price=1.0)["price"] == pytest.approx(
         estimate(run, read_machine("8xH100"))["price"] / 2
     )
+    assert chosen_layout(phrase("prx_7b"), 256, read_machine("16xL40S")).recompute != "none"
+    assert chosen_layout(phrase("prx_7b"), 256, read_machine("64xRTX4090")).sharing == 64  # eight cannot hold it
     seven = estimate(phrase("prx_7b"), read_machine("1xRTX4090"))
     assert not seven["fits"] and "processes" in seven["would_fit"][0]
+
+
+def test_an_estimate_follows_the_mesh():
+    run, eight = phrase("prx_256"), read_machine("8xH100")
+    all_have_all, shared = (estimate(run, eight, mesh=mesh) for mesh in ("ddp", "fsdp"))
+    assert all_have_all["memory"]["weights"] == 8 * shared["memory"]["weights"] and all_have_all["mesh"] == "8x1"
+    assert all_have_all["step"]["optimizer"] > 5 * shared["step"]["optimizer"] and shared == estimate(run, eight) | {
+        "chosen": ["microbatch", "recompute"]
+    }
+    seven, many = phrase("prx_7b"), read_machine("64xL40S")
+    far, near = (estimate(seven, many, microbatch=1, recompute="full", mesh=mesh)["step"] for mesh in ("fsdp", "8x8"))
+    assert far["links"] > near["links"]  # every pass gathers weights, over machines where they are shared so
+    with pytest.raises(BadInput, match="2 x 8 = 16 processes, and there are 8"):
+        estimate(run, eight, mesh="2x8")
+
+
+def test_what_is_encoded_costs_too():
+    told = estimate(phrase("speedrun_24h"), read_machine("32xH200"))
+    assert told["price_in_all"] == pytest.approx(told["price"] + 2.0 * told["encoding_gpu_hours"])
+    small = estimate(phrase("speedrun_24h", "data.source.count=8700"), read_machine("32xH200"))
+    assert small["encoding_gpu_hours"] * 1000 == pytest.approx(told["encoding_gpu_hours"])
+    assert small["price"] == told["price"]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +109,7 @@ def test_a_run_that_cannot_fit_is_refused_with_what_would(monkeypatch):
     assert told.value.hint.startswith("what would fit: --microbatch ") and "--recompute full" in told.value.hint
     require_memory(run, system, 1, free=400e9)
     require_memory(run, system.model_copy(update={"microbatch": 8}), 1, free=150e9)
-    require_memory(run, system.model_copy(update={"recompute": True}), 1, free=150e9)
+    require_memory(run, system.model_copy(update={"recompute": "full"}), 1, free=150e9)
     require_memory(phrase("pocket"), system)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # two processes of one host have half each
     with pytest.raises(BadInput, match=r"on each of 2 processes, and 100\.0 GB"):

@@ -1,18 +1,20 @@
 """docs/recipes: one page for each recipe, with sizes, parameters, budget and arithmetic computed from its description."""
 
 import inspect
+import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from fulcrum.cost.denoiser import parameters, step_memory
-from fulcrum.cost.gpu_types import read_machine
+from fulcrum.cost.gpu_types import NODE, read_machine
 from fulcrum.cost.run_flops import amount
 from fulcrum.recipes.full_size import MACHINES
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.record import Filler, Record
 from fulcrum.spec.run import RunSpec
 from fulcrum.train.sized.dry_run import text_tokens
-from fulcrum.train.sized.machine_estimate import estimate, hours_in_words, money
+from fulcrum.train.sized.machine_estimate import estimate, hours_in_words, money, pass_words
 from fulcrum.train.watched.training_cost import count_training
 
 INDEX = """# All recipes
@@ -51,7 +53,10 @@ def _page(name: str, run: RunSpec, make: Any) -> str:
     model = run.model
     shape = {"denoiser": f"width {model.width}, depth {model.depth}, {model.heads} heads, patch {model.patch}"}
     facts = _sizes(run) | shape | (_on_gpus(run, MACHINES[name]) if name in MACHINES else _here(run))
-    lines = [f"# {name}", "", *_words(name, make), "```", *_command(name, make), "```", ""]
+    first, *others = _words(name, make)
+    block = ["```", *_encoding(name, make), *_command(name, make), "```", ""]
+    lines = [f"# {name}", "", first, "", *block, *_placeholders(block, run.data.size)]
+    lines += [line for part in others for line in (part, "")]
     lines += ["| what | how much |", "|---|---|", *(f"| {what} | {value} |" for what, value in facts.items()), ""]
     lines += ["## Its slots", "", "What each means and may be: [every slot](../reference/slots.md).", ""]
     lines += ["| slot | value |", "|---|---|", *(f"| `{path}` | {value} |" for path, value in _slots(run)), ""]
@@ -69,13 +74,28 @@ def _on_gpus(run: RunSpec, machine: str) -> dict[str, str]:
     return {
         "text tokens, padding included": f"{told['text_tokens']:.0f}",
         f"step on {machine}, computed": f"{1000 * told['step']['total']:.0f} ms",
-        "time, computed": hours_in_words(told["hours"]),
-        "price, computed": f"{money(told['price'])} at {told['price_per_gpu_hour']:.2f} $ an hour and GPU, an assumption",
-        "memory of a GPU, computed": f"{told['memory_total'] / 1e9:.0f} GB",
-        "rows of a GPU, at a time": f"{told['rows']}, {told['microbatch']}",
+        "training, computed": hours_in_words(told["hours"]),
+        "filling the cache, computed": f"{told['encoding_gpu_hours']:.1f} GPU hours for {told['pictures']:,} pictures; "
+        "reading and decoding them is not in it",
+        "price, computed": f"{money(told['price'])} of training and {money(told['encoding_price'])} of filling the cache, "
+        f"at {told['price_per_gpu_hour']:.2f} $ an hour and GPU, an assumption",
+        "memory of a GPU, computed": f"{told['memory_total'] / 1e9:.0f} of {told['memory_of_a_gpu'] / 1e9:.0f} GB"
+        + pass_words(told),
+        "rows of a GPU": str(told["rows"]),
         "cache on disk, computed": f"{amount(cache)}B",
         "checkpoints on disk, computed": f"{amount(told['disk']['checkpoints'])}B",
     }
+
+
+MEANINGS = {
+    "STORE": "your pictures, imported: `fulcrum data import PICTURES STORE --size {size}` "
+    "([your own pictures](../your-data.md))",
+    "CODEC": "the folder of the autoencoder",
+    "TEXT": "the folder of the text encoder",
+    "TEACHER": "the folder of DINOv3 ViT-L",
+    "SHARED": "a folder that all machines share",
+    "HOST": "the first of the machines; the last command is typed on each of them",
+}
 
 
 def _command(name: str, make: Any) -> list[str]:
@@ -83,6 +103,24 @@ def _command(name: str, make: Any) -> list[str]:
     paragraphs = (inspect.getdoc(make) or "").split("\n\n")
     typed = next((part for part in paragraphs if part.startswith("torchrun")), f"fulcrum train {name}")
     return typed.replace("\n", " \\\n  ").splitlines()
+
+
+def _encoding(name: str, make: Any) -> list[str]:
+    """The command that fills the cache on the GPUs of one machine, with what the training is told of pictures and parts."""
+    typed = " ".join(line.rstrip("\\").strip() for line in _command(name, make))
+    if not typed.startswith("torchrun"):
+        return []
+    words = [f"fulcrum encode {name} --processes {NODE} --device cuda", *re.findall(r"--out \S+", typed)]
+    settings = re.findall(r"--set (?:\"[^\"]*\"|\S+)", typed)
+    return [" ".join(words) + " \\", "  " + " ".join(settings)]
+
+
+def _placeholders(block: Sequence[str], size: int) -> list[str]:
+    """What stands for something of the reader's."""
+    words = [word for word in MEANINGS if re.search(rf"\b{word}\b", "\n".join(block))]
+    told = "; ".join(f"`{word}`: {MEANINGS[word]}" for word in words).replace("{size}", str(size))
+    parts = " Folders of networks are what `save_pretrained` wrote, or hub ids: [networks](../pretrained.md)."
+    return [told + "." + parts, ""] if words else []
 
 
 def _words(name: str, make: Any) -> list[str]:
@@ -93,7 +131,7 @@ def _words(name: str, make: Any) -> list[str]:
         doc = (module.__doc__ or "").removeprefix(f"{name}:").strip()
         doc = doc[0].upper() + doc[1:]
     paragraphs = [part for part in doc.split("\n\n") if part and not part.strip().startswith(("fulcrum train", "torchrun"))]
-    return [line for part in paragraphs for line in (" ".join(part.split()), "")]
+    return [" ".join(part.split()) for part in paragraphs]
 
 
 def _slots(run: RunSpec) -> list[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """fulcrum estimate: what a run would take on GPUs that one does not have yet."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -26,7 +26,18 @@ def estimate(
         int | None, typer.Option(min=1, metavar="ROWS", help="Rows of one backward pass on a GPU; else as many as fit.")
     ] = None,
     recompute: Annotated[
-        str | None, typer.Option(metavar="none|full", help="Activations computed again; else only if nothing fits without.")
+        str | None,
+        typer.Option(
+            metavar="none|selective|full",
+            help="Blocks whose activations are computed again: none, every other, all; else only if nothing fits without.",
+        ),
+    ] = None,
+    mesh: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ddp|fsdp|RxS",
+            help="How the GPUs share the weights, as in fulcrum train; else those of a machine share them, if that fits.",
+        ),
     ] = None,
     text_tokens: Annotated[
         int | None,
@@ -47,9 +58,13 @@ def estimate(
     """
     from fulcrum.cli.trained.size_words import estimate_words, gpu_words
     from fulcrum.cost.gpu_types import GPUS, read_machine
+    from fulcrum.dist.choose_system import asked_system
     from fulcrum.levers.catalog import read_phrase
     from fulcrum.train.sized.machine_estimate import estimate as estimated
 
+    machine, system = read_machine(gpus), asked_system({"mesh": mesh, "recompute": recompute}, "fulcrum estimate --help")
+    if published and phrase is not None:
+        raise BadInput(f"--published is a table of its own, without '{phrase}'", "write: fulcrum estimate --published")
     if published:
         from fulcrum.advise.published_speed import compared, compared_words
 
@@ -59,15 +74,7 @@ def estimate(
     if phrase is None:
         emit({name: gpu._asdict() for name, gpu in GPUS.items()}, as_json, gpu_words())
         return
-    machine = read_machine(gpus)
     run = read_phrase(phrase, levers or (), settings or (), images)[0].run
-    sizes = estimated(run, machine, price, microbatch, _way(recompute), text_tokens)
+    way = None if recompute is None else system.recompute
+    sizes = estimated(run, machine, price, microbatch, way, text_tokens, mesh)
     emit(sizes, as_json, estimate_words(sizes, phrase))
-
-
-def _way(text: str | None) -> Literal["none", "full"] | None:
-    if text is None:
-        return None
-    if text in ("none", "full"):
-        return "none" if text == "none" else "full"
-    raise BadInput(f"--recompute {text} is not known to the estimate", "write --recompute none or --recompute full")

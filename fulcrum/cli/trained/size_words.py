@@ -34,6 +34,7 @@ def dry_run_words(told: Mapping[str, Any], phrase: str) -> str:
     lines = [
         f"{phrase}: a dry run, {NEVER_RUN}",
         "",
+        _start_words(told),
         f"shapes of one pass on one of {told['ranks']} processes, {told['microbatch']} rows",
         *table(list(told["shapes"].items())),
         "",
@@ -75,9 +76,38 @@ def dry_run_words(told: Mapping[str, Any], phrase: str) -> str:
     return "\n".join(lines)
 
 
+def _start_words(told: Mapping[str, Any]) -> str:
+    """What memory was told for: what was asked for, and what was assumed."""
+    system, ranks = told["system"], told["ranks"]
+    words = {
+        "mesh": f"--mesh {system['mesh']}",
+        "microbatch": f"--microbatch {system['microbatch']}" if system["microbatch"] else "all rows in one pass",
+        "recompute": f"--recompute {system['recompute']}",
+        "compile": f"--{'' if system['compile'] else 'no-'}compile",
+    }
+    asked = ", ".join(word for name, word in words.items() if name not in told["assumed"])
+    assumed = ", ".join(words[name] for name in told["assumed"])
+    return (
+        f"for {ranks} process{'es' * (ranks > 1)}"
+        + (f", asked for: {asked}" if asked else "")
+        + (f"; assumed: {assumed}" if assumed else "")
+    )
+
+
+def _pass_words(told: Mapping[str, Any]) -> str:
+    """How the run is spread, in the words that train takes, and which of them nobody asked for."""
+    words = {
+        "mesh": f"--mesh {told['mesh']}",
+        "microbatch": f"--microbatch {told['microbatch']} (of {told['rows']} rows)",
+        "recompute": f"--recompute {told['recompute']}",
+    }
+    asked = ", ".join(word for name, word in words.items() if name not in told["chosen"])
+    chosen = ", ".join(words[name] for name in told["chosen"])
+    return "; ".join(part for part in (asked and f"with {asked}", chosen and f"chosen here: {chosen}") if part)
+
+
 def estimate_words(told: Mapping[str, Any], phrase: str) -> str:
     step, disk = told["step"], told["disk"]
-    again = ", all blocks recomputed" if told["recompute"] == "full" else ""
     price = f"{told['price_per_gpu_hour']:.2f} $ an hour and GPU" + (
         ", an assumption: --price says yours" if told["price_is_assumed"] else ""
     )
@@ -87,14 +117,18 @@ def estimate_words(told: Mapping[str, Any], phrase: str) -> str:
         ("images a second", f"{told['images_per_second']:,.0f}"),
         ("time", f"{hours_in_words(told['hours'])} for {told['steps']:,} steps, {told['gpu_hours']:,.0f} GPU hours"),
         ("at the least", f"{hours_in_words(told['hours_counted'])}, if nothing but what is counted took time"),
-        ("price", f"{money(told['price'])} at {price}"),
+        ("price", f"{money(told['price'])} of training at {price}"),
         ("memory of a GPU", memory + ("" if told["fits"] else ": it does not fit")),
-        ("", f"{told['microbatch']} of {told['rows']} rows in a pass{again}"),
+        ("", _pass_words(told)),
         ("cache", "not known" if disk["cache"] is None else size(sum(disk["cache"].values()))),
         ("checkpoints", size(disk["checkpoints"])),
     ]
     if told["encoding_gpu_hours"]:
-        rows.append(("filling the cache", f"{told['encoding_gpu_hours']:,.1f} GPU hours, once"))
+        rows += [
+            ("filling the cache", f"{told['encoding_gpu_hours']:,.1f} GPU hours, once, for {told['pictures']:,} pictures: "
+             f"{money(told['encoding_price'])}; reading and decoding them is not in it"),
+            ("price in all", money(told["price_in_all"])),
+        ]  # fmt: skip
     parts = [(f"  {name}", f"{1000 * step[name]:.1f} ms") for name in ("products", "memory", "optimizer", "links", "other")]
     held = [(f"  {name}", size(value)) for name, value in told["memory"].items()]
     return "\n".join(

@@ -31,6 +31,7 @@ from fulcrum.cli.options import (
     emit,
     recipe_names,
     say,
+    speaks,
 )
 from fulcrum.cli.trained.next_command import finish_first, sample_command
 from fulcrum.cli.trained.prompt_lines import prompt_lines
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from fulcrum.spec.edit import Change
     from fulcrum.spec.run import RunSpec
     from fulcrum.spec.seam import StartFiller
-    from fulcrum.spec.system import System
 
 
 STARTS = "a start is a finished run (its key or folder), the folder of a PRX pipeline, or hub:org/name"
@@ -137,7 +137,6 @@ def train(
     from fulcrum.dist.choose_system import choose_system
     from fulcrum.dist.start import TIMEOUT, processes
     from fulcrum.levers.catalog import read_phrase
-    from fulcrum.spec.system import System
     from fulcrum.study.run.measuring.preview import PreviewPlan
     from fulcrum.study.run.plain_training import train_run
     from fulcrum.train.saved.run_folder import RunFolder
@@ -149,9 +148,8 @@ def train(
     many = processes(os.environ)
     if dry_run:
         run.start.require_fit(run)
-        asked = {"mesh": mesh, "microbatch": microbatch, "recompute": recompute}
-        given = System.model_validate({"compile": True} | {name: word for name, word in asked.items() if word is not None})
-        _tell_sizes(run, phrase, given, many, as_json)
+        asked = {"mesh": mesh, "microbatch": microbatch, "recompute": recompute, "compile": compile_blocks}
+        _tell_sizes(run, phrase, asked, many, as_json)
         return
     system = choose_system(
         threads,
@@ -200,14 +198,16 @@ def train(
     )
 
 
-def _tell_sizes(run: "RunSpec", phrase: str, system: "System", processes: int, as_json: bool) -> None:
-    """What a dry run says; blocks count as compiled, as they are in runs long enough."""
+def _tell_sizes(run: "RunSpec", phrase: str, asked: dict[str, Any], processes: int, as_json: bool) -> None:
+    """What a dry run says; where nobody says whether blocks are compiled, they count as in a run of this length."""
     from fulcrum.cli.trained.size_words import dry_run_words
+    from fulcrum.dist.choose_system import asked_system, is_compiled
     from fulcrum.train.sized.dry_run import dry_run
-    from fulcrum.train.sized.memory_check import layout_of
 
-    sizes = dry_run(run, layout_of(system, processes))
-    emit(sizes, as_json, dry_run_words(sizes, phrase))
+    system = asked_system({**asked, "compile": is_compiled(asked["compile"], run.budget.images)})
+    sizes = dry_run(run, system, processes, [name for name, word in asked.items() if word is not None])
+    if speaks():
+        emit(sizes, as_json, dry_run_words(sizes, phrase))
 
 
 def _begun(run: "RunSpec", start: str, out: Path, settings: Sequence[str]) -> "RunSpec":

@@ -4,6 +4,7 @@ The denoiser is built of tensors without memory and taken through one forward an
 counted as well as computed; memory is by formula (`fulcrum.cost.rank_memory`).
 """
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import torch
@@ -12,9 +13,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from fulcrum.cost.denoiser import TEXT_TOKENS, parameters, training_flops
 from fulcrum.cost.disk_need import CHECKPOINTS, cache_bytes, checkpoint_bytes
 from fulcrum.cost.frozen_networks import read_teachers
-from fulcrum.cost.gpu_types import NODE
 from fulcrum.cost.rank_memory import RankLayout, rank_memory
 from fulcrum.data.fillers import caption_tokens
+from fulcrum.dist.mesh import MeshShape, mesh_shape
 from fulcrum.model.counted_flops import counted
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
@@ -22,7 +23,8 @@ from fulcrum.spec.system import System
 from fulcrum.train.build import Context, backbone_of
 from fulcrum.train.watched.training_cost import count_training
 
-RANKS = (1, 8, 64)  # that memory is told for
+RANKS = (1, 8, 64)  # that memory is told for beside the number asked for, where the mesh does not name one
+SETTINGS = ("mesh", "microbatch", "recompute", "compile")  # of a system, that memory follows
 
 
 class CountedDenoiser(NamedTuple):
@@ -44,9 +46,22 @@ def text_tokens(run: RunSpec) -> float:
 
 
 def pictures_of(run: RunSpec) -> int | None:
-    """Pictures of its source, as far as its description says."""
-    count = getattr(run.data.source, "count", None)
+    """Pictures of its source, as far as its description or an imported folder says."""
+    count, counted = getattr(run.data.source, "count", None), getattr(run.data.source, "pictures", None)
+    if counted is not None:
+        return int(counted())
     return int(count) if count else None
+
+
+def layout_of(system: System, ranks: int) -> RankLayout:
+    """How a system spreads a run over so many processes."""
+    shards = mesh_shape(system.mesh, ranks).shards
+    return RankLayout(ranks, shards, system.microbatch, system.recompute, system.compile)
+
+
+def asked_ranks(system: System, ranks: int) -> int:
+    """The number of processes that a dry run is for: as many as there are, or, of one alone, as many as its mesh names."""
+    return ranks if ranks > 1 or "x" not in system.mesh else MeshShape(*map(int, system.mesh.split("x"))).processes
 
 
 def count_denoiser(run: RunSpec, text: float) -> CountedDenoiser:
@@ -67,13 +82,14 @@ def count_denoiser(run: RunSpec, text: float) -> CountedDenoiser:
     return CountedDenoiser(sizes, flops, training_flops(last, words))
 
 
-def dry_run(run: RunSpec, layout: RankLayout) -> dict[str, Any]:
-    """Everything that is told, as data; bytes are bytes."""
-    text = text_tokens(run)
+def dry_run(run: RunSpec, system: System, ranks: int = 1, said: Collection[str] = ()) -> dict[str, Any]:
+    """Everything that is told, as data; bytes are bytes. `said`: the settings of the system that somebody asked for."""
+    text, ranks = text_tokens(run), asked_ranks(system, ranks)
+    layout = layout_of(system, ranks)
     denoiser = count_denoiser(run, text)
     flops = count_training(run, text)
     pictures = pictures_of(run)
-    told_for = dict.fromkeys((layout.ranks, *RANKS))
+    told_for = dict.fromkeys((ranks,) if "x" in system.mesh else (ranks, *RANKS))
     terms = {term.name: int(term.parameters(run)) for term in run.terms if hasattr(term, "parameters")}
     return {
         "shapes": shapes(run, text, layout),
@@ -96,14 +112,14 @@ def dry_run(run: RunSpec, layout: RankLayout) -> dict[str, Any]:
         },
         "steps": run.budget.images // run.budget.batch,
         "batch": run.budget.batch,
-        "ranks": layout.ranks,
+        "ranks": ranks,
         "microbatch": layout.pass_rows(run),
+        "system": {name: getattr(system, name) for name in SETTINGS},
+        "assumed": [name for name in SETTINGS if name not in said],
         "memory": {
-            ranks: memory_rows(run, text, layout._replace(ranks=ranks, shards=min(ranks, NODE)))
-            for ranks in told_for
-            if run.budget.batch % ranks == 0
+            count: memory_rows(run, text, layout_of(system, count)) for count in told_for if run.budget.batch % count == 0
         },
-        "ranks_that_cannot_share": [ranks for ranks in told_for if run.budget.batch % ranks],
+        "ranks_that_cannot_share": [count for count in told_for if run.budget.batch % count],
         "disk": {
             "cache": None if pictures is None else cache_bytes(run, text, pictures),
             "pictures": pictures,

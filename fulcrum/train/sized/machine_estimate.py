@@ -1,15 +1,17 @@
 """What a run would take on named GPUs: step, hours, price, memory and disk, computed and never run."""
 
+from itertools import product
 from typing import Any
 
 from fulcrum.cost.disk_need import CHECKPOINTS, cache_bytes, checkpoint_bytes
 from fulcrum.cost.frozen_networks import frozen_flops
-from fulcrum.cost.gpu_types import Machine
+from fulcrum.cost.gpu_types import NODE, Machine
 from fulcrum.cost.rank_memory import RankLayout, Recompute, fitting, rank_memory
 from fulcrum.cost.step_time import SHARE, step_time
+from fulcrum.dist.mesh import mesh_shape
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.stage import mean_over_images
+from fulcrum.spec.stage import phases
 from fulcrum.train.sized.dry_run import pictures_of, text_tokens
 
 USABLE = 0.92  # of a GPU's memory; the rest is its driver's, the links' and the allocator's
@@ -22,8 +24,9 @@ def estimate(
     microbatch: int | None = None,
     recompute: Recompute | None = None,
     text: float | None = None,
+    mesh: str | None = None,
 ) -> dict[str, Any]:
-    """As data. Rows and recomputation that nobody chose are chosen so that it fits, with little done twice."""
+    """As data. Rows, recomputation and mesh that nobody chose are chosen so that it fits, with little done twice."""
     if price is not None and not 0 <= price < 1e6:
         raise BadInput(f"a price of {price:g} an hour", "give what an hour of one GPU costs, such as 2.5")
     if run.budget.batch % machine.number:
@@ -32,18 +35,22 @@ def estimate(
             "take a number that divides it, or another --set budget.batch=",
         )
     text = text or text_tokens(run)
-    layout = chosen_layout(run, text, machine, microbatch, recompute)
+    layout = chosen_layout(run, text, machine, microbatch, recompute, mesh)
     parts, seconds = rank_memory(run, text, layout), step_time(run, text, machine, layout)
     steps, each = run.budget.images // run.budget.batch, machine.gpu.price if price is None else price
     hours, pictures = steps * seconds.total / 3600, pictures_of(run)
     memory = USABLE * machine.gpu.memory
     frozen, fits = frozen_flops(run, text), sum(parts.values()) <= memory
-    encoding = mean_over_images(run, lambda phase: sum(one or 0.0 for one in frozen_flops(phase, text).values()))
+    known = pictures is not None and None not in frozen.values()
+    encoding = pictures * encoding_flops(run, text) / (SHARE * machine.gpu.fp32) / 3600 if known and pictures else None
+    asked = {"mesh": mesh, "microbatch": microbatch, "recompute": recompute}
     return {
         "machine": str(machine),
         "rows": layout.rows(run),
         "microbatch": layout.pass_rows(run),
         "recompute": layout.recompute,
+        "mesh": f"{layout.ranks // layout.sharing}x{layout.sharing}",
+        "chosen": [name for name, word in asked.items() if word is None],
         "text_tokens": text,
         "share_of_peak": SHARE,
         "step": {**seconds._asdict(), "counted": seconds.counted, "total": seconds.total},
@@ -64,36 +71,62 @@ def estimate(
             "cache": None if pictures is None else cache_bytes(run, text, pictures),
             "checkpoints": CHECKPOINTS * checkpoint_bytes(run),
         },
-        "encoding_gpu_hours": None
-        if pictures is None or None in frozen.values()
-        else pictures * encoding / (SHARE * machine.gpu.fp32) / 3600,
+        "pictures": pictures,
+        "encoding_gpu_hours": encoding,
+        "encoding_price": None if encoding is None else encoding * each,
+        "price_in_all": hours * machine.number * each + (encoding or 0.0) * each,
     }
 
 
+def encoding_flops(run: RunSpec, text: float) -> float:
+    """Of one picture that is encoded once for each size that a stage has: codec and teachers at that size, text once."""
+    sizes: dict[str, float] = {}
+    for phase in phases(run):
+        for name, flops in frozen_flops(phase.run, text, phase.start / run.budget.images).items():
+            sizes[name if name == "text" else f"{name} at {phase.run.data.size}"] = flops or 0.0
+    return sum(sizes.values())
+
+
 def chosen_layout(
-    run: RunSpec, text: float, machine: Machine, microbatch: int | None = None, recompute: Recompute | None = None
+    run: RunSpec,
+    text: float,
+    machine: Machine,
+    microbatch: int | None = None,
+    recompute: Recompute | None = None,
+    mesh: str | None = None,
 ) -> RankLayout:
-    """As asked for; what was not is chosen: no recomputation if a pass of any size fits, else of all blocks."""
-    layout = RankLayout(machine.number, machine.shards, microbatch, recompute or "none")
-    memory = USABLE * machine.gpu.memory
-    for way in (layout.recompute,) if recompute else ("none", "full"):
-        asked = layout._replace(recompute=way)
-        rows = asked.rows(run)
-        sizes = [microbatch] if microbatch else [count for count in range(rows, 0, -1) if rows % count == 0]
-        for count in sizes:
-            if sum(rank_memory(run, text, asked._replace(microbatch=count)).values()) <= memory:
-                return asked._replace(microbatch=count)
+    """As asked for; what was not is chosen: weights shared in a machine if that fits, no recomputation if a pass of any
+    size fits, else of every other block, else of all."""
+    shared = (machine.shards, machine.number) if mesh is None else (mesh_shape(mesh, machine.number).shards,)
+    layout = RankLayout(machine.number, shared[0], microbatch, recompute or "none")
+    rows = layout.rows(run)
+    sizes = [microbatch] if microbatch else [count for count in range(rows, 0, -1) if rows % count == 0]
+    ways: tuple[Recompute, ...] = (recompute,) if recompute else ("none", "selective", "full")
+    for shards, way, count in product(dict.fromkeys(shared), ways, sizes):
+        one = layout._replace(shards=shards, recompute=way, microbatch=count)
+        if sum(rank_memory(run, text, one).values()) <= USABLE * machine.gpu.memory:
+            return one
     return layout
 
 
 def headline(run: RunSpec, machine: Machine) -> str:
-    """Time, memory and price in a line: what a recipe opens with."""
+    """Time, memory and price in a line, encoding included: what a recipe opens with."""
     costs = estimate(run, machine)
-    rows = "" if costs["microbatch"] == costs["rows"] else f", {costs['microbatch']} of {costs['rows']} rows at a time"
+    encoding, here = costs["encoding_gpu_hours"] or 0.0, machine._replace(number=min(machine.number, NODE))
     return (
-        f"Computed, never run: {hours_in_words(costs['hours'])} on {machine}, {costs['memory_total'] / 1e9:.0f} GB a GPU"
-        f"{rows}, {money(costs['price'])} at {costs['price_per_gpu_hour']:.2f} $ an hour."
+        f"Computed, never run: {costs['pictures']:,} pictures are encoded in {hours_in_words(encoding / here.number)} on "
+        f"{here} and trained on in {hours_in_words(costs['hours'])} on {machine}; "
+        f"{costs['memory_total'] / 1e9:.0f} of {machine.gpu.memory / 1e9:.0f} GB a GPU{pass_words(costs)}; "
+        f"{money(costs['price_in_all'])} at {costs['price_per_gpu_hour']:.2f} $ an hour and GPU, of which "
+        f"{money(costs['encoding_price'] or 0.0)} for encoding."
     )
+
+
+def pass_words(costs: dict[str, Any]) -> str:
+    """How rows and blocks are taken where not all at once and kept."""
+    rows = "" if costs["microbatch"] == costs["rows"] else f", {costs['microbatch']} of {costs['rows']} rows at a time"
+    again = {"none": "", "selective": ", every other block recomputed", "full": ", all blocks recomputed"}
+    return rows + again[costs["recompute"]]
 
 
 def hours_in_words(hours: float) -> str:

@@ -2,21 +2,14 @@
 
 import os
 
-from fulcrum.cost.rank_memory import RankLayout, fitting, rank_memory
+from fulcrum.cost.rank_memory import fitting, rank_memory
 from fulcrum.dist.free_memory import free_on
-from fulcrum.dist.mesh import mesh_shape
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
-from fulcrum.train.sized.dry_run import text_tokens
+from fulcrum.train.sized.dry_run import layout_of, text_tokens
 
 APART = "a machine like this each"  # processes of one machine share its memory: more of them give none
-
-
-def layout_of(system: System, ranks: int) -> RankLayout:
-    """How a system spreads a run. Where every other block is computed again, all count so: the figure is the least."""
-    shards, again = mesh_shape(system.mesh, ranks).shards, system.recompute != "none"
-    return RankLayout(ranks, shards, system.microbatch, "full" if again else "none", system.compile)
 
 
 def require_memory(run: RunSpec, system: System, ranks: int = 1, free: float | None = None) -> None:

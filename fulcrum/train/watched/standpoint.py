@@ -10,4 +10,4 @@ class Standpoint:
         self.activity = activity
 
     def __call__(self, look: Look) -> None:
-        look.built.ranks.standing.at(self.activity, look.state.images // look.built.run.budget.batch)
+        look.built.ranks.standing.at(self.activity, look.images // look.built.run.budget.batch)
