@@ -28,6 +28,16 @@ def test_a_signal_in_a_command_is_told_by_its_name(name: str, stopper: str, code
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "again", "code"), [("SIGINT", "SIGINT", 130), ("SIGINT", "SIGTERM", 130), ("SIGTERM", "SIGINT", 75)]
+)
+def test_one_more_signal_while_it_ends_changes_no_code(name: str, again: str, code: int) -> None:
+    """Python ends by the signal itself, -2, if it comes when the first is handled already."""
+    late = f"import atexit, signal; atexit.register(lambda: signal.raise_signal(signal.{again}))\n"
+    done = subprocess.run([sys.executable, "-c", late + STOPS, name, "wait"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == code and "Traceback" not in done.stderr and done.stderr.count("stopped by") == 1
+
+
 def test_a_command_that_cannot_go_on_does_not_say_so() -> None:
     """An audit that was stopped said how to go on, and began anew."""
     code = STOPS.replace("@cli.app.command()", '@cli.app.command("audit")')
@@ -55,6 +65,7 @@ def test_a_question_is_left_by_ctrl_c_as_everything_is(
     app = typer.Typer()
     app.command()(lambda: typer.confirm("remove it?"))
     monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(cli, "_end_at_once_if_asked_again", lambda code: None)  # this process goes on
     with pytest.raises(SystemExit) as end:
         cli.main([])
     begins = "stopped" if answer is KeyboardInterrupt else "error: stopped"  # who stops it made no mistake
