@@ -100,11 +100,11 @@ def main(arguments: list[str] | None = None) -> None:
     except SystemExit as error:
         code = _ended(error)
         if code is None:  # it would have ended with success and without a word
-            code = _failed_of_many(error, words, begun)
+            code = _told(error, words, begun)
     except Exception as error:
         if os.environ.get(TRACEBACK):  # of every process
             traceback.print_exception(error)
-        code = _failed_of_many(error, words, begun)
+        code = _told(error, words, begun)
     sys.exit(_flushed(code if isinstance(code, int) else 0))
 
 
@@ -171,11 +171,24 @@ def _explained(error: BaseException) -> tuple[str, str, int]:
     )
 
 
+def _told(error: BaseException, words: list[str], begun: int) -> int:
+    """Say an error and give its code, whatever is sent meanwhile: Ctrl-C would end Python by the signal, with -2, and a
+    launcher's SIGTERM to the others of a run that fails would mute them."""
+    sent = {signal.SIGINT: lambda *_: os._exit(INTERRUPTED), signal.SIGTERM: signal.SIG_IGN}
+    before = {number: signal.signal(number, handler) for number, handler in sent.items()}
+    try:
+        code = _failed_of_many(error, words, begun)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if code in (INTERRUPTED, REQUEUE):
+        _end_at_once_if_asked_again(code)
+    return code
+
+
 def _failed_of_many(error: BaseException, words: list[str], begun: int) -> int:
     """Say an error, of many processes once if all have it. Before a process has joined the others it asks them."""
     message, hint, code = _explained(error)
-    if code in (INTERRUPTED, REQUEUE):
-        _end_at_once_if_asked_again(code)
     if os.environ.get("WORLD_SIZE", "1") != "1" and {*words[:1]} & {*OF_MANY} and _groups_begun() == begun:
         from fulcrum.dist.early_error import telling_others
 

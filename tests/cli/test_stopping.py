@@ -38,6 +38,18 @@ def test_one_more_signal_while_it_ends_changes_no_code(name: str, again: str, co
     assert done.returncode == code and "Traceback" not in done.stderr and done.stderr.count("stopped by") == 1
 
 
+@pytest.mark.parametrize("again", ["SIGINT", "SIGTERM"])
+def test_a_signal_while_an_error_is_told_leaves_a_documented_code(again: str) -> None:
+    """It came as an error out of the handling of another, and Python ended with -2."""
+    code = STOPS.replace("signal.raise_signal(getattr(signal, sys.argv[1]))", "raise ValueError('a cause')")
+    code = code.replace(
+        "@cli.app", "cli.shown_lines = lambda text: signal.raise_signal(getattr(signal, sys.argv[1])) or text\n@cli.app"
+    )
+    done = subprocess.run([sys.executable, "-c", code, again, "wait"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == (130 if again == "SIGINT" else 1) and "Traceback" not in done.stderr
+    assert ("a cause" in done.stderr) == (again == "SIGTERM")
+
+
 def test_a_command_that_cannot_go_on_does_not_say_so() -> None:
     """An audit that was stopped said how to go on, and began anew."""
     code = STOPS.replace("@cli.app.command()", '@cli.app.command("audit")')
