@@ -18,6 +18,7 @@ from fulcrum.spec.errors import BadInput, FulcrumError, RankLost, RunFailed, fir
 TCPStore, PrefixStore = dist.TCPStore, dist.PrefixStore  # type: ignore[attr-defined]  # public, and not in its __all__
 TRY = 0.5  # seconds between two attempts to reach the store
 LOOK = 0.05  # seconds between two looks at who has come
+LINGER = 6.0  # seconds that the holder of the store stays for those who come late
 NAMED = 8  # ranks that one message names
 
 
@@ -47,10 +48,10 @@ def open_store(here: Launched, limit: float) -> Any:
 
 def connection(here: Launched, limit: float) -> Any:
     """One more connection to the store, which somebody has opened."""
-    silent, wait = min(SILENT, limit), timedelta(seconds=limit)
-    return _within(
+    silent = min(SILENT, limit)
+    store = _within(
         silent,
-        lambda: TCPStore(here.host, here.port, None, False, wait, wait_for_workers=False),
+        lambda: TCPStore(here.host, here.port, None, False, timedelta(seconds=silent), wait_for_workers=False),
         lambda: could_not(
             here,
             f"something listens at {here.place} and has not answered for {silent:g} s: another program has the port, or "
@@ -58,12 +59,14 @@ def connection(here: Launched, limit: float) -> Any:
             f"give all ranks another MASTER_PORT, or end what has this one: ss -ltnp 'sport = :{here.port}' on {here.host}",
         ),
     )
+    store.set_timeout(timedelta(seconds=limit))
+    return store
 
 
 def could_not(here: Launched, why: str, hint: str, kind: type[RunFailed] = RunFailed) -> RunFailed:
     error = kind(f"{here} could not join the others: {why}", hint)
-    if isinstance(error, RankLost):
-        error.speaker = here.local == 0 or here.rank == 1  # rank 0 is not there to say so
+    if here.rank == 1:  # where rank 0 lives, which may not be there to say so; elsewhere the first of each machine does
+        error.rank = here.rank
     return error
 
 
@@ -126,7 +129,8 @@ def meet(here: Launched, heart: Heartbeat, watch: Watch, limit: float) -> None:
         require_one_size(here, heart.sizes)
         missing = [rank for rank, sign in heart.signs.items() if not sign.number and rank != here.rank]
         failed = watch.failed()
-        lost = [rank for rank in watch.lost(now, SILENT) if rank not in missing or (rank == 0 and heart.closed)]
+        mute = heart.closed or now - heart.exchanged > SILENT  # the store, which rank 0 holds: it has come then
+        lost = [rank for rank in watch.lost(now, SILENT) if rank not in missing or (rank == 0 and mute)]
         if lost or failed:
             words = watch.words(lost, failed) or "the others have left: one of them had lost another"
             raise _lost(here, f"{here} was joining the others: {words}", f"nothing was trained; {AGAIN}", {*lost, *failed})
@@ -147,6 +151,11 @@ def meet(here: Launched, heart: Heartbeat, watch: Watch, limit: float) -> None:
             if here.rank == min(rank for rank in heart.signs if rank not in missing):
                 _tell(f"{here} waits for {ranks(missing)} to join", limit)
         time.sleep(LOOK)
+
+
+def linger(begun: float) -> float:
+    """Seconds that the holder of the store stays when joining has failed: for those that are still on their way."""
+    return LINGER if time.monotonic() - begun < SILENT else LOOK
 
 
 def _lost(here: Launched, message: str, hint: str, gone: Iterable[int]) -> RankLost:

@@ -14,13 +14,13 @@ import torch.distributed as dist
 
 from fulcrum.dist.device import require_device
 from fulcrum.dist.heartbeat import Heartbeat, Standing
-from fulcrum.dist.joining import Groups, PrefixStore, connection, failed_to_join, meet, open_store
+from fulcrum.dist.joining import Groups, PrefixStore, connection, failed_to_join, linger, meet, open_store
 from fulcrum.dist.launched import Launched, launched
 from fulcrum.dist.watch import Watch
 from fulcrum.spec.errors import BadInput, RankLost
 
 TIMEOUT = 600.0  # seconds that a rank waits for another, if nobody says
-PATIENCE, LINGER = 4.0, 6.0  # seconds that the holder of the store stays for those who end, and for those who come
+PATIENCE = 4.0  # seconds that the holder of the store stays for those who end
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] 
     if device == "cuda":
         where = torch.device("cuda", here.local)
         torch.cuda.set_device(where)
-    group, joining, ended = Groups.next(here), True, None
+    group, joining, ended, begun = Groups.next(here), True, None, time.monotonic()
     try:
         held = open_store(here, timeout)
         # The heartbeat's own connection: a wait of the main thread would hold up every other use of the first one.
@@ -157,7 +157,7 @@ def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] 
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
-        watch.close(ended, LINGER if joining else PATIENCE)
+        watch.close(ended, linger(begun) if joining else PATIENCE)
 
 
 def _join(device: str, here: Launched, store: Any, timeout: float) -> None:

@@ -145,6 +145,7 @@ def test_a_port_that_never_answers_is_named(monkeypatch):
         with pytest.raises(RunFailed, match="listens at .* and has not answered for 1 s") as raised, start(env=env):
             pass
         assert time.monotonic() - begun < 10 and "MASTER_PORT" in raised.value.hint and raised.value.exit_code == 1
+        assert raised.value.rank == 1, "with LOCAL_RANK=1 nobody would say it"
 
 
 def test_a_rank_0_that_never_comes_is_named():
