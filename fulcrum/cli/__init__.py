@@ -111,7 +111,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _groups_begun() -> int:
     """How often this process has begun to join others; without torch it has not."""
     joining = sys.modules.get("fulcrum.dist.joining")
-    return joining.Groups.begun if joining else 0
+    return int(joining.Groups.begun) if joining else 0
 
 
 def _end_at_once_if_asked_again(code: int) -> None:
@@ -174,8 +174,10 @@ def _explained(error: BaseException) -> tuple[str, str, int]:
 def _told(error: BaseException, words: list[str], begun: int) -> int:
     """Say an error and give its code, whatever is sent meanwhile: Ctrl-C would end Python by the signal, with -2, and a
     launcher's SIGTERM to the others of a run that fails would mute them."""
-    sent = {signal.SIGINT: lambda *_: os._exit(INTERRUPTED), signal.SIGTERM: signal.SIG_IGN}
-    before = {number: signal.signal(number, handler) for number, handler in sent.items()}
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED)),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+    }
     try:
         code = _failed_of_many(error, words, begun)
     finally:

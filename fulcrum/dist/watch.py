@@ -181,7 +181,7 @@ class Watch(threading.Thread):
         well = error is None or getattr(error, "together", False)
         ended = "" if well else f"{type(error).__name__}: {first_line(error)}"
         self.heart.end(ended)
-        own = isinstance(error, FulcrumError) and not well and not isinstance(error, RankLost)
+        own = error if isinstance(error, FulcrumError) and not (well or isinstance(error, RankLost)) else None
         holds = self.heart.rank == 0 and not self.agent
         signs, deadline = self.heart.signs, time.monotonic() + (patience if holds else SAME if own else 0.0)
         while not self.heart.closed and time.monotonic() < deadline:
@@ -193,4 +193,4 @@ class Watch(threading.Thread):
                 break
             time.sleep(0.05)
         if own and any(sign.ended != ended[:LONGEST] for rank, sign in signs.items() if rank != self.heart.rank):
-            error.rank = self.heart.rank  # type: ignore[union-attr]
+            own.rank = self.heart.rank
