@@ -1,5 +1,6 @@
 """The command line: thin commands over the rooms; nothing heavy is imported before a command needs it."""
 
+import atexit
 import errno
 import json
 import os
@@ -105,6 +106,7 @@ def main(arguments: list[str] | None = None) -> None:
         if os.environ.get(TRACEBACK):  # of every process
             traceback.print_exception(error)
         code = _told(error, words, begun)
+    atexit.register(_end_undisturbed)
     sys.exit(_flushed(code if isinstance(code, int) else 0))
 
 
@@ -118,6 +120,12 @@ def _end_at_once_if_asked_again(code: int) -> None:
     """Asked once more while it ends: at once, and with the same code. Python would end by the signal, as if unhandled."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(code))
+
+
+def _end_undisturbed() -> None:
+    """All is said and done: while Python takes itself down, with torch for a second, a signal would end it with -2."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _flushed(code: int) -> int:

@@ -1,6 +1,7 @@
 """A stopped command says so, and how to go on."""
 
 import json
+import signal
 import subprocess
 import sys
 
@@ -32,8 +33,9 @@ def test_a_signal_in_a_command_is_told_by_its_name(name: str, stopper: str, code
     ("name", "again", "code"), [("SIGINT", "SIGINT", 130), ("SIGINT", "SIGTERM", 130), ("SIGTERM", "SIGINT", 75)]
 )
 def test_one_more_signal_while_it_ends_changes_no_code(name: str, again: str, code: int) -> None:
-    """Python ends by the signal itself, -2, if it comes when the first is handled already."""
-    late = f"import atexit, signal; atexit.register(lambda: signal.raise_signal(signal.{again}))\n"
+    """Python ends by the signal itself, -2, if it comes when Python is taken down: its own handlers are gone by then."""
+    late = f"import signal\nclass Last:\n def __del__(self, send=signal.raise_signal): send({getattr(signal, again):d})\n"
+    late += "import sys; sys.kept_to_the_end = Last()\n"
     done = subprocess.run([sys.executable, "-c", late + STOPS, name, "wait"], capture_output=True, text=True, timeout=60)
     assert done.returncode == code and "Traceback" not in done.stderr and done.stderr.count("stopped by") == 1
 
