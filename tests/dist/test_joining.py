@@ -77,7 +77,7 @@ def test_an_error_of_all_ranks_is_said_once(tmp_path):
 # ---- while joining
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_rank_that_is_killed_while_all_join_is_named(victim):
     """A third never comes, so the two are still joining."""
     with Started(*[[SCRIPT, "join", "60"]] * 2, size=3) as run:
@@ -157,9 +157,15 @@ def test_a_rank_0_that_never_comes_is_named():
 # ---- while one saves, and when one was held
 
 
+def stopped(process):
+    """As SIGSTOP leaves it."""
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def test_a_rank_that_is_stopped_while_all_save_is_named_and_blames_nobody_when_it_wakes():
     with Started(*[[SCRIPT, "save", "120"]] * 2) as run:
-        code, said = run.ended(240, without=(1,))[0]
+        wait_for(lambda: stopped(run.processes[1]), 240)
+        code, said = run.ended(60, without=(1,))[0]  # and not after the 120 s
         run.processes[1].send_signal(signal.SIGCONT)
         woken = run.ended(60, without=(0,))[1]
     assert code == RankLost.exit_code and "rank 1 of 2 has given no sign of life" in said, said
@@ -168,6 +174,7 @@ def test_a_rank_that_is_stopped_while_all_save_is_named_and_blames_nobody_when_i
     assert "rank 0 of 2" not in woken[1]
 
 
+@pytest.mark.slow
 def test_a_rank_that_draws_for_long_keeps_its_time():
     with Started(*[[SCRIPT, "draw", "60"]] * 2) as run:
         assert [end[0] for end in run.ended(240)] == [0, 0]
