@@ -12,6 +12,7 @@ import pytest
 import torch.distributed as dist
 
 from fulcrum.dist import joining
+from fulcrum.dist.early_error import telling_others
 from fulcrum.dist.heartbeat import Heartbeat, Sign, Standing
 from fulcrum.dist.launched import Launched
 from fulcrum.dist.start import start
@@ -72,6 +73,12 @@ def test_an_error_of_all_ranks_is_said_once(tmp_path):
         ends = run.ended(240)
     assert [code for code, _ in ends] == [BadInput.exit_code] * 3
     assert [said.count(MISSPELT) for _, said in ends] == [1, 0, 0] and ends[0][1].startswith("error: ")
+
+
+@pytest.mark.parametrize(("env", "expected"), [({}, ""), ({"RANK": "1", "LOCAL_RANK": "1"}, "rank 1")])
+def test_where_nobody_can_be_asked_an_error_is_not_lost(env, expected):
+    with telling_others("WORLD_SIZE is 2, but MASTER_ADDR is not set", {"WORLD_SIZE": "2", **env}) as whose:
+        assert whose == expected
 
 
 # ---- while joining

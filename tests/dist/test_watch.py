@@ -13,7 +13,7 @@ import pytest
 from fulcrum.dist import watch as room
 from fulcrum.dist.heartbeat import BEAT, SAVING, TRAINING, Heartbeat, Sign, Standing
 from fulcrum.dist.watch import Watch
-from fulcrum.spec.errors import RankLost
+from fulcrum.spec.errors import BadInput, RankLost
 
 sys.path.insert(0, str(Path(__file__).parent))
 from ranks_of_a_run import Started, wait_for, words  # noqa: E402
@@ -167,6 +167,21 @@ def test_a_lost_rank_is_explained_with_what_it_said(monkeypatch):
     assert isinstance(error, RankLost) and error.exit_code == 4 and error.speaker
     assert "rank 1 of 3" in error.message and "MemoryError: 80 GB" in error.message
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def test_an_error_is_a_ranks_own_unless_all_others_have_it(monkeypatch):
+    monkeypatch.setattr(room, "SAME", 0.1)
+    first, second, third = hearts()
+    for heart in (first, third):
+        heart.give("BadInput: 5 rows cannot be dealt")
+    second.end = lambda ended: None  # it is no thread here
+    shared, own = BadInput("5 rows cannot be dealt"), BadInput("/data/a is not there")
+    judged(second).close(shared)
+    judged(second).close(own)
+    assert shared.rank is None and own.rank == 1
+    third.give("RankLost: rank 1 of 3 has failed")
+    judged(second).close(shared)
+    assert shared.rank == 1
 
 
 # ---- with real processes
