@@ -122,7 +122,8 @@ def train(
     `fulcrum train`, and none of them is part of the key; in a script that torchrun starts, many processes share the run.
     """
     from fulcrum.dist.choose_system import choose_system
-    from fulcrum.dist.start import TIMEOUT, processes
+    from fulcrum.dist.launched import processes
+    from fulcrum.dist.start import TIMEOUT
     from fulcrum.levers.catalog import foreign_code, read_phrase
     from fulcrum.notebook import FinishedRun
     from fulcrum.spec.errors import BadInput

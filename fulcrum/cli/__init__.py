@@ -1,5 +1,6 @@
 """The command line: thin commands over the rooms; nothing heavy is imported before a command needs it."""
 
+import atexit
 import errno
 import json
 import os
@@ -24,6 +25,7 @@ from fulcrum.spec.printable import shown_lines
 UNREAD = 141  # as shells have it: 128 and the signal's number
 LONGEST = 8_000  # letters of a message: it may quote what was given, whatever its length
 BEGIN_ANEW = ("advise", "audit", "estimate")  # commands that keep nothing to go on from
+OF_MANY = ("train", "rerun")  # commands that many processes share
 TRACEBACK = "FULCRUM_TRACEBACK"  # environment: set, it shows where an error came from
 
 app = typer.Typer(
@@ -78,7 +80,7 @@ def common(
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; every failure becomes a message, a hint and an exit code, never a traceback."""
     words = sys.argv[1:] if arguments is None else arguments
-    stopped_by = "Ctrl-C"
+    stopped_by, begun = "Ctrl-C", _groups_begun()
 
     def terminate(number: int, frame: FrameType | None) -> None:
         nonlocal stopped_by
@@ -92,20 +94,38 @@ def main(arguments: list[str] | None = None) -> None:
             raise KeyboardInterrupt
     except KeyboardInterrupt:
         code = INTERRUPTED if stopped_by == "Ctrl-C" else REQUEUE
+        _end_at_once_if_asked_again(code)
         anew = next(iter(words), "") in BEGIN_ANEW
         hint = "started again, it begins anew" if anew else "start the same command again to go on"
         code = _failed(f"stopped by {stopped_by}", hint, code, words)
     except SystemExit as error:
         code = _ended(error)
         if code is None:  # it would have ended with success and without a word
-            code = _failed(*_explained(error), words)
+            code = _told(error, words, begun)
     except Exception as error:
         if os.environ.get(TRACEBACK):  # of every process
             traceback.print_exception(error)
-        message, hint, code = _explained(error)
-        unlike = not isinstance(error, FulcrumError) and code == 1  # it may be this process's alone: never lose it
-        _failed(message, hint, code, words, unlike or (isinstance(error, RankLost) and error.speaker))
+        code = _told(error, words, begun)
+    atexit.register(_end_undisturbed)
     sys.exit(_flushed(code if isinstance(code, int) else 0))
+
+
+def _groups_begun() -> int:
+    """How often this process has begun to join others; without torch it has not."""
+    joining = sys.modules.get("fulcrum.dist.joining")
+    return int(joining.Groups.begun) if joining else 0
+
+
+def _end_at_once_if_asked_again(code: int) -> None:
+    """Asked once more while it ends: at once, and with the same code. Python would end by the signal, as if unhandled."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os._exit(code))
+
+
+def _end_undisturbed() -> None:
+    """All is said and done: while Python takes itself down, with torch for a second, a signal would end it with -2."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _flushed(code: int) -> int:
@@ -159,19 +179,50 @@ def _explained(error: BaseException) -> tuple[str, str, int]:
     )
 
 
-def _failed(message: str, hint: str, code: int, words: list[str], unlike: bool = False) -> int:
-    """Say it, once: other processes of a run fail in the same way, and leave quietly with the same code."""
+def _told(error: BaseException, words: list[str], begun: int) -> int:
+    """Say an error and give its code, whatever is sent meanwhile: Ctrl-C would end Python by the signal, with -2, and a
+    launcher's SIGTERM to the others of a run that fails would mute them."""
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED)),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+    }
+    try:
+        code = _failed_of_many(error, words, begun)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if code in (INTERRUPTED, REQUEUE):
+        _end_at_once_if_asked_again(code)
+    return code
+
+
+def _failed_of_many(error: BaseException, words: list[str], begun: int) -> int:
+    """Say an error, of many processes once if all have it. Before a process has joined the others it asks them."""
+    message, hint, code = _explained(error)
+    if os.environ.get("WORLD_SIZE", "1") != "1" and {*words[:1]} & {*OF_MANY} and _groups_begun() == begun:
+        from fulcrum.dist.early_error import telling_others
+
+        with telling_others(message, os.environ) as whose:
+            return code if whose is None else _failed(message, hint, code, words, whose)
+    unlike = not isinstance(error, FulcrumError) and code == 1  # it may be this process's alone: never lose it
+    heard = speaks() or not (unlike or (isinstance(error, RankLost) and error.speaker))
+    if heard and getattr(error, "rank", None) is None:
+        return _failed(message, hint, code, words)
+    return _failed(message, hint, code, words, f"rank {os.environ.get('RANK')} of {os.environ.get('WORLD_SIZE')}")
+
+
+def _failed(message: str, hint: str, code: int, words: list[str], whose: str = "") -> int:
+    """Say it, once: other processes of a run fail in the same way, and leave quietly with the same code. `whose`: the ranks
+    that alone have this error; it is said by this one."""
     message, hint = (text if len(text) <= LONGEST else f"{text[:LONGEST]} ..." for text in (message, hint))
-    begins = "" if code in (INTERRUPTED, REQUEUE) else "error: "  # who stops a command made no mistake
+    # Who stops a command made no mistake.
+    begins = "" if code in (INTERRUPTED, REQUEUE) else f"error on {whose}: " if whose else "error: "
     lines = shown_lines(f"{begins}{message}" + (f"\n  {hint}" if hint else ""))
     try:
-        if not speaks():
-            if unlike:
-                print(shown_lines(f"error on rank {os.environ.get('RANK')}: {message}"), file=sys.stderr)
-        elif "--json" in words:
-            print(json.dumps({"error": message, "hint": hint}), flush=True)
-        else:
-            print(lines, file=sys.stderr)
+        if speaks() and "--json" in words:
+            print(json.dumps({"error": f"{whose}: {message}" if whose else message, "hint": hint}), flush=True)
+        elif speaks() or whose:
+            print(lines, file=sys.stderr, flush=True)
     except OSError:  # nobody hears standard output: the disk that it goes to is full
         with suppress(OSError):
             print(lines, file=sys.stderr)

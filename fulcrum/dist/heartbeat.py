@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 BEAT = 2.0  # seconds between two signs
 LONGEST = 300  # characters of how a rank ended
+SIZES = "sizes"  # key of the store
 STARTING, TRAINING, SAVING = "starting", "training", "drawing, measuring or saving"  # activities
 
 
@@ -54,6 +55,7 @@ class Heartbeat(threading.Thread):
         self.signs = {other: Sign() for other in range(size)}
         self.main, self.host = threading.main_thread().ident, os.uname().nodename
         self.count, self.stopped, self.closed = 0, threading.Event(), False
+        self.sizes: dict[int, int] = {}  # how many processes each rank was told of, as they come
         self.heard_all_again()
 
     def heard_all_again(self) -> None:
@@ -63,9 +65,12 @@ class Heartbeat(threading.Thread):
 
     def run(self) -> None:
         try:
+            self.store.append(SIZES, f"{self.rank}:{self.size} ")
             while not self.stopped.is_set():
                 self.give()
                 self.collect()
+                if len(self.sizes) < self.size:
+                    self.sizes = {int(rank): int(size) for rank, size in self.told_sizes()}
                 self.stopped.wait(self.beat)
         except RuntimeError:  # the store is gone, with whoever held it
             self.closed = True
@@ -88,6 +93,10 @@ class Heartbeat(threading.Thread):
             if sign != self.signs[rank]:
                 self.signs[rank], self.heard[rank] = sign, now
         self.exchanged = now
+
+    def told_sizes(self) -> list[list[str]]:
+        """One key for all: a rank that this one does not expect is heard of too."""
+        return [word.split(":") for word in self.store.get(SIZES).decode().split()]
 
     def place(self) -> str:
         """The line of code at which the main thread is."""

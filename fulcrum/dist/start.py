@@ -14,16 +14,13 @@ import torch.distributed as dist
 
 from fulcrum.dist.device import require_device
 from fulcrum.dist.heartbeat import Heartbeat, Standing
+from fulcrum.dist.joining import Groups, PrefixStore, connection, failed_to_join, linger, meet, open_store
+from fulcrum.dist.launched import Launched, launched
 from fulcrum.dist.watch import Watch
-from fulcrum.spec.errors import BadInput, RankLost, RunFailed
+from fulcrum.spec.errors import BadInput, RankLost
 
-TCPStore, PrefixStore = dist.TCPStore, dist.PrefixStore  # type: ignore[attr-defined]  # public, and not in its __all__
-MOST_RANKS = 1_000_000
 TIMEOUT = 600.0  # seconds that a rank waits for another, if nobody says
-AGENT = "TORCHELASTIC_USE_AGENT_STORE"  # torchrun's own variable: it holds the store, not rank 0
-RESTARTS = "TORCHELASTIC_RESTART_COUNT"  # torchrun's own variable: its store may outlive the processes
-STARTS = count()  # groups that this process has joined: each has a part of the store for itself
-TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+PATIENCE = 4.0  # seconds that the holder of the store stays for those who end
 
 
 @dataclass(frozen=True)
@@ -117,76 +114,63 @@ def _tells_of_loss(error: BaseException) -> bool:
     return isinstance(error, RankLost) or is_loss(error) or is_loss(error.__cause__)
 
 
-def processes(env: Mapping[str, str]) -> int:
-    """How many processes the environment tells of."""
-    return _number("WORLD_SIZE", env.get("WORLD_SIZE", "1"), 1, MOST_RANKS)
-
-
-def _number(name: str, text: str, least: int, most: int) -> int:
-    """A number that a launcher gives; what is none, or cannot be, is refused before anybody waits for anybody."""
-    if not (text.isascii() and text.isdigit() and len(text) < 10) or not least <= int(text) <= most:
-        raise BadInput(
-            f"{name} is {text!r}, expected a number from {least} to {most}",
-            f"start many processes with torchrun, which sets it, or unset {name}",
-        )
-    return int(text)
-
-
 @contextmanager
 def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] | None = None) -> Iterator[Ranks]:
     """Join the processes that torchrun describes in the environment, or be alone; leave them cleanly at the end.
 
     Many processes are watched: see `fulcrum/dist/watch.py`.
     """
-    environment = os.environ if env is None else env
-    given = {name: value for name in TORCHRUN if (value := environment.get(name)) is not None}
-    size = processes(given)
-    require_device(device)
-    if size == 1:
+    here = launched(os.environ if env is None else env)
+    require_device(device, 1 if here is None or device == "cpu" else here.local + 1)
+    if here is None:
         yield Ranks(device=torch.device(device, 0) if device == "cuda" else torch.device(device), timeout=timeout)
         return
-    missing = [name for name in TORCHRUN if name not in given]
-    if missing:
-        raise BadInput(
-            f"WORLD_SIZE is {size}, but {', '.join(missing)} is not set",
-            "start many processes with torchrun, which sets all of them, or unset WORLD_SIZE",
-        )
-    rank, local, port = (
-        _number(name, given[name], least, most)
-        for name, least, most in (("RANK", 0, size - 1), ("LOCAL_RANK", 0, size - 1), ("MASTER_PORT", 1, 65_535))
-    )
-    here = torch.device(device)
+    where = torch.device(device)
     if device == "cuda":
-        here = torch.device("cuda", local)
-        require_device(device, here.index + 1)
-        torch.cuda.set_device(here)
-    agent, address = environment.get(AGENT) == "True", (given["MASTER_ADDR"], port)
-    group, wait = f"fulcrum/{environment.get(RESTARTS, '0')}/{next(STARTS)}", timedelta(seconds=timeout)
+        where = torch.device("cuda", here.local)
+        torch.cuda.set_device(where)
+    group, joining, ended, begun = Groups.next(here), True, None, time.monotonic()
     try:
-        held = TCPStore(*address, size, rank == 0 and not agent, timeout=wait, multi_tenant=True)
+        held = open_store(here, timeout)
         # The heartbeat's own connection: a wait of the main thread would hold up every other use of the first one.
-        own = TCPStore(*address, is_master=False, timeout=wait, wait_for_workers=False)
-        store, backend = PrefixStore(group, held), "nccl" if device == "cuda" else "gloo"
-        dist.init_process_group(backend, rank=rank, world_size=size, timeout=wait, store=PrefixStore("group", store))
+        own = connection(here, timeout)
     except (RuntimeError, ValueError) as error:  # DistStoreError, DistNetworkError are RuntimeErrors
-        raise RunFailed(
-            f"rank {rank} of {size} could not join the others (it waits {timeout:g} s at most): {error}",
-            f"all ranks must be started, and reach {address[0]}:{port}; a port that is taken needs another MASTER_PORT",
-        ) from error
-    standing = Standing()
-    heart = Heartbeat(PrefixStore(group, own), rank, size, standing)
-    watch, ended = Watch(heart, timeout, agent), None
+        raise failed_to_join(here, error) from error
+    store, standing = PrefixStore(group, held), Standing()
+    heart = Heartbeat(PrefixStore(group, own), here.rank, here.size, standing)
+    watch = Watch(heart, timeout, here.agent)
     try:
         heart.start()
+        meet(here, heart, watch, timeout)
         watch.start()
+        _join(device, here, PrefixStore("group", store), timeout)
+        joining = False
         # Only gloo can tell which rank is missing at a barrier, so NCCL worlds get a gloo group beside it.
         gloo = dist.new_group(backend="gloo") if device == "cuda" else None
-        yield Ranks(rank, size, here, timeout, gloo, store, standing=standing)
+        yield Ranks(here.rank, here.size, where, timeout, gloo, store, standing=standing)
     except BaseException as error:
-        ended = watch.explained(error) if _tells_of_loss(error) else error
+        # A loss that `meet` found is told in words already.
+        ended = watch.explained(error) if _tells_of_loss(error) and not (joining and isinstance(error, RankLost)) else error
         if ended is error:
             raise
         raise ended from error
     finally:
-        dist.destroy_process_group()
-        watch.close(ended)
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        watch.close(ended, linger(begun) if joining else PATIENCE)
+
+
+def _join(device: str, here: Launched, store: Any, timeout: float) -> None:
+    """The process group: all are there, and the watch is on."""
+    try:
+        dist.init_process_group(
+            "nccl" if device == "cuda" else "gloo",
+            rank=here.rank,
+            world_size=here.size,
+            timeout=timedelta(seconds=timeout),
+            store=store,
+        )
+    except (RuntimeError, ValueError) as error:
+        if is_loss(error):
+            raise
+        raise failed_to_join(here, error) from error

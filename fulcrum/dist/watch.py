@@ -10,16 +10,19 @@ import threading
 import time
 from collections.abc import Iterable
 
-from fulcrum.dist.heartbeat import SAVING, TRAINING, Heartbeat, Sign
-from fulcrum.spec.errors import RankLost, first_line
+from fulcrum.dist.heartbeat import BEAT, LONGEST, SAVING, TRAINING, Heartbeat, Sign
+from fulcrum.spec.errors import FulcrumError, RankLost, first_line
 
 SILENT = 20.0  # seconds without a sign after which a rank is lost
 QUIET = 6.0  # seconds without a sign that are enough where something else tells of a loss
 SLOW = 25.0  # seconds without a step after which the slowest are named; nothing ends by that
+FINISH = 4.0  # seconds that a rank which saves has to finish what needs no other
 GRACE = 10.0  # seconds that a rank has to find out by itself that another has failed
+SAME = 5.0  # seconds in which other ranks that fail in the same way do so
 LOOK = 0.5  # seconds between two looks
 HELD = 5.0  # seconds between two looks that tell that this process itself was held
 NAMED = 4  # ranks that one message names
+OWN_ABSENCE = "was it stopped (SIGSTOP, Ctrl-Z), or its machine suspended or overloaded?"
 AGAIN = "what was saved stays usable: the same command goes on from there"
 
 
@@ -30,21 +33,39 @@ class Watch(threading.Thread):
         super().__init__(daemon=True, name="watch")
         self.heart, self.timeout, self.agent = heart, timeout, agent
         self.leaving, self.noticed, self.warned = threading.Event(), -1, False
+        self.missed: float | None = None  # since when others are missing
+        self.looked = time.monotonic()
+        self.held, self.woken = 0.0, 0.0  # seconds that this process was itself held, and when it woke
 
     def run(self) -> None:
-        looked = time.monotonic()
+        self.looked = time.monotonic()
         while not self.leaving.wait(LOOK):
             now = time.monotonic()
-            if now - looked > HELD:  # this process was stopped or starved: what it did not hear is no silence
-                self.heart.heard_all_again()
-            looked = now
+            self.look(now)
             lost = self.lost(now, SILENT)
             failed = {rank: sign for rank, sign in self.failed().items() if now - self.heart.heard[rank] > GRACE}
-            if (lost or failed) and self.busy(now):
+            if not lost and not failed:
+                self.missed = None
+            elif self.busy(now):
                 self.warn(lost, failed)
-            elif lost or failed:
+            else:
                 self.end(lost, failed)
             self.notice(now)
+
+    def look(self, now: float) -> None:
+        """See whether this process was stopped or starved since the last look: what it did not hear then is no silence."""
+        gap, self.looked = now - self.looked, now
+        if gap > HELD:
+            self.held, self.woken = gap, now
+            self.heart.heard_all_again()
+
+    def own_absence(self) -> str:
+        """That this process was held itself, so long that the others gave it up, and shortly before it missed them."""
+        long, lately = self.held > SILENT - 2 * BEAT, time.monotonic() - self.woken < SILENT + GRACE
+        if not (long and lately) or self.own_failures(self.failed()):
+            return ""
+        rank, size = self.heart.rank, self.heart.size
+        return f"rank {rank} of {size} was itself held for {self.held:.0f} s, and the others have ended without it"
 
     def lost(self, now: float, silent: float) -> list[int]:
         """Ranks that give no sign and have not said that they leave; the holder of the store for all, if it is silent."""
@@ -65,9 +86,9 @@ class Watch(threading.Thread):
         return {rank: sign for rank, sign in failed.items() if not (sign.ended or "").startswith(RankLost.__name__)}
 
     def busy(self, now: float) -> bool:
-        """Does this rank do something that should be finished, such as a checkpoint, which needs no other rank?"""
-        standing = self.heart.standing
-        return standing.activity == SAVING and now - standing.since < self.timeout
+        """May this rank still finish what it is at? All write a checkpoint; only its end needs no other, and is short."""
+        self.missed = now if self.missed is None else self.missed
+        return self.heart.standing.activity == SAVING and now - self.missed < FINISH
 
     def words(self, lost: Iterable[int], failed: dict[int, Sign]) -> str:
         """Who is missing, where it was last seen, and what the failed ones said."""
@@ -90,14 +111,16 @@ class Watch(threading.Thread):
         """Say once who is missing while this rank finishes what it is at."""
         if not self.warned and self.speaker(lost):
             words = self.words(lost, failed) or "another process of the run has left"
-            print(f"{words}; the run ends when {SAVING} is done", file=sys.stderr, flush=True)
+            print(f"{words}; the run ends, if {SAVING} is not done in {FINISH:.0f} s", file=sys.stderr, flush=True)
         self.warned = True
 
     def end(self, lost: list[int], failed: dict[int, Sign]) -> None:
         lost = lost or self.lost(time.monotonic(), QUIET)
-        words = self.words(lost, failed) or "the processes of the run have left this one behind"
-        if self.speaker(lost):
-            print(f"error: {words}\n  was it stopped, or killed for memory? {AGAIN}", file=sys.stderr, flush=True)
+        held = self.own_absence()
+        words = held or self.words(lost, failed) or "the processes of the run have left this one behind"
+        if held or self.speaker(lost):
+            why = OWN_ABSENCE if held else "was it stopped, or killed for memory?"
+            print(f"error: {words}\n  {why} {AGAIN}", file=sys.stderr, flush=True)
         if not self.heart.closed and time.monotonic() - self.heart.exchanged < SILENT:
             self.heart.end(f"{RankLost.__name__}: {words}")
         os._exit(RankLost.exit_code)
@@ -125,10 +148,15 @@ class Watch(threading.Thread):
         """In the main thread, which has missed another rank: who it was. A launcher's SIGTERM must not hide it."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this process is ending
+        self.look(time.monotonic())
         self.leaving.set()
         deadline = time.monotonic() + QUIET + 2.0
         lost: list[int] = []
         while time.monotonic() < deadline:
+            if held := self.own_absence():
+                raised = RankLost(held, f"{OWN_ABSENCE} {AGAIN} ({first_line(error)})")
+                raised.speaker = True
+                return raised
             lost = self.lost(time.monotonic(), QUIET)
             if lost or self.own_failures(self.failed()):
                 break
@@ -147,16 +175,22 @@ class Watch(threading.Thread):
         return raised
 
     def close(self, error: BaseException | None, patience: float = 4.0) -> None:
-        """Leave: tell how. Who holds the store waits until the others have read that, or have left themselves."""
+        """Leave: tell how. Who holds the store waits until the others have read that, or have left themselves; who fails
+        looks whether all others fail in the same way, and if not, it has an error of its own."""
         self.leaving.set()
         well = error is None or getattr(error, "together", False)
-        self.heart.end("" if well else f"{type(error).__name__}: {first_line(error)}")
-        deadline = time.monotonic() + patience
-        while self.heart.rank == 0 and not self.agent and not self.heart.closed and time.monotonic() < deadline:
+        ended = "" if well else f"{type(error).__name__}: {first_line(error)}"
+        self.heart.end(ended)
+        own = error if isinstance(error, FulcrumError) and not (well or isinstance(error, RankLost)) else None
+        holds = self.heart.rank == 0 and not self.agent
+        signs, deadline = self.heart.signs, time.monotonic() + (patience if holds else SAME if own else 0.0)
+        while not self.heart.closed and time.monotonic() < deadline:
             try:
                 self.heart.collect()
             except RuntimeError:
                 return
-            if all(sign.ended is not None for rank, sign in self.heart.signs.items() if rank != 0):
-                return
+            if all(sign.ended is not None for rank, sign in signs.items() if rank != self.heart.rank):
+                break
             time.sleep(0.05)
+        if own and any(sign.ended != ended[:LONGEST] for rank, sign in signs.items() if rank != self.heart.rank):
+            own.rank = self.heart.rank

@@ -12,6 +12,7 @@ class FulcrumError(Exception):
 
     exit_code = 1
     together = False  # raised by all processes of a run at once, as they agreed to
+    rank: int | None = None  # of many processes: the one that alone has this error
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

@@ -24,18 +24,19 @@ def free_port():
 
 
 class Started:
-    """The processes of a run, rank by rank; what is left of them ends with the block."""
+    """The processes of a run, rank by rank; what is left of them ends with the block. `size`: what they are told, if they
+    are not all; `env`: what a rank is told besides."""
 
-    def __init__(self, *commands, wrap=None):
-        port, size = free_port(), str(len(commands))
-        env = os.environ | {"OMP_NUM_THREADS": "1", "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    def __init__(self, *commands, wrap=None, size=None, env=None):
+        self.port, told, own = free_port(), {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}, env or {}
+        told |= {"WORLD_SIZE": str(size or len(commands)), "MASTER_PORT": self.port}
         self.processes = [
             subprocess.Popen(
                 [*((wrap or {}).get(rank, ())), sys.executable, *command],
                 text=True,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=env | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                env=os.environ | told | {"RANK": str(rank), "LOCAL_RANK": str(rank)} | own.get(rank, {}),
             )
             for rank, command in enumerate(commands)
         ]

@@ -13,7 +13,7 @@ import pytest
 from fulcrum.dist import watch as room
 from fulcrum.dist.heartbeat import BEAT, SAVING, TRAINING, Heartbeat, Sign, Standing
 from fulcrum.dist.watch import Watch
-from fulcrum.spec.errors import RankLost
+from fulcrum.spec.errors import BadInput, RankLost
 
 sys.path.insert(0, str(Path(__file__).parent))
 from ranks_of_a_run import Started, wait_for, words  # noqa: E402
@@ -76,13 +76,37 @@ def test_a_silent_store_is_rank_0_unless_torchrun_holds_it():
     assert judged(second).lost(later, 20.0) == []
 
 
-def test_a_rank_that_saves_is_not_ended_before_its_time():
+def test_a_rank_that_saves_has_a_moment_to_finish_and_no_more():
+    """All write a checkpoint, so one that is missing cannot be waited for: it was, for the whole of --timeout."""
     first, *_ = hearts()
     first.standing.at(SAVING, 3)
-    now = time.monotonic()
-    assert judged(first, timeout=60).busy(now + 59) and not judged(first, timeout=60).busy(now + 61)
+    watch, now = judged(first, timeout=600), time.monotonic()
+    assert watch.busy(now) and watch.busy(now + room.FINISH - 0.1) and not watch.busy(now + room.FINISH + 0.1)
     first.standing.at(TRAINING, 3)
     assert not judged(first).busy(now)
+
+
+def test_a_process_that_was_held_says_so_and_names_nobody():
+    first, *_ = hearts()
+    watch = judged(first)
+    watch.look(time.monotonic())
+    watch.looked -= 30
+    error = watch.explained(RuntimeError("gloo: connection closed"))
+    assert isinstance(error, RankLost) and error.speaker and "rank 0 of 3 was itself held for 30 s" in error.message
+    assert "rank 1" not in error.message and "SIGSTOP" in error.hint
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def test_a_process_that_was_held_for_a_moment_or_long_ago_names_who_is_lost():
+    first, second, _ = hearts()
+    second.give("MemoryError: 80 GB are not there")
+    first.collect()
+    watch = judged(first)
+    for held, woken in ((8.0, 0.0), (30.0, 60.0), (30.0, 0.0)):  # the last: another has failed by itself
+        watch.held, watch.woken = held, time.monotonic() - woken
+        assert watch.own_absence() == ""
+    first.signs[1] = Sign()
+    assert "itself held" in watch.own_absence()
 
 
 def test_who_is_missing_is_told_while_a_rank_saves(capsys):
@@ -143,6 +167,21 @@ def test_a_lost_rank_is_explained_with_what_it_said(monkeypatch):
     assert isinstance(error, RankLost) and error.exit_code == 4 and error.speaker
     assert "rank 1 of 3" in error.message and "MemoryError: 80 GB" in error.message
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def test_an_error_is_a_ranks_own_unless_all_others_have_it(monkeypatch):
+    monkeypatch.setattr(room, "SAME", 0.1)
+    first, second, third = hearts()
+    for heart in (first, third):
+        heart.give("BadInput: 5 rows cannot be dealt")
+    second.end = lambda ended: None  # it is no thread here
+    shared, own = BadInput("5 rows cannot be dealt"), BadInput("/data/a is not there")
+    judged(second).close(shared)
+    judged(second).close(own)
+    assert shared.rank is None and own.rank == 1
+    third.give("RankLost: rank 1 of 3 has failed")
+    judged(second).close(shared)
+    assert shared.rank == 1
 
 
 # ---- with real processes
