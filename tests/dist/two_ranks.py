@@ -162,6 +162,10 @@ def variants(ranks: Ranks, seen: dict[str, Tensor], facts: dict) -> None:
         toy = build(ranks, **options)
         loss = backward(toy, ranks, 0, micro)
         seen |= collect(name, gradients(toy)) | {f"loss/{name}": loss}
+        if "compile" in options:  # captions of other lengths
+            facts[f"words/{name}"] = [int(data(step)[3][ranks.rows(ROWS)].sum()) for step in (0, 3, 5)]
+            for step in (3, 5):
+                backward(toy, ranks, step, micro)
         facts[f"graphs/{name}"] = len(graphs)
         graphs.clear()
 
