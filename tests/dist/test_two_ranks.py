@@ -105,6 +105,15 @@ def test_one_graph_serves_all_blocks_and_captions_sharded_or_not(worlds, variant
         assert seen.facts[f"graphs/{variant}"] == 1
 
 
+def test_weights_and_gradients_are_exchanged_in_parts(worlds) -> None:
+    """gloo's own ways send or hold more. A sum of two has the same bits in any order."""
+    for seen in worlds[1:]:
+        assert seen.facts["same_parts"] == [True, True, True]
+        asked, held = seen.facts["exchanged"], seen.facts["exchanged"]["held"]
+        assert held <= asked["SumParts"] <= 1.2 * held, "gradients of sharded weights went another way"  # rows are padded
+        assert 2 * held <= asked["GatherParts"] <= 2.4 * held  # for the forward, and again for the backward
+
+
 def test_both_ranks_see_the_same(worlds) -> None:
     _, first, second = worlds
     assert all(torch.equal(tensor, second.tensors[name]) for name, tensor in first.tensors.items())
