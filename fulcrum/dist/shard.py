@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from fulcrum.dist.cpu_exchange import suit_cpu
 from fulcrum.dist.mesh import device_mesh
 from fulcrum.dist.precision import shard_policy
 from fulcrum.dist.start import Ranks, is_sharded
@@ -64,11 +65,15 @@ def prepare(
         mesh = device_mesh("fsdp", ranks) if mesh is None else mesh
         vectors = {parameter for parameter in root.parameters() if parameter.ndim < 2}
         policy = shard_policy(reduce, gather)
+        blocks = list(blocks)
         for block in blocks:
             fully_shard(block, mesh=mesh, mp_policy=policy, ignored_params=vectors)
         # The root too lets go of its weights after a forward: one without a backward (a witness) must leave no trace.
         # Not all of its matrices are multiplied in the compute dtype (terms, conditions): they are gathered as they are.
         fully_shard(root, mesh=mesh, mp_policy=shard_policy(reduce), reshard_after_forward=True, ignored_params=vectors)
+        if ranks.device.type == "cpu":
+            for part in (*blocks, root):
+                suit_cpu(part)
     root.to_empty(device=ranks.device)
     for name, buffer in root.named_buffers():
         buffer.copy_(buffers[name])

@@ -14,7 +14,7 @@ from fulcrum.model.bf16 import ALL_FP32, OpDtypes
 from fulcrum.model.embed import layer_norm
 from fulcrum.model.init import ZERO
 from fulcrum.model.linear import Linear
-from fulcrum.model.packed_text import unpack
+from fulcrum.model.packed_text import any_length, unpack
 from fulcrum.model.roles import Role, Use
 
 GELU_LINEAR = 2 * math.sqrt(2 / math.pi)
@@ -55,6 +55,7 @@ class Block(nn.Module):
         hidden = int(width * mlp_ratio)
         self.norm_dtype = ops.norm
         self.recomputed = False  # its activations are computed again in the backward; decided outside
+        self.compiled: Callable[..., Tensor] | None = None  # `Block.run`, compiled; decided outside
         self.attention = Attention(width, heads, compute, ops)
         self.gate_proj = Linear(width, hidden, Role.matrix, bias=False, compute=compute, use=Use.feed_forward)
         self.up_proj = Linear(width, hidden, Role.matrix, bias=False, compute=compute, use=Use.feed_forward)
@@ -66,6 +67,14 @@ class Block(nn.Module):
     ) -> Tensor:
         """h (B, N, D), active = SiLU(condition) (B, D), table (1 or B, N, d), bias (B, 1, 1, L);
         text packed (M, D) with the place of each row, or as `read` gave it (B, L, 2, H, d)."""
+        if self.compiled is None:
+            return self.run(h, active, table, text, place, bias)
+        any_length(text, place)
+        return self.compiled(self, h, active, table, text, place, bias)
+
+    def run(
+        self, h: Tensor, active: Tensor, table: Tensor, text: Tensor, place: Tensor | None, bias: Tensor | None
+    ) -> Tensor:
         kv = self.read(text, place, len(h), bias) if text.dim() == 2 else text
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = self.modulation(active)
         h = h + gate * self.attention((1 + scale) * self.norm(h) + shift, table, kv, bias)

@@ -57,3 +57,10 @@ def key_bias(mask: Tensor) -> Tensor:
     """mask (B, L) -> (B, 1, 1, L): one number per key, broadcast over heads and queries by the attention."""
     zeros = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
     return zeros.masked_fill(~mask, -torch.inf)[:, None, None]
+
+
+def any_length(rows: Tensor, place: Tensor | None) -> None:
+    """A text has another number of real tokens at every batch: one graph for all."""
+    if place is not None:
+        for varying in (rows, place):
+            torch._dynamo.maybe_mark_dynamic(varying, 0)

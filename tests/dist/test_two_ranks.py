@@ -96,10 +96,22 @@ def test_gathering_matrices_in_bf16_changes_no_bit(worlds, how: str) -> None:
         assert torch.equal(*losses) and not torch.equal(losses[0], seen.tensors["loss/accumulated"])
 
 
-def test_one_graph_serves_all_blocks_sharded_or_not(worlds) -> None:
+@pytest.mark.parametrize("variant", ["compiled", "both"])
+def test_one_graph_serves_all_blocks_and_captions_sharded_or_not(worlds, variant: str) -> None:
+    """FSDP2 hands a block tensors of its own: what is said of them before is lost, and every length was compiled anew."""
     for seen in worlds:
         assert seen.facts["graphs/recomputed"] == 0
-        assert seen.facts["graphs/compiled"] == 1
+        assert len(set(seen.facts[f"words/{variant}"])) == 3
+        assert seen.facts[f"graphs/{variant}"] == 1
+
+
+def test_weights_and_gradients_are_exchanged_in_parts(worlds) -> None:
+    """gloo's own ways send or hold more. A sum of two has the same bits in any order."""
+    for seen in worlds[1:]:
+        assert seen.facts["same_parts"] == [True, True, True]
+        asked, held = seen.facts["exchanged"], seen.facts["exchanged"]["held"]
+        assert held <= asked["SumParts"] <= 1.2 * held, "gradients of sharded weights went another way"  # rows are padded
+        assert 2 * held <= asked["GatherParts"] <= 2.4 * held  # for the forward, and again for the backward
 
 
 def test_both_ranks_see_the_same(worlds) -> None:

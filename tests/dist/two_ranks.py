@@ -11,9 +11,12 @@ import warnings
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from fulcrum.dist import cpu_exchange
+from fulcrum.dist.cpu_exchange import GatherParts, SumParts
 from fulcrum.dist.matrix_owners import Owners
 from fulcrum.dist.reduce import average_gradients, clip, mean, total, whole
 from fulcrum.dist.shard import prepare, sum_gradients
@@ -162,8 +165,45 @@ def variants(ranks: Ranks, seen: dict[str, Tensor], facts: dict) -> None:
         toy = build(ranks, **options)
         loss = backward(toy, ranks, 0, micro)
         seen |= collect(name, gradients(toy)) | {f"loss/{name}": loss}
+        if "compile" in options:  # captions of other lengths
+            facts[f"words/{name}"] = [int(data(step)[3][ranks.rows(ROWS)].sum()) for step in (0, 3, 5)]
+            for step in (3, 5):
+                backward(toy, ranks, step, micro)
         facts[f"graphs/{name}"] = len(graphs)
         graphs.clear()
+
+
+def exchange(ranks: Ranks, facts: dict) -> None:
+    """Parts of a sum as FSDP2 asks for them, ours and gloo's, and whether FSDP2 asks us."""
+    size = cpu_exchange.PIECE + 1000  # more than is received at once
+    mine = torch.randn(2 * size, generator=torch.Generator().manual_seed(ranks.rank))
+    summed = mine.clone()
+    dist.all_reduce(summed)
+    summed = summed.view(2, -1)[ranks.rank]
+    same = []
+    for op, wanted in ((dist.ReduceOp.SUM, summed), (dist.ReduceOp.AVG, summed / 2)):
+        ours = torch.empty(size)
+        SumParts()(ours, mine, dist.group.WORLD, op)
+        same.append(torch.equal(ours, wanted))
+    gathered = [torch.empty(2 * size) for _ in range(2)]
+    dist.all_gather(gathered, mine)
+    ours = torch.empty(4 * size)
+    GatherParts()(ours, mine, dist.group.WORLD)
+    facts["same_parts"] = [*same, torch.equal(ours, torch.cat(gathered))]
+    asked: dict[str, int] = {}
+    for kind in (SumParts, GatherParts):
+        kind.__call__ = counted_by(kind.__call__, kind.__name__, asked)
+    toy = build(ranks)
+    backward(toy, ranks, 0)
+    facts["exchanged"] = asked | {"held": sum(local(p).numel() for p in toy.parameters() if p.ndim > 1)}
+
+
+def counted_by(call, name: str, asked: dict[str, int]):
+    def counted(self, output_tensor, input_tensor, *rest, **more):
+        asked[name] = asked.get(name, 0) + min(len(output_tensor), len(input_tensor))
+        return call(self, output_tensor, input_tensor, *rest, **more)
+
+    return counted
 
 
 def lonely_barrier(ranks: Ranks, facts: dict) -> None:
@@ -186,6 +226,7 @@ def main(out: Path) -> None:
         train(ranks, seen, facts)
         variants(ranks, seen, facts)
         if ranks.size > 1:
+            exchange(ranks, facts)
             lonely_barrier(ranks, facts)
     facts["left"] = not torch.distributed.is_initialized()
     name = f"{facts['size']}_{facts['rank']}"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from fulcrum.model.packed_text import Packed, ReadText, Text, pack
+from fulcrum.model.packed_text import Packed, ReadText, Text, any_length, pack
 
 if TYPE_CHECKING:
     from fulcrum.model.backbone import Backbone, Out
@@ -32,8 +32,6 @@ class BlockRunner(NamedTuple):
         place: Tensor | None,
         bias: Tensor | None,
     ) -> Tensor:
-        if self.graphs == "blocks":
-            any_length(text, place)
         inputs = (h, active, table, text, place, bias)
         if getattr(block, "recomputed", False) and torch.is_grad_enabled():
             h = checkpoint(block, *inputs, use_reentrant=False)
@@ -50,13 +48,6 @@ def run_backbone(backbone: Backbone, x_t: Tensor, t: Tensor, text: Text | Packed
     return backbone(x_t, t, text, **more)
 
 
-def any_length(rows: Tensor, place: Tensor | None) -> None:
-    """A text has another number of real tokens at every batch: one graph for all."""
-    if place is not None:
-        for varying in (rows, place):
-            torch._dynamo.maybe_mark_dynamic(varying, 0)
-
-
 def compile_backbone(backbone: Backbone, lanes: int = 1, **options: Any) -> None:
     """Compile in place: a shallow stack in one graph, forward and backward, which is entered once; a deep one by blocks.
 
@@ -71,9 +62,13 @@ def compile_backbone(backbone: Backbone, lanes: int = 1, **options: Any) -> None
 
 def compile_blocks(backbone: Backbone, lanes: int = 1, **options: Any) -> None:
     """Compile every block in place; they share one graph, since they differ in their parameters only. For sharded models
-    too, whose weights are gathered by what is between the blocks."""
+    too, whose weights are gathered by what is called around `Block.forward`: it hands on tensors of its own, so how a text
+    may vary is said inside of that (said before, it was lost, and every length of a text was compiled anew)."""
+    from fulcrum.model.block import Block
+
+    compiled = torch.compile(Block.run, **STATIC, **(options or _options(lanes)))
     for block in backbone.blocks:
-        block.compile(**STATIC, **(options or _options(lanes)))
+        block.compiled = compiled
     backbone.run_block = backbone.run_block._replace(graphs="blocks")
 
 
