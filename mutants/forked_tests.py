@@ -32,6 +32,7 @@ WARM = (
 )
 _IMPORTED: dict[str, list[FunctionType]] = {}  # file -> functions, once the package is imported
 SLEEPING = 6.0  # times the seconds that tests may compute: they may take, on a busy machine
+STILL = 20.0  # seconds in which nothing that a run started computes: it waits for what never comes
 MEMORY = 6 << 30  # bytes that a mutant may take: one that asks for the whole machine must not get it
 
 
@@ -162,13 +163,18 @@ def run_tests(
 
 def _waited(pid: int, seconds: float) -> int:
     """Until the fork ends; the signal that ended it, or 0. At the limit it ends with all that it started."""
-    deadline, code = time.monotonic() + seconds, 0
-    while time.monotonic() < deadline:
+    now, code = time.monotonic(), 0
+    deadline, still_since, look, used = now + seconds, now, now, -1
+    while now < min(deadline, still_since + STILL):
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             code = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
             break
         time.sleep(0.02)
+        now = time.monotonic()
+        if now > look + 1.0:
+            look, before, used = now, used, _computed(pid)
+            still_since = still_since if used == before else now
     else:
         code = signal.SIGALRM
     with suppress(ProcessLookupError, PermissionError):
@@ -176,6 +182,20 @@ def _waited(pid: int, seconds: float) -> int:
     if code == signal.SIGALRM:
         os.waitpid(pid, 0)
     return code
+
+
+def _computed(pid: int) -> int:
+    """What a process and all that it started have computed so far, in ticks of the system."""
+    parents, ticks = dict[int, int](), dict[int, int]()
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            words = place.read_text().rsplit(")", 1)[1].split()
+            one = int(place.parent.name)
+            parents[one], ticks[one] = int(words[1]), sum(map(int, words[11:15]))  # its own, and of children that ended
+    ours = {pid}
+    while more := {one for one, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(ticks.get(one, 0) for one in ours)
 
 
 def _child(tree: Path, files: list[str], only: set[str] | None, place: Path, seconds: float, watched: bool) -> int:

@@ -28,12 +28,9 @@ class Reach:
 
     def files_for(self, module: str) -> list[str]:
         """Files of tests that may tell of a module: of a small room all, of another those that import it; `wide`: both."""
-        dotted = module.removesuffix(".py").replace("/", ".")
-        parent, _, name = dotted.rpartition(".")
-        imports = re.compile(rf"{re.escape(dotted)}\b|from {re.escape(parent)} import [^\n]*\b{name}\b")
-        room = f"tests/{dotted.split('.')[1]}/"
-        direct = [file for file, text in self.texts.items() if imports.search(text)]
-        whole = dotted.split(".")[1] in WHOLE
+        place = module.removesuffix(".py").split("/")[1]
+        room, whole = f"tests/{place}/", place in WHOLE
+        direct = [file for file, text in self.texts.items() if _imports(module).search(text)]
         own = [file for file in self.texts if file.startswith(room)] if whole or not direct else []
         return sorted({*own, *(direct if self.wide or not whole else [])})
 
@@ -54,22 +51,34 @@ class Reach:
         return self.known[file]
 
     def tests_for(self, module: str, change: TextChange, most: float) -> dict[str, float]:
-        """Tests that execute a change, with their seconds: the quickest that together take `most`."""
-        seconds = {}
+        """Tests that execute a change, with their seconds: the quickest that together take `most`. What acts at import is
+        executed by all that use the module, or one that imports it: a record may have no function of its own."""
+        seconds, users = dict[str, float](), [module] if change.inside else self._users(module)
         for file in self.files_for(module):
             told = self.of(file, module)
             for test, files in told["reached"].items():
-                lines = files.get(module, ())
+                lines = [line for user in users for line in files.get(user, ())]
                 hit = any(change.lines[0] <= line <= change.lines[1] for line in lines) if change.inside else bool(lines)
                 if hit and test in told["passed"]:
                     seconds[test] = told["passed"][test]
         return dict(_within(sorted(seconds.items(), key=lambda one: one[1]), most))
+
+    def _users(self, module: str) -> list[str]:
+        paths = sorted((self.tree / "fulcrum").rglob("*.py"))
+        return [module, *(str(path.relative_to(self.tree)) for path in paths if _imports(module).search(path.read_text()))]
 
     def _kept(self, file: str) -> Path:
         return self.folder / f"{hashlib.sha256(self.texts[file].encode()).hexdigest()[:24]}.json"
 
     def _text(self, module: str) -> str:
         return hashlib.sha256((self.tree / module).read_bytes()).hexdigest()[:24]
+
+
+def _imports(module: str) -> re.Pattern[str]:
+    """What a text that imports a module holds."""
+    dotted = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    parent, _, name = dotted.rpartition(".")
+    return re.compile(rf"{re.escape(dotted)}\b|from {re.escape(parent)} import [^\n]*\b{name}\b")
 
 
 def _within(tests: Iterable[tuple[str, float]], most: float) -> Iterable[tuple[str, float]]:

@@ -99,7 +99,7 @@ def _tried(tree: TreeCopy, reach: Reach, mutant: SampledMutant) -> dict[str, Any
             tree.path,
             files,
             only=tests,
-            seconds=20.0 + 3.0 * sum(tests.values()),
+            seconds=10.0 + 3.0 * sum(tests.values()),
             swapped=Swap(mutant.file, before, text) if inside else None,
             anew=not inside,
         )
