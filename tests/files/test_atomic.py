@@ -1,5 +1,6 @@
 """Files and folders appear whole or not at all, and what a killed writer left can be told from what is being written."""
 
+import errno
 import json
 import os
 import stat
@@ -52,6 +53,19 @@ def test_a_link_is_replaced_and_what_it_names_is_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "x").is_symlink() and (tmp_path / "x").read_text() == "new"
 
 
+def test_a_link_where_something_is_written_aside_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name cannot be guessed; here it is known."""
+    (tmp_path / "theirs").write_text("precious")
+    monkeypatch.setattr(atomic.secrets, "token_hex", lambda size: "0" * 8)
+    aside = tmp_path / f".x.{os.getpid()}-00000000.writing"
+    for stands in (lambda: aside.symlink_to(tmp_path / "theirs"), lambda: aside.write_text("another's")):
+        stands()
+        with pytest.raises(FileExistsError):
+            write_atomic(tmp_path / "x", "new")
+        assert (tmp_path / "theirs").read_text() == "precious" and os.path.lexists(aside) and not (tmp_path / "x").exists()
+        aside.unlink()
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, error: type[BaseException]) -> None:
     (tmp_path / "x").write_text("old")
@@ -59,6 +73,23 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, error: t
         stream.write(b"half")
         raise error
     assert (tmp_path / "x").read_text() == "old" and os.listdir(tmp_path) == ["x"]
+
+
+def test_a_disk_that_fails_after_the_rename_is_told_and_the_new_file_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(handle)
+
+    (tmp_path / "x").write_text("old")
+    monkeypatch.setattr(atomic.os, "fsync", fsync)
+    with pytest.raises(OSError, match="Input/output error") as error:
+        write_atomic(tmp_path / "x", "new")
+    assert error.value.filename == str(tmp_path / "x") and (tmp_path / "x").read_text() == "new"
 
 
 def test_a_folder_in_the_files_place_is_an_error_and_stays(tmp_path: Path) -> None:
