@@ -1,4 +1,4 @@
-"""Which tests a mutant meets: those that execute its line, and of a change that acts at import those that use its module."""
+"""Which tests a mutant meets: those that execute its line; of a change that acts at import, all that use its module."""
 
 from pathlib import Path
 
