@@ -32,6 +32,7 @@ WARM = (
 )
 _IMPORTED: dict[str, list[FunctionType]] = {}  # file -> functions, once the package is imported
 SLEEPING = 6.0  # times the seconds that tests may compute: they may take, on a busy machine
+BUSY = 4.0  # seconds of a test that count as one: others use the machine, or it waits
 STILL = 20.0  # seconds in which nothing that a run started computes: it waits for what never comes
 MEMORY = 6 << 30  # bytes that a mutant may take: one that asks for the whole machine must not get it
 
@@ -198,6 +199,12 @@ def _computed(pid: int) -> int:
     return sum(ticks.get(one, 0) for one in ours)
 
 
+def _cpu_seconds() -> float:
+    """Of this process and of those it has started and waited for."""
+    uses = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return sum(use.ru_utime + use.ru_stime for use in uses)
+
+
 def _child(tree: Path, files: list[str], only: set[str] | None, place: Path, seconds: float, watched: bool) -> int:
     import pytest
 
@@ -236,13 +243,14 @@ class _Watcher:
         self.failed = self.fault = ""
         self.hits: dict[str, set[tuple[str, int]]] = {}
         self.now: set[tuple[str, int]] = set()
-        self.spent: dict[str, float] = {}
+        self.spent, self.since = dict[str, float](), 0.0
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         if self.only is not None:
             items[:] = [item for item in items if item.nodeid in self.only]
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.since = _cpu_seconds()
         if self.end is not None:
             self.now = self.hits.setdefault(nodeid, set())
             threading.settrace(self._entered)
@@ -261,7 +269,7 @@ class _Watcher:
         kind = "" if call.excinfo is None else call.excinfo.type.__name__
         if kind in ("", "Skipped"):
             if call.when == "call" and not kind:
-                self.passed[item.nodeid] = self.spent[item.nodeid]
+                self.passed[item.nodeid] = max(_cpu_seconds() - self.since, self.spent[item.nodeid] / BUSY)
             return
         self.passed.pop(item.nodeid, None)
         if not self.failed:
