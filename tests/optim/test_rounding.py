@@ -65,6 +65,33 @@ def test_the_random_bits_are_even_and_independent() -> None:
     assert within.abs().max() < bound
 
 
+def bits_by_hand(element: int, key: tuple[int, int]) -> int:
+    """The hash in whole numbers that are cut to 32 bits: two elements share one."""
+    x = (element // 2 + key[0]) % 2**32
+    x ^= x >> 16
+    x = x * 0x7FEB352D % 2**32 ^ key[1] % 2**32
+    x ^= x >> 15
+    x = x * 0x846CA68B % 2**32
+    x ^= x >> 16
+    return x >> 16 if element % 2 else x & 0xFFFF
+
+
+@pytest.mark.parametrize(
+    ("seed", "at", "name", "first", "key", "bits"),
+    [
+        (0, 0, "w", 0, (144147902, -304409765), [37626, 8114, 57010, 42967, 33501, 47926]),
+        (7, 32, "blocks.0.qkv.weight", 2**20 + 1, (-251205200, -1443972930), [62770, 50575, 61920, 38173, 42970]),
+    ],
+)
+def test_the_bits_are_those_of_every_run_before(
+    seed: int, at: int, name: str, first: int, key: tuple[int, int], bits: list[int]
+) -> None:
+    """Others would be as random, and a run's weights would no longer be its own."""
+    assert keys(seed, at, name) == key
+    assert random_bits(first, len(bits), key, torch.device("cpu")).tolist() == bits
+    assert [bits_by_hand(first + k, key) for k in range(len(bits))] == bits
+
+
 def test_what_is_representable_stays_whatever_it_is() -> None:
     exact = torch.tensor([0.0, -0.0, 1.0, -1 - ULP, 2.0**-126, float("inf"), -float("inf"), float("nan")])
     many = exact.repeat(1000)
