@@ -1,0 +1,135 @@
+"""Numbers of the judge against their definitions, written out arm by arm with what scipy has of them."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import polygamma, psi
+from scipy.stats import norm, skew, t
+
+from fulcrum.study.judge.statistics.early_stop import hopeless
+from fulcrum.study.judge.statistics.moderation import shared_scatter
+from fulcrum.study.judge.statistics.outliers import oddities
+from fulcrum.study.judge.statistics.selection import kept_share
+
+SKEWED = "the differences are skewed"
+
+
+def test_differences_are_skewed_where_the_unbiased_skewness_is_two_of_its_standard_errors() -> None:
+    """G1 and its standard error under the normal distribution (Cramér 1946); a margin beyond all leaves outliers out."""
+    told = []
+    for seed in range(400):
+        n = 3 + seed % 10
+        differences = np.random.default_rng(seed).exponential(1.0, n) * 0.1
+        error = math.sqrt(6 * n * (n - 1) / ((n - 2) * (n + 1) * (n + 3)))
+        expected = n >= 4 and abs(skew(differences, bias=False)) > 2 * error
+        assert (oddities(differences, 1e9) == (SKEWED,)) == expected, (n, differences)
+        assert (oddities(-differences, 1e9) == (SKEWED,)) == expected
+        told.append((n, expected))
+    assert all({(n, True), (n, False)} <= set(told) for n in (5, 6, 9, 12)) and (4, False) in told
+    assert oddities(np.array([0.0, 0.0, 0.0, 1.0]), 1e9) == ()  # four can hardly be: G1 is 2, its error 1.01
+    assert oddities(np.array([0.0, 0.0, 0.0, 1.0, 0.0]), 1e9) == (SKEWED,)
+    assert oddities(np.full(6, 0.3), 1e9) == ()
+
+
+def test_a_seed_stands_apart_where_its_deleted_residual_is_rare() -> None:
+    """Of the farthest of n seeds: Student's, from the mean and the scatter of the others, at 1 % over all of them."""
+    seen = set()
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        n = 4 + seed % 7
+        differences = rng.standard_normal(n)
+        differences[seed % n] += rng.uniform(0, 15)
+        residuals = []
+        for k in range(n):
+            others = np.delete(differences, k)
+            residuals.append((abs(differences[k] - others.mean()), others.std(ddof=1) * math.sqrt(1 + 1 / (n - 1))))
+        distance, scatter = max(residuals)
+        expected = distance > 0.5 and 2 * n * t.sf(distance / scatter, n - 2) <= 0.01
+        sentence = f"{n - 1} of {n} seeds agree, one is {distance / 0.5:.0f} margins off"
+        assert (oddities(differences, 0.5) == (sentence,)) == expected
+        seen.add((n, expected))
+    assert {(n, True) for n in range(5, 11)} | {(n, False) for n in range(4, 11)} <= seen
+    calm = np.array([0.0, 0.0, 0.0, 1.0])
+    assert oddities(calm, 1.0) == () and oddities(calm, 0.25) == ("3 of 4 seeds agree, one is 4 margins off",)
+    assert oddities(calm, 0.0) == ("3 of 4 seeds agree, one is 1 off",) and oddities(calm[1:], 0.25) == ()
+
+
+def prior_by_hand(moments: list[float], pairs: list[float], arm: int) -> tuple[float, float]:
+    """Degrees and variance that an arm's neighbours give it."""
+
+    def size(k: int) -> float:  # log of a variance, without what chance shifts the log of a chi-square by
+        return math.log(moments[k] / pairs[k]) - psi(pairs[k] / 2) + math.log(pairs[k] / 2)
+
+    def chance(k: int) -> float:
+        return float(polygamma(1, pairs[k] / 2))
+
+    unlike = float(polygamma(1, 3.0))
+    near = [
+        k
+        for k in range(len(moments))
+        if abs(size(k) - size(arm)) <= 3 * math.sqrt((chance(k) + chance(arm)) / 2 + unlike)
+    ]
+    if len(near) == 1:
+        return 0.0, 0.0
+    middle = np.mean([size(k) for k in near])
+    around = sum((size(k) - middle) ** 2 for k in near) - (len(near) - 1) * np.mean([chance(k) for k in near])
+    spread = max((around + 8 * unlike) / (len(near) - 1 + 8), 1e-5)
+    spread += (spread + chance(arm)) / (len(near) - 1)
+    degrees = brentq(lambda held: float(polygamma(1, held / 2)) - spread, 1e-3, 1e6)
+    return degrees, math.exp(middle + psi(degrees / 2) - math.log(degrees / 2))
+
+
+@pytest.mark.parametrize("arms", [2, 3, 9, 25])
+@pytest.mark.parametrize("unlike", [0.0, 0.6, 2.0])
+def test_neighbours_give_the_prior_of_their_definition(arms: int, unlike: float) -> None:
+    """Arms with unequal numbers of pairs too; and one of which nothing is known is nobody's neighbour."""
+    rng = np.random.default_rng(arms)
+    pairs = rng.integers(2, 12, arms).astype(float)
+    moments = np.exp(unlike * rng.standard_normal(arms)) * rng.chisquare(pairs)
+    prior = shared_scatter(np.append(moments, [0.0, 3.0]), np.append(pairs, [5.0, 0.0]))
+    for arm in range(arms):
+        degrees, variance = prior_by_hand(moments.tolist(), pairs.tolist(), arm)
+        assert prior.degrees[arm] == pytest.approx(degrees, rel=1e-3)
+        assert prior.variance[arm] == pytest.approx(variance, rel=1e-3)
+    assert prior.degrees[arms:].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("level", [0.05, 0.01, 0.002])
+@pytest.mark.parametrize("distance", [0.5, 1.5, 2.0, 2.6, 3.0, 3.7, 5.0])
+def test_the_share_of_a_picked_effect_that_is_kept(distance: float, level: float) -> None:
+    """The most likely truth among those that pass the bar, averaged with the raw effect."""
+    bar = min(norm.isf(level / 2), distance)
+
+    def unlikely(truth: float) -> float:
+        return -norm.logpdf(distance - truth) + math.log(norm.sf(bar - truth) + norm.sf(bar + truth))
+
+    truth = minimize_scalar(unlikely, bounds=(0.0, distance), method="bounded", options={"xatol": 1e-9}).x
+    truth = min((truth, 0.0, distance), key=unlikely)
+    weight = 0.55 / (1 + (distance - truth) ** 2)
+    expected = weight + (1 - weight) * truth / distance
+    assert kept_share(distance, level) == pytest.approx(expected, abs=4e-3)
+
+
+def test_an_arm_is_hopeless_where_every_line_ends_on_the_worse_side() -> None:
+    """The lines of all seeds carried on to the end, over the budget and over its logarithm, by polyfit."""
+    shares, seen = [0.2, 0.4, 0.6, 0.8], set()
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        n, drift = 3 + seed % 4, rng.uniform(-2, 2)
+        differences = rng.uniform(0, 3) + drift * (np.array(shares) - 0.6) + 0.15 * rng.standard_normal((n, 4))
+        differences[:, 0] = -50.0  # before the last three: says nothing
+        recent = differences[:, 1:]
+        reach = t.isf(0.005, n - 1) / math.sqrt(n)
+        lows = [column.mean() - reach * column.std(ddof=1) for column in recent.T]
+        for axis, end in ((np.array(shares[1:]), 1.0), (np.log(shares[1:]), 0.0)):
+            final = np.array([np.polyval(np.polyfit(axis, row, 1), end) for row in recent])
+            lows.append(final.mean() - reach * final.std(ddof=1))
+        expected = min(lows) > 0
+        assert hopeless(shares, differences, "lower") == hopeless(shares, -differences, "higher") == expected
+        assert not hopeless(shares, -differences, "lower") and not hopeless(shares, differences, "higher")
+        assert hopeless(shares, differences, "lower", decay=0.6) == expected  # all three are within the decay
+        assert not hopeless(shares, differences, "lower", decay=0.5)
+        seen.add((expected, min(lows[:3]) > 0))
+    assert seen == {(True, True), (False, True), (False, False)}
