@@ -67,9 +67,7 @@ def prior_by_hand(moments: list[float], pairs: list[float], arm: int) -> tuple[f
 
     unlike = float(polygamma(1, 3.0))
     near = [
-        k
-        for k in range(len(moments))
-        if abs(size(k) - size(arm)) <= 3 * math.sqrt((chance(k) + chance(arm)) / 2 + unlike)
+        k for k in range(len(moments)) if abs(size(k) - size(arm)) <= 3 * math.sqrt((chance(k) + chance(arm)) / 2 + unlike)
     ]
     if len(near) == 1:
         return 0.0, 0.0

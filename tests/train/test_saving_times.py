@@ -146,3 +146,74 @@ def test_a_circle_of_causes_is_walked_once():
     one, other = ValueError("one"), ValueError("other")
     one.__cause__, other.__cause__ = other, one
     assert place(one) == ""
+
+
+def test_many_processes_ask_half_way_to_when_it_may_be_time(monkeypatch):
+    """A tenth of a second each: after the first step 59.9 s are left, 299 steps are half of them; then half of the rest."""
+    clock, asked = Clock(), []
+    monkeypatch.setattr(saving_times, "largest", lambda values, ranks: asked.append(round(clock.now / 0.1)) or list(values))
+    times = SavingTimes(ALONE.__class__(0, 2), 0, 10**9, clock=clock)
+    for images in range(1, 500):
+        clock.now = 0.1 * images
+        assert not times.due(images)
+    expected, step = [], 1
+    while step < 500:
+        expected.append(step)
+        step += max(1, int((LEAST - 0.1 * step) / 0.1 / 2 + 1e-6))
+    assert len(expected) == 3 and all(abs(one - other) <= 1 for one, other in zip(asked, expected, strict=True))
+
+
+@pytest.mark.parametrize("seen", [0, 5, 8, 13])
+def test_the_next_save_is_at_a_multiple_of_the_stretch(seen):
+    clock = Clock()
+    times = SavingTimes(ALONE, seen, 8, clock=clock)
+    assert [images for images in range(seen + 1, 50) if times.due(images)] == [
+        images for images in range(8, 50, 8) if images > seen
+    ]
+
+
+def held(times):
+    """A saver without a run."""
+    made = object.__new__(saver.Saver)
+    made.times, made.thread, made.failure = times, None, None
+    return made
+
+
+def test_what_writing_computes_beside_the_training_is_paid_for_and_what_fails_is_kept():
+    times = SavingTimes(ALONE, 0, 8, clock=Clock())
+    error = OSError("broken")
+
+    def fails():
+        raise error
+
+    for device, write in (("cpu", lambda: sum(range(10**6))), ("cuda", lambda: sum(range(10**6))), ("cpu", fails)):
+        before, made = times.spent, held(times)
+        made._kept(write, device)
+        assert (times.spent > before) == (device == "cpu") and made.failure is (error if write is fails else None)
+        assert times.cost == times.spent
+
+
+def test_a_training_that_fails_waits_for_what_is_being_written_but_not_for_ever(monkeypatch):
+    made, over = held(None), threading.Event()
+    made.leave()  # nothing is
+    made.thread = threading.Thread(target=over.wait, daemon=True)
+    made.thread.start()
+    monkeypatch.setattr(saver, "PATIENCE", 0.05)
+    made.leave()
+    assert made.thread.is_alive()
+    monkeypatch.setattr(saver, "PATIENCE", 30.0)
+    threading.Timer(0.2, over.set).start()
+    made.leave()
+    assert not made.thread.is_alive()
+
+
+def test_a_save_that_is_waited_for_is_paid_for_as_well(monkeypatch):
+    """Else the next would come at once: the last one is not known to be young."""
+    clock, written = Clock(), []
+    made = held(SavingTimes(ALONE, 0, 8, clock=clock))
+    made.before_saving = lambda: None
+    monkeypatch.setattr(saver, "live_parts", lambda built: {})
+    monkeypatch.setattr(saver.Saver, "_write", lambda self, *given: written.append(given))
+    clock.now = 70.0
+    made.keep(None, None)
+    assert len(written) == 1 and made.times.last == 70.0 and made.times.spent == made.times.cost > 0.0
