@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -31,7 +31,7 @@ WARM = (
     *PLUGINS,
 )
 _IMPORTED: dict[str, list[FunctionType]] = {}  # file -> functions, once the package is imported
-SLEEPING = 6.0  # times the seconds that tests may compute: they may take, on a busy machine
+SLEEPING = 20.0  # times the seconds that tests may compute: they may take, on a busy machine
 BUSY = 4.0  # seconds of a test that count as one: others use the machine, or it waits
 STILL = 20.0  # seconds in which nothing that a run started computes: it waits for what never comes
 MEMORY = 6 << 30  # bytes that a mutant may take: one that asks for the whole machine must not get it
@@ -122,13 +122,13 @@ def run_tests(
     tree: Path,
     files: Sequence[str],
     *,
-    only: Collection[str] | None = None,
+    only: Mapping[str, float] | None = None,
     seconds: float = 120.0,
     watched: bool = False,
     swapped: Swap | None = None,
     anew: bool = False,
 ) -> Ending:
-    """Run test files (or single tests, FILE::NAME) of a tree; `only` some of them.
+    """Run test files (or single tests, FILE::NAME) of a tree; `only` some of them, of which the seconds are known.
 
     They end at the first failure and after `seconds` of computing (others may use the machine too); where they are
     `watched`, failures do not end them, lines are noted, and what was known when the time was over is told. Where
@@ -145,7 +145,7 @@ def run_tests(
             if anew:
                 for name in [one for one in sys.modules if one.split(".")[0] == "fulcrum"]:
                     del sys.modules[name]
-            code = _child(tree, list(files), None if only is None else set(only), place, seconds, watched)
+            code = _child(tree, list(files), only, place, seconds, watched)
         except BaseException:
             traceback.print_exc()  # of ours: tests' own are caught
         finally:
@@ -205,7 +205,9 @@ def _cpu_seconds() -> float:
     return sum(use.ru_utime + use.ru_stime for use in uses)
 
 
-def _child(tree: Path, files: list[str], only: set[str] | None, place: Path, seconds: float, watched: bool) -> int:
+def _child(
+    tree: Path, files: list[str], only: Mapping[str, float] | None, place: Path, seconds: float, watched: bool
+) -> int:
     import pytest
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -235,7 +237,7 @@ def _child(tree: Path, files: list[str], only: set[str] | None, place: Path, sec
 class _Watcher:
     """A plug-in of pytest: leaves out what is not asked for, notes what passes, fails, and is reached."""
 
-    def __init__(self, tree: Path, only: set[str] | None, watched: float | None) -> None:
+    def __init__(self, tree: Path, only: Mapping[str, float] | None, watched: float | None) -> None:
         self.root, self.only = str(tree / "fulcrum") + os.sep, only
         self.end = None if watched is None else time.process_time() + watched
         self.skip = len(str(tree)) + 1
@@ -246,8 +248,11 @@ class _Watcher:
         self.spent, self.since = dict[str, float](), 0.0
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        if self.only is not None:
-            items[:] = [item for item in items if item.nodeid in self.only]
+        """Files in their order, since their tests share what they make; of each the quickest first."""
+        if (only := self.only) is not None:
+            files = {file: place for place, file in enumerate(dict.fromkeys(_file(item.nodeid) for item in items))}
+            wanted = [item for item in items if item.nodeid in only]
+            items[:] = sorted(wanted, key=lambda item: (files[_file(item.nodeid)], only[item.nodeid]))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.since = _cpu_seconds()
@@ -291,6 +296,10 @@ class _Watcher:
             for file, line in sorted(hits):
                 files.setdefault(file[self.skip :], []).append(line)
         return told
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def tests_in(folder: Path) -> Iterator[str]:

@@ -76,8 +76,8 @@ class Reach:
         seconds, users = dict[str, float](), [module] if change.inside else self._users(module)
         for file in self.files_for(module) if files is None else files:
             told = self.of(file, module)
-            for test, files in told["reached"].items():
-                lines = [line for user in users for line in files.get(user, ())]
+            for test, reached in told["reached"].items():
+                lines = [line for user in users for line in reached.get(user, ())]
                 hit = any(change.lines[0] <= line <= change.lines[1] for line in lines) if change.inside else bool(lines)
                 if hit and test in told["passed"]:
                     seconds[test] = told["passed"][test]

@@ -23,7 +23,7 @@ ROOMS = {
     "checkpoints": ("train/saved/*.py",),
 }
 QUICKEST = ("files", "maths", "statistics", "checkpoints")  # by what their tests take
-TESTS = 15.0  # seconds of tests, as they take them unmutated, that a mutant must pass to survive
+FIRST, TESTS = 6.0, 15.0  # seconds of tests, unmutated, that a mutant must pass to survive: at first, and when run `again`
 
 
 class SampledMutant(NamedTuple):
@@ -84,7 +84,7 @@ def _tried(tree: TreeCopy, reach: Reach, mutant: SampledMutant) -> dict[str, Any
     """Round after round of tests, until one fails."""
     about: dict[str, Any] = {"mutant": mutant.identity, "room": mutant.room}
     asked = dict[str, float]()
-    rounds, executed = reach.rounds(mutant.file, mutant.change, TESTS), False
+    rounds, executed = reach.rounds(mutant.file, mutant.change, TESTS if reach.wide else FIRST), False
     for tests in rounds:
         executed = True
         asked |= tests

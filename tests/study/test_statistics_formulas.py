@@ -8,6 +8,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import polygamma, psi
 from scipy.stats import norm, skew, t
 
+from fulcrum.study.judge.main_effects import few_seeds
 from fulcrum.study.judge.statistics.early_stop import hopeless
 from fulcrum.study.judge.statistics.moderation import shared_scatter
 from fulcrum.study.judge.statistics.outliers import oddities
@@ -131,3 +132,31 @@ def test_an_arm_is_hopeless_where_every_line_ends_on_the_worse_side() -> None:
         assert not hopeless(shares, differences, "lower", decay=0.5)
         seen.add((expected, min(lows[:3]) > 0))
     assert seen == {(True, True), (False, True), (False, False)}
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("seeds", [2, 4])
+def test_few_seeds_are_judged_by_the_scatter_of_all_contrasts_at_least(seeds: int, lost: bool) -> None:
+    """Student's with the degrees of the whole family; an arm louder than it by its own; Sidak, step by step."""
+    rng = np.random.default_rng(seeds)
+    family = rng.standard_normal((seeds, 7)) * np.array([1.0, 1.0, 4.0, 0.1, 1.0, 1.0, 1.0]) + np.arange(7)
+    if lost:
+        family[0, [1, 5]] = math.nan
+    contrasts = family[:, :4]
+    columns = [column[np.isfinite(column)] for column in family.T]
+    degrees = sum(len(column) - 1 for column in columns)
+    shared = sum(np.square(column - column.mean()).sum() for column in columns) / degrees
+    expected, errors = [], []
+    for column in columns[:4]:
+        own = column.var(ddof=1) if len(column) > 1 else 0.0
+        errors.append(math.sqrt(max(own, shared) / len(column)))
+        expected.append(2 * t.sf(abs(column.mean()) / errors[-1], degrees))
+    corrected, largest = dict[int, float](), 0.0
+    for step, place in enumerate(np.argsort(expected)):
+        largest = max(largest, 1 - (1 - expected[place]) ** (4 - step))
+        corrected[int(place)] = largest
+    found, spread, held = few_seeds(contrasts, family)
+    assert held == [degrees] and spread == pytest.approx(errors)
+    assert found.tolist() == pytest.approx([corrected[place] for place in range(4)])
+    both = few_seeds(np.stack([contrasts, contrasts[:, ::-1]]), np.stack([family, family]))[0]
+    assert both[0].tolist() == both[1][::-1].tolist() == pytest.approx(found.tolist())  # two studies at once
