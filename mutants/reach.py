@@ -44,6 +44,10 @@ class Reach:
             self.known[file] = json.loads(self._kept(file).read_text())
         return file in self.known and self.known[file]["texts"].get(module) in (None, self._text(module))
 
+    def unknown_for(self, module: str) -> int:
+        """How many files that may tell of a module are still to be watched."""
+        return sum(not self.is_known(file, module) for file in self.files_for(module))
+
     def of(self, file: str, module: str) -> dict[str, Any]:
         """What a file's tests reach and how long they take."""
         if not self.is_known(file, module):

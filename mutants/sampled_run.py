@@ -69,7 +69,7 @@ def go_on(folder: Path, place: Path, each: int, seed: int, seconds: float, again
     reach, known = Reach(tree.path, folder / "reach", again, say), outcomes(results)
     survived = [name for name, one in known.items() if one["end"] in ("survived", "not reached")]
     left = [one for one in sample(each, seed) if (one.identity in survived if again else one.identity not in known)]
-    left.sort(key=lambda one: QUICKEST.index(one.room))
+    left.sort(key=lambda one: (QUICKEST.index(one.room), reach.unknown_for(one.file)))
     say(f"{len(known)} known, {len(left)} left")
     for mutant in left:
         if time.monotonic() > deadline:

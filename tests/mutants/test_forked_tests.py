@@ -42,8 +42,7 @@ def test_who_waits_for_ever_is_ended_and_who_computes_or_waits_for_one_who_does_
 
 def test_only_what_is_asked_for_runs_and_of_each_file_the_quickest_first(tmp_path: Path) -> None:
     only = {"b.py::slow": 2.0, "b.py::quick": 0.1, "a.py::one": 1.0}
-    items = [
-        SimpleNamespace(nodeid=name) for name in ("b.py::slow", "b.py::other", "b.py::quick", "a.py::one", "a.py::two")
-    ]
+    names = ("b.py::slow", "b.py::other", "b.py::quick", "a.py::one", "a.py::two")
+    items = [SimpleNamespace(nodeid=name) for name in names]
     forked_tests._Watcher(tmp_path, only, None).pytest_collection_modifyitems(items)
     assert [item.nodeid for item in items] == ["b.py::quick", "b.py::slow", "a.py::one"]
