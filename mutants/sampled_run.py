@@ -7,7 +7,7 @@ import json
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,14 +61,16 @@ def outcomes(path: Path) -> dict[str, dict[str, Any]]:
     return {line["mutant"]: line for line in lines}
 
 
-def go_on(folder: Path, place: Path, each: int, seed: int, seconds: float, again: bool, say: Callable[[str], None]) -> None:
-    """Run mutants of the sample that have no outcome yet, for some seconds; `again`: those that survived."""
+def go_on(
+    folder: Path, place: Path, chosen: Sequence[SampledMutant], seconds: float, again: bool, say: Callable[[str], None]
+) -> None:
+    """Run mutants that have no outcome yet, for some seconds; `again`: those that survived."""
     results, deadline = folder / "outcomes.jsonl", time.monotonic() + seconds
     tree = TreeCopy(place)
     warm_package(tree.path)
     reach, known = Reach(tree.path, folder / "reach", again, say), outcomes(results)
     survived = [name for name, one in known.items() if one["end"] in ("survived", "not reached")]
-    left = [one for one in sample(each, seed) if (one.identity in survived if again else one.identity not in known)]
+    left = [one for one in chosen if (one.identity in survived if again else one.identity not in known)]
     left.sort(key=lambda one: (QUICKEST.index(one.room), reach.unknown_for(one.file)))
     say(f"{len(known)} known, {len(left)} left")
     for mutant in left:
