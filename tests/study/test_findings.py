@@ -8,6 +8,7 @@ import pytest
 
 from fulcrum.dist.machine import MACHINE
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.measure.card import NotComparable
 from fulcrum.study.judge import result
 from fulcrum.study.judge.contrast import interactions, trends
 from fulcrum.study.judge.findings import all_findings, confirmed, effects_on, judged
@@ -53,6 +54,18 @@ def test_an_arm_without_cells_leaves_the_other_verdicts_as_they_are(study):
         rest = {arm: values for arm, values in cells.items() if arm != hidden}
         left = verdicts(findings(asked, arms, rest, METRIC))
         assert left == {arm: verdict for arm, verdict in whole.items() if arm != hidden}
+
+
+def test_numbers_that_were_not_measured_alike_are_not_compared(study):
+    """One cell of an arm, of the baseline, or of all but the baseline, measured over other numbers of samples."""
+    asked, arms, cells = study
+    for changed in ([("muon", 3)], [("baseline", 0)], [(arm, seed) for arm in ARMS for seed in SEEDS]):
+        mixed = {arm: dict(by_seed) for arm, by_seed in cells.items()}
+        for arm, seed in changed:
+            reading = cells[arm][seed]["metrics"][METRIC]
+            mixed[arm][seed] = {"metrics": {METRIC: {**reading, "card": {**reading["card"], "estimator": "another"}}}}
+        with pytest.raises(NotComparable, match="estimator"):
+            findings(asked, arms, mixed, METRIC)
 
 
 def test_a_seed_that_one_arm_has_not_yet_leaves_the_other_verdicts_as_they_are(study):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fulcrum.study.judge import result
+from fulcrum.study.judge.equal_cost import fronts
 from fulcrum.study.judge.margins import margins, not_learned
 from fulcrum.study.judge.sequence import ending
 from fulcrum.study.judge.statistics.effect import paired_effect
@@ -98,3 +99,15 @@ def test_curves_are_shares_of_the_budget_by_arm_and_seed():
     arms = [SimpleNamespace(name="a"), SimpleNamespace(name="b")]
     found = result._by_arm(arms, [cell("a", 0), cell("a", 1), cell("stopped", 0)], curves, "mmd")
     assert found == {"a": {0: [(0.25, 3.0)], 1: []}, "b": {}}
+
+
+def test_a_front_is_what_no_cheaper_arm_equals_at_the_first_scale():
+    scales = {"base": "s", "cheap": "s", "dear": "s", "beaten": "s", "unmeasured": "s", "large": "l"}
+    arms = [SimpleNamespace(name=name, scale=scale) for name, scale in scales.items()]
+    means = {name: (mean, mean, mean) for name, mean in dict(base=3.0, cheap=4.0, dear=1.0, beaten=3.5, large=0.0).items()}
+    prices = dict(base=1.0, cheap=0.5, dear=2.0, beaten=1.0, large=0.1, unmeasured=0.1)
+    costs = {name: SimpleNamespace(time_ratio=cost, flops_ratio=cost) for name, cost in prices.items()}
+    for front in fronts(arms, means, costs, "mmd"):
+        assert {point.arm: point.front for point in front.points} == {
+            "base": True, "cheap": True, "dear": True, "beaten": False
+        }  # fmt: skip

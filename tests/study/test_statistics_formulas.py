@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import polygamma, psi
-from scipy.stats import norm, skew, t
+from scipy.stats import multivariate_normal, norm, skew, t
 
 from fulcrum.study.judge.main_effects import few_seeds
 from fulcrum.study.judge.statistics.early_stop import hopeless
+from fulcrum.study.judge.statistics.looks import looks_of
 from fulcrum.study.judge.statistics.moderation import shared_scatter
 from fulcrum.study.judge.statistics.outliers import oddities
+from fulcrum.study.judge.statistics.rank import adjusted, flipped_statistics
 from fulcrum.study.judge.statistics.selection import kept_share
+from fulcrum.study.plan.spending import error_by_hand
 
 SKEWED = "the differences are skewed"
 
@@ -160,3 +163,39 @@ def test_few_seeds_are_judged_by_the_scatter_of_all_contrasts_at_least(seeds: in
     assert found.tolist() == pytest.approx([corrected[place] for place in range(4)])
     both = few_seeds(np.stack([contrasts, contrasts[:, ::-1]]), np.stack([family, family]))[0]
     assert both[0].tolist() == both[1][::-1].tolist() == pytest.approx(found.tolist())  # two studies at once
+
+
+@pytest.mark.parametrize("scale", [1e-4, 0.03, 40.0])
+def test_the_unit_of_a_metric_does_not_matter(scale: float) -> None:
+    """Arms as loud as each other, and one that is much calmer and is seen by its own scatter alone."""
+    rng = np.random.default_rng(3)
+    differences = rng.standard_normal((8, 6)) * np.array([1.0, 1.0, 1.2, 0.8, 1.0, 0.1]) + np.array([0, 0, 0, 0, 0, 0.3])
+    signs = np.array([[1.0] * 8, [1.0, -1.0] * 4])
+    expected = flipped_statistics(differences, signs)
+    assert np.allclose(flipped_statistics(scale * differences, signs), expected, rtol=1e-9)
+    alone = differences[:, 5]
+    student = alone.mean() / (alone.std(ddof=1) / math.sqrt(8))
+    normal = 7 * ((8 * 7 + 1) / (8 * 7 + 3)) ** 2 * math.log1p(student**2 / 7)
+    assert expected[0, 5] == pytest.approx(0.77 * normal)
+    assert np.allclose(adjusted(scale * differences), adjusted(differences))
+
+
+def test_looking_time_and_again_at_alpha_is_wrong_as_often_as_a_walk_says() -> None:
+    """One look is at the level that sign flips have, and more looks err more: 0.08 for three of them."""
+    assert error_by_hand((6,), 0.05) == pytest.approx(1 / 32, abs=0.002)  # flips of six pairs come in steps of 1 / 32
+    assert error_by_hand((8,), 0.05) == pytest.approx(6 / 128, abs=0.002)
+    assert error_by_hand((4,), 0.05) == 0.0
+    assert error_by_hand((6, 8, 10), 0.05) == pytest.approx(0.08, abs=0.005)
+
+
+@pytest.mark.parametrize("alpha", [0.04, 0.1])
+@pytest.mark.parametrize("pairs", [(7, 18), (7, 11, 18)])
+def test_levels_of_looks_spend_alpha_as_the_joint_normal_distribution_says(pairs: tuple[int, ...], alpha: float) -> None:
+    """Looks at one walk: the correlation of two of them is the root of the ratio of their pairs."""
+    looks = looks_of(pairs, alpha)
+    for number, look in enumerate(looks, start=1):
+        so_far, bounds = np.array(pairs[:number], dtype=float), [norm.isf(one.level / 2) for one in looks[:number]]
+        together = np.sqrt(np.minimum.outer(so_far, so_far) / np.maximum.outer(so_far, so_far))
+        inside = multivariate_normal(cov=together).cdf(bounds, lower_limit=[-bound for bound in bounds])
+        assert 1 - inside == pytest.approx(look.spent, abs=2e-4)
+        assert look.spent == pytest.approx(alpha * math.log(1 + (math.e - 1) * look.pairs / pairs[-1]))
