@@ -4,13 +4,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.stats import norm, t
 
-from fulcrum.study.judge import result
+from fulcrum.study.judge import main_effects, result
 from fulcrum.study.judge.equal_cost import fronts
 from fulcrum.study.judge.margins import margins, not_learned
 from fulcrum.study.judge.sequence import ending
 from fulcrum.study.judge.statistics.effect import paired_effect
 from fulcrum.study.judge.statistics.looks import Answer, looks_of
+from fulcrum.study.judge.statistics.selection import kept_share
 from fulcrum.study.plan.power import detectable
 from tests.study.small import plan
 
@@ -111,3 +113,42 @@ def test_a_front_is_what_no_cheaper_arm_equals_at_the_first_scale():
         assert {point.arm: point.front for point in front.points} == {
             "base": True, "cheap": True, "dear": True, "beaten": False
         }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lost", "verdict", "word", "silenced"),
+    [
+        ({}, "better", "better", False),
+        ({"ab": [0]}, "better", "inconclusive", True),
+        ({"ab": [0]}, "tie", "inconclusive", True),
+        ({"ab": [0]}, "worse", "worse", False),
+        ({"b": [0, 1], "ab": [0]}, "better", "better", False),
+        ({"b": [0], "a": [1]}, "better", "better", False),
+    ],
+)
+def test_a_lever_with_which_more_cells_failed_is_not_called_better(lost, verdict, word, silenced):
+    """Four combinations of two levers, two seeds: what is said of lever a."""
+    table = SimpleNamespace(levers=["a", "b"], on=np.array([[False, False], [True, False], [False, True], [True, True]]))
+    arms = [SimpleNamespace(name=name) for name in ("baseline", "a", "b", "ab")]
+    row = effect_on("mmd").model_copy(update={"arm": "a", "verdict": verdict, "planned": 2})
+    found = main_effects._with_failures(row, table, arms, lost)
+    with_it = sum(len(lost.get(name, ())) for name in ("a", "ab"))
+    without = sum(len(lost.get(name, ())) for name in ("baseline", "b"))
+    told = f"{with_it} of 4 cells with it failed, {without} of 4 without it"
+    told += ": survivors alone make it neither better nor a tie" * silenced
+    assert found.verdict == word and found.warnings == ((told,) if lost else ())
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_few_seeds_have_students_interval_and_a_headline_that_their_test_is_sure_of(sign):
+    error, degrees = 0.05, 9.0
+    row = effect_on("attribute_f1").model_copy(update={"mean": sign * 0.2, "p_adjusted": 0.01, "margin": 0.02})
+    found = main_effects._by_normal_theory(row, error, degrees, 4, "higher", 0.05)
+    reach, near = error * t.isf(0.025, degrees), error * t.isf(0.05, degrees)
+    assert (found.low, found.high) == pytest.approx((sign * 0.2 - reach, sign * 0.2 + reach))
+    assert (found.tie_low, found.tie_high) == pytest.approx((sign * 0.2 - near, sign * 0.2 + near))
+    share = kept_share(norm.isf(t.sf(0.2 / error, degrees)), 0.05 / 4)
+    assert found.verdict == ("better" if sign > 0 else "worse")
+    assert found.shrunk == pytest.approx(sign * max(0.2 * share, 0.2 - reach)) and 0.2 * share > 0.2 - reach
+    unsure = main_effects._by_normal_theory(row.model_copy(update={"p_adjusted": 0.2}), error, degrees, 4, "higher", 0.05)
+    assert (unsure.verdict, unsure.shrunk) == ("inconclusive", sign * 0.2)

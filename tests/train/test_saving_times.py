@@ -2,6 +2,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -217,3 +218,14 @@ def test_a_save_that_is_waited_for_is_paid_for_as_well(monkeypatch):
     clock.now = 70.0
     made.keep(None, None)
     assert len(written) == 1 and made.times.last == 70.0 and made.times.spent == made.times.cost > 0.0
+
+
+def test_a_run_is_saved_when_it_is_due_and_not_by_this_at_its_end():
+    """The last state is kept by whoever ends the run."""
+    saved, asked = [], []
+    made = held(SimpleNamespace(due=lambda images, writing: asked.append(writing) or images % 16 == 0))
+    made.begin = lambda built, state: saved.append(state)
+    built = SimpleNamespace(ranks=ALONE, run=SimpleNamespace(budget=SimpleNamespace(images=48)))
+    for images in range(8, 56, 8):
+        made(SimpleNamespace(images=images, built=built, state=images))
+    assert saved == [16, 32] and asked == [False] * 5
