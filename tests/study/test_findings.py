@@ -245,12 +245,13 @@ def test_an_interaction_and_a_trend_take_the_seeds_that_their_own_sides_have():
     assert interactions(asked, arms, cells, METRIC, lost)[0].verdict == "inconclusive"
 
     scales = [{"name": name, "settings": [f"model.width={width}"]} for name, width in (("s", 32), ("l", 64))]
-    asked = from_plain({**plan(seeds=SEEDS, primary=METRIC).model_dump(), "arms": ["muon", "repa"], "scales": scales})
-    arms = prove(asked, CATALOG)
-    cells = cells_of({arm.name: noise(rng, 0.9 if arm.name == "muon [l]" else 0.5) for arm in arms}, METRIC)
-    del cells["repa [l]"], cells["repa [s]"][2]
-    (row,) = trends(asked, arms, cells, METRIC)
-    assert (row.arm, row.n, row.verdict) == ("muon", 6, "grows")
+    for order in (["muon", "repa"], ["repa", "muon"]):
+        asked = from_plain({**plan(seeds=SEEDS, primary=METRIC).model_dump(), "arms": order, "scales": scales})
+        arms = prove(asked, CATALOG)
+        cells = cells_of({arm.name: noise(rng, 0.9 if arm.name == "muon [l]" else 0.5) for arm in arms}, METRIC)
+        del cells["repa [l]"], cells["repa [s]"][2]
+        (row,) = trends(asked, arms, cells, METRIC)
+        assert (row.arm, row.n, row.verdict) == ("muon", 6, "grows")
 
 
 # ---- floors

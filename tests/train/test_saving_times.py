@@ -150,18 +150,18 @@ def test_a_circle_of_causes_is_walked_once():
 
 
 def test_many_processes_ask_half_way_to_when_it_may_be_time(monkeypatch):
-    """A tenth of a second each: after the first step 59.9 s are left, 299 steps are half of them; then half of the rest."""
+    """An eighth of a second each: after the first step 59.875 s are left, 239 steps are half of them; then half of the
+    rest, which is known from the pace of the steps in between."""
     clock, asked = Clock(), []
-    monkeypatch.setattr(saving_times, "largest", lambda values, ranks: asked.append(round(clock.now / 0.1)) or list(values))
+    monkeypatch.setattr(saving_times, "largest", lambda values, ranks: asked.append(int(8 * clock.now)) or list(values))
     times = SavingTimes(ALONE.__class__(0, 2), 0, 10**9, clock=clock)
-    for images in range(1, 500):
-        clock.now = 0.1 * images
+    for images in range(1, 470):
+        clock.now = images / 8
         assert not times.due(images)
-    expected, step = [], 1
-    while step < 500:
-        expected.append(step)
-        step += max(1, int((LEAST - 0.1 * step) / 0.1 / 2 + 1e-6))
-    assert len(expected) == 3 and all(abs(one - other) <= 1 for one, other in zip(asked, expected, strict=True))
+    expected = [1]
+    while (left := int(8 * LEAST) - expected[-1]) > 20:
+        expected.append(expected[-1] + left // 2)
+    assert asked[: len(expected)] == expected and len(expected) == 6
 
 
 @pytest.mark.parametrize("seen", [0, 5, 8, 13])
