@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -222,6 +223,16 @@ def test_what_a_killed_writer_left_is_swept_and_what_is_being_written_is_not(tmp
         assert sorted(sweep(tmp_path)) == left
         assert aside.is_dir()
     assert sorted(os.listdir(tmp_path)) == [".hidden.writing", "mine", "other", "y"]
+
+
+def test_what_is_called_as_if_it_was_being_written_and_cannot_be_opened_stays(tmp_path: Path) -> None:
+    """A link, and a socket, which nobody can lock."""
+    (tmp_path / "theirs").touch()
+    (tmp_path / ".x.1-0123abcd.writing").symlink_to(tmp_path / "theirs")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / ".y.1-0123abcd.writing"))
+        assert sweep(tmp_path, fresh=0.0) == []
+    assert len(os.listdir(tmp_path)) == 3
 
 
 def test_a_folder_goes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
