@@ -13,7 +13,7 @@ from fulcrum.optim.adamw import AdamW
 from fulcrum.optim.muon import Muon
 from fulcrum.optim.rounding import CHUNK, keys, random_bits, round_at_random
 from fulcrum.optim.rule import Joint
-from fulcrum.optim.storage import StoredWeights
+from fulcrum.optim.storage import StoredWeights, keep_gradients
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import Budget, RunSpec
@@ -107,6 +107,15 @@ def test_shards_round_as_the_whole_does() -> None:
         assert torch.equal(parts, expected), cut
     for other in ({"at": 1}, {"name": "v"}, {"seed": 1}, {"first": 1}):
         assert not torch.equal(rounded(whole, **other), expected), other
+
+
+def test_gradients_are_rounded_to_the_nearest_that_the_type_holds() -> None:
+    values = torch.randn(100, generator=torch.Generator().manual_seed(0))
+    held, without = Parameter(torch.zeros(100)), Parameter(torch.zeros(3))
+    held.grad = values.clone()
+    keep_gradients([held, without], torch.bfloat16)
+    assert torch.equal(held.grad, values.bfloat16().float()) and not torch.equal(held.grad, values)
+    assert held.grad.dtype == torch.float32 and without.grad is None
 
 
 def test_only_contiguous_fp32_is_rounded_in_place() -> None:
