@@ -6,6 +6,7 @@ import os
 import pytest
 import torch
 
+from fulcrum.optim.fillers import AdamWRule
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.system import System
 from fulcrum.train.saved import checkpoint, run_folder
@@ -112,3 +113,12 @@ def test_a_run_starts_from_the_weights_that_it_was_told_and_no_others(folder):
 def test_a_run_that_is_not_there_is_told(tmp_path):
     with pytest.raises(BadInput, match="there is no run at"):
         trained_weights(RunFolder(tmp_path / "nowhere"))
+
+
+def test_what_decides_no_result_may_differ_and_is_written_anew(tiny, tmp_path, monkeypatch):
+    """As a place does: here a rule is told by its kind alone."""
+    monkeypatch.setattr(AdamWRule, "identity", lambda self: {})
+    one, other = tiny(), tiny("spark", "optim.rule.beta1=0.8")
+    first = open_folder(tmp_path, one, 0, "spark", {})
+    assert open_folder(tmp_path, other, 0, "spark", {}) == first
+    assert json.loads((first.path / "about.json").read_text())["run"]["optim"]["rule"]["beta1"] == 0.8
