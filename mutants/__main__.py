@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=240.0, help="how long to go on with the sample (240)")
     parser.add_argument("--each", type=int, default=90, help="mutants of each of the four groups of rooms (90)")
     parser.add_argument("--seed", type=int, default=0, help="of the sample (0)")
+    parser.add_argument("--room", choices=tuple(sampled_run.ROOMS), help="only mutants of this group of rooms")
     parser.add_argument("--again", action="store_true", help="only those that survived before")
     parser.add_argument("--keep", type=Path, default=ROOT / "build" / "mutants", help="where outcomes are kept")
     asked = parser.parse_args()
@@ -37,8 +38,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         if asked.what == "sample":
             asked.keep.mkdir(parents=True, exist_ok=True)
-            options = (asked.each, asked.seed, asked.seconds, asked.again)
-            sampled_run.go_on(asked.keep, Path(folder), *options, lambda text: print(text, flush=True))
+            chosen = [one for one in sampled_run.sample(asked.each, asked.seed) if asked.room in (None, one.room)]
+            place, say = Path(folder), lambda text: print(text, flush=True)
+            sampled_run.go_on(asked.keep, place, chosen, asked.seconds, asked.again, say)
             return
         unnoticed = 0
         for outcome in promise_mutants.tried(Path(folder), asked.only):

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -31,7 +31,9 @@ WARM = (
     *PLUGINS,
 )
 _IMPORTED: dict[str, list[FunctionType]] = {}  # file -> functions, once the package is imported
-SLEEPING = 6.0  # times the seconds that tests may compute: they may take, on a busy machine
+SLEEPING = 20.0  # times the seconds that tests may compute: they may take, on a busy machine
+BUSY = 4.0  # seconds of a test that count as one: others use the machine, or it waits
+STILL = 20.0  # seconds in which nothing that a run started computes: it waits for what never comes
 MEMORY = 6 << 30  # bytes that a mutant may take: one that asks for the whole machine must not get it
 
 
@@ -120,13 +122,13 @@ def run_tests(
     tree: Path,
     files: Sequence[str],
     *,
-    only: Collection[str] | None = None,
+    only: Mapping[str, float] | None = None,
     seconds: float = 120.0,
     watched: bool = False,
     swapped: Swap | None = None,
     anew: bool = False,
 ) -> Ending:
-    """Run test files (or single tests, FILE::NAME) of a tree; `only` some of them.
+    """Run test files (or single tests, FILE::NAME) of a tree; `only` some of them, of which the seconds are known.
 
     They end at the first failure and after `seconds` of computing (others may use the machine too); where they are
     `watched`, failures do not end them, lines are noted, and what was known when the time was over is told. Where
@@ -143,7 +145,7 @@ def run_tests(
             if anew:
                 for name in [one for one in sys.modules if one.split(".")[0] == "fulcrum"]:
                     del sys.modules[name]
-            code = _child(tree, list(files), None if only is None else set(only), place, seconds, watched)
+            code = _child(tree, list(files), only, place, seconds, watched)
         except BaseException:
             traceback.print_exc()  # of ours: tests' own are caught
         finally:
@@ -162,13 +164,18 @@ def run_tests(
 
 def _waited(pid: int, seconds: float) -> int:
     """Until the fork ends; the signal that ended it, or 0. At the limit it ends with all that it started."""
-    deadline, code = time.monotonic() + seconds, 0
-    while time.monotonic() < deadline:
+    now, code = time.monotonic(), 0
+    deadline, still_since, look, used = now + seconds, now, now, -1
+    while now < min(deadline, still_since + STILL):
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             code = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
             break
         time.sleep(0.02)
+        now = time.monotonic()
+        if now > look + 1.0:
+            look, before, used = now, used, _computed(pid)
+            still_since = still_since if used == before else now
     else:
         code = signal.SIGALRM
     with suppress(ProcessLookupError, PermissionError):
@@ -178,7 +185,29 @@ def _waited(pid: int, seconds: float) -> int:
     return code
 
 
-def _child(tree: Path, files: list[str], only: set[str] | None, place: Path, seconds: float, watched: bool) -> int:
+def _computed(pid: int) -> int:
+    """What a process and all that it started have computed so far, in ticks of the system."""
+    parents, ticks = dict[int, int](), dict[int, int]()
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            words = place.read_text().rsplit(")", 1)[1].split()
+            one = int(place.parent.name)
+            parents[one], ticks[one] = int(words[1]), sum(map(int, words[11:15]))  # its own, and of children that ended
+    ours = {pid}
+    while more := {one for one, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(ticks.get(one, 0) for one in ours)
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of those it has started and waited for."""
+    uses = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return sum(use.ru_utime + use.ru_stime for use in uses)
+
+
+def _child(
+    tree: Path, files: list[str], only: Mapping[str, float] | None, place: Path, seconds: float, watched: bool
+) -> int:
     import pytest
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -208,7 +237,7 @@ def _child(tree: Path, files: list[str], only: set[str] | None, place: Path, sec
 class _Watcher:
     """A plug-in of pytest: leaves out what is not asked for, notes what passes, fails, and is reached."""
 
-    def __init__(self, tree: Path, only: set[str] | None, watched: float | None) -> None:
+    def __init__(self, tree: Path, only: Mapping[str, float] | None, watched: float | None) -> None:
         self.root, self.only = str(tree / "fulcrum") + os.sep, only
         self.end = None if watched is None else time.process_time() + watched
         self.skip = len(str(tree)) + 1
@@ -216,13 +245,17 @@ class _Watcher:
         self.failed = self.fault = ""
         self.hits: dict[str, set[tuple[str, int]]] = {}
         self.now: set[tuple[str, int]] = set()
-        self.spent: dict[str, float] = {}
+        self.spent, self.since = dict[str, float](), 0.0
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        if self.only is not None:
-            items[:] = [item for item in items if item.nodeid in self.only]
+        """Files in their order, since their tests share what they make; of each the quickest first."""
+        if (only := self.only) is not None:
+            files = {file: place for place, file in enumerate(dict.fromkeys(_file(item.nodeid) for item in items))}
+            wanted = [item for item in items if item.nodeid in only]
+            items[:] = sorted(wanted, key=lambda item: (files[_file(item.nodeid)], only[item.nodeid]))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.since = _cpu_seconds()
         if self.end is not None:
             self.now = self.hits.setdefault(nodeid, set())
             threading.settrace(self._entered)
@@ -241,7 +274,7 @@ class _Watcher:
         kind = "" if call.excinfo is None else call.excinfo.type.__name__
         if kind in ("", "Skipped"):
             if call.when == "call" and not kind:
-                self.passed[item.nodeid] = self.spent[item.nodeid]
+                self.passed[item.nodeid] = max(_cpu_seconds() - self.since, self.spent[item.nodeid] / BUSY)
             return
         self.passed.pop(item.nodeid, None)
         if not self.failed:
@@ -263,6 +296,10 @@ class _Watcher:
             for file, line in sorted(hits):
                 files.setdefault(file[self.skip :], []).append(line)
         return told
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def tests_in(folder: Path) -> Iterator[str]:

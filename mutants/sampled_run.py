@@ -7,11 +7,11 @@ import json
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mutants.forked_tests import Swap, run_tests, warm_package
+from mutants.forked_tests import Ending, Swap, run_tests, warm_package
 from mutants.operators import TextChange, changes_of
 from mutants.reach import Reach
 from mutants.tree_copy import ROOT, TreeCopy
@@ -23,7 +23,7 @@ ROOMS = {
     "checkpoints": ("train/saved/*.py",),
 }
 QUICKEST = ("files", "maths", "statistics", "checkpoints")  # by what their tests take
-TESTS = 15.0  # seconds of tests, as they take them unmutated, that a mutant must pass to survive
+FIRST, TESTS = 6.0, 15.0  # seconds of tests, unmutated, that a mutant must pass to survive: at first, and when run `again`
 
 
 class SampledMutant(NamedTuple):
@@ -61,24 +61,21 @@ def outcomes(path: Path) -> dict[str, dict[str, Any]]:
     return {line["mutant"]: line for line in lines}
 
 
-def go_on(folder: Path, place: Path, each: int, seed: int, seconds: float, again: bool, say: Callable[[str], None]) -> None:
-    """Run mutants of the sample that have no outcome yet, for some seconds; `again`: those that survived."""
+def go_on(
+    folder: Path, place: Path, chosen: Sequence[SampledMutant], seconds: float, again: bool, say: Callable[[str], None]
+) -> None:
+    """Run mutants that have no outcome yet, for some seconds; `again`: those that survived."""
     results, deadline = folder / "outcomes.jsonl", time.monotonic() + seconds
     tree = TreeCopy(place)
     warm_package(tree.path)
-    reach, known = Reach(tree.path, folder / "reach", wide=again), outcomes(results)
+    reach, known = Reach(tree.path, folder / "reach", again, say), outcomes(results)
     survived = [name for name, one in known.items() if one["end"] in ("survived", "not reached")]
-    left = [one for one in sample(each, seed) if (one.identity in survived if again else one.identity not in known)]
-    left.sort(key=lambda one: QUICKEST.index(one.room))
+    left = [one for one in chosen if (one.identity in survived if again else one.identity not in known)]
+    left.sort(key=lambda one: (QUICKEST.index(one.room), reach.unknown_for(one.file)))
     say(f"{len(known)} known, {len(left)} left")
     for mutant in left:
-        for file in reach.files_for(mutant.file):
-            if time.monotonic() > deadline:
-                return
-            if not reach.is_known(file, mutant.file):
-                begun = time.monotonic()
-                told = reach.of(file, mutant.file)
-                say(f"{file}: {len(told['passed'])} tests in {time.monotonic() - begun:.1f} s {told['failed']}")
+        if time.monotonic() > deadline:
+            return
         outcome = _tried(tree, reach, mutant)
         with results.open("a") as stream:
             stream.write(json.dumps(outcome) + "\n")
@@ -86,25 +83,39 @@ def go_on(folder: Path, place: Path, each: int, seed: int, seconds: float, again
 
 
 def _tried(tree: TreeCopy, reach: Reach, mutant: SampledMutant) -> dict[str, Any]:
-    tests = reach.tests_for(mutant.file, mutant.change, TESTS)
-    about = {"mutant": mutant.identity, "room": mutant.room, "tests": len(tests), "seconds": round(sum(tests.values()), 1)}
-    if not tests:
-        return {**about, "end": "not reached"}
+    """Round after round of tests, until one fails."""
+    about: dict[str, Any] = {"mutant": mutant.identity, "room": mutant.room}
+    asked = dict[str, float]()
+    rounds, executed = reach.rounds(mutant.file, mutant.change, TESTS if reach.wide else FIRST), False
+    for tests in rounds:
+        executed = True
+        asked |= tests
+        if (ending := _run(tree, mutant, tests)).failed:
+            break
+    else:
+        ending = Ending({}, "", "", {})
+        if not executed and reach.wide:  # a compiler reads a line and does not execute it; other processes are not watched
+            asked = reach.tests_for(mutant.file, mutant.change._replace(inside=False), TESTS)
+            ending = _run(tree, mutant, asked) if asked else ending
+    end = "killed" if ending.failed else "survived" if executed else "not reached"
+    about |= {"tests": len(asked), "seconds": round(sum(asked.values()), 1)}
+    return {**about, "end": end, "by": ending.failed, "fault": ending.fault}
+
+
+def _run(tree: TreeCopy, mutant: SampledMutant, tests: dict[str, float]) -> Ending:
     files = sorted({test.partition("::")[0] for test in tests}, key=lambda file: _quickest(file, tests))
     before = (tree.path / mutant.file).read_text()
     text = mutant.change.applied(before)
     inside = mutant.change.inside
     with tree.replaced(mutant.file, text):  # on disk too: tests start processes of their own
-        ending = run_tests(
+        return run_tests(
             tree.path,
             files,
             only=tests,
-            seconds=20.0 + 3.0 * sum(tests.values()),
+            seconds=10.0 + 3.0 * sum(tests.values()),
             swapped=Swap(mutant.file, before, text) if inside else None,
             anew=not inside,
         )
-    end = "killed" if ending.failed else "survived"
-    return {**about, "end": end, "by": ending.failed, "fault": ending.fault}
 
 
 def _quickest(file: str, tests: dict[str, float]) -> float:

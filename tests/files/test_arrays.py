@@ -193,6 +193,11 @@ def test_of_a_very_large_array_a_few_chunks_are_verified_when_it_is_opened(
     path.write_bytes(bytes(len(path.read_bytes())))
     with pytest.raises(Damaged, match="a bit has changed"):
         opened()
+    monkeypatch.setattr(stored_array, "SPOTTED", rows.nbytes)  # not larger: all of it is verified, as it is read
+    stored = opened()
+    for row in range(100):
+        with pytest.raises(Damaged, match="a bit has changed"):
+            stored[np.array([row])]
 
 
 def test_a_file_that_is_cut_while_it_is_read_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +209,40 @@ def test_a_file_that_is_cut_while_it_is_read_is_damaged(tmp_path: Path, monkeypa
     os.truncate(path, 100)
     with pytest.raises(Damaged, match="has no byte 288: it was cut after it was opened"):
         rows[np.array([0, 36])]
+
+
+def test_what_another_has_finished_and_still_holds_is_not_made_again(tmp_path: Path) -> None:
+    made: list[int] = []
+
+    def last(number: int) -> Arrays:
+        made.append(number)
+        return arrays_of(number)
+
+    def first(number: int) -> Arrays:
+        if number == 1:  # its segment is held, and 0 is finished in it
+            ArrayStore(tmp_path).share("thing", {"a": 1}, [0, 2], last)
+        return arrays_of(number)
+
+    ArrayStore(tmp_path).share("thing", {"a": 1}, [0, 1], first)
+    assert made == [2]
+    assert_whole(get(tmp_path, made))
+    assert made == [2, 3]
+
+
+def test_a_chunk_whose_file_was_cut_is_made_again(tmp_path: Path) -> None:
+    """By one who shares too: he does not hash what others made, but it must be there."""
+    made: list[int] = []
+    for _ in range(2):
+        ArrayStore(tmp_path).share("thing", {"a": 1}, [0, 1], lambda number: made.append(number) or arrays_of(number))  # type: ignore[func-returns-value]
+        path = entry(tmp_path, ".making") / "rows.00000.bin"
+        assert path.stat().st_size == 20 * 8
+        os.truncate(path, 20 * 8 - 1)
+    assert made == [0, 1, 1]
+    path.write_bytes(bytes(20 * 8))
+    ArrayStore(tmp_path).share("thing", {"a": 1}, [0], arrays_of)
+    assert path.read_bytes() == bytes(20 * 8)
+    assert_whole(get(tmp_path, made))
+    assert made == [0, 1, 1, 0, 1, 2, 3]
 
 
 def _write_slowly(root: str, made: Any) -> None:

@@ -1,7 +1,9 @@
 """Files and folders appear whole or not at all, and what a killed writer left can be told from what is being written."""
 
+import errno
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -52,6 +54,19 @@ def test_a_link_is_replaced_and_what_it_names_is_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "x").is_symlink() and (tmp_path / "x").read_text() == "new"
 
 
+def test_a_link_where_something_is_written_aside_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name cannot be guessed; here it is known."""
+    (tmp_path / "theirs").write_text("precious")
+    monkeypatch.setattr(atomic.secrets, "token_hex", lambda size: "0" * 8)
+    aside = tmp_path / f".x.{os.getpid()}-00000000.writing"
+    for stands in (lambda: aside.symlink_to(tmp_path / "theirs"), lambda: aside.write_text("another's")):
+        stands()
+        with pytest.raises(FileExistsError):
+            write_atomic(tmp_path / "x", "new")
+        assert (tmp_path / "theirs").read_text() == "precious" and os.path.lexists(aside) and not (tmp_path / "x").exists()
+        aside.unlink()
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, error: type[BaseException]) -> None:
     (tmp_path / "x").write_text("old")
@@ -59,6 +74,23 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, error: t
         stream.write(b"half")
         raise error
     assert (tmp_path / "x").read_text() == "old" and os.listdir(tmp_path) == ["x"]
+
+
+def test_a_disk_that_fails_after_the_rename_is_told_and_the_new_file_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(handle)
+
+    (tmp_path / "x").write_text("old")
+    monkeypatch.setattr(atomic.os, "fsync", fsync)
+    with pytest.raises(OSError, match="Input/output error") as error:
+        write_atomic(tmp_path / "x", "new")
+    assert error.value.filename == str(tmp_path / "x") and (tmp_path / "x").read_text() == "new"
 
 
 def test_a_folder_in_the_files_place_is_an_error_and_stays(tmp_path: Path) -> None:
@@ -191,6 +223,16 @@ def test_what_a_killed_writer_left_is_swept_and_what_is_being_written_is_not(tmp
         assert sorted(sweep(tmp_path)) == left
         assert aside.is_dir()
     assert sorted(os.listdir(tmp_path)) == [".hidden.writing", "mine", "other", "y"]
+
+
+def test_what_is_called_as_if_it_was_being_written_and_cannot_be_opened_stays(tmp_path: Path) -> None:
+    """A link, and a socket, which nobody can lock."""
+    (tmp_path / "theirs").touch()
+    (tmp_path / ".x.1-0123abcd.writing").symlink_to(tmp_path / "theirs")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / ".y.1-0123abcd.writing"))
+        assert sweep(tmp_path, fresh=0.0) == []
+    assert len(os.listdir(tmp_path)) == 3
 
 
 def test_a_folder_goes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

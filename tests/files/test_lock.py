@@ -110,17 +110,33 @@ def test_a_lock_that_was_removed_while_we_waited_guards_nothing(tmp_path: Path) 
             assert is_held(path)  # of the file that stands there now
 
 
+def no_locks(handle: int, operation: int) -> None:
+    raise OSError(95, "Operation not supported")
+
+
 def test_a_file_system_without_locks_is_tolerated_where_that_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_locks(handle: int, operation: int) -> None:
-        raise OSError(95, "Operation not supported")
-
     monkeypatch.setattr(lock.fcntl, "flock", no_locks)
     with pytest.raises(RunFailed, match="cannot be locked: Operation not supported"), locked(tmp_path / "lock"):
         raise AssertionError
     with locked(tmp_path / "lock", need_locks=False, holder="me", patience=0):
         assert holder_of(tmp_path / "lock") == "me" and not is_held(tmp_path / "lock")
+
+
+def test_a_lock_that_is_not_taken_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that asks again and again must not run out of them."""
+    path = tmp_path / "lock"
+    opened = set(os.listdir("/proc/self/fd"))
+    with locked(path):
+        held = set(os.listdir("/proc/self/fd"))
+        with pytest.raises(RunFailed, match="another process holds"), locked(path, patience=0):
+            raise AssertionError
+        assert set(os.listdir("/proc/self/fd")) == held
+    monkeypatch.setattr(lock.fcntl, "flock", no_locks)
+    with pytest.raises(RunFailed, match="cannot be locked"), locked(path):
+        raise AssertionError
+    assert set(os.listdir("/proc/self/fd")) == opened
 
 
 def test_an_error_inside_is_not_taken_for_one_of_the_lock_and_lets_go(tmp_path: Path) -> None:

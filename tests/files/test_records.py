@@ -63,6 +63,16 @@ def test_a_resume_keeps_good_lines_byte_for_byte(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["record.jsonl"]
 
 
+def test_of_many_bad_lines_the_first_are_named_and_the_others_counted(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    for bad in (20, 21, 1_523):
+        path.write_bytes(b"7\n" * bad + GOOD)
+        faults = keep_records(path, lambda line: True)
+        assert [fault.split(" of ")[0] for fault in faults[:20]] == [f"line {number}" for number in range(1, 21)]
+        assert faults[20:] == ([] if bad == 20 else [f"{bad - 20:,} more lines of {path} cannot be read"])
+        assert path.read_bytes() == GOOD
+
+
 def test_a_record_that_is_not_there_is_made(tmp_path: Path) -> None:
     assert keep_records(tmp_path / "record.jsonl", lambda line: True) == []
     assert (tmp_path / "record.jsonl").read_bytes() == b""

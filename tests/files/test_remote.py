@@ -10,8 +10,8 @@ import pytest
 from fulcrum.files.remote import http_files, remote_cache
 from fulcrum.files.remote.http_files import HttpFiles, facts_of
 from fulcrum.files.remote.remote_cache import RemoteCache
-from fulcrum.files.remote.urls import numbered_urls, reason_of, without_secrets
-from fulcrum.spec.errors import RunFailed
+from fulcrum.files.remote.urls import list_files, numbered_urls, reason_of, without_secrets
+from fulcrum.spec.errors import BadInput, RunFailed
 
 
 @pytest.mark.parametrize("length, wanted", [("12", 12), ("²", None), ("-1", None), ("9" * 5000, None), (None, None)])
@@ -22,6 +22,29 @@ def test_a_length_that_is_no_number_is_none(length, wanted):
 def test_patterns_name_files():
     assert numbered_urls("a/{08..11}.tar") == [f"a/{n}.tar" for n in ("08", "09", "10", "11")]
     assert numbered_urls("{0..1}/{0..1}") == ["0/0", "0/1", "1/0", "1/1"] and numbered_urls("x.tar") == ["x.tar"]
+
+
+def test_files_below_an_address_are_listed_by_their_ends(tmp_path):
+    for name in ("b.tar", "a.TAR", "c.txt", "deep/d.tar"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    whole = [f"file://{tmp_path}/{name}" for name in ("a.TAR", "b.tar")]
+    for address in (f"file://{tmp_path}", f"file://{tmp_path}/", f"file://{tmp_path}/*"):
+        assert list_files(address, (".tar",)) == whole
+    assert list_files(f"file://{tmp_path}/b*", (".tar", ".txt")) == whole[1:]
+    assert list_files(f"file://{tmp_path}/nowhere", (".tar",)) == []
+    with pytest.raises(BadInput, match="a web server cannot be asked what lies in https://host/a\n"):
+        list_files("https://host/a?token=s3cret", (".tar",))
+
+
+def test_a_listing_that_fails_is_told_without_secrets(monkeypatch):
+    def fails(self, path):
+        raise OSError(f"no {path}?token=s3cret")
+
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.glob", fails)
+    with pytest.raises(BadInput, match="cannot look at memory://s/a: OSError: no") as error:
+        list_files("memory://s/a?token=s3cret", (".tar",))
+    assert "s3cret" not in str(error.value) and error.value.hint == "is it there, and may you read it?"
 
 
 SIGNED = "https://me:word@host/a/b.tar?X-Sig=" + "s3cret" * 60 + "&part=1%2F2"

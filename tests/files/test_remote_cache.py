@@ -165,6 +165,36 @@ def test_a_folder_that_holds_a_persons_own_files_keeps_them(memory, tmp_path):
     assert set(own + folders) < set(copies(tmp_path))
 
 
+def test_a_persons_file_that_begins_as_a_copy_does_is_not_taken_for_a_damaged_one(memory, tmp_path):
+    memory("/s/0.tar", noise(0))
+    read(RemoteCache(tmp_path), "memory://s/0.tar")
+    (copy,) = paths(tmp_path)
+    key = copy.name.split("-")[0]
+    copy.unlink()
+    (tmp_path / f"{key}-notes").write_text("precious")
+    (tmp_path / f"{key}-{'d' * 64}").mkdir()
+    assert read(RemoteCache(tmp_path), "memory://s/0.tar") == noise(0)
+    assert (tmp_path / f"{key}-notes").read_text() == "precious" and (tmp_path / f"{key}-{'d' * 64}").is_dir()
+
+
+def test_copies_that_fill_the_limit_to_the_last_byte_stay(memory, tmp_path):
+    held = RemoteCache(tmp_path, limit=10e-6)
+    for number in range(2):
+        memory(f"/s/{number}.tar", noise(number))
+        read(held, f"memory://s/{number}.tar")
+    assert {path.name.split("-")[1] for path in paths(tmp_path)} == {
+        hashlib.sha256(noise(number)).hexdigest() for number in range(2)
+    }
+
+
+def test_a_folder_of_copies_that_cannot_be_made_is_told(memory, tmp_path):
+    memory("/s/0.tar", noise(0))
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(RunFailed, match="the folder of copies .*file/shelf cannot be used: Not a directory") as error:
+        RemoteCache(tmp_path / "file" / "shelf").open("memory://s/0.tar")
+    assert "FULCRUM_SHELF" in error.value.hint and (tmp_path / "file").read_text() == "precious"
+
+
 def test_an_open_copy_can_be_read_after_it_left(memory, tmp_path):
     for number in range(3):
         memory(f"/s/{number}.tar", noise(number))

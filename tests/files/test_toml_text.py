@@ -24,3 +24,5 @@ def test_what_is_beyond_measure_is_refused_at_once(text: str, why: str) -> None:
 def test_what_people_write_is_parsed() -> None:
     text = "a.b.c = 1\nurl = 'https://a.b.c.d.example/x.y.z'\ndots = '" + "...." * 50 + "'\n"
     assert parse_toml(text)["a"] == {"b": {"c": 1}}
+    long = "a = 1 #"
+    assert parse_toml(long + "." * (MOST_LETTERS - len(long))) == {"a": 1}  # as many as there may be

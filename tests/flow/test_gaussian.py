@@ -53,14 +53,21 @@ def test_torch_gives_the_bits_of_numpy(n):
     assert np.array_equal(gaussian.normals(keys, n).view(np.int32), in_torch(keys, n).view(np.int32))
 
 
-def test_keys_words_and_uniform_numbers_of_a_device_are_those_of_the_cpu():
+class FarPlace(keyed_noise.DrawPlace):
+    """Draws as on a device, on this one."""
+
+    far = True
+
+
+def test_keys_words_and_numbers_of_a_device_are_those_of_the_cpu():
     """Of a stretch of images, and of any others."""
     for index in (np.arange(2**33 - 5, 2**33 + 5), np.array([7, 3, 3, 0]), np.arange(0)):
         keys = keyed_noise.device_keys(5, "eps", index, "cpu")
         assert torch.equal(keys, signed(key(5, "eps", index)))
         assert torch.equal(gaussian.device_bits(keys, 9), signed(bits(key(5, "eps", index), 9)))
-        far = (((gaussian.device_bits(keys, 9) >> 41) & (1 << 23) - 1).float() + 0.5) / 2**23
-        assert torch.equal(far, keyed_noise.uniform(5, "eps", index, 9))
+        far = FarPlace("cpu")
+        assert torch.equal(keyed_noise.uniform(5, "eps", index, 9, far), keyed_noise.uniform(5, "eps", index, 9))
+        assert torch.equal(keyed_noise.normal(5, "eps", index, (3, 2), far), keyed_noise.normal(5, "eps", index, (3, 2)))
 
 
 def test_one_rounding_instead_of_two_stays_within_the_tolerance():

@@ -7,6 +7,7 @@ from fulcrum.cost.denoiser import own_parameters, parameters, sizes_of
 from fulcrum.cost.flops import layers
 from fulcrum.cost.partial_learning import learned_weights
 from fulcrum.model.adapter import is_beside, merged
+from fulcrum.model.fillers import ChosenWeights
 from fulcrum.model.linear import Linear
 from fulcrum.model.roles import words
 from fulcrum.spec.errors import BadInput
@@ -109,3 +110,13 @@ def test_a_rank_that_does_not_fit_is_refused_when_it_is_built_too(tiny):
     run = put(tiny("spark + lora(rank=8)", START), "model.learned.rank", 32)
     with pytest.raises(BadInput, match="rank 32 beside 'blocks.0.attention.img_qkv_proj', which has 32 inputs"):
         build(run)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "wanted"),
+    [(0, 1, [0, 1]), (None, 0, [0]), (0, None, [0, 1, 2, 3]), (-1, None, [3]), (1, -2, [1, 2]), (-4, -4, [0])],
+)
+def test_ends_of_chosen_blocks_count_from_both_sides(start, end, wanted):
+    chosen = ChosenWeights(roles=("attention_in",), start=start, end=end)
+    assert [block for block in range(4) if chosen.learns(["attention_in"], block, 4)] == wanted
+    assert not chosen.learns(["attention_in"], None, 4) and not chosen.learns(["mlp_in"], wanted[0], 4)

@@ -203,6 +203,13 @@ def test_impossible_sizes_say_so(changes: dict, message: str) -> None:
         Backbone(**(SIZES | changes))
 
 
+@pytest.mark.parametrize("shape", [(2, 5, 8, 8), (4, 8, 8), (2, 4, 7, 8), (2, 4, 8, 7), (1, 2, 4, 8, 8)])
+def test_a_picture_of_another_shape_says_so(model: Backbone, shape: tuple[int, ...]) -> None:
+    _, t, text = inputs()
+    with pytest.raises(ValueError, match=r"x_t must be \(B, 4, h, w\) with h and w multiples of patch 2, found"):
+        model(torch.zeros(shape), t, text)
+
+
 def test_a_mask_of_another_length_says_so(model: Backbone) -> None:
     x_t, t, (emb, mask) = inputs()
     with pytest.raises(ValueError, match="mask must be"):

@@ -124,6 +124,17 @@ def test_chunks_do_not_change_bf16_state(monkeypatch) -> None:
     assert all(torch.equal(p, many.parameters[name]) for name, p in one.parameters.items())
 
 
+def test_as_many_parameters_are_widened_at_a_time_as_fit(monkeypatch) -> None:
+    """40, 8 and 24 numbers: the temporary memory is bounded, and used."""
+    wide, narrow = AdamW(parameters()), AdamW(parameters(), state=torch.bfloat16)
+    for rule in (wide, narrow):
+        give_gradients(rule.parameters, 0)
+    a, bias, b = narrow.parameters
+    for limit, chunks in {10: [[a], [bias], [b]], 48: [[a, bias], [b]], 71: [[a, bias], [b]], 72: [[a, bias, b]]}.items():
+        monkeypatch.setattr(room, "CHUNK", limit)
+        assert list(narrow._chunks()) == chunks and list(wide._chunks()) == [[a, bias, b]]
+
+
 def test_bf16_state_learns_about_the_same() -> None:
     results = []
     for state in (torch.float32, torch.bfloat16):

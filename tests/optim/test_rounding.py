@@ -13,7 +13,7 @@ from fulcrum.optim.adamw import AdamW
 from fulcrum.optim.muon import Muon
 from fulcrum.optim.rounding import CHUNK, keys, random_bits, round_at_random
 from fulcrum.optim.rule import Joint
-from fulcrum.optim.storage import StoredWeights
+from fulcrum.optim.storage import StoredWeights, keep_gradients
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import Budget, RunSpec
@@ -65,6 +65,33 @@ def test_the_random_bits_are_even_and_independent() -> None:
     assert within.abs().max() < bound
 
 
+def bits_by_hand(element: int, key: tuple[int, int]) -> int:
+    """The hash in whole numbers that are cut to 32 bits: two elements share one."""
+    x = (element // 2 + key[0]) % 2**32
+    x ^= x >> 16
+    x = x * 0x7FEB352D % 2**32 ^ key[1] % 2**32
+    x ^= x >> 15
+    x = x * 0x846CA68B % 2**32
+    x ^= x >> 16
+    return x >> 16 if element % 2 else x & 0xFFFF
+
+
+@pytest.mark.parametrize(
+    ("seed", "at", "name", "first", "key", "bits"),
+    [
+        (0, 0, "w", 0, (144147902, -304409765), [37626, 8114, 57010, 42967, 33501, 47926]),
+        (7, 32, "blocks.0.qkv.weight", 2**20 + 1, (-251205200, -1443972930), [62770, 50575, 61920, 38173, 42970]),
+    ],
+)
+def test_the_bits_are_those_of_every_run_before(
+    seed: int, at: int, name: str, first: int, key: tuple[int, int], bits: list[int]
+) -> None:
+    """Others would be as random, and a run's weights would no longer be its own."""
+    assert keys(seed, at, name) == key
+    assert random_bits(first, len(bits), key, torch.device("cpu")).tolist() == bits
+    assert [bits_by_hand(first + k, key) for k in range(len(bits))] == bits
+
+
 def test_what_is_representable_stays_whatever_it_is() -> None:
     exact = torch.tensor([0.0, -0.0, 1.0, -1 - ULP, 2.0**-126, float("inf"), -float("inf"), float("nan")])
     many = exact.repeat(1000)
@@ -80,6 +107,15 @@ def test_shards_round_as_the_whole_does() -> None:
         assert torch.equal(parts, expected), cut
     for other in ({"at": 1}, {"name": "v"}, {"seed": 1}, {"first": 1}):
         assert not torch.equal(rounded(whole, **other), expected), other
+
+
+def test_gradients_are_rounded_to_the_nearest_that_the_type_holds() -> None:
+    values = torch.randn(100, generator=torch.Generator().manual_seed(0))
+    held, without = Parameter(torch.zeros(100)), Parameter(torch.zeros(3))
+    held.grad = values.clone()
+    keep_gradients([held, without], torch.bfloat16)
+    assert torch.equal(held.grad, values.bfloat16().float()) and not torch.equal(held.grad, values)
+    assert held.grad.dtype == torch.float32 and without.grad is None
 
 
 def test_only_contiguous_fp32_is_rounded_in_place() -> None:

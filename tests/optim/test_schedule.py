@@ -14,6 +14,7 @@ def test_warm_up_plateau_decay() -> None:
     assert [schedule(images) for images in (0, 50, 100, 500, 800)] == [0.0, 0.5, 1.0, 1.0, 1.0]
     assert schedule(900) == pytest.approx(0.5) and schedule(1000) == pytest.approx(0.0)
     assert schedule(2000) == 0.0  # a run past its budget does not turn round
+    assert Schedule(1000, warmup=0.1)(996, rows=16) == 1.0  # the middle of a last batch that is larger than what is left
 
 
 def test_no_step_is_wasted_on_a_rate_of_zero() -> None:

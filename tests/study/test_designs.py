@@ -34,6 +34,21 @@ def test_leave_one_out_takes_each_lever_from_the_stack():
     assert "whole stack without one lever" in text
 
 
+def test_only_an_arm_of_several_levers_is_called_their_compound():
+    asked = plan(arms=("muon", "muon + bf16_storage"))
+    _, one, two = prove(asked, CATALOG)
+    assert two.compound and not one.compound
+    for arm, told in (
+        (two, True),
+        (one, False),
+        (one._replace(compound=True), False),
+        (two._replace(compound=False), False),
+    ):
+        lines = remarks(asked, [prove(asked, CATALOG)[0], arm])
+        assert any("is a compound of 2 levers" in line for line in lines) is told
+        assert not any("compound of 1" in line for line in lines)
+
+
 def test_a_lever_that_others_need_cannot_be_left_out():
     with pytest.raises(BadInput, match="cannot be used here"):
         prove(

@@ -8,6 +8,7 @@ import pytest
 
 from fulcrum.dist.machine import MACHINE
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.measure.card import NotComparable
 from fulcrum.study.judge import result
 from fulcrum.study.judge.contrast import interactions, trends
 from fulcrum.study.judge.findings import all_findings, confirmed, effects_on, judged
@@ -53,6 +54,18 @@ def test_an_arm_without_cells_leaves_the_other_verdicts_as_they_are(study):
         rest = {arm: values for arm, values in cells.items() if arm != hidden}
         left = verdicts(findings(asked, arms, rest, METRIC))
         assert left == {arm: verdict for arm, verdict in whole.items() if arm != hidden}
+
+
+def test_numbers_that_were_not_measured_alike_are_not_compared(study):
+    """One cell of an arm, of the baseline, or of all but the baseline, measured over other numbers of samples."""
+    asked, arms, cells = study
+    for changed in ([("muon", 3)], [("baseline", 0)], [(arm, seed) for arm in ARMS for seed in SEEDS]):
+        mixed = {arm: dict(by_seed) for arm, by_seed in cells.items()}
+        for arm, seed in changed:
+            reading = cells[arm][seed]["metrics"][METRIC]
+            mixed[arm][seed] = {"metrics": {METRIC: {**reading, "card": {**reading["card"], "estimator": "another"}}}}
+        with pytest.raises(NotComparable, match="estimator"):
+            findings(asked, arms, mixed, METRIC)
 
 
 def test_a_seed_that_one_arm_has_not_yet_leaves_the_other_verdicts_as_they_are(study):
@@ -232,12 +245,13 @@ def test_an_interaction_and_a_trend_take_the_seeds_that_their_own_sides_have():
     assert interactions(asked, arms, cells, METRIC, lost)[0].verdict == "inconclusive"
 
     scales = [{"name": name, "settings": [f"model.width={width}"]} for name, width in (("s", 32), ("l", 64))]
-    asked = from_plain({**plan(seeds=SEEDS, primary=METRIC).model_dump(), "arms": ["muon", "repa"], "scales": scales})
-    arms = prove(asked, CATALOG)
-    cells = cells_of({arm.name: noise(rng, 0.9 if arm.name == "muon [l]" else 0.5) for arm in arms}, METRIC)
-    del cells["repa [l]"], cells["repa [s]"][2]
-    (row,) = trends(asked, arms, cells, METRIC)
-    assert (row.arm, row.n, row.verdict) == ("muon", 6, "grows")
+    for order in (["muon", "repa"], ["repa", "muon"]):
+        asked = from_plain({**plan(seeds=SEEDS, primary=METRIC).model_dump(), "arms": order, "scales": scales})
+        arms = prove(asked, CATALOG)
+        cells = cells_of({arm.name: noise(rng, 0.9 if arm.name == "muon [l]" else 0.5) for arm in arms}, METRIC)
+        del cells["repa [l]"], cells["repa [s]"][2]
+        (row,) = trends(asked, arms, cells, METRIC)
+        assert (row.arm, row.n, row.verdict) == ("muon", 6, "grows")
 
 
 # ---- floors

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -146,3 +147,85 @@ def test_a_circle_of_causes_is_walked_once():
     one, other = ValueError("one"), ValueError("other")
     one.__cause__, other.__cause__ = other, one
     assert place(one) == ""
+
+
+def test_many_processes_ask_half_way_to_when_it_may_be_time(monkeypatch):
+    """An eighth of a second each: after the first step 59.875 s are left, 239 steps are half of them; then half of the
+    rest, which is known from the pace of the steps in between."""
+    clock, asked = Clock(), []
+    monkeypatch.setattr(saving_times, "largest", lambda values, ranks: asked.append(int(8 * clock.now)) or list(values))
+    times = SavingTimes(ALONE.__class__(0, 2), 0, 10**9, clock=clock)
+    for images in range(1, 470):
+        clock.now = images / 8
+        assert not times.due(images)
+    expected = [1]
+    while (left := int(8 * LEAST) - expected[-1]) > 20:
+        expected.append(expected[-1] + left // 2)
+    assert asked[: len(expected)] == expected and len(expected) == 6
+
+
+@pytest.mark.parametrize("seen", [0, 5, 8, 13])
+def test_the_next_save_is_at_a_multiple_of_the_stretch(seen):
+    clock = Clock()
+    times = SavingTimes(ALONE, seen, 8, clock=clock)
+    assert [images for images in range(seen + 1, 50) if times.due(images)] == [
+        images for images in range(8, 50, 8) if images > seen
+    ]
+
+
+def held(times):
+    """A saver without a run."""
+    made = object.__new__(saver.Saver)
+    made.times, made.thread, made.failure = times, None, None
+    return made
+
+
+def test_what_writing_computes_beside_the_training_is_paid_for_and_what_fails_is_kept():
+    times = SavingTimes(ALONE, 0, 8, clock=Clock())
+    error = OSError("broken")
+
+    def fails():
+        raise error
+
+    for device, write in (("cpu", lambda: sum(range(10**6))), ("cuda", lambda: sum(range(10**6))), ("cpu", fails)):
+        before, made = times.spent, held(times)
+        made._kept(write, device)
+        assert (times.spent > before) == (device == "cpu") and made.failure is (error if write is fails else None)
+        assert times.cost == times.spent
+
+
+def test_a_training_that_fails_waits_for_what_is_being_written_but_not_for_ever(monkeypatch):
+    made, over = held(None), threading.Event()
+    made.leave()  # nothing is
+    made.thread = threading.Thread(target=over.wait, daemon=True)
+    made.thread.start()
+    monkeypatch.setattr(saver, "PATIENCE", 0.05)
+    made.leave()
+    assert made.thread.is_alive()
+    monkeypatch.setattr(saver, "PATIENCE", 30.0)
+    threading.Timer(0.2, over.set).start()
+    made.leave()
+    assert not made.thread.is_alive()
+
+
+def test_a_save_that_is_waited_for_is_paid_for_as_well(monkeypatch):
+    """Else the next would come at once: the last one is not known to be young."""
+    clock, written = Clock(), []
+    made = held(SavingTimes(ALONE, 0, 8, clock=clock))
+    made.before_saving = lambda: None
+    monkeypatch.setattr(saver, "live_parts", lambda built: {})
+    monkeypatch.setattr(saver.Saver, "_write", lambda self, *given: written.append(given))
+    clock.now = 70.0
+    made.keep(None, None)
+    assert len(written) == 1 and made.times.last == 70.0 and made.times.spent == made.times.cost > 0.0
+
+
+def test_a_run_is_saved_when_it_is_due_and_not_by_this_at_its_end():
+    """The last state is kept by whoever ends the run."""
+    saved, asked = [], []
+    made = held(SimpleNamespace(due=lambda images, writing: asked.append(writing) or images % 16 == 0))
+    made.begin = lambda built, state: saved.append(state)
+    built = SimpleNamespace(ranks=ALONE, run=SimpleNamespace(budget=SimpleNamespace(images=48)))
+    for images in range(8, 56, 8):
+        made(SimpleNamespace(images=images, built=built, state=images))
+    assert saved == [16, 32] and asked == [False] * 5
