@@ -50,14 +50,18 @@ class SumParts(_Exchange):
         total = output_tensor.view(-1).copy_(parts[group.rank()])
         received = torch.empty_like(total[:PIECE])
         for to, source in _rounds(group):
-            sent = [dist.isend(piece, group=group, group_dst=to) for piece in parts[to].split(PIECE)]
-            for piece in total.split(PIECE):
+            sent = [dist.isend(piece, group=group, group_dst=to) for piece in _pieces(parts[to])]
+            for piece in _pieces(total):
                 dist.recv(received[: len(piece)], group=group, group_src=source)
                 piece.add_(received[: len(piece)])
             for one in sent:
                 _wait(one)
         if op == dist.ReduceOp.AVG:
             total.div_(group.size())
+
+
+def _pieces(numbers: Tensor) -> Iterator[Tensor]:
+    return (numbers[begin : begin + PIECE] for begin in range(0, len(numbers), PIECE))
 
 
 def _rounds(group: dist.ProcessGroup) -> Iterator[tuple[int, int]]:
