@@ -100,6 +100,9 @@ def test_a_chosen_pair_is_found_and_an_unchosen_one_shows_in_its_string(eight, s
     assert effects.interactions[0].verdict != "better together"
     means = {row.arm: row.mean for row in effects.levers}  # half of the pair's cells have the partner: half its size
     assert means["bf16_storage"] == pytest.approx(0.1, abs=0.03) and abs(means["muon"]) < 0.03
+    strings = judged(asked, planted(asked, 0.02, pair=(other, -0.2))).strings
+    assert strings[0].mean == pytest.approx(-0.2, abs=0.06), "the surest first, also where it is the worst"
+    assert [one.p_adjusted for one in strings] == sorted(one.p_adjusted for one in strings)
 
 
 def test_a_failed_combination_silences_no_lever_and_helps_none(eight):

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
-from fulcrum.study.judge import main_effects, result
+from fulcrum.study.judge import fraction_result, main_effects, result
 from fulcrum.study.judge.equal_cost import fronts
 from fulcrum.study.judge.margins import margins, not_learned
 from fulcrum.study.judge.sequence import ending
 from fulcrum.study.judge.statistics.effect import paired_effect
 from fulcrum.study.judge.statistics.looks import Answer, looks_of
 from fulcrum.study.judge.statistics.selection import kept_share
+from fulcrum.study.plan.fraction_power import contrast_detectable
 from fulcrum.study.plan.power import detectable
 from tests.study.small import plan
 
@@ -152,3 +153,20 @@ def test_few_seeds_have_students_interval_and_a_headline_that_their_test_is_sure
     assert found.shrunk == pytest.approx(sign * max(0.2 * share, 0.2 - reach)) and 0.2 * share > 0.2 - reach
     unsure = main_effects._by_normal_theory(row.model_copy(update={"p_adjusted": 0.2}), error, degrees, 4, "higher", 0.05)
     assert (unsure.verdict, unsure.shrunk) == ("inconclusive", sign * 0.2)
+
+
+@pytest.mark.parametrize("seeds", [(0, 1), tuple(range(8))])
+def test_what_a_fraction_would_have_seen_follows_the_scatter_that_it_was_judged_by(seeds):
+    """Of few seeds no less than that of all levers together; where nothing scatters, nothing is said."""
+    asked = plan(arms=(), design="fractional", stack=("muon", "bf16_storage", "ema(every=2)"), seeds=seeds)
+    calm, loud = effect_on("mmd", 0.01), effect_on("mmd", 0.03)
+    effects = main_effects.FractionEffects([calm, loud], [], [], [])
+    together = np.sqrt((calm.sd**2 + loud.sd**2) / 2)
+    units = contrast_detectable(asked, 8, 2)
+    for row in (calm, loud):
+        scatter = max(row.sd, together) if len(seeds) == 2 else row.sd
+        assert fraction_result._with_sight(asked, row, effects).detectable == pytest.approx(units * scatter)
+    still = effect_on("mmd", 0.0)
+    nothing = main_effects.FractionEffects([still], [], [], [])
+    assert fraction_result._with_sight(asked, still, nothing).detectable is None
+    assert fraction_result._by_seed(effects) == {"arm": dict(zip(loud.seeds, loud.differences, strict=True))}
