@@ -77,11 +77,12 @@ class Child:
 
     def told(self) -> dict[str, Any]:
         seen = Path(self.order["said"] + ".seen")
+        calls = seen.read_text() if seen.exists() else ""  # empty: it was killed as it noted them
         assert self.status is not None
         return {
             "exit": os.waitstatus_to_exitcode(self.status),
             "hung": self.hung,
-            "calls": int(seen.read_text()) if seen.exists() else None,
+            "calls": int(calls) if calls else None,
             "seconds": self.ended - self.begun,
         }
 

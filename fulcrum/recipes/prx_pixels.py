@@ -69,7 +69,7 @@ def speedrun_24h() -> RunSpec:
 
     Three things differ from print. A run has one batch: the 20,000 steps of 512 images at the end are 10,000 of 1,024.
     The term of DINO's features (0.01) is left out, as ours looks through the embedded teacher only. Pictures are your own.
-    VGG comes from a package: `pip install -e '.[judges]'`.
+    VGG comes from a package, of the group `judges` (docs/extras.md).
     """
     until = SMALL / (SMALL + LARGE)
     run = prx_pixels_1024()

@@ -10,6 +10,7 @@ import pytest
 from chaos import crowd_attack, disk_attack
 from chaos.counted_page import BEGIN, END, write_counts
 from chaos.crowd_attack import Scene
+from chaos.host import Child
 from chaos.subjects import Subject
 from chaos.target import Prepared
 from chaos.trial import Fault, Host, Process, Strike
@@ -100,3 +101,12 @@ def test_the_counts_of_an_attack_stand_on_its_page(tmp_path):
     page.write_text("no place")
     with pytest.raises(SystemExit, match="no place for the counts"):
         write_counts(page, Counter(), Counter(), 0, 1.0, 0)
+
+
+def test_a_process_that_is_killed_as_it_notes_its_calls_has_noted_none(tmp_path):
+    child = Child({"said": str(tmp_path / "said")})
+    child.status = 9
+    (tmp_path / "said.seen").write_text("")
+    assert child.told()["calls"] is None
+    (tmp_path / "said.seen").write_text("41")
+    assert child.told()["calls"] == 41

@@ -164,15 +164,26 @@ def test_help_starts_fast_and_without_torch():
     assert subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True).stderr == ""
 
 
-@pytest.mark.parametrize(("rank", "count"), [(0, 1), (1, 0)])
-def test_of_many_processes_one_says_what_all_of_them_met(rank, count, capsys, monkeypatch):
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_many_processes_one_that_can_ask_nobody_says_its_rank(rank, capsys, monkeypatch):
+    """Whether all have an error is asked in their store: tests/dist/test_joining.py. Here there is none."""
     for name, value in (("WORLD_SIZE", 2), ("RANK", rank), ("LOCAL_RANK", rank)):
         monkeypatch.setenv(name, str(value))
-    for words in (["train", "sprak"], ["trian"], ["train", "sprak", "--json"]):
+    for words in (["train", "sprak"], ["train", "sprak", "--json"]):
         with pytest.raises(SystemExit) as end:
             main(words)
         printed = capsys.readouterr()
-        assert end.value.code == 2 and (printed.out + printed.err).count("sprak" if "sprak" in words else "trian") == count
+        assert end.value.code == 2 and (printed.out + printed.err).count("sprak") == 1
+        assert "--json" in words or f"on rank {rank}" in printed.err
+
+
+@pytest.mark.parametrize(("rank", "count"), [(0, 1), (1, 0)])
+def test_a_command_that_is_none_is_told_by_the_first_process(rank, count, capsys, monkeypatch):
+    for name, value in (("WORLD_SIZE", 2), ("RANK", rank), ("LOCAL_RANK", rank)):
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(SystemExit) as end:
+        main(["trian"])
+    assert end.value.code == 2 and capsys.readouterr().err.count("trian") == count
 
 
 def test_what_one_process_alone_met_is_never_lost(capsys, monkeypatch):
