@@ -22,14 +22,19 @@ ASKED = (
     Asked("replication_mislabels", "filtering captions where some were planted wrong"),
     Asked("replication_rates", "optimizer and storage, each at a learning rate of its own"),
     Asked("replication_pocket", "the largest effects, and the opposite ones, again on a larger recipe"),
-    Asked("resolution", "routing and x-prediction at few and at many tokens"),
+    Asked("resolution", "routing at few and at many tokens"),
+    Asked("resolution_objective", "x-prediction against velocity at few and at many tokens"),
     Asked("late", "changes that come late: alignment switched off, a curated end, every token at the end"),
     Asked("stack", "the best decisions together: one left out at a time, and all of them at equal time"),
     Asked("fraction", "which decisions compound: several at once, in few combinations"),
     Asked("emoji", "the largest effects on pictures that no one here drew"),
-    Asked("skeptic", "another judge, guidance, budget, teacher or rate, and other seeds"),
+    Asked("skeptic_judge", "the largest effects as another judge sees them"),
+    Asked("skeptic_seeds", "the largest effects on other seeds"),
+    Asked("skeptic_guidance", "the largest effects without guidance"),
+    Asked("skeptic_rate", "the largest effects at a constant learning rate"),
+    Asked("skeptic_budget", "the largest effects after twice the images"),
 )
-SEVERAL = ("resolution", "late", "stack", "fraction", "skeptic")  # there may be several: late, late_trunk
+SEVERAL = ("resolution", "late", "stack", "fraction")  # there may be several: late, late_trunk
 
 
 def ordered(studies: Studies) -> dict[str, StudyResult]:
@@ -37,8 +42,8 @@ def ordered(studies: Studies) -> dict[str, StudyResult]:
     places = {asked.folder: place for place, asked in enumerate(ASKED)}
 
     def place(name: str) -> tuple[int, str]:
-        begins = next((one for one in SEVERAL if name.startswith(f"{one}_")), name)
-        return places.get(begins, len(places)), name
+        known = name if name in places else next((one for one in SEVERAL if name.startswith(f"{one}_")), name)
+        return places.get(known, len(places)), name
 
     return {name: studies[name] for name in sorted(studies, key=place)}
 

@@ -210,7 +210,7 @@ def test_sections_are_there_with_their_studies_and_named_where_they_are_missing(
     )
     assert "Of 3 pairs of decisions, 2 stand in the same order in both." in page
     absent = page.split("## Not run yet")[1].split("##")[0]
-    for folder in ("replication_bases", "resolution", "late", "stack", "fraction", "emoji", "skeptic"):
+    for folder in ("replication_bases", "resolution", "late", "stack", "fraction", "emoji", "skeptic_rate"):
         assert f"- `{folder}`:" in absent
     assert "`replication`" not in absent and "replication_pocket" not in absent
     assert (
@@ -242,11 +242,11 @@ def test_all_questions_of_the_skeptic_stand_in_one_table():
     kept = {"skeptic_seeds": StudyResult.model_validate(seeds), "skeptic_rate": StudyResult.model_validate(rate)}
     (section,) = sections.sections({"replication": result(), **kept})
     (sheet,) = section.tables
-    assert sheet.columns == ("decision", "in the ranking (spark)", "a constant rate", "other seeds")
+    assert sheet.columns == ("decision", "in the ranking (spark)", "other seeds", "a constant rate")
     muon, ema = sheet.rows
-    assert muon[0] == "Muon" and muon[1].startswith("+0.124 [") and muon[2] == "−0.050 [−0.060, −0.040], worse, 8 pairs"
-    assert ema[2] == "–" and ema[3].endswith("tie, 8 pairs")
-    assert section.lines[0] == "A constant rate: Of 1 decisions, 1 are decided in both; 0 of these go the same way."
+    assert muon[0] == "Muon" and muon[1].startswith("+0.124 [") and muon[3] == "−0.050 [−0.060, −0.040], worse, 8 pairs"
+    assert ema[3] == "–" and ema[2].endswith("tie, 8 pairs")
+    assert section.lines[1] == "A constant rate: Of 1 decisions, 1 are decided in both; 0 of these go the same way."
 
 
 def test_a_study_of_another_question_at_several_scales_has_its_own_title():
@@ -279,7 +279,7 @@ def test_without_any_study_the_page_says_so():
     made = files({})
     assert set(made) == {"README.md"}
     page = str(made["README.md"])
-    assert "has not been run here yet" in page and page.count("\n- `") == 12 and "No study is kept yet." in page
+    assert "has not been run here yet" in page and page.count("\n- `") == 17 and "No study is kept yet." in page
 
 
 def test_text_of_a_study_is_text_in_markdown():
