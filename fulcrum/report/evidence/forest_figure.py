@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fulcrum.report.evidence.decision import Decision
+from fulcrum.report.evidence.decision import Decision, once
 from fulcrum.report.figures.svg import Axis, Canvas, clip
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import certainty, number, sentences
@@ -52,7 +52,7 @@ NARROW = FigureLayout(width=420, edge=14, step=40, strip=(14, 406), letters=36, 
 def forest(decisions: Sequence[Decision], layout: FigureLayout = WIDE) -> str:
     """The SVG file's text; needs at least one decision with a number."""
     result, axis = decisions[0].result, _axis(decisions, layout)
-    title = f"{len(decisions)} training decisions, one at a time"
+    title = f"{len(once(decisions))} training decisions, one at a time"
     lines = textwrap.wrap(_subtitle(decisions), layout.line)
     canvas = Canvas(layout.width, 0)
     y = _head(canvas, layout, title, lines)

@@ -61,6 +61,7 @@ def test_a_decision_with_rates_of_its_own_is_counted_and_named_once():
     assert moved.startswith("Of 3 training decisions") and "1 of the 3" in still_open
     assert "Muon, own rates (+0.100" in moved and "Repa (" in moved and "Muon (" not in moved
     assert str(files(both)["README.md"]).count("| Muon") == 2, "the ranking has both"
+    assert "3 training decisions" in str(files(both)["ranking.svg"])
 
 
 def test_the_opening_goes_between_its_marks_and_nowhere_else(studies):
