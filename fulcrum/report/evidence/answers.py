@@ -11,7 +11,17 @@ CAPTIONS = ("short_captions", "short_captions(prompts=matched)", "mixed_captions
 TOKENIZERS = ("wide_codec", "aligned_codec", "latent_alignment", "end_to_end_codec")
 ROUTES = ("tread", "sprint")
 STORED = ("bf16_storage", "bf16_optimizer_state", "bf16_everything", "bf16_compute")
+ALIGNED = ("repa", "repa(teacher=supervised)", "irepa")
+PICTURES = ("real_data", "synthetic_then_real")
 NOT_RUN = "Not run yet"
+AGAIN = ("replication_pocket", "emoji")  # studies that ask the same on a larger recipe, and on other pictures
+
+
+class Question(NamedTuple):
+    question: str
+    claim: str  # what the articles say, in words
+    answer: Callable[[Sequence[Decision], Studies], tuple[str, str]]  # a word or two, and the findings behind it
+    roots: Sequence[str]  # arms that were asked again elsewhere
 
 
 class ArticleAnswer(NamedTuple):
@@ -23,17 +33,37 @@ class ArticleAnswer(NamedTuple):
 
 def answers(studies: Studies) -> list[ArticleAnswer]:
     rows = [one for one in table(studies) if one.may_conclude or one.arm.root in CAPTIONS]
-    asked: tuple[tuple[str, str, Callable[[Sequence[Decision], Studies], tuple[str, str]]], ...] = (
-        ("Captions first?", "How long captions are is the largest lever of all.", _captions),
-        ("The tokenizer second?", "After captions, the autoencoder is what matters most.", _tokenizer),
-        ("Does alignment pay?", "REPA improves quality; a stronger teacher improves it more.", _alignment),
-        ("Alignment as burn-in?", "REPA should be switched off when training has got going.", _burn_in),
-        ("Routing only at many tokens?", "TREAD and SPRINT hurt at few tokens and pay at many.", _routing),
-        ("Precision, a silent tax?", "Weights that are stored in BF16 cost quality that nobody notices.", _precision),
-        ("Is Muon a free gain?", "Muon is better than AdamW, at no cost.", _muon),
-        ("Real or synthetic pictures?", "Real pictures look more real and follow captions less.", _real),
+    asked: tuple[Question, ...] = (
+        Question("Captions first?", "How long captions are is the largest lever of all.", _captions, CAPTIONS),
+        Question("The tokenizer second?", "After captions, the autoencoder is what matters most.", _tokenizer, TOKENIZERS),
+        Question("Does alignment pay?", "REPA improves quality; a stronger teacher improves it more.", _alignment, ALIGNED),
+        Question("Alignment as burn-in?", "REPA should be switched off when training has got going.", _burn_in, ()),
+        Question("Routing only at many tokens?", "TREAD and SPRINT hurt at few tokens and pay at many.", _routing, ROUTES),
+        Question(
+            "Precision, a silent tax?",
+            "Weights that are stored in BF16 cost quality that nobody notices.",
+            _precision,
+            STORED,
+        ),
+        Question("Is Muon a free gain?", "Muon is better than AdamW, at no cost.", _muon, ("muon",)),
+        Question("Real or synthetic pictures?", "Real pictures look more real and follow captions less.", _real, PICTURES),
     )
-    return [ArticleAnswer(question, claim, *answer(rows, studies)) for question, claim, answer in asked]
+    made = list[ArticleAnswer]()
+    for one in asked:
+        word, text = one.answer(rows, studies)
+        made.append(ArticleAnswer(one.question, one.claim, word, text + _again(one.roots, studies)))
+    return made
+
+
+def _again(roots: Sequence[str], studies: Studies) -> str:
+    """What became of the same decisions elsewhere: ' Again on pocket: Muon +0.02 [+0.01, +0.03], better, 8 pairs.'"""
+    lines = list[str]()
+    for name, result in ((name, studies[name]) for name in AGAIN if name in studies):
+        own = _all(all_decisions(name, result), roots)
+        found = [f"{sentences.plain(one.arm)} {one.change}, {one.verdict}, {one.pairs} pairs" for one in own]
+        metric = f"{sentences.lowered(result.primary.label)}, {sentences.direction(result.primary)}"
+        lines += [f" Again on {result.plan.baseline} ({metric}): {'; '.join(found)}."] if found else []
+    return "".join(lines)
 
 
 def told(decision: Decision) -> str:
@@ -119,7 +149,7 @@ def _tokenizer(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
 
 
 def _alignment(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
-    own = _all(rows, ("repa", "repa(teacher=supervised)", "irepa"))
+    own = _all(rows, ALIGNED)
     repa = named(rows, "repa")
     if repa is None:
         return NOT_RUN, "No study of REPA has been kept."
@@ -220,7 +250,7 @@ def _muon(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
 
 
 def _real(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
-    own = _all(rows, ("real_data", "synthetic_then_real"))
+    own = _all(rows, PICTURES)
     real = named(rows, "real_data")
     if real is None:
         return NOT_RUN, "No study of real against synthetic pictures has been kept." + (f" {_told(own)}" if own else "")

@@ -121,19 +121,31 @@ def _elsewhere(row: HeldClaim, usual: str) -> str:
     return "" if row.where == usual else row.where.removeprefix(f"{usual}, ")
 
 
+def _places(first: HeldClaim, more: Sequence[HeldClaim]) -> str:
+    """'replication, spark; also in skeptic_seeds and replication_pocket'"""
+    also = dict.fromkeys(row.decision.study for row in more)
+    others = f"; also in {sentences.listed(list(also))}" if also else ""
+    return f"{first.decision.study}, {first.decision.result.plan.baseline}{others}"
+
+
 def claim_table(rows: Sequence[HeldClaim], word: str) -> Table:
+    """A row for each published number and arm, with what the first study saw; further studies that say the same word are
+    named behind it."""
     usual = usual_place(rows)
+    groups: dict[tuple[object, ...], list[HeldClaim]] = {}
+    for row in rows:
+        if row.word == word:
+            groups.setdefault((row.published, row.decision.arm.root), []).append(row)
     body = tuple(
         (
             row.decision.name,
             claim_sentences.claimed(row.claim),
             _elsewhere(row, usual),
             row.seen,
-            f"{row.decision.study}, {row.decision.result.plan.baseline}" if row.held else number.NONE,
+            _places(row, more) if row.held else number.NONE,
             row.why,
         )
-        for row in rows
-        if row.word == word
+        for row, *more in groups.values()
     )
     columns = ("decision", "published", "there", "we saw", "in", "why")
     return Table(f"{word.capitalize()}: {MEANS[word]}", columns, body, (0, 1, 2, 3, 4, 5))

@@ -192,6 +192,16 @@ def table(studies: Studies) -> list[Decision]:
     return best_first(alike)
 
 
+def searched_in_vain(studies: Studies) -> list[Decision]:
+    """Decisions whose learning rate was searched and came out as the recipe's: their trainings are the ranking's own, and
+    have no row of theirs."""
+    rows, ranked = [], [one.keys for one in table(studies) if not one.result.sweeps]
+    for name, result in ordered(studies).items():
+        if in_table(name, result) and result.sweeps:
+            rows += [one for one in all_decisions(name, result) if one.is_among(ranked)]
+    return rows
+
+
 def best_first(decisions: Iterable[Decision]) -> list[Decision]:
     """What has no number comes last."""
     return sorted(decisions, key=lambda one: (one.gain is None, -(one.gain or 0.0)))

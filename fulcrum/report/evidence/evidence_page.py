@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from fulcrum.report.evidence import answers, arm_sheet, claim_rows, conclusion, forest_figure, limits, provenance, sections
-from fulcrum.report.evidence.decision import SAME_TIME, Decision
+from fulcrum.report.evidence.decision import SAME_TIME, Decision, searched_in_vain
 from fulcrum.report.evidence.decision import table as ranked
 from fulcrum.report.evidence.known_studies import RECIPE, Studies, missing, ordered
 from fulcrum.report.figures import range_figure
@@ -38,7 +38,7 @@ def _page(studies: Studies, rows: Sequence[Decision], beside: frozenset[str]) ->
         for name, result in waiting
     ]
     if "ranking.svg" in beside:
-        lines += [conclusion.picture(""), "", *_ranking(rows)]
+        lines += [conclusion.picture(""), "", *_ranking(rows, searched_in_vain(studies))]
     lines += _answers(studies) if studies else []
     lines += _claims(studies)
     lines += _pictures(studies, beside)
@@ -69,7 +69,7 @@ def glued(text: str) -> str:
     return re.sub(r"\S+ \\\[[^\[\]|]{1,40}\]|\S+ per \S10 % time", lambda kept: kept[0].replace(" ", NO_BREAK), text)
 
 
-def _ranking(rows: Sequence[Decision]) -> list[str]:
+def _ranking(rows: Sequence[Decision], searched: Sequence[Decision]) -> list[str]:
     result = _most_rows(rows)
     metric = result.primary
     elsewhere = any(_equal_time(one) for one in rows)
@@ -105,7 +105,7 @@ def _ranking(rows: Sequence[Decision]) -> list[str]:
         "",
         *_rows(Table("", columns, body, (1, 2, 4, len(columns) - 1))),
         "",
-        *_remarks(rows),
+        *_remarks(rows, searched),
         *_standing(result),
     ]
 
@@ -117,10 +117,12 @@ def _most_rows(rows: Sequence[Decision]) -> StudyResult:
     return max(results.values(), key=lambda result: sum(one.result is result for one in rows))
 
 
-def _remarks(rows: Sequence[Decision]) -> list[str]:
+def _remarks(rows: Sequence[Decision], searched: Sequence[Decision]) -> list[str]:
     """What must stand beside some verdicts, below the table: in it, a column would be wider than all others. After how
     many pairs an arm was decided stands there already."""
     remarks = [(one.name, [line for line in one.remarks if not line.startswith("decided at ")]) for one in rows]
+    alike = "no other rate was better for it than the recipe's, so its trainings are those of the row without"
+    remarks += [(one.name, [f"{alike}: {one.change}, {one.pairs} pairs"]) for one in searched]
     noted = [f"- **{escaped(name)}**: {escaped('; '.join(lines))}" for name, lines in remarks if lines]
     return ["To know before believing them:", "", *noted, ""] if noted else []
 

@@ -20,7 +20,7 @@ text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue","Lib
 fill:var(--ink);font-size:13px}
 .page{fill:var(--page);stroke:var(--line)}.band{fill:var(--band)}.zero{stroke:var(--soft)}.axis,.rule{stroke:var(--line)}
 .title{font-size:19px;font-weight:650}.soft,.tick{fill:var(--soft);font-size:12px}.value{font-variant-numeric:tabular-nums;font-size:12px}
-.strong{font-weight:600}.better{--c:var(--better)}.worse{--c:var(--worse)}.tie,.undecided,.other{--c:var(--even)}
+.small{font-size:11px}.strong{font-weight:600}.better{--c:var(--better)}.worse{--c:var(--worse)}.tie,.undecided,.other{--c:var(--even)}
 .bar{fill:var(--c);opacity:.2}.whisker{stroke:var(--c);stroke-width:2;fill:none}.dot{fill:var(--c)}
 .ring{fill:var(--page);stroke:var(--c);stroke-width:2}.torn{stroke:var(--page);stroke-width:3}
 """
@@ -130,7 +130,7 @@ def _row(canvas: Canvas, decision: Decision, x: Axis, y: float, layout: FigureLa
     effect, narrow = decision.effect, layout is NARROW
     look = decision.verdict if decision.verdict in dict(LEGEND) else "other"
     words, strip = (y - 4, y + 7) if narrow else (y + 4, y)
-    canvas.text(layout.edge, words, clip(decision.name, layout.letters), "strong" if decision.decided else "")
+    _name(canvas, decision, words, layout)
     cost = number.ratio(decision.time)
     if effect is None or effect.mean is None:
         canvas.text(layout.strip[0] + (0 if narrow else 4), strip + 4, _without_number(decision), "soft")
@@ -141,6 +141,17 @@ def _row(canvas: Canvas, decision: Decision, x: Axis, y: float, layout: FigureLa
     else:
         canvas.text(layout.strip[1] + 20, words, decision.change, "value" + " strong" * decision.decided)
         canvas.text(layout.width - layout.edge, words, cost, "value soft", "end")
+
+
+def _name(canvas: Canvas, decision: Decision, y: float, layout: FigureLayout) -> None:
+    """In one line, or small in two: a long name says in which circumstances it was judged."""
+    look = "strong" if decision.decided else ""
+    if len(decision.name) <= layout.letters:
+        canvas.text(layout.edge, y, decision.name, look)
+        return
+    first, *more = textwrap.wrap(decision.name, layout.letters)
+    canvas.text(layout.edge, y - 6, first, f"small {look}")
+    canvas.text(layout.edge, y + 6, clip(" ".join(more), layout.letters), f"small {look}")
 
 
 def _without_number(decision: Decision) -> str:

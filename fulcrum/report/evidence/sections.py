@@ -231,7 +231,10 @@ def _order(own: Sequence[Decision], rows: Sequence[Decision]) -> list[str]:
         return ["None of its decisions has a number in the ranking to be set beside."]
     decided = [(one, before) for one, before in pairs if one.decided and before.decided]
     same = sum(one.verdict == before.verdict for one, before in decided)
-    lines = [f"Of {len(pairs)} decisions, {len(decided)} are decided in both; {same} of these go the same way."]
+    lines = [
+        f"Of {len(pairs)} decision{'' if len(pairs) == 1 else 's'}, {len(decided)} {'is' if len(decided) == 1 else 'are'} "
+        f"decided in both; {same} of these {'goes' if same == 1 else 'go'} the same way."
+    ]
     if len(pairs) >= FEWEST:
         places = [(a, b) for place, a in enumerate(pairs) for b in pairs[place + 1 :]]
         kept = sum(((a[0].gain or 0) > (b[0].gain or 0)) == ((a[1].gain or 0) > (b[1].gain or 0)) for a, b in places)

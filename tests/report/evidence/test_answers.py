@@ -35,6 +35,14 @@ def test_answers_follow_the_findings(studies):
     assert all("pairs" in one.text for one in answers.answers(studies) if one.word != "Not run yet")
 
 
+def test_an_answer_tells_what_became_of_it_elsewhere(studies):
+    text = answer(studies, "Is Muon a free gain?").text
+    assert text.endswith(
+        "Again on pocket (attribute accuracy, higher is better): Muon +0.080 [+0.070, +0.090], better, 8 pairs."
+    )
+    assert "Again on" not in answer(studies, "Captions first?").text, "they were not asked there"
+
+
 @pytest.mark.parametrize(
     ("row", "word"),
     [

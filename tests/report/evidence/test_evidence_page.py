@@ -94,6 +94,20 @@ def test_the_baseline_that_is_described_is_the_one_that_most_decisions_were_held
     assert "The baseline, 0.759, stands" in page and "0.42" not in page.split("To know before")[1].split("##")[0]
 
 
+def test_a_rate_that_was_searched_in_vain_is_told():
+    """BF16 storage at a rate of its own had no row and no word: its best rate is the recipe's, its cells the table's."""
+    searched = study((Row("muon", 0.1), Row("bf16_storage", -0.021)))
+    search = {"arm": "muon", "metric": "validation_loss", "better": "lower", "chosen": 0.015, "images": 9600, "tries": []}
+    searched["sweeps"] = [search, search | {"arm": "bf16_storage"}]
+    for cell in searched["arms"][1]["cells"]:
+        cell["key"] += "-own-rate"
+    kept = {"replication": result(), "replication_rates": StudyResult.model_validate(searched)}
+    page = str(files(kept)["README.md"])
+    assert "| Muon, own rates |" in page and "| Bf16 storage, own rates |" not in page
+    assert "- **Bf16 storage, own rates**: no other rate was better for it than the recipe's" in page
+    assert "- **Muon, own rates**: no other rate" not in page
+
+
 def test_a_time_is_taken_over_that_of_its_own_base():
     added = (Row("repa", 0.041, time=1.2), Row("end_to_end_codec on repa", 0.02, against="repa", time=2.4))
     codec = named(table({"replication_bases": result(added)}), "end_to_end_codec")
@@ -127,6 +141,16 @@ def test_a_claim_that_two_studies_hold_stands_twice_and_none_is_picked():
         ("replicated", "replication"),
         ("opposite here", "replication_pocket"),
     ]
+
+
+def test_a_claim_that_studies_hold_alike_stands_in_one_row_that_names_them():
+    """Four skeptics' studies repeated every number of the table: nobody read past them."""
+    again = study((Row("muon", 0.1, 0.01, claims=(("fid", -2.65, "replicated", ""),)),))
+    again["arms"][1]["cells"] = [cell | {"key": cell["key"] + "-again"} for cell in again["arms"][1]["cells"]]
+    kept = {"replication": result(), "skeptic_seeds": StudyResult.model_validate(again)}
+    rows = claim_rows.claim_table(claim_rows.fared(kept), "replicated").rows
+    (muon,) = [row for row in rows if row[0] == "Muon"]
+    assert muon[4] == "replication, spark; also in skeptic_seeds"
 
 
 def test_a_study_without_answers_decides_nothing():
@@ -206,7 +230,7 @@ def test_where_claims_were_made_is_said_once():
 def test_sections_are_there_with_their_studies_and_named_where_they_are_missing(studies, page):
     assert (
         "## Again on a larger recipe" in page
-        and "Of 3 decisions, 2 are decided in both; 1 of these go the same way." in page
+        and "Of 3 decisions, 2 are decided in both; 1 of these goes the same way." in page
     )
     assert "Of 3 pairs of decisions, 2 stand in the same order in both." in page
     absent = page.split("## Not run yet")[1].split("##")[0]
@@ -246,7 +270,7 @@ def test_all_questions_of_the_skeptic_stand_in_one_table():
     muon, ema = sheet.rows
     assert muon[0] == "Muon" and muon[1].startswith("+0.124 [") and muon[3] == "−0.050 [−0.060, −0.040], worse, 8 pairs"
     assert ema[3] == "–" and ema[2].endswith("tie, 8 pairs")
-    assert section.lines[1] == "A constant rate: Of 1 decisions, 1 are decided in both; 0 of these go the same way."
+    assert section.lines[1] == "A constant rate: Of 1 decision, 1 is decided in both; 0 of these go the same way."
 
 
 def test_a_study_of_another_question_at_several_scales_has_its_own_title():

@@ -28,6 +28,16 @@ def test_a_picture_of_the_ranking_brings_its_style_and_escapes_its_text():
         assert len(root.findall(".//{*}text")) > len(rows)
 
 
+def test_a_long_name_stands_in_two_lines_and_is_whole():
+    made = study()
+    made["arms"][1]["label"] = "Caption filter (drop=0.2), with mislabelled=0.2"
+    rows = table({"replication": StudyResult.model_validate(made)})
+    for layout in (forest_figure.WIDE, forest_figure.NARROW):
+        root = ElementTree.fromstring(forest_figure.forest(rows, layout))
+        small = [text.text for text in root.findall(".//{*}text") if "small" in text.get("class", "")]
+        assert " ".join(small) == "Caption filter (drop=0.2), with mislabelled=0.2"
+
+
 def test_wild_effects_are_cut_off_and_the_rest_keeps_its_room():
     text = forest_figure.forest(table({"replication": result()}))
     assert text.count('class="torn"') == 2, "short captions alone, by two strokes"
