@@ -7,6 +7,8 @@ speed: one process with one thread, then two by DDP and by FSDP2 (gloo, one thre
 turns within every round; the ratio is that of the median steps, the median over the rounds. 1.6 is wanted of both. Beside
 it stands the ratio of processor seconds, of the rank that took most: what is computed, without what is waited for. It holds
 beside other work too, where the first does not. Compiled, the number of graphs is told: one that grows is a fault.
+Each round also trains two processes side by side that share nothing, with half of the batch each: two cores share their
+cache and their way to memory, so this, and not 2, is what any way to share could reach on the machine.
 memory: what a process takes at most above what it held after its imports, of at least 150 M parameters, under FSDP2 over
 that of one process, with the same global batch; 0.65 is allowed. AdamW, no average, not compiled.
 Both run the training's own loop on random starts; nothing is saved. Wants the machine for itself.
@@ -80,12 +82,31 @@ def resident(field: str) -> int:
 
 def launched(processes: int, words: list[str]) -> dict[str, Any]:
     """What the first rank of so many processes printed."""
+    return printed(begun(processes, words))
+
+
+def begun(processes: int, words: list[str]) -> subprocess.Popen[str]:
     many = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)] if processes > 1 else []
     command = [sys.executable, *many, str(Path(__file__).resolve()), "rank", *words]
-    ended = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
-    if ended.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stderr[-3000:]}")
-    return dict(json.loads(ended.stdout.strip().splitlines()[-1]))
+    alone = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, env=alone, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def printed(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, errors = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(map(str, process.args))} ended with {process.returncode}:\n{errors[-3000:]}")
+    return dict(json.loads(out.strip().splitlines()[-1]))
+
+
+def apart(words: list[str], recipe: str) -> dict[str, Any]:
+    """Two processes side by side that share nothing, with half of the batch each: the slower one's numbers."""
+    from fulcrum.levers.catalog import CATALOG
+    from fulcrum.spec.phrase import parse
+
+    half = ["--set", f"budget.batch={parse(recipe, CATALOG).run.budget.batch // 2}"]
+    both = [begun(1, [*words, *half]) for _ in range(2)]
+    return max((printed(one) for one in both), key=lambda numbers: float(numbers["seconds"]))
 
 
 def speed(asked: argparse.Namespace, cache: str) -> None:
@@ -93,18 +114,25 @@ def speed(asked: argparse.Namespace, cache: str) -> None:
     words += [] if asked.eager else ["--compile"]
     times: dict[str, list[float]] = {"ddp": [], "fsdp": []}
     work_done: dict[str, list[float]] = {mesh: [] for mesh in times}
+    bounds = list[float]()
     for number in range(asked.rounds):
         alone = launched(1, words)
         print(f"round {number + 1}: one process {step_of(alone)}", flush=True)
+        nothing = apart(words, asked.recipe)
+        bounds.append(alone["seconds"] / nothing["seconds"])
+        print(f"round {number + 1}: two that share nothing {step_of(nothing)}", flush=True)
         for mesh in times:
             two = launched(2, [*words, "--mesh", mesh])
             times[mesh].append(alone["seconds"] / two["seconds"])
             work_done[mesh].append(alone["cpu"] / two["cpu"])
             print(f"round {number + 1}: two by {mesh} {step_of(two)}", flush=True)
+    bound = statistics.median(bounds)
+    print(f"two that share nothing: {bound:.2f} times one process ({min(bounds):.2f} to {max(bounds):.2f})")
     for mesh, seen in times.items():
         print(
             f"{mesh}: {statistics.median(seen):.2f} times one process ({min(seen):.2f} to {max(seen):.2f}), "
-            f"{statistics.median(work_done[mesh]):.2f} by processor seconds; {WANTED} wanted"
+            f"{statistics.median(work_done[mesh]):.2f} by processor seconds; {statistics.median(seen) / bound:.0%} of what "
+            f"those reach that share nothing; {WANTED} wanted"
         )
     if any(statistics.median(seen) < WANTED for seen in times.values()):
         raise SystemExit(1)
