@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fulcrum.report.evidence.decision import SAME_TIME, Decision, all_decisions, named, table
-from fulcrum.report.evidence.known_studies import Studies
+from fulcrum.report.evidence.known_studies import AGAIN, Studies
 from fulcrum.report.wording import number, sentences
 
 CAPTIONS = ("short_captions", "short_captions(prompts=matched)", "mixed_captions")
@@ -14,7 +14,6 @@ STORED = ("bf16_storage", "bf16_optimizer_state", "bf16_everything", "bf16_compu
 ALIGNED = ("repa", "repa(teacher=supervised)", "irepa")
 PICTURES = ("real_data", "synthetic_then_real")
 NOT_RUN = "Not run yet"
-AGAIN = ("replication_pocket", "emoji")  # studies that ask the same on a larger recipe, and on other pictures
 
 
 class Question(NamedTuple):

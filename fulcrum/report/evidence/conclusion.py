@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from fulcrum.report.evidence import claim_rows
-from fulcrum.report.evidence.decision import Decision, once, table
-from fulcrum.report.evidence.known_studies import Studies
+from fulcrum.report.evidence.decision import Decision, all_decisions, asked_again, once, same_way, table
+from fulcrum.report.evidence.known_studies import AGAIN, Studies
 from fulcrum.report.markdown_text import escaped
 from fulcrum.report.wording import number, sentences
 from fulcrum.spec.errors import BadInput
@@ -25,7 +25,7 @@ def conclusion(studies: Studies) -> tuple[str, ...]:
             if rows
             else "The published table has not been run here yet.",
         )
-    return _moved(rows), _claims(studies), _open(rows)
+    return _moved(rows), _claims(studies), f"{_again(studies, rows)}{_open(rows)}"
 
 
 def _moved(rows: Sequence[Decision]) -> str:
@@ -57,6 +57,19 @@ def _claims(studies: Studies) -> str:
     apart = len({row.published for row in rows} - numbers)
     rest = f"; {apart} more are not comparable with anything here" if apart else ""
     return f"Of {len(numbers)} published numbers that something is held against: {claim_rows.summary(held)}{rest}."
+
+
+def _again(studies: Studies, rows: Sequence[Decision]) -> str:
+    """What became of the largest where they were asked again: 'On pocket 9 of 10 that are decided there too go the same
+    way; '"""
+    parts = list[str]()
+    for name in (one for one in AGAIN if one in studies and studies[one].state == "finished"):
+        decided, same = same_way(asked_again(all_decisions(name, studies[name]), rows))
+        parts += [f"on {studies[name].plan.baseline} {same} of {decided}"] if decided else []
+    if not parts:
+        return ""
+    listed = sentences.listed(parts)
+    return f"{listed[:1].upper()}{listed[1:]} that are decided there too go the same way; "
 
 
 def _open(rows: Sequence[Decision]) -> str:

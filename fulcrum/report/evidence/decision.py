@@ -215,6 +215,22 @@ def once(decisions: Iterable[Decision]) -> list[Decision]:
     return [one for one in rows if one.result.sweeps or one.arm.root not in searched]
 
 
+AskedAgain = tuple[Decision, Decision]  # as another study found it, and as it stands in the ranking
+
+
+def asked_again(own: Iterable[Decision], rows: Iterable[Decision]) -> list[AskedAgain]:
+    """Decisions of another study that have a number there and in the ranking."""
+    ranked = list(rows)
+    both = [(one, before) for one in own if (before := named(ranked, one.arm.root)) is not None]
+    return [(one, before) for one, before in both if one.gain is not None and before.gain is not None]
+
+
+def same_way(asked: Iterable[AskedAgain]) -> tuple[int, int]:
+    """How many are decided in both, and how many of these go the same way."""
+    decided = [(one, before) for one, before in asked if one.decided and before.decided]
+    return len(decided), sum(one.verdict == before.verdict for one, before in decided)
+
+
 def named(decisions: Iterable[Decision], root: str) -> Decision | None:
     """The first decision of an arm's name; `stochastic_rounding` also finds `stochastic_rounding on bf16_storage`."""
     rows = list(decisions)

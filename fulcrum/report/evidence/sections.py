@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from fulcrum.report import design_tables
 from fulcrum.report import table as tables
-from fulcrum.report.evidence.decision import Decision, all_decisions, best_first, named
+from fulcrum.report.evidence.decision import Decision, all_decisions, asked_again, best_first, named, same_way
 from fulcrum.report.evidence.decision import table as ranked
 from fulcrum.report.evidence.known_studies import RECIPE, TABLE, Studies, in_table, ordered
 from fulcrum.report.markdown_text import code, escaped
@@ -225,15 +225,13 @@ def _agrees(one: Decision, before: Decision | None) -> str:
 
 def _order(own: Sequence[Decision], rows: Sequence[Decision]) -> list[str]:
     """How many decisions keep their direction, and how many pairs of them their order."""
-    both = [(one, before) for one in own if (before := named(rows, one.arm.root)) is not None]
-    pairs = [(one, before) for one, before in both if one.gain is not None and before.gain is not None]
+    pairs = asked_again(own, rows)
     if not pairs:
         return ["None of its decisions has a number in the ranking to be set beside."]
-    decided = [(one, before) for one, before in pairs if one.decided and before.decided]
-    same = sum(one.verdict == before.verdict for one, before in decided)
+    decided, same = same_way(pairs)
     lines = [
-        f"Of {len(pairs)} decision{'' if len(pairs) == 1 else 's'}, {len(decided)} {'is' if len(decided) == 1 else 'are'} "
-        f"decided in both; {same} of these {'goes' if same == 1 else 'go'} the same way."
+        f"Of {len(pairs)} decision{'' if len(pairs) == 1 else 's'}, {decided} {'is' if decided == 1 else 'are'} decided "
+        f"in both; {same} of these {'goes' if same == 1 else 'go'} the same way."
     ]
     if len(pairs) >= FEWEST:
         places = [(a, b) for place, a in enumerate(pairs) for b in pairs[place + 1 :]]
