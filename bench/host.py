@@ -33,7 +33,7 @@ import torch
 
 from fulcrum.data.caption import Chooser
 from fulcrum.data.source import WorldSource
-from fulcrum.dist.device import moved
+from fulcrum.dist.machine.device import moved
 from fulcrum.encode.batch import Batch, Encoder
 from fulcrum.encode.cached_rows import RowCache, TextCache
 from fulcrum.files.arrays.array_store import ArrayStore

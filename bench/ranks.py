@@ -34,8 +34,8 @@ def work(asked: argparse.Namespace) -> None:
     """One rank, started by `launched`: trains some steps and prints what they took."""
     import torch
 
-    from fulcrum.dist.compiled_code import compiles_here
-    from fulcrum.dist.start import start
+    from fulcrum.dist.machine.compiled_code import compiles_here
+    from fulcrum.dist.processes.start import start
     from fulcrum.levers.catalog import CATALOG
     from fulcrum.spec.phrase import parse
     from fulcrum.spec.system import System

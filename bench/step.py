@@ -108,7 +108,7 @@ def build(name: str) -> tuple[Any, Callable[..., Any]]:
 def contestant(name: str, tokens: int, threads: int, keep_heap: bool, pipe: Connection) -> None:
     import torch
 
-    from fulcrum.dist.heap import keep_freed_memory
+    from fulcrum.dist.machine.heap import keep_freed_memory
 
     if keep_heap:
         keep_freed_memory()

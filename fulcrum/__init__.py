@@ -122,8 +122,8 @@ def train(
     `fulcrum train`, and none of them is part of the key; in a script that torchrun starts, many processes share the run.
     """
     from fulcrum.dist.choose_system import choose_system
-    from fulcrum.dist.launched import processes
-    from fulcrum.dist.start import TIMEOUT
+    from fulcrum.dist.processes.launched import processes
+    from fulcrum.dist.processes.start import TIMEOUT
     from fulcrum.levers.catalog import foreign_code, read_phrase
     from fulcrum.notebook import FinishedRun
     from fulcrum.spec.errors import BadInput
@@ -254,7 +254,7 @@ def study(
 
     A plan is a TOML file, the name of a shipped one, the same fields as a mapping, or a Plan. Its report is `result.page`.
     """
-    from fulcrum.dist.compiled_code import compiles_here
+    from fulcrum.dist.machine.compiled_code import compiles_here
     from fulcrum.levers.catalog import with_files
     from fulcrum.notebook import Study
     from fulcrum.spec.errors import BadInput

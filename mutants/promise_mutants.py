@@ -178,7 +178,7 @@ PROMISES = (
         "tests/checkup/test_run_checkup.py::test_a_damaged_last_checkpoint_is_set_aside_and_the_run_ends_with_the_same_weights",
     ),
     PromiseMutant(
-        "a limit on memory is not looked at", "fulcrum/dist/free_memory.py",
+        "a limit on memory is not looked at", "fulcrum/dist/machine/free_memory.py",
         'free = [float("inf"), _left_of_the_limit()]', 'free = [float("inf")]',
         "tests/train/test_sized.py::test_a_limit_of_the_shell_counts_as_the_memory_there_is",
     ),

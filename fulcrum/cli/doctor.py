@@ -155,7 +155,7 @@ def _facts() -> dict[str, Any]:
 
     import torch
 
-    from fulcrum.dist.compiled_code import compiles_here
+    from fulcrum.dist.machine.compiled_code import compiles_here
     from fulcrum.dist.precision import has_fast_bf16
 
     return {

@@ -1,1 +1,1 @@
-"""Many processes: starting, sharding, dtypes, reductions."""
+"""Many processes: the mesh, sharding, reductions, dtypes, and the system that a run gets when nobody says."""

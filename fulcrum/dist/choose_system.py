@@ -33,7 +33,7 @@ def choose_system(
     wanted = is_compiled(compile_blocks, images)
     import torch
 
-    from fulcrum.dist.compiled_code import compiles_here
+    from fulcrum.dist.machine.compiled_code import compiles_here
 
     wanted = wanted and compiles_here(say)
     torch.set_num_threads(threads)
@@ -57,7 +57,7 @@ def asked_system(asked: dict[str, Any], see: str = "fulcrum train --help") -> Sy
 
 def device_named(text: str) -> Device:
     """The device that was asked for, if it is one and this machine has it."""
-    from fulcrum.dist.device import require_device
+    from fulcrum.dist.machine.device import require_device
 
     if text not in ("cpu", "cuda"):
         raise BadInput(f"no device is called '{text}'", "write --device cpu or --device cuda")

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from fulcrum.dist.mesh import ShardGroup, is_row_shard, shard_group
-from fulcrum.dist.start import Ranks
+from fulcrum.dist.processes.start import Ranks
 
 Whole = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 

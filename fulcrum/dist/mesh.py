@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch.distributed as dist
 from torch import Tensor
 
-from fulcrum.dist.start import Ranks, is_sharded
+from fulcrum.dist.processes.start import Ranks, is_sharded
 from fulcrum.spec.errors import BadInput
 
 if TYPE_CHECKING:

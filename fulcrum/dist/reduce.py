@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from fulcrum.dist.mesh import shard_group
-from fulcrum.dist.start import Ranks, is_sharded
+from fulcrum.dist.processes.start import Ranks, is_sharded
 
 Word = TypeVar("Word", str, None, str | None, bool)
 

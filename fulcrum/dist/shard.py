@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fulcrum.dist.cpu_exchange import suit_cpu
 from fulcrum.dist.mesh import device_mesh
 from fulcrum.dist.precision import shard_policy
-from fulcrum.dist.start import Ranks, is_sharded
+from fulcrum.dist.processes.start import Ranks, is_sharded
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

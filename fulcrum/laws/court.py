@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fulcrum.dist.start import ALONE, Ranks
+from fulcrum.dist.processes.start import ALONE, Ranks
 from fulcrum.laws.ground import Ground, ground_of, usable
 from fulcrum.model.counted_flops import counted
 from fulcrum.spec.combine import apply, edited_by

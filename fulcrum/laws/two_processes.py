@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from fulcrum.dist.processes.start import ALONE, Ranks, start
 from fulcrum.dist.reduce import whole
-from fulcrum.dist.start import ALONE, Ranks, start
 from fulcrum.laws.court import assembled
 from fulcrum.laws.ground import ground_of, tried
 from fulcrum.levers.catalog import with_files

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fulcrum.dist.device import at_hand
+from fulcrum.dist.machine.device import at_hand
 from fulcrum.files.refusals import explained
 from fulcrum.measure.card import METRICS
 from fulcrum.report.page import write

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from fulcrum.dist.start import TIMEOUT
+from fulcrum.dist.processes.start import TIMEOUT
 from fulcrum.report.running import beating
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.phrase import Catalogue

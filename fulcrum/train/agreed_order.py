@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fulcrum.dist.agreement import code_hash, require_agreement, require_shared, versions
-from fulcrum.dist.start import Ranks
+from fulcrum.dist.processes.agreement import code_hash, require_agreement, require_shared, versions
+from fulcrum.dist.processes.start import Ranks
 from fulcrum.spec.edit import key, read_by
 from fulcrum.train.feed import Feed
 

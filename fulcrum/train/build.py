@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fulcrum.dist.heap import keep_freed_memory
+from fulcrum.dist.machine.heap import keep_freed_memory
 from fulcrum.dist.mesh import device_mesh
 from fulcrum.dist.precision import DTYPES, bf16_products
-from fulcrum.dist.start import ALONE, Ranks
+from fulcrum.dist.processes.start import ALONE, Ranks
 from fulcrum.model.backbone import Backbone
 from fulcrum.model.bf16 import OpDtypes, emulate_bf16
 from fulcrum.model.init import draw, initialise, starts

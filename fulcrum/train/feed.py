@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fulcrum.data.mix import one_shaped
 from fulcrum.data.source import Ids, Source
-from fulcrum.dist.device import moved, settled
+from fulcrum.dist.machine.device import moved, settled
 from fulcrum.encode.batch import Batch, Encoder
 from fulcrum.encode.cache import Cache, Job
 from fulcrum.encode.cached_rows import RowCache, ShapedCache

@@ -8,7 +8,7 @@ import copy
 
 import torch
 
-from fulcrum.dist.start import is_sharded
+from fulcrum.dist.processes.start import is_sharded
 from fulcrum.model.backbone import Backbone
 
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from pydantic import ValidationError
 
-from fulcrum.dist.machine import MACHINE, changes, machine_facts
-from fulcrum.dist.start import ALONE, Ranks
+from fulcrum.dist.machine.machine_facts import MACHINE, changes, machine_facts
+from fulcrum.dist.processes.start import ALONE, Ranks
 from fulcrum.files.damaged import Damaged, remove
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput

@@ -11,13 +11,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from fulcrum.dist.agreement import require_agreement
-from fulcrum.dist.compiled_code import SLOWER, is_compiler_error
-from fulcrum.dist.heartbeat import SAVING, TRAINING
-from fulcrum.dist.machine import MACHINE, machine_facts
+from fulcrum.dist.machine.compiled_code import SLOWER, is_compiler_error
+from fulcrum.dist.machine.machine_facts import MACHINE, machine_facts
 from fulcrum.dist.mesh import mesh_shape
 from fulcrum.dist.precision import bf16_products
-from fulcrum.dist.start import ALONE, Ranks
+from fulcrum.dist.processes.agreement import require_agreement
+from fulcrum.dist.processes.heartbeat import SAVING, TRAINING
+from fulcrum.dist.processes.start import ALONE, Ranks
 from fulcrum.files.atomic import write_json
 from fulcrum.spec.errors import INTERRUPTED, REQUEUE, BadInput, RunFailed, TrainingFailed, first_line
 from fulcrum.spec.run import RunSpec

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fulcrum.dist.device import ReadLater
+from fulcrum.dist.machine.device import ReadLater
 from fulcrum.dist.reduce import all_finite
 from fulcrum.loss.term import Losses
 from fulcrum.spec.errors import TrainingFailed

@@ -166,7 +166,7 @@ def test_help_starts_fast_and_without_torch():
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_of_many_processes_one_that_can_ask_nobody_says_its_rank(rank, capsys, monkeypatch):
-    """Whether all have an error is asked in their store: tests/dist/test_joining.py. Here there is none."""
+    """Whether all have an error is asked in their store: tests/dist/processes/test_joining.py. Here there is none."""
     for name, value in (("WORLD_SIZE", 2), ("RANK", rank), ("LOCAL_RANK", rank)):
         monkeypatch.setenv(name, str(value))
     for words in (["train", "sprak"], ["train", "sprak", "--json"]):

@@ -137,7 +137,7 @@ import sys, torch, torch.distributed as dist
 from torch import nn
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from fulcrum.dist.shard import prepare, sum_gradients
-from fulcrum.dist.start import Ranks
+from fulcrum.dist.processes.start import Ranks
 from fulcrum.dist.mesh import device_mesh
 dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)  # seven others that answer at once
 ranks = Ranks(0, 8)

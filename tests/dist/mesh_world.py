@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from train_world import TINY
 
-from fulcrum.dist.start import start
+from fulcrum.dist.processes.start import start
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import parse

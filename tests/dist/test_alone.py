@@ -7,9 +7,9 @@ from torch.nn import Parameter
 
 from fulcrum.dist.matrix_owners import Owners, deal, unpack
 from fulcrum.dist.precision import bf16_speedup, has_fast_bf16, shard_policy
+from fulcrum.dist.processes.start import Ranks, start
 from fulcrum.dist.reduce import clip, mean, total, whole
 from fulcrum.dist.shard import prepare, sum_gradients
-from fulcrum.dist.start import Ranks, start
 from fulcrum.spec.errors import BadInput, RunFailed
 
 

@@ -19,7 +19,7 @@ import torch
 
 from fulcrum.cli import main
 from fulcrum.dist.mesh import device_mesh
-from fulcrum.dist.start import start
+from fulcrum.dist.processes.start import start
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.model.running import passes as room
 from fulcrum.optim.storage import StoredWeights

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from fulcrum.dist import cpu_exchange
 from fulcrum.dist.cpu_exchange import GatherParts, SumParts
 from fulcrum.dist.matrix_owners import Owners
+from fulcrum.dist.processes.start import Ranks, start
 from fulcrum.dist.reduce import average_gradients, clip, mean, total, whole
 from fulcrum.dist.shard import prepare, sum_gradients
-from fulcrum.dist.start import Ranks, start
 from fulcrum.model.backbone import Backbone
 from fulcrum.model.roles import roles
 from fulcrum.model.running.run_block import compile_blocks, recompute_blocks

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from fulcrum.dist.machine import MACHINE
+from fulcrum.dist.machine.machine_facts import MACHINE
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.card import NotComparable
 from fulcrum.study.judge import result

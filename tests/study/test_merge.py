@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fulcrum.cli import app
-from fulcrum.dist.machine import machine_facts, machine_words, unlike
+from fulcrum.dist.machine.machine_facts import machine_facts, machine_words, unlike
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput

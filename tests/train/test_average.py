@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fulcrum.dist.start import ALONE
+from fulcrum.dist.processes.start import ALONE
 from fulcrum.spec.system import System
 from fulcrum.train.average import LastWeights, MovingAverage
 from fulcrum.train.build import assemble

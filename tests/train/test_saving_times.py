@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fulcrum.dist.start import ALONE
+from fulcrum.dist.processes.start import ALONE
 from fulcrum.files.hashes import sha256_file
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.system import System

@@ -10,7 +10,7 @@ import pytest
 from fulcrum import phrase
 from fulcrum.cost.denoiser import parameters
 from fulcrum.cost.gpu_types import read_machine
-from fulcrum.dist.free_memory import free_memory
+from fulcrum.dist.machine.free_memory import free_memory
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.recipes.full_size import MACHINES
 from fulcrum.spec.errors import BadInput
@@ -133,7 +133,7 @@ def test_a_control_group_bounds_memory(tmp_path):
 def test_a_limit_of_the_shell_counts_as_the_memory_there_is():
     """`ulimit -v`: refused in words before the first step, not by an allocation that fails in the middle of it."""
     code = (
-        "import resource; from pathlib import Path; from fulcrum.dist.free_memory import free_memory\n"
+        "import resource; from pathlib import Path; from fulcrum.dist.machine.free_memory import free_memory\n"
         "has = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (has + (64 << 20), resource.RLIM_INFINITY))\n"
         "print(free_memory())"

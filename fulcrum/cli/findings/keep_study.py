@@ -54,7 +54,7 @@ def verify_command(
     With --rerun, some cells are trained anew from their descriptions; on the same kind of machine the weights are equal to
     the bit.
     """
-    from fulcrum.dist.compiled_code import compiles_here
+    from fulcrum.dist.machine.compiled_code import compiles_here
     from fulcrum.study.kept import kept_studies, named, verify
     from fulcrum.study.kept import rerun as train_again
 

@@ -158,8 +158,8 @@ def run_command(
     on: watch it with fulcrum report --watch.
     """
     from fulcrum.dist.choose_system import thread_count
-    from fulcrum.dist.compiled_code import compiles_here
-    from fulcrum.dist.start import TIMEOUT
+    from fulcrum.dist.machine.compiled_code import compiles_here
+    from fulcrum.dist.processes.start import TIMEOUT
     from fulcrum.study.plan.plan_file import load
     from fulcrum.study.study_run import Executor, run
 

@@ -41,9 +41,9 @@ def rerun(
     run is touched.
     """
     from fulcrum.dist.choose_system import device_named
-    from fulcrum.dist.compiled_code import compiles_here
-    from fulcrum.dist.launched import processes
-    from fulcrum.dist.start import TIMEOUT, start
+    from fulcrum.dist.machine.compiled_code import compiles_here
+    from fulcrum.dist.processes.launched import processes
+    from fulcrum.dist.processes.start import TIMEOUT, start
     from fulcrum.files.damaged import remove
     from fulcrum.train.drawing.trained_run import find_run
     from fulcrum.train.rerun import recorded, trained_again

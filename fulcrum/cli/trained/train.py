@@ -135,8 +135,8 @@ def train(
     a file: --with FILE. A run that cannot fit into memory is refused, with what would fit; --dry-run tells every part.
     """
     from fulcrum.dist.choose_system import choose_system
-    from fulcrum.dist.launched import processes
-    from fulcrum.dist.start import TIMEOUT
+    from fulcrum.dist.processes.launched import processes
+    from fulcrum.dist.processes.start import TIMEOUT
     from fulcrum.levers.catalog import read_phrase
     from fulcrum.study.run.measuring.preview import PreviewPlan
     from fulcrum.study.run.plain_training import train_run

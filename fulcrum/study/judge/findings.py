@@ -6,7 +6,7 @@ the plan says `confirm = "all"`, a part of one joint test over arms and metrics.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fulcrum.dist.machine import unlike
+from fulcrum.dist.machine.machine_facts import unlike
 from fulcrum.measure.card import METRICS
 from fulcrum.report.arm_result import ClaimResult
 from fulcrum.report.finding import Effect

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fulcrum.dist.machine import machine_words
+from fulcrum.dist.machine.machine_facts import machine_words
 from fulcrum.report.arm_result import ArmCost, ArmResult, CellResult, ClaimResult, CurvePoint, LossPoint
 from fulcrum.report.schema import GridArm, Grids
 from fulcrum.study.judge.pairing import Measurements

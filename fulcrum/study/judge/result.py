@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from fulcrum.dist.machine import fulcrum_version
+from fulcrum.dist.machine.machine_facts import fulcrum_version
 from fulcrum.files.sealed import read_json
 from fulcrum.report.arm_result import CellResult, CurvePoint
 from fulcrum.report.finding import Effect, Front, Probes, Target

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.dist.device import at_hand
+from fulcrum.dist.machine.device import at_hand
 from fulcrum.spec.system import Device
 from fulcrum.study.judge.pairing import values_of
 from fulcrum.study.judge.shown_metrics import FAMILY, metrics_of

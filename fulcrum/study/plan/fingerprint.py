@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fulcrum.dist.device import at_hand
+from fulcrum.dist.machine.device import at_hand
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.model.adapter import is_beside
 from fulcrum.spec.countdown import Tally

@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from fulcrum.dist.device import require_device
+from fulcrum.dist.machine.device import require_device
 from fulcrum.dist.mesh import mesh_shape
-from fulcrum.dist.start import Ranks
+from fulcrum.dist.processes.start import Ranks
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec

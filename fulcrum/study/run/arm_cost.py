@@ -10,7 +10,7 @@ from statistics import median
 import torch
 from pydantic import Field
 
-from fulcrum.dist.device import wait_for
+from fulcrum.dist.machine.device import wait_for
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.report.arm_result import ArmCost
 from fulcrum.spec.errors import TrainingFailed

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from fulcrum.dist.machine import MACHINE, machine_facts
+from fulcrum.dist.machine.machine_facts import MACHINE, machine_facts
 from fulcrum.files.damaged import remove, set_aside
 from fulcrum.files.paths import read_regular
 from fulcrum.files.sealed import read_sealed, write_sealed

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.dist.machine import MACHINE, unlike
+from fulcrum.dist.machine.machine_facts import MACHINE, unlike
 from fulcrum.files.atomic import folder_atomic, write_atomic, write_json
 from fulcrum.files.paths import open_regular, read_regular
 from fulcrum.files.refusals import explained

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fulcrum.dist.machine import MACHINE, machine_facts
-from fulcrum.dist.start import ALONE, Ranks
+from fulcrum.dist.machine.machine_facts import MACHINE, machine_facts
+from fulcrum.dist.processes.start import ALONE, Ranks
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.system import System

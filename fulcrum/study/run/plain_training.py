@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fulcrum.dist.agreement import require_agreement
-from fulcrum.dist.start import TIMEOUT, start
+from fulcrum.dist.processes.agreement import require_agreement
+from fulcrum.dist.processes.start import TIMEOUT, start
 from fulcrum.spec.edit import require_seed
 from fulcrum.study.run.measuring.preview import USUAL, PreviewPlan, previewing
 from fulcrum.train.saved.kept_weights import keeping

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fulcrum.dist.device import moved, settled
+from fulcrum.dist.machine.device import moved, settled
 from fulcrum.encode.networks.protocols import Codec, TextEncoder
 from fulcrum.encode.unknown_words import readable
 from fulcrum.flow import keyed_noise

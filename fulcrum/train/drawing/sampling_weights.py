@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from fulcrum.dist.processes.start import ALONE, Ranks
 from fulcrum.dist.reduce import gathered
 from fulcrum.dist.shard import cut
-from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.model.adapter import is_beside, merged
 from fulcrum.spec.errors import BadInput
 from fulcrum.train.average import Average

@@ -15,8 +15,8 @@ from pydantic import Field, ValidationError, model_validator
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from fulcrum.dist.processes.start import ALONE, Ranks
 from fulcrum.dist.reduce import of_all, of_first, whole
-from fulcrum.dist.start import ALONE, Ranks
 from fulcrum.files.atomic import folder_atomic, is_aside, write_json
 from fulcrum.files.damaged import Damaged, remove, set_aside
 from fulcrum.files.hashes import sha256_file

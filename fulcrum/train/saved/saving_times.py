@@ -7,8 +7,8 @@ taken no more than its share of the time, and a little that is always granted; a
 import time
 from collections.abc import Callable
 
+from fulcrum.dist.processes.start import Ranks
 from fulcrum.dist.reduce import largest
-from fulcrum.dist.start import Ranks
 
 TENTHS = 10  # checkpoints per budget that are wanted
 LEAST, LONGEST = 60.0, 1800.0  # seconds between two that time alone asks for

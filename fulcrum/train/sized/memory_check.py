@@ -3,7 +3,7 @@
 import os
 
 from fulcrum.cost.rank_memory import fitting, rank_memory
-from fulcrum.dist.free_memory import free_on
+from fulcrum.dist.machine.free_memory import free_on
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System

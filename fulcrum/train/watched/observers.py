@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fulcrum.dist.device import ReadLater
+from fulcrum.dist.machine.device import ReadLater
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.damaged import set_aside
 from fulcrum.files.paths import read_regular

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Hashable
 from typing import Any
 
-from fulcrum.dist.device import ReadLater
+from fulcrum.dist.machine.device import ReadLater
 from fulcrum.dist.reduce import of_first
 from fulcrum.files.damaged import remove
 from fulcrum.files.paths import read_regular

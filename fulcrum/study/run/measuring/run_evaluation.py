@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fulcrum.data.store.completion import FEWEST_TO_JUDGE
-from fulcrum.dist.device import moved
+from fulcrum.dist.machine.device import moved
 from fulcrum.encode.batch import Encoder
 from fulcrum.encode.cache import Cache
 from fulcrum.flow.draw import Draws

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fulcrum.cost.denoiser import step_memory
-from fulcrum.dist.free_memory import free_memory
+from fulcrum.dist.machine.free_memory import free_memory
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import cores as machine_cores
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from torch.cuda import device_count
 
-from fulcrum.dist.start import TIMEOUT
+from fulcrum.dist.processes.start import TIMEOUT
 from fulcrum.report.arm_result import CellState
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.system import System

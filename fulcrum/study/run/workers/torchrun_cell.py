@@ -95,7 +95,7 @@ def leave_at_end_of_input() -> None:
 
 def main() -> None:
     threading.Thread(target=leave_at_end_of_input, daemon=True).start()
-    from fulcrum.dist.start import TIMEOUT, start
+    from fulcrum.dist.processes.start import TIMEOUT, start
     from fulcrum.levers.catalog import with_files
     from fulcrum.study.run.workers.worker import answer
 

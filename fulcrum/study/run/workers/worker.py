@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fulcrum.dist.compiled_code import SLOWER, compiles_here
-from fulcrum.dist.start import ALONE, Ranks, is_loss
+from fulcrum.dist.machine.compiled_code import SLOWER, compiles_here
+from fulcrum.dist.processes.start import ALONE, Ranks, is_loss
 from fulcrum.files.refusals import sentence_and_hint
 from fulcrum.levers.catalog import CATALOG, require_unchanged, with_files
 from fulcrum.spec.errors import FulcrumError, RankLost, TrainingFailed

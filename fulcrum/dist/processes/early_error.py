@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from fulcrum.dist.heartbeat import LONGEST, Heartbeat, Sign, Standing
-from fulcrum.dist.joining import Groups, PrefixStore, open_store, ranks
-from fulcrum.dist.launched import Launched, launched
+from fulcrum.dist.processes.heartbeat import LONGEST, Heartbeat, Sign, Standing
+from fulcrum.dist.processes.joining import Groups, PrefixStore, open_store, ranks
+from fulcrum.dist.processes.launched import Launched, launched
 from fulcrum.spec.errors import FulcrumError, first_line
 
 REACH = 20.0  # seconds in which the store is looked for: rank 0 may still be starting

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from fulcrum.dist.device import require_device
-from fulcrum.dist.heartbeat import Heartbeat, Standing
-from fulcrum.dist.joining import Groups, PrefixStore, connection, failed_to_join, linger, meet, open_store
-from fulcrum.dist.launched import Launched, launched
-from fulcrum.dist.watch import Watch
+from fulcrum.dist.machine.device import require_device
+from fulcrum.dist.processes.heartbeat import Heartbeat, Standing
+from fulcrum.dist.processes.joining import Groups, PrefixStore, connection, failed_to_join, linger, meet, open_store
+from fulcrum.dist.processes.launched import Launched, launched
+from fulcrum.dist.processes.watch import Watch
 from fulcrum.spec.errors import BadInput, RankLost
 
 TIMEOUT = 600.0  # seconds that a rank waits for another, if nobody says
@@ -118,7 +118,7 @@ def _tells_of_loss(error: BaseException) -> bool:
 def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] | None = None) -> Iterator[Ranks]:
     """Join the processes that torchrun describes in the environment, or be alone; leave them cleanly at the end.
 
-    Many processes are watched: see `fulcrum/dist/watch.py`.
+    Many processes are watched: see `fulcrum/dist/processes/watch.py`.
     """
     here = launched(os.environ if env is None else env)
     require_device(device, 1 if here is None or device == "cpu" else here.local + 1)

@@ -10,8 +10,8 @@ import time
 
 import torch
 
-from fulcrum.dist import joining, start, watch
-from fulcrum.dist.heartbeat import SAVING
+from fulcrum.dist.processes import joining, start, watch
+from fulcrum.dist.processes.heartbeat import SAVING
 from fulcrum.spec.errors import FulcrumError
 
 SILENT, BEAT = 6.0, 0.3

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.dist import watch as room
-from fulcrum.dist.heartbeat import BEAT, SAVING, TRAINING, Heartbeat, Sign, Standing
-from fulcrum.dist.watch import Watch
+from fulcrum.dist.processes import watch as room
+from fulcrum.dist.processes.heartbeat import BEAT, SAVING, TRAINING, Heartbeat, Sign, Standing
+from fulcrum.dist.processes.watch import Watch
 from fulcrum.spec.errors import BadInput, RankLost
 
 sys.path.insert(0, str(Path(__file__).parent))

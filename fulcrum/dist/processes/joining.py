@@ -10,9 +10,9 @@ from typing import Any
 
 import torch.distributed as dist
 
-from fulcrum.dist.heartbeat import BEAT, Heartbeat
-from fulcrum.dist.launched import Launched
-from fulcrum.dist.watch import AGAIN, SILENT, SLOW, Watch
+from fulcrum.dist.processes.heartbeat import BEAT, Heartbeat
+from fulcrum.dist.processes.launched import Launched
+from fulcrum.dist.processes.watch import AGAIN, SILENT, SLOW, Watch
 from fulcrum.spec.errors import BadInput, FulcrumError, RankLost, RunFailed, first_line
 
 TCPStore, PrefixStore = dist.TCPStore, dist.PrefixStore  # type: ignore[attr-defined]  # public, and not in its __all__

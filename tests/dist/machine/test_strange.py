@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fulcrum.cli import main
-from fulcrum.dist.device import at_hand, moved, require_device, settled
+from fulcrum.dist.machine.device import at_hand, moved, require_device, settled
 from fulcrum.flow.gaussian import TOLERANCE
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
@@ -22,7 +22,7 @@ from fulcrum.train.feed import Feed
 
 SCRIPT = Path(__file__).with_name("strange_runs.py")
 NEAR = 1e-5  # of the way from the start; 2e-7 was seen: off the CPU padding of texts stays in
-READ = "dist/device.py read"
+READ = "dist/machine/device.py read"
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import fulcrum
-from fulcrum.dist.agreement import require_agreement
-from fulcrum.dist.start import ALONE
+from fulcrum.dist.processes.agreement import ROOT, require_agreement
+from fulcrum.dist.processes.start import ALONE
 from fulcrum.files.sealed import SEAL, write_sealed
 from fulcrum.files.shared_folder import Mark, leave_mark, unseen
 from fulcrum.spec.errors import RankLost
@@ -119,6 +119,10 @@ def test_a_rank_that_cannot_read_its_cache_is_named_by_the_others(ranks):
 
 def test_one_process_agrees_with_itself_at_no_cost():
     require_agreement(ALONE, "anything", {"not to be written": object})
+
+
+def test_the_hash_of_the_code_is_of_the_whole_package():
+    assert Path(fulcrum.__file__).parent == ROOT
 
 
 def test_a_mark_is_seen_only_where_it_was_left(tmp_path):

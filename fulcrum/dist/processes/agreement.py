@@ -10,11 +10,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from fulcrum.dist.start import Ranks
+from fulcrum.dist.processes.start import Ranks
 from fulcrum.files.shared_folder import Mark, leave_mark, unseen
 from fulcrum.spec.errors import BadInput
 
-ROOT = Path(__file__).parents[1]  # the package
+ROOT = Path(__file__).parents[2]  # the package
 PACKAGES = ("fulcrum-lab", "torch", "numpy", "safetensors")
 NAMED = 6  # differences that one message tells
 HINT = "start all processes of a run with the same words, the same code and the same folder; nothing was trained"

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from fulcrum.dist import joining
-from fulcrum.dist.early_error import telling_others
-from fulcrum.dist.heartbeat import Heartbeat, Sign, Standing
-from fulcrum.dist.launched import Launched
-from fulcrum.dist.start import start
-from fulcrum.dist.watch import Watch
+from fulcrum.dist.processes import joining
+from fulcrum.dist.processes.early_error import telling_others
+from fulcrum.dist.processes.heartbeat import Heartbeat, Sign, Standing
+from fulcrum.dist.processes.launched import Launched
+from fulcrum.dist.processes.start import start
+from fulcrum.dist.processes.watch import Watch
 from fulcrum.spec.errors import BadInput, RankLost, RunFailed
 
 sys.path.insert(0, str(Path(__file__).parent))

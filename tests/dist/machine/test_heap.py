@@ -14,7 +14,7 @@ FIXED = os.environ | {"MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_MMAP_THRESHOLD
 STEPS = """
 import json, resource, sys
 import torch
-from fulcrum.dist.heap import keep_freed_memory
+from fulcrum.dist.machine.heap import keep_freed_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -58,7 +58,7 @@ class StateOfAnyDevice(checkpoint.StateFile):
 
 checkpoint.StateFile = StateOfAnyDevice  # what a checkpoint says of its system
 FAR = known(device=strange.NAME)
-PINNED = {"dist/device.py moved"}  # batches: a GPU copies them from pinned memory, and nobody waits
+PINNED = {"dist/machine/device.py moved"}  # batches: a GPU copies them from pinned memory, and nobody waits
 PROMPTS = ["a large red circle on the left", "a small blue square"]
 POCKET = "pocket + muon + repa + tread + ema(every=2)"
 CODEC = "spark + repa + end_to_end_codec"  # is trained too, through blocks that share the denoiser's memory

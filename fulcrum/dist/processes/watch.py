@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from fulcrum.dist.heartbeat import BEAT, LONGEST, SAVING, TRAINING, Heartbeat, Sign
+from fulcrum.dist.processes.heartbeat import BEAT, LONGEST, SAVING, TRAINING, Heartbeat, Sign
 from fulcrum.spec.errors import FulcrumError, RankLost, first_line
 
 SILENT = 20.0  # seconds without a sign after which a rank is lost
