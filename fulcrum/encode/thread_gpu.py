@@ -7,6 +7,6 @@ import torch
 
 def on_this_gpu() -> dict[str, Any]:
     """What a pool of threads is begun with, so that they take the GPU of who begins it; nothing where none is used."""
-    if not torch.cuda.is_initialized():
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return {}
     return {"initializer": torch.cuda.set_device, "initargs": (torch.cuda.current_device(),)}
