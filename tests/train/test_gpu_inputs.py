@@ -1,4 +1,4 @@
-"""What FSDP2 does on GPUs alone to what a step is given: it walks through it and builds it anew. No CPU test comes there."""
+"""What FSDP2 does on GPUs alone to what a step is given: it is walked through and built anew; no CPU test comes there."""
 
 import torch
 from torch import Tensor
