@@ -28,6 +28,7 @@ from fulcrum.encode.networks.kl_codec import IdentityCodec
 from fulcrum.encode.networks.pair_score import load_scorer
 from fulcrum.encode.networks.protocols import Codec, FrozenNetwork, TeacherNetwork, TextEncoder
 from fulcrum.encode.networks.world_captioner import load_captioner, word_dice
+from fulcrum.encode.thread_gpu import on_this_gpu
 from fulcrum.encode.unit_pixels import to_unit
 from fulcrum.encode.unknown_words import unread
 from fulcrum.files.arrays.array_store import ArrayStore
@@ -276,7 +277,7 @@ def _ahead(job: Job, threads: int) -> Iterator[Callable[[int], Arrays]]:
         with torch.no_grad():
             return job.chunk(number)
 
-    with ThreadPoolExecutor(threads, thread_name_prefix="encode") as pool:
+    with ThreadPoolExecutor(threads, thread_name_prefix="encode", **on_this_gpu()) as pool:
 
         def chunk(number: int) -> Arrays:
             for later in range(number, min(number + threads, last)):

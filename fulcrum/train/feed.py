@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fulcrum.data.mix import one_shaped
@@ -22,6 +23,8 @@ from fulcrum.flow.keyed_noise import DrawPlace
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import Phase, phases
+
+FAR_CHUNKS = 2  # of what is encoded that a device other than the CPU has at a time
 
 
 class Ready(NamedTuple):
@@ -79,6 +82,11 @@ class Feed:
             return False
         ready = self.ready[number]
         return all(name in ready.teachers for name in self._teachers(ready.run, position))
+
+    def encode_abreast(self, threads: int) -> None:
+        """Encode so many chunks side by side, on a CPU one for each thread. A device would have all of them in its memory:
+        there two, of which one is read while the other is computed."""
+        self.cache.threads = threads if torch.device(self.device).type == "cpu" else min(threads, FAR_CHUNKS)
 
     def tell(self, line: str) -> None:
         """To the person, if anyone listens."""

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import torch
 
 from fulcrum.encode.batch import Batch
+from fulcrum.encode.thread_gpu import on_this_gpu
 from fulcrum.flow.draw import Draw
 from fulcrum.train.feed import Feed, StagedBatch
 
@@ -60,15 +61,8 @@ def feeding(feed: Feed, stretches: Iterable[Stretch]) -> Iterator[Feed | FeedAhe
     if torch.device(feed.device).type == "cpu":
         yield feed
         return
-    gpu = torch.cuda.current_device() if feed.device == "cuda" else None
-    pool = ThreadPoolExecutor(1, "feed", initializer=_take_gpu, initargs=(gpu,))
+    pool = ThreadPoolExecutor(1, "feed", **on_this_gpu())  # else it would pin its memory by way of the first GPU
     try:
         yield FeedAhead(feed, stretches, pool)
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _take_gpu(gpu: int | None) -> None:
-    """A new thread would pin its memory by way of the first GPU, whichever its process computes on."""
-    if gpu is not None:
-        torch.cuda.set_device(gpu)

@@ -97,7 +97,8 @@ def perform(
     mesh_shape(order.system.mesh, ranks.size)
     order = order._replace(system=_used(order, ranks))
     feed = Feed(order.run, order.seed, order.out / "cache", say, order.system.device)
-    feed.cache.quiet, feed.cache.threads = order.quiet, order.system.threads
+    feed.cache.quiet = order.quiet
+    feed.encode_abreast(order.system.threads)
     _ = feed.codec(), feed.text()  # a part that cannot be had is said before anything is made
     if problem := order.run.model.learned.problem(order.run):
         raise BadInput(problem, "docs/fine-tune.md")

@@ -107,6 +107,8 @@ def test_every_task_becomes_a_rank(tmp_path, script):
         (75, 40, True),
         (4, 0, True),
         (4, 5, False),
+        (134, 0, True),
+        (134, 5, False),
         (137, 0, True),
         (253, 5, False),
         (1, 0, False),

@@ -1,6 +1,7 @@
 """The array store: written once, found again, shared among processes, whatever stops a writer."""
 
 import errno
+import hashlib
 import multiprocessing
 import os
 import resource
@@ -198,6 +199,29 @@ def test_of_a_very_large_array_a_few_chunks_are_verified_when_it_is_opened(
     for row in range(100):
         with pytest.raises(Damaged, match="a bit has changed"):
             stored[np.array([row])]
+
+
+def test_a_start_with_a_million_rows_reads_less_than_a_hundredth_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two kilobytes each, in a file of holes: what is read when it is opened, and by a batch of rows from anywhere."""
+    count, each, width = 1_000_000, 256, 2048
+    path = tmp_path / "rows.00000.bin"
+    with open(path, "wb") as file:
+        file.truncate(count * width)
+    starts = np.arange(0, count, each)
+    chunks = np.zeros(len(starts), stored_array.CHUNK)
+    chunks["start"], chunks["rows"] = starts, np.minimum(each, count - starts)
+    for rows in np.unique(chunks["rows"]):
+        digest = np.frombuffer(hashlib.sha256(bytes(int(rows) * width)).digest(), np.uint8)
+        chunks["sha256"][chunks["rows"] == rows] = digest
+    read: list[int] = []
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda handle, views, at: read.append(real(handle, views, at)) or read[-1])
+    stored = stored_array.StoredArray(np.dtype(np.uint8), (width,), chunks, {0: path}, "")
+    assert len(stored) == count and 0 < sum(read) < 0.001 * stored.nbytes
+    assert not stored[np.random.default_rng(0).integers(0, count, 256)].any()
+    assert sum(read) < 0.01 * stored.nbytes
 
 
 def test_a_file_that_is_cut_while_it_is_read_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+import torch
 from PIL import Image
 
 from fulcrum.recipes.spark import spark
@@ -89,3 +90,22 @@ def test_a_long_prompt_is_cut_and_told(tiny, out):
     lines = []
     perform(order(tiny("spark", "optim.lr=0.014"), out), lines.append, previewing(PreviewPlan(("red " * 80,))))
     assert "previews: 1 prompt is longer than 63 words: the rest was cut, 'red red red" in "\n".join(lines)
+
+
+def test_a_gpu_without_room_for_pictures_trains_on(tiny, out, monkeypatch):
+    """A whole model beside the training: of a large one there may be no room. Nothing is computed from previews."""
+
+    class Painter:
+        def __init__(self, *parts):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 28.00 GiB")
+
+    monkeypatch.setattr(module, "Painter", Painter)
+    monkeypatch.setattr(module, "SHARE", 1000.0)
+    lines, plan = [], PreviewPlan(("a red circle",), 24)
+    result = perform(order(tiny("spark", "optim.lr=0.015"), out), lines.append, previewing(plan))
+    assert result["images"] == 48 and not (out / result["key"] / "previews").exists()
+    assert [line for line in lines if "no room for previews" in line] == [
+        f"the GPU has no room for previews beside the training: none at {images} images; the run goes on"
+        for images in (24, 48)
+    ]
+    assert (out / result["key"] / "curve.jsonl").exists(), "the held-out loss is told all the same"

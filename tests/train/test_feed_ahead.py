@@ -12,6 +12,7 @@ from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 from fulcrum.train.feed_ahead import AHEAD, FeedAhead, feeding
 from fulcrum.train.loop import all_stretches, stretches
+from fulcrum.train.session import Order, perform
 
 STRETCHES = [(position, 4) for position in range(0, 40, 4)]
 
@@ -135,3 +136,44 @@ def test_a_cpu_makes_nothing_ahead(tiny, cache):
 def test_a_process_takes_its_rows_in_parts(tiny, cache):
     built = assemble(tiny(), 0, System(microbatch=5), Feed(tiny(), 0, cache))
     assert stretches(built, 16) == [(16, 5), (21, 3)]
+
+
+@pytest.fixture
+def third_gpu(monkeypatch):
+    """A process that computes on its third GPU: which one each thread takes, by the thread's name."""
+    taken = {}
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: taken.update({threading.current_thread().name: gpu}))
+    return taken
+
+
+def test_the_thread_pins_its_memory_by_way_of_its_own_gpu(third_gpu):
+    """CUDA gives a new thread the first GPU: eight processes would each have a context there."""
+    with feeding(Recording(), STRETCHES) as ahead:
+        ahead.at(*STRETCHES[0])
+    assert third_gpu == {"feed_0": 2}
+
+
+def test_threads_that_encode_take_the_gpu_of_their_process(third_gpu, tiny, tmp_path):
+    feed = Feed(tiny("spark", "data.source.count=600"), 0, tmp_path)
+    feed.encode_abreast(2)
+    feed.at(0)
+    assert {name.rpartition("_")[0] for name in third_gpu} == {"encode"} and set(third_gpu.values()) == {2}
+
+
+@pytest.mark.parametrize(("device", "abreast"), [("cpu", 64), ("cuda", 2), ("meta", 2)])
+def test_a_gpu_is_not_given_a_chunk_for_every_core_of_the_host(device, abreast, tiny, cache):
+    """Each has its activations there: 64 of FLUX.1's autoencoder would need more than any GPU has."""
+    feed = Feed(tiny(), 0, cache, device=device)
+    feed.encode_abreast(64)
+    assert feed.cache.threads == abreast
+    feed.encode_abreast(1)
+    assert feed.cache.threads == 1
+
+
+def test_a_session_encodes_as_its_feed_says(tiny, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Feed, "encode_abreast", lambda self, threads: asked.append((self.device, threads)))
+    perform(Order(tiny(), 0, "spark", tmp_path, System(), quiet=True), lambda text: None)
+    assert asked == [("cpu", 1)]

@@ -12,8 +12,10 @@ Written by `make docs` from the commands' own code; a test keeps it current. `fu
 a terminal.
 
 - The result goes to stdout and progress to stderr. `--json` makes the last line of stdout one JSON object.
-- Exit codes: 0 done, 1 failed, 2 input that was refused, 3 faults found by an audit, 130 stopped by Ctrl-C. An error
-  says what was expected, what was found and what to do; with `--json` it is an object with `error` and `hint`.
+- Exit codes: 0 done, 1 failed, 2 input that was refused, 3 faults found by an audit or a rerun that proves nothing, 4
+  another process of the run was lost, 75 stopped by SIGTERM, 130 stopped by Ctrl-C, 141 nobody read the output
+  ([when to start again](../many-processes.md#exit-codes)). An error says what was expected, what was found and what to
+  do; with `--json` it is an object with `error` and `hint`.
 - `NO_COLOR=1` in the environment takes the colours from help and tables. `FULCRUM_TRACEBACK=1` shows where an error
   came from.
 - Completion: `fulcrum --install-completion` writes it for your shell (bash, zsh, fish, PowerShell), `fulcrum

@@ -72,7 +72,7 @@ def encode(
     children = [] if part else _children(processes, phrase, out, settings, images, levers, device)
     try:
         feed = Feed(run, 0, out / "cache", None if quiet or part else say, where)
-        feed.cache.threads = torch.get_num_threads()
+        feed.encode_abreast(torch.get_num_threads())
         tell_cache(feed)
         jobs = feed.jobs()
         for job in jobs if part or of > 1 else ():

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -165,7 +165,6 @@ def train(
         save_every=save_every,
         on_alarm=on_alarm,
     )
-    launcher = ["fulcrum"] if many == 1 else ["torchrun", "--nproc-per-node", str(many), "-m", "fulcrum"]
     order = Order(
         run,
         seed,
@@ -175,7 +174,7 @@ def train(
         files,
         quiet,
         phrase,
-        shlex.join([*launcher, *sys.argv[1:]]),
+        go_on_command(sys.argv[1:], many, os.environ),
         read.levers,
         most_skipped,
     )
@@ -197,6 +196,15 @@ def train(
         f"  cost     {cost}\n"
         f"  draw     {sample_command(run, result['key'], out, levers or ())}",
     )
+
+
+def go_on_command(words: Sequence[str], processes: int, env: Mapping[str, str]) -> str:
+    """What a person types to go on. Of several machines, or started by srun, nobody here knows what was typed: nothing."""
+    if processes == 1:
+        return shlex.join(["fulcrum", *words])
+    if env.get("LOCAL_WORLD_SIZE") != str(processes):  # torchrun's word for those of this machine
+        return ""
+    return shlex.join(["torchrun", "--nproc-per-node", str(processes), "-m", "fulcrum", *words])
 
 
 def _tell_sizes(run: "RunSpec", phrase: str, asked: dict[str, Any], processes: int, as_json: bool) -> None:

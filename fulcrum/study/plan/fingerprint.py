@@ -62,7 +62,7 @@ def prove_by_steps(layout: Layout, plan: Plan, folder: Path | None, out: Path, c
     with clock.counting("encoding"):  # of what they begin with; no cell waits for another's
         for arm in layout.proven:
             feed = Feed(arm.run, plan.seeds[0], out / "cache", tell, at_hand(plan.device))
-            feed.cache.threads = cores()  # no cell runs yet
+            feed.encode_abreast(cores())  # no cell runs yet
             feed.at(0)
     with clock.counting("proof"):
         say(f"three steps of each of {len(layout.proven)} arms, to prove that they differ")

@@ -86,8 +86,13 @@ class Preview:
         count = self.affordable(look, seconds)
         if not count:
             return 0.0
-        painter = Painter(look.built.run, weights, self.codec, self.text, look.built.system.bare())
-        pictures = torch.cat(list(painter.pictures(self.wanted[:count], SEED, np.arange(count)))).unbind()
+        try:
+            pictures = self.drawn(look, weights, count)
+        except torch.OutOfMemoryError:  # of a GPU, which also holds the training; what was taken for it is free again
+            look.built.feed.tell(
+                f"the GPU has no room for previews beside the training: none at {look.images:,} images; the run goes on"
+            )
+            return time.perf_counter() - begun
         self.collapse = collapsed(torch.stack(pictures), self.wanted[:count])
         shown = self.folder / "previews"
         try:
@@ -99,6 +104,11 @@ class Preview:
         taken = time.perf_counter() - begun
         self.picture_seconds = taken / count
         return taken
+
+    def drawn(self, look: Look, weights: Mapping[str, Tensor], count: int) -> tuple[Tensor, ...]:
+        """So many pictures, by a painter that lasts no longer."""
+        painter = Painter(look.built.run, weights, self.codec, self.text, look.built.system.bare())
+        return torch.cat(list(painter.pictures(self.wanted[:count], SEED, np.arange(count)))).unbind()
 
     def affordable(self, look: Look, seconds: float) -> int:
         """Pictures that can be drawn in so many seconds; at the end one at least."""

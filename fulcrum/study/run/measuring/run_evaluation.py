@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fulcrum.data.store.completion import FEWEST_TO_JUDGE
 from fulcrum.dist.machine.device import moved
+from fulcrum.dist.precision import bf16_products
 from fulcrum.encode.batch import Encoder
 from fulcrum.encode.cache import Cache
 from fulcrum.flow.draw import Draws
@@ -36,6 +37,7 @@ from fulcrum.train.saved.checkpoint import weights_hash
 
 REFERENCE = 4096  # real pictures that generated ones are held against
 VALIDATION = 512  # held-out pictures of the validation loss
+FAR_TOKENS = 2**15  # of the held-out pictures that a device other than the CPU has at a time
 BINS = 4  # of time
 SEED = 20_260  # of all evaluation draws: the same for every run
 
@@ -146,8 +148,19 @@ def loss_of(run: RunSpec) -> dict[str, str]:
     }
 
 
+def rows_at_once(run: RunSpec, device: str) -> int:
+    """Held-out pictures that are looked at together. A GPU has the training's weights beside them: of large pictures it is
+    given fewer."""
+    if device == "cpu":
+        return BATCH
+    return next(rows for rows in (BATCH, 16, 8, 4, 2, 1) if rows * run.tokens <= FAR_TOKENS or rows == 1)
+
+
 class Held:
-    """The loss on held-out pictures, each with its own fixed time and noise; looks at weights, never changes them."""
+    """The loss on held-out pictures, each with its own fixed time and noise; looks at weights, never changes them.
+
+    Between two looks all of it is in the host's memory: a device needs its own for the training, and of pictures of 1024
+    pixels the batches alone are 14 GB."""
 
     def __init__(self, run: RunSpec, codec: Any, text: Any, cache: Path, system: System | None = None) -> None:
         self.run = put(run, "data.stages", ())
@@ -163,11 +176,13 @@ class Held:
             noise_scale=run.flow.noise_scale,
         )
         system = system or System()
+        self.device, rows = system.device, rows_at_once(run, system.device)
         self.parts = [
-            moved((encoder.rows(encoder.ids(first, BATCH)), draws.at(first, BATCH)), system.device)
-            for first in range(0, VALIDATION, BATCH)
+            (encoder.rows(encoder.ids(first, rows)), draws.at(first, rows)) for first in range(0, VALIDATION, rows)
         ]
-        self.step = build(self.run, 0, system)  # an eager copy: the trained one is left alone
+        # An eager copy: the trained one is left alone. How it multiplies is the device's, where it waits is the host.
+        waiting = system.model_copy(update={"device": "cpu", "bf16": bf16_products(system)})
+        self.step = build(self.run, 0, waiting)
         if system.device == "cpu":
             self.step.backbone.run_block = FrozenRunner()
         about = loss_of(run)
@@ -180,15 +195,18 @@ class Held:
 
     @torch.no_grad()
     def loss(self, weights: Mapping[str, Tensor]) -> ValidationLoss:
-        fill(self.step, weights)
         tuned = codec_part(weights)  # a codec that was trained with the run is like no other
         latents = {"latents": f"{self.about['latents']}/{weights_hash(tuned)[:16]}"} if tuned else {}
-        errors, times = [], []
-        for batch, draw in self.parts:
-            view = self.step.look(batch, draw)
-            errors.append((view.v - view.target).square().flatten(1).mean(1))
-            times.append(draw.t)
-        losses, t = torch.cat(errors).cpu().double(), torch.cat(times).cpu()
+        errors = []
+        try:
+            fill(self.step.to(self.device), weights)
+            for part in self.parts:
+                batch, draw = moved(part, self.device)
+                view = self.step.look(batch, draw)
+                errors.append((view.v - view.target).square().flatten(1).mean(1))
+            losses, t = torch.cat(errors).cpu().double(), torch.cat([draw.t for _, draw in self.parts])
+        finally:
+            self.step.to("cpu")
         edges = torch.linspace(0, 1, BINS + 1).tolist()
         bins = []
         for low, high in zip(edges, edges[1:], strict=False):
