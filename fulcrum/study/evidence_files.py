@@ -14,7 +14,7 @@ from fulcrum.report.evidence.known_studies import Studies
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.version import SCIENCE
 
-MOST_BYTES = 3_000_000  # of all files together: the page is cloned with the code
+MOST_BYTES = 5_000_000  # of all files together: the page is cloned with the code
 
 
 def contents(

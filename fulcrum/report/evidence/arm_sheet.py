@@ -30,6 +30,11 @@ def columns(result: StudyResult) -> int:
     return many
 
 
+def pictures(result: StudyResult) -> set[str]:
+    """Of a study, each as it is kept."""
+    return {uri for row in result.grids.arms for uri in row.images} if result.grids is not None else set()
+
+
 def sheet(name: str, result: StudyResult) -> bytes | None:
     """The PNG; None where there is no picture."""
     many = columns(result)

@@ -23,8 +23,11 @@ def files(studies: Studies) -> dict[str, str | bytes]:
     if any(one.gain is not None for one in rows):
         made["ranking.svg"] = forest_figure.forest(rows)
         made["ranking_narrow.svg"] = forest_figure.forest(rows, forest_figure.NARROW)
+    shown = set[str]()
     for name, result in ordered(studies).items():
-        sheet = arm_sheet.sheet(name, result)
+        pictures = arm_sheet.pictures(result)
+        sheet = None if pictures <= shown else arm_sheet.sheet(name, result)  # another judge's pictures are the same ones
+        shown |= pictures
         if sheet is not None:
             made[f"{name}.png"] = sheet
     return {"README.md": _page(studies, rows, frozenset(made)), **made}

@@ -60,6 +60,12 @@ def test_sheets_have_a_row_for_each_arm_and_keep_pixels_sharp():
     )
 
 
+def test_pictures_that_another_sheet_shows_are_not_shown_again():
+    """Another judge looks at the same pictures."""
+    assert "skeptic_judge.png" not in files({"replication": result(), "skeptic_judge": result(TABLE[:2])})
+    assert "skeptic_judge.png" in files({"skeptic_judge": result(TABLE[:2])})
+
+
 def test_a_sheet_shows_fewer_prompts_where_bytes_are_short(monkeypatch):
     whole = arm_sheet.sheet("replication", result(TABLE[:2]))
     assert arm_sheet.columns(result(TABLE[:2])) == 2
@@ -72,6 +78,8 @@ def test_a_sheet_shows_fewer_prompts_where_bytes_are_short(monkeypatch):
 def test_prompts_that_all_sheets_share_are_told_once():
     other = study(TABLE[:1], baseline="pocket")
     other["grids"]["prompts"] = ["a boat", "a house"]
+    for row in other["grids"]["arms"]:
+        row["images"] = [FAKE["SMALL"]["picture"](number, 0.2, 0) for number in (1, 0)]
     alike = {"replication": result(TABLE[:2]), "replication_pocket": result(TABLE[:1], baseline="pocket")}
     page = str(files(alike)["README.md"])
     assert page.count("<summary>The prompts") == 1 and "<summary>Its prompts" not in page
