@@ -9,8 +9,10 @@ One mechanism for all three (FSDP2): a sum over replicas is only added to it, so
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -46,12 +48,17 @@ def mesh_shape(mesh: str, size: int) -> MeshShape:
 
 def device_mesh(mesh: str, ranks: Ranks) -> DeviceMesh:
     """For FSDP2: the last dimension is the one that shards; a first one, of replicas, is there if there are some."""
-    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
     shape = mesh_shape(mesh, ranks.size)
-    if shape.replicas == 1:
+    if shape.replicas == 1:  # all processes: their group is there, with its limit
         return init_device_mesh(ranks.device.type, (shape.shards,), mesh_dim_names=("shard",))
-    return init_device_mesh(ranks.device.type, tuple(shape), mesh_dim_names=("replicate", "shard"))
+    # Groups that init_device_mesh made would wait as long as torch likes, not as `--timeout` says.
+    grid, limit = torch.arange(shape.processes).view(shape), timedelta(seconds=ranks.timeout)
+    shard, _ = dist.new_subgroups_by_enumeration(grid.tolist(), timeout=limit)
+    replicate, _ = dist.new_subgroups_by_enumeration(grid.T.tolist(), timeout=limit)
+    names = ("replicate", "shard")
+    return DeviceMesh.from_group([replicate, shard], ranks.device.type, mesh=grid, mesh_dim_names=names)
 
 
 class ShardGroup(NamedTuple):

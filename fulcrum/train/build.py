@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fulcrum.dist.machine.heap import keep_freed_memory
+from fulcrum.dist.machine.heap import give_back_gathered, keep_freed_memory
 from fulcrum.dist.mesh import device_mesh
 from fulcrum.dist.precision import DTYPES, bf16_products
 from fulcrum.dist.processes.start import ALONE, Ranks
@@ -187,6 +187,8 @@ def assemble(
         keep_freed_memory()
     step = build(run, seed, system, start, ranks)
     named = dict(step.named_parameters())
+    if system.device == "cpu":
+        give_back_gathered(sum(parameter.numel() for parameter in named.values()), ranks.size)
     slower = {} if step.codec is None else {name: step.codec.rate for name in named if name.startswith(CODEC)}
     ctx = Context(run, seed, system, named, roles(step), ranks, slower)
     optimizer = run.optim.rule.build(ctx)

@@ -160,6 +160,11 @@ def test_state_is_saved_whole_and_loaded_into_shards(worlds) -> None:
     assert first.facts["stalled"][1] == pytest.approx(alone.facts["stalled"][1], rel=1e-3)
 
 
+def test_groups_of_a_mesh_wait_as_long_as_the_run_says(worlds) -> None:
+    """torch's own limit is 600 s on GPUs and half an hour on CPUs, whatever --timeout says."""
+    assert all(seen.facts["limits"] == [60.0, 60.0] for seen in worlds[1:])
+
+
 def test_a_barrier_says_who_is_missing_and_where(worlds) -> None:
     said = worlds[1].facts["barrier"]
     assert "rank 0 of 2 waited 1 s at 'saving the checkpoint'" in said and "Ranks 1 failed" in said

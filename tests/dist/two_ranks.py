@@ -9,6 +9,7 @@ import json
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from fulcrum.dist import cpu_exchange
 from fulcrum.dist.cpu_exchange import GatherParts, SumParts
 from fulcrum.dist.matrix_owners import Owners
+from fulcrum.dist.mesh import device_mesh
 from fulcrum.dist.processes.start import Ranks, start
 from fulcrum.dist.reduce import average_gradients, clip, mean, total, whole
 from fulcrum.dist.shard import prepare, sum_gradients
@@ -217,6 +219,13 @@ def lonely_barrier(ranks: Ranks, facts: dict) -> None:
             facts["barrier"] = str(error)
 
 
+def limits(ranks: Ranks) -> list[float]:
+    """Seconds after which an exchange inside each dimension of a mesh of replicas gives up."""
+    groups = device_mesh("ddp", ranks).get_all_groups()
+    backends: list[Any] = [group._get_backend(ranks.device) for group in groups]
+    return [backend.options._timeout.total_seconds() for backend in backends]
+
+
 def main(out: Path) -> None:
     torch.set_num_threads(1)
     seen: dict[str, Tensor] = {}
@@ -227,6 +236,7 @@ def main(out: Path) -> None:
         variants(ranks, seen, facts)
         if ranks.size > 1:
             exchange(ranks, facts)
+            facts["limits"] = limits(ranks)
             lonely_barrier(ranks, facts)
     facts["left"] = not torch.distributed.is_initialized()
     name = f"{facts['size']}_{facts['rank']}"

@@ -155,9 +155,19 @@ def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] 
             raise
         raise ended from error
     finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        _leave(watch, ended, device)
         watch.close(ended, linger(begun) if joining else PATIENCE)
+
+
+def _leave(watch: Watch, ended: BaseException | None, device: str) -> None:
+    """Give up the process group. Under NCCL that waits for the others, who wait for this one if it has failed: it says so
+    first, and breaks off what is under way."""
+    if not dist.is_initialized():
+        return
+    if device == "cuda" and ended is not None and watch.tell(ended):
+        dist.distributed_c10d._abort_process_group()
+    else:
+        dist.destroy_process_group()
 
 
 def _join(device: str, here: Launched, store: Any, timeout: float) -> None:

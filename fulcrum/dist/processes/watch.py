@@ -174,14 +174,19 @@ class Watch(threading.Thread):
         raised.speaker = self.speaker(lost)
         return raised
 
-    def close(self, error: BaseException | None, patience: float = 4.0) -> None:
-        """Leave: tell how. Who holds the store waits until the others have read that, or have left themselves; who fails
-        looks whether all others fail in the same way, and if not, it has an error of its own."""
+    def tell(self, error: BaseException | None) -> str:
+        """Tell the others how this process ends; in words if it ends by an error that is its own."""
         self.leaving.set()
         well = error is None or getattr(error, "together", False)
         ended = "" if well else f"{type(error).__name__}: {first_line(error)}"
         self.heart.end(ended)
-        own = error if isinstance(error, FulcrumError) and not (well or isinstance(error, RankLost)) else None
+        return ended
+
+    def close(self, error: BaseException | None, patience: float = 4.0) -> None:
+        """Leave: tell how. Who holds the store waits until the others have read that, or have left themselves; who fails
+        looks whether all others fail in the same way, and if not, it has an error of its own."""
+        ended = self.tell(error)
+        own = error if isinstance(error, FulcrumError) and ended and not isinstance(error, RankLost) else None
         holds = self.heart.rank == 0 and not self.agent
         signs, deadline = self.heart.signs, time.monotonic() + (patience if holds else SAME if own else 0.0)
         while not self.heart.closed and time.monotonic() < deadline:

@@ -45,3 +45,35 @@ def test_later_steps_find_the_pages_of_the_first() -> None:
     assert kept and max(counts[-4:]) < 1000, counts
     assert sizes[-1] <= sizes[3] + 16, sizes
     assert min(plain[-4:]) > 10_000, "the kernel took nothing back: this test proves nothing here"
+
+
+HOLES = """
+import json, sys
+import torch
+from fulcrum.dist.machine.heap import LARGE, give_back_gathered, keep_freed_memory
+
+def resident():
+    line = next(line for line in open("/proc/self/status") if line.startswith("VmRSS"))
+    return int(line.split()[1]) // 1024
+
+keep_freed_memory()
+given = give_back_gathered(LARGE, int(sys.argv[1]))
+before = resident()
+matrices, held = [], []
+for _ in range(20):  # a matrix of 16 MiB, and behind it a little that stays
+    matrices.append(torch.full((2**22,), 1.0))
+    held.append(torch.full((2**18,), 1.0))
+matrices.clear()
+print(json.dumps([given, resident() - before]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+def test_matrices_that_processes_gather_leave_no_holes() -> None:
+    def measured(processes: int) -> Any:
+        command = [sys.executable, "-c", HOLES, str(processes)]
+        return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, env=FIXED).stdout)
+
+    (alone, kept), (shared, left) = measured(1), measured(2)
+    assert (alone, shared) == (False, True)
+    assert left < 40 < 300 < kept, "MiB: 20 stay, 320 were freed"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fulcrum.dist.processes import start as start_room
 from fulcrum.dist.processes import watch as room
 from fulcrum.dist.processes.heartbeat import BEAT, SAVING, TRAINING, Heartbeat, Sign, Standing
 from fulcrum.dist.processes.watch import Watch
@@ -51,6 +52,32 @@ def test_signs_tell_where_every_rank_stands():
     assert (first.signs[1].step, first.signs[1].activity, first.signs[1].ended) == (12, TRAINING, None)
     assert "test_watch.py" in first.signs[1].place or ".py:" in first.signs[1].place
     assert first.signs[2] == Sign()
+
+
+@pytest.mark.parametrize(
+    ("device", "error", "last"),
+    [
+        ("cuda", RuntimeError("out of memory"), "aborted"),
+        ("cuda", None, "destroyed"),
+        ("cpu", RuntimeError("out of memory"), "destroyed"),
+    ],
+)
+def test_who_fails_on_a_gpu_says_so_before_it_leaves_the_group(monkeypatch, device, error, last):
+    """To leave an NCCL group is to wait for the others, who wait for this one: it would have been alive and mute."""
+    first, second, _ = hearts()
+    seen: list[tuple[str, str | None]] = []
+
+    def left(how):
+        second.collect()
+        seen.append((how, second.signs[0].ended))
+
+    for heart in (first, second):  # never started: there is no thread to wait for
+        monkeypatch.setattr(heart, "join", lambda timeout: None)
+    monkeypatch.setattr(start_room.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(start_room.dist, "destroy_process_group", lambda: left("destroyed"))
+    monkeypatch.setattr(start_room.dist.distributed_c10d, "_abort_process_group", lambda: left("aborted"))
+    start_room._leave(judged(first), error, device)
+    assert seen == [(last, "RuntimeError: out of memory" if last == "aborted" else None)]
 
 
 def test_silence_is_counted_from_the_last_sign_and_leaving_is_no_silence():
