@@ -5,7 +5,19 @@ import os
 import stat
 from pathlib import Path
 
+from fulcrum.spec.errors import BadInput
+
 _KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISLNK, "a link"))
+
+
+def at_home(path: str | Path) -> Path:
+    """A path as shells write it: ~ is the home of whoever asks, ~name that of another."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise BadInput(
+            f"{path} begins with a home that nobody here has", "write the whole path, or ./~ for such a name"
+        ) from None
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY, *, mode: int = 0o666, follow: bool = False) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from fulcrum.files.paths import at_home
 from fulcrum.files.remote.remote_cache import RemoteCache
 from fulcrum.spec.errors import BadInput
 
@@ -195,7 +196,7 @@ def open_given(path: str, fields: Fields = ANY, table: str = "", cache: RemoteCa
         if table:
             raise BadInput("--table belongs to a folder of pictures; shards carry their captions inside", "leave it out")
         return ShardReader(shards, fields, cache)
-    folder = Path(path).expanduser()
+    folder = at_home(path)
     if folder.is_file() and not parquets_at(folder):
         raise BadInput(
             f"{folder} is neither a tar nor a folder",

@@ -4,13 +4,13 @@ import glob
 import os
 from collections.abc import Iterator
 from itertools import groupby
-from pathlib import Path
 from typing import IO, Any
 from urllib.request import url2pathname
 
 from fulcrum.data.readers.reader import Fields, Given, described, sidecar, unusable
 from fulcrum.data.readers.untrusted_archive import TARS, Broken, Member, members, require_sound
 from fulcrum.data.readers.untrusted_image import SUFFIXES
+from fulcrum.files.paths import at_home
 from fulcrum.files.remote.remote_cache import RemoteCache, user_cache
 from fulcrum.files.remote.urls import (
     file_name,
@@ -30,7 +30,7 @@ def shards_at(path: str) -> list[str] | None:
         path = url2pathname(split_url(path).path)
     if is_remote(path):
         return _remote(path)
-    here = Path(path).expanduser()
+    here = at_home(path)
     if here.is_dir():
         return sorted(str(one) for one in here.iterdir() if one.name.lower().endswith(TARS) and one.is_file()) or None
     if any(mark in path for mark in "*?["):
