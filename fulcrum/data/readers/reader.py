@@ -16,7 +16,7 @@ from fulcrum.spec.errors import BadInput
 NAMES = ("long", "medium", "short")  # what levers know; a single caption is called long
 SINGLE = ("caption", "text", "txt")  # fields that hold the one caption
 FILES = ("file_name", "file", "image", "path", "filename")
-MOST_TEXT = 1 << 20  # bytes of a caption file
+MOST_TEXT = 1 << 20  # bytes of a caption file, letters of a caption
 SPLITS = {
     "train": "train",
     "validation": "validation",
@@ -119,6 +119,8 @@ def _texts(value: Any, field: str) -> list[str]:
     texts = value if isinstance(value, list | tuple) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"the caption '{field}' is not text")
+    if (longest := max(map(len, texts))) > MOST_TEXT:
+        raise ValueError(f"the caption '{field[:40]}' has {longest:,} letters; the limit is {MOST_TEXT:,}")
     texts = [" ".join(text.split()) for text in texts]
     if any(map(_is_halved, texts)):
         raise ValueError(f"the caption '{field}' is not Unicode: it holds half a pair")
@@ -129,7 +131,11 @@ def _texts(value: Any, field: str) -> list[str]:
 
 def _is_halved(text: str) -> bool:
     """Half of a pair of UTF-16, which JSON can spell and no file can hold."""
-    return any("\ud800" <= sign <= "\udfff" for sign in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def sidecar(text: bytes | None, plain: bytes | None) -> dict[str, Any]:
