@@ -46,8 +46,9 @@ def read_regular(path: Path, *, limit: int | None = None, follow: bool = True) -
     with open(open_regular(path, follow=follow), "rb") as stream:
         if limit is None:
             return stream.read()
-        data = stream.read(limit + 1)
-    if len(data) > limit:
+        announced = os.fstat(stream.fileno()).st_size
+        data = stream.read(limit + 1) if announced <= limit else b""  # it may grow meanwhile
+    if max(announced, len(data)) > limit:
         raise OSError(errno.EINVAL, f"it holds more than {limit:,} bytes", str(path))
     return data
 
