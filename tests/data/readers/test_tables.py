@@ -185,12 +185,31 @@ def test_splits_of_a_saved_dataset(make, saved, tmp_path):
         read(saved("odd", train=range(2), extra=range(2)))
 
 
+def test_no_other_column_of_a_saved_dataset_is_decoded(make, tmp_path):
+    """The package would open whatever file or address it names."""
+    datasets = pytest.importorskip("datasets")
+    kinds = {"image": datasets.Image(), "other": datasets.Image(), "caption": datasets.Value("string")}
+    rows = {
+        "image": [{"bytes": make.picture(0), "path": None}],
+        "other": [{"bytes": b"no picture", "path": "/etc/passwd"}],
+        "caption": ["a picture"],
+    }
+    datasets.Dataset.from_dict(rows, features=datasets.Features(kinds)).save_to_disk(tmp_path / "one")
+    assert [given.data for given in read(tmp_path / "one", Fields(file="image"))] == [make.picture(0)]
+
+
 def test_a_saved_dataset_that_is_damaged_or_lacks_a_column(saved):
     folder = saved("one", train=range(3))
     with pytest.raises(BadInput, match="no column 'blip'; found image, caption"):
         read(folder, Fields(captions=(("long", "blip"),)))
     with pytest.raises(BadInput, match="which column holds the pictures. found image among"):
         read(folder, Fields(file="caption"))
+    state = (folder / "state.json").read_text()
+    for damaged in ("[]", "{}", '{"_data_files": 5}', "[" * 100_000, ""):
+        (folder / "state.json").write_text(damaged)
+        with pytest.raises(BadInput, match="cannot be read"):
+            read(folder)
+    (folder / "state.json").write_text(state)
     path = next(folder.glob("*.arrow"))
     whole = path.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"junk" * 100, b""):
