@@ -147,7 +147,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _stand(cell: Cell, record: Path, target: int) -> Stand:
-    tail = [(one.get("images"), one.get("seconds")) for one in read_tail(record)]
+    tail = [(one.get("images", -1), one.get("seconds", -1)) for one in read_tail(record)]
     lines = [(images, seconds) for images, seconds in tail if _is_time(images) and _is_time(seconds)]
     if not lines:
         return Stand(cell, 0, target, None)
