@@ -12,13 +12,16 @@ from socketserver import BaseServer
 from typing import NamedTuple, cast
 
 import numpy as np
+import torch
 from PIL import Image
 
 from fulcrum.data.readers import fit_picture, untrusted_archive
 from fulcrum.data.readers.reader import ANY, captions_of, open_given, sidecar
 from fulcrum.data.texts.language import languages
 from fulcrum.files.damaged import Damaged
+from fulcrum.files.hashes import sha256_bytes
 from fulcrum.files.records import read_records, read_tail
+from fulcrum.files.sealed import sealed
 from fulcrum.interop import diffusers
 from fulcrum.levers.catalog import read_phrase
 from fulcrum.measure import decoded_picture
@@ -86,12 +89,26 @@ def _records(data: bytes, folder: Path) -> None:
 
 
 def _checkpoint(data: bytes, folder: Path) -> None:
-    place = folder / "0000000096"
+    """Sealed anew, with checksums that fit, as far as it is JSON: else the seal alone would be tried, a million times."""
+    place = folder / "000000000096"
     place.mkdir(exist_ok=True)
     state, _, tensors = data.partition(b"\0\0\0\0")
+    for part in checkpoint.PARTS:
+        (place / f"{part}.safetensors").write_bytes(tensors)
+    with suppress(ValueError, RecursionError, TypeError, AttributeError, LookupError):
+        about = json.loads(state)
+        about["files"].update((part, sha256_bytes(tensors)) for part in checkpoint.PARTS if part in about["files"])
+        state = json.dumps(sealed(about)).encode()
     (place / "state.json").write_bytes(state)
-    (place / "model.safetensors").write_bytes(tensors)
+    checkpoint.require_same(checkpoint.verified(place), {part: {"w": torch.zeros(2, 2)} for part in checkpoint.PARTS})
     checkpoint.load(place)
+
+
+def _state() -> bytes:
+    """A sound state.json of a checkpoint whose parts hold one tensor."""
+    state = {"images": 96, "skipped": 1, "seconds": 1.5, "preparing": 0.5}
+    files = dict.fromkeys(checkpoint.PARTS, "")
+    return json.dumps({"key": "0" * 16, "state": state, "system": {}, "images": 96, "files": files}).encode()
 
 
 def _pipeline(data: bytes, folder: Path) -> None:
@@ -140,6 +157,12 @@ def _request(data: bytes, folder: Path) -> None:
         raise RuntimeError("the answer holds a file from outside of the served folder")
 
 
+def _result() -> bytes:
+    """A small study's, as it is kept."""
+    result, facts = (json.loads((KEPT / name).read_bytes()) for name in ("result.json", "kept.json"))
+    return json.dumps({**result, "made": facts["made"]}).encode()
+
+
 def _arrays() -> list[bytes]:
     pictures, streams = (
         np.arange(2 * 8 * 8 * 3, dtype=np.uint8).reshape(2, 8, 8, 3),
@@ -172,13 +195,15 @@ def _tar() -> bytes:
     return stream.getvalue()
 
 
-def _safetensors() -> bytes:
-    header = json.dumps({"w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}).encode()
+def _safetensors(rows: str = "") -> bytes:
+    about = {"__metadata__": {"rows": rows}} if rows else {}
+    header = json.dumps({**about, "w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}).encode()
     return struct.pack("<Q", len(header)) + header + bytes(16)
 
 
 SECRET = "what nobody may read"
-PLANS = Path(__file__).resolve().parent.parent / "examples"
+ROOT = Path(__file__).resolve().parent.parent
+PLANS, KEPT = ROOT / "examples", ROOT / "docs" / "evidence" / "replication_mislabels"
 LEVERS = (
     b"muon",
     b"tread(drop=0.5)",
@@ -225,12 +250,20 @@ TARGETS = (
             _png("RGB", "GIF"),
             _png("RGB", "WEBP"),
             _png("RGB", "BMP"),
+            _png("RGB", "TIFF"),
+            _png("RGB", "PPM"),
         ],
         _picture,
         (fit_picture.BadSample,),
     ),
     Target("records", [b'{"step": 1, "loss": 0.5}\n{"step": 2, "loss": 0.4}\n'], _records, words=JSON),
-    Target("checkpoints", [b'{"images": 96, "files": {}}\0\0\0\0' + _safetensors()], _checkpoint, (Damaged,), JSON),
+    Target(
+        "checkpoints",
+        [_state() + b"\0\0\0\0" + tensors for tensors in (_safetensors(), _safetensors('{"w": [0, 2]}'))],
+        _checkpoint,
+        (Damaged,),
+        (*JSON, b'{\\"w\\": [0, 2]}', b"rows", b"-5"),
+    ),
     Target("safetensors", [_safetensors()], _pipeline, words=JSON),
     Target(
         "metric inputs",
@@ -259,5 +292,5 @@ TARGETS = (
             b"If-Modified-Since: x\r\n",
         ),
     ),
-    Target("report JSON", [b'{"plan": {}, "arms": []}'], _report, (ValueError,), JSON),
+    Target("report JSON", [_result()], _report, (ValueError,), JSON),
 )

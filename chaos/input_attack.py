@@ -20,8 +20,8 @@ NUMBERS = (b"0", b"-1", b"9" * 20, b"1e308", b"nan", b"0x10", b"1_000", "٣".enc
 BYTES = (b"\0", b"\xff", b"\n", b"\r", b"\\", b"\x1b[2J", "\u202e".encode(), b"\xed\xa0\x80", b"../", b"'" * 3)
 
 
-class Slow(Exception):
-    """An input took too long."""
+class Slow(BaseException):
+    """An input took too long. No Exception: readers catch those of their libraries, and a hang would pass for a refusal."""
 
 
 class Loss(NamedTuple):
@@ -63,7 +63,7 @@ def _one(target: Target, folder: Path, deadline: float, dice: random.Random, cou
             target.feed(data, folder)
         except target.refusals:
             pass
-        except Exception as error:
+        except (Exception, Slow) as error:
             place = _place(error)
             known[place] += 1
             if known[place] == 1:
@@ -102,7 +102,7 @@ def _too_slow(number: int, frame: FrameType | None) -> None:
     raise Slow(f"took more than {LONGEST:.0f} s")
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """The innermost line of ours."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "/fulcrum/" in frame.filename] or list(frames)

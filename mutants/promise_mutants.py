@@ -263,7 +263,8 @@ PROMISES = (
     ),
     PromiseMutant(
         "secrets of a URL are told", "fulcrum/files/remote/urls.py",
-        '    return re.sub(r"//[^/?#]*@", "//", re.split(r"[?#]", url, maxsplit=1)[0])\n', "    return url\n",
+        '    return re.sub(r"//[^/?#]*@", "//", re.split(r"[?#]", _CUT.sub("//", url), maxsplit=1)[0])\n',
+        "    return url\n",
         "tests/files/test_remote.py",
     ),
     PromiseMutant(

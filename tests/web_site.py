@@ -3,6 +3,7 @@
 import hashlib
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -15,6 +16,7 @@ class Site:
 
     def __init__(self):
         self.files, self.asked, self.faults, self.slow, self.moved = {}, [], [], 0.0, {}
+        self.beside, self.taken = 0, 0  # MB that come with a redirect, and how many of them were taken
         site = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -30,7 +32,12 @@ class Site:
                 if path in site.moved:
                     self.send_response(302)
                     self.send_header("Location", site.moved[path])
-                    return self.end_headers()
+                    self.end_headers()
+                    with suppress(ConnectionError):
+                        for _ in range(site.beside if send else 0):
+                            self.wfile.write(bytes(1 << 20))
+                            site.taken += 1
+                    return None
                 data = site.files.get(path)
                 if data is None or (self.command == "HEAD" and "no head" in site.faults):
                     return self.send_error(404 if data is None else 405)

@@ -14,6 +14,7 @@ from fulcrum.advise.subjects.config_family import ConfigFamily
 from fulcrum.advise.subjects.config_file import SUFFIXES, ConfigFile, read_config
 from fulcrum.advise.subjects.python_script import Script, read_script
 from fulcrum.advise.subjects.training_project import TrainingProject, project_files, read_project
+from fulcrum.files.paths import at_home
 from fulcrum.files.toml_text import parse_toml
 from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import BadInput, nearest
@@ -70,7 +71,7 @@ class _Found(NamedTuple):
 def audit(target: str, options: AuditOptions | None = None, evidence: OwnEvidence = NO_EVIDENCE) -> Audit:
     """Look at a path, a run's key or a phrase. Scripts are parsed and never run; nothing is changed."""
     options = options or AuditOptions()
-    path = Path(target).expanduser()
+    path = at_home(target)
     reader = _file_reader(path) if path.is_file() else _folder_reader(path) if path.is_dir() else _named
     judge = Judge(evidence, chosen_rules(options.only, options.skip))
     reading = reader(target, path, options, judge)

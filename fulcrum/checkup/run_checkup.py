@@ -66,6 +66,13 @@ class _RunFindings:
         """The description must be the one that the folder is called after."""
         path = self.folder.path / "about.json"
         try:
+            self._hold_against_key(path, known)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:  # other things in its fields
+            what = f"it is not the description of a run: {type(error).__name__}: {str(error)[:200]}"
+            self.ailments.append(Ailment(path, what, f"put it back as it was, or {ANEW.format(key=self.name)}"))
+
+    def _hold_against_key(self, path: Path, known: Catalogue) -> None:
+        try:
             self.about = self.folder.about()
             run, files = read(self.about["run"], known.fillers), self.about.get("user_files", {})
             reads = read_by(run)

@@ -9,6 +9,7 @@ from fulcrum.data.caption_fillers import MixedStyles as MixedStyles  # others ma
 from fulcrum.data.caption_fillers import NamedCaptions as NamedCaptions
 from fulcrum.data.caption_fillers import OneStyle as OneStyle
 from fulcrum.data.caption_fillers import Style
+from fulcrum.files.paths import at_home
 from fulcrum.spec import seam
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Fraction, Share, Within
@@ -289,7 +290,7 @@ class Mix(seam.SourceFiller):
 
 def _absolute(path: str) -> str:
     """So that another working directory finds it too."""
-    whole = Path(path).expanduser()
+    whole = at_home(path)
     return str(whole.resolve()) if whole.exists() else path
 
 

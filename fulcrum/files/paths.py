@@ -5,7 +5,19 @@ import os
 import stat
 from pathlib import Path
 
+from fulcrum.spec.errors import BadInput
+
 _KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISLNK, "a link"))
+
+
+def at_home(path: str | Path) -> Path:
+    """A path as shells write it: ~ is the home of whoever asks, ~name that of another."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise BadInput(
+            f"{path} begins with a home that nobody here has", "write the whole path, or ./~ for such a name"
+        ) from None
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY, *, mode: int = 0o666, follow: bool = False) -> int:
@@ -34,8 +46,9 @@ def read_regular(path: Path, *, limit: int | None = None, follow: bool = True) -
     with open(open_regular(path, follow=follow), "rb") as stream:
         if limit is None:
             return stream.read()
-        data = stream.read(limit + 1)
-    if len(data) > limit:
+        announced = os.fstat(stream.fileno()).st_size
+        data = stream.read(limit + 1) if announced <= limit else b""  # it may grow meanwhile
+    if max(announced, len(data)) > limit:
         raise OSError(errno.EINVAL, f"it holds more than {limit:,} bytes", str(path))
     return data
 

@@ -15,6 +15,7 @@ from fulcrum.files.refusals import is_full, refusal
 from fulcrum.spec.errors import BadInput, FulcrumError
 
 CHECK, SEAL = "check", "seal"
+MOST = 1 << 28  # bytes of a JSON file, unless told: what is longer is none of ours, and would fill the memory
 
 
 def seal(value: Mapping[str, Any], field: str = CHECK) -> str:
@@ -46,7 +47,7 @@ def write_sealed(path: Path, value: Mapping[str, Any], field: str = CHECK) -> No
 
 
 def read_sealed(
-    path: Path, hint: str, field: str = CHECK, *, kind: type[FulcrumError] = BadInput, limit: int | None = None
+    path: Path, hint: str, field: str = CHECK, *, kind: type[FulcrumError] = BadInput, limit: int = MOST
 ) -> dict[str, Any]:
     """The object with its checksum; `kind` with `hint` if it cannot be read or the checksum does not fit."""
     value = read_json(path, hint, kind=kind, limit=limit)
@@ -56,7 +57,7 @@ def read_sealed(
 
 
 def read_json(
-    path: Path, hint: str, *, kind: type[FulcrumError] = BadInput, limit: int | None = None, follow: bool = True
+    path: Path, hint: str, *, kind: type[FulcrumError] = BadInput, limit: int = MOST, follow: bool = True
 ) -> dict[str, Any]:
     """A JSON object; whatever else stands there (nothing, a pipe, bad bytes, 200,000 brackets) is `kind` with `hint`."""
     try:

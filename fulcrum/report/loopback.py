@@ -1,6 +1,9 @@
 """What our servers share: they stand on loopback, answer pages of their own only, and say nothing in the terminal."""
 
+import io
+import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -11,7 +14,26 @@ from fulcrum.spec.errors import BadInput
 
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost")
-WAIT = 30.0  # seconds for the next byte of a request, and for taking the next of an answer: nobody holds a thread for ever
+WAIT = 30.0  # seconds for a whole request, and for taking the next part of an answer: nobody holds a thread for ever
+
+
+class _TimedRequest(io.RawIOBase):
+    """The bytes of a request, until its time is up: a byte now and then would hold a thread for ever."""
+
+    def __init__(self, connection: socket.socket, seconds: float) -> None:
+        self.connection, self.seconds, self.deadline = connection, seconds, time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request took too long")
+        self.connection.settimeout(left)
+        count = self.connection.recv_into(into)
+        self.connection.settimeout(self.seconds)  # for the answer
+        return count
 
 
 class LoopbackHandler(BaseHTTPRequestHandler):
@@ -19,6 +41,11 @@ class LoopbackHandler(BaseHTTPRequestHandler):
 
     server_version, sys_version = "fulcrum", ""
     timeout = WAIT
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_TimedRequest(self.connection, self.timeout))
 
     def refused(self) -> bool:
         """Does somebody else ask than a person on this machine or a page of this server? Then they were told so.

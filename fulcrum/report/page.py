@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.paths import read_regular
+from fulcrum.files.sealed import MOST
 from fulcrum.report import design_tables, markdown_text, ranking, run_facts, table
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.figures import arm_marks, cost_figure, curve_figure, difference_figure, range_figure
@@ -86,7 +87,7 @@ def write(result: StudyResult, folder: Path | str) -> Path:
 
 def read(path: Path | str) -> StudyResult:
     """A study's result from its report.json."""
-    return StudyResult.model_validate_json(read_regular(Path(path)))
+    return StudyResult.model_validate_json(read_regular(Path(path), limit=MOST))
 
 
 @cache

@@ -21,11 +21,15 @@ def read(plain: dict[str, Any], fillers: tuple[type[Filler], ...]) -> RunSpec:
         raise BadInput(
             f"not a run description: {explain(error)}", "it was written by another version, or by hand"
         ) from None
+    except RecursionError:
+        raise BadInput("not a run description: it is nested too deep", "it was changed by hand") from None
 
 
 def _record(cls: type[Any], plain: Any, fillers: tuple[type[Filler], ...]) -> Any:
     if not isinstance(plain, dict):
-        raise BadInput(f"a {cls.__name__} was expected, found {plain!r}", "the run description was changed by hand")
+        raise BadInput(
+            f"a {cls.__name__} was expected, found {repr(plain)[:80]}", "the run description was changed by hand"
+        )
     if issubclass(cls, Filler):
         cls = _kind(plain.get("kind"), fillers)
         plain = {name: value for name, value in plain.items() if name != "kind"}
@@ -54,9 +58,10 @@ def _bare(hint: Any) -> Any:
 
 def _kind(kind: Any, fillers: tuple[type[Filler], ...]) -> type[Filler]:
     known = {cls.kind: cls for cls in fillers}
-    if kind not in known:
+    if not isinstance(kind, str) or kind not in known:
+        name = str(kind)[:80]
         raise BadInput(
-            f"the run uses a part called '{kind}' that is not known here",
-            "if it comes from your own file, name that file: --with FILE; " + nearest(str(kind), known),
+            f"the run uses a part called '{name}' that is not known here",
+            "if it comes from your own file, name that file: --with FILE; " + nearest(name, known),
         )
     return known[kind]

@@ -10,6 +10,7 @@ import pytest
 from fulcrum.checkup.ailment import treated
 from fulcrum.checkup.place_checkup import checkups
 from fulcrum.files import atomic
+from fulcrum.files.sealed import write_sealed
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
@@ -188,3 +189,33 @@ def test_what_is_not_ours_is_refused(tmp_path):
         list(checkups(tmp_path, CATALOG, quiet))
     with pytest.raises(BadInput, match="is not there"):
         list(checkups(tmp_path / "nowhere", CATALOG, quiet))
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [("seed", None), ("seed", [1]), ("seed", float("inf")), ("reads", [1]), ("reads", None), ("user_files", [1])],
+)
+def test_a_description_with_other_things_in_its_fields_is_an_ailment(run, field, value):
+    """about.json has no checksum: a flipped bit in the name of a field must not stop the doctor."""
+    about = json.loads((run / "about.json").read_text())
+    (run / "about.json").write_text(json.dumps({**about, field: value}))
+    assert sick(run) == ["about.json"]
+    del about["seed"]
+    (run / "about.json").write_text(json.dumps(about))
+    assert sick(run) == ["about.json"]
+
+
+def test_a_description_that_is_nested_too_deep_or_of_strange_parts_is_told(run):
+    about = json.loads((run / "about.json").read_text())
+    for value in ({"kind": {"kind": 5}}, {"kind": [1]}):
+        about["run"]["average"] = value
+        (run / "about.json").write_text(json.dumps(about))
+        assert any("is not known here" in note for one in checkups(run, CATALOG, quiet) for note in one.notes)
+    (run / "about.json").write_text('{"run": {"x": ' + "[" * 900 + "]" * 900 + "}}")
+    assert any("nested too deep" in note for one in checkups(run, CATALOG, quiet) for note in one.notes)
+
+
+@pytest.mark.parametrize("lines", [None, [1], "x"])
+def test_hashes_of_lines_that_are_none_are_an_ailment(run, lines):
+    write_sealed(run / "measured-x.json", {"key": run.name, "lines": lines})
+    assert sick(run) == ["curve.jsonl"]

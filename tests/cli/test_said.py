@@ -5,11 +5,13 @@ import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from rich.cells import cell_len
 
 from fulcrum.cli import doctor, main
+from fulcrum.cli.trained.train import _skipped
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"  # clears the screen, renames the window
 
@@ -196,3 +198,10 @@ def test_a_shell_completes_commands_and_keys(typed, offered, tmp_path):
         [sys.executable, "-c", run], env=os.environ | asked, cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     assert done.stdout.split() == offered.split(), done.stderr
+
+
+def test_a_training_says_how_many_steps_were_left_out():
+    run = SimpleNamespace(budget=SimpleNamespace(batch=8))
+    said = _skipped({"skipped": 3, "images": 1020, "alarms": {"loss spike": 2}, "nothing_learned": "nothing"}, run)
+    assert "skipped  3 of 128 steps" in said and "loss spike (2)" in said and "warning  nothing" in said
+    assert _skipped({"images": 1024}, run) == ""

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.files.paths import open_regular, read_regular
+from fulcrum.files.paths import at_home, open_regular, read_regular
+from fulcrum.spec.errors import BadInput
 
 
 def stand(path: Path, kind: str) -> None:
@@ -64,3 +65,10 @@ def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
     assert read_regular(tmp_path / "x", limit=5) == b"12345"
     with pytest.raises(OSError, match="more than 4 bytes"):
         read_regular(tmp_path / "x", limit=4)
+
+
+def test_a_home_that_nobody_has_is_told_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert at_home("~/x") == tmp_path / "x" and at_home(Path("x~")) == Path("x~")
+    with pytest.raises(BadInput, match="begins with a home that nobody here has"):
+        at_home("~nobody-of-this-name/x")

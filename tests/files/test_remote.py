@@ -24,6 +24,20 @@ def test_patterns_name_files():
     assert numbered_urls("{0..1}/{0..1}") == ["0/0", "0/1", "1/0", "1/1"] and numbered_urls("x.tar") == ["x.tar"]
 
 
+@pytest.mark.parametrize(
+    "pattern, count",
+    [
+        ("{0..999}/{0..999}/{0..9}", "10,000,000"),  # each range alone is small
+        ("{0..1000000}", "1,000,001"),
+        ("{2..1}/{0..1}", "0"),
+        (f"{{0..{'9' * 5000}}}", "too many"),
+    ],
+)
+def test_patterns_beyond_all_measure_are_refused_at_once(pattern, count):
+    with pytest.raises(BadInput, match=f"names {count} files"):
+        numbered_urls(f"https://host/{pattern}.tar?token=s3cret")
+
+
 def test_files_below_an_address_are_listed_by_their_ends(tmp_path):
     for name in ("b.tar", "a.TAR", "c.txt", "deep/d.tar"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -67,12 +81,36 @@ def test_no_secret_is_told_however_the_text_is_cut(text):
     assert without_secrets(SIGNED) == "https://host/a/b.tar"
 
 
+@pytest.mark.parametrize("sign", "/?#")
+def test_a_password_that_ends_its_host_too_early_is_not_told(tmp_path, sign):
+    """Somebody wrote it as it is: what comes before the sign is taken for host and port, and errors would show it."""
+    url = f"https://me:s3cret{sign}word@host/a.tar"
+    with pytest.raises(BadInput, match="its host is written wrongly") as error:
+        RemoteCache(tmp_path).open(url)
+    told = f"{error.value} {without_secrets(url)} {reason_of('https://host/b.tar', OSError(f'not {url}'))}"
+    assert "s3cret" not in told and "word@" not in told and "me:" not in told
+
+
+@pytest.mark.parametrize(
+    "url", ["http://host:80/a@b.tar", "http://[::1]/a@b.tar", "http://[::1]:80/a@b.tar", "file:///a:b/c@d"]
+)
+def test_an_address_without_a_password_is_told_whole(url):
+    assert without_secrets(f"{url}?token=s3cret") == url
+
+
 @pytest.mark.parametrize("target", ["ftp://127.0.0.1/x.tar", "file:///etc/passwd", "gopher:x", "//[bad/x"])
 def test_redirects_lead_to_http_only_and_show_no_query(site, tmp_path, target):
     site.moved["/a.tar"] = f"{target}?token=s3cret with a space"
     with pytest.raises(RunFailed, match="cannot fetch") as error:
         RemoteCache(tmp_path).open(f"{site.url}/a.tar")
     assert "s3cret" not in str(error.value) and "space" not in str(error.value)
+
+
+def test_what_comes_with_a_redirect_is_not_read(site, tmp_path):
+    site.files["/b.tar"], site.moved["/a.tar"], site.beside = b"here", f"{site.url}/b.tar", 64
+    with RemoteCache(tmp_path).open(f"{site.url}/a.tar") as stream:
+        assert stream.read() == b"here"
+    assert site.taken < 32  # what the system holds on the way; a server could send without end
 
 
 def test_a_redirect_to_http_is_followed(site, tmp_path):

@@ -111,3 +111,12 @@ def test_what_is_damaged_is_set_aside_in_place_of_the_one_before(tmp_path: Path)
     os.mkfifo(tmp_path / "x")
     set_aside(tmp_path / "x")
     assert (tmp_path / "damaged-x").is_fifo() and (tmp_path / "theirs" / "precious").exists()
+
+
+def test_a_file_that_is_larger_than_any_of_ours_is_not_read(tmp_path: Path) -> None:
+    """Sparse, it takes no room on the disk: terabytes would fill the memory."""
+    with open(tmp_path / "x.json", "wb") as stream:
+        stream.truncate(1 << 42)
+    for kind in (BadInput, Damaged):
+        with pytest.raises(kind, match="it holds more than 268,435,456 bytes"):
+            read_sealed(tmp_path / "x.json", "", kind=kind)

@@ -6,7 +6,9 @@ import http.client
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
@@ -117,6 +119,20 @@ def test_a_request_that_is_never_finished_is_let_go(
             assert connection.recv(100) == b""  # closed by the server, not by our five seconds
     assert get(server, "/") == (200, "the page")
     assert capfd.readouterr().err == ""
+
+
+def test_a_request_that_comes_byte_by_byte_is_let_go(server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve.Handler, "timeout", 0.5)
+    with asked(server, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ") as connection, pytest.raises(OSError):
+        for _ in range(40):  # twice a second would do for the socket's own patience
+            connection.sendall(b"x")
+            time.sleep(0.1)
+            connection.settimeout(0.01)
+            with suppress(TimeoutError):
+                if connection.recv(1) == b"":
+                    raise ConnectionError("let go")
+            connection.settimeout(5)
+    assert get(server, "/") == (200, "the page")
 
 
 def test_it_waits_for_ever_for_nobody() -> None:

@@ -13,6 +13,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.study.kept import differences, judged_again, keep, rerun, results, verify
 from fulcrum.study.plan.plan_file import load
 from fulcrum.study.run.cell import finished
+from fulcrum.study.run.kept_cells import KeptCells, unpack
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.study_merge import merge
 from fulcrum.study.study_run import run
@@ -164,3 +165,14 @@ def test_real_cells_are_kept_trained_anew_and_equal(tmp_path, plan_file, monkeyp
     assert again.sweeps == result.sweeps and again.arms[1].cost == result.arms[1].cost
     (cell, kept, trained), *_ = rerun(tmp_path / "kept", CATALOG, 1, lambda text: None, compile_blocks=False)
     assert kept == trained and cell.known
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"outcome": [1]}, {"result": []}, {"outcome": {"metrics": {"a": [1]}}}, {"outcome": {"metrics": {}}, "curve": 5}, {}],
+)
+def test_a_cell_with_other_things_in_it_is_refused_in_words(tmp_path, fields):
+    """With a checksum that fits: whoever writes a line can seal it."""
+    line = {"key": "0" * 16, "arm": "a", "seed": 0, **({"kind": "arm"} if fields else {}), **fields}
+    with pytest.raises(BadInput, match="is not what a study keeps"):
+        unpack(KeptCells({line["key"]: line}, {}, {}), "how", tmp_path)

@@ -13,8 +13,9 @@ from fulcrum.report.page import read, render
 from fulcrum.spec.errors import BadInput
 from fulcrum.study import study_rounds, study_run
 from fulcrum.study.judge.result import StudyState, assemble_result
+from fulcrum.study.run.clock import NAME as TIMINGS
 from fulcrum.study.run.layout import lay_out
-from fulcrum.study.run.progress import TimeLeft, line, standing
+from fulcrum.study.run.progress import CellTimes, TimeLeft, _stand, line, standing
 from fulcrum.study.run.workers.runner import Board
 from fulcrum.train.watched.training_cost import count_training
 from tests.study.small import plan
@@ -217,3 +218,27 @@ def test_the_command_on_the_page_goes_on_with_the_same_study(tmp_path, monkeypat
         with pytest.raises(SystemExit):
             main(["study", "run", str(path), *words])
         assert commands.pop() == f"fulcrum study run '{path}'{ends}"
+
+
+@pytest.mark.parametrize(
+    "text, images",
+    [
+        ('{"imagec": 1, "seconds": 1}', 0),  # one bit of a name
+        ('{"images": "x", "seconds": 1}', 0),
+        ('{"images": 16, "seconds": null}', 0),
+        ('{"images": %s, "seconds": 1}' % ("9" * 400), 0),
+        ('{"images": 1e999, "seconds": 1}', 0),
+        ('{"images": 16, "seconds": 1}\n{"images": 32, "seconds": NaN}', 16),
+    ],
+)
+def test_a_record_with_other_things_in_it_does_not_stop_the_study(tmp_path, text, images):
+    (tmp_path / "record.jsonl").write_text(text + "\n")
+    assert _stand(None, tmp_path / "record.jsonl", 100).images == images
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"parts": {"first step": 1, "steps": 1}, "ended": %s, "begun": 0.5}' % ("9" * 400), "[]"]
+)
+def test_timings_with_other_things_in_them_are_as_if_not_there(tmp_path, text):
+    (tmp_path / TIMINGS).write_text(text)
+    assert CellTimes.read(tmp_path, 7.0) == (7.0, 7.0)

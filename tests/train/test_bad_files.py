@@ -125,6 +125,8 @@ STATES = {
     "images of another": lambda about: changed(about, state={**about["state"], "images": 8}, images=8),
     "skipped below zero": lambda about: changed(about, state={**about["state"], "skipped": -1}),
     "endless seconds": lambda about: changed(about, state={**about["state"], "seconds": float("inf")}),
+    "more skipped than seen": lambda about: changed(about, state={**about["state"], "skipped": 10**400}),
+    "longer than any": lambda about: b" " * (checkpoint.MOST_STATE + 1),
     "not sealed": lambda about: json.dumps({**about, "images": 7}),
 }
 
@@ -192,6 +194,27 @@ def test_a_checkpoint_with_other_tensors_is_set_aside_and_the_older_one_gives_th
     said = []
     assert perform(order(run, tmp_path), said.append)["weights_sha256"] == weights
     assert any(f"does not fit this run: of its {part}" in line and f"damaged-{newer.name}, going" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    ["[" * 100_000, "5", "null", '{"NAME": 5}', '{"NAME": [[], 2]}', '{"NAME": [0, Infinity]}', '{"NAME": [-5, ROWS]}']
+    + ['{"NAME": [1, ROWS]}', '{"NAME": [0, 2000000]}'],
+    ids=range(9),
+)
+def test_a_checkpoint_whose_header_says_other_things_of_its_rows_is_set_aside(lost, rows):
+    """With checksums that fit. The older one is good: nothing of the newer may end the run."""
+    older, newer = checkpoint.listing(lost.checkpoints)
+    path = newer / "model.safetensors"
+    tensors, about = load_file(path), json.loads((newer / "state.json").read_text())
+    name = max(tensors, key=lambda one: tensors[one].dim())
+    save_file(tensors, path, metadata={"rows": rows.replace("NAME", name).replace("ROWS", str(len(tensors[name])))})
+    (newer / "state.json").write_text(changed(about, files={**about["files"], "model": sha256_file(path)}))
+    with pytest.raises(RunFailed, match=newer.name):
+        checkpoint.load(newer)
+    live, said = checkpoint.load(older).parts, []
+    found = checkpoint.newest(lost.checkpoints, said.append, require=lambda one: checkpoint.require_same(one, live))
+    assert found is not None and found.path == older and f"set aside as damaged-{newer.name}" in said[0]
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ from fulcrum.cli.options import (
 )
 from fulcrum.cli.trained.next_command import finish_first, sample_command
 from fulcrum.cli.trained.prompt_lines import prompt_lines
+from fulcrum.files.paths import at_home
 from fulcrum.spec.errors import BadInput
 
 if TYPE_CHECKING:
@@ -251,8 +252,8 @@ def _start(start: str, out: Path) -> "StartFiller":
 
     if start.startswith("hub:") or any((Path(start) / part / "config.json").is_file() for part in ("", *START_PARTS)):
         return DiffusersStart(path=start)
-    if "/" in start and not Path(start).expanduser().exists():
-        raise BadInput(f"--start {start}: there is nothing at {Path(start).expanduser().absolute()}", STARTS)
+    if "/" in start and not at_home(start).exists():
+        raise BadInput(f"--start {start}: there is nothing at {at_home(start).absolute()}", STARTS)
     try:
         trunk = RunFolder(find_run(start, out))
     except BadInput as error:

@@ -5,17 +5,18 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from fulcrum.data.readers.parquet import open_parquet, parquet_rows
 from fulcrum.data.readers.reader import FILES, Fields, Given, described, require_columns, require_once, sidecar, unusable
 from fulcrum.data.readers.svg_drawing import SVG, drawn
-from fulcrum.data.readers.untrusted_file import leads_out, read_untrusted
+from fulcrum.data.readers.untrusted_file import bounded_lines, leads_out, read_untrusted
 from fulcrum.data.readers.untrusted_image import SUFFIXES
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.install import install_extra
 
 TABLES = tuple(f"{stem}{suffix}" for stem in ("metadata", "captions") for suffix in (".jsonl", ".csv", ".parquet"))
 SIDECARS = (".txt", ".json")
+MOST_LINE = 1 << 24  # letters or bytes of a table's line
 
 
 def files_below(folder: Path) -> dict[str, str]:
@@ -155,11 +156,11 @@ class TableReader:
 
     def _jsonl(self) -> Iterator[dict[str, Any] | None]:
         with self.table.open("rb") as stream:
-            for line in stream:
-                if not line.strip():
+            for line in bounded_lines(stream, MOST_LINE):
+                if line is not None and not line.strip():
                     continue
                 try:
-                    row = json.loads(line)
+                    row = None if line is None else json.loads(line)
                 except (ValueError, RecursionError):
                     row = None
                 yield row if isinstance(row, dict) else None
@@ -167,7 +168,7 @@ class TableReader:
     def _csv(self) -> Iterator[dict[str, Any] | None]:
         try:
             with self.table.open(newline="", encoding="utf-8-sig") as stream:  # spreadsheets begin theirs with a mark
-                reader = csv.DictReader(stream, strict=True)  # a quote that never closes eats the rest
+                reader = csv.DictReader(_text_lines(stream), strict=True)  # a quote that never closes eats the rest
                 require_once(str(self.table), reader.fieldnames or ())
                 for row in reader:
                     whole = None not in row and None not in row.values()
@@ -177,13 +178,16 @@ class TableReader:
 
     def _parquet(self) -> Iterator[dict[str, Any] | None]:
         try:
-            from pyarrow import parquet
-        except ImportError:
-            raise BadInput(f"reading {self.table.name} needs the package pyarrow", install_extra("datasets")) from None
-        try:
-            opened = parquet.ParquetFile(self.table)
-            require_once(str(self.table), opened.schema_arrow.names)
-            for batch in opened.iter_batches(batch_size=1024):
-                yield from batch.to_pylist()
-        except (OSError, ValueError) as error:  # pyarrow's own errors derive from these
+            with open_parquet(self.table) as opened:
+                require_once(str(self.table), opened.schema_arrow.names)
+                yield from parquet_rows(opened)
+        except (OSError, ValueError) as error:
             raise BadInput(f"{self.table} cannot be read: {error}", "is it whole?") from None
+
+
+def _text_lines(stream: IO[str]) -> Iterator[str]:
+    """Of a table in CSV; its reader would hold a line of any length."""
+    while line := stream.readline(MOST_LINE + 1):
+        if len(line) > MOST_LINE:
+            raise csv.Error(f"a line has more than {MOST_LINE:,} letters")
+        yield line

@@ -14,10 +14,12 @@ from typing import IO, Any, NamedTuple
 from fulcrum.data.readers.columns import ColumnReader
 from fulcrum.data.readers.reader import SPLITS, Fields, Given, parted, require_once, unusable
 from fulcrum.data.readers.untrusted_file import MOST_BYTES, leads_out
+from fulcrum.files.paths import read_regular
 from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput
 
 INDEX = "index.json"
+MOST_INDEX = 1 << 28  # bytes of it: about a kilobyte for each shard
 PICTURES = ("jpeg", "png", "bytes")  # encodings that hold a file's bytes
 WHOLE = "copy the data set again: index.json and its shards"
 
@@ -39,7 +41,7 @@ def mds_folders(folder: Path) -> list[Path]:
 
 def _is_index(path: Path) -> bool:
     try:
-        shards = json.loads(path.read_bytes()).get("shards")
+        shards = json.loads(read_regular(path, limit=MOST_INDEX)).get("shards")
         return isinstance(shards, list) and bool(shards) and shards[0].get("format") == "mds"
     except (OSError, ValueError, AttributeError, RecursionError):
         return False
@@ -83,12 +85,14 @@ class MdsReader(ColumnReader):
 
 
 def _shards(folder: Path) -> Iterator[MdsShard]:
-    for about in read_json(folder / INDEX, WHOLE)["shards"]:
+    for about in read_json(folder / INDEX, WHOLE, limit=MOST_INDEX)["shards"]:
         try:
             name, samples = about["raw_data"]["basename"], int(about["samples"])
             names, encodings, sizes = (list(about[f"column_{what}"]) for what in ("names", "encodings", "sizes"))
             packed = about.get("zip_data")
-        except (KeyError, TypeError, ValueError):
+            if not all(isinstance(one, str) for one in (*names, *encodings)) or not all(map(_is_size, sizes)):
+                raise ValueError("a column has no name, no encoding or no size")
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise BadInput(f"{folder / INDEX} describes a shard that is no MDS shard", WHOLE) from None
         path = folder / str(name)
         if path.name != name or leads_out(folder, path) or not len(names) == len(encodings) == len(sizes):
@@ -97,6 +101,11 @@ def _shards(folder: Path) -> Iterator[MdsShard]:
             hint = f"unpack them first ({about.get('compression')})" if packed else WHOLE
             raise BadInput(f"there is no {path}" + (", only a compressed one is named" if packed else ""), hint)
         yield MdsShard(path, samples, names, encodings, sizes, folder.name)
+
+
+def _is_size(size: Any) -> bool:
+    """Of a column: its bytes, or None where every sample says so itself."""
+    return size is None or (isinstance(size, int) and 0 <= size <= MOST_BYTES)
 
 
 def _samples(stream: IO[bytes], shard: MdsShard) -> Iterator[bytes]:

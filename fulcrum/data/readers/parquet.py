@@ -7,11 +7,11 @@ from typing import Any
 from fulcrum.data.readers.columns import ColumnReader
 from fulcrum.data.readers.reader import SPLITS, Fields, Given, parted, require_once, unusable
 from fulcrum.data.readers.untrusted_archive import MOST_RATIO
+from fulcrum.data.readers.untrusted_file import MOST_BYTES
 from fulcrum.data.readers.untrusted_image import SUFFIXES
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.install import install_extra
 
-ROWS = 32  # read at a time: pictures are large
 _FREE = 1 << 26  # bytes that may unfold to anything
 
 
@@ -26,31 +26,53 @@ def parquets_at(path: Path) -> list[Path] | None:
     return tables if tables and not any(suffix in SUFFIXES for suffix in files.values()) else None
 
 
+def open_parquet(path: Path) -> Any:
+    """The file, opened; BadInput where it is none, or unfolds beyond reason."""
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise BadInput(f"reading {path.name} needs the package pyarrow", install_extra("datasets")) from None
+    try:
+        opened = parquet.ParquetFile(path)
+        about = opened.metadata
+        unfolded = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+    except (OSError, ValueError, NotImplementedError) as error:  # pyarrow's own errors derive from these
+        raise BadInput(f"{path} cannot be read: {error}", "is it whole?") from None
+    if unfolded > _FREE + MOST_RATIO * path.stat().st_size:
+        opened.close()
+        raise BadInput(f"{path} unfolds to {unfolded:,} bytes: a decompression bomb?", "who made it?")
+    return opened
+
+
+def parquet_rows(opened: Any) -> Iterator[dict[str, Any] | None]:
+    """Row by row, for a value that the file holds once may stand in every row; None: a row that cannot be had. What is
+    wrong with the file itself is an OSError or a ValueError."""
+    try:
+        for batch in opened.iter_batches(batch_size=1):
+            try:
+                row = batch.to_pylist()[0] if batch.nbytes <= MOST_BYTES else None
+            except (ValueError, OverflowError, TypeError, NotImplementedError):  # a date in the year 100,000
+                row = None
+            yield row
+    except NotImplementedError as error:  # an encoding that pyarrow knows and cannot read
+        raise ValueError(str(error)) from None
+
+
 class ParquetReader(ColumnReader):
     """Rows of successive files. A file whose name, or whose folder's, begins with a split's name belongs to that split."""
 
     kind = "parquet files"
 
     def __init__(self, files: list[Path], fields: Fields) -> None:
-        try:
-            from pyarrow import parquet
-        except ImportError:
-            raise BadInput(f"reading {files[0].name} needs the package pyarrow", install_extra("datasets")) from None
         super().__init__(fields)
-        self.parquet, self.files = parquet, files
+        self.files = files
         self.total = sum([self._checked_rows(path) for path in files])
         self.splits = parted({path: _split(path) for path in files})
 
     def _checked_rows(self, path: Path) -> int:
         """Refuse a file without its columns before anything is read; returns how many rows it says it has."""
-        try:
-            with self.parquet.ParquetFile(path) as opened:
-                schema, about = opened.schema_arrow, opened.metadata
-                unfolded = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
-        except (OSError, ValueError) as error:  # pyarrow's own errors derive from these
-            raise BadInput(f"{path} cannot be read: {error}", "is it whole?") from None
-        if unfolded > _FREE + MOST_RATIO * path.stat().st_size:
-            raise BadInput(f"{path} unfolds to {unfolded:,} bytes: a decompression bomb?", "who made it?")
+        with open_parquet(path) as opened:
+            schema, about = opened.schema_arrow, opened.metadata
         pictures = [column.name for column in schema if _holds_bytes(column.type)]
         hint = "; a table of captions is given beside its folder of pictures: --table FILE"
         self.choose_column(str(path), pictures, schema.names, "none of bytes", hint)
@@ -62,17 +84,20 @@ class ParquetReader(ColumnReader):
         for path in self.files:
             split, number = self.splits.get(path, ""), 0
             try:
-                with self.parquet.ParquetFile(path) as opened:
-                    for batch in opened.iter_batches(batch_size=ROWS):
-                        for row in batch.to_pylist():
-                            self.done += 1
-                            picture = row.get(self.file)
-                            data = picture.get("bytes") if isinstance(picture, dict) else picture
-                            yield self.sample(f"{path.name} row {number}", data, row, split)
-                            number += 1
-            except (OSError, ValueError) as error:
+                with open_parquet(path) as opened:
+                    for row in parquet_rows(opened):
+                        self.done += 1
+                        yield self._given(f"{path.name} row {number}", row, split)
+                        number += 1
+            except (BadInput, OSError, ValueError) as error:
                 why = f"the file is broken: {error}, after row {number - 1}; what follows in it is lost"
                 yield unusable(path.name, why)
+
+    def _given(self, name: str, row: dict[str, Any] | None, split: str) -> Given:
+        if row is None:
+            return unusable(name, f"a value that cannot be read, or more than {MOST_BYTES:,} bytes")
+        picture = row.get(self.file)
+        return self.sample(name, picture.get("bytes") if isinstance(picture, dict) else picture, row, split)
 
 
 def _holds_bytes(kind: Any) -> bool:

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from fulcrum.files.paths import at_home
 from fulcrum.files.remote.remote_cache import RemoteCache
 from fulcrum.spec.errors import BadInput
 
 NAMES = ("long", "medium", "short")  # what levers know; a single caption is called long
 SINGLE = ("caption", "text", "txt")  # fields that hold the one caption
 FILES = ("file_name", "file", "image", "path", "filename")
-MOST_TEXT = 1 << 20  # bytes of a caption file
+MOST_TEXT = 1 << 20  # bytes of a caption file, letters of a caption
 SPLITS = {
     "train": "train",
     "validation": "validation",
@@ -118,6 +119,8 @@ def _texts(value: Any, field: str) -> list[str]:
     texts = value if isinstance(value, list | tuple) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"the caption '{field}' is not text")
+    if (longest := max(map(len, texts))) > MOST_TEXT:
+        raise ValueError(f"the caption '{field[:40]}' has {longest:,} letters; the limit is {MOST_TEXT:,}")
     texts = [" ".join(text.split()) for text in texts]
     if any(map(_is_halved, texts)):
         raise ValueError(f"the caption '{field}' is not Unicode: it holds half a pair")
@@ -128,7 +131,11 @@ def _texts(value: Any, field: str) -> list[str]:
 
 def _is_halved(text: str) -> bool:
     """Half of a pair of UTF-16, which JSON can spell and no file can hold."""
-    return any("\ud800" <= sign <= "\udfff" for sign in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def sidecar(text: bytes | None, plain: bytes | None) -> dict[str, Any]:
@@ -195,7 +202,7 @@ def open_given(path: str, fields: Fields = ANY, table: str = "", cache: RemoteCa
         if table:
             raise BadInput("--table belongs to a folder of pictures; shards carry their captions inside", "leave it out")
         return ShardReader(shards, fields, cache)
-    folder = Path(path).expanduser()
+    folder = at_home(path)
     if folder.is_file() and not parquets_at(folder):
         raise BadInput(
             f"{folder} is neither a tar nor a folder",

@@ -10,7 +10,9 @@ from urllib.request import url2pathname
 
 from fulcrum.data.readers.reader import Fields, Given, described, sidecar, unusable
 from fulcrum.data.readers.untrusted_archive import TARS, Broken, Member, members, require_sound
+from fulcrum.data.readers.untrusted_file import MOST_BYTES
 from fulcrum.data.readers.untrusted_image import SUFFIXES
+from fulcrum.files.paths import at_home, open_regular
 from fulcrum.files.remote.remote_cache import RemoteCache, user_cache
 from fulcrum.files.remote.urls import (
     file_name,
@@ -23,6 +25,8 @@ from fulcrum.files.remote.urls import (
 )
 from fulcrum.spec.errors import BadInput
 
+MOST_PARTS = 100  # files of one sample
+
 
 def shards_at(path: str) -> list[str] | None:
     """The tar files that a path names, sorted: one file, a folder of them, a pattern, or URLs; None: no shards."""
@@ -30,7 +34,7 @@ def shards_at(path: str) -> list[str] | None:
         path = url2pathname(split_url(path).path)
     if is_remote(path):
         return _remote(path)
-    here = Path(path).expanduser()
+    here = at_home(path)
     if here.is_dir():
         return sorted(str(one) for one in here.iterdir() if one.name.lower().endswith(TARS) and one.is_file()) or None
     if any(mark in path for mark in "*?["):
@@ -88,7 +92,7 @@ class ShardReader:
         """A remote shard is fetched whole first: a connection that breaks is no broken shard, and a shard is no stream of
         unknown length. What cannot be fetched stops the import whatever the policy for bad samples is."""
         if not is_remote(shard):
-            return open(shard, "rb")
+            return open(open_regular(Path(shard), follow=True), "rb")  # a pipe would keep us waiting for ever
         self.cache = self.cache or user_cache()
         return self.cache.open(shard)
 
@@ -97,8 +101,12 @@ class ShardReader:
         require_sound(stream, packed)
         try:
             for key, group in groupby(members(stream, packed), _key):
-                parts = [(member, b"" if member.fault else member.read()) for member in group]
-                yield self._sample(shard, key, parts, seen)
+                parts = _parts(group)
+                if parts is None:
+                    why = f"too many files, or too large together: at most {MOST_PARTS} and {MOST_BYTES:,} bytes"
+                    yield unusable(f"{shard}:{key}", why)
+                else:
+                    yield self._sample(shard, key, parts, seen)
         except Broken as error:  # the sample at the break may lack a part: it is not handed out
             raise Broken(f"{error}" + (f", after {key}" if key else "")) from None
 
@@ -124,6 +132,17 @@ class ShardReader:
         except ValueError as error:
             return unusable(name, str(error))
         return described(name, ends[pictures[0]], about, self.fields)
+
+
+def _parts(group: Iterator[Member]) -> list[tuple[Member, bytes]] | None:
+    """The files of one sample, which are in memory together; None where they are more than can be meant well."""
+    parts, room = list[tuple[Member, bytes]](), MOST_BYTES
+    for member in group:
+        room -= 0 if member.fault else member.size
+        if room < 0 or len(parts) == MOST_PARTS:
+            return None
+        parts.append((member, b"" if member.fault else member.read()))
+    return parts
 
 
 def _key(member: Member) -> str:

@@ -2,7 +2,9 @@
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from fulcrum.files.paths import open_regular
 from fulcrum.files.refusals import reason
@@ -25,6 +27,15 @@ def read_untrusted(path: Path, first: int | None = None) -> bytes:
     except OSError as error:
         plain = error.errno not in (errno.EINVAL, errno.EISDIR)  # a pipe would keep us waiting, a device has no end
         raise ValueError(f"cannot be read ({reason(error)})" if plain else "not a file: a device or a pipe") from None
+
+
+def bounded_lines(stream: IO[bytes], most: int) -> Iterator[bytes | None]:
+    """Line by line; None for one of more than `most` bytes, which is passed over and never held whole."""
+    while line := stream.readline(most + 1):
+        whole = len(line) <= most
+        while not whole and line and not line.endswith(b"\n"):
+            line = stream.readline(most)
+        yield line if whole else None
 
 
 def leads_out(folder: Path, path: Path) -> bool:

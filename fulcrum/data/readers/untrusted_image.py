@@ -71,9 +71,8 @@ def _admit(image: Image.Image, data: bytes, refuse: type[Refused]) -> None:
     width, height = image.size
     if width * height > MOST_PIXELS:
         raise refuse(f"too many pixels: {width} x {height}, the limit is {MOST_PIXELS:,}: a decompression bomb?")
-    frames = getattr(image, "n_frames", 1)
-    if frames > 1:
-        raise refuse(f"several frames: {frames} frames, and which one counts is not ours to choose", "save one frame each")
+    if getattr(image, "is_animated", False):  # n_frames would go through all of them: minutes for some megabytes
+        raise refuse("several frames, and which one counts is not ours to choose", "save one frame each")
     if image.mode in ("I", "F") or image.mode.startswith("I;") or _bits(image, data) > 8:
         raise refuse("more than 8 bits per channel", "save it with 8 bits: how to scale is your decision")
 

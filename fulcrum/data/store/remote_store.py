@@ -11,18 +11,20 @@ from typing import IO, Any
 
 from fulcrum.files.atomic import folder_atomic
 from fulcrum.files.hashes import sha256_bytes, sha256_file, sha256_text
+from fulcrum.files.paths import at_home
 from fulcrum.files.refusals import refusal
 from fulcrum.files.remote.remote_cache import RemoteCache, user_cache
 from fulcrum.files.remote.urls import file_system, is_remote, without_secrets
 from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput, RunFailed
 
+MOST = 1 << 26  # bytes of a store.json that a server sends
 ORIGIN = "remote.json"  # of a copy: where its shards are
 
 
 def local_folder(path: str | Path) -> Path:
     """The folder of a store: its own, or the copy of one behind a URL."""
-    return _copied(str(path).rstrip("/")) if is_remote(str(path)) else Path(path).expanduser()
+    return _copied(str(path).rstrip("/")) if is_remote(str(path)) else at_home(path)
 
 
 def is_copy(folder: Path) -> bool:
@@ -48,7 +50,7 @@ def _copied(url: str) -> Path:
     cache = user_cache()
     try:
         with cache.open(f"{url}/{ABOUT}") as stream:
-            written = stream.read()
+            written = stream.read(MOST)  # what is longer is cut, and then no JSON
         about = json.loads(written)
         tables = {name: {what: about["tables"][name][what] for what in ("sha256", "bytes")} for name in TABLES}
     except RunFailed as error:

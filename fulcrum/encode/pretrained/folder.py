@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from fulcrum.files.hashes import sha256_json
 from fulcrum.files.noted_hashes import file_hash
+from fulcrum.files.paths import at_home
 from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.install import install_extra
@@ -45,7 +46,7 @@ class HubId(NamedTuple):
 
 def absolute(path: str) -> str:
     """A folder's path so that another working directory finds it too; ids stay as they are."""
-    return str(Path(path).expanduser().resolve()) if path and Path(path).expanduser().exists() else path
+    return str(at_home(path).resolve()) if path and at_home(path).exists() else path
 
 
 def locate(path: str, parts: tuple[str, ...], online: bool = True) -> Path:
@@ -57,7 +58,7 @@ def locate(path: str, parts: tuple[str, ...], online: bool = True) -> Path:
         from fulcrum.encode.pretrained.registry import package_folder
 
         return _inside(package_folder(path), parts)
-    own = Path(path).expanduser()
+    own = at_home(path)
     if own.is_dir():
         return _inside(own.resolve(), parts)
     asks = online and path.startswith("hub:")

@@ -56,6 +56,7 @@ class _Redirects(HTTPRedirectHandler):
         if not target.startswith(("http://", "https://")):
             why = f"it leads to {without_secrets(target)}, and only http(s) is followed"
             raise HTTPError(req.full_url, code, why, headers, fp)
+        fp.close()  # the standard library would read what comes with it, without end if there is none
         return super().http_error_302(req, fp, code, msg, headers)
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302

@@ -18,6 +18,7 @@ from urllib.error import HTTPError
 from fulcrum.files.atomic import FRESH, atomic_path, is_aside, sweep
 from fulcrum.files.hashes import sha256_text
 from fulcrum.files.lock import locked
+from fulcrum.files.paths import at_home
 from fulcrum.files.refusals import explained, reason
 from fulcrum.files.remote.urls import Announced, announced, open_remote, reason_of, without_secrets
 from fulcrum.spec.errors import BadInput, FulcrumError, RunFailed
@@ -181,4 +182,4 @@ def user_cache(say: Say | None = None) -> RemoteCache:
         limit = float(os.environ.get("FULCRUM_SHELF_GB") or LIMIT)
     except ValueError:
         raise BadInput(f"FULCRUM_SHELF_GB is {os.environ['FULCRUM_SHELF_GB']!r}", "give a number of gigabytes") from None
-    return RemoteCache(Path(place).expanduser(), limit, say)
+    return RemoteCache(at_home(place), limit, say)

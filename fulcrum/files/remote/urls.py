@@ -1,6 +1,7 @@
 """Files behind URLs, through fsspec: what is there, and its bytes as a stream. What is told shows no URL's secrets."""
 
 import re
+from math import prod
 from typing import IO, Any, NamedTuple, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -10,10 +11,14 @@ from fulcrum.spec.printable import shown
 
 HTTP = ("http", "https")
 MOST_NAMED = 1_000_000  # files that one pattern may name
+MOST_DIGITS = 18  # of a number in a pattern
 MARKS = ("ETag", "etag", "md5", "blob_id", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
 LONGEST = 200  # letters of an error that are told
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*[^\s'\"<>]+")
+_CUT = re.compile(
+    r"(?<=:)//[^/?#@]*:(?!\d*[/?#])[^/?#@\]]*[/?#].*@", re.DOTALL
+)  # a password that holds a / or a ? as it is
 _TELLING = 6  # letters of a value in a query that could be a secret
 
 
@@ -28,11 +33,14 @@ def is_remote(path: str) -> bool:
 
 def split_url(url: str) -> SplitResult:
     try:
-        return urlsplit(url)
+        parts = urlsplit(url)
+        if _CUT.search(url) and "::" not in url:
+            raise ValueError("a part of a password stands where the host does")
+        return parts
     except ValueError:  # its words may hold the password
         raise BadInput(
             f"an address that begins with {url.split('://')[0]}:// cannot be read: its host is written wrongly",
-            "expected such as https://host/shard.tar; an IPv6 host stands in [ and ]",
+            "expected such as https://host/shard.tar; an IPv6 host stands in [ and ], and in a password / is %2F, ? is %3F",
         ) from None
 
 
@@ -42,7 +50,7 @@ def file_name(url: str) -> str:
 
 def without_secrets(url: str) -> str:
     """A URL without what may be a secret: user, password and query."""
-    return re.sub(r"//[^/?#]*@", "//", re.split(r"[?#]", url, maxsplit=1)[0])
+    return re.sub(r"//[^/?#]*@", "//", re.split(r"[?#]", _CUT.sub("//", url), maxsplit=1)[0])
 
 
 def reason_of(url: str, error: BaseException) -> str:
@@ -60,19 +68,17 @@ def reason_of(url: str, error: BaseException) -> str:
 
 def numbered_urls(url: str) -> list[str]:
     """The URLs that a pattern such as shards/{00000..00127}.tar names."""
-    numbers = _RANGE.search(url)
-    if numbers is None:
-        return [url]
-    first, last = numbers.groups()
-    count = int(last) - int(first) + 1
+    ranges = _RANGE.findall(url)
+    countable = all(len(end) <= MOST_DIGITS for ends in ranges for end in ends)
+    count = prod(max(int(last) - int(first) + 1, 0) for first, last in ranges) if countable else 0  # of all together
     if not 1 <= count <= MOST_NAMED:
-        raise BadInput(f"{numbers.group()} in {without_secrets(url)} names {max(count, 0):,} files", "write {00000..00127}")
-    before, after = url[: numbers.start()], url[numbers.end() :]
-    return [
-        one
-        for number in range(int(first), int(last) + 1)
-        for one in numbered_urls(before + str(number).zfill(len(first)) + after)
-    ]
+        names = f"{count:,}" if countable else "too many"
+        raise BadInput(f"{without_secrets(url)[:LONGEST]} names {names} files", "write {00000..00127}")
+    urls = [url]
+    for first, last in ranges:
+        texts = [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+        urls = [_RANGE.sub(text, one, count=1) for one in urls for text in texts]
+    return urls
 
 
 def file_system(url: str) -> tuple[Any, str]:

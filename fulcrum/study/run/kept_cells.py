@@ -118,24 +118,31 @@ def read_kept(folder: Path) -> KeptCells:
 def unpack(kept: KeptCells, how: str, runs: Path) -> None:
     """The kept cells as the folders of runs that a study reads: all but weights, training losses and most pictures."""
     for key, line in kept.lines.items():
-        place = runs / key
-        place.mkdir(parents=True)
-        result = {**line["result"], "run": key} if "result" in line else None
-        if result is not None:
-            write_json(place / "result.json", result, flush=False)
-        outcome = {**line.get("outcome", {}), **{name: line[name] for name in ("arm", "seed", "key")}}
-        if line["kind"] == "rate":
-            write_sealed(place / f"rate-{how}.json", outcome)
-        elif "metrics" in outcome:
-            measured = {**outcome, "metrics": kept.unpacked(outcome["metrics"]), "result": result, "lines": {}}
-            write_sealed(place / f"measured-{how}.json", measured)
-            write_sealed(place / f"pictures-{how}.json", kept.pictures.get(key, {"prompts": [], "pictures": []}))
-            write_curve(place, [dict(zip(CURVE_FIELDS, point, strict=True)) for point in line["curve"]])
-            for images, metrics in line["points"].items():
-                value = {"images": int(images), "metrics": kept.unpacked(metrics)}
-                write_sealed(point_path(place, how, int(images)), value)
-        elif line["kind"] == "arm":
-            write_sealed(place / f"failed-{how}.json", outcome)
+        try:
+            _unpack_cell(kept, key, line, how, runs / key)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            why = f"{type(error).__name__}: {str(error)[:200]}"
+            raise BadInput(f"the cell {key} in {CELLS} is not what a study keeps ({why})", HINT) from None
+
+
+def _unpack_cell(kept: KeptCells, key: str, line: Mapping[str, Any], how: str, place: Path) -> None:
+    place.mkdir(parents=True)
+    result = {**line["result"], "run": key} if "result" in line else None
+    if result is not None:
+        write_json(place / "result.json", result, flush=False)
+    outcome = {**line.get("outcome", {}), **{name: line[name] for name in ("arm", "seed", "key")}}
+    if line["kind"] == "rate":
+        write_sealed(place / f"rate-{how}.json", outcome)
+    elif "metrics" in outcome:
+        measured = {**outcome, "metrics": kept.unpacked(outcome["metrics"]), "result": result, "lines": {}}
+        write_sealed(place / f"measured-{how}.json", measured)
+        write_sealed(place / f"pictures-{how}.json", kept.pictures.get(key, {"prompts": [], "pictures": []}))
+        write_curve(place, [dict(zip(CURVE_FIELDS, point, strict=True)) for point in line["curve"]])
+        for images, metrics in line["points"].items():
+            value = {"images": int(images), "metrics": kept.unpacked(metrics)}
+            write_sealed(point_path(place, how, int(images)), value)
+    elif line["kind"] == "arm":
+        write_sealed(place / f"failed-{how}.json", outcome)
 
 
 def _numbers(line: Mapping[str, Any]) -> Any:

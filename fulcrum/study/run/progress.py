@@ -1,14 +1,15 @@
 """How far the cells that run are, from the ends of their records, and how long the rest will take."""
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fulcrum.files.records import read_tail
+from fulcrum.files.sealed import read_json
 from fulcrum.report.wording.number import duration
 from fulcrum.spec.countdown import Countdown
+from fulcrum.spec.errors import BadInput
 from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.clock import NAME as TIMINGS
 from fulcrum.study.run.measuring.evaluation_points import at
@@ -65,10 +66,10 @@ class CellTimes(NamedTuple):
     def read(cls, folder: Path, whole: float) -> "CellTimes":
         """From the cell's own timings; where there are none, all that it took by the clock on the wall."""
         try:
-            timed = json.loads((folder / TIMINGS).read_bytes())
+            timed = read_json(folder / TIMINGS, "")
             first, steps = timed["parts"]["first step"], timed["parts"]["steps"]
             return cls(max(timed["ended"] - timed["begun"] - first, 0.0), max(steps - first, 0.0))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (BadInput, KeyError, TypeError, OverflowError):
             return cls(whole, whole)
 
 
@@ -140,8 +141,14 @@ def line(board: Board, going: list[Stand], left: float | None, seconds: float, u
     )
 
 
+def _is_time(value: Any) -> bool:
+    """A number that a sound record holds: whatever else stands there must not stop the study that looks on."""
+    return isinstance(value, int | float) and 0 <= value < 1e15
+
+
 def _stand(cell: Cell, record: Path, target: int) -> Stand:
-    lines = [(one["images"], one["seconds"]) for one in read_tail(record)]
+    tail = [(one.get("images", -1), one.get("seconds", -1)) for one in read_tail(record)]
+    lines = [(images, seconds) for images, seconds in tail if _is_time(images) and _is_time(seconds)]
     if not lines:
         return Stand(cell, 0, target, None)
     images, seconds = lines[-1]

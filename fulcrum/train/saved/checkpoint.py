@@ -29,6 +29,7 @@ from fulcrum.train.state import State
 
 KEEP_LAST = 2  # the newest, and one more if the newest is damaged
 PARTS = ("model", "optimizer", "average")
+MOST_STATE = 1 << 24  # bytes of a state.json: a checksum for each process and part
 FileName = Annotated[str, Field(pattern=rf"^({'|'.join(PARTS)})(-\d{{5}}-of-\d{{5}})?$")]
 
 
@@ -53,7 +54,7 @@ class StateFile(Frozen):
     def _agrees(self) -> Self:
         if self.state.images != self.images:
             raise ValueError(f"it stands at {self.state.images} images and was saved at {self.images}")
-        if min(self.state.images, self.state.skipped) < 0:
+        if not 0 <= self.state.skipped <= self.state.images:
             raise ValueError(f"it stands at {self.state.images} images and {self.state.skipped} skipped steps")
         if not math.isfinite(self.state.seconds + self.state.preparing):
             raise ValueError(f"it took {self.state.seconds} and {self.state.preparing} seconds")
@@ -150,7 +151,7 @@ def verified(path: Path, rank: int = 0, size: int = 1) -> VerifiedCheckpoint:
     if path.is_symlink():
         raise Damaged(f"{path} is a link, expected the folder of a checkpoint")
     try:
-        about = StateFile.model_validate(read_sealed(path / "state.json", "", kind=Damaged))
+        about = StateFile.model_validate(read_sealed(path / "state.json", "", kind=Damaged, limit=MOST_STATE))
         if about.images != int(path.name):
             raise Damaged(f"{path} stands at {about.images} images, which is not what it is called")
         for file, expected in sorted(about.files.items())[rank::size]:
@@ -159,7 +160,9 @@ def verified(path: Path, rank: int = 0, size: int = 1) -> VerifiedCheckpoint:
                 raise Damaged(f"{path / file}.safetensors is damaged: checksum {checksum[:12]}, expected {expected[:12]}")
     except ValidationError as error:
         first = error.errors()[0]
-        raise Damaged(f"{path / 'state.json'} cannot be used: {'.'.join(map(str, first['loc']))} {first['msg']}") from None
+        raise Damaged(
+            f"{path / 'state.json'} cannot be used: {'.'.join(map(str, first['loc']))} {first['msg'][:200]}"
+        ) from None
     except OSError as error:
         raise Damaged(f"{path} cannot be read: {type(error).__name__}: {error}") from error
     return VerifiedCheckpoint(path, tuple(sorted(about.files)), about.key, about.state, about.system)
@@ -193,6 +196,7 @@ def read(found: VerifiedCheckpoint) -> Checkpoint:
 def require_same(found: VerifiedCheckpoint, live: Mapping[str, Mapping[str, Tensor]]) -> None:
     """Damaged, saying which, unless it holds tensors of these names, shapes and types; only headers are read."""
     given: dict[str, dict[str, tuple[str, list[int]]]] = {part: {} for part in PARTS}
+    spans: dict[tuple[str, str], list[tuple[int, int]]] = {}  # rows of each piece, from the first to behind the last
     try:
         for file in found.files:
             with safe_open(found.path / f"{file}.safetensors", framework="pt") as stream:
@@ -200,9 +204,17 @@ def require_same(found: VerifiedCheckpoint, live: Mapping[str, Mapping[str, Tens
                 for name in stream.keys():  # noqa: SIM118  # no mapping
                     piece = stream.get_slice(name)
                     shape = [rows[name].whole, *piece.get_shape()[1:]] if name in rows else piece.get_shape()
-                    given[file.partition("-")[0]][name] = piece.get_dtype(), shape
+                    part = file.partition("-")[0]
+                    given[part][name] = piece.get_dtype(), shape
+                    if name in rows:
+                        begin = rows[name].first
+                        spans.setdefault((part, name), []).append((begin, begin + piece.get_shape()[0]))
     except (OSError, SafetensorError, ValueError) as error:
         raise Damaged(f"{found.path} cannot be read: {type(error).__name__}: {error}") from error
+    for (part, name), pieces in spans.items():
+        ends = [0, *(end for _, end in sorted(pieces))]
+        if ends[:-1] != [begin for begin, _ in sorted(pieces)] or ends[-1] != given[part][name][1][0]:
+            raise Damaged(f"{found.path} lacks rows of {name!r}, or has some twice")
     for part, tensors in live.items():
         wanted = {name: (DTYPES[value.dtype], list(value.shape)) for name, value in tensors.items()}
         unfit = f"{found.path} does not fit this run: of its {part}"

@@ -1,11 +1,11 @@
 """A run that begins from a whole PRX pipeline of diffusers: weights and sizes of the denoiser, codec, text encoder."""
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 from fulcrum.encode.fillers import FolderCodec, FolderText, Pixels
 from fulcrum.encode.pretrained.folder import HUB, absolute, config_of, locate
+from fulcrum.files.paths import at_home
 from fulcrum.files.sealed import read_json
 from fulcrum.flow.fillers import Velocity, XPrediction
 from fulcrum.interop.exported_pipeline import INDEX
@@ -31,7 +31,7 @@ SIZES = {  # diffusers' word -> our slot
 
 def pipeline_index(path: str) -> dict[str, Any] | None:
     """model_index.json of a pipeline's folder or hub id; None where the path names a denoiser alone."""
-    own = Path(path).expanduser()
+    own = at_home(path)
     named = HUB.fullmatch(path.removeprefix("hub:"))
     if own.is_dir():
         file = own / INDEX

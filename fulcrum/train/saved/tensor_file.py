@@ -65,9 +65,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], rows: Mapping[str, 
 
 
 def rows_of(header: Mapping[str, str] | None) -> dict[str, RowSpan]:
-    """Which rows the tensors of a file are, by what its header says; a tensor that is not named is whole."""
-    spans = json.loads((header or {}).get(ROWS, "{}"))
-    return {name: RowSpan(int(first), int(whole)) for name, (first, whole) in spans.items()}
+    """Which rows the tensors of a file are, by what its header says; a tensor that is not named is whole. What says nothing
+    of the kind is a ValueError."""
+    try:
+        spans = json.loads((header or {}).get(ROWS, "{}"))
+        return {name: RowSpan(int(first), int(whole)) for name, (first, whole) in spans.items()}
+    except (TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"its header says not which rows it holds: {error}") from None
 
 
 def _bytes(tensor: Tensor) -> memoryview:

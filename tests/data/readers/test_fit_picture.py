@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import GifImagePlugin, Image, TiffImagePlugin
 
 from fulcrum.data.readers.fit_picture import BadSample, buckets, decode, encode, fit, nearest, pixels
 
@@ -47,6 +47,17 @@ def bomb(side):
 def test_what_is_refused_says_why(data, words):
     with pytest.raises(BadSample, match=words):
         decode(data)
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "GIF", "PNG", "WEBP"])
+def test_frames_are_not_counted(monkeypatch, kind):
+    """Some megabytes of empty frames took minutes: Pillow goes through all of them, in a TIFF by the square."""
+    many = saved(Image.new("RGB", (16, 16)), kind, save_all=True, append_images=[Image.new("RGB", (16, 16), "red")] * 3)
+    for plugin in (TiffImagePlugin.TiffImageFile, GifImagePlugin.GifImageFile):
+        monkeypatch.setattr(plugin, "n_frames", property(lambda self: pytest.fail("all frames are gone through")))
+    with pytest.raises(BadSample, match="several frames"):
+        decode(many)
+    assert decode(saved(Image.new("RGB", (16, 16)), kind)).image.size == (16, 16)
 
 
 @pytest.mark.parametrize("encoding", ["PNG", "JPEG", "WEBP"])

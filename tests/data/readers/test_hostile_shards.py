@@ -5,11 +5,13 @@ import gzip
 import io
 import json
 import lzma
+import os
 import tarfile
 import tracemalloc
 
 import pytest
 
+from fulcrum.data.readers import shards
 from fulcrum.data.readers import untrusted_archive as archive
 from fulcrum.data.readers.reader import open_given
 
@@ -180,3 +182,22 @@ def test_many_headers_are_no_way_around(make, tmp_path):
     )
     (tmp_path / "x.tar").write_bytes(apart + whole)
     assert "headers for all members" in list(open_given(str(tmp_path / "x.tar")))[-1].fault
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_among_the_shards_of_a_pattern_keeps_nobody_waiting(make, tmp_path):
+    os.mkfifo(tmp_path / "a.tar")
+    make.tar(tmp_path / "b.tar", make.img2dataset(range(2)))
+    samples = list(open_given(str(tmp_path / "*.tar")))
+    assert [bool(given.fault) for given in samples] == [True, False, False] and "it is a pipe" in samples[0].fault
+
+
+@pytest.mark.parametrize("limit, value", [("MOST_BYTES", 2500), ("MOST_PARTS", 3)])
+def test_the_files_of_one_sample_are_bounded_together(make, tmp_path, monkeypatch, limit, value):
+    """Each of them is: a shard of nothing but one sample would be held whole."""
+    monkeypatch.setattr(shards, limit, value)
+    files = [(f"a.{number}", bytes(1000)) for number in range(4)]
+    make.tar(tmp_path / "x.tar", [*files, *make.img2dataset(range(1), (8, 8))])
+    samples = list(open_given(str(tmp_path)))
+    assert [given.name for given in samples] == ["x.tar:a", "x.tar:000000000"]
+    assert samples[0].fault.startswith("too many files, or too large together") and not samples[1].fault

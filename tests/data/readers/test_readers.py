@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from types import ModuleType, SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -106,11 +107,11 @@ def test_a_parquet_table_needs_pyarrow(make, tmp_path, monkeypatch):
     with pytest.raises(BadInput, match="needs the package pyarrow"):
         read(tmp_path)
     stand_in = ModuleType("pyarrow")  # what is asked of it
-    batch = SimpleNamespace(to_pylist=lambda: [{"file": "0.png", "caption": "zero"}])
-    names = SimpleNamespace(names=["file", "caption"])
-    stand_in.parquet = SimpleNamespace(
-        ParquetFile=lambda path: SimpleNamespace(schema_arrow=names, iter_batches=lambda batch_size: [batch])
-    )
+    batch = SimpleNamespace(nbytes=9, to_pylist=lambda: [{"file": "0.png", "caption": "zero"}])
+    names, about = SimpleNamespace(names=["file", "caption"]), SimpleNamespace(num_row_groups=0)
+    opened = MagicMock(schema_arrow=names, metadata=about, iter_batches=lambda batch_size: [batch])
+    opened.__enter__.return_value = opened
+    stand_in.parquet = SimpleNamespace(ParquetFile=lambda path: opened)
     monkeypatch.setitem(sys.modules, "pyarrow", stand_in)
     assert read(tmp_path)["0.png"].captions == {"long": ["zero"]}
 

@@ -1,12 +1,16 @@
 """Parquet and saved datasets, with the real packages: what is damaged or lacks a column is named, never half read."""
 
+import io
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
 
+from fulcrum.data.readers import image_folder
 from fulcrum.data.readers import parquet as given_parquet
 from fulcrum.data.readers.reader import Fields, open_given
+from fulcrum.data.readers.untrusted_file import bounded_lines
 from fulcrum.data.store.picture_store import LEDGER, PictureStore
 from fulcrum.spec.errors import BadInput
 
@@ -181,12 +185,31 @@ def test_splits_of_a_saved_dataset(make, saved, tmp_path):
         read(saved("odd", train=range(2), extra=range(2)))
 
 
+def test_no_other_column_of_a_saved_dataset_is_decoded(make, tmp_path):
+    """The package would open whatever file or address it names."""
+    datasets = pytest.importorskip("datasets")
+    kinds = {"image": datasets.Image(), "other": datasets.Image(), "caption": datasets.Value("string")}
+    rows = {
+        "image": [{"bytes": make.picture(0), "path": None}],
+        "other": [{"bytes": b"no picture", "path": "/etc/passwd"}],
+        "caption": ["a picture"],
+    }
+    datasets.Dataset.from_dict(rows, features=datasets.Features(kinds)).save_to_disk(tmp_path / "one")
+    assert [given.data for given in read(tmp_path / "one", Fields(file="image"))] == [make.picture(0)]
+
+
 def test_a_saved_dataset_that_is_damaged_or_lacks_a_column(saved):
     folder = saved("one", train=range(3))
     with pytest.raises(BadInput, match="no column 'blip'; found image, caption"):
         read(folder, Fields(captions=(("long", "blip"),)))
     with pytest.raises(BadInput, match="which column holds the pictures. found image among"):
         read(folder, Fields(file="caption"))
+    state = (folder / "state.json").read_text()
+    for damaged in ("[]", "{}", '{"_data_files": 5}', "[" * 100_000, ""):
+        (folder / "state.json").write_text(damaged)
+        with pytest.raises(BadInput, match="cannot be read"):
+            read(folder)
+    (folder / "state.json").write_text(state)
     path = next(folder.glob("*.arrow"))
     whole = path.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"junk" * 100, b""):
@@ -235,3 +258,58 @@ def test_a_mark_at_the_beginning_of_a_text_file_is_no_part_of_it(make, tmp_path)
         (folder / "0.png").write_bytes(make.picture(0))
         (folder / f"0.{suffix}").write_bytes(mark + text)
         assert [given.captions for given in read(folder)] == [{"long": ["a red square"]}]
+
+
+@pytest.mark.parametrize("kind", [pyarrow.timestamp("us"), pyarrow.date32()])
+def test_a_date_that_python_does_not_know_is_one_bad_row(make, tmp_path, kind):
+    far = pyarrow.array([0, 2**30 if kind == pyarrow.date32() else 2**62], kind)
+    parquet.write_table(as_the_hub_does(make, range(2)).append_column("made", far), tmp_path / "x.parquet")
+    assert [given.fault[:28] for given in read(tmp_path)] == ["", "a value that cannot be read,"]
+    folder = tmp_path / "given"
+    folder.mkdir()
+    for number in range(2):
+        (folder / f"{number}.png").write_bytes(make.picture(number))
+    table = pyarrow.table({"file_name": ["0.png", "1.png"], "text": ["a", "b"], "made": far})
+    parquet.write_table(table, folder / "metadata.parquet")
+    assert [given.fault for given in read(folder)] == ["", "cannot be read", ""]  # the last: a picture that no row names
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_value_that_stands_in_every_row_is_held_once(make, tmp_path, beside):
+    """A kilobyte of Parquet: one text of 2 MB, which a dictionary repeats in every row."""
+    numbers, text = pyarrow.array([0] * 24, pyarrow.int32()), pyarrow.array(["x" * (1 << 21)])
+    texts = pyarrow.DictionaryArray.from_arrays(numbers, text)
+    pictures = {"file_name": [f"{number}.png" for number in range(24)]} if beside else {"image": [make.picture(0)] * 24}
+    parquet.write_table(pyarrow.table({**pictures, "text": texts}), tmp_path / "metadata.parquet", compression="zstd")
+    if beside:
+        for number in range(24):
+            (tmp_path / f"{number}.png").write_bytes(make.picture(number))
+    tracemalloc.start()
+    faults = [given.fault for given in open_given(str(tmp_path))]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert faults == ["the caption 'text' has 2,097,152 letters; the limit is 1,048,576"] * 24 and peak < 8 << 21
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_row_without_end_is_not_read_into_memory(make, tmp_path, monkeypatch, beside):
+    monkeypatch.setattr(given_parquet if not beside else image_folder, "MOST_BYTES" if not beside else "MOST_LINE", 5000)
+    if beside:
+        (tmp_path / "0.png").write_bytes(make.picture(0))
+        lines = [json.dumps({"file_name": "0.png", "text": text}) for text in ("x" * 12_000, "short")]
+        (tmp_path / "metadata.jsonl").write_text("\n".join(lines))
+        assert [given.fault for given in read(tmp_path)] == ["cannot be read", ""]
+        (tmp_path / "metadata.jsonl").unlink()
+        (tmp_path / "metadata.csv").write_text("file_name,text\n0.png," + "x" * 12_000 + "\n")
+        with pytest.raises(BadInput, match="a line has more than 5,000 letters"):
+            read(tmp_path)
+    else:
+        rows = as_the_hub_does(make, range(2)).append_column("more", pyarrow.array([bytes(9000), b""]))
+        parquet.write_table(rows, tmp_path / "x.parquet")
+        samples = read(tmp_path, Fields(file="image"))
+        assert [bool(given.fault) for given in samples] == [True, False] and "5,000 bytes" in samples[0].fault
+
+
+def test_a_line_that_is_too_long_is_passed_over():
+    lines = [b"a\n", b"b" * 9 + b"\n", b"c" * 10 + b"\n", b"d" * 35 + b"\n", b"e" * 40]
+    assert list(bounded_lines(io.BytesIO(b"".join(lines)), 10)) == [lines[0], lines[1], None, None, None]

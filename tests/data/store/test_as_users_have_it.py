@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shlex
 import struct
 import sys
@@ -244,6 +245,34 @@ def test_mds_shards(make, tmp_path):
     path.rename(path.with_suffix(".gone"))
     with pytest.raises(BadInput, match="there is no .*shard.00000.mds"):
         open_given(str(tmp_path / "given"))
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("samples", float("inf")),
+        ("column_names", [["image"], *COLUMNS[0][1:]]),
+        ("column_encodings", [None, *COLUMNS[1][1:]]),
+        ("column_sizes", [["x"], *COLUMNS[2][1:]]),
+        ("column_sizes", [float("inf"), *COLUMNS[2][1:]]),
+        ("column_sizes", [-8, *COLUMNS[2][1:]]),
+    ],
+)
+def test_an_mds_index_with_other_things_in_it_is_refused(make, tmp_path, field, value):
+    folder = write_mds(tmp_path / "given", list(mds_rows(make, 2)), *COLUMNS)
+    index = json.loads((folder / "index.json").read_text())
+    index["shards"][0][field] = value
+    (folder / "index.json").write_text(json.dumps(index))
+    with pytest.raises(BadInput, match="describes a shard that is no MDS shard"):
+        open_given(str(folder))
+
+
+@pytest.mark.timeout(20)
+def test_an_index_that_is_a_pipe_keeps_nobody_waiting(make, tmp_path):
+    os.mkfifo(tmp_path / "index.json")
+    (tmp_path / "a.png").write_bytes(make.picture(0))
+    (tmp_path / "a.txt").write_text("a picture")
+    assert "a.png" in [given.name for given in open_given(str(tmp_path)) if not given.fault]
 
 
 def test_mds_that_leads_elsewhere_is_refused(make, tmp_path):
