@@ -10,7 +10,7 @@ One mechanism for all three (FSDP2): a sum over replicas is only added to it, so
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -55,8 +55,9 @@ def device_mesh(mesh: str, ranks: Ranks) -> DeviceMesh:
         return init_device_mesh(ranks.device.type, (shape.shards,), mesh_dim_names=("shard",))
     # Groups that init_device_mesh made would wait as long as torch likes, not as `--timeout` says.
     grid, limit = torch.arange(shape.processes).view(shape), timedelta(seconds=ranks.timeout)
-    shard, _ = dist.new_subgroups_by_enumeration(grid.tolist(), timeout=limit)
-    replicate, _ = dist.new_subgroups_by_enumeration(grid.T.tolist(), timeout=limit)
+    split: Any = dist.new_subgroups_by_enumeration  # untyped
+    shard, _ = split(grid.tolist(), timeout=limit)
+    replicate, _ = split(grid.T.tolist(), timeout=limit)
     names = ("replicate", "shard")
     return DeviceMesh.from_group([replicate, shard], ranks.device.type, mesh=grid, mesh_dim_names=names)
 
