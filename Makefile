@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 THREADS := OMP_NUM_THREADS=1
 SECONDS_OF_CHAOS ?= 90
 PAGE_OF_CHAOS ?=
+LEAST_OF_CHAOS ?=
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt
 
 .PHONY: install study chaos fuzz mutants load test laws test-slow check docs site evidence gpu bench clean help
@@ -41,7 +42,7 @@ laws: $(BIN)/.dev    ## the laws over every lever, on two cores: under four minu
 	$(THREADS) $(BIN)/python -m pytest tests/laws -n 2 --dist loadgroup
 
 chaos: $(BIN)/.ready  ## the attack, counted: kills, bad disks, crowds, hostile input; SECONDS_OF_CHAOS=3600 for an hour
-	$(THREADS) $(BIN)/python -m chaos --seconds $(SECONDS_OF_CHAOS) $(if $(PAGE_OF_CHAOS),--page $(PAGE_OF_CHAOS))
+	$(THREADS) $(BIN)/python -m chaos --seconds $(SECONDS_OF_CHAOS) $(if $(PAGE_OF_CHAOS),--page $(PAGE_OF_CHAOS)) $(LEAST_OF_CHAOS)
 
 $(BIN)/.fuzz: $(BIN)/.ready
 	@$(INSTALL) -e '.[fuzz]'

@@ -7,6 +7,16 @@ from pathlib import Path
 BEGIN, END = "<!-- counted by `python -m chaos --page`: do not edit -->", "<!-- end of what was counted -->"
 
 
+def too_few(struck: Mapping[str, int], inputs: int, least: Mapping[str, int]) -> list[str]:
+    """What was asked for and not reached: an attack that strikes nothing breaks no promise either."""
+    reached = {**struck, "inputs": inputs}
+    return [
+        f"{reached.get(name, 0):,} {name}, at least {wanted:,} were asked for"
+        for name, wanted in least.items()
+        if reached.get(name, 0) < wanted
+    ]
+
+
 def write_counts(
     page: Path, struck: Mapping[str, int], inputs: Mapping[str, int], losses: int, seconds: float, seed: int
 ) -> None:

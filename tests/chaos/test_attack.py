@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chaos import crowd_attack, disk_attack
-from chaos.counted_page import BEGIN, END, write_counts
+from chaos.counted_page import BEGIN, END, too_few, write_counts
 from chaos.crowd_attack import Scene
 from chaos.host import Child
 from chaos.subjects import Subject
@@ -48,6 +48,15 @@ def test_a_traceback_is_reported(host, tmp_path):
 def test_what_keeps_its_promises_is_not_reported(host, tmp_path):
     found = struck(host, "careful", tmp_path)
     assert found.losses == [] and {"kills", "write faults", "clock jumps", "slow disks"} <= found.counts.keys()
+
+
+def test_an_attack_that_struck_too_little_says_so():
+    least = {"kills": 500, "write faults": 300, "inputs": 1_000_000}
+    assert too_few({"kills": 500, "write faults": 300}, 1_000_000, least) == []
+    assert too_few({"kills": 499}, 2_000_000, least) == [
+        "499 kills, at least 500 were asked for",
+        "0 write faults, at least 300 were asked for",
+    ]
 
 
 @pytest.mark.parametrize(("name", "sound"), [("appends", False), ("appends_alone", True)])

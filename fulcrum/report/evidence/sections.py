@@ -161,11 +161,20 @@ def _skeptic(studies: Studies, rows: Sequence[Decision]) -> Section:
         "The decisions that moved quality most, again where one thing about the comparison is another: every column is a "
         "study of its own, with its own trainings unless only the judge differs, and with its own baseline."
     )
-    lines = [f"{title[:1].upper()}{title[1:]}: {' '.join(_order(own, rows))}" for title, own in asked]
+    lines = [f"{title[:1].upper()}{title[1:]}: {_from(own)}{' '.join(_order(own, rows))}" for title, own in asked]
     columns = ("decision", f"in the ranking ({RECIPE})", *(title for title, _ in asked))
     metric = next(iter(studies.values())).primary
     caption = f"Change in {sentences.lowered(metric.label).split(',')[0]}, {sentences.direction(metric)}"
     return Section("The skeptic asks", lead, lines, [Table(caption, columns, tuple(body), tuple(range(len(columns))))])
+
+
+def _from(own: Sequence[Decision]) -> str:
+    """Where the baseline stands there: nearer to the end of the scale every gain is smaller. 'The baseline has 0.95. '"""
+    if not own:
+        return ""
+    result = own[0].result
+    mean = tables.mean_sd(result.baseline, result.primary.name)[0]
+    return "" if mean is None else f"The baseline has {number.plain(mean, 2)}. "
 
 
 def _short(one: Decision | None) -> str:
