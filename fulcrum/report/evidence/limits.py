@@ -1,11 +1,34 @@
 """What a small world cannot tell about a large model, plainly: the page's own doubts."""
 
-from fulcrum.report.evidence.decision import table
+from fulcrum.report.evidence.decision import Decision, all_decisions, asked_again, table
 from fulcrum.report.evidence.known_studies import Studies
-from fulcrum.report.wording import number
+from fulcrum.report.markdown_text import escaped
+from fulcrum.report.wording import number, sentences
 
 PUBLISHED_IMAGES = 100_000 * 256  # steps and batch of a row of the published study (docs/published.md)
 TITLE = "What a 32 px world cannot tell about a 1.2 B model"
+
+
+BUDGET = "skeptic_budget"  # the study that trains longer
+
+
+def _longer(studies: Studies, rows: list[Decision]) -> list[str]:
+    """What of the gains was only learning sooner: they shrink where both sides are trained longer."""
+    result = studies.get(BUDGET)
+    if result is None or not rows or result.state != "finished":
+        return []
+    asked = asked_again(all_decisions(BUDGET, result), rows)
+    gained = [(one, before) for one, before in asked if before.verdict == "better"]
+    less = [one for one, before in gained if (one.gain or 0.0) < (before.gain or 0.0) / 2]
+    if not less:
+        return []
+    times = number.plain(result.plan.images / rows[0].result.plan.images)
+    listed = escaped(sentences.listed([f"{one.name} {one.change}" for one in less]))
+    return [
+        f"**What gains here mostly learns sooner.** With {times} times the images, of {len(gained)} gains that were asked "
+        f"again {len(less)} {'is' if len(less) == 1 else 'are'} less than half as large ({listed}): the plain recipe "
+        "catches up, and there is little left to gain."
+    ]
 
 
 def limits(studies: Studies) -> list[str]:
@@ -16,6 +39,7 @@ def limits(studies: Studies) -> list[str]:
         more = number.plain(PUBLISHED_IMAGES / plan.images, 0)
         here = f"A training here sees {plan.images:,} images, the published ones saw {more} times as many. "
     return [
+        *_longer(studies, rows),
         f"{here}What is scarce for a small model is not for one of a billion parameters. **Sizes do not carry over; "
         "directions may, or may not.** We compare directions only.",
         "The pictures are of one made-up world with few words. A caption there says everything that a picture shows, so "

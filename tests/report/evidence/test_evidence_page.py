@@ -282,6 +282,16 @@ def test_a_study_of_another_question_at_several_scales_has_its_own_title():
     assert titles == ["Resolution dependence", "Velocity against x-prediction"]
 
 
+def test_gains_that_shrink_in_a_longer_training_are_told():
+    longer = study((Row("muon", 0.02, 0.005), Row("repa", 0.03, 0.005), Row("short_captions", -0.9)))
+    longer["plan"]["images"] *= 2
+    kept = {"replication": result(), "skeptic_budget": StudyResult.model_validate(longer)}
+    page = str(files(kept)["README.md"])
+    assert "With 2 times the images, of 2 gains that were asked again 1 is less than half as large (Muon" in page
+    lasting = {"replication": result(), "skeptic_budget": result((Row("muon", 0.12, 0.005),))}
+    assert "learns sooner" not in str(files(lasting)["README.md"])
+
+
 def test_a_fraction_shows_effects_and_pairs():
     made = study((Row("muon", 0.1), Row("repa", 0.04, label="REPA")))
     both = {**made["arms"][1], "name": "muon + repa", "label": "Muon + REPA", "claims": []}
