@@ -302,7 +302,7 @@ def test_own_studies_and_our_measurements_stand_beside_the_published_number(tmp_
     [
         ("bf16_op(op=rope)", ["bf16_op(op=rope)"]),
         ("bf16_op(op=norm)", ["bf16_op"]),  # its default
-        ("short_captions", ["short_captions", "short_captions(prompts=matched)"]),
+        ("short_captions", ["short_captions on spark", "short_captions(prompts=matched)", "short_captions on pocket"]),
         ("caption_filter", ["caption_filter(drop=0.2) on spark with data.source.mislabelled=0.2"]),
     ],
 )
