@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fulcrum.report.arm_result import ArmResult
-from fulcrum.report.evidence.known_studies import Studies, in_table, ordered
+from fulcrum.report.evidence.known_studies import LONGER, Studies, in_table, ordered
 from fulcrum.report.figures.range_figure import floors
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
@@ -229,6 +229,25 @@ def same_way(asked: Iterable[AskedAgain]) -> tuple[int, int]:
     """How many are decided in both, and how many of these go the same way."""
     decided = [(one, before) for one, before in asked if one.decided and before.decided]
     return len(decided), sum(one.verdict == before.verdict for one, before in decided)
+
+
+class TrainedLonger(NamedTuple):
+    """What became of gains where both sides saw more images."""
+
+    times: float  # as many images
+    gains: int  # of the ranking that were asked again
+    shrunk: list[Decision]  # those that are less than half as large
+
+
+def trained_longer(studies: Studies, rows: Iterable[Decision]) -> TrainedLonger | None:
+    """None: it was not asked, or has no answer yet."""
+    ranked, result = list(rows), studies.get(LONGER)
+    if result is None or not ranked or result.state != "finished":
+        return None
+    asked = asked_again(all_decisions(LONGER, result), ranked)
+    gained = [(one, before) for one, before in asked if before.verdict == "better"]
+    shrunk = [one for one, before in gained if (one.gain or 0.0) < (before.gain or 0.0) / 2]
+    return TrainedLonger(result.plan.images / ranked[0].result.plan.images, len(gained), shrunk)
 
 
 def named(decisions: Iterable[Decision], root: str) -> Decision | None:

@@ -8,6 +8,7 @@ from fulcrum.report.schema import StudyResult
 Studies = Mapping[str, StudyResult]  # name of its folder -> what a kept study found
 TABLE = "replication"  # how the names begin of studies that change one decision at a time
 AGAIN = ("replication_pocket", "emoji")  # what asks the same on a larger recipe, and on pictures that others drew
+LONGER = "skeptic_budget"  # what trains both sides longer
 RECIPE = "spark"  # of the ranking: decisions on another recipe stand in a section of their own
 
 

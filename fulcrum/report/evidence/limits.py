@@ -1,6 +1,6 @@
 """What a small world cannot tell about a large model, plainly: the page's own doubts."""
 
-from fulcrum.report.evidence.decision import Decision, all_decisions, asked_again, table
+from fulcrum.report.evidence.decision import Decision, table, trained_longer
 from fulcrum.report.evidence.known_studies import Studies
 from fulcrum.report.markdown_text import escaped
 from fulcrum.report.wording import number, sentences
@@ -9,25 +9,16 @@ PUBLISHED_IMAGES = 100_000 * 256  # steps and batch of a row of the published st
 TITLE = "What a 32 px world cannot tell about a 1.2 B model"
 
 
-BUDGET = "skeptic_budget"  # the study that trains longer
-
-
 def _longer(studies: Studies, rows: list[Decision]) -> list[str]:
     """What of the gains was only learning sooner: they shrink where both sides are trained longer."""
-    result = studies.get(BUDGET)
-    if result is None or not rows or result.state != "finished":
+    longer = trained_longer(studies, rows)
+    if longer is None or not longer.shrunk:
         return []
-    asked = asked_again(all_decisions(BUDGET, result), rows)
-    gained = [(one, before) for one, before in asked if before.verdict == "better"]
-    less = [one for one, before in gained if (one.gain or 0.0) < (before.gain or 0.0) / 2]
-    if not less:
-        return []
-    times = number.plain(result.plan.images / rows[0].result.plan.images)
-    listed = escaped(sentences.listed([f"{one.name} {one.change}" for one in less]))
+    less, listed = len(longer.shrunk), sentences.listed([f"{one.name} {one.change}" for one in longer.shrunk])
     return [
-        f"**What gains here mostly learns sooner.** With {times} times the images, of {len(gained)} gains that were asked "
-        f"again {len(less)} {'is' if len(less) == 1 else 'are'} less than half as large ({listed}): the plain recipe "
-        "catches up, and there is little left to gain."
+        f"**What gains here mostly learns sooner.** With {number.plain(longer.times)} times the images, of {longer.gains} "
+        f"gains that were asked again {less} {'is' if less == 1 else 'are'} less than half as large ({escaped(listed)}): "
+        "the plain recipe catches up, and there is little left to gain."
     ]
 
 
