@@ -47,12 +47,23 @@ def write_sealed(path: Path, value: Mapping[str, Any], field: str = CHECK) -> No
 
 
 def read_sealed(
-    path: Path, hint: str, field: str = CHECK, *, kind: type[FulcrumError] = BadInput, limit: int = MOST
+    path: Path,
+    hint: str,
+    field: str = CHECK,
+    *,
+    kind: type[FulcrumError] = BadInput,
+    limit: int = MOST,
+    fields: Mapping[str, type] | None = None,
 ) -> dict[str, Any]:
-    """The object with its checksum; `kind` with `hint` if it cannot be read or the checksum does not fit."""
+    """The object with its checksum; `kind` with `hint` if it cannot be read or the checksum does not fit. `fields` must be
+    there, each of its type: anybody can seal anything."""
     value = read_json(path, hint, kind=kind, limit=limit)
     if not is_intact(value, field):
         raise kind(f"{path} was changed after it was written: its checksum does not fit", hint)
+    for name, expected in (fields or {}).items():
+        if not isinstance(value.get(name), expected):
+            found = f"found {type(value[name]).__name__}" if name in value else "it is not there"
+            raise kind(f"{path} is not what is kept under this name: expected {expected.__name__} {name!r}, {found}", hint)
     return value
 
 

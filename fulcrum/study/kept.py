@@ -127,7 +127,8 @@ def results(folder: Path, catalogue: Catalogue) -> dict[str, StudyResult]:
 
 def read_facts(folder: Path) -> dict[str, Any]:
     """How a kept study was run: {plan, science, how, user_files, made}."""
-    return read_sealed(folder / FACTS, HINT)
+    fields = {"plan": str, "science": int, "how": str, "user_files": dict, "made": dict}
+    return read_sealed(folder / FACTS, HINT, fields=fields)
 
 
 def _judged_or_kept(folder: Path, catalogue: Catalogue) -> StudyResult:

@@ -120,3 +120,18 @@ def test_a_file_that_is_larger_than_any_of_ours_is_not_read(tmp_path: Path) -> N
     for kind in (BadInput, Damaged):
         with pytest.raises(kind, match="it holds more than 268,435,456 bytes"):
             read_sealed(tmp_path / "x.json", "", kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [({"metrics": [1]}, "found list"), ({"other": 1}, "it is not there"), ({"metrics": None}, "NoneType")],
+)
+def test_a_good_seal_over_other_fields_is_refused_in_words(tmp_path: Path, value: dict, found: str) -> None:
+    path = tmp_path / "point.json"
+    write_sealed(path, value)
+    with pytest.raises(
+        BadInput, match=f"point.json is not what is kept under this name: expected dict 'metrics', .*{found}"
+    ):
+        read_sealed(path, "measure it again", fields={"metrics": dict})
+    write_sealed(path, {"metrics": {}, "more": 1})
+    assert read_sealed(path, "", fields={"metrics": dict})["more"] == 1

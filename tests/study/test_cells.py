@@ -10,6 +10,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.system import System
 from fulcrum.study.judge.result import assemble_result
+from fulcrum.study.run.arm_cost import COSTS, read_costs
 from fulcrum.study.run.cell import finished
 from fulcrum.study.run.cell_training import run_cell
 from fulcrum.study.run.curve_lines import read_lines, write_curve
@@ -54,6 +55,22 @@ def judge(out):
 
 def measured(out):
     return json.loads((folder(out) / f"measured-{HOW}.json").read_text())
+
+
+@pytest.mark.parametrize("name", [f"measured-{HOW}.json", f"pictures-{HOW}.json"])
+@pytest.mark.parametrize("value", [{}, {"key": 7}, {"key": [], "metrics": 1, "result": "x", "prompts": {}}])
+def test_files_that_were_sealed_anew_with_other_fields_are_refused_in_words(out, name, value):
+    write_sealed(folder(out) / name, value)
+    with pytest.raises(BadInput, match="is not what is kept under this name"):
+        judge(out)
+
+
+def test_costs_that_were_sealed_anew_are_refused_in_words(out):
+    arms = layout(out).arms
+    for value in ({}, {"arms": []}, {"arms": {arm.name: 7 for arm in arms}}, {"arms": {arm.name: {} for arm in arms}}):
+        write_sealed(out / COSTS, value)
+        with pytest.raises(BadInput, match="costs.json"):
+            read_costs(out, arms)
 
 
 @pytest.mark.parametrize("name", ["curve.jsonl", "record.jsonl"])

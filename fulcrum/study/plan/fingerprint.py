@@ -48,7 +48,8 @@ def is_proven(layout: Layout, folder: Path) -> bool:
     path, hint = folder / NAME, "remove the file and run the study again: the proof is made anew, cells are kept"
     if not path.exists():
         return False
-    proven = [one["arm"] for one in read_sealed(path, hint)["fingerprints"]]
+    prints = read_sealed(path, hint, fields={"fingerprints": list})["fingerprints"]
+    proven = [str(one.get("arm")) if isinstance(one, dict) else "nothing" for one in prints]
     expected = [arm.name for arm in layout.proven if not arm.is_baseline]
     if proven != expected:
         raise BadInput(f"{path} proves {', '.join(proven)}; the plan's arms are {', '.join(expected)}", hint)

@@ -13,7 +13,7 @@ from pydantic import Field
 from fulcrum.dist.machine.device import wait_for
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.report.arm_result import ArmCost
-from fulcrum.spec.errors import TrainingFailed
+from fulcrum.spec.errors import BadInput, TrainingFailed, first_line
 from fulcrum.spec.system import Device, System
 from fulcrum.study.plan.arms import Arm, bases_of
 from fulcrum.train.build import Built, assemble
@@ -89,9 +89,14 @@ def _costs(arms: Sequence[Arm], cache: Path, rounds: int, system: System) -> dic
 
 def read_costs(folder: Path, arms: Sequence[Arm]) -> dict[str, TimedCost] | None:
     """What an earlier go at the study timed; None where that was not all of these arms."""
-    path = folder / COSTS
-    kept = read_sealed(path, "remove the file: the steps are timed again")["arms"] if path.exists() else {}
-    return {name: TimedCost(**cost) for name, cost in kept.items()} if set(kept) == {arm.name for arm in arms} else None
+    path, hint = folder / COSTS, "remove the file: the steps are timed again"
+    kept = read_sealed(path, hint, fields={"arms": dict})["arms"] if path.exists() else {}
+    if set(kept) != {arm.name for arm in arms}:
+        return None
+    try:
+        return {name: TimedCost(**cost) for name, cost in kept.items()}
+    except (TypeError, ValueError) as error:  # pydantic's errors are ValueErrors
+        raise BadInput(f"{path} holds no costs of steps: {first_line(error)}", hint) from None
 
 
 def write_costs(folder: Path, costs: Mapping[str, TimedCost]) -> None:

@@ -97,7 +97,8 @@ def finished(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
     path = out.joinpath(cell.key, f"measured-{how}.json" if cell.kind == "arm" else f"rate-{how}.json")
     if not os.path.exists(path):
         return None
-    measured = read_sealed(path, HINT)
+    fields = {"key": str, "result": dict, "metrics": dict} if cell.kind == "arm" else {"key": str}
+    measured = read_sealed(path, HINT, fields=fields)
     if measured["key"] != cell.key:
         raise BadInput(f"{path} belongs to the cell {measured['key']}", "it was copied there by hand: " + HINT)
     if cell.kind == "rate":
@@ -108,7 +109,7 @@ def finished(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
         return None
     if not os.path.exists(out.joinpath(cell.key, f"pictures-{how}.json")):
         return None
-    if measured["result"]["weights_sha256"] not in result:
+    if str(measured["result"].get("weights_sha256")) not in result:
         RunFolder(out / cell.key).result()  # one that cannot be read is named as such
         raise BadInput(f"{path} was measured with other weights than {cell.key} ended with", HINT)
     return measured
@@ -175,4 +176,4 @@ def reached(out: Path, cell: Cell, how: str, until: float | None) -> bool:
 
 def pictures(out: Path, key: str, how: str) -> dict[str, Any]:
     """{prompts, pictures} of a finished cell."""
-    return read_sealed(out / key / f"pictures-{how}.json", HINT)
+    return read_sealed(out / key / f"pictures-{how}.json", HINT, fields={"prompts": list, "pictures": list})

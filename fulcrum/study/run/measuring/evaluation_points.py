@@ -22,6 +22,7 @@ from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import SaveAndLeave
 
 HINT = "remove the file and run the study again: it is measured anew from the saved weights"
+POINT = {"metrics": dict}  # what its file must hold
 COLLAPSED = "what it draws has collapsed: lower its learning rate, or leave the arm out"
 Tell = Callable[[Mapping[str, Any], int], None]  # hears what was measured, and after how many images
 
@@ -46,7 +47,7 @@ def read_points(folder: Path, run: RunSpec, how: str, shares: Sequence[float]) -
     for images in sorted({at(run, share) for share in shares if share < 1}):
         path = point_path(folder, how, images)
         if path.exists():
-            points[images] = read_sealed(path, HINT)["metrics"]
+            points[images] = read_sealed(path, HINT, fields=POINT)["metrics"]
     return points
 
 
@@ -92,7 +93,7 @@ class Points:
         if images not in self.due or images >= look.built.run.budget.images:
             return
         # A resumed cell passes points that it measured before.
-        metrics = read_sealed(path, HINT)["metrics"] if path.exists() else self._measure(look, path)
+        metrics = read_sealed(path, HINT, fields=POINT)["metrics"] if path.exists() else self._measure(look, path)
         if look.built.ranks.first:
             self.tell(metrics, images)
 
