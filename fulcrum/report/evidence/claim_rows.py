@@ -21,11 +21,13 @@ FARED = {
     None: WAITING,
 }
 MIXED = "seen both ways"
-ORDER = ("replicated", "contradicted", "opposite here", "undecided", WAITING, "not comparable")
+SAME = "no difference here"
+ORDER = ("replicated", "contradicted", "opposite here", SAME, "undecided", WAITING, "not comparable")
 MEANS = {
     "replicated": "the same direction, over paired seeds",
     "contradicted": "another direction in the claim's own setting",
     "opposite here": "the other direction in our small setting, which says nothing about the claim's own",
+    SAME: "too small a difference to matter in our small setting; a published size does not carry over",
     "undecided": "held against it, and our seeds cannot tell",
     WAITING: "the study is not finished",
     "not comparable": "nothing here stands for the published comparison, or its direction is not expected to carry over",
@@ -40,6 +42,8 @@ class HeldClaim(NamedTuple):
 
     @property
     def word(self) -> str:
+        if self.claim.why == claim_sentences.NO_DIFFERENCE:
+            return SAME
         return FARED.get(self.claim.verdict, self.claim.verdict or WAITING)
 
     @property
@@ -98,7 +102,7 @@ def counts(rows: Sequence[HeldClaim]) -> dict[str, int]:
     for row in rows:
         words.setdefault(row.published, set()).add(row.word)
     counted = Counter(_together(said) for said in words.values())
-    return {word: counted[word] for word in (*ORDER[:3], MIXED, *ORDER[3:]) if counted[word]}
+    return {word: counted[word] for word in (*ORDER[:4], MIXED, *ORDER[4:]) if counted[word]}
 
 
 def _together(words: set[str]) -> str:

@@ -26,6 +26,31 @@ class Decision(NamedTuple):
         """On the study's primary metric at equal images; None: it was not compared."""
         return self.result.effect(self.arm.name, self.result.primary.name)
 
+    def by(self, metric: str) -> Effect | None:
+        """On another metric, at equal images; None: it has no number there."""
+        effect = self.result.effect(self.arm.name, metric)
+        return None if effect is None or effect.mean is None else effect
+
+    @property
+    def margin(self) -> str:
+        """The least change that matters, in words."""
+        return number.plain(self.result.plan.smallest_effect)
+
+    @property
+    def removed(self) -> float | None:
+        """The share of the baseline's distance to real pictures that it removes; None without such an end of the scale."""
+        metric = self.result.primary
+        own, base = (mean_sd(arm, metric.name)[0] for arm in (self.arm, self.base))
+        if metric.ceiling is None or own is None or base is None or base == metric.ceiling:
+            return None
+        return 1.0 - (metric.ceiling - own) / (metric.ceiling - base)
+
+    @property
+    def is_slight(self) -> bool:
+        """Is what is left of it, without the flattery of having been picked out, less than would matter?"""
+        effect = self.effect
+        return effect is not None and effect.shrunk is not None and abs(effect.shrunk) < self.result.plan.smallest_effect
+
     @property
     def name(self) -> str:
         """'Short captions (prompts=matched)'; 'Muon, own rates' where both sides had their learning rates searched;
@@ -236,7 +261,7 @@ class TrainedLonger(NamedTuple):
 
     times: float  # as many images
     gains: int  # of the ranking that were asked again
-    shrunk: list[Decision]  # those that are less than half as large
+    shrunk: list[AskedAgain]  # those that are less than half as large
 
 
 def trained_longer(studies: Studies, rows: Iterable[Decision]) -> TrainedLonger | None:
@@ -246,7 +271,7 @@ def trained_longer(studies: Studies, rows: Iterable[Decision]) -> TrainedLonger 
         return None
     asked = asked_again(all_decisions(LONGER, result), ranked)
     gained = [(one, before) for one, before in asked if before.verdict == "better"]
-    shrunk = [one for one, before in gained if (one.gain or 0.0) < (before.gain or 0.0) / 2]
+    shrunk = [(one, before) for one, before in gained if (one.gain or 0.0) < (before.gain or 0.0) / 2]
     return TrainedLonger(result.plan.images / ranked[0].result.plan.images, len(gained), shrunk)
 
 

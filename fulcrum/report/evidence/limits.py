@@ -3,6 +3,7 @@
 from fulcrum.report.evidence.decision import Decision, table, trained_longer
 from fulcrum.report.evidence.known_studies import Studies
 from fulcrum.report.markdown_text import escaped
+from fulcrum.report.table import mean_sd
 from fulcrum.report.wording import number, sentences
 
 PUBLISHED_IMAGES = 100_000 * 256  # steps and batch of a row of the published study (docs/published.md)
@@ -10,15 +11,25 @@ TITLE = "What a 32 px world cannot tell about a 1.2 B model"
 
 
 def _longer(studies: Studies, rows: list[Decision]) -> list[str]:
-    """What of the gains was only learning sooner: they shrink where both sides are trained longer."""
+    """What is left of the gains where both sides are trained longer."""
     longer = trained_longer(studies, rows)
     if longer is None or not longer.shrunk:
         return []
-    less, listed = len(longer.shrunk), sentences.listed([f"{one.name} {one.change}" for one in longer.shrunk])
+    first = longer.shrunk[0][0]
+    mean = mean_sd(first.base, first.result.primary.name)[0]
+    stands = "" if mean is None else f"the baseline gets {number.plain(mean, 2)}, "
+    less, listed = len(longer.shrunk), sentences.listed([f"{one.name} {one.change}" for one, _ in longer.shrunk])
+    shares = [
+        f"{one.name} {one.removed:.0%} ({before.removed:.0%} in the ranking)"
+        for one, before in longer.shrunk
+        if one.removed is not None and before.removed is not None
+    ]
+    errors = f" Of what is then missing to real pictures, {escaped(sentences.listed(shares))} goes away." if shares else ""
     return [
-        f"**What gains here mostly learns sooner.** With {number.plain(longer.times)} times the images, of {longer.gains} "
-        f"gains that were asked again {less} {'is' if less == 1 else 'are'} less than half as large ({escaped(listed)}): "
-        "the plain recipe catches up, and there is little left to gain."
+        f"**Gains shrink where training is longer.** With {number.plain(longer.times)} times the images {stands}and of "
+        f"{longer.gains} gains that were asked again {less} {'is' if less == 1 else 'are'} less than half as large "
+        f"({escaped(listed)}).{errors} Whether such decisions learn better or only sooner, a score so near to its end "
+        "cannot tell."
     ]
 
 

@@ -7,6 +7,7 @@ from fulcrum.report.arm_result import ArmResult, ClaimResult
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import number, sentences
 
+NO_DIFFERENCE = "no difference that matters here, and a published size does not carry over"
 MEANING = {
     "replicated": "the direction is as claimed",
     "contradicted": "in the same setting, not the direction that was claimed",

@@ -14,6 +14,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.card import METRICS
 from fulcrum.report.arm_result import ClaimResult
 from fulcrum.report.finding import Effect
+from fulcrum.report.wording.claim_sentences import NO_DIFFERENCE
 from fulcrum.spec.combine import Staged
 from fulcrum.spec.edit import get, put
 from fulcrum.spec.run import RunSpec
@@ -136,7 +137,7 @@ def claim_verdict(seen: str, claim: Claim, scope: Scope, where: str = "") -> Far
     if scope == "same":
         return "contradicted", ""
     if seen == "tie":
-        return "out of scope", "no difference that matters here, and a published size does not carry over"
+        return "out of scope", NO_DIFFERENCE
     return "opposite here", f"the other direction{where}: it says nothing about the claim's own setting"
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.report.evidence import answers
+from fulcrum.report.evidence import answers, claim_rows
 from fulcrum.report.evidence.evidence_page import files
 from fulcrum.report.schema import StudyResult
+from fulcrum.report.wording import claim_sentences
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
 TABLE, Row, result, study = (FAKE[name] for name in ("TABLE", "Row", "result", "study"))
@@ -135,4 +136,34 @@ def test_routing_whose_harm_fades_says_so_and_what_equal_time_shows():
     made = made.model_copy(update={"effects": (*made.effects, slow), "trends": trends})
     said = answer({"resolution": made}, "Routing only at many tokens?")
     assert said.word == "Not at equal images here, but its harm fades"
-    assert "TREAD at 256, at equal time: +0.02 [−0.01, +0.05] (exploratory)." in said.text
+    assert "Exploratory: TREAD at 256, at equal time: +0.02 [−0.01, +0.05]." in said.text
+    between = scaled({"16": ("worse", -0.12), "64": ("worse", -0.03), "256": ("worse", -0.04)})
+    between = between.model_copy(update={"trends": trends})
+    said = answer({"resolution": between}, "Routing only at many tokens?")
+    assert said.word == "Not at equal images here; its harm is least from 64 tokens on"
+    assert "no smaller at 256 than at 64." in said.text
+
+
+@pytest.mark.parametrize(
+    ("shrunk", "word"), [(-0.013, "A small one, if any, here"), (-0.023, "Yes, here"), (None, "Yes, here")]
+)
+def test_a_tax_that_may_be_less_than_matters_is_called_small(shrunk, word):
+    made = study((Row("bf16_storage", -0.024, 0.005),))
+    for effect in made["effects"]:
+        effect["shrunk"] = shrunk
+    assert answer({"replication": StudyResult.model_validate(made)}, "Precision, a silent tax?").word == word
+
+
+def test_real_pictures_that_look_more_real_and_follow_less_are_as_claimed():
+    made = study((Row("real_data", -0.05, 0.01),))
+    distance = next(one for one in made["effects"] if one["metric"] == "frechet")
+    for low, high, word in ((-9.0, -7.0, "As claimed, here"), (-1.0, 1.0, "Synthetic ones, here")):
+        distance |= {"mean": (low + high) / 2, "low": low, "high": high}
+        said = answer({"replication_synthetic": StudyResult.model_validate(made)}, "Real or synthetic pictures?")
+        assert said.word == word and "Fréchet distance" in said.text
+
+
+def test_a_claim_whose_metric_shows_no_difference_is_counted_as_such():
+    why = claim_sentences.NO_DIFFERENCE
+    rows = claim_rows.fared({"replication": result((Row("muon", 0.1, claims=(("fid", 3.67, "out of scope", why),)),))})
+    assert claim_rows.summary(rows) == "1 no difference here"

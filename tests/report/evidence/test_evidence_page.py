@@ -287,10 +287,11 @@ def test_gains_that_shrink_in_a_longer_training_are_told():
     longer["plan"]["images"] *= 2
     kept = {"replication": result(), "skeptic_budget": StudyResult.model_validate(longer)}
     page = str(files(kept)["README.md"])
-    assert "With 2 times the images, of 2 gains that were asked again 1 is less than half as large (Muon" in page
+    assert "With 2 times the images the baseline gets 0." in page
+    assert "of 2 gains that were asked again 1 is less than half as large (Muon" in page
     assert "With 2 times the images 1 of 2 gains shrink below half; " in page, "in the conclusion"
     lasting = {"replication": result(), "skeptic_budget": result((Row("muon", 0.12, 0.005),))}
-    assert "learns sooner" not in str(files(lasting)["README.md"])
+    assert "Gains shrink" not in str(files(lasting)["README.md"])
 
 
 def test_a_fraction_shows_effects_and_pairs():
