@@ -77,7 +77,12 @@ def _ranking(rows: Sequence[Decision], searched: Sequence[Decision]) -> list[str
     metric = result.primary
     elsewhere = any(_equal_time(one) for one in rows)
     looks = result.plan.looks
-    more = f"An arm gets {looks[0]} pairs, and up to {looks[-1]} while it is undecided. " if looks[1:] else ""
+    more = ""
+    if looks[1:]:
+        more = (
+            f"An arm gets {looks[0]} pairs, and up to {looks[-1]} while it is undecided; its interval holds over all these "
+            "looks and is wider than that of its pairs alone. "
+        )
     body = tuple(
         (
             str(place) if one.gain is not None else number.NONE,
@@ -102,7 +107,8 @@ def _ranking(rows: Sequence[Decision], searched: Sequence[Decision]) -> list[str
         "",
         f"Every decision alone against the same training without it, on `{RECIPE}`, best first. {escaped(metric.explain)} "
         f"A verdict asks an interval without zero and a corrected p below {number.plain(result.plan.alpha)} over all arms "
-        f"of a study; a *tie* lies within ±{number.plain(result.plan.smallest_effect)}. {more}Time and FLOPs are a "
+        f"of a study; of a *tie* the {certainty.tie_level(result)} interval, narrower than the printed one, lies within "
+        f"±{number.plain(result.plan.smallest_effect)}. {more}Time and FLOPs are a "
         f"step's over the baseline's, time from steps taken in turns; less than {SAME_TIME:.0%} more time is called free. "
         "[How verdicts are made](../statistics.md)",
         "",

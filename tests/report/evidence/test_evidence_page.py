@@ -363,7 +363,7 @@ def test_after_how_many_pairs_an_arm_was_decided_stands_in_the_table_and_is_not_
     made = study(TABLE[:2], looks=[8, 12, 16])
     made["effects"][0] |= {"note": "decided at 8 of 16 pairs", "warnings": ["the differences are skewed"]}
     page = str(files({"replication": StudyResult.model_validate(made)})["README.md"])
-    assert "An arm gets 8 pairs, and up to 16 while it is undecided." in page
+    assert "An arm gets 8 pairs, and up to 16 while it is undecided;" in page
     assert "decided at" not in page and "- **Muon**: the differences are skewed" in page
 
 
