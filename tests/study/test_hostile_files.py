@@ -65,7 +65,8 @@ def test_what_was_measured_of_a_cell_is_refused_when_it_is_no_sealed_file(tmp_pa
 def test_a_cell_whose_result_is_no_plain_file_is_not_finished(tmp_path, kind):
     how, cell = measuring(plan()).how, lay_out(plan(), CATALOG, {}, tmp_path).cells[0]
     (tmp_path / cell.key).mkdir()
-    write_sealed(tmp_path / cell.key / f"measured-{how}.json", {"key": cell.key, "result": {"weights_sha256": "x"}})
+    measured = {"key": cell.key, "result": {"weights_sha256": "x"}, "metrics": {}}
+    write_sealed(tmp_path / cell.key / f"measured-{how}.json", measured)
     no_plain_file(tmp_path / cell.key / "result.json", kind)
     assert finished(tmp_path, cell, how) is None
 

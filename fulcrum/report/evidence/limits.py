@@ -24,7 +24,8 @@ def _longer(studies: Studies, rows: list[Decision]) -> list[str]:
         for one, before in longer.shrunk
         if one.removed is not None and before.removed is not None
     ]
-    errors = f" Of what is then missing to real pictures, {escaped(sentences.listed(shares))} goes away." if shares else ""
+    removed = escaped(sentences.listed(shares)) if shares else ""
+    errors = f" Of what is then missing to real pictures they still remove: {removed}." if removed else ""
     return [
         f"**Gains shrink where training is longer.** With {number.plain(longer.times)} times the images {stands}and of "
         f"{longer.gains} gains that were asked again {less} {'is' if less == 1 else 'are'} less than half as large "
