@@ -1,5 +1,6 @@
 """Workers that are lost, die, do not hear or cannot read a file: what is told of them, and that nothing stays behind."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.system import System
 from fulcrum.study.run.cell import Measuring
 from fulcrum.study.run.layout import lay_out
-from fulcrum.study.run.workers import runner
+from fulcrum.study.run.workers import runner, signs_of_life
 from fulcrum.study.run.workers.runner import Lane, Work, run_all
 from fulcrum.study.run.workers.worker_death import Listener
 from tests.study.small import plan
@@ -87,6 +88,58 @@ def test_a_worker_that_dies_at_once_is_told_with_what_it_printed_last(tmp_path, 
         run_all(cells, Work(tmp_path, System(), Measuring(64), ()), 1, lambda board: None, lane=dying)
     assert says in error.value.message and hint in error.value.hint, str(error.value)
     assert says.rpartition("printed last: ")[2] in capfd.readouterr().err or "printed" not in says
+
+
+def test_a_worker_that_stands_still_is_named_and_its_cell_goes_on_in_another(tmp_path, capfd, monkeypatch):
+    """It closes nothing and says nothing: without signs of life a study would wait for it for ever."""
+    monkeypatch.setattr(signs_of_life, "SILENT", 4.0)
+    cells = lay_out(plan(), CATALOG, {}, tmp_path).cells[:1]
+    stopped = tmp_path / "stopped"
+    code = f"""
+import json, os, pathlib, signal, sys, time
+print(flush=True)
+asked = [json.loads(sys.stdin.readline()) for _ in range(2)][1]
+if not pathlib.Path({str(stopped)!r}).exists():
+    pathlib.Path({str(stopped)!r}).write_text(str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
+for _ in range(10):  # longer than may be silent
+    time.sleep(0.5)
+    print(flush=True)
+print(json.dumps(dict(key=asked["key"], ok=False, outcome=True, error="trained to nothing", hint="")), flush=True)
+"""
+    lane = type("Stopped", (Lane,), {"program": ("-c", code)})
+    board = run_all(cells, Work(tmp_path, System(), Measuring(64), ()), 1, lambda board: None, lane=lane)
+    assert board.lost == 1 and board.state[cells[0].key] == "failed" and not board.error
+    told = capfd.readouterr().err
+    assert f"the worker of {cells[0].arm}, seed 0, is lost: it gave no sign of life" in told
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(stopped.read_text()), 0)
+
+
+def test_a_worker_that_stands_still_every_time_fails_with_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(signs_of_life, "SILENT", 0.2)
+    monkeypatch.setattr(signs_of_life, "LOOK", 0.1)
+    cells = lay_out(plan(), CATALOG, {}, tmp_path).cells[:1]
+    still = type("Still", (Lane,), {"program": ("-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)")})
+    with pytest.raises(RunFailed, match="lost 3 times: it gave no sign of life") as error:
+        run_all(cells, Work(tmp_path, System(), Measuring(64), ()), 1, lambda board: None, lane=still)
+    assert "was it stopped" in error.value.hint
+
+
+def test_a_line_that_comes_in_pieces_with_signs_between_is_read_whole(monkeypatch):
+    monkeypatch.setattr(signs_of_life, "SILENT", 0.2)
+    monkeypatch.setattr(signs_of_life, "LOOK", 0.05)
+    ours, theirs = os.pipe()
+    with os.fdopen(ours, "rb") as stream:
+        line = signs_of_life.LineFromWorker(stream)
+        os.write(theirs, b'\n\n{"a": 1}\n{"b"')
+        assert line.answer() == '{"a": 1}'
+        os.write(theirs, b": 2}\n\n")
+        assert line.answer() == '{"b": 2}'
+        with pytest.raises(signs_of_life.Silent):
+            line.answer()
+        os.close(theirs)
+        assert line.answer() == ""
 
 
 def test_a_crash_is_told_with_the_line_of_the_persons_own_file(tmp_path):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import Empty, Queue
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO, cast
 
 from torch.cuda import device_count
 
@@ -20,11 +20,13 @@ from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.system import System
 from fulcrum.study.run.cell import NOWHERE, Cell, Measuring, Tracked, failed, reached
 from fulcrum.study.run.workers.capacity import gpus_of
+from fulcrum.study.run.workers.signs_of_life import LineFromWorker, Silent
 from fulcrum.study.run.workers.worker_death import MEMORY, Listener, ending
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # CUDA's own variable: the GPUs that a process may use
 LAST = 5.0  # seconds in which a lane ends when its worker is gone
 ARRIVAL = 10.0  # seconds for a finished cell's files to be seen
+STANDS_STILL = "was it stopped, or has the machine too little memory? run fewer side by side with --lanes"
 ATTEMPTS = 3  # a cell whose worker was lost this often has failed
 
 
@@ -162,11 +164,19 @@ class Lane(threading.Thread):
 
     def ask(self, cell: Cell) -> dict[str, Any] | None:
         process = self._worker()
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
         try:
             process.stdin.write(json.dumps(self.work.asked(cell)) + "\n")
             process.stdin.flush()
-            line = process.stdout.readline()
+            line = self.line.answer()
+        except Silent as silence:
+            process.kill()
+            self.close()
+            self.ended = (f"{silence}, and was ended", STANDS_STILL)
+            print(
+                f"the worker of {cell.arm}, seed {cell.seed}, is lost: {silence}; it was ended", file=sys.stderr, flush=True
+            )
+            return None
         except (OSError, ValueError):  # it died, or whoever stops the study has closed it
             line = ""
         if not line:
@@ -192,6 +202,7 @@ class Lane(threading.Thread):
         )
         assert process.stdin is not None and process.stderr is not None
         self.listener = Listener(process.stderr)
+        self.line = LineFromWorker(cast(TextIO, process.stdout).buffer)
         process.stdin.write(json.dumps(self.work.setup()) + "\n")
         self.process = process  # from here on whoever stops the study may close it
         if self.stopped.is_set():  # all were asked to end before this one could be

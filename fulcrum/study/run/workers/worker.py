@@ -26,6 +26,7 @@ from fulcrum.spec.system import System
 from fulcrum.spec.user_errors import described
 from fulcrum.study.run.cell import Cell, Measuring, Tracked
 from fulcrum.study.run.cell_training import run_cell
+from fulcrum.study.run.workers.signs_of_life import LineToStudy
 from fulcrum.study.run.workers.torchrun_cell import answer_together
 from fulcrum.train.session import Interrupted
 
@@ -111,12 +112,10 @@ def failure(key: str, error: FulcrumError) -> dict[str, Any]:
     return {"key": key, "ok": False, "error": error.message, "hint": error.hint}
 
 
-def serve() -> None:
-    """Until nothing more is asked: cells come in by standard input, answers go out by standard output."""
+def serve(study: LineToStudy) -> None:
+    """Until nothing more is asked: cells come in by standard input, answers go out by the line to the study."""
     threading.Thread(target=leave_with, args=(int(sys.argv[1]),), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study decides when to stop; it sends SIGTERM
-    answers = os.fdopen(os.dup(1), "w")  # libraries may print: keep the line to the study clean
-    os.dup2(2, 1)
     setup = json.loads(sys.stdin.readline())
     system = System(**setup["system"])
     if system.processes == 1 and _able(system, lambda text: None).compile:  # what is amiss is told by the first cell
@@ -133,8 +132,7 @@ def serve() -> None:
         reply = failure(asked["key"], refused) if refused else answer(asked, setup, catalogue)
         if reply is None:
             break
-        answers.write(json.dumps(reply) + "\n")
-        answers.flush()
+        study.say(json.dumps(reply))
         if reply.get("slower"):
             setup["system"]["compile"] = False  # it would fail again, and take as long for it
     gc.unfreeze()  # so that Python's end takes it apart before the modules it needs: locks would complain

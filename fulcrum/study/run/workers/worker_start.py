@@ -5,9 +5,12 @@ import sys
 
 if __name__ == "__main__":
     gc.disable()  # `serve` turns it on again, when all is there
+    from fulcrum.study.run.workers.signs_of_life import LineToStudy
+
+    line = LineToStudy()  # before all that takes long
     from fulcrum.study.run.workers import worker
 
     try:
-        worker.serve()
+        worker.serve(line)
     except KeyboardInterrupt:  # the study was stopped and says so: a traceback of ours tells nothing
         sys.exit(130)
