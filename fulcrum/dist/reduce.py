@@ -11,7 +11,7 @@ from torch.nn import Parameter
 from fulcrum.dist.mesh import shard_group
 from fulcrum.dist.processes.start import Ranks, is_sharded
 
-Word = TypeVar("Word", str, None, str | None, bool)
+Word = TypeVar("Word", str, None, str | None, bool, int)
 
 
 @torch.no_grad()
@@ -125,6 +125,25 @@ def gathered(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
         if ranks.first:
             tensors_here[name] = full.cpu()
     return tensors_here
+
+
+@torch.no_grad()
+def whole_on_all(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
+    """Whole tensors for every rank to use, of many ranks on their hosts; all ranks must call it together."""
+    return {name: whole(tensor) if ranks.size == 1 else whole(tensor).cpu() for name, tensor in tensors.items()}
+
+
+@torch.no_grad()
+def rows_to_first(rows: Tensor, counts: Sequence[int], ranks: Ranks) -> list[Tensor]:
+    """What each rank brings, in their order, on the first rank; nothing on the others. `rows` lie on the host, and `counts`
+    are how many each rank has; all ranks must call it together."""
+    if ranks.size == 1:
+        return [rows]
+    sent = torch.zeros(max(counts), *rows.shape[1:], dtype=rows.dtype)  # a gather takes equal parts
+    sent[: len(rows)] = rows
+    received = [torch.empty_like(sent) for _ in counts] if ranks.first else None
+    dist.gather(sent, received, dst=0, group=ranks.of_hosts)
+    return [part[:count] for part, count in zip(received or (), counts, strict=True)] if ranks.first else []
 
 
 @torch.no_grad()

@@ -3,8 +3,6 @@
 n samples of the source, B rows asked for, L tokens, E width
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,9 +22,10 @@ from fulcrum.data.mix import one_shaped
 from fulcrum.data.recaptioned_source import RecaptionedSource
 from fulcrum.data.source import Source
 from fulcrum.encode.cached_rows import MixedTexts, RowCache, ShapedCache, TextCache
+from fulcrum.encode.network_hash import network_hash
 from fulcrum.encode.networks.kl_codec import IdentityCodec
 from fulcrum.encode.networks.pair_score import load_scorer
-from fulcrum.encode.networks.protocols import Codec, FrozenNetwork, TeacherNetwork, TextEncoder
+from fulcrum.encode.networks.protocols import Codec, TeacherNetwork, TextEncoder
 from fulcrum.encode.networks.world_captioner import load_captioner, word_dice
 from fulcrum.encode.thread_gpu import on_this_gpu
 from fulcrum.encode.unit_pixels import to_unit
@@ -39,18 +38,6 @@ from fulcrum.spec.errors import BadInput, RunFailed
 
 Say = Callable[[str], None]
 CHUNK = 256  # samples encoded at a time
-
-
-def network_hash(network: FrozenNetwork) -> str:
-    """Class, its revision, configuration and every weight: two networks with the same hash compute the same."""
-    about = [type(network).__qualname__, getattr(network, "config", None)]
-    about += [network.revision] if hasattr(network, "revision") else []
-    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
-    for name, value in network.state_dict().items():
-        value = value.detach().cpu().contiguous()
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _chooser_facts(chooser: Any) -> Any:

@@ -12,18 +12,25 @@ from fulcrum.spec.errors import BadInput, RunFailed
 
 SMALL = 1 << 20  # bytes: hashed anew every time
 RACY = 2.0  # seconds: a file this young may change within one mtime
+_read_here: dict[tuple[str, int, int, int, int], str] = {}  # what this process has read itself, by all that a change moves
 
 
 def file_hash(path: Path, fresh: bool = False) -> str:
     """sha256 of a file; a large one is hashed again only when its size or time changed, or when `fresh`: then a file that
-    changed under an unchanged time is found."""
+    changed under an unchanged time is found. A fresh one is read once by a process, unless the time of its last change,
+    which nobody can set back, has moved."""
     stat = path.stat()
+    seen = (str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino, stat.st_ctime_ns)
+    if fresh and seen in _read_here:
+        return _read_here[seen]
     identity = [str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino]
     note = _notes() / (sha256_text(str(identity), 32) + ".json")
     noted = None if stat.st_size < SMALL else _noted(note, identity)
     if noted and not fresh:
         return noted
     content = sha256_file(path)
+    if stat.st_size >= SMALL and time.time() - stat.st_ctime > RACY:
+        _read_here[seen] = content
     if stat.st_size >= SMALL and time.time() - stat.st_mtime > RACY:
         _write_note(note, identity, content)
     if noted and noted != content:

@@ -28,7 +28,7 @@ class AlignedCodec(ShippedCodec):
 
     def witness(self, built: Built) -> bool:
         """The codec that runs is the one whose card tells of an alignment."""
-        from fulcrum.encode.cache import network_hash
+        from fulcrum.encode.network_hash import network_hash
         from fulcrum.files.shipped import card
 
         codec = built.run.encode.codec

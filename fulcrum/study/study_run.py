@@ -33,7 +33,6 @@ class Executor(NamedTuple):
     kind: str = "local"
     address: str | None = None  # of a cluster that is there; None starts one
     lanes: int | None = None  # cells side by side; None = what there is room for
-    timeout: float = TIMEOUT  # seconds that one process of a cell waits for another
 
 
 HERE = Executor()
@@ -79,7 +78,7 @@ def run(
         measuring(plan),
         files,
         tracked=Tracked(plan.track, f"{plan.title[:80]} {folder.name.removeprefix('study-')[:8]}", plan.keep_checkpoints),
-        timeout=executor.timeout,
+        timeout=plan.timeout or TIMEOUT,
     )
     space = room(
         [arm.run for arm in layout.arms],

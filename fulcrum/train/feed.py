@@ -1,6 +1,7 @@
 """The feed: batch and draw of any stretch of a run, as a pure function of the position."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import isqrt
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,6 +56,8 @@ class Feed:
         self.phases = phases(run)
         self.ready: dict[int, Ready] = {}  # made when a phase begins; staged data costs nothing before
         self.networks: dict[str, Any] = {}
+        self.told: set[str] = set()  # what networks said of themselves
+        self.encoding = False  # is something being encoded, or opened, for a batch? No process waits for this one then
 
     def at(self, position: int, rows: int | None = None) -> tuple[Batch, Draw]:
         """Batch and draw of the images position … position + rows - 1."""
@@ -131,6 +134,13 @@ class Feed:
         text: TextEncoder = self._network("text", self.run.encode.text)
         return text
 
+    def let_go(self) -> None:
+        """Codec and text encoder need not stay once all that the phase reads of them is cached; whoever asks for one later
+        has it loaded again. A teacher leaves by itself."""
+        if self.ready:
+            for name in ("codec", "text"):
+                self.networks.pop(name, None)
+
     def jobs(self) -> list[Job]:
         """Every entry of the cache that the run reads, whatever its phase, so that all can be filled beforehand."""
         jobs: dict[str, Job] = {}
@@ -156,7 +166,8 @@ class Feed:
     def _tokens(self, ready: Ready, name: str) -> RowCache | ShapedCache:
         """A teacher's tokens of the phase's pictures, on the model's grid: resized once, when they are cached."""
         if name not in ready.teachers:
-            ready.teachers[name] = self.cache.tokens(ready.encoder.source, self._teacher(ready.run, name), self.say)
+            with self._encoding():
+                ready.teachers[name] = self.cache.tokens(ready.encoder.source, self._teacher(ready.run, name), self.say)
             self.networks.pop(f"teacher {ready.run.encode.teacher(name)}")  # all that it says is cached: it need not stay
         return ready.teachers[name]
 
@@ -172,14 +183,25 @@ class Feed:
         if name not in self.networks:
             self.networks[name] = settled(filler.build(None), self.device)
             for line in getattr(self.networks[name], "notes", ()):  # what a pretrained part found out about itself
-                self.tell(line)
+                if line not in self.told:  # said once, however often it is loaded
+                    self.told.add(line)
+                    self.tell(line)
         return self.networks[name]
 
     def _phase(self, position: int) -> Ready:
         number = self._number(position)
         if number not in self.ready:
-            self.ready = {number: self._prepare(self.phases[number])}
+            with self._encoding():
+                self.ready = {number: self._prepare(self.phases[number])}
         return self.ready[number]
+
+    @contextmanager
+    def _encoding(self) -> Iterator[None]:
+        self.encoding = True
+        try:
+            yield
+        finally:
+            self.encoding = False
 
     def _number(self, position: int) -> int:
         """Which phase this image belongs to."""

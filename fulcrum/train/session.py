@@ -17,9 +17,9 @@ from fulcrum.dist.mesh import mesh_shape
 from fulcrum.dist.precision import bf16_products
 from fulcrum.dist.processes.agreement import require_agreement
 from fulcrum.dist.processes.heartbeat import SAVING, TRAINING
-from fulcrum.dist.processes.start import ALONE, Ranks
+from fulcrum.dist.processes.start import ALONE, Ranks, is_loss
 from fulcrum.files.atomic import write_json
-from fulcrum.spec.errors import INTERRUPTED, REQUEUE, BadInput, RunFailed, TrainingFailed, first_line
+from fulcrum.spec.errors import INTERRUPTED, REQUEUE, BadInput, RankLost, RunFailed, TrainingFailed, first_line
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train.agreed_order import require_same_caches, require_same_order
@@ -43,6 +43,7 @@ from fulcrum.train.watched.standpoint import Standpoint
 MOST_SKIPPED = 0.05  # of all steps, left out because they were not finite: with more of them it is another training
 STOP_EVERY = 8  # steps after which GPUs ask each other whether a process was told to stop: each waits for the others
 ECHO = 5.0  # seconds in which a launcher passes the same Ctrl-C on to us
+BEFORE_FIRST = "stopped before the first step: what was saved before is as it was"
 
 
 Observers = Callable[[Built, RunFolder, State], list[Observer]]
@@ -99,7 +100,8 @@ def perform(
     feed = Feed(order.run, order.seed, order.out / "cache", say, order.system.device)
     feed.cache.quiet = order.quiet
     feed.encode_abreast(order.system.threads)
-    _ = feed.codec(), feed.text()  # a part that cannot be had is said before anything is made
+    for part in (feed.codec, feed.text):  # one that cannot be had is said before anything is made; no name holds it
+        part()
     if problem := order.run.model.learned.problem(order.run):
         raise BadInput(problem, "docs/fine-tune.md")
     order.run.start.require_fit(order.run)
@@ -187,13 +189,14 @@ def _train(
     asked: list[float] = []
     signals: list[int] = []
     stepped: deque[Look] = deque(maxlen=1)
-    ranks, agreed = built.ranks, False
+    ranks, agreed, looping = built.ranks, False, False
     go_on = f"go on with: {order.command}" if order.command else "start the same command again to go on"
 
     def ask(number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if not stepped and ranks.size == 1:  # it still encodes or compiles: there is nothing to save
-            raise Interrupted("stopped before the first step: what was saved before is as it was", go_on).by([number])
+        # It still encodes, or alone compiles: there is nothing to save, and of many processes none waits for this one.
+        if not stepped and (ranks.size == 1 or not looping or built.feed.encoding):
+            raise Interrupted(BEFORE_FIRST, go_on).by([number])
         if asked and (ranks.size == 1 or now - asked[0] > ECHO):  # asked twice: do not even finish the step
             raise KeyboardInterrupt
         asked.append(now)
@@ -219,6 +222,7 @@ def _train(
     try:
         watching: list[Observer] = [
             stepped.append,
+            lambda look: built.feed.let_go(),  # a step was taken, so all that it reads is cached
             lambda look: require_few_skipped(order, look.check.after),  # not look.state: a device would be waited for
             *writing,
             sentinels,
@@ -228,7 +232,13 @@ def _train(
         if ranks.size > 1:
             watching = [Standpoint(SAVING), *watching, Standpoint(TRAINING)]
             ranks.standing.at(TRAINING, state.images // order.run.budget.batch)
+        looping = True
         state = train(built, state, watching, stop, sentinels.most)
+    except (RankLost, RuntimeError) as error:
+        saver.leave()
+        if signals and not stepped and (isinstance(error, RankLost) or is_loss(error)):
+            raise Interrupted(BEFORE_FIRST, go_on).by(signals) from None  # the others were told to stop too, and have
+        raise
     except SaveAndLeave:
         ranks.standing.at(SAVING)
         saver.keep(built, stepped[0].state)

@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ import torch
 
 from fulcrum.data.caption import Chooser
 from fulcrum.data.source import WorldSource
+from fulcrum.encode import network_hash as hash_room
 from fulcrum.encode.batch import Encoder
-from fulcrum.encode.cache import Cache, network_hash
+from fulcrum.encode.cache import Cache
+from fulcrum.encode.network_hash import network_hash
 from fulcrum.encode.networks.kl_codec import IdentityCodec, KLCodec, load_codec
 from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.encode.networks.world_text import WorldText, load_text
@@ -126,6 +129,29 @@ def test_the_network_hash_sees_one_weight(codec: KLCodec) -> None:
     with torch.no_grad():
         next(other.parameters())[0, 0, 0, 0] += 1e-3
     assert network_hash(other) != network_hash(codec)
+
+
+def test_a_network_is_hashed_once_until_a_weight_changes(
+    tmp_path: Path, text: WorldText, codec: KLCodec, monkeypatch
+) -> None:
+    """Two styles, latents, and the same again: as a start asks for training, agreement and the held-out loss."""
+    counted, plain, own = [], hash_room._content, KLCodec(**codec.config)
+    monkeypatch.setattr(hash_room, "_content", lambda head, weights: counted.append(head) or plain(head, weights))
+    monkeypatch.setattr(hash_room, "_hashed", WeakKeyDictionary())
+    cache, small = Cache(tmp_path), WorldSource("validation", "synthetic", 32, 20)
+    for _ in range(3):
+        cache.texts(small, Chooser(("long", "short"), (0.5, 0.5)), text)
+        cache.latents(small, own)
+    assert len(counted) == 2, "the text encoder once, the codec once"
+    before = network_hash(own)
+    for change in (lambda weight: weight.add_(1e-3), lambda weight: weight.set_(weight.clone() + 1.0)):
+        with torch.no_grad():
+            change(next(own.parameters()))
+        assert network_hash(own) != before
+        before = network_hash(own)
+    assert len(counted) == 4
+    own.double()
+    assert network_hash(own) != before
 
 
 def entry(root: Path) -> Path:

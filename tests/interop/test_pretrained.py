@@ -253,7 +253,7 @@ def test_prx_asks_for_its_two_folders(part, tmp_path):
 
 
 def test_cached_latents_belong_to_their_network(part):
-    from fulcrum.encode.cache import network_hash
+    from fulcrum.encode.network_hash import network_hash
     from fulcrum.encode.pretrained.codec import load_codec
 
     one, folded = load_codec(str(part("flux2")), 2, 4), load_codec(str(part("flux2")), 4, 16)

@@ -154,7 +154,7 @@ def test_teacher_tokens_are_resized_with_antialiasing():
 
 
 def test_caches_tell_grids_apart():
-    from fulcrum.encode.cache import network_hash
+    from fulcrum.encode.network_hash import network_hash
     from fulcrum.encode.networks.world_teacher import load_teacher
 
     teacher = load_teacher()

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from fulcrum.cli import main
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
+from fulcrum.study import study_run
 from fulcrum.study.judge.margins import margins
 from fulcrum.study.plan import plan_file
 from fulcrum.study.plan.arms import prove
@@ -68,6 +70,27 @@ def test_a_plan_of_before_keeps_its_hash():
     assert from_plain({**old, "smallest_relative": 0.1}).hash == "c5d65e60d4cbc476"
     for later in ({"margins": {"mmd": 0.1}}, {"margin_deviations": 2.0}, {"confirm": "all"}):
         assert from_plain({**old, **later}).hash != from_plain(old).hash
+
+
+def test_how_long_processes_wait_is_a_word_of_the_plan_and_outside_its_hash(tmp_path, monkeypatch):
+    waits, text = [], 'title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [0, 1]\n'
+
+    def seen(*_, timeout, **others):
+        waits.append(timeout)
+        raise BadInput("far enough")
+
+    monkeypatch.setattr(study_run, "Work", seen)
+    (tmp_path / "plan.toml").write_text(text)
+    unsaid, out = load(tmp_path / "plan.toml"), str(tmp_path / "runs")
+    for said, words in (("", ()), ("timeout = 1800\n", ()), ("timeout = 1800\n", ("--timeout", "30"))):
+        (tmp_path / "plan.toml").write_text(text + said)
+        assert load(tmp_path / "plan.toml").hash == unsaid.hash
+        with pytest.raises(SystemExit):
+            main(["study", "run", str(tmp_path / "plan.toml"), "--out", out, *words])
+    assert waits == [600.0, 1800.0, 30.0]
+    (tmp_path / "plan.toml").write_text(text + "timeout = 0\n")
+    with pytest.raises(BadInput, match="timeout: must be at least 1 "):
+        load(tmp_path / "plan.toml")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_pictures_are_left_out_where_looks_would_take_too_long(monkeypatch) -> N
         average=None,
         ranks=None,
     )
-    monkeypatch.setattr(module, "drawn_weights", lambda step, average, ranks: {})
+    monkeypatch.setattr(module, "shared_weights", lambda step, average, ranks: {})
     preview = Preview.__new__(Preview)
     preview.wanted, preview.picture_seconds, preview.said = [""] * SHOWN, 0.1, False
     looks = Looks(curve=lambda look, weights: None, preview=None, state=State(seconds=50.0))  # resumed: that time is past

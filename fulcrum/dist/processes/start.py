@@ -66,6 +66,11 @@ class Ranks:
                 "look at the log of the rank that did not come; it failed or hangs elsewhere",
             ) from error
 
+    @property
+    def of_hosts(self) -> dist.ProcessGroup | None:
+        """The group that exchanges what lies in the hosts' memory, whatever the device is; None is the group of all."""
+        return self._gloo
+
     @contextmanager
     def first_goes_ahead(self, what: str) -> Iterator[None]:
         """The first rank does what follows, then the others: they find what it has made."""
@@ -145,8 +150,9 @@ def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] 
         watch.start()
         _join(device, here, PrefixStore("group", store), timeout)
         joining = False
-        # Only gloo can tell which rank is missing at a barrier, so NCCL worlds get a gloo group beside it.
-        gloo = dist.new_group(backend="gloo") if device == "cuda" else None
+        # Only gloo can tell which rank is missing at a barrier, and takes what is on hosts: NCCL worlds get it besides.
+        wait = timedelta(seconds=timeout)
+        gloo = dist.new_group(backend="gloo", timeout=wait) if device == "cuda" else None
         yield Ranks(here.rank, here.size, where, timeout, gloo, store, standing=standing)
     except BaseException as error:
         # A loss that `meet` found is told in words already.

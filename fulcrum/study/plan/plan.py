@@ -16,7 +16,8 @@ from fulcrum.study.plan.fraction import fraction_table
 from fulcrum.study.plan.spending import require_looks
 
 MOST_ARMS, MOST_SEEDS = 1_000, 1_000  # of one plan: more are a mistake, and would take hours to be laid out
-LOOKING_ON = ("track", "keep_checkpoints", "save_every", "axis")  # what shows or keeps cells, and decides nothing of them
+# What shows, keeps or waits for cells, and decides nothing of them.
+LOOKING_ON = ("track", "keep_checkpoints", "save_every", "timeout", "axis")
 
 
 class Scale(Record):
@@ -94,6 +95,7 @@ class Plan(Record):
     microbatch: Count | None = None  # rows of a process per backward pass; none = all it has
     recompute: Recompute = "none"  # blocks whose activations are computed again instead of kept: none, selective, full
     save_every: Count | None = None  # images between two checkpoints; none = as often as costs little
+    timeout: Annotated[float, Within("[1, 1e6]")] | None = None  # seconds that one process waits for another; none = 600
     compile: bool = True
     learning_rates: Literal["shared"] | Sweep = "shared"  # shared: the recipe's rate; nothing was tuned per arm
     stop_early: StopEarly | None = None

@@ -11,6 +11,7 @@ import torch
 
 from fulcrum.dist.machine.machine_facts import MACHINE, machine_facts
 from fulcrum.dist.processes.start import ALONE, Ranks
+from fulcrum.dist.reduce import of_first
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.system import System
@@ -22,7 +23,7 @@ from fulcrum.study.run.measuring.preview import previews
 from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
 from fulcrum.train.build import Built
 from fulcrum.train.drawing.picture_files import data_uri
-from fulcrum.train.drawing.sampling_weights import drawn_weights
+from fulcrum.train.drawing.sampling_weights import shared_weights
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.saved.kept_weights import keeping
 from fulcrum.train.saved.run_folder import RunFolder
@@ -44,8 +45,8 @@ def run_cell(
 ) -> None:
     """Train the cell (or take it as it stands), draw, measure, write down. `until` a share of the budget: go no further.
 
-    Many processes train it together; the first of them measures. A training that comes to nothing is written down as what
-    the cell found, and raised.
+    Many processes train it together, and draw together; the first of them judges. A training that comes to nothing is
+    written down as what the cell found, and raised.
     """
     final = FinalWeights()
     with tracked.of(cell) as trackers:
@@ -66,7 +67,7 @@ class FinalWeights:
     def __call__(self, look: Look) -> None:
         self.images = look.images
         if look.images >= look.built.run.budget.images:
-            self.weights = drawn_weights(look.built.step, look.built.average, look.built.ranks)
+            self.weights = shared_weights(look.built.step, look.built.average, look.built.ranks)
 
     def of(self, folder: RunFolder) -> dict[str, torch.Tensor]:
         """Of a run that was trained before, those of its checkpoint."""
@@ -118,10 +119,11 @@ def _run(
     except Paused:
         return
     final.images = result["images"]
-    if cell.kind == "arm" and ranks.first:
+    if cell.kind == "arm":
         with clock.counting("drawing"):
-            metrics = _measure(cell, out, measuring, result, begun, system, final)
-        trackers.tell(RunFolder(out / cell.key), quality(metrics), cell.run.budget.images)
+            metrics = _measure(cell, out, measuring, result, begun, system, final, ranks)
+        if ranks.first:
+            trackers.tell(RunFolder(out / cell.key), quality(metrics), cell.run.budget.images)
     if ranks.first:
         clock.write(out / cell.key)
 
@@ -132,20 +134,25 @@ def quality(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _measure(
-    cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any], begun: float, system: System, final: FinalWeights
-) -> Mapping[str, Any]:
-    """Draw and measure a trained cell, write that down, and return the metrics."""
+    cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any], begun: float, system: System, final: FinalWeights,
+    ranks: Ranks,
+) -> Mapping[str, Any]:  # fmt: skip
+    """Draw and measure a trained cell, write that down, and return the metrics, which are the first process's."""
     trained = time.perf_counter()
     folder, how = RunFolder(out / cell.key), measuring.how
     path, drawn_path = folder.path / f"measured-{how}.json", folder.path / f"pictures-{how}.json"
-    before = read_sealed(path, HINT) if path.exists() else {}
+    before = read_sealed(path, HINT) if ranks.first and path.exists() else {}
     before = before if before.get("result") == result else {}  # else it was trained again, with other times
-    require_unchanged(folder.path, before)
-    if before and drawn_path.exists():
-        return dict(before["metrics"])
+    if ranks.first:
+        require_unchanged(folder.path, before)
+    if of_first(bool(before) and drawn_path.exists(), ranks):
+        return dict(before.get("metrics", {}))
     run, weights = cell.run, final.of(folder)
     parts = run.encode.codec.build(None), run.encode.text.build(None)
-    metrics, painter = quality_of(run, weights, parts, out / "cache", measuring.samples, measuring.judges, system.bare())
+    asked = measuring.samples, measuring.judges, system.bare(), ranks
+    metrics, painter = quality_of(run, weights, parts, out / "cache", *asked)
+    if not ranks.first:
+        return metrics
     shown = prompts(run, SHOWN).texts
     drawn = torch.cat(list(painter.pictures(shown, SEED, np.arange(SHOWN))))
     write_sealed(drawn_path, {"prompts": shown, "pictures": [data_uri(one) for one in drawn]})
@@ -171,14 +178,13 @@ def _try_rate(cell: Cell, order: Order, how: str, say: Callable[[str], None], tr
     begun, loss = time.perf_counter(), math.inf
     try:
         perform(order, say, lambda *built: [*trackers.watch(*built), final], ranks)
-        if not ranks.first:
-            return
         weights = final.of(folder)
         codec, text = cell.run.encode.codec.build(None), cell.run.encode.text.build(None)
-        loss = Held(cell.run, codec, text, order.out / "cache", order.system.bare()).loss(weights).loss
+        loss = Held(cell.run, codec, text, order.out / "cache", order.system.bare(), ranks).loss(weights).loss
     except TrainingFailed:
-        if not ranks.first:
-            return
+        pass
+    if not ranks.first:
+        return
     write_sealed(
         folder.path / f"rate-{how}.json",
         {

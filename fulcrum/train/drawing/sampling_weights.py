@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from fulcrum.dist.processes.start import ALONE, Ranks
-from fulcrum.dist.reduce import gathered
+from fulcrum.dist.reduce import gathered, whole_on_all
 from fulcrum.dist.shard import cut
 from fulcrum.model.adapter import is_beside, merged
 from fulcrum.spec.errors import BadInput
@@ -23,8 +23,13 @@ def drawn_weights(step: Step, average: Average, ranks: Ranks = ALONE) -> dict[st
     return gathered(live_weights(step, average), ranks)
 
 
+def shared_weights(step: Step, average: Average, ranks: Ranks = ALONE) -> dict[str, Tensor]:
+    """The same for processes that draw together: each gets them."""
+    return whole_on_all(live_weights(step, average), ranks)
+
+
 def live_weights(step: Step, average: Average) -> dict[str, Tensor]:
-    """The same as each process holds them."""
+    """As each process holds them."""
     weights: dict[str, Tensor] = dict(average.weights(step.backbone))
     codec = {} if step.codec is None else step.codec.state_dict()
     return weights | {CODEC + name: value.detach() for name, value in codec.items()}

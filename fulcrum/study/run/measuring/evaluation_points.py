@@ -7,7 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from fulcrum.dist.processes.start import ALONE, Ranks
+from fulcrum.dist.reduce import of_first
 from fulcrum.files.sealed import read_sealed, write_sealed
+from fulcrum.measure.card import Measured
 from fulcrum.measure.features.image_checks import BadImages
 from fulcrum.measure.metrics.checked_answer import NoValue
 from fulcrum.spec.errors import TrainingFailed
@@ -16,7 +19,7 @@ from fulcrum.spec.system import System
 from fulcrum.study.run.measuring.run_evaluation import Held, measure
 from fulcrum.train.build import Built
 from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.drawing.sampling_weights import drawn_weights
+from fulcrum.train.drawing.sampling_weights import shared_weights
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import SaveAndLeave
@@ -53,18 +56,22 @@ def read_points(folder: Path, run: RunSpec, how: str, shares: Sequence[float]) -
 
 def quality_of(
     run: RunSpec, weights: Mapping[str, Tensor], parts: tuple[Any, Any], cache: Path, samples: int, judges: Sequence[str],
-    system: System,
+    system: System, ranks: Ranks = ALONE,
 ) -> tuple[dict[str, Any], Painter]:  # fmt: skip
     """Every metric of a cell's weights, by name, and what draws with them; `parts` are codec and text encoder.
 
-    Pictures that have collapsed so far that they cannot be measured are the training's failure, not the metric's.
+    Many processes ask together, and the first gets the metrics. Pictures that have collapsed so far that they cannot be
+    measured are the training's failure, not the metric's: it fails on all processes.
     """
-    painter = Painter(run, weights, *parts, system)
+    painter, wrong, cause = Painter(run, weights, *parts, system), "", None
+    measured: dict[str, Measured] = {}
     try:
-        measured = measure(run, painter, cache, samples, judges=judges)
+        measured = measure(run, painter, cache, samples, judges=judges, ranks=ranks)
     except (BadImages, NoValue) as error:
-        raise TrainingFailed(f"its pictures cannot be measured: {getattr(error, 'message', error)}", COLLAPSED) from error
-    held = Held(run, *parts, cache, system).loss(weights)
+        wrong, cause = str(getattr(error, "message", error)), error
+    if wrong := of_first(wrong, ranks):
+        raise TrainingFailed(f"its pictures cannot be measured: {wrong}", COLLAPSED) from cause
+    held = Held(run, *parts, cache, system, ranks).loss(weights)
     if not math.isfinite(held.loss):
         raise TrainingFailed(f"its held-out loss is not finite: {held.loss:g}", COLLAPSED)
     measured["validation_loss"] = held.measured()
@@ -92,19 +99,19 @@ class Points:
         path = point_path(self.folder, self.how, images)
         if images not in self.due or images >= look.built.run.budget.images:
             return
-        # A resumed cell passes points that it measured before.
-        metrics = read_sealed(path, HINT, fields=POINT)["metrics"] if path.exists() else self._measure(look, path)
-        if look.built.ranks.first:
-            self.tell(metrics, images)
+        ranks = look.built.ranks
+        there = of_first(path.exists(), ranks)  # a resumed cell passes points that it measured before
+        metrics = {} if there else self._measure(look, path)
+        if ranks.first:
+            self.tell(read_sealed(path, HINT, fields=POINT)["metrics"] if there else metrics, images)
 
     def _measure(self, look: Look, path: Path) -> Mapping[str, Any]:
-        run, feed = look.built.run, look.built.feed
-        weights = drawn_weights(look.built.step, look.built.average, look.built.ranks)
+        run, feed, ranks = look.built.run, look.built.feed, look.built.ranks
+        weights, parts = shared_weights(look.built.step, look.built.average, ranks), (feed.codec(), feed.text())
         bare = look.built.system.bare()
-        if not look.built.ranks.first:  # the first has their weights now, and measures
-            return {}
-        metrics, _ = quality_of(run, weights, (feed.codec(), feed.text()), feed.root, self.samples, self.judges, bare)
-        write_sealed(path, {"images": look.state.images, "metrics": metrics})
+        metrics, _ = quality_of(run, weights, parts, feed.root, self.samples, self.judges, bare, ranks)
+        if ranks.first:
+            write_sealed(path, {"images": look.state.images, "metrics": metrics})
         return metrics
 
 

@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from fulcrum.dist.reduce import of_first
@@ -14,9 +12,11 @@ from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.study.run.curve_lines import CURVE, append_to_curve, read_lines, write_curve
 from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
 from fulcrum.train.build import Built
+from fulcrum.train.drawing.known_prompts import KnownPrompts
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.drawing.picture_files import save_sheet
-from fulcrum.train.drawing.sampling_weights import drawn_weights
+from fulcrum.train.drawing.sampling_weights import shared_weights
+from fulcrum.train.drawing.shared_drawing import shared_sheet
 from fulcrum.train.loop import Look, Observer
 from fulcrum.train.saved.run_events import RunEvents
 from fulcrum.train.saved.run_folder import RunFolder
@@ -47,13 +47,16 @@ class HeldCurve:
     """Writes a line of curve.jsonl: the held-out loss."""
 
     def __init__(self, built: Built, folder: RunFolder, state: State) -> None:
-        feed = built.feed
-        self.folder, self.held = folder.path, Held(built.run, feed.codec(), feed.text(), feed.root, built.system.bare())
-        kept = [line for line in read_lines(self.folder / CURVE, None) if line["images"] <= state.images]
-        self.last = write_curve(self.folder, kept)  # a resumed run writes its later points again
+        feed, self.folder, self.last = built.feed, folder.path, ""
+        self.held = Held(built.run, feed.codec(), feed.text(), feed.root, built.system.bare(), built.ranks)
+        if built.ranks.first:
+            kept = [line for line in read_lines(self.folder / CURVE, None) if line["images"] <= state.images]
+            self.last = write_curve(self.folder, kept)  # a resumed run writes its later points again
 
     def __call__(self, look: Look, weights: Mapping[str, Tensor]) -> None:
         loss = self.held.loss(weights)
+        if not look.built.ranks.first:
+            return
         line = {
             "images": look.state.images,
             "seconds": round(look.state.seconds, 3),
@@ -69,46 +72,53 @@ class Preview:
 
     def __init__(self, built: Built, folder: RunFolder, state: State, wanted: Sequence[str] = ()) -> None:
         self.folder, self.wanted = folder.path, list(wanted) or prompts(built.run, SHOWN).texts
-        self.codec, self.text = built.feed.codec(), built.feed.text()
+        self.codec, text = built.feed.codec(), built.feed.text()
         self.picture_seconds: float | None = None  # of one, as it was measured last
         self.said, self.collapse = False, ""  # what is wrong with the last pictures, if they are nearly the same
-        read, cut = readable(self.text, self.wanted if wanted else ())
-        for line in cut:
+        self.read, cut = readable(text, self.wanted)
+        for line in cut if wanted else ():
             built.feed.tell(f"previews: {line}")
         try:
-            _ = self.text.encode(read) if read else None  # said before the first step, not at the first look
+            self.text = KnownPrompts(text, self.read)  # what is wrong is said before the first step, not at the first look
         except ValueError as error:
             raise BadInput(f"a preview's prompt: {error}", "mend the line of --preview-prompts") from None
 
     def __call__(self, look: Look, weights: Mapping[str, Tensor], seconds: float) -> float:
         """Draw what can be drawn in so many seconds; returns those that it took."""
-        begun, self.collapse = time.perf_counter(), ""
-        count = self.affordable(look, seconds)
+        begun, self.collapse, ranks = time.perf_counter(), "", look.built.ranks
+        count = of_first(self.affordable(look, seconds) if ranks.first else 0, ranks)  # clocks of processes differ
         if not count:
             return 0.0
-        try:
-            pictures = self.drawn(look, weights, count)
-        except torch.OutOfMemoryError:  # of a GPU, which also holds the training; what was taken for it is free again
+        pictures = self.drawn(look, weights, count)
+        if pictures is None:  # no room on a GPU, which also holds the training; what was taken for it is free again
             look.built.feed.tell(
                 f"the GPU has no room for previews beside the training: none at {look.images:,} images; the run goes on"
             )
             return time.perf_counter() - begun
-        self.collapse = collapsed(torch.stack(pictures), self.wanted[:count])
-        shown = self.folder / "previews"
-        try:
-            if shown.is_symlink():
-                raise RunFailed(f"cannot write into {shown}: it is a link, expected a folder")
-            save_sheet(pictures, self.wanted[:count], shown / f"{look.state.images:012d}.png", COLUMNS)
-        except RunFailed as error:  # a picture to look at: the run goes on without it
-            look.built.feed.tell(f"{error.message}; this preview is left out")
+        if ranks.first:
+            self.show(look, pictures)
         taken = time.perf_counter() - begun
         self.picture_seconds = taken / count
         return taken
 
-    def drawn(self, look: Look, weights: Mapping[str, Tensor], count: int) -> tuple[Tensor, ...]:
-        """So many pictures, by a painter that lasts no longer."""
-        painter = Painter(look.built.run, weights, self.codec, self.text, look.built.system.bare())
-        return torch.cat(list(painter.pictures(self.wanted[:count], SEED, np.arange(count)))).unbind()
+    def show(self, look: Look, pictures: Tensor) -> None:
+        """Look at them and write the sheet."""
+        count, shown = len(pictures), self.folder / "previews"
+        self.collapse = collapsed(pictures, self.wanted[:count])
+        try:
+            if shown.is_symlink():
+                raise RunFailed(f"cannot write into {shown}: it is a link, expected a folder")
+            save_sheet(pictures.unbind(), self.wanted[:count], shown / f"{look.state.images:012d}.png", COLUMNS)
+        except RunFailed as error:  # a picture to look at: the run goes on without it
+            look.built.feed.tell(f"{error.message}; this preview is left out")
+
+    def drawn(self, look: Look, weights: Mapping[str, Tensor], count: int) -> Tensor | None:
+        """So many pictures, by painters that last no longer."""
+        run, bare = look.built.run, look.built.system.bare()
+        return shared_sheet(
+            lambda: Painter(run, weights, self.codec, self.text, bare), run.data.size, self.read[:count], SEED,
+            look.built.ranks,
+        )  # fmt: skip
 
     def affordable(self, look: Look, seconds: float) -> int:
         """Pictures that can be drawn in so many seconds; at the end one at least."""
@@ -128,7 +138,7 @@ class Preview:
 
 
 class Looks:
-    """The looks of one process at its run, and the time that their pictures may take together."""
+    """The looks of a run, and the time that their pictures may take together; all processes take part in each."""
 
     def __init__(self, curve: HeldCurve, preview: Preview | None, state: State) -> None:
         self.curve, self.preview, self.begun, self.spent = curve, preview, state.seconds, 0.0
@@ -137,7 +147,7 @@ class Looks:
         """What is done at a look; it gives back what is wrong with the pictures, or nothing."""
 
         def act(look: Look) -> str:
-            weights = drawn_weights(look.built.step, look.built.average, look.built.ranks)
+            weights = shared_weights(look.built.step, look.built.average, look.built.ranks)
             if curve:
                 self.curve(look, weights)
             if pictures and self.preview is not None:
@@ -147,11 +157,6 @@ class Looks:
             return ""
 
         return act
-
-
-def _hand_over(look: Look) -> str:
-    drawn_weights(look.built.step, look.built.average, look.built.ranks)
-    return ""
 
 
 def _sounding(act: Callable[[Look], str], events: RunEvents) -> Callable[[Look], None]:
@@ -165,15 +170,13 @@ def _sounding(act: Callable[[Look], str], events: RunEvents) -> Callable[[Look],
 
 
 def previews(built: Built, folder: RunFolder, state: State, plan: PreviewPlan = USUAL) -> list[Observer]:
-    """The first process draws; the others hand it their weights, as often."""
+    """All processes draw, each its share; the first writes."""
     stretch = max(built.run.budget.images // LOOKS, built.run.budget.batch)
     own = stretch if plan.every is None else plan.every
-    acts: list[Callable[[Look], str]] = [_hand_over, _hand_over]
-    if built.ranks.first:
-        looks = Looks(HeldCurve(built, folder, state), Preview(built, folder, state, plan.prompts) if own else None, state)
-        acts = [looks.at(curve=True, pictures=own == stretch), looks.at(curve=False, pictures=True)]
+    looks = Looks(HeldCurve(built, folder, state), Preview(built, folder, state, plan.prompts) if own else None, state)
     events = RunEvents(folder.path, built.feed.tell)
-    curve, own_looks = (_sounding(act, events) for act in acts)
+    curve = _sounding(looks.at(curve=True, pictures=own == stretch), events)
+    own_looks = _sounding(looks.at(curve=False, pictures=True), events)
     observer = Every(stretch, curve, state.images, at_end=True)
     return [observer] if own in (0, stretch) else [observer, Every(own, own_looks, state.images, at_end=True)]
 

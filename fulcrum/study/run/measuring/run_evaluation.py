@@ -3,6 +3,7 @@
 B pictures.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,11 +15,14 @@ from torch import Tensor
 from fulcrum.data.store.completion import FEWEST_TO_JUDGE
 from fulcrum.dist.machine.device import moved
 from fulcrum.dist.precision import bf16_products
+from fulcrum.dist.processes.start import ALONE, Ranks
+from fulcrum.dist.reduce import total
 from fulcrum.encode.batch import Encoder
 from fulcrum.encode.cache import Cache
 from fulcrum.flow.draw import Draws
 from fulcrum.flow.fillers import CFG, UniformTime
 from fulcrum.measure.card import Measured, Sampling
+from fulcrum.measure.features.image_checks import BadImages
 from fulcrum.measure.metrics.attributes import NEED_SCENES
 from fulcrum.measure.metrics.validation_loss import TimeBin, ValidationLoss
 from fulcrum.model.running.frozen_block import FrozenRunner
@@ -32,6 +36,7 @@ from fulcrum.study.run.measuring.plan_judges import Bench, Sources, measures, re
 from fulcrum.train.build import Context, build
 from fulcrum.train.drawing.painter import BATCH, Painter
 from fulcrum.train.drawing.sampling_weights import codec_part, fill
+from fulcrum.train.drawing.shared_drawing import shared_batches
 from fulcrum.train.feed import stored
 from fulcrum.train.saved.checkpoint import weights_hash
 
@@ -112,10 +117,16 @@ def measure(
     count: int,
     progress: Callable[[int], None] | None = None,
     judges: Sequence[str] = (),
+    ranks: Ranks = ALONE,
 ) -> dict[str, Measured]:
-    """Draw `count` held-out prompts and measure them, on the painter's device."""
-    judging = bench(run, judges, cache, painter.device)
+    """Draw `count` held-out prompts and measure them, on the painter's device. Many processes draw together, and the first
+    judges; the others get no numbers."""
     wanted = prompts(run, count)
+    drawn = shared_batches(painter, wanted.texts, SEED, ranks)
+    if not ranks.first:
+        deque(drawn, maxlen=0)
+        return {}
+    judging = bench(run, judges, cache, painter.device)
     guide = run.sample.guide
     sampling = Sampling(
         sampler=f"euler, shift {run.sample.shift:g}",
@@ -124,13 +135,15 @@ def measure(
         prompts=wanted.hash,
         noise=f"keyed by (seed {SEED}, image index)",
     )
-    first = 0
-    for images in painter.pictures(wanted.texts, SEED, steady=True):
-        index = np.arange(first, first + len(images))
-        judging.look(images, index, None if wanted.scenes is None else wanted.scenes.take(index).grid())
-        first += len(images)
-        if progress:
-            progress(first)
+    try:
+        for index, images in drawn:
+            judging.look(images, index, None if wanted.scenes is None else wanted.scenes.take(index).grid())
+            if progress:
+                progress(int(index[-1]) + 1)
+    except BadImages:
+        if ranks.size > 1:
+            deque(drawn, maxlen=0)  # the others still draw for this process
+        raise
     return judging.compute(sampling, count)
 
 
@@ -162,8 +175,11 @@ class Held:
     Between two looks all of it is in the host's memory: a device needs its own for the training, and of pictures of 1024
     pixels the batches alone are 14 GB."""
 
-    def __init__(self, run: RunSpec, codec: Any, text: Any, cache: Path, system: System | None = None) -> None:
-        self.run = put(run, "data.stages", ())
+    def __init__(
+        self, run: RunSpec, codec: Any, text: Any, cache: Path, system: System | None = None, ranks: Ranks = ALONE
+    ) -> None:
+        """Many processes ask it together: each looks at its share of the pictures, and all get the loss."""
+        self.ranks, self.run = ranks, put(run, "data.stages", ())
         source, chooser = _source(run, "validation", VALIDATION), run.sample.prompts.build(None)
         geometry = run.model.condition.geometry
         encoder = Encoder(source, chooser, SEED, stored(run, codec), text, Cache(cache), None, geometry)
@@ -177,9 +193,12 @@ class Held:
         )
         system = system or System()
         self.device, rows = system.device, rows_at_once(run, system.device)
-        self.parts = [
-            (encoder.rows(encoder.ids(first, rows)), draws.at(first, rows)) for first in range(0, VALIDATION, rows)
-        ]
+        firsts = range(0, VALIDATION, rows)
+        self.t = torch.cat([draws.times(first, rows) for first in firsts])
+        self.parts = {
+            first: (encoder.rows(encoder.ids(first, rows)), draws.at(first, rows))
+            for first in firsts[ranks.rank :: ranks.size]
+        }
         # An eager copy: the trained one is left alone. How it multiplies is the device's, where it waits is the host.
         waiting = system.model_copy(update={"device": "cpu", "bf16": bf16_products(system)})
         self.step = build(self.run, 0, waiting)
@@ -197,16 +216,17 @@ class Held:
     def loss(self, weights: Mapping[str, Tensor]) -> ValidationLoss:
         tuned = codec_part(weights)  # a codec that was trained with the run is like no other
         latents = {"latents": f"{self.about['latents']}/{weights_hash(tuned)[:16]}"} if tuned else {}
-        errors = []
+        t, losses = self.t, torch.zeros(len(self.t), dtype=torch.float64)
         try:
             fill(self.step.to(self.device), weights)
-            for part in self.parts:
+            for first, part in self.parts.items():
                 batch, draw = moved(part, self.device)
                 view = self.step.look(batch, draw)
-                errors.append((view.v - view.target).square().flatten(1).mean(1))
-            losses, t = torch.cat(errors).cpu().double(), torch.cat([draw.t for _, draw in self.parts])
+                error = (view.v - view.target).square().flatten(1).mean(1)
+                losses[first : first + len(error)] = error.cpu().double()
         finally:
             self.step.to("cpu")
+        losses = total(losses, self.ranks).cpu()  # each picture is one process's, and nothing on the others: exact
         edges = torch.linspace(0, 1, BINS + 1).tolist()
         bins = []
         for low, high in zip(edges, edges[1:], strict=False):
