@@ -170,3 +170,21 @@ def test_a_byte_at_a_time_is_not_waited_for(trickle, tmp_path, monkeypatch):
 def test_a_slow_beginning_is_waited_for(trickle, monkeypatch):
     with HttpFiles()._open(trickle) as stream:
         assert stream.read() == b"x" * 30
+
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("trickle", [(CONTINUE * 100_000 + STATUS + b"Content-Length: 1\r\n\r\n", b"x")], indirect=True)
+def test_a_server_that_only_says_it_will_go_on_is_given_up(trickle, tmp_path, monkeypatch):
+    """Each is a whole answer, and they come fast: neither the limit on headers nor the one on pace notices."""
+    monkeypatch.setattr(remote_cache, "PAUSE", 0.01)
+    with pytest.raises(RunFailed, match="more than 1,048,576 bytes came, and no answer among them"):
+        RemoteCache(tmp_path).open(trickle)
+
+
+@pytest.mark.parametrize("trickle", [(CONTINUE * 3 + STATUS + b"Content-Length: 30\r\n\r\n", b"x" * 30)], indirect=True)
+def test_a_few_of_them_are_passed_over(trickle):
+    with HttpFiles()._open(trickle) as stream:
+        assert stream.read() == b"x" * 30

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fulcrum.data.readers.columns import ColumnReader
+from fulcrum.data.readers.parquet_pages import Bomb, unfolded
 from fulcrum.data.readers.reader import SPLITS, Fields, Given, parted, require_once, unusable
 from fulcrum.data.readers.untrusted_archive import MOST_RATIO
 from fulcrum.data.readers.untrusted_file import MOST_BYTES
@@ -13,6 +14,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.install import install_extra
 
 _FREE = 1 << 26  # bytes that may unfold to anything
+MOST_PAGE, MOST_VALUES = 1 << 29, 1 << 26  # of one page: pyarrow holds it as a whole
 
 
 def parquets_at(path: Path) -> list[Path] | None:
@@ -35,12 +37,22 @@ def open_parquet(path: Path) -> Any:
     try:
         opened = parquet.ParquetFile(path)
         about = opened.metadata
-        unfolded = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+        stated = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+        with path.open("rb") as stream:
+            pages = unfolded(stream)  # the head may say less than they do
+    except Bomb as error:
+        opened.close()
+        raise BadInput(f"{path} is not what a writer of Parquet makes: {error}", "who made it?") from None
     except (OSError, ValueError, NotImplementedError) as error:  # pyarrow's own errors derive from these
         raise BadInput(f"{path} cannot be read: {error}", "is it whole?") from None
-    if unfolded > _FREE + MOST_RATIO * path.stat().st_size:
+    total = max(stated, pages.total)
+    if total > _FREE + MOST_RATIO * path.stat().st_size:
         opened.close()
-        raise BadInput(f"{path} unfolds to {unfolded:,} bytes: a decompression bomb?", "who made it?")
+        raise BadInput(f"{path} unfolds to {total:,} bytes: a decompression bomb?", "who made it?")
+    if pages.largest > MOST_PAGE or pages.values > MOST_VALUES:
+        opened.close()
+        many = f"{pages.largest:,} bytes and {pages.values:,} values"
+        raise BadInput(f"{path} has pages of up to {many}: a decompression bomb?", "write it anew with smaller row groups")
     return opened
 
 

@@ -14,6 +14,7 @@ from fsspec.spec import AbstractFileSystem
 from fulcrum.files.remote.urls import without_secrets
 
 WAIT = 60.0  # seconds without a byte
+MOST_BEFORE = 1 << 20  # bytes before a body: the standard library reads "100 Continue" for as long as they come
 SLOWEST = 1000  # bytes a second, over WAIT seconds: who sends one byte a second holds an import for ever
 _COUNT = re.compile(r"[0-9]{1,18}")  # isdigit() accepts signs that int() does not
 _ONLY_GET = (403, 405, 501)  # some servers and signed URLs know no HEAD
@@ -67,6 +68,7 @@ class _PacedBytes(io.RawIOBase):
 
     def __init__(self, stream: Any) -> None:
         self.stream, self.since, self.came = stream, time.monotonic(), 0
+        self.before: int | None = None  # bytes so far, where the body has not begun
 
     def readable(self) -> bool:
         return True
@@ -74,6 +76,10 @@ class _PacedBytes(io.RawIOBase):
     def readinto(self, into: Any) -> int | None:
         count: int | None = self.stream.readinto(into)
         self.came += count or 0
+        if self.before is not None:
+            self.before += count or 0
+            if self.before > MOST_BEFORE:
+                raise OSError(f"more than {MOST_BEFORE:,} bytes came, and no answer among them")
         took = time.monotonic() - self.since
         if took > WAIT:
             if count and self.came < SLOWEST * took:
@@ -89,9 +95,14 @@ class _PacedBytes(io.RawIOBase):
 class _PacedAnswer(HTTPResponse):
     def __init__(self, sock: Any, *given: Any, **options: Any) -> None:
         super().__init__(sock, *given, **options)
-        paced = io.BufferedReader(_PacedBytes(sock.makefile("rb", buffering=0)))
+        self.paced = _PacedBytes(sock.makefile("rb", buffering=0))
         self.fp.close()  # nothing was read of it yet
-        self.fp = paced  # type: ignore[assignment]  # typeshed knows no other reader of bytes
+        self.fp = io.BufferedReader(self.paced)
+
+    def begin(self) -> None:
+        self.paced.before = 0
+        super().begin()
+        self.paced.before = None
 
 
 class _Http(HTTPConnection):
