@@ -41,7 +41,7 @@ test: $(BIN)/.dev    ## the tests
 laws: $(BIN)/.dev    ## the laws over every lever, on two cores: under four minutes
 	$(THREADS) $(BIN)/python -m pytest tests/laws -n 2 --dist loadgroup
 
-chaos: $(BIN)/.ready  ## the attack, counted: kills, bad disks, crowds, hostile input; SECONDS_OF_CHAOS=3600 for an hour
+chaos: $(BIN)/.dev  ## the attack, counted: kills, bad disks, crowds, hostile input; SECONDS_OF_CHAOS=3600 for an hour
 	$(THREADS) $(BIN)/python -m chaos --seconds $(SECONDS_OF_CHAOS) $(if $(PAGE_OF_CHAOS),--page $(PAGE_OF_CHAOS)) $(LEAST_OF_CHAOS)
 
 $(BIN)/.fuzz: $(BIN)/.ready

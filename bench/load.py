@@ -189,9 +189,17 @@ def cells(count: int, folder: Path) -> LoadResult:
     study_run.Lane = Untrained  # type: ignore[misc]
     arm_cost.ROUNDS = 1
     asked = plan(arms=arms, seeds=tuple(range(max(count // (len(arms) + 1), 2))))
-    result, page = study_run.run(asked, CATALOG, folder, "load", lambda text: None, compile_blocks=False)
-    gauge.levels.append(gauge.now(len(done)))
-    faults = growth(gauge.levels, each=20_000)
+
+    def judged() -> Level:
+        nonlocal result, page
+        result, page = study_run.run(asked, CATALOG, folder, "load", lambda text: None, compile_blocks=False)
+        return gauge.now(len(done))
+
+    result, page = None, Path()
+    once = judged()
+    faults = growth(gauge.levels, each=20_000)  # while cells run
+    gauge.levels += [once, judged(), judged()]  # the verdicts take memory of their own: again and again no more of it
+    faults += growth(gauge.levels[-2:] if gauge.levels[-2].memory > once.memory else [once, gauge.levels[-1]])
     if result.state != "finished" or len(done) != len(asked.seeds) * (len(arms) + 1):
         faults.append(f"the study is {result.state} after {len(done)} cells")
     return LoadResult("cells", gauge.levels, faults, f"its page has {page.stat().st_size / 1e6:.1f} MB")

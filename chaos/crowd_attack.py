@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from chaos.loss import Loss, Struck, not_the_same, unsound
+from chaos.loss import TOO_LATE, Loss, Struck, not_the_same, unsound
 from chaos.subjects import CAPTIONING, ENCODING, IMPORTING, RUN, STUDYING, TRAINING, Subject
 from chaos.target import Prepared, Target
-from chaos.trial import PEACE, End, Host, Process, Strike
+from chaos.trial import KILLS, PEACE, REFUSALS, End, Fault, Host, Process, Strike
 
 RANKS = 2
 PATIENCE = 40  # seconds that a rank waits for another: one that is killed before it has joined is missed by nobody else
+AT_CALLS = 0.5  # share of the strikes that come at a call that writes; the others come at any moment
 STOPPED = 0.1  # share of the strikes at ranks: it takes half a minute until a process that stands still is called lost
 
 
@@ -45,6 +46,7 @@ class Staged(NamedTuple):
     target: Target
     outcome: str  # of the undisturbed: ranks add up in another order than one process
     seconds: float
+    calls: tuple[int, ...]  # that write, of each process; 0: not known
 
 
 def attack(prepared: Prepared, scenes: Sequence[Scene], seconds: float, seed: int, least: int = 0) -> Struck:
@@ -68,13 +70,15 @@ def attack(prepared: Prepared, scenes: Sequence[Scene], seconds: float, seed: in
 def _staged(prepared: Prepared, scene: Scene) -> Staged:
     target = prepared.of(scene.subject)
     if not scene.ranks:
-        return Staged(scene, target, target.outcome, target.seconds)
+        return Staged(scene, target, target.outcome, target.seconds, (target.calls, 0 if scene.beside else target.calls))
     peace = target.copied(prepared.folder / "ranks")
     ends = _again(prepared.host, scene, peace)
     if any(end.exit for end in ends):
         raise SystemExit(f"{scene.name} failed in peace:\n" + "\n".join(end.text for end in ends))
-    print(f"{scene.name}: {ends[0].seconds:.1f} s in peace", flush=True)
-    return Staged(scene, target, scene.subject.outcome(peace, ends[0]), max(end.seconds for end in ends))
+    calls, seconds = tuple(end.calls or 0 for end in ends), max(end.seconds for end in ends)
+    told = " and ".join(map(str, calls))
+    print(f"{scene.name}: {seconds:.1f} s in peace, {told} calls that write", flush=True)
+    return Staged(scene, target, scene.subject.outcome(peace, ends[0]), seconds, calls)
 
 
 def _again(host: Host, scene: Scene, folder: Path) -> list[End]:
@@ -109,26 +113,36 @@ def _one(host: Host, staged: Staged, dice: random.Random, folder: Path, struck: 
         struck.counts["pairs at once"] += 1
     ends = host.together(processes, folder)
     again = _again(host, scene, folder)
-    for name in (strike.name for strike in strikes if strike != PEACE):
-        struck.counts[name] += 1
+    for strike, end in zip(strikes, ends, strict=True):
+        if strike != PEACE:
+            struck.counts[strike.name if end.met(strike) else TOO_LATE] += 1
     names = "; ".join(f"{strike}" for strike in strikes)
     for what, text in _wrong(staged, ends, again, folder):
         struck.lost(Loss(scene.name, names, what, text))
 
 
 def _strikes(staged: Staged, dice: random.Random) -> list[Strike]:
-    """Of ranks one or all are killed, or one is stopped; of a pair one is killed every other time."""
-    moment = dice.uniform(0.0, 1.1 * staged.seconds)
-    if staged.scene.ranks:
-        if dice.random() < STOPPED:
-            strikes = [Strike(stall_after=moment), PEACE]
-        elif dice.random() < 0.3:
-            return [Strike(kill_after=moment)] * RANKS
-        else:
-            strikes = [Strike(kill_after=moment), PEACE]
-    else:
-        strikes = [Strike(kill_after=moment) if dice.random() < 0.5 else PEACE, PEACE]
-    return strikes if dice.random() < 0.5 else strikes[::-1]
+    """Of ranks one or all are struck at a call or a moment, or one is stopped; of a pair one is killed every other time."""
+    moment, which = dice.uniform(0.0, 1.1 * staged.seconds), dice.randrange(2)
+    strikes = [PEACE] * len(staged.calls)
+    if staged.scene.ranks and dice.random() < STOPPED:
+        strikes[which] = Strike(stall_after=moment)
+    elif staged.scene.ranks:
+        faults = (*KILLS, *KILLS, *REFUSALS)  # as many kills as disks that fail, about
+        strikes[which] = _strike(staged.calls[which], moment, faults, dice)
+        if dice.random() < 0.3:
+            strikes[1 - which] = _strike(staged.calls[1 - which], moment, KILLS, dice)
+    elif dice.random() < 0.5:
+        strikes[which] = _strike(staged.calls[which], moment, KILLS, dice)
+    return strikes
+
+
+def _strike(calls: int, moment: float, faults: Sequence[Fault], dice: random.Random) -> Strike:
+    """At a call that writes, if there are any; or a kill at that moment."""
+    if not calls or dice.random() >= AT_CALLS:
+        return Strike(kill_after=moment)
+    fault = dice.choice(faults)
+    return Strike(fault, dice.randint(1, calls), on=fault in REFUSALS and dice.random() < 0.5)
 
 
 def _wrong(staged: Staged, ends: list[End], again: list[End], folder: Path) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from chaos.loss import Loss, Struck, not_the_same, unsound
+from chaos.loss import TOO_LATE, Loss, Struck, not_the_same, unsound
 from chaos.subjects import Subject
 from chaos.target import Prepared, Target
 from chaos.trial import LASTING, End, Fault, Host, Strike
@@ -35,7 +35,7 @@ def attack(prepared: Prepared, subjects: Sequence[Subject], seconds: float, seed
 
 def _strikes(target: Target, dice: random.Random) -> Iterator[Strike]:
     """Every write call once with every fault, in a random order; each fourth is a kill at any moment instead, each
-    twentieth a limit on memory."""
+    twentieth a limit on memory, and where there are workers one is stopped."""
     every = [(at, fault) for at in range(1, target.calls + 1) for fault in Fault if fault]
     while True:
         dice.shuffle(every)
@@ -45,6 +45,8 @@ def _strikes(target: Target, dice: random.Random) -> Iterator[Strike]:
                 yield Strike(kill_after=dice.uniform(0.0, 1.2 * target.seconds), worker=worker)
             if number % 20 == 7:
                 yield Strike(memory=dice.randint(*MEMORY))
+            if number % 20 == 3 and target.subject.starts_workers:
+                yield Strike(stall_after=dice.uniform(0.0, target.seconds), worker=True)
             yield Strike(fault, at, on=fault in LASTING and dice.random() < 0.5)
 
 
@@ -53,7 +55,7 @@ def _one(host: Host, target: Target, strike: Strike, folder: Path, struck: Struc
     words = target.subject.words_in(folder)
     first = host.run(words, folder, strike)
     again = first if first.exit == 0 else host.run(words, folder)
-    struck.counts[strike.name] += 1
+    struck.counts[strike.name if first.met(strike) else TOO_LATE] += 1
     for what, text in _wrong(target, strike, first, again, folder):
         struck.lost(Loss(target.subject.name, str(strike), what, text))
 

@@ -2,6 +2,7 @@
  * takes its time, or sets the clock.
  *
  * Loaded before libc (LD_PRELOAD). Nothing happens until `chaos_arm`: the process that was armed, and it alone, is struck.
+ * What it and the processes that it starts change outside of the folder is noted in a file, line by line.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -40,6 +42,20 @@ void chaos_arm(const char *root, long at, int kind, int on) {
     strike_at = at;
 }
 
+static int notes = -1; /* the file of what is changed outside of the folder */
+
+void chaos_watch(const char *path) {
+    notes = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+}
+
+/* A worker of the command: it is watched, and struck by nobody. */
+__attribute__((constructor)) static void watch_too(void) {
+    const char *root = getenv("CHAOS_FOLDER"), *path = getenv("CHAOS_OUTSIDE");
+    if (!root || !path) return;
+    chaos_arm(root, -1, COUNT, 0);
+    chaos_watch(path);
+}
+
 void chaos_disarm(void) { folder_length = 0; }
 
 long chaos_seen(void) { return seen; }
@@ -48,10 +64,10 @@ static int under(const char *path) {
     return strncmp(path, folder, folder_length) == 0 && (path[folder_length] == '/' || path[folder_length] == 0);
 }
 
-static int inside(int at, const char *path) {
-    char whole[PATH_MAX], base[PATH_MAX];
+static int whole_path(int at, const char *path, char *whole) {
+    char base[PATH_MAX];
     if (!folder_length || !path) return 0;
-    if (path[0] == '/') return under(path);
+    if (path[0] == '/') return (size_t)snprintf(whole, PATH_MAX, "%s", path) < PATH_MAX;
     if (at == AT_FDCWD) {
         if (!getcwd(base, sizeof base)) return 0;
     } else {
@@ -61,18 +77,46 @@ static int inside(int at, const char *path) {
         if (n < 0) return 0;
         base[n] = 0;
     }
-    if ((size_t)snprintf(whole, sizeof whole, "%s/%s", base, path) >= sizeof whole) return 0;
-    return under(whole);
+    return (size_t)snprintf(whole, PATH_MAX, "%s/%s", base, path) < PATH_MAX;
+}
+
+static int inside(int at, const char *path) {
+    char whole[PATH_MAX];
+    return whole_path(at, path, whole) && under(whole);
+}
+
+static int handle_path(int handle, char *path) {
+    char link[64];
+    if (!folder_length) return 0;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", handle);
+    ssize_t n = readlink(link, path, PATH_MAX - 1);
+    if (n < 0) return 0;
+    path[n] = 0;
+    return 1;
 }
 
 static int inside_handle(int handle) {
-    char link[64], path[PATH_MAX];
-    if (!folder_length) return 0;
-    snprintf(link, sizeof link, "/proc/self/fd/%d", handle);
-    ssize_t n = readlink(link, path, sizeof path - 1);
-    if (n < 0) return 0;
-    path[n] = 0;
-    return under(path);
+    char path[PATH_MAX];
+    return handle_path(handle, path) && under(path);
+}
+
+static void note(const char *whole) {
+    char line[PATH_MAX + 1];
+    int kept = errno, size = snprintf(line, sizeof line, "%s\n", whole);
+    if (size > 0 && (size_t)size < sizeof line) syscall(SYS_write, notes, line, size);
+    errno = kept;
+}
+
+/* Names that lead up again are noted too: whoever reads the notes knows where they lead. */
+static void changed(int at, const char *path) {
+    char whole[PATH_MAX];
+    if (notes >= 0 && whole_path(at, path, whole) && (!under(whole) || strstr(whole, "/.."))) note(whole);
+}
+
+/* A file that was opened to be written, by its true name: behind links, and whatever leads up. */
+static void opened(int handle) {
+    char path[PATH_MAX];
+    if (notes >= 0 && handle >= 0 && handle_path(handle, path) && !under(path)) note(path);
 }
 
 static void die(void) { kill(getpid(), SIGKILL); for (;;) pause(); }
@@ -99,33 +143,38 @@ static int struck(int writes) {
 
 #define REAL(name) __typeof__(&name) real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
 
-#define CHANGES(name, parameters, arguments, is_inside)             \
+#define CHANGES(name, parameters, arguments, is_inside, noted)      \
     int name parameters {                                           \
         REAL(name);                                                 \
-        if (!(is_inside)) return real arguments;                    \
+        if (!(is_inside)) {                                         \
+            int done = real arguments;                              \
+            if (done == 0) noted;                                   \
+            return done;                                            \
+        }                                                           \
         int what = struck(0);                                       \
         if (what < 0) { errno = -what; return -1; }                 \
         int result = real arguments;                                \
+        if (result == 0) noted;                                     \
         if (what == KILL_AFTER) die();                              \
         return result;                                              \
     }
 
-CHANGES(rename, (const char *a, const char *b), (a, b), inside(AT_FDCWD, b))
-CHANGES(renameat, (int i, const char *a, int j, const char *b), (i, a, j, b), inside(j, b))
-CHANGES(unlink, (const char *a), (a), inside(AT_FDCWD, a))
-CHANGES(unlinkat, (int i, const char *a, int f), (i, a, f), inside(i, a))
-CHANGES(rmdir, (const char *a), (a), inside(AT_FDCWD, a))
-CHANGES(mkdir, (const char *a, mode_t m), (a, m), inside(AT_FDCWD, a))
-CHANGES(mkdirat, (int i, const char *a, mode_t m), (i, a, m), inside(i, a))
-CHANGES(link, (const char *a, const char *b), (a, b), inside(AT_FDCWD, b))
-CHANGES(linkat, (int i, const char *a, int j, const char *b, int f), (i, a, j, b, f), inside(j, b))
-CHANGES(symlink, (const char *a, const char *b), (a, b), inside(AT_FDCWD, b))
-CHANGES(ftruncate, (int h, off_t n), (h, n), inside_handle(h))
-CHANGES(ftruncate64, (int h, off64_t n), (h, n), inside_handle(h))
-CHANGES(fsync, (int h), (h), inside_handle(h))
-CHANGES(fdatasync, (int h), (h), inside_handle(h))
-CHANGES(chmod, (const char *a, mode_t m), (a, m), inside(AT_FDCWD, a))
-CHANGES(fchmod, (int h, mode_t m), (h, m), inside_handle(h))
+CHANGES(rename, (const char *a, const char *b), (a, b), inside(AT_FDCWD, b), (changed(AT_FDCWD, a), changed(AT_FDCWD, b)))
+CHANGES(renameat, (int i, const char *a, int j, const char *b), (i, a, j, b), inside(j, b), (changed(i, a), changed(j, b)))
+CHANGES(unlink, (const char *a), (a), inside(AT_FDCWD, a), changed(AT_FDCWD, a))
+CHANGES(unlinkat, (int i, const char *a, int f), (i, a, f), inside(i, a), changed(i, a))
+CHANGES(rmdir, (const char *a), (a), inside(AT_FDCWD, a), changed(AT_FDCWD, a))
+CHANGES(mkdir, (const char *a, mode_t m), (a, m), inside(AT_FDCWD, a), changed(AT_FDCWD, a))
+CHANGES(mkdirat, (int i, const char *a, mode_t m), (i, a, m), inside(i, a), changed(i, a))
+CHANGES(link, (const char *a, const char *b), (a, b), inside(AT_FDCWD, b), changed(AT_FDCWD, b))
+CHANGES(linkat, (int i, const char *a, int j, const char *b, int f), (i, a, j, b, f), inside(j, b), changed(j, b))
+CHANGES(symlink, (const char *a, const char *b), (a, b), inside(AT_FDCWD, b), changed(AT_FDCWD, b))
+CHANGES(ftruncate, (int h, off_t n), (h, n), inside_handle(h), (void)0)
+CHANGES(ftruncate64, (int h, off64_t n), (h, n), inside_handle(h), (void)0)
+CHANGES(fsync, (int h), (h), inside_handle(h), (void)0)
+CHANGES(fdatasync, (int h), (h), inside_handle(h), (void)0)
+CHANGES(chmod, (const char *a, mode_t m), (a, m), inside(AT_FDCWD, a), changed(AT_FDCWD, a))
+CHANGES(fchmod, (int h, mode_t m), (h, m), inside_handle(h), (void)0)
 
 #define WRITES(name, parameters, arguments)                                         \
     ssize_t name parameters {                                                       \
@@ -164,10 +213,15 @@ ssize_t writev(int handle, const struct iovec *parts, int count) {
             mode = va_arg(more, mode_t);                                            \
             va_end(more);                                                           \
         }                                                                           \
-        if (!(flags & (O_CREAT | O_TRUNC)) || !inside(DIRECTORY, path)) return real(tail path, flags, mode); \
+        if (!(flags & (O_CREAT | O_TRUNC)) || !inside(DIRECTORY, path)) {           \
+            int handle = real(tail path, flags, mode);                              \
+            if ((flags & O_ACCMODE) != O_RDONLY) opened(handle);                    \
+            return handle;                                                          \
+        }                                                                           \
         int what = struck(0);                                                       \
         if (what < 0) { errno = -what; return -1; }                                 \
         int result = real(tail path, flags, mode);                                  \
+        if ((flags & O_ACCMODE) != O_RDONLY) opened(result);                        \
         if (what == KILL_AFTER) die();                                              \
         return result;                                                              \
     }
@@ -182,6 +236,17 @@ OPENS(open64, NOTHING, NOTHING)
 #define AT_TAIL at,
 OPENS(openat, AT_HEAD, AT_TAIL)
 OPENS(openat64, AT_HEAD, AT_TAIL)
+
+/* Libraries in C open files so; what they write is not counted, but where is noted. */
+#define FILES(name)                                                                 \
+    FILE *name(const char *path, const char *mode) {                                \
+        REAL(name);                                                                 \
+        FILE *result = real(path, mode);                                            \
+        if (result && strpbrk(mode, "wa+")) opened(fileno(result));                 \
+        return result;                                                              \
+    }
+FILES(fopen)
+FILES(fopen64)
 
 /* The clock on the wall; those that only run forward are left alone, as by a machine whose time is set. */
 int clock_gettime(clockid_t which, struct timespec *now) {

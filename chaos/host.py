@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +62,17 @@ class Child:
             return
         kill_after, stall_after, age = self.order["kill_after"], self.order["stall_after"], now - self.begun
         if kill_after is not None and age > kill_after and not self.struck:
-            if not self.order["worker"]:
-                self.end()
-            elif workers := _children(self.pid):
-                os.kill(workers[-1], signal.SIGKILL)
+            if self.order["worker"]:
+                self.struck = _signalled(self.pid, signal.SIGKILL)
+            else:
                 self.struck = True
-        if stall_after is not None and age > stall_after and not self.stopped:
-            os.kill(self.pid, signal.SIGSTOP)
-            self.stopped = True
+                self.end()
+        if stall_after is not None and age > stall_after and not self.struck:
+            if self.order["worker"]:
+                self.struck = _signalled(self.pid, signal.SIGSTOP)
+            else:
+                os.kill(self.pid, signal.SIGSTOP)
+                self.struck = self.stopped = True
 
     def end(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
@@ -82,6 +86,7 @@ class Child:
         return {
             "exit": os.waitstatus_to_exitcode(self.status),
             "hung": self.hung,
+            "struck": self.struck,
             "calls": int(calls) if calls else None,
             "seconds": self.ended - self.begun,
         }
@@ -108,11 +113,23 @@ def _tried(orders: list[dict[str, Any]], shim: ctypes.CDLL, command: Callable[[]
     return [child.told() for child in children]
 
 
+def _signalled(pid: int, number: signal.Signals) -> bool:
+    """Was there a process that it had started last, to be sent this?"""
+    workers = _children(pid)
+    with suppress(ProcessLookupError):
+        if workers:
+            os.kill(workers[-1], number)
+            return True
+    return False
+
+
 def _children(pid: int) -> list[int]:
-    try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
+    """Of all its threads: the kernel lists a process with the thread that started it."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += [int(word) for word in path.read_text().split()]
+    return sorted(found)
 
 
 def _child(order: dict[str, Any], shim: ctypes.CDLL, command: Callable[[], None]) -> None:
@@ -123,12 +140,15 @@ def _child(order: dict[str, Any], shim: ctypes.CDLL, command: Callable[[], None]
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(order["folder"])
     os.environ.update(order["environment"])
+    outside = order["said"] + ".outside"
+    os.environ.update({"CHAOS_FOLDER": order["folder"], "CHAOS_OUTSIDE": outside})  # for processes that it starts
     sys.argv = ["fulcrum", *order["words"]]
     code = 0
     if order["memory"] is not None:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         most = pages * resource.getpagesize() + order["memory"]
         resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+    shim.chaos_watch(outside.encode())
     shim.chaos_arm(order["folder"].encode(), order["at"], order["fault"], int(order["on"]))
     try:
         command()

@@ -5,16 +5,17 @@ import json
 import socket
 import struct
 import tarfile
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from socketserver import BaseServer
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import torch
 from PIL import Image
 
+from chaos.hostile_tables import MORE
+from chaos.reader_target import Target
 from fulcrum.data.readers import fit_picture, untrusted_archive
 from fulcrum.data.readers.reader import ANY, captions_of, open_given, sidecar
 from fulcrum.data.texts.language import languages
@@ -32,14 +33,6 @@ from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.printable import shown_lines
 from fulcrum.study.plan import plan_file
 from fulcrum.train.saved import checkpoint
-
-
-class Target(NamedTuple):
-    name: str
-    seeds: list[bytes]  # sound inputs to begin from
-    feed: Callable[[bytes, Path], object]  # reads one input; the folder is its own
-    refusals: tuple[type[Exception], ...] = (FulcrumError,)  # what bad input may end in
-    words: tuple[bytes, ...] = ()  # pieces that its format is made of
 
 
 def _phrase(data: bytes, folder: Path) -> None:
@@ -293,4 +286,5 @@ TARGETS = (
         ),
     ),
     Target("report JSON", [_result()], _report, (ValueError,), JSON),
+    *MORE,
 )

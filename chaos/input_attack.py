@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from chaos.hostile_input import Target
+from chaos.reader_target import Target
 
 LONGEST = 5.0  # seconds that one input may take
 MEMORY = 1 << 30  # bytes that inputs may take beyond what the process had before

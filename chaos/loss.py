@@ -8,6 +8,8 @@ from typing import NamedTuple
 from chaos.subjects import Subject
 from chaos.trial import End
 
+TOO_LATE = "strikes that came too late"  # counted apart: the command had ended
+
 
 class Loss(NamedTuple):
     """A promise that did not hold, and how to see it again."""
@@ -37,6 +39,8 @@ def unsound(end: End) -> Iterator[tuple[str, str]]:
         yield "hangs", end.text[-2000:]
     if end.has_traceback:
         yield "prints a traceback", end.text[-3000:]
+    if end.outside:
+        yield "changes something outside of its folder", "\n".join(end.outside)
 
 
 def not_the_same(subject: Subject, outcome: str, folder: Path, again: End) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).resolve().parent
 LIBRARY = HERE.parent / "build" / "chaos" / "faults.so"
 SOON, SLOWER = 120.0, 10.0  # seconds, and times the undisturbed command: what takes longer than both hangs
+ANYWHERE = (Path(tempfile.gettempdir()), Path.home() / ".cache", Path("/dev"), Path("/proc"))  # where all may write
 COMMAND = "fulcrum.cli:main"  # what is attacked: a module and its function that reads sys.argv
 
 
@@ -42,7 +44,7 @@ class Strike(NamedTuple):
     at: int = -1  # the call that is struck, from one
     on: bool = False  # and every later one, as on a disk that stays full
     kill_after: float | None = None  # seconds
-    worker: bool = False  # it is not the command that is killed then, but a process that it has started
+    worker: bool = False  # it is not the command that is killed or stopped then, but a process that it has started
     stall_after: float | None = None  # seconds: stopped, and never let go on
     memory: int | None = None  # bytes that it may take beyond what it has when it begins
 
@@ -52,7 +54,7 @@ class Strike(NamedTuple):
         if self.memory is not None:
             return "memory limits"
         if self.stall_after is not None:
-            return "processes stopped"
+            return "workers stopped" if self.worker else "processes stopped"
         if self.kill_after is not None or self.fault in KILLS:
             return "kills"
         named = {Fault.SLOW: "slow disks", Fault.CLOCK_BACK: "clock jumps", Fault.CLOCK_FORTH: "clock jumps"}
@@ -62,7 +64,7 @@ class Strike(NamedTuple):
         if self.memory is not None:
             return f"{self.memory >> 20} MB of memory"
         if self.stall_after is not None:
-            return f"stopped after {self.stall_after:.2f} s"
+            return f"{'worker ' if self.worker else ''}stopped after {self.stall_after:.2f} s"
         if self.kill_after is not None:
             return f"kill -9 {'of a worker ' if self.worker else ''}after {self.kill_after:.2f} s"
         if not self.fault:
@@ -88,6 +90,14 @@ class End(NamedTuple):
     calls: int | None  # that changed something in its folder; None: it was killed
     seconds: float
     hung: bool
+    struck: bool = False  # by what comes at a moment: it may have ended before
+    outside: tuple[str, ...] = ()  # what it changed outside of its folder, temporary files and caches
+
+    def met(self, strike: Strike) -> bool:
+        """Did the strike come before the end? One that came too late is none."""
+        if strike.kill_after is not None or strike.stall_after is not None:
+            return self.struck
+        return not strike.fault or self.calls is None or self.calls >= strike.at
 
     @property
     def has_traceback(self) -> bool:
@@ -134,7 +144,8 @@ class Host:
         assert self._process.stdin
         said = [folder.parent / f"{folder.name}.said{number}" for number in range(len(processes))]
         for path in said:
-            path.with_name(f"{path.name}.seen").unlink(missing_ok=True)
+            for mark in (".seen", ".outside"):
+                path.with_name(path.name + mark).unlink(missing_ok=True)
             path.write_bytes(b"")  # a command may be killed before it has opened its own
         orders = [
             {
@@ -151,7 +162,7 @@ class Host:
         self._process.stdin.write(json.dumps(orders) + "\n")
         self._process.stdin.flush()
         return [
-            End(end["exit"], path.read_text(errors="replace"), end["calls"], end["seconds"], end["hung"])
+            End(**end, text=path.read_text(errors="replace"), outside=changed_outside(folder, path))
             for end, path in zip(self._answer()["ends"], said, strict=True)
         ]
 
@@ -161,6 +172,19 @@ class Host:
         if not line:
             raise SystemExit("the forking process of the attack has died: see above")
         return dict(json.loads(line))
+
+
+def changed_outside(folder: Path, said: Path) -> tuple[str, ...]:
+    """What the shim noted of a command that is neither below its folder nor a temporary file or a cache."""
+    notes = said.with_name(f"{said.name}.outside")
+    paths = notes.read_text(errors="replace").splitlines() if notes.exists() else []
+    return tuple(sorted({path for path in map(os.path.normpath, paths) if not _may_change(Path(path), folder)}))
+
+
+def _may_change(path: Path, folder: Path) -> bool:
+    if path.is_relative_to(folder.parent):  # the attack's own place, though it is a temporary one: other trials lie there
+        return path.is_relative_to(folder)
+    return "__pycache__" in path.parts or any(path.is_relative_to(place) for place in ANYWHERE)
 
 
 def _compile() -> None:

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -58,6 +60,25 @@ def appends_alone() -> None:
     print("done")
 
 
+def astray() -> None:
+    """Writes beside its folder: by its name, behind a link, by a rename, and in a process that it has started."""
+    Path("../beside.txt").write_text("x")
+    Path("link").symlink_to("..")
+    Path("link/behind.txt").write_text("x")
+    Path("own.txt").write_text("x")
+    Path("own.txt").rename("../renamed.txt")
+    subprocess.run(["cp", "/dev/null", "../started.txt"], check=True)
+    Path("result").write_text("whole")
+
+
+def at_home() -> None:
+    with tempfile.NamedTemporaryFile(), Path("result").open("w") as stream:
+        stream.write("whole")
+    Path("deep").mkdir()
+    Path("deep/../own.txt").write_text("x")
+    subprocess.run(["cp", "/dev/null", "deep/copy"], check=True)
+
+
 def year() -> None:
     Path("touched").write_text("")
     print(time.gmtime().tm_year, int(time.time()))
@@ -74,6 +95,20 @@ def greedy() -> None:
 def parent() -> None:
     Path("begun").write_text(str(os.getpid()))
     print("worker ended with", subprocess.Popen(["sleep", "60"]).wait())
+
+
+def threaded_parent() -> None:
+    thread = threading.Thread(target=parent)
+    thread.start()
+    thread.join()
+
+
+def watchful_parent() -> None:
+    """Looks whether its worker stands still, and ends it."""
+    worker = subprocess.Popen(["sleep", "60"])
+    _, status = os.waitpid(worker.pid, os.WUNTRACED)
+    print("worker stands still" if os.WIFSTOPPED(status) else "worker is gone")
+    worker.kill()
 
 
 def patient() -> None:

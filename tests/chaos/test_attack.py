@@ -1,5 +1,6 @@
 """The attack itself: a fault that is planted is reported, and a command that keeps its promises is not."""
 
+import random
 import shutil
 import time
 from collections import Counter
@@ -9,8 +10,9 @@ import pytest
 
 from chaos import crowd_attack, disk_attack
 from chaos.counted_page import BEGIN, END, too_few, write_counts
-from chaos.crowd_attack import Scene
+from chaos.crowd_attack import SCENES, Scene, Staged
 from chaos.host import Child
+from chaos.loss import unsound
 from chaos.subjects import Subject
 from chaos.target import Prepared
 from chaos.trial import Fault, Host, Process, Strike
@@ -95,8 +97,45 @@ def test_a_worker_is_killed_and_a_process_that_stands_still_is_ended(host, tmp_p
     place.mkdir()
     worker = host.run(["parent"], place, Strike(kill_after=0.3, worker=True))
     assert worker.exit == 0 and "worker ended with -9" in worker.text
+    threaded = host.run(["threaded_parent"], place, Strike(kill_after=0.3, worker=True))
+    assert threaded.struck and "worker ended with -9" in threaded.text, "a study starts its workers in threads"
+    stopped = host.run(["watchful_parent"], place, Strike(stall_after=0.3, worker=True))
+    assert stopped.struck and not stopped.hung and "worker stands still" in stopped.text
     still, whole = host.together([Process(["patient"], Strike(stall_after=0.1)), Process(["year"], delay=0.5)], place)
     assert still.exit == -9 and not still.hung and whole.exit == 0
+
+
+def test_a_strike_that_comes_too_late_is_not_counted_as_one(host, tmp_path):
+    place = tmp_path / "folder"
+    place.mkdir()
+    for strike in (Strike(kill_after=30.0), Strike(Fault.NO_SPACE, 1000), Strike(stall_after=30.0, worker=True)):
+        assert not host.run(["year"], place, strike).met(strike)
+    kill = Strike(kill_after=0.1)
+    assert host.run(["patient"], place, kill).met(kill)
+    for strike in (Strike(Fault.SLOW, 1), Strike(Fault.KILL_AFTER, 1), Strike(memory=64 << 20)):
+        assert host.run(["year"], place, strike).met(strike)
+
+
+def test_what_is_written_outside_of_the_folder_is_reported(host, tmp_path):
+    place = tmp_path / "trials" / "folder"
+    place.mkdir(parents=True)
+    end = host.run(["astray"], place)
+    names = ("behind.txt", "beside.txt", "renamed.txt", "started.txt")
+    assert end.exit == 0 and end.outside == tuple(str(place.parent / name) for name in names)
+    assert [what for what, _ in unsound(end)] == ["changes something outside of its folder"]
+    end = host.run(["at_home"], place)
+    assert end.exit == 0 and end.outside == () and list(unsound(end)) == [], end
+
+
+def test_ranks_are_struck_at_calls_that_write_and_at_moments():
+    (ranks,) = (scene for scene in SCENES if scene.ranks)
+    staged, dice = Staged(ranks, None, "", 5.0, (40, 3)), random.Random(0)
+    pairs = [crowd_attack._strikes(staged, dice) for _ in range(300)]
+    at_calls = [(rank, strike) for pair in pairs for rank, strike in enumerate(pair) if strike.fault]
+    assert {rank for rank, _ in at_calls} == {0, 1} and {strike.name for _, strike in at_calls} == {"kills", "write faults"}
+    assert all(1 <= strike.at <= (40, 3)[rank] for rank, strike in at_calls)
+    assert sum(strike.kill_after is not None for pair in pairs for strike in pair) > 50
+    assert sum(strike.stall_after is not None for pair in pairs for strike in pair) > 10
 
 
 def test_the_counts_of_an_attack_stand_on_its_page(tmp_path):

@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chaos import input_attack
-from chaos.hostile_input import TARGETS, Target
+from chaos.hostile_input import TARGETS
 from chaos.input_attack import BYTES, NUMBERS
+from chaos.reader_target import Target
 
 EXAMPLES = 120  # for each reader
 WITHOUT = [HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large]
