@@ -11,11 +11,11 @@ LONGEST = 60  # letters of a value; a hash or a long path says no more in full
 
 
 def in_brief(filler: Filler) -> str:
-    """'world(max_objects=1)': a filler's kind and those of its settings that are not the usual ones."""
+    """'world(max_objects=1)': a filler's kind and those of its settings that are not the usual ones; of a folder its name,
+    since the words go to pages that others read."""
     fields = type(filler).model_fields
-    settings = [
-        f"{name}={typed(getattr(filler, name))}" for name in fields if getattr(filler, name) != fields[name].default
-    ]
+    unusual = {name: getattr(filler, name) for name in fields if getattr(filler, name) != fields[name].default}
+    settings = [f"{name}={typed(_last_name(value))}" for name, value in unusual.items()]
     return f"{filler.kind}({', '.join(settings)})" if settings else filler.kind
 
 
@@ -39,6 +39,12 @@ def start_name(run: RunSpec) -> str:
     key, path = getattr(run.start, "run", ""), getattr(run.start, "path", "")
     name = path if path.startswith("hub:") else PurePath(path).name
     return key[:8] or name or in_brief(run.start)
+
+
+def _last_name(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_last_name(one) for one in value)
+    return PurePath(value).name if isinstance(value, str) and PurePath(value).is_absolute() else value
 
 
 def _brief(run: RunSpec, change: Change) -> Any:

@@ -26,6 +26,7 @@ from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.system import System
 from fulcrum.spec.version import SCIENCE
 from fulcrum.study.judge.result import StudyState, assemble_result, provenance
+from fulcrum.study.kept_means import mean_differences
 from fulcrum.study.plan.frozen_plan import folder_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.plan_file import load
@@ -62,6 +63,7 @@ class Verified(NamedTuple):
     cells: int
     effects: int
     differences: tuple[str, ...]  # from what was kept, each in a line; none: all is as it was
+    whole: bool = True  # False: without the files that it was run with, so only means were computed again
 
 
 def keep(
@@ -113,10 +115,24 @@ def judged_again(folder: Path, catalogue: Catalogue, user_files: Mapping[str, st
 
 
 def verify(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | None = None) -> Verified:
-    """Judge a kept study again, and hold every number and word of it against what was kept."""
-    result = judged_again(folder, catalogue, user_files)
-    changed = tuple(differences(read_json(folder / RESULT, HINT), _record(result)))
+    """Judge a kept study again, and hold every number and verdict of it against what was kept. Of one that was run with
+    files of one's own which are not named, only the means of its cells."""
+    _require_kept(folder)
+    needed, given = read_facts(folder)["user_files"], user_files or {}
+    if not needed.keys() <= given.keys():
+        return _means_verified(folder)
+    result = judged_again(folder, catalogue, {name: given[name] for name in needed})
+    changed = tuple(
+        differences(_without_card_words(read_json(folder / RESULT, HINT)), _without_card_words(_record(result)))
+    )
     return Verified(result, len(read_kept(folder).lines), len(result.effects), changed)
+
+
+def _means_verified(folder: Path) -> Verified:
+    result, cells = _as_kept(folder), read_kept(folder)
+    rows = list(mean_differences(result, cells))
+    changed = tuple(line for name, before, after in rows for line in differences(before, after, name))
+    return Verified(result, len(cells.lines), len(rows), changed, whole=False)
 
 
 def results(folder: Path, catalogue: Catalogue) -> dict[str, StudyResult]:
@@ -132,17 +148,20 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def _judged_or_kept(folder: Path, catalogue: Catalogue) -> StudyResult:
-    facts = read_facts(folder)
-    if not facts["user_files"]:
+    if not read_facts(folder)["user_files"]:
         return judged_again(folder, catalogue)
-    return StudyResult.model_validate({**read_json(folder / RESULT, HINT), "made": facts["made"]})
+    return _as_kept(folder)
+
+
+def _as_kept(folder: Path) -> StudyResult:
+    """As it was judged where it was kept: without its cells and pictures."""
+    return StudyResult.model_validate({**read_json(folder / RESULT, HINT), "made": read_facts(folder)["made"]})
 
 
 @contextlib.contextmanager
 def opened(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | None = None) -> Iterator[Kept]:
     """A kept study as a folder of runs, for as long as the block lasts."""
-    if not is_kept(folder):
-        raise BadInput(f"{folder} keeps no study", "name a folder that 'fulcrum study keep' wrote: docs/evidence has some")
+    _require_kept(folder)
     facts, cells = read_facts(folder), read_kept(folder)
     asked, user_files = load(folder / PLAN), user_files or {}
     if facts["science"] != SCIENCE:
@@ -211,6 +230,11 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
         yield f"{path}: kept {_short(before)}, found {_short(after)}"
 
 
+def _require_kept(folder: Path) -> None:
+    if not is_kept(folder):
+        raise BadInput(f"{folder} keeps no study", "name a folder that 'fulcrum study keep' wrote: docs/evidence has some")
+
+
 def _require_same_plan(asked: Plan, folder: Path) -> None:
     if (folder / FACTS).exists() and read_facts(folder)["plan"] != asked.hash:
         raise BadInput(f"{folder} keeps another plan", "a plan that was changed is another study: choose another folder")
@@ -222,6 +246,18 @@ def _record(result: StudyResult) -> dict[str, Any]:
     combinations = tuple(arm.model_copy(update={"cells": ()}) for arm in result.combinations)
     bare = {"arms": arms, "combinations": combinations, "grids": None, "probes": None}
     return result.model_copy(update=bare).model_dump(mode="json", exclude={"made"})
+
+
+def _without_card_words(record: Any) -> Any:
+    """A result without the sentences of its levers' cards: one that is worded better later changes no finding."""
+    if not isinstance(record, dict):
+        return record
+    arms = {name: record.get(name) for name in ("arms", "combinations")}
+    return {**record, **{name: [_bare(arm) for arm in rows] for name, rows in arms.items() if isinstance(rows, list)}}
+
+
+def _bare(arm: Any) -> Any:
+    return {name: value for name, value in arm.items() if name != "says"} if isinstance(arm, dict) else arm
 
 
 def _rerunnable(cell: Cell, kept: KeptCells) -> bool:

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from fulcrum.cli import app
 from fulcrum.files.sealed import read_json, sealed
-from fulcrum.levers.catalog import CATALOG
+from fulcrum.levers.catalog import CATALOG, with_files
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.kept import differences, judged_again, keep, rerun, results, verify
 from fulcrum.study.plan.plan_file import load
@@ -125,6 +125,46 @@ def test_what_was_edited_is_named(kept, name, change, words):
         verify(kept, CATALOG)
 
 
+OWN_RECIPE = """
+import fulcrum.recipes.spark as base
+from fulcrum.spec.run import RunSpec
+
+def mine() -> RunSpec:
+    return base.spark()
+"""
+
+
+def test_a_study_of_a_recipe_of_ones_own_is_verified_and_shown_without_it(tmp_path, plan_file):
+    """A kept study whose recipe came with --with made `study verify docs/evidence` fail for whoever has no such file."""
+    recipe, out, folder = tmp_path / "own.py", tmp_path / "runs", tmp_path / "all" / "emoji"
+    recipe.write_text(OWN_RECIPE)
+    known, hashes = with_files([recipe])
+    plan_file.write_text(PLAN.replace('baseline = "spark"', 'baseline = "mine"'))
+    asked = load(plan_file)
+    for cell in lay_out(asked, known, hashes, out).cells:
+        value = {"baseline": 0.7, "short_captions": 0.2, "bf16_storage": 0.68}[cell.arm] + 0.01 * cell.seed
+        finish_cell(out, cell, measuring(asked).how, {"attribute_f1": value})
+    result, _ = keep(plan_file, known, out, folder, "x", hashes)
+    checked = verify(folder, CATALOG)
+    assert not checked.whole and checked.cells == 9 and checked.effects >= 2 and not checked.differences
+    whole = verify(folder, known, {**hashes, "another": "0" * 64})
+    assert whole.whole and whole.effects == len(result.effects) and not whole.differences
+    with pytest.raises(BadInput, match="other files of one's own"):
+        verify(folder, known, dict.fromkeys(hashes, "0" * 64))
+    shown = results(folder.parent, CATALOG)["emoji"]
+    assert [(row.arm, row.mean, row.verdict) for row in shown.effects] == [
+        (row.arm, row.mean, row.verdict) for row in result.effects
+    ]
+    answer = CliRunner().invoke(app, ["study", "verify", str(folder.parent)])
+    assert answer.exit_code == 0 and "mean differences computed again (verdicts: name its --with FILE)" in answer.stdout
+    assert CliRunner().invoke(app, ["study", "evidence", str(folder.parent)]).exit_code == 0
+    record = read_json(folder / "result.json", "")
+    record["effects"][0]["mean"] += 0.001
+    (folder / "result.json").write_text(json.dumps(record))
+    (changed,) = verify(folder, CATALOG).differences
+    assert changed.startswith(f"{record['effects'][0]['arm']}, attribute_f1: kept ")
+
+
 def test_a_key_that_leaves_the_folder_is_refused(kept):
     lines = (kept / "cells.jsonl").read_text().splitlines()
     first = {name: value for name, value in json.loads(lines[0]).items() if name != "check"}
@@ -140,6 +180,16 @@ def test_a_verdict_that_was_edited_is_found(kept):
     (kept / "result.json").write_text(json.dumps(record))
     answer = CliRunner().invoke(app, ["study", "verify", str(kept)])
     assert answer.exit_code != 0 and "2 differ" in answer.output and "splendid" in answer.output
+
+
+def test_a_card_that_is_worded_better_later_is_no_difference(kept):
+    record = read_json(kept / "result.json", "")
+    record["arms"][1]["says"] = "as it was worded in those days"
+    (kept / "result.json").write_text(json.dumps(record))
+    assert CliRunner().invoke(app, ["study", "verify", str(kept)]).exit_code == 0
+    record["arms"][1]["phrase"] = "spark + splendid"
+    (kept / "result.json").write_text(json.dumps(record))
+    assert "splendid" in CliRunner().invoke(app, ["study", "verify", str(kept)]).output
 
 
 def test_rounding_of_another_machine_is_no_difference():

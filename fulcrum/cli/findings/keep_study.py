@@ -51,6 +51,7 @@ def verify_command(
 ) -> None:
     """Judge kept studies again from their cells: every table and verdict must come out as it was kept.
 
+    Of a study that was run with files of one's own, which are not named here, the mean differences are computed again.
     With --rerun, some cells are trained anew from their descriptions; on the same kind of machine the weights are equal to
     the bit.
     """
@@ -67,6 +68,10 @@ def verify_command(
             checked = verify(study, known, hashes)
         tally.tell(done)
         held = f"{checked.cells} cells, {checked.effects} effects judged again"
+        if not checked.whole:
+            held = (
+                f"{checked.cells} cells, {checked.effects} mean differences computed again (verdicts: name its --with FILE)"
+            )
         if checked.differences:
             lines.append(f"{study}: {held}; {len(checked.differences)} differ from what was kept:")
             lines.append(named(checked.differences))
@@ -85,6 +90,7 @@ def verify_command(
                 "study": str(study),
                 "cells": checked.cells,
                 "effects": checked.effects,
+                "whole": checked.whole,
                 "differences": checked.differences,
                 "rerun": len(answers),
                 "other_weights": other,

@@ -159,7 +159,6 @@ def run_command(
     """
     from fulcrum.dist.choose_system import thread_count
     from fulcrum.dist.machine.compiled_code import compiles_here
-    from fulcrum.dist.processes.start import TIMEOUT
     from fulcrum.study.plan.plan_file import load
     from fulcrum.study.study_run import Executor, run
 
@@ -172,6 +171,8 @@ def run_command(
     read = read.model_copy(update={"track": tuple(dict.fromkeys((*read.track, *(track or ()))))})
     if keep_checkpoints is not None:
         read = read.model_copy(update={"keep_checkpoints": keep_checkpoints})
+    if timeout is not None:
+        read = read.model_copy(update={"timeout": timeout})
     command = _command(
         plan,
         levers or (),
@@ -193,7 +194,7 @@ def run_command(
         files=tuple(levers or ()),
         user_files=hashes,
         compile_blocks=read.compile and compiles_here(say),
-        executor=Executor(executor, address, lanes, timeout or TIMEOUT),
+        executor=Executor(executor, address, lanes),
         retry_failed=retry_failed,
     )
     effects = [row.model_dump() for row in result.effects]
