@@ -16,7 +16,7 @@ TEACHER = {"teacher": ANY}  # ours stands in for the published ones
 class Repa(Aligning):
     name = "repa"
     card = Card(
-        says="a middle layer is drawn towards a frozen teacher's features; pays early, is best switched off later (until=)",
+        says="a middle layer is drawn towards a frozen teacher's features; pays early; the articles end it (until=)",
         claims=(
             claim("fid", -3.56, DINO3, settings=TEACHER),
             claim("cmmd", -0.06, DINO3, settings=TEACHER),
