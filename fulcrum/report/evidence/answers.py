@@ -3,21 +3,31 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fulcrum.report.evidence.decision import SAME_TIME, Decision, all_decisions, named, table
+from fulcrum.report.evidence.answer_words import (
+    DISTANCE,
+    NOT_RUN,
+    all_told,
+    by_distance,
+    by_verdict,
+    changed,
+    settled,
+    sized,
+    those_of,
+    told,
+)
+from fulcrum.report.evidence.decision import SAME_TIME, TIMING_ERROR, Decision, all_decisions, named
 from fulcrum.report.evidence.known_studies import AGAIN, Studies
+from fulcrum.report.evidence.ranked_decisions import pooled, ranked
+from fulcrum.report.evidence.routing_answer import ROUTES, routing
 from fulcrum.report.finding import Effect
-from fulcrum.report.schema import StudyResult
-from fulcrum.report.table import mean_sd
 from fulcrum.report.wording import number, sentences
 
 CAPTIONS = ("short_captions", "short_captions(prompts=matched)", "mixed_captions")
 TOKENIZERS = ("wide_codec", "aligned_codec", "latent_alignment", "end_to_end_codec")
-ROUTES = ("tread", "sprint")
 STORED = ("bf16_storage", "bf16_optimizer_state", "bf16_everything", "bf16_compute")
 ALIGNED = ("repa", "repa(teacher=supervised)", "irepa")
 PICTURES = ("real_data", "synthetic_then_real")
-NOT_RUN = "Not run yet"
-DISTANCE = "frechet"  # between drawn and real pictures, whatever was asked for; lower is better
+LOSS = "validation_loss"  # read along the way, so it is known at equal time too
 
 
 class Question(NamedTuple):
@@ -35,13 +45,14 @@ class ArticleAnswer(NamedTuple):
 
 
 def answers(studies: Studies) -> list[ArticleAnswer]:
-    rows = [one for one in table(studies) if one.may_conclude or one.arm.root in CAPTIONS]
+    judged = [one for one in pooled(studies) if one.judged_alike or one.arm.root in CAPTIONS]
+    rows = [one for one in judged if not one.circumstances]
     asked: tuple[Question, ...] = (
         Question("Captions first?", "How long captions are is the largest lever of all.", _captions, CAPTIONS),
         Question("The tokenizer second?", "After captions, the autoencoder is what matters most.", _tokenizer, TOKENIZERS),
         Question("Does alignment pay?", "REPA improves quality; a stronger teacher improves it more.", _alignment, ALIGNED),
         Question("Alignment as burn-in?", "REPA should be switched off when training has got going.", _burn_in, ()),
-        Question("Routing only at many tokens?", "TREAD and SPRINT hurt at few tokens and pay at many.", _routing, ROUTES),
+        Question("Routing only at many tokens?", "TREAD and SPRINT hurt at few tokens and pay at many.", routing, ROUTES),
         Question(
             "Precision, a silent tax?",
             "Weights that are stored in BF16 cost quality that nobody notices.",
@@ -62,56 +73,27 @@ def _again(roots: Sequence[str], studies: Studies) -> str:
     """What became of the same decisions elsewhere: ' Again on pocket: Muon +0.02 [+0.01, +0.03], better, 8 pairs.'"""
     lines = list[str]()
     for name, result in ((name, studies[name]) for name in AGAIN if name in studies):
-        own = _all(all_decisions(name, result), roots)
+        own = those_of(all_decisions(name, result), roots)
         found = [f"{sentences.plain(one.arm)} {one.change}, {one.verdict}, {one.pairs} pairs" for one in own]
         metric = f"{sentences.lowered(result.primary.label)}, {sentences.direction(result.primary)}"
         lines += [f" Again on {result.plan.baseline} ({metric}): {'; '.join(found)}."] if found else []
     return "".join(lines)
 
 
-def told(decision: Decision) -> str:
-    """The finding as the report words it, and what it costs where that is known."""
-    sentence = sentences.answer(decision.result, decision.arm).removesuffix(".")
-    sentence = sentence.replace(decision.arm.label, decision.name, 1)
-    dear = decision.time is not None and abs(decision.time - 1.0) > SAME_TIME
-    cost = f"; {number.ratio(decision.time)} the time" if dear else ""
-    bounds = "".join(f"; {bound}" for bound in decision.bounds)
-    return f"{sentence}{cost}{bounds}."
-
-
-def _settled(decision: Decision) -> bool:
-    return decision.verdict in ("better", "worse", "tie")
-
-
-def _all(rows: Sequence[Decision], roots: Sequence[str]) -> list[Decision]:
-    return [decision for root in roots if (decision := named(rows, root)) is not None]
-
-
-def _told(rows: Sequence[Decision]) -> str:
-    return " ".join(map(told, rows))
-
-
-def _sized(decision: Decision) -> str:
-    return f"{decision.name} ({decision.change}, {decision.pairs} pairs)"
-
-
-def _by_verdict(decision: Decision, *, better: str, worse: str, tie: str) -> str:
-    return {"better": better, "worse": worse, "tie": tie}.get(decision.verdict, "Undecided")
-
-
 def _captions(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
-    own = _all(rows, CAPTIONS)
+    own = those_of(rows, CAPTIONS)
     short = named(rows, "short_captions")
     if short is None:
         return NOT_RUN, "No study of short captions has been kept."
-    text = _told(own)
+    text = all_told(own)
     if short.verdict != "worse" or short.gain is None:
-        return _by_verdict(short, better="No, opposite here", worse="", tie="No difference here"), text
-    others = [one for one in rows if one not in own and one.decided and one.gain is not None]
+        return by_verdict(short, better="No, opposite here", worse="", tie="No difference here"), text
+    rest = [one for one in ranked(rows) if one not in own]
+    others = [one for one in rest if one.decided and one.gain is not None]
     if not others:
         return "Undecided", f"{text} No other decision has a verdict to set beside it."
     next_one = max(others, key=lambda one: abs(one.gain or 0.0))
-    text += f" The largest of the other {len(rows) - len(own)} decisions is {_sized(next_one)}."
+    text += f" The largest of the other {len(rest)} decisions of the ranking is {sized(next_one)}."
     text += _captions_by_distance(rows)
     if abs(next_one.gain or 0.0) > abs(short.gain):
         return "No, not here", text
@@ -125,18 +107,15 @@ def _captions_by_distance(rows: Sequence[Decision]) -> str:
     size = None if matched is None else matched.by(DISTANCE)
     if matched is None or size is None:
         return ""
-    others = [(one, other) for one in rows if one.arm.root not in CAPTIONS and (other := one.by(DISTANCE)) is not None]
+    rest = [one for one in ranked(rows) if one.arm.root not in CAPTIONS]
+    others = [(one, other) for one in rest if (other := one.by(DISTANCE)) is not None]
     _, largest = max(others, key=lambda pair: pair[1].mean or 0.0, default=(None, None))
-    beside = next((f"; next comes {one.name} ({_changed(other)})" for one, other in others if other is largest), "")
+    beside = next((f"; next comes {one.name} ({changed(other)})" for one, other in others if other is largest), "")
     return (
         " Short captions say neither where things are, nor how large or how patterned, and the score asks for that: part "
         "of the harm is given. By Fréchet distance, asked by prompts of their own kind, they change it by "
-        f"{_changed(size)}, {size.n} pairs, exploratory{beside}."
+        f"{changed(size)}, {size.n} pairs, exploratory{beside}."
     )
-
-
-def _changed(effect: Effect) -> str:
-    return number.change(effect.mean, effect.low, effect.high)
 
 
 def _nearest_to_zero(decision: Decision) -> float:
@@ -148,21 +127,21 @@ def _farthest_from_zero(decision: Decision) -> float:
 
 
 def _tokenizer(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
-    own = _all(rows, TOKENIZERS)
+    own = those_of(rows, TOKENIZERS)
     if not own:
         return NOT_RUN, "No study of another tokenizer has been kept."
-    text = _told(own)
+    text = all_told(own)
     helped = [one for one in own if one.verdict == "better"]
     if not helped:
         return (
-            "Undecided" if not all(map(_settled, own)) else "No, not here"
+            "Undecided" if not all(map(settled, own)) else "No, not here"
         ), f"{text} None of them improved quality here for certain."
     best = max(helped, key=lambda one: one.gain or 0.0)
-    rest = [one for one in rows if one not in own and one.verdict == "better"]
+    rest = [one for one in ranked(rows) if one not in own and one.verdict == "better"]
     if not rest:
         return "Yes, here", f"{text} Nothing else improved quality for certain."
     rival = max(rest, key=lambda one: one.gain or 0.0)
-    text += f" The largest improvement that is none of the tokenizer's is {_sized(rival)}.{_nearest(rows)}"
+    text += f" The largest improvement that is none of the tokenizer's is {sized(rival)}.{_nearest(rows)}"
     if (rival.gain or 0.0) > (best.gain or 0.0):
         mixed = any(one.verdict == "worse" for one in own)
         return (
@@ -173,34 +152,35 @@ def _tokenizer(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
 
 
 def _nearest(rows: Sequence[Decision]) -> str:
-    """Which decisions of the table's own study come nearest to real pictures: the articles speak of such distances."""
-    most = max((one.result for one in rows), key=lambda result: sum(one.result is result for one in rows))
-    known = [(one, size) for one in rows if one.result is most and (size := one.by(DISTANCE)) is not None]
+    """Which decisions of the ranking come nearest to real pictures: the articles speak of such distances."""
+    known = [(one, size) for one in ranked(rows) if (size := one.by(DISTANCE)) is not None]
     best = sorted(known, key=lambda pair: pair[1].mean or 0.0)[:2]
     if len(best) < 2 or (best[0][1].mean or 0.0) >= 0:
         return ""
-    listed = sentences.listed([f"{one.name} ({_changed(size)})" for one, size in best])
+    listed = sentences.listed([f"{one.name} ({changed(size)})" for one, size in best])
     return f" By Fréchet distance, as the articles measure, the order is another: {listed} gain most (exploratory)."
 
 
 def _alignment(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
-    own = _all(rows, ALIGNED)
+    own = those_of(rows, ALIGNED)
     repa = named(rows, "repa")
     if repa is None:
         return NOT_RUN, "No study of REPA has been kept."
-    word = _by_verdict(repa, better="Yes, here", worse="No, opposite here", tie="No difference that matters here")
-    return word, _told(own)
+    word = by_verdict(
+        repa, better="Yes, at equal images here", worse="No, opposite here", tie="No difference that matters here"
+    )
+    return word, f"{all_told(own)}{_loss_at_equal_time(own)} Teachers as strong as the articles' were not tried."
 
 
 def _burn_in(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
     always = named(rows, "repa")
     ended = [one for one in rows if one.arm.root.startswith("repa(until=")]
-    text = _told([one for one in (always, *ended) if one is not None])
+    text = all_told(ended)
     late = all_decisions("late", studies["late"]) if "late" in studies else []
     direct = [one for one in late if one.arm.root.startswith("repa(until=") and one.arm.against]
     if direct:  # held against alignment that stays on, by seeds: the answer; the rows above are each held against none
         verdicts = {one.verdict for one in direct}
-        text = f"Held against REPA that stays on: {_told(direct)} Each against no alignment: {text}"
+        text = f"Held against REPA that stays on: {all_told(direct)} Against no alignment: {text}"
         if "better" in verdicts:
             return "Yes, here", text
         if "undecided" in verdicts:
@@ -211,73 +191,22 @@ def _burn_in(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
     return "Undecided", f"{text} The study that holds one against the other was not run yet."
 
 
-def _routing(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
-    few, result = _all(rows, ROUTES), studies.get("resolution")
-    if result is None:
-        if not few:
-            return NOT_RUN, "No study of routing has been kept."
-        word = "Half an answer" if any(map(_settled, few)) else "Undecided"
-        return word, f"At few tokens: {_told(few)} The study at more tokens was not run yet."
-    scales = [scale.name for scale in result.scales]
-    own = [one for one in all_decisions("resolution", result) if one.arm.root in ROUTES]
-    least = [one for one in own if one.arm.scale == scales[0]]
-    most = [one for one in own if one.arm.scale == scales[-1]]
-    bases = [arm for arm in result.arms if result.is_base(arm)]
-    starts = [f"{number.plain(mean_sd(arm, result.primary.name)[0], 2)} at {arm.scale}" for arm in bases]
-    text = f"The baselines have {sentences.listed(starts)}. " + " ".join(f"At {one.arm.scale}: {told(one)}" for one in own)
-    text += _at_equal_cost(result, own)
-    trends = [row for row in result.trends if row.arm in ROUTES and row.metric == result.primary.name and row.verdict]
-    text += "".join(
-        f" Over all scales the effect of {row.arm} {row.verdict} "
-        f"({number.change(row.slope, row.low, row.high)} per {row.axis}, {row.n} pairs)."
-        for row in trends
-    )
-    if not most or not all(map(_settled, most)):
-        return "Undecided", text
-    if any(one.verdict == "better" for one in most):
-        return ("Yes, here" if not any(one.verdict == "better" for one in least) else "It pays at both ends here"), text
-    cheap = [one for one in most if one.verdict == "tie" and (one.time or 1.0) < 1.0 - SAME_TIME]
-    if cheap:
-        return "It saves time at many tokens, and gains nothing", text
-    if not trends or not all(row.verdict == "fades" for row in trends):
-        return "No, not here", text
-    before = {one.arm.root: one.gain or 0.0 for one in own if one.arm.scale == scales[-2]}
-    if all((one.gain or 0.0) > before.get(one.arm.root, 0.0) for one in most):
-        return "Not at equal images here, but its harm fades", text
-    first, best, last = scales[0], scales[-2], scales[-1]
-    text += f" Its harm is smaller at {best} than at {first}, and no smaller at {last} than at {best}."
-    return f"Not at equal images here; its harm is least from {best} tokens on", text
-
-
-def _at_equal_cost(result: StudyResult, own: Sequence[Decision]) -> str:
-    """Where something else was held equal, beyond the fewest tokens; why to doubt it stands once, behind all."""
-    lines, notes = list[str](), dict[str, None]()
-    for one in (one for one in own if one.arm.scale != result.scales[0].name):
-        for row in result.effects_of(one.arm):
-            if row.metric == result.primary.name and row is not one.effect:
-                equal = sentences.held_equal(row.unit)
-                lines.append(f"{sentences.plain(one.arm)} at {one.arm.scale}, at {equal}: {_changed(row)}")
-                notes |= {row.note: None} if row.note else {}
-    why = "".join(f" ({note})" for note in notes)
-    return f" Exploratory: {'; '.join(lines)}{why}." if lines else ""
-
-
 def _precision(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
     stored = named(rows, "bf16_storage")
     if stored is None:
         return NOT_RUN, "No study of BF16 storage has been kept."
-    own = _all(rows, (*STORED, "stochastic_rounding"))
+    own = those_of(rows, (*STORED, "stochastic_rounding"))
     own += [one for one in rows if one.arm.root.startswith("bf16_op(")]
     hurt = [one for one in own if one.verdict == "worse"]
-    word = _by_verdict(stored, better="No, opposite here", worse="Yes, here", tie="No, less than would matter here")
+    word = by_verdict(stored, better="No, opposite here", worse="Yes, here", tie="No, less than would matter here")
     text = told(stored)
     if stored.verdict == "worse" and stored.is_slight:
         word = "A small one, if any, here"
         text += f" What is left when it is not picked out is less than the {stored.margin} that would matter."
-    text += _of_distance(stored, "the distance between pictures hardly sees it")
+    text += by_distance(stored, "the distance between pictures hardly sees it")
     rest = [one for one in own if one is not stored]
     if rest:
-        also = [_sized(one) for one in hurt if one is not stored]
+        also = [sized(one) for one in hurt if one is not stored]
         quiet = [one.name for one in rest if one.verdict == "tie"]
         unknown = [one.name for one in rest if one.verdict == "undecided"]
         text += f" Of {len(rest)} other roundings,"
@@ -288,15 +217,6 @@ def _precision(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
     return word, text
 
 
-def _of_distance(decision: Decision, otherwise: str) -> str:
-    """What a distance between pictures says of it; `otherwise` where its interval holds zero."""
-    size = decision.by(DISTANCE)
-    if size is None or size.low is None or size.high is None:
-        return ""
-    unsure = f": {otherwise}" if size.low <= 0.0 <= size.high else ""
-    return f" Fréchet distance {_changed(size)}, exploratory{unsure}."
-
-
 def _muon(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
     own = [one for one in rows if one.arm.root == "muon"]
     if not own:
@@ -305,23 +225,52 @@ def _muon(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
     rates = " ".join(
         f"{'Each at a rate of its own' if one.result.sweeps else 'At one learning rate'}: {told(one)}" for one in own
     )
-    free = "Better, its time is not measured yet" if last.time is None else "Yes, here"
-    return _by_verdict(
-        last,
-        better="Better, not free" if last.time is not None and last.time > 1.0 + SAME_TIME else free,
-        worse="No, opposite here",
-        tie="No difference that matters here",
-    ), rates
+    then = [row for one in own if (row := one.at_equal_time(LOSS)) is not None]
+    better = "Better, its time is not measured yet" if last.time is None else "Yes, here"
+    if last.time is not None and last.time > 1.0 + SAME_TIME:
+        gone = bool(then) and all((row.mean or 0.0) >= 0.0 for row in then)
+        better = "Better, not free: in the same time its loss is no lower" if gone else "Better, not free"
+    word = by_verdict(last, better=better, worse="No, opposite here", tie="No difference that matters here")
+    return word, f"{rates}{_loss_at_equal_time(own)}"
+
+
+def _loss_at_equal_time(own: Sequence[Decision]) -> str:
+    """What a slower decision is worth where both sides get the same time: by the loss, which is read along the way."""
+    lines, notes = list[str](), dict[str, None]()
+    for one in own:
+        row, whole = one.at_equal_time(LOSS), one.by(LOSS)
+        if row is not None and row.mean is not None:
+            images = f" (at equal images {changed(whole)})" if whole is not None else ""
+            lines.append(f"{one.name} {changed(row)}{images}, {row.n} pairs{_if_time_is_off(one, row, whole)}")
+            notes |= {row.note: None} if row.note else {}
+    if not lines:
+        return ""
+    why = "".join(f"; {note}" for note in notes)
+    return (
+        f" In the same time by {sentences.lowered(own[0].result.metric(LOSS).label)} (lower is better, exploratory{why}): "
+        f"{'; '.join(lines)}. The slower side is the one that is read early, which counts against it. "
+        "How well captions are followed was measured at the end only."
+    )
+
+
+def _if_time_is_off(one: Decision, row: Effect, whole: Effect | None) -> str:
+    """How far a number at equal time moves if the step's time was measured wrong, by a straight line between the two."""
+    if one.time is None or abs(one.time - 1.0) <= TIMING_ERROR or whole is None or whole.mean is None or row.mean is None:
+        return ""
+    moved = abs(row.mean - whole.mean) * TIMING_ERROR / abs(one.time - 1.0)
+    return (
+        f", and a time that is {TIMING_ERROR:.0%} off would move it by about {number.plain(moved, number.decimals(moved))}"
+    )
 
 
 def _real(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
-    own = _all(rows, PICTURES)
+    own = those_of(rows, PICTURES)
     real = named(rows, "real_data")
     if real is None:
-        return NOT_RUN, "No study of real against synthetic pictures has been kept." + (f" {_told(own)}" if own else "")
-    word = _by_verdict(real, better="Real ones, here", worse="Synthetic ones, here", tie="No difference that matters here")
+        return NOT_RUN, "No study of real against synthetic pictures has been kept." + (f" {all_told(own)}" if own else "")
+    word = by_verdict(real, better="Real ones, here", worse="Synthetic ones, here", tie="No difference that matters here")
     nearer = real.by(DISTANCE)
     if real.verdict == "worse" and nearer is not None and nearer.high is not None and nearer.high < 0.0:
-        word = "As claimed, here"
-    text = f"{told(real)}{_of_distance(real, 'no nearer to real pictures for certain')} The reference is of real pictures."
+        word = "As claimed, here, and slight" if real.is_slight else "As claimed, here"
+    text = f"{told(real)}{by_distance(real, 'no nearer to real pictures for certain')} The reference is of real pictures."
     return word, " ".join([text, *(told(one) for one in own if one is not real)])

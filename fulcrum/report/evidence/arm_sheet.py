@@ -7,14 +7,15 @@ from PIL import Image, ImageDraw, ImageFont
 
 from fulcrum.data.readers.untrusted_image import open_picture
 from fulcrum.report.evidence.decision import Decision, best_first
-from fulcrum.report.figures.svg import clip
 from fulcrum.report.schema import GridArm, StudyResult
 from fulcrum.report.wording import number
 
 CELL, GAP, LABEL, EDGE = 64, 4, 236, 12  # pixels: a picture's side, between pictures, the column of names, around
 MOST_COLUMNS, MOST_BYTES = 8, 400_000
 TALLEST = 40  # rows of one sheet: more would be shrunk beyond recognition
+LETTERS, LINE, MOST_LINES = 34, 13, 4  # of a name in one line; height of a small line; as many, and one more, fit a row
 INK, SOFT, PAPER = "#1d1c1a", "#6a6761", "#ffffff"
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 def columns(result: StudyResult) -> int:
@@ -82,13 +83,35 @@ def _drawn(name: str, result: StudyResult, many: int) -> bytes:
         pen.text((EDGE + LABEL + column * (side + GAP) + side // 2, EDGE), str(column + 1), SOFT, small, anchor="mt")
     for place, ((label, found, _), line) in enumerate(zip(rows, pictures, strict=True)):
         top = EDGE + 16 + place * (side + GAP)
-        pen.text((EDGE, top + side // 2 - (8 if found else 0)), clip(label, 34), INK, font, anchor="lm")
-        pen.text((EDGE, top + side // 2 + 10), found, SOFT, small, anchor="lm")
+        words, middle = _wrapped(label, small), top + side // 2
+        if len(label) <= LETTERS:
+            pen.text((EDGE, middle - (8 if found else 0)), label, INK, font, anchor="lm")
+            pen.text((EDGE, middle + 10), found, SOFT, small, anchor="lm")
+        else:
+            above = middle - LINE * (len(words) + bool(found) - 1) // 2
+            for below, text in enumerate(words):
+                pen.text((EDGE, above + LINE * below), text, INK, small, anchor="lm")
+            pen.text((EDGE, above + LINE * len(words) + 1), found, SOFT, small, anchor="lm")
         for column, picture in enumerate(line):
             paper.paste(_enlarged(picture, side), (EDGE + LABEL + column * (side + GAP), top))
     out = io.BytesIO()
     paper.save(out, "PNG", optimize=True)
     return out.getvalue()
+
+
+def _wrapped(label: str, small: Font) -> list[str]:
+    """A label in one line, or in as many small ones as it needs: names of combinations differ at their ends, and none is
+    cut while a row is high enough."""
+    if len(label) <= LETTERS:
+        return [label]
+    lines = [""]
+    for word in label.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if small.getlength(longer) <= LABEL - GAP or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines if len(lines) <= MOST_LINES else [*lines[: MOST_LINES - 1], f"{lines[MOST_LINES - 1]} …"]
 
 
 def _picture(uri: str) -> Image.Image:

@@ -56,9 +56,8 @@ class HeldClaim(NamedTuple):
         return self.word != "not comparable"
 
     @property
-    def why(self) -> str:
-        reason = self.claim.why or claim_sentences.MEANING.get(self.claim.verdict or "", "the study is not finished")
-        return "; ".join(part for part in (reason, self.claim.note) if part)
+    def reason(self) -> str:
+        return self.claim.why or claim_sentences.MEANING.get(self.claim.verdict or "", "the study is not finished")
 
     @property
     def where(self) -> str:
@@ -135,7 +134,7 @@ def _places(first: HeldClaim, more: Sequence[HeldClaim]) -> str:
 def claim_table(rows: Sequence[HeldClaim], word: str) -> Table:
     """A row for each published number and arm, with what the first study saw; further studies that say the same word are
     named behind it."""
-    usual = usual_place(rows)
+    usual, (reason, times) = usual_place(rows), _usual_reason(rows, word)
     groups: dict[tuple[object, ...], list[HeldClaim]] = {}
     for row in rows:
         if row.word == word:
@@ -147,9 +146,17 @@ def claim_table(rows: Sequence[HeldClaim], word: str) -> Table:
             _elsewhere(row, usual),
             row.seen,
             _places(row, more) if row.held else number.NONE,
-            row.why,
+            "; ".join(part for part in ("" if row.reason == reason else row.reason, row.claim.note) if part),
         )
         for row, *more in groups.values()
     )
-    columns = ("decision", "published", "there", "we saw", "in", "why")
-    return Table(f"{word.capitalize()}: {MEANS[word]}", columns, body, (0, 1, 2, 3, 4, 5))
+    columns = ("decision", "published", "there", "we saw", "in", "what else to know" if reason else "why")
+    why = f". Of {times} of these: {reason}" if reason else ""
+    return Table(f"{word.capitalize()}: {MEANS[word]}{why}", columns, body, (0, 1, 2, 3, 4, 5))
+
+
+def _usual_reason(rows: Sequence[HeldClaim], word: str) -> tuple[str, int]:
+    """What is said of most claims with this word, and of how many: it is told once, above the table. Empty: nothing is."""
+    own = {(row.published, row.decision.arm.root): row.reason for row in reversed(rows) if row.word == word}
+    reason, times = Counter(own.values()).most_common(1)[0] if own else ("", 0)
+    return (reason, times) if times > 2 and 2 * times > len(own) else ("", 0)

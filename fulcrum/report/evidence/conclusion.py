@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 from fulcrum.report.evidence import claim_rows
-from fulcrum.report.evidence.decision import Decision, all_decisions, asked_again, once, same_way, table, trained_longer
+from fulcrum.report.evidence.asked_again import asked_again, same_way, trained_longer
+from fulcrum.report.evidence.decision import Decision, all_decisions
 from fulcrum.report.evidence.known_studies import AGAIN, Studies
+from fulcrum.report.evidence.ranked_decisions import table
 from fulcrum.report.markdown_text import escaped
 from fulcrum.report.wording import number, sentences
 from fulcrum.spec.errors import BadInput
@@ -17,7 +19,7 @@ SETTLED = ("better", "worse", "tie")  # before the first of these, a study that 
 
 def conclusion(studies: Studies) -> tuple[str, ...]:
     """What moved quality; how the published claims fared; what stayed open, and how far it carries."""
-    rows = once(table(studies))
+    rows = table(studies)
     early = any(one.result.state != "finished" for one in rows) and not any(one.verdict in SETTLED for one in rows)
     if early or not any(one.gain is not None for one in rows):
         return (
@@ -33,8 +35,8 @@ def _moved(rows: Sequence[Decision]) -> str:
     cells = {cell.key for one in rows for arm in (one.arm, one.base) for cell in arm.cells if cell.state == "done"}
     pairs = sorted({one.pairs for one in rows if one.pairs})
     seeds = f"{pairs[0]} to {pairs[-1]}" if pairs[1:] else str(pairs[0])
-    better = [one for one in rows if one.verdict == "better" and one.may_conclude]
-    worse = [one for one in reversed(rows) if one.verdict == "worse" and one.may_conclude]
+    better = [one for one in rows if one.verdict == "better"]
+    worse = [one for one in reversed(rows) if one.verdict == "worse"]
     parts = [f"{_most(better)} improved {sentences.lowered(result.primary.label)} most"] if better else []
     parts += [f"{_most(worse)} hurt it most" if better else f"{_most(worse)} hurt quality most"] if worse else []
     findings = " and ".join(parts) or "no decision moved quality for certain"
@@ -60,13 +62,16 @@ def _claims(studies: Studies) -> str:
 
 
 def _again(studies: Studies, rows: Sequence[Decision]) -> str:
-    """What became of the largest where they were asked again: 'On pocket 9 of 10 that are decided there too go the same
-    way; with 2 times the images 3 of 3 gains shrink below half; '"""
-    parts = list[str]()
+    """What became of the largest where they were asked again: 'On emoji 3 of 5 decided ones go the same way,
+    and 2 (Muon and SPRINT) change too little to matter; with 2 times the images 3 of 3 gains shrink below half; '"""
+    sentence = ""
     for name in (one for one in AGAIN if one in studies and studies[one].state == "finished"):
-        decided, same = same_way(asked_again(all_decisions(name, studies[name]), rows))
-        parts += [f"on {studies[name].plan.baseline} {same} of {decided}"] if decided else []
-    sentence = f"{sentences.listed(parts)} that are decided there too go the same way; " if parts else ""
+        asked = [pair for pair in asked_again(all_decisions(name, studies[name]), rows) if pair[1].decided]
+        if asked:
+            ties = [before.name for one, before in asked if one.verdict == "tie"]
+            small = f", and {len(ties)} ({sentences.listed(ties)}) change too little to matter" if ties else ""
+            where = f"on {studies[name].plan.baseline} {same_way(asked)[1]} of {len(asked)} decided ones"
+            sentence += f"{where} go the same way{small}; "
     longer = trained_longer(studies, rows)
     if longer is not None and longer.shrunk:
         images = f"with {number.plain(longer.times)} times the images"
@@ -80,7 +85,7 @@ def _open(rows: Sequence[Decision]) -> str:
     unknown = sum(one.verdict == "undecided" for one in rows)
     return (
         f"{small} of the {total} changed quality by less than the {number.plain(result.plan.smallest_effect)} that would "
-        f"matter and {unknown} stayed undecided, and all of it is the ordering of one small world, "
+        f"matter and {unknown} stayed undecided, and the ranking is that of one small world, "
         "not of a model of a billion parameters."
     )
 

@@ -1,11 +1,11 @@
-"""A training decision as one study judged it, and the decisions of several studies in one order, best first."""
+"""A training decision as one study judged it: its effect, what it was held against, what it costs, what to know of it."""
 
+import math
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from fulcrum.report.arm_result import ArmResult
-from fulcrum.report.evidence.known_studies import LONGER, Studies, in_table, ordered
 from fulcrum.report.figures.range_figure import floors
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
@@ -13,6 +13,7 @@ from fulcrum.report.table import mean_sd
 from fulcrum.report.wording import certainty, number, sentences
 
 SAME_TIME = 0.05  # times per step that differ by less are called equal: arms of equal FLOPs were seen to scatter by as much
+TIMING_ERROR = 0.1  # and some by as much as this: a price by time is told where the difference is at least twice as large
 SAID = {"inconclusive": "undecided", "waiting": "no answer yet"}  # a verdict -> how the page says it
 
 
@@ -154,9 +155,14 @@ class Decision(NamedTuple):
         return not any(change.path.startswith("sample.prompts") for change in self.arm.diff)
 
     @property
-    def may_conclude(self) -> bool:
-        """May it be held against the others in a sentence: judged alike, on the recipe as it is?"""
-        return self.judged_alike and not self.circumstances
+    def held_against(self) -> str:
+        """What else than the recipe as it is, judged as it is: such an effect is not one to be ranked among the others.
+        Empty: that recipe."""
+        if not self.result.is_base(self.base):
+            return sentences.plain(self.base)
+        if self.result.plan.settings:
+            return f"{self.result.plan.baseline} with {', '.join(map(_last_part, self.result.plan.settings))}"
+        return "" if self.judged_alike else f"{self.result.plan.baseline}, judged by other prompts"
 
     @property
     def bounds(self) -> list[str]:
@@ -175,23 +181,36 @@ class Decision(NamedTuple):
 
     @property
     def worth(self) -> str:
-        """What a change in quality costs or saves in time per image; '–' where a ratio says nothing."""
+        """What a change in quality costs or saves in time per image, in one digit: times are known no better; '–' where
+        there is nothing to say."""
         gain, time = self.gain, self.time
         if gain is None or time is None or self.verdict not in ("better", "worse", "tie"):
             return number.NONE
         dearer = time - 1.0
         if self.verdict == "better":
-            if dearer > SAME_TIME:
-                return f"{self._per_tenth(dearer)} per +10 % time"
-            return f"free, {-dearer:.0%} faster" if dearer < -SAME_TIME else "free"
+            return self._price(dearer)
+        if dearer >= -TIMING_ERROR:
+            return number.NONE
         if self.verdict == "tie":
-            return f"as good, {-dearer:.0%} faster" if dearer < -SAME_TIME else number.NONE
-        return f"{self._per_tenth(-dearer)} per −10 % time" if dearer < -SAME_TIME else number.NONE
+            return f"as good, {number.ratio(time)} the time"
+        return f"{self._per_tenth(-dearer)} per −10 % time" if dearer < -2 * TIMING_ERROR else "faster"
+
+    def _price(self, dearer: float) -> str:
+        if dearer < -TIMING_ERROR:
+            return "free, and faster"
+        if dearer <= TIMING_ERROR:
+            return "free" if dearer <= SAME_TIME else "hardly dearer"
+        return f"{self._per_tenth(dearer)} per +10 % time" if dearer > 2 * TIMING_ERROR else "dearer"
 
     def _per_tenth(self, share: float) -> str:
         assert self.effect is not None and self.effect.mean is not None
         size = self.effect.mean * 0.1 / share
-        return number.signed(size, number.decimals(size))
+        return number.signed(size, max(0, -math.floor(math.log10(abs(size)))) if size else 0)
+
+    def at_equal_time(self, metric: str) -> Effect | None:
+        """The same comparison with time held equal, where curves were read; it is exploratory. None: there is none."""
+        rows = [row for row in self.result.effects_of(self.arm) if (row.metric, row.unit) == (metric, "time")]
+        return next((row for row in rows if row.mean is not None), None)
 
 
 def _last_part(setting: str) -> str:
@@ -204,75 +223,9 @@ def all_decisions(name: str, result: StudyResult) -> list[Decision]:
     return [Decision(name, result, arm) for arm in result.compared]
 
 
-def table(studies: Studies) -> list[Decision]:
-    """The decisions of all studies that change one at a time on one recipe, best first, on one metric. Trainings that two
-    studies share are counted once."""
-    alike, seen = list[Decision](), list[frozenset[str]]()
-    metric = next((result.primary.name for name, result in ordered(studies).items() if in_table(name, result)), "")
-    for name, result in ordered(studies).items():
-        if in_table(name, result) and result.primary.name == metric:
-            new = [one for one in all_decisions(name, result) if not one.is_among(seen)]
-            seen += [one.keys for one in new]
-            alike += new
-    return best_first(alike)
-
-
-def searched_in_vain(studies: Studies) -> list[Decision]:
-    """Decisions whose learning rate was searched and came out as the recipe's: their trainings are the ranking's own, and
-    have no row of theirs."""
-    rows, ranked = [], [one.keys for one in table(studies) if not one.result.sweeps]
-    for name, result in ordered(studies).items():
-        if in_table(name, result) and result.sweeps:
-            rows += [one for one in all_decisions(name, result) if one.is_among(ranked)]
-    return rows
-
-
 def best_first(decisions: Iterable[Decision]) -> list[Decision]:
     """What has no number comes last."""
     return sorted(decisions, key=lambda one: (one.gain is None, -(one.gain or 0.0)))
-
-
-def once(decisions: Iterable[Decision]) -> list[Decision]:
-    """Each decision in one row, for sentences that count or name them: of the same one at the recipe's rate and at rates
-    that were searched, the second."""
-    rows = list(decisions)
-    searched = {one.arm.root for one in rows if one.result.sweeps}
-    return [one for one in rows if one.result.sweeps or one.arm.root not in searched]
-
-
-AskedAgain = tuple[Decision, Decision]  # as another study found it, and as it stands in the ranking
-
-
-def asked_again(own: Iterable[Decision], rows: Iterable[Decision]) -> list[AskedAgain]:
-    """Decisions of another study that have a number there and in the ranking."""
-    ranked = list(rows)
-    both = [(one, before) for one in own if (before := named(ranked, one.arm.root)) is not None]
-    return [(one, before) for one, before in both if one.gain is not None and before.gain is not None]
-
-
-def same_way(asked: Iterable[AskedAgain]) -> tuple[int, int]:
-    """How many are decided in both, and how many of these go the same way."""
-    decided = [(one, before) for one, before in asked if one.decided and before.decided]
-    return len(decided), sum(one.verdict == before.verdict for one, before in decided)
-
-
-class TrainedLonger(NamedTuple):
-    """What became of gains where both sides saw more images."""
-
-    times: float  # as many images
-    gains: int  # of the ranking that were asked again
-    shrunk: list[AskedAgain]  # those that are less than half as large
-
-
-def trained_longer(studies: Studies, rows: Iterable[Decision]) -> TrainedLonger | None:
-    """None: it was not asked, or has no answer yet."""
-    ranked, result = list(rows), studies.get(LONGER)
-    if result is None or not ranked or result.state != "finished":
-        return None
-    asked = asked_again(all_decisions(LONGER, result), ranked)
-    gained = [(one, before) for one, before in asked if before.verdict == "better"]
-    shrunk = [(one, before) for one, before in gained if (one.gain or 0.0) < (before.gain or 0.0) / 2]
-    return TrainedLonger(result.plan.images / ranked[0].result.plan.images, len(gained), shrunk)
 
 
 def named(decisions: Iterable[Decision], root: str) -> Decision | None:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fulcrum.report.evidence.decision import Decision, once
+from fulcrum.report.evidence.decision import Decision
 from fulcrum.report.figures.svg import Axis, Canvas, clip
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import certainty, number, sentences
@@ -30,6 +30,8 @@ LEGEND = (
     ("tie", "too small a difference to matter"),
     ("undecided", "undecided"),
 )
+BESIDE = "Held against another baseline: not to be compared with those above"
+APART = 38  # room between the two groups
 LETTER = 6.3  # width of a letter of the legend
 
 
@@ -49,33 +51,43 @@ WIDE = FigureLayout(width=880, edge=22, step=25, strip=(288, 606), letters=35, l
 NARROW = FigureLayout(width=420, edge=14, step=40, strip=(14, 406), letters=36, line=58)
 
 
-def forest(decisions: Sequence[Decision], layout: FigureLayout = WIDE) -> str:
-    """The SVG file's text; needs at least one decision with a number."""
-    result, axis = decisions[0].result, _axis(decisions, layout)
-    title = f"{len(once(decisions))} training decisions, one at a time"
+def forest(decisions: Sequence[Decision], beside: Sequence[Decision] = (), layout: FigureLayout = WIDE) -> str:
+    """The SVG file's text; needs at least one decision with a number. Those `beside` stand below a line: they were held
+    against something else."""
+    result, axis = decisions[0].result, _axis([*decisions, *beside], layout)
+    title = f"{len(decisions)} training decisions, one at a time"
     lines = textwrap.wrap(_subtitle(decisions), layout.line)
     canvas = Canvas(layout.width, 0)
     y = _head(canvas, layout, title, lines)
     top = y
     y = _directions(canvas, axis, y + 14, result, layout)
     body = float(y + 6)
-    bottom = body + layout.step * len(decisions)
+    middle = body + layout.step * len(decisions)
+    lower = middle + (APART if beside else 0)  # where the second group begins
+    bottom = lower + layout.step * len(beside)
     canvas.height = bottom + 34
     parts, canvas.parts = canvas.parts, []
     canvas.add("rect", x=0.5, y=0.5, width=layout.width - 1.0, height=canvas.height - 1.0, rx=10, class_="page")
     margin = result.plan.smallest_effect
     width = axis(margin) - axis(-margin)
     tip = f"±{number.plain(margin)}: too small to matter"
-    canvas.add("rect", x=axis(-margin), y=body - 4, width=width, height=bottom - body + 4, class_="band", tip=tip)
-    canvas.line(axis(0.0), body - 4, axis(0.0), bottom, "zero")
+    for start, end in ((body, middle), (lower, bottom)):
+        if end > start:
+            canvas.add("rect", x=axis(-margin), y=start - 4, width=width, height=end - start + 4, class_="band", tip=tip)
+            canvas.line(axis(0.0), start - 4, axis(0.0), end, "zero")
     canvas.parts += parts
     if layout is WIDE:
         canvas.text(layout.strip[1] + 20, top + 14, f"change [{certainty.level(result)}]", "soft")
         canvas.text(layout.width - layout.edge, top + 14, "time", "soft", "end")
     for place, decision in enumerate(decisions):
         _row(canvas, decision, axis, body + layout.step * (place + 0.5), layout)
+    if beside:
+        canvas.line(layout.edge, middle + 8, layout.width - layout.edge, middle + 8, "rule")
+        canvas.text(layout.edge, middle + 26, BESIDE if layout is WIDE else BESIDE.partition(":")[0], "soft strong")
+    for place, decision in enumerate(beside):
+        _row(canvas, decision, axis, lower + layout.step * (place + 0.5), layout)
     canvas.scale(axis, bottom + 4, 6 if layout is WIDE else 4)
-    desc = "; ".join(f"{one.name} {one.change}, {one.verdict}" for one in decisions)
+    desc = "; ".join(f"{one.name} {one.change}, {one.verdict}" for one in (*decisions, *beside))
     return canvas.document(f"{title}: change in {sentences.lowered(result.primary.label)}", desc, STYLE)
 
 

@@ -1,7 +1,9 @@
 """What a small world cannot tell about a large model, plainly: the page's own doubts."""
 
-from fulcrum.report.evidence.decision import Decision, table, trained_longer
+from fulcrum.report.evidence.asked_again import trained_longer
+from fulcrum.report.evidence.decision import Decision
 from fulcrum.report.evidence.known_studies import Studies
+from fulcrum.report.evidence.ranked_decisions import table
 from fulcrum.report.markdown_text import escaped
 from fulcrum.report.table import mean_sd
 from fulcrum.report.wording import number, sentences
@@ -45,10 +47,11 @@ def limits(studies: Studies) -> list[str]:
         *_longer(studies, rows),
         f"{here}What is scarce for a small model is not for one of a billion parameters. **Sizes do not carry over; "
         "directions may, or may not.** We compare directions only.",
-        "The pictures are of one made-up world with few words. A caption there says everything that a picture shows, so "
-        "captions weigh more here than they could on photographs, and nothing here speaks of faces, hands, text or style.",
-        "The codec, the text encoder, the teachers and the judges are small networks that learned this world or one like "
-        "it. A better autoencoder here says nothing about FLUX.2's, a teacher here nothing about DINO.",
+        "The ranking's pictures are of one made-up world with few words. A caption there says everything that a picture "
+        "shows, so captions weigh more here than they could on photographs, and nothing here speaks of faces, hands, text "
+        "or style.",
+        "Its codec, text encoder, teachers and judges are small networks that learned this world or one like it. A better "
+        "autoencoder here says nothing about FLUX.2's, a teacher here nothing about DINO.",
         "A picture has few tokens. Routing saves less where there is little to save, and its published gains are at many.",
         "The learning rate is high and the training short: rounding loses fewer updates than it does in a long training "
         "at a low rate, so a precision that costs nothing here may cost there. The levers' pages tell the dose.",

@@ -1,9 +1,12 @@
 """Where the numbers come from: for each study its plan, command, cells, pairs, versions, machines and dates."""
 
+import re
 import shlex
+from collections.abc import Mapping
 from pathlib import PurePath
 
 from fulcrum.report.evidence.known_studies import Studies, ordered
+from fulcrum.report.evidence.page_text import notes_by_names
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.table import Table
 from fulcrum.report.wording import certainty, number
@@ -49,8 +52,35 @@ def _pairs(result: StudyResult) -> str:
 
 
 def machines(studies: Studies) -> list[str]:
-    """Every kind of machine that cells ran on, with its versions, study by study."""
+    """Every kind of machine that cells ran on, with its versions, and how many cells of which study."""
+    ran: dict[str, list[str]] = {}
+    for name, result in ordered(studies).items():
+        for line in certainty.machines(result) or [result.made.machine]:
+            kind, cells = re.sub(r" \(\d+ cells?\)$", "", line), re.findall(r" \(\d+ cells?\)$", line)
+            ran.setdefault(kind, []).append("".join([name, *cells]))
+    return [f"{kind}: {', '.join(names)}" for kind, names in ran.items()]
+
+
+def remarks(studies: Studies) -> list[str]:
+    """What studies remark on their own arms, each once with all that it is about."""
+    noted = list[tuple[str, list[str]]]()
+    for result in ordered(studies).values():
+        roots = {arm.name: arm.root for arm in (*result.arms, *result.combinations)}
+        for remark in result.remarks:
+            noted += [(arm, [text]) for arm, text in _about(remark, roots)]
     return [
-        f"{name}: {'; '.join(certainty.machines(result)) or result.made.machine}"
-        for name, result in ordered(studies).items()
+        f"{', '.join(names)}: {text}" if names != [""] else text for names, texts in notes_by_names(noted) for text in texts
     ]
+
+
+def _about(remark: str, roots: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Which arms a remark is about, and what it says of each; an arm at several scales is one."""
+    if loss := re.fullmatch(r"The validation loss of (.+) is not compared: (.+)", remark):
+        arms = loss[1].split(", ")
+        if all(arm in roots for arm in arms):
+            return [(roots[arm], f"the validation loss is not compared: {loss[2]}") for arm in arms]
+    for arm in sorted(roots, key=len, reverse=True):
+        rest = remark.removeprefix(arm)
+        if rest != remark and rest[:1] in (":", " ") and not rest.startswith(" and "):
+            return [(roots[arm], rest.lstrip(": "))]
+    return [("", remark)]

@@ -5,9 +5,11 @@ from typing import NamedTuple
 
 from fulcrum.report import design_tables
 from fulcrum.report import table as tables
-from fulcrum.report.evidence.decision import Decision, all_decisions, asked_again, best_first, named, same_way
-from fulcrum.report.evidence.decision import table as ranked
+from fulcrum.report.evidence import ranked_decisions
+from fulcrum.report.evidence.asked_again import asked_again, same_order, same_way
+from fulcrum.report.evidence.decision import SAME_TIME, Decision, all_decisions, best_first, named
 from fulcrum.report.evidence.known_studies import RECIPE, TABLE, Studies, in_table, ordered
+from fulcrum.report.evidence.over_scales import starts, turned_back
 from fulcrum.report.markdown_text import code, escaped
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.table import Table
@@ -26,7 +28,7 @@ class Section(NamedTuple):
 
 def sections(studies: Studies) -> list[Section]:
     """Those whose studies are kept, in the page's order."""
-    rows = ranked(studies)
+    rows = ranked_decisions.table(studies)
     made = list[Section]()
     skeptic = {name: result for name, result in ordered(studies).items() if name.startswith(SKEPTIC)}
     for name, result in ordered(studies).items():
@@ -42,9 +44,7 @@ def sections(studies: Studies) -> list[Section]:
 
 def _larger(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
     own = all_decisions(name, result)
-    lead = (
-        f"The decisions with the largest effects, and those that came out opposite, again on {code(result.plan.baseline)}."
-    )
+    lead = f"Decisions with large effects, and those that came out opposite, again on {code(result.plan.baseline)}."
     return Section("Again on a larger recipe", lead, _order(own, rows), [_again(own, rows)])
 
 
@@ -52,13 +52,15 @@ def _resolution(name: str, result: StudyResult, rows: Sequence[Decision]) -> Sec
     lead = "The same decisions at several numbers of tokens, each against a baseline of its own"
     first = name == "resolution"
     lead += ": the articles' central reversal is that routing hurts at few tokens and pays at many." if first else "."
-    units = dict.fromkeys(row.unit for row in result.effects if row.metric == result.primary.name)
+    units = list(dict.fromkeys(row.unit for row in result.effects if row.metric == result.primary.name))
+    if all(abs((arm.cost.time_ratio or 1.0) - 1.0) <= SAME_TIME for arm in result.compared):
+        units = units[:1]  # the others would say the same once more
     by_scale = [_by_scale(result, unit) for unit in units]
     asked = result.model_copy(update={"trends": [row for row in result.trends if row.metric == result.primary.name]})
     return Section(
         "Resolution dependence" if first else result.title,
-        lead,
-        sentences.headlines(result),
+        f"{lead} {starts(result)}",
+        [*sentences.headlines(result), *turned_back(result)],
         [*by_scale, design_tables.trend_table(asked)],
     )
 
@@ -99,9 +101,13 @@ def _stack_at_equal_time(name: str, result: StudyResult, rows: Sequence[Decision
         "the way too: what it gives when both have had the same time, or the same FLOPs, and what it needs to get where "
         "the recipe ends."
     )
-    lines = [*sentences.headlines(result)]
+    lines, notes = [*sentences.headlines(result)], dict[str, None]()
     for arm in result.compared:
-        lines += [*(f"{sentences.plain(arm)}, {line}." for line in sentences.elsewhere(result, arm))]
+        for row in (row for row in result.effects_of(arm) if row.metric == result.primary.name and row.exploratory):
+            size = number.change(row.mean, row.low, row.high)
+            lines.append(f"{sentences.plain(arm)}, at {sentences.held_equal(row.unit)}: {size} (exploratory).")
+            notes |= {row.note: None} if row.note else {}
+    lines += [f"{note[:1].upper()}{note[1:]}." for note in notes]
     reached = [row for row in result.time_to_target if row.metric == result.primary.name]
     asked = result.model_copy(update={"time_to_target": reached})
     shown = [tables.ranking(result), design_tables.target_table(asked)]
@@ -139,12 +145,22 @@ def _rule(result: StudyResult) -> str:
 
 
 def _emoji(name: str, result: StudyResult, rows: Sequence[Decision]) -> Section:
-    own = all_decisions(name, result)
+    own, metric = all_decisions(name, result), result.primary
     lead = (
-        "The decisions with the largest effects on drawings by other people, judged by networks that were trained "
-        "elsewhere. Does the ordering hold?"
+        "Does the ordering hold? Five of the decisions with large effects, on drawings by other people with captions of "
+        f"their own, on {code(result.plan.baseline)}. {_from(own)}A change of "
+        f"{number.plain(result.plan.smallest_effect)} would matter."
     )
-    return Section("On pictures that no one here drew: emoji", lead, _order(own, rows), [_again(own, rows)])
+    lines = _order(own, rows)
+    if rows and metric.name != rows[0].result.primary.name:
+        there = rows[0].result.primary
+        lines.append(
+            f"The metric is another one, so only directions and order may be compared, no sizes: here "
+            f"{sentences.lowered(metric.label)} ({sentences.direction(metric)}) by networks that were trained elsewhere, "
+            f"in the ranking {sentences.lowered(there.label)} ({sentences.direction(there)}) by judges that learned the "
+            "embedded world. A decision may move one of them and not the other."
+        )
+    return Section("On pictures that no one here drew: emoji", lead, lines, [_again(own, rows)])
 
 
 def _skeptic(studies: Studies, rows: Sequence[Decision]) -> Section:
@@ -204,7 +220,7 @@ def _again(own: Sequence[Decision], rows: Sequence[Decision]) -> Table:
                 number.ratio(one.time),
                 f"{before.change}, {before.verdict}, {before.pairs} pairs" if before else number.NONE,
                 _agrees(one, before),
-                "; ".join(one.remarks),
+                "; ".join(remark for remark in one.remarks if before is None or remark not in before.remarks),
             )
         )
     metric = sentences.lowered(result.primary.label) if result else ""
@@ -243,9 +259,8 @@ def _order(own: Sequence[Decision], rows: Sequence[Decision]) -> list[str]:
         f"in both; {same} of these {'goes' if same == 1 else 'go'} the same way."
     ]
     if len(pairs) >= FEWEST:
-        places = [(a, b) for place, a in enumerate(pairs) for b in pairs[place + 1 :]]
-        kept = sum(((a[0].gain or 0) > (b[0].gain or 0)) == ((a[1].gain or 0) > (b[1].gain or 0)) for a, b in places)
-        lines.append(f"Of {len(places)} pairs of decisions, {kept} stand in the same order in both.")
+        places, kept = same_order(pairs)
+        lines.append(f"Of {places} pairs of decisions, {kept} stand in the same order in both.")
     return lines
 
 

@@ -14,8 +14,9 @@ from fulcrum.report.evidence import (
     provenance,
     sections,
 )
-from fulcrum.report.evidence.decision import named, table
+from fulcrum.report.evidence.decision import named
 from fulcrum.report.evidence.evidence_page import files
+from fulcrum.report.evidence.ranked_decisions import beside, pooled, table
 from fulcrum.report.schema import StudyResult
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
@@ -54,7 +55,9 @@ def plain(line):
 def test_the_ranking_is_best_first_with_interval_pairs_verdict_and_cost(page):
     assert line_of(page, "Muon").startswith("| 1 | Muon | +0.124 [+0.112, +0.136] | 8 | better | 1.29× | 1.03× |")
     assert "+0.04 per +10 % time" in line_of(page, "Muon"), "what it buys: 0.124 for 29 % more time"
-    assert "−0.025 per −10 % time" in line_of(page, "TREAD")
+    assert "| −0.03 per −10 % time" in line_of(page, "TREAD"), "in one digit"
+    assert "| dearer |" in line_of(page, "Repa") and "| hardly dearer |" in line_of(page, "REPA (until=0.5)")
+    assert "| −3.7 [−4.7, −2.7] |" in line_of(page, "Muon"), "the distance between pictures"
     assert "free" in line_of(page, "Aligned codec") and note_of(page, "EDM") == "several decisions at once"
     order = re.findall(r"^\| (?:\d+|–) \| ([^|]+) \|", page, re.MULTILINE)
     assert order[0] == "Muon" and order[-2:] == ["Short captions", "Contrastive flow"], "what has no number is last"
@@ -74,14 +77,46 @@ def test_an_arm_at_the_ceiling_and_one_that_was_not_learned_say_so():
     assert "| not learned |" in line_of(page, "Ema")
 
 
-def test_the_decisions_of_all_studies_on_one_recipe_stand_in_one_table():
+def test_the_decisions_of_all_studies_on_one_recipe_are_pooled():
     added = (Row("repa", 0.041, 0.013), Row("end_to_end_codec on repa", 0.02, 0.01, against="repa", time=2.34))
     studies = {"replication": result(), "replication_bases": result(added), "replication_pocket": result(baseline="pocket")}
-    rows = table(studies)
+    rows = pooled(studies)
     assert [one.study for one in rows].count("replication_bases") == 1, "trainings that two studies share count once"
     codec = named(rows, "end_to_end_codec")
     assert codec is not None and codec.time == pytest.approx(2.34), "against its own base"
     assert "replication_pocket" not in {one.study for one in rows}
+
+
+def test_what_was_held_against_another_baseline_stands_beside_the_ranking():
+    """A caption filter among planted faults led the ranking as if it were comparable."""
+    added = (Row("repa", 0.041, 0.013), Row("end_to_end_codec on repa", 0.02, 0.01, against="repa"))
+    studies = {"replication": result(), "replication_bases": result(added)}
+    studies["replication_mislabels"] = result((Row("caption_filter", 0.3),), settings=["data.source.mislabelled=0.2"])
+    assert [one.arm.root for one in beside(studies)] == ["caption_filter", "end_to_end_codec on repa"]
+    assert not {"caption_filter", "end_to_end_codec on repa"} & {one.arm.root for one in table(studies)}
+    made = files(studies)
+    apart = plain(str(made["README.md"])).split("## Held against another baseline")[1].split("\n## ")[0]
+    assert "| Caption filter | spark with mislabelled=0.2 | +0.300 [+0.290, +0.310] |" in apart
+    assert "| End to end codec on repa | Repa | +0.020 [" in apart
+    assert "Of 13 training decisions" in str(made["README.md"]) and "13 training decisions" in str(made["ranking.svg"])
+    assert "Held against another baseline" in str(made["ranking.svg"])
+    assert "Held against" not in str(files({"replication": result()})["ranking.svg"])
+
+
+def test_equal_time_is_told_where_times_differ_by_more_than_their_error():
+    made = study((Row("muon", 0.1, time=1.29), Row("repa", 0.05, time=1.06)))
+    for arm in ("muon", "repa"):
+        one = next(row for row in made["effects"] if row["arm"] == arm and row["metric"] == "frechet")
+        one = one | {"metric": "validation_loss", "mean": -0.05, "low": -0.06, "high": -0.04}
+        made["effects"] += [one, one | {"unit": "time", "mean": 0.014, "low": 0.004, "high": 0.024}]
+    studies = {"replication": StudyResult.model_validate(made)}
+    page = str(files(studies)["README.md"])
+    assert "| validation loss at equal time |" in page
+    assert "| +0.014 [+0.004, +0.024] |" in line_of(page, "Muon") and "+0.014" not in line_of(page, "Repa")
+    (muon,) = [one for one in answers.answers(studies) if one.question == "Is Muon a free gain?"]
+    assert muon.word == "Better, not free: in the same time its loss is no lower"
+    assert "Muon +0.014 [+0.004, +0.024] (at equal images −0.050 [−0.060, −0.040]), 8 pairs" in muon.text
+    assert "a time that is 10% off would move it by about 0.02" in muon.text
 
 
 def test_the_baseline_that_is_described_is_the_one_that_most_decisions_were_held_against():
@@ -103,14 +138,14 @@ def test_a_rate_that_was_searched_in_vain_is_told():
         cell["key"] += "-own-rate"
     kept = {"replication": result(), "replication_rates": StudyResult.model_validate(searched)}
     page = str(files(kept)["README.md"])
-    assert "| Muon, own rates |" in page and "| Bf16 storage, own rates |" not in page
-    assert "- **Bf16 storage, own rates**: no other rate was better for it than the recipe's" in page
-    assert "- **Muon, own rates**: no other rate" not in page
+    assert "own rates |" not in page, "the ranking has each decision once"
+    assert note_of(page, "Bf16 storage").endswith("worse, 8 pairs: none was better for it than the recipe's")
+    assert note_of(page, "Muon") == "at a learning rate of its own +0.100 [+0.090, +0.110], better, 8 pairs"
 
 
 def test_a_time_is_taken_over_that_of_its_own_base():
     added = (Row("repa", 0.041, time=1.2), Row("end_to_end_codec on repa", 0.02, against="repa", time=2.4))
-    codec = named(table({"replication_bases": result(added)}), "end_to_end_codec")
+    codec = named(pooled({"replication_bases": result(added)}), "end_to_end_codec")
     assert codec is not None and codec.time == pytest.approx(2.0)
 
 
@@ -334,8 +369,11 @@ def test_text_of_a_study_is_text_in_markdown():
     page = str(files(studies)["README.md"])
     for text in (page, conclusion.opening(studies, "docs/evidence")):
         assert not re.search(r"(?<!\\)<script|(?<!\\)\[x(?<!\\)\]|(?<!\\)\*\*bold", text)
-    for line in (line for line in page.splitlines() if line.startswith("| 1 |")):
-        assert len(re.findall(r"(?<!\\)\|", line)) in (9, 10), "no bar of the text makes a column"
+    tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
+    for sheet in tables:
+        bars = {len(re.findall(r"(?<!\\)\|", line)) for line in sheet.splitlines()}
+        assert len(bars) == 1, "no bar of the text makes a column"
+    assert len(tables) > 3
     assert page.count("<details>") == page.count("\n</details>")
 
 
@@ -375,4 +413,71 @@ def test_a_stack_at_equal_time_says_what_time_changes():
                                "low": 0.7, "high": 0.9, "reached": 8, "n": 8}]  # fmt: skip
     (section,) = sections.sections({"stack_at_equal_time": StudyResult.model_validate(made)})
     assert "Muon, at equal time: +0.050 [+0.040, +0.060] (exploratory)." in section.lines
+    made["effects"] += [made["effects"][-1] | {"unit": unit, "note": "read early"} for unit in ("time", "flops")]
+    (again,) = sections.sections({"stack_at_equal_time": StudyResult.model_validate(made)})
+    assert " ".join(again.lines).count("ead early") == 1, "why to doubt is said once"
     assert section.tables[1].rows[0][3] == "0.80× [0.70×, 0.90×]"
+
+
+def test_a_remark_of_several_arms_stands_once():
+    said = "the last 10% of the steps have a rate of their own"
+    made = study((Row("muon", 0.1, labels=(said,)), Row("repa", 0.05, labels=(said, "another one"))))
+    made["remarks"] = [f"muon: {said}", f"repa {said}", "The validation loss of muon, repa is not compared: another one."]
+    page = str(files({"replication": StudyResult.model_validate(made)})["README.md"])
+    assert f"- **Muon**, **Repa**: {said}" in page and "- **Repa**: another one" in page
+    assert f"- muon, repa: {said}" in page
+    assert "- muon, repa: the validation loss is not compared: another one." in page
+
+
+def test_results_stand_before_pictures_and_about_is_explained_where_it_first_stands():
+    made = study()
+    for effect in made["effects"]:
+        effect["shrunk"] = effect["mean"] and effect["mean"] * 0.9
+    page = str(files({"replication": StudyResult.model_validate(made), "stack": result(TABLE[:2])})["README.md"])
+    assert page.index("## What compounds") < page.index("## Pictures") < page.index("## Where the numbers come from")
+    assert "“About”: a difference that was picked out" in page and page.index("“About”") < page.index(" about −")
+
+
+def kept_without_cells():
+    """As the emoji study is shown where its recipe is not at hand: another metric, lower is better, no cells."""
+    rows = (
+        Row("muon", -0.03, 0.005, "better"),
+        Row("x_prediction", 0.05, 0.005, "worse"),
+        Row("tread", 0.004, 0.002, "tie"),
+        Row("short_captions", 0.02, 0.005, "worse"),
+    )
+    made = study(rows, baseline="emoji_latents", primary_metric="vgg.lpips", smallest_effect=0.01)
+    made["metrics"][0] = made["metrics"][0] | {
+        "name": "vgg.lpips",
+        "label": "LPIPS by VGG",
+        "better": "lower",
+        "floors": {},
+    }
+    made["metrics"][0]["ceiling"] = None
+    made["effects"] = [row | {"metric": "vgg.lpips"} for row in made["effects"] if row["metric"] != "frechet"]
+    made |= {"grids": None, "noise": []}
+    for arm in made["arms"]:
+        arm |= {"cells": [], "claims": []}
+    return StudyResult.model_validate(made)
+
+
+def test_pictures_that_no_one_here_drew_are_held_against_the_ranking_by_direction_and_order():
+    studies = {"replication": result(), "emoji": kept_without_cells()}
+    page = plain(str(files(studies)["README.md"]))
+    shown = page.split("## On pictures that no one here drew: emoji")[1].split("\n## ")[0]
+    assert "Does the ordering hold?" in shown and "on `emoji_latents`" in shown
+    assert "Of 4 decisions, 2 are decided in both; 2 of these go the same way." in shown
+    assert "Of 6 pairs of decisions, 4 stand in the same order in both." in shown
+    assert "The metric is another one, so only directions and order may be compared, no sizes" in shown
+    assert "here lPIPS" not in shown and "here LPIPS by VGG (lower is better)" in shown
+    first = next(line for line in shown.splitlines() if line.startswith("| Muon"))
+    assert first.startswith("| Muon | −0.030") and "| the same |" in first
+    assert shown.index("| Muon |") < shown.index("| Tread |") < shown.index("| X prediction |"), (
+        "best first, though lower is better"
+    )
+    opening = page.split("## The ranking")[0]
+    assert "On emoji_latents 2 of 3 decided ones go the same way, and 1 (TREAD) change too little" in opening
+    assert "Again on emoji_latents (LPIPS by VGG, lower is better): Muon" in page
+    assert "`emoji`" not in page.split("## Not run yet")[1].split("##")[0]
+    rows = {row["lever"]: row for row in measured_rows.rows({"emoji": kept_without_cells()}, 3)}
+    assert rows["muon"]["recipe"] == "emoji_latents" and rows["muon"]["verdict"] == "better"

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 from PIL import Image
 
 from fulcrum.report.evidence import arm_sheet, forest_figure
-from fulcrum.report.evidence.decision import table
 from fulcrum.report.evidence.evidence_page import files
+from fulcrum.report.evidence.ranked_decisions import beside, table
 from fulcrum.report.schema import StudyResult
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
@@ -21,7 +21,7 @@ def test_a_picture_of_the_ranking_brings_its_style_and_escapes_its_text():
     made["arms"][1]["label"] = "<script>alert(1)</script>"
     rows = table({"replication": StudyResult.model_validate(made)})
     for layout in (forest_figure.WIDE, forest_figure.NARROW):
-        text = forest_figure.forest(rows, layout)
+        text = forest_figure.forest(rows, layout=layout)
         assert "<script" not in text and "prefers-color-scheme:dark" in text
         assert text.startswith(f'<svg xmlns="http://www.w3.org/2000/svg" width="{layout.width}"')
         root = ElementTree.fromstring(text)
@@ -33,7 +33,7 @@ def test_a_long_name_stands_in_two_lines_and_is_whole():
     made["arms"][1]["label"] = "Caption filter (drop=0.2), with mislabelled=0.2"
     rows = table({"replication": StudyResult.model_validate(made)})
     for layout in (forest_figure.WIDE, forest_figure.NARROW):
-        root = ElementTree.fromstring(forest_figure.forest(rows, layout))
+        root = ElementTree.fromstring(forest_figure.forest(rows, layout=layout))
         small = [text.text for text in root.findall(".//{*}text") if "small" in text.get("class", "")]
         assert " ".join(small) == "Caption filter (drop=0.2), with mislabelled=0.2"
 
@@ -43,6 +43,25 @@ def test_wild_effects_are_cut_off_and_the_rest_keeps_its_room():
     assert text.count('class="torn"') == 2, "short captions alone, by two strokes"
     small = forest_figure.forest(table({"replication": result(TABLE[:5])}))
     assert "torn" not in small.split("</style>")[1]
+
+
+def test_what_was_held_against_something_else_is_drawn_below_a_line():
+    made = result((Row("repa", 0.04), Row("codec on repa", 0.02, against="repa")))
+    studies = {"replication": result(), "replication_bases": made}
+    text = forest_figure.forest(table(studies), beside(studies))
+    assert text.index(">Short captions<") < text.index(">Held against another baseline") < text.index(">Codec on repa<")
+
+
+def test_a_long_label_of_a_sheet_is_not_cut():
+    """Combinations differ at the ends of their names, and those were cut off."""
+    label = "SPRINT instead of SPRINT(full from=none) + rate stage(start=0.9)"
+    small = arm_sheet.ImageFont.load_default(11)
+    lines = arm_sheet._wrapped(label, small)
+    assert len(lines) > 1 and " ".join(lines) == label
+    assert all(small.getlength(text) <= arm_sheet.LABEL for text in lines)
+    assert arm_sheet._wrapped("Muon", small) == ["Muon"]
+    assert len(arm_sheet._wrapped("word " * 90, small)) == arm_sheet.MOST_LINES
+    assert arm_sheet.LINE * (arm_sheet.MOST_LINES + 1) <= arm_sheet.CELL + arm_sheet.GAP
 
 
 def test_sheets_have_a_row_for_each_arm_and_keep_pixels_sharp():

@@ -1,0 +1,181 @@
+"""The ranking as a section of the page: its table, the decisions beside it, and what to know before believing them."""
+
+from collections.abc import Sequence
+
+from fulcrum.report.evidence.decision import SAME_TIME, TIMING_ERROR, Decision
+from fulcrum.report.evidence.known_studies import RECIPE
+from fulcrum.report.evidence.page_text import notes_by_names, row_lines
+from fulcrum.report.figures import range_figure
+from fulcrum.report.finding import Effect
+from fulcrum.report.markdown_text import escaped
+from fulcrum.report.schema import StudyResult
+from fulcrum.report.table import Table
+from fulcrum.report.wording import certainty, number, sentences
+
+DISTANCE, LOSS = "frechet", "validation_loss"  # what columns are kept for beside the primary metric
+# Remarks that the tables say themselves: by their columns, or by standing where they stand.
+SAID_THERE = ("decided at ", "compared with ", "every arm with ", "judged by other prompts")
+
+
+def ranking_lines(rows: Sequence[Decision], searched: Sequence[Decision]) -> list[str]:
+    result, timed = most_rows(rows), _timed(rows)
+    metric = result.primary
+    shown = [one.by(DISTANCE) for one in rows]
+    at_time = [_at_equal_time(one, timed) if timed else None for one in rows]
+    by_distance = metric.name != DISTANCE and any(shown)
+    level = certainty.level(result)
+    body = tuple(
+        (
+            str(place) if one.gain is not None else number.NONE,
+            one.name,
+            one.change,
+            str(one.pairs),
+            one.verdict,
+            number.ratio(one.time),
+            number.ratio(one.flops),
+            *([_change(then)] if timed else []),
+            *([_change(distance)] if by_distance else []),
+            one.worth,
+        )
+        for place, (one, then, distance) in enumerate(zip(rows, at_time, shown, strict=True), 1)
+    )
+    columns = (
+        "", "decision", f"{sentences.lowered(metric.label)} [{level}]", "pairs", "verdict", "time", "FLOPs",
+        *([f"{sentences.lowered(result.metric(timed).label)} at equal time"] if timed else []),
+        *([result.metric(DISTANCE).label] if by_distance else []),
+        "what it buys",
+    )  # fmt: skip
+    texts = (1, 2, 4, *range(7, len(columns)))
+    return [
+        "## The ranking",
+        "",
+        f"{_lead(result)} {_exploratory(result, timed, by_distance, at_time)}[How verdicts are made](../statistics.md)",
+        "",
+        *row_lines(Table("", columns, body, texts)),
+        "",
+        *_remarks(rows, searched),
+        *_standing(result),
+    ]
+
+
+def beside_lines(rows: Sequence[Decision]) -> list[str]:
+    """Decisions that were held against something else: a table of their own, without places."""
+    if not rows:
+        return []
+    result = most_rows(rows)
+    body = tuple(
+        (
+            one.name.partition(", with ")[0],
+            one.held_against,
+            one.change,
+            str(one.pairs),
+            one.verdict,
+            number.ratio(one.time),
+            number.ratio(one.flops),
+            _change(one.by(DISTANCE)),
+        )
+        for one in rows
+    )
+    change = f"{sentences.lowered(result.primary.label)} [{certainty.level(result)}]"
+    distance = next((one.result.metric(DISTANCE).label for one in rows if one.by(DISTANCE)), DISTANCE)
+    columns = ("decision", "held against", change, "pairs", "verdict", "time", "FLOPs", distance)
+    return [
+        "## Held against another baseline",
+        "",
+        f"Also alone, on `{RECIPE}`, but against something else than the recipe as it is: each effect is the difference to "
+        "what stands beside it, where there may be more to gain or to lose. So these have no place in the ranking, and are "
+        "not to be compared with it or with each other.",
+        "",
+        *row_lines(Table("", columns, body, (0, 1, 2, 4, 7))),
+        "",
+        *_remarks(rows, ()),
+    ]
+
+
+def most_rows(rows: Sequence[Decision]) -> StudyResult:
+    """The study that most decisions come from: its baseline is the one to describe."""
+    results = {id(one.result): one.result for one in rows}
+    return max(results.values(), key=lambda result: sum(one.result is result for one in rows))
+
+
+def _timed(rows: Sequence[Decision]) -> str:
+    """Which metric has numbers at equal time: the primary, else the validation loss; empty: none."""
+    primary = rows[0].result.primary.name
+    return next((name for name in (primary, LOSS) if any(_at_equal_time(one, name) for one in rows)), "")
+
+
+def _at_equal_time(one: Decision, metric: str) -> Effect | None:
+    """Only where times differ by more than their error: else it is that error which the number tells."""
+    apart = one.time is not None and abs(one.time - 1.0) > TIMING_ERROR
+    return one.at_equal_time(metric) if apart else None
+
+
+def _change(effect: Effect | None) -> str:
+    return number.NONE if effect is None else number.change(effect.mean, effect.low, effect.high)
+
+
+def _lead(result: StudyResult) -> str:
+    looks, more = result.plan.looks, ""
+    if looks[1:]:
+        more = (
+            f" An arm gets {looks[0]} pairs, and up to {looks[-1]} while it is undecided; its interval holds over all "
+            "these looks and is wider than that of its pairs alone."
+        )
+    return (
+        f"Every decision alone against the same training without it, on `{RECIPE}`, best first. "
+        f"{escaped(result.primary.explain)} "
+        f"A verdict asks an interval without zero and a corrected p below {number.plain(result.plan.alpha)} over all arms "
+        f"of a study; of a *tie* the {certainty.tie_level(result)} interval, narrower than the printed one, lies within "
+        f"±{number.plain(result.plan.smallest_effect)}.{more} Time and FLOPs are a step's over the baseline's. Times come "
+        f"from steps taken in turns and are good to {100 * SAME_TIME:.0f} to {TIMING_ERROR:.0%}: less than {SAME_TIME:.0%} "
+        f"more is called free, and a price is told, in one digit, where time differs by more than {2 * TIMING_ERROR:.0%}."
+    )
+
+
+def _exploratory(result: StudyResult, timed: str, by_distance: bool, at_time: Sequence[Effect | None]) -> str:
+    """How to read the columns that decide nothing."""
+    said = ""
+    if timed:
+        metric = result.metric(timed)
+        why = "".join(f"; {note}" for note in dict.fromkeys(row.note for row in at_time if row is not None and row.note))
+        said += (
+            f"What is left when both sides get the same time is told by {sentences.lowered(metric.label)} "
+            f"({sentences.direction(metric)}{why}, and it is the slower side that is read so, which counts against it), "
+            f"where both have the same objective and times differ by more than {TIMING_ERROR:.0%}. "
+        )
+    if by_distance:
+        metric = result.metric(DISTANCE)
+        said += (
+            f"{metric.label} ({sentences.direction(metric)}) asks how near drawn pictures are to real ones, whatever the "
+            "prompt was. "
+        )
+    return f"{escaped(said)} {'Both are' if timed and by_distance else 'That is'} exploratory. " if said else ""
+
+
+def _remarks(rows: Sequence[Decision], searched: Sequence[Decision]) -> list[str]:
+    """What must stand beside some verdicts, below the table: in it, a column would be wider than all others."""
+    noted = [(one.name, [line for line in one.remarks if not line.startswith(SAID_THERE)]) for one in rows]
+    noted += [(one.name.removesuffix(", own rates"), [_at_own_rate(one, rows)]) for one in searched]
+    lines = [
+        f"- {', '.join(f'**{escaped(name)}**' for name in names)}: {escaped('; '.join(said))}"
+        for names, said in notes_by_names(noted)
+    ]
+    return ["To know before believing them:", "", *lines, ""] if lines else []
+
+
+def _at_own_rate(one: Decision, rows: Sequence[Decision]) -> str:
+    found = f"{one.change}, {one.verdict}, {one.pairs} pairs"
+    if one.is_among(row.keys for row in rows):
+        return f"at a learning rate of its own {found}: none was better for it than the recipe's"
+    return f"at a learning rate of its own {found}"
+
+
+def _standing(result: StudyResult) -> list[str]:
+    noise = next((row for row in result.noise if row.metric == result.primary.name), None)
+    scatter = ""
+    if noise is not None and noise.sd is not None:
+        size = number.plain(noise.sd, number.decimals(noise.sd))
+        scatter = f" Over {noise.n} seeds the baseline scatters by {size} (standard deviation)."
+    agreed = result.primary.agreement.removesuffix(".")
+    second = f" A second judge checks the first: {agreed}." if agreed else ""
+    return [f"{escaped(range_figure.standing(result, result.primary) + scatter + second)}", ""]

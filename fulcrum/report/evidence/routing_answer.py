@@ -1,0 +1,61 @@
+"""Does routing pay only at many tokens? From the study at several numbers of tokens, or half an answer without it."""
+
+from collections.abc import Sequence
+
+from fulcrum.report.evidence.answer_words import NOT_RUN, all_told, changed, settled, those_of, told
+from fulcrum.report.evidence.decision import SAME_TIME, Decision, all_decisions
+from fulcrum.report.evidence.known_studies import Studies
+from fulcrum.report.evidence.over_scales import starts
+from fulcrum.report.schema import StudyResult
+from fulcrum.report.wording import number, sentences
+
+ROUTES = ("tread", "sprint")
+
+
+def routing(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
+    few, result = those_of(rows, ROUTES), studies.get("resolution")
+    if result is None:
+        if not few:
+            return NOT_RUN, "No study of routing has been kept."
+        word = "Half an answer" if any(map(settled, few)) else "Undecided"
+        return word, f"At few tokens: {all_told(few)} The study at more tokens was not run yet."
+    scales = [scale.name for scale in result.scales]
+    own = [one for one in all_decisions("resolution", result) if one.arm.root in ROUTES]
+    least = [one for one in own if one.arm.scale == scales[0]]
+    most = [one for one in own if one.arm.scale == scales[-1]]
+    text = f"{starts(result)} " + " ".join(f"At {one.arm.scale}: {told(one)}" for one in own)
+    text += _at_equal_cost(result, own)
+    trends = [row for row in result.trends if row.arm in ROUTES and row.metric == result.primary.name and row.verdict]
+    text += "".join(
+        f" Over all scales the effect of {row.arm} {row.verdict} "
+        f"({number.change(row.slope, row.low, row.high)} per {row.axis}, {row.n} pairs)."
+        for row in trends
+    )
+    if not most or not all(map(settled, most)):
+        return "Undecided", text
+    if any(one.verdict == "better" for one in most):
+        return ("Yes, here" if not any(one.verdict == "better" for one in least) else "It pays at both ends here"), text
+    cheap = [one for one in most if one.verdict == "tie" and (one.time or 1.0) < 1.0 - SAME_TIME]
+    if cheap:
+        return "It saves time at many tokens, and gains nothing", text
+    if not trends or not all(row.verdict == "fades" for row in trends):
+        return "No, not here", text
+    before = {one.arm.root: one.gain or 0.0 for one in own if one.arm.scale == scales[-2]}
+    if all((one.gain or 0.0) > before.get(one.arm.root, 0.0) for one in most):
+        return "Not at equal images here, but its harm fades", text
+    first, best, last = scales[0], scales[-2], scales[-1]
+    text += f" Its harm is smaller at {best} than at {first}, and no smaller at {last} than at {best}."
+    return f"Not at equal images here; its harm is least from {best} tokens on", text
+
+
+def _at_equal_cost(result: StudyResult, own: Sequence[Decision]) -> str:
+    """Where something else was held equal, beyond the fewest tokens; why to doubt it stands once, behind all."""
+    lines, notes = list[str](), dict[str, None]()
+    for one in (one for one in own if one.arm.scale != result.scales[0].name):
+        for row in result.effects_of(one.arm):
+            if row.metric == result.primary.name and row is not one.effect:
+                equal = sentences.held_equal(row.unit)
+                lines.append(f"{sentences.plain(one.arm)} at {one.arm.scale}, at {equal}: {changed(row)}")
+                notes |= {row.note: None} if row.note else {}
+    why = "".join(f" ({note})" for note in notes)
+    return f" Exploratory: {'; '.join(lines)}{why}." if lines else ""
