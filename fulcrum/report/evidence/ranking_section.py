@@ -49,7 +49,9 @@ def ranking_lines(rows: Sequence[Decision], searched: Sequence[Decision]) -> lis
     return [
         "## The ranking",
         "",
-        f"{_lead(result)} {_exploratory(result, timed, by_distance, at_time)}[How verdicts are made](../statistics.md)",
+        f"Every decision alone against the same training without it, on `{RECIPE}`, best first. How to read the columns:",
+        "",
+        *_reading(result, timed, by_distance, at_time),
         "",
         *row_lines(Table("", columns, body, texts)),
         "",
@@ -114,42 +116,40 @@ def _change(effect: Effect | None) -> str:
     return number.NONE if effect is None else number.change(effect.mean, effect.low, effect.high)
 
 
-def _lead(result: StudyResult) -> str:
-    looks, more = result.plan.looks, ""
+def _reading(result: StudyResult, timed: str, by_distance: bool, at_time: Sequence[Effect | None]) -> list[str]:
+    """How to read the columns, a line each; what is exploratory decides nothing."""
+    metric, looks, more = result.primary, result.plan.looks, ""
     if looks[1:]:
         more = (
             f" An arm gets {looks[0]} pairs, and up to {looks[-1]} while it is undecided; its interval holds over all "
             "these looks and is wider than that of its pairs alone."
         )
-    return (
-        f"Every decision alone against the same training without it, on `{RECIPE}`, best first. "
-        f"{escaped(result.primary.explain)} "
-        f"A verdict asks an interval without zero and a corrected p below {number.plain(result.plan.alpha)} over all arms "
-        f"of a study; of a *tie* the {certainty.tie_level(result)} interval, narrower than the printed one, lies within "
-        f"±{number.plain(result.plan.smallest_effect)}.{more} Time and FLOPs are a step's over the baseline's. Times come "
-        f"from steps taken in turns and are good to {100 * SAME_TIME:.0f} to {TIMING_ERROR:.0%}: less than {SAME_TIME:.0%} "
-        f"more is called free, and a price is told, in one digit, where time differs by more than {2 * TIMING_ERROR:.0%}."
-    )
-
-
-def _exploratory(result: StudyResult, timed: str, by_distance: bool, at_time: Sequence[Effect | None]) -> str:
-    """How to read the columns that decide nothing."""
-    said = ""
+    lines = [
+        f"- **{escaped(metric.label)}** ({sentences.direction(metric)}): {escaped(metric.explain)}",
+        f"- **Verdict**: asks an interval without zero and a corrected p below {number.plain(result.plan.alpha)} over all "
+        f"arms of a study; of a *tie* the {certainty.tie_level(result)} interval, narrower than the printed one, lies "
+        f"within ±{number.plain(result.plan.smallest_effect)}.{more} [How verdicts are made](../statistics.md)",
+        "- **Time and FLOPs**: of a step, over the baseline's. Times come from steps taken in turns and are good to "
+        f"{100 * SAME_TIME:.0f} to {TIMING_ERROR:.0%}: less than {SAME_TIME:.0%} more is called free, and a price is told, "
+        f"in one digit, where time differs by more than {2 * TIMING_ERROR:.0%}.",
+    ]
     if timed:
-        metric = result.metric(timed)
-        why = "".join(f"; {note}" for note in dict.fromkeys(row.note for row in at_time if row is not None and row.note))
-        said += (
-            f"What is left when both sides get the same time is told by {sentences.lowered(metric.label)} "
-            f"({sentences.direction(metric)}{why}, and it is the slower side that is read so, which counts against it), "
-            f"where both have the same objective and times differ by more than {TIMING_ERROR:.0%}. "
+        loss, notes = result.metric(timed), dict.fromkeys(row.note for row in at_time if row is not None and row.note)
+        early = "".join(
+            f"It is {note}; the slower side is the one that is read so, which counts against it." for note in notes
+        )
+        lines.append(
+            f"- **{escaped(loss.label)} at equal time** ({sentences.direction(loss)}; exploratory): what is left when both "
+            "sides get the same time, where both have the same objective and times differ by more than "
+            f"{TIMING_ERROR:.0%}. {escaped(early)}".rstrip()
         )
     if by_distance:
-        metric = result.metric(DISTANCE)
-        said += (
-            f"{metric.label} ({sentences.direction(metric)}) asks how near drawn pictures are to real ones, whatever the "
-            "prompt was. "
+        distance = result.metric(DISTANCE)
+        lines.append(
+            f"- **{escaped(distance.label)}** ({sentences.direction(distance)}; exploratory): how near drawn pictures are "
+            "to real ones, whatever the prompt was."
         )
-    return f"{escaped(said)} {'Both are' if timed and by_distance else 'That is'} exploratory. " if said else ""
+    return lines
 
 
 def _remarks(rows: Sequence[Decision], searched: Sequence[Decision]) -> list[str]:
