@@ -5,6 +5,7 @@ kept.json       its hash, the version of the science, how cells were measured, t
 cells.jsonl     the cells (fulcrum/study/run/kept_cells.py)
 costs.json      what the arms' steps took, timed in turns
 result.json     every table and verdict that follows from these: `verify` finds them again
+contents.json   the hashes of all these (fulcrum/study/kept_contents.py)
 """
 
 import contextlib
@@ -16,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.paths import read_regular
 from fulcrum.files.refusals import explained
@@ -26,6 +29,7 @@ from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.system import System
 from fulcrum.spec.version import SCIENCE
 from fulcrum.study.judge.result import StudyState, assemble_result, provenance
+from fulcrum.study.kept_contents import changed_files, require_contents, write_contents
 from fulcrum.study.kept_means import mean_differences
 from fulcrum.study.plan.frozen_plan import folder_of
 from fulcrum.study.plan.plan import Plan
@@ -34,7 +38,7 @@ from fulcrum.study.plan.requirements import with_primary
 from fulcrum.study.run.arm_cost import COSTS, read_costs
 from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.cell_copy import find_cell
-from fulcrum.study.run.kept_cells import HINT, KeptCells, is_kept, read_kept, unpack
+from fulcrum.study.run.kept_cells import CELLS, HINT, KeptCells, is_kept, read_kept, unpack
 from fulcrum.study.run.layout import Layout, lay_out, measuring
 from fulcrum.train.fillers import Trunk
 from fulcrum.train.rerun import trained_again
@@ -102,6 +106,7 @@ def keep(
             write_atomic(folder / COSTS, read_regular(costs))
         result = judged_again(folder, catalogue, user_files)
         write_atomic(folder / RESULT, json.dumps(_record(result), indent=1) + "\n")
+        write_contents(folder)
     return result, new
 
 
@@ -118,7 +123,9 @@ def verify(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | N
     """Judge a kept study again, and hold every number and verdict of it against what was kept. Of one that was run with
     files of one's own which are not named, only the means of its cells."""
     _require_kept(folder)
+    read_kept(folder)  # a line that was changed is told as that line
     needed, given = read_facts(folder)["user_files"], user_files or {}
+    require_contents(folder, besides=(RESULT,))
     if not needed.keys() <= given.keys():
         return _means_verified(folder)
     result = judged_again(folder, catalogue, {name: given[name] for name in needed})
@@ -131,8 +138,8 @@ def verify(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | N
 def _means_verified(folder: Path) -> Verified:
     result, cells = _as_kept(folder), read_kept(folder)
     rows = list(mean_differences(result, cells))
-    changed = tuple(line for name, before, after in rows for line in differences(before, after, name))
-    return Verified(result, len(cells.lines), len(rows), changed, whole=False)
+    means = [line for name, before, after in rows for line in differences(before, after, name)]
+    return Verified(result, len(cells.lines), len(rows), (*changed_files(folder), *means), whole=False)
 
 
 def results(folder: Path, catalogue: Catalogue) -> dict[str, StudyResult]:
@@ -148,14 +155,19 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def _judged_or_kept(folder: Path, catalogue: Catalogue) -> StudyResult:
-    if not read_facts(folder)["user_files"]:
-        return judged_again(folder, catalogue)
-    return _as_kept(folder)
+    _require_kept(folder)
+    alone = not read_facts(folder)["user_files"]
+    require_contents(folder, besides=(RESULT,) if alone else ())
+    return judged_again(folder, catalogue) if alone else _as_kept(folder)
 
 
 def _as_kept(folder: Path) -> StudyResult:
     """As it was judged where it was kept: without its cells and pictures."""
-    return StudyResult.model_validate({**read_json(folder / RESULT, HINT), "made": read_facts(folder)["made"]})
+    record = read_json(folder / RESULT, HINT)
+    try:
+        return StudyResult.model_validate({**record, "made": read_facts(folder)["made"]})
+    except (TypeError, ValidationError):
+        raise BadInput(f"{folder / RESULT} is not the result of a study", HINT) from None
 
 
 @contextlib.contextmanager
@@ -209,7 +221,10 @@ def kept_studies(folder: Path) -> list[Path]:
     """A kept study itself, or all that lie in a folder."""
     if is_kept(folder):
         return [folder]
-    studies = sorted(path for path in folder.iterdir() if is_kept(path)) if folder.is_dir() else []
+    # One that has lost its cells is still one, and is told as that.
+    studies = (
+        sorted(path for path in folder.iterdir() if is_kept(path) or (path / FACTS).exists()) if folder.is_dir() else []
+    )
     if not studies:
         raise BadInput(f"{folder} keeps no study", "name a folder that 'fulcrum study keep' wrote: docs/evidence has some")
     return studies
@@ -231,6 +246,8 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
 
 
 def _require_kept(folder: Path) -> None:
+    if not is_kept(folder) and (folder / FACTS).exists():
+        raise BadInput(f"{folder} has lost its {CELLS}", HINT)
     if not is_kept(folder):
         raise BadInput(f"{folder} keeps no study", "name a folder that 'fulcrum study keep' wrote: docs/evidence has some")
 

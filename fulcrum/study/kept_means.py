@@ -14,17 +14,17 @@ from fulcrum.study.run.kept_cells import KeptCells
 Values = Mapping[tuple[str, int], float]  # (arm, seed) -> what a metric found
 
 
-def mean_differences(result: StudyResult, kept: KeptCells) -> Iterator[tuple[str, float, float]]:
-    """(arm and metric, the mean as kept, the mean of the cells) of every comparison at equal images whose pairs are all
-    there; none of a fraction, whose effects are no differences of two arms."""
+def mean_differences(result: StudyResult, kept: KeptCells) -> Iterator[tuple[str, float, float | None]]:
+    """(arm and metric, the mean as kept, the mean of the cells) of every comparison at equal images, None where the cells
+    have another number of pairs; none of a fraction, whose effects are no differences of two arms."""
     arms = {arm.name: arm for arm in result.compared} if result.fraction is None else {}
     for effect in result.effects:
         if effect.unit == "images" and effect.mean is not None and effect.arm in arms:
             values, base = _values(kept, effect.metric), result.base_of(arms[effect.arm]).name
             seeds = sorted(seed for arm, seed in values if arm == effect.arm and (base, seed) in values)
-            if seeds and len(seeds) == effect.n:
-                mean = statistics.fmean(values[effect.arm, seed] - values[base, seed] for seed in seeds)
-                yield f"{effect.arm}, {effect.metric}", effect.mean, mean
+            whole = seeds and len(seeds) == effect.n
+            mean = statistics.fmean(values[effect.arm, seed] - values[base, seed] for seed in seeds) if whole else None
+            yield f"{effect.arm}, {effect.metric}", effect.mean, mean
 
 
 def _values(kept: KeptCells, metric: str) -> Values:

@@ -161,8 +161,48 @@ def test_a_study_of_a_recipe_of_ones_own_is_verified_and_shown_without_it(tmp_pa
     record = read_json(folder / "result.json", "")
     record["effects"][0]["mean"] += 0.001
     (folder / "result.json").write_text(json.dumps(record))
-    (changed,) = verify(folder, CATALOG).differences
-    assert changed.startswith(f"{record['effects'][0]['arm']}, attribute_f1: kept ")
+    file, mean = verify(folder, CATALOG).differences
+    assert file == "result.json was changed" and mean.startswith(f"{record['effects'][0]['arm']}, attribute_f1: kept ")
+    with pytest.raises(BadInput, match="not as it was kept: result.json was changed"):  # nothing else can vouch for it
+        results(folder.parent, CATALOG)
+    record["effects"][0] |= {"n": 60, "mean": -5.0}
+    (folder / "result.json").write_text(json.dumps(record))
+    assert any("kept -5.0, found null" in line for line in verify(folder, CATALOG).differences)
+    (folder / "result.json").write_text("{}")
+    with pytest.raises(BadInput, match="not the result of a study"):
+        verify(folder, CATALOG)
+
+
+def give_other_pictures(kept):
+    picture, *_ = sorted((kept / "pictures").iterdir())
+    picture.write_text(json.dumps(sealed({"prompts": ["another arm's"], "pictures": []})))
+
+
+def add_a_cell(kept):
+    line = json.loads((kept / "cells.jsonl").read_text().splitlines()[0])
+    other = sealed({**{name: value for name, value in line.items() if name != "check"}, "key": "0" * 16})
+    with (kept / "cells.jsonl").open("a") as lines:
+        lines.write(json.dumps(other) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (give_other_pictures, "json was changed"),
+        (lambda kept: shutil.rmtree(kept / "pictures"), "json is missing"),
+        (lambda kept: (kept / "plan.toml").unlink(), "plan.toml is missing"),
+        (lambda kept: (kept / "costs.json").write_text("{}"), "costs.json was put there since"),
+        (add_a_cell, "cells.jsonl was changed"),
+        (lambda kept: (kept / "contents.json").unlink(), "contents.json is missing"),
+        (lambda kept: (kept / "cells.jsonl").unlink(), "has lost its cells.jsonl"),
+    ],
+)
+def test_files_that_are_not_as_they_were_kept_are_named(kept, damage, words):
+    """All of these were "all as kept", and the page showed them; a study without cells was passed over in a folder."""
+    damage(kept)
+    for judged in (verify, results):
+        with pytest.raises(BadInput, match=words):
+            judged(kept if judged is verify else kept.parent, CATALOG)
 
 
 def test_a_key_that_leaves_the_folder_is_refused(kept):

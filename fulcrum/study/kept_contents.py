@@ -1,0 +1,55 @@
+"""The files of a kept study by their hashes: what was changed, lost or put there since is named.
+
+Lines and cards bear checksums of their own. This tells of the rest: pictures, plan and costs, a study's result where it
+cannot be judged again, and cells of another study.
+"""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from fulcrum.files.hashes import sha256_file
+from fulcrum.files.sealed import read_sealed, write_sealed
+from fulcrum.spec.errors import BadInput
+from fulcrum.study.run.kept_cells import HINT
+
+CONTENTS = "contents.json"
+NAMED = 3  # files that a message names
+
+
+def write_contents(folder: Path) -> None:
+    """After all other files: until then the folder is not as it says."""
+    write_sealed(folder / CONTENTS, {"files": {name: sha256_file(path) for name, path in _files(folder)}})
+
+
+def changed_files(folder: Path) -> Iterator[str]:
+    """Which files are not as they were kept, each in a line."""
+    if not (folder / CONTENTS).exists():
+        yield f"{CONTENTS} is missing"
+        return
+    kept: dict[str, Any] = read_sealed(folder / CONTENTS, HINT, fields={"files": dict})["files"]
+    here = dict(_files(folder))
+    for name in sorted(kept.keys() | here.keys()):
+        if name not in here:
+            yield f"{name} is missing"
+        elif name not in kept:
+            yield f"{name} was put there since"
+        elif sha256_file(here[name]) != kept[name]:
+            yield f"{name} was changed"
+
+
+def require_contents(folder: Path, besides: Collection[str] = ()) -> None:
+    """All is as it was kept, but for files that are looked at otherwise."""
+    lines = [line for line in changed_files(folder) if line.split(" ")[0] not in besides]
+    if lines:
+        more = f", and {len(lines) - NAMED} more" if len(lines) > NAMED else ""
+        raise BadInput(f"{folder} is not as it was kept: {', '.join(lines[:NAMED])}{more}", HINT)
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink():
+            raise BadInput(f"{path} is a link, expected a plain file", HINT)
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and name != CONTENTS and not path.name.startswith("."):
+            yield name, path
