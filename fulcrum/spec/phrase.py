@@ -15,6 +15,7 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.spec.user_errors import home
 
 LONGEST = 2000  # characters of a phrase or a value
+DEEPEST = 200  # expressions inside each other: a sum of levers is as deep as it is long
 UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
@@ -80,7 +81,10 @@ def _read(text: str, what: str, hint: str) -> ast.expr:
     try:
         if len(text) > LONGEST:
             raise ValueError
-        return _parsed(text)
+        node = _parsed(text)
+        if _nested_too_deep(node):  # what is read well may still be too deep to be written out in a message
+            raise ValueError
+        return node
     except UNREADABLE:
         raise BadInput(f"cannot read {what} '{text[:200]}'", hint) from None
 
@@ -89,6 +93,15 @@ def _parsed(text: str) -> ast.expr:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python warns of "0.5in", which is refused in our words or is a path
         return ast.parse(text.strip(), mode="eval").body
+
+
+def _nested_too_deep(node: ast.expr) -> bool:
+    nodes: list[ast.AST] = [node]
+    for _ in range(DEEPEST):
+        nodes = [child for one in nodes for child in ast.iter_child_nodes(one)]
+        if not nodes:
+            return False
+    return True
 
 
 def _terms(text: str) -> list[ast.expr]:
