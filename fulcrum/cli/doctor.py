@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fulcrum.cli.options import DeviceName, Files, Json, catalogue, emit, say
+from fulcrum.cli.options import OUT, DeviceName, Files, Json, catalogue, emit, say
 from fulcrum.files.shipped import NAMES
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.install import install_extra
@@ -37,7 +37,9 @@ def register(parent: typer.Typer) -> None:
 def doctor(
     path: Annotated[
         Path | None,
-        typer.Argument(help="A run's folder, a cache, a store of pictures, a study, a kept study, or a folder of these."),
+        typer.Argument(
+            help="A run's folder or key, a cache, a store of pictures, a study, a kept study, or a folder of these."
+        ),
     ] = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="With a path: mend what can be mended without losing anything.")
@@ -88,13 +90,21 @@ def doctor(
         sys.exit(1)
 
 
+def _place(path: Path) -> Path:
+    """As it is given; the first letters of a run's key, as other commands take them, name a folder of `runs`."""
+    from fulcrum.train.drawing.trained_run import find_run
+
+    is_key = not path.exists() and len(path.parts) == 1 and set(path.name) <= set("0123456789abcdef")
+    return find_run(path.name, OUT) if is_key else path
+
+
 def _examine(path: Path, repair: bool, files: Files, as_json: bool) -> None:
     """Every checkup at a path, told as it is done; exit code 1 if damage is left."""
     from fulcrum.checkup.ailment import treated
     from fulcrum.checkup.place_checkup import checkups
 
     answers, ill = list[dict[str, Any]](), 0
-    for checkup in checkups(path, catalogue(files)[0], say):
+    for checkup in checkups(_place(path), catalogue(files)[0], say):
         outcomes = treated(checkup.ailments, repair)
         ill += sum(outcome.ill for outcome in outcomes)
         answers.append(

@@ -54,6 +54,18 @@ def test_a_store_is_verified_picture_by_picture(stored, tmp_path, capsys):
     assert what(store)[0][0] == "store"
 
 
+def test_a_run_is_named_by_the_first_letters_of_its_key(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "0123456789abcdef").mkdir(parents=True)
+    (tmp_path / "runs" / "0123456789abcdef" / "about.json").write_text("{}")
+    code, said = fulcrum(capsys, "doctor", "0123")
+    assert code == 1 and "0123456789abcdef" in said.out
+    code, said = fulcrum(capsys, "doctor", "fedc")
+    assert code == 2 and "no run under runs whose key begins with 'fedc'" in said.err
+    code, said = fulcrum(capsys, "doctor", "elsewhere")
+    assert code == 2 and "elsewhere is not there" in said.err
+
+
 def test_a_kept_study_is_judged_again(tmp_path):
     kept = shutil.copytree(EVIDENCE, tmp_path / "late")
     (found,) = checkups(kept, CATALOG, lambda text: None)

@@ -14,7 +14,7 @@ Folder = Annotated[Path, typer.Argument(help="Where it is kept, such as docs/evi
 
 def register(study: typer.Typer) -> None:
     study.command("keep", epilog="Example: fulcrum study keep examples/quick.toml docs/evidence/quick")(keep_command)
-    study.command("verify", epilog="Example: fulcrum study verify docs/evidence/quick --rerun 3")(verify_command)
+    study.command("verify", epilog="Example: fulcrum study verify docs/evidence/replication --rerun 3")(verify_command)
 
 
 def keep_command(
