@@ -62,7 +62,9 @@ def ranking(result: StudyResult) -> Table:
         "verdict",
         "remarks",
     )
-    return Table(f"{metric.label}, {sentences.direction(metric)}; best first", columns, tuple(rows), (0, 7, 8))
+    several = any(not result.is_base(result.base_of(arm)) for arm in result.ranked)  # differences to other things
+    order = "the best difference first, each to what its remark names, or else to the baseline" if several else "best first"
+    return Table(f"{metric.label}, {sentences.direction(metric)}; {order}", columns, tuple(rows), (0, 7, 8))
 
 
 def _pairs(effect: Effect) -> str:

@@ -62,15 +62,16 @@ def _claims(studies: Studies) -> str:
 
 
 def _again(studies: Studies, rows: Sequence[Decision]) -> str:
-    """What became of the largest where they were asked again: 'On emoji 3 of 5 decided ones go the same way,
-    and 2 (Muon and SPRINT) change too little to matter; with 2 times the images 3 of 3 gains shrink below half; '"""
+    """What became of the largest where they were asked again: 'On emoji 3 of 3 decided ones go the same way,
+    and 2 more (Muon and SPRINT) change too little to matter; with 2 times the images 3 of 3 gains shrink below half; '"""
     sentence = ""
     for name in (one for one in AGAIN if one in studies and studies[one].state == "finished"):
         asked = [pair for pair in asked_again(all_decisions(name, studies[name]), rows) if pair[1].decided]
         if asked:
+            both, alike = same_way(asked)
             ties = [before.name for one, before in asked if one.verdict == "tie"]
-            small = f", and {len(ties)} ({sentences.listed(ties)}) change too little to matter" if ties else ""
-            where = f"on {studies[name].plan.baseline} {same_way(asked)[1]} of {len(asked)} decided ones"
+            small = f", and {len(ties)} more ({sentences.listed(ties)}) change too little to matter" if ties else ""
+            where = f"on {studies[name].plan.baseline} {alike} of {both} decided ones"
             sentence += f"{where} go the same way{small}; "
     longer = trained_longer(studies, rows)
     if longer is not None and longer.shrunk:

@@ -88,11 +88,12 @@ def _claims(studies: Studies) -> list[str]:
     lines = [
         "## Every published claim beside what we saw",
         "",
-        f"Published numbers: {escaped(claim_rows.summary(rows))}. A claim is held only against its own lever alone, with "
-        "the published settings, on a metric that may stand for the published one (our Fréchet distance for FID, our MMD "
-        "for CMMD: other features, other pictures); only directions are compared. Where a table says nothing else, the "
-        f"published numbers are of {escaped(claim_rows.usual_place(rows))}. What is wrong with them: "
-        "[the published study](../published.md).",
+        f"Published numbers: {escaped(claim_rows.summary(rows))}. A number is counted once, by what those arms and studies "
+        "say that are held against it and are decided, and has a row for each of them. A claim is held only against its "
+        "own lever alone, with the published settings, on a metric that may stand for the published one (our Fréchet "
+        "distance for FID, our MMD for CMMD: other features, other pictures); only directions are compared. Where a table "
+        f"says nothing else, the published numbers are of {escaped(claim_rows.usual_place(rows))}. What is wrong with "
+        "them: [the published study](../published.md).",
     ]
     for word in (one for one in claim_rows.ORDER if any(row.word == one for row in rows)):
         sheet = claim_rows.claim_table(rows, word)

@@ -5,7 +5,7 @@ from typing import Any
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.evidence.decision import Decision, all_decisions
-from fulcrum.report.evidence.known_studies import TABLE, Studies, ordered
+from fulcrum.report.evidence.known_studies import LONGER, TABLE, Studies, ordered
 
 ADDED_ALONE = (TABLE, "resolution", "emoji", "recaption", "late")  # studies that add levers to a plain recipe
 LOST, RESTORED = "short_captions", "recaptioned"  # in one study: how much of what the first costs the second gives back
@@ -26,8 +26,32 @@ def rows(studies: Studies, science: int) -> list[dict[str, Any]]:
                     alone.append((lever, one))
     places = {name: place for place, name in enumerate(CATALOG.levers)}
     made = [row_of(lever, one, science) for lever, one in sorted(alone, key=lambda pair: places[pair[0]])]
-    back = comes_back(studies)
-    return [_with_note(row, back) for row in made if row is not None]
+    back, longer = comes_back(studies), trained_on(studies)
+    return [_with_note(_with_longer(row, longer), back) for row in made if row is not None]
+
+
+def trained_on(studies: Studies) -> dict[tuple[str, str], tuple[int, str]]:
+    """(recipe, what was added) -> images, and what became of it there: of the study with a longer training."""
+    result = studies.get(LONGER)
+    if result is None or result.state != "finished":
+        return {}
+    ends = [one for one in all_decisions(LONGER, result) if lever_of(one) and one.effect]
+    return {
+        (result.plan.baseline, _added(one)[0]): (
+            result.plan.images,
+            f"{one.change}, {one.verdict} ({one.pairs} pairs, study {LONGER})",
+        )
+        for one in ends
+    }
+
+
+def _with_longer(row: dict[str, Any], longer: dict[tuple[str, str], tuple[int, str]]) -> dict[str, Any]:
+    images, words = longer.get((row["recipe"], row["arm"]), (0, ""))
+    if images <= row["images"] or row["settings"]:
+        return row
+    return row | {
+        "note": "; ".join(filter(None, (row["note"], f"with {images / row['images']:g} times the images {words}")))
+    }
 
 
 def comes_back(studies: Studies) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from fulcrum.report.evidence.decision import SAME_TIME, TIMING_ERROR, Decision
 from fulcrum.report.evidence.known_studies import RECIPE
+from fulcrum.report.evidence.measured_rows import lever_of
 from fulcrum.report.evidence.page_text import notes_by_names, row_lines
 from fulcrum.report.figures import range_figure
 from fulcrum.report.finding import Effect
@@ -53,7 +54,7 @@ def ranking_lines(rows: Sequence[Decision], searched: Sequence[Decision]) -> lis
         "",
         *_reading(result, timed, by_distance, at_time),
         "",
-        *row_lines(Table("", columns, body, texts)),
+        *_linked(row_lines(Table("", columns, body, texts)), rows),
         "",
         *_remarks(rows, searched),
         *_standing(result),
@@ -88,10 +89,20 @@ def beside_lines(rows: Sequence[Decision]) -> list[str]:
         "what stands beside it, where there may be more to gain or to lose. So these have no place in the ranking, and are "
         "not to be compared with it or with each other.",
         "",
-        *row_lines(Table("", columns, body, (0, 1, 2, 4, 7))),
+        *_linked(row_lines(Table("", columns, body, (0, 1, 2, 4, 7))), rows),
         "",
         *_remarks(rows, ()),
     ]
+
+
+def _linked(lines: Sequence[str], rows: Sequence[Decision]) -> list[str]:
+    """The lines of a table, in which each decision's name leads to the page of its lever: what it is, and its settings."""
+    head, rule, *body = lines
+    for place, one in enumerate(rows):
+        if lever := lever_of(one):
+            name = escaped(one.name.partition(", with ")[0])
+            body[place] = body[place].replace(f"| {name} |", f"| [{name}](../levers/{lever}.md) |", 1)
+    return [head, rule, *body]
 
 
 def most_rows(rows: Sequence[Decision]) -> StudyResult:
@@ -130,8 +141,9 @@ def _reading(result: StudyResult, timed: str, by_distance: bool, at_time: Sequen
         f"arms of a study; of a *tie* the {certainty.tie_level(result)} interval, narrower than the printed one, lies "
         f"within ±{number.plain(result.plan.smallest_effect)}.{more} [How verdicts are made](../statistics.md)",
         "- **Time and FLOPs**: of a step, over the baseline's. Times come from steps taken in turns and are good to "
-        f"{100 * SAME_TIME:.0f} to {TIMING_ERROR:.0%}: less than {SAME_TIME:.0%} more is called free, and a price is told, "
-        f"in one digit, where time differs by more than {2 * TIMING_ERROR:.0%}.",
+        f"{100 * SAME_TIME:.0f} to {TIMING_ERROR:.0%}: less than {SAME_TIME:.0%} more is called free, up to "
+        f"{TIMING_ERROR:.0%} hardly dearer, up to {2 * TIMING_ERROR:.0%} dearer, and beyond that a price is told, in one "
+        "digit.",
     ]
     if timed:
         loss, notes = result.metric(timed), dict.fromkeys(row.note for row in at_time if row is not None and row.note)

@@ -146,7 +146,8 @@ def shrinkage(result: StudyResult) -> str:
         return ""
     return (
         "“About”: a difference that was picked out for being large is larger than the truth on average, and this takes "
-        "that off. The less clearly it passed the bar, the more is taken."
+        "that off. The less clearly it passed the bar, by its own pairs, the more is taken, and no more than its interval "
+        "allows: many stand at the near end of theirs."
     )
 
 

@@ -35,7 +35,8 @@ def test_an_arm_that_is_judged_by_other_prompts_is_named_in_no_conclusion():
     made["arms"][2]["diff"] = [{"path": "sample.prompts.style", "before": "long", "after": "short"}]
     studies = {"replication": StudyResult.model_validate(made)}
     assert "Matched" not in conclusion.conclusion(studies)[0] and "no decision" not in conclusion.conclusion(studies)[0]
-    assert "| Matched | spark, judged by other prompts |" in str(files(studies)["README.md"])
+    page = str(files(studies)["README.md"])
+    assert "| [Matched](../levers/short_captions.md) | spark, judged by other prompts |" in page
 
 
 def test_a_decision_in_other_circumstances_says_so_and_is_named_in_no_conclusion():

@@ -36,7 +36,8 @@ def page(studies):
 
 def line_of(page, words):
     """The one table row that begins with these words after its number."""
-    (line,) = (line for line in page.splitlines() if re.match(rf"\| (\d+|–) \| {re.escape(words)} \|", line))
+    row = re.compile(rf"\| (\d+|–) \| \[?{re.escape(words)}(\]\([a-z0-9_./]+\))? \|")
+    (line,) = (line for line in page.splitlines() if row.match(line))
     return plain(line)
 
 
@@ -48,8 +49,12 @@ def note_of(page, words):
 
 
 def plain(line):
-    """As a reader sees it: without backslashes and with plain spaces."""
-    return line.replace("\\", "").replace("\u00a0", " ")
+    """As a reader sees it: without backslashes and the pages behind names, and with plain spaces."""
+    return re.sub(r"\[([^\[\]]*)\]\(\.\./levers/\w+\.md\)", r"\1", line).replace("\\", "").replace("\u00a0", " ")
+
+
+def test_a_decision_leads_to_the_page_of_its_lever(page):
+    assert "| [Muon](../levers/muon.md) |" in page and "| [TREAD](../levers/tread.md) |" in page
 
 
 def test_the_ranking_is_best_first_with_interval_pairs_verdict_and_cost(page):
@@ -476,7 +481,7 @@ def test_pictures_that_no_one_here_drew_are_held_against_the_ranking_by_directio
         "best first, though lower is better"
     )
     opening = page.split("## The ranking")[0]
-    assert "On emoji_latents 2 of 3 decided ones go the same way, and 1 (TREAD) change too little" in opening
+    assert "On emoji_latents 2 of 2 decided ones go the same way, and 1 more (TREAD) change too little" in opening
     assert "Again on emoji_latents (LPIPS by VGG, lower is better): Muon" in page
     assert "`emoji`" not in page.split("## Not run yet")[1].split("##")[0]
     rows = {row["lever"]: row for row in measured_rows.rows({"emoji": kept_without_cells()}, 3)}

@@ -4,7 +4,8 @@ Only effects that stand far enough from zero get a verdict, so those that do are
 half a margin shows three times its size. The conditional estimate asks which true effect makes the one that was seen
 most likely *among those that pass*; just above the bar it falls almost to zero, which is too little. So it is averaged
 with the raw one, which counts the less the farther the two are apart (Zhong and Prentice 2008, with 0.55 of their weight:
-exaggeration stays below 1.5 at half a margin of six pairs, and four standard errors lose a tenth at most).
+exaggeration stays below 1.5 at half a margin of six pairs, and four standard errors, on the
+normal scale, lose a tenth or so at most: by Student's law with eight pairs that is 8.6 of the effect's own).
 
 It never leaves the effect's own interval: with 31 arms and eight pairs the bar is so high that effects of which all seeds
 agree fell to a fifth, "about -0.05" beside [-0.32, -0.13].
