@@ -127,7 +127,9 @@ def _newest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _found(row: dict[str, Any]) -> str:
     effect = f"{row['metric']} {row['change']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}]"
-    return f"{effect} ({row['recipe']}, science {row['science']})"
+    recipe = " with ".join(filter(None, (row["recipe"], ", ".join(row.get("settings", [])))))
+    added = row.get("arm", row["lever"])
+    return f"{effect} ({'' if added == row['lever'] else f'{added}, '}{recipe}, science {row['science']})"
 
 
 def _claims(card: Any) -> list[str]:
