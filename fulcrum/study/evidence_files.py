@@ -9,8 +9,9 @@ from typing import Any
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.paths import read_regular
 from fulcrum.levers.measured_table import FIELDS, NAME, SCOPE_FIELDS, read_measured
-from fulcrum.report.evidence import conclusion, evidence_page, measured_rows
-from fulcrum.report.evidence.known_studies import Studies
+from fulcrum.report.evidence import conclusion, evidence_page
+from fulcrum.report.evidence.decisions import measured_rows
+from fulcrum.report.evidence.decisions.known_studies import Studies
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.version import SCIENCE
 

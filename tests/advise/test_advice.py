@@ -22,7 +22,7 @@ from fulcrum.advise.hierarchy.published_sign import sign_votes
 from fulcrum.cli import main
 from fulcrum.files.hashes import sha256_text
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.report.evidence.measured_rows import rows as measured_rows
+from fulcrum.report.evidence.decisions.measured_rows import rows as measured_rows
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse

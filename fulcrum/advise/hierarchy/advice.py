@@ -20,7 +20,7 @@ from fulcrum.advise.hierarchy.evidence_scope import EvidenceScope, differences, 
 from fulcrum.advise.hierarchy.measured_effect import DECIDED, MeasuredEffect, known_effects
 from fulcrum.advise.hierarchy.published_sign import SignVotes, sign_votes
 from fulcrum.levers.shared.folder_lever import FromFolder
-from fulcrum.report.evidence.decision import SAME_TIME
+from fulcrum.report.evidence.decisions.decision import SAME_TIME
 from fulcrum.spec.combine import Staged, apply, ask
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, parse, read_lever

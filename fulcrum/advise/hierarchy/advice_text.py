@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from fulcrum.advise.hierarchy.advice import Advice, AdvisedLever, Outcome
 from fulcrum.advise.hierarchy.evidence_scope import differences
 from fulcrum.measure.card import METRICS
-from fulcrum.report.evidence.decision import SAME_TIME
+from fulcrum.report.evidence.decisions.decision import SAME_TIME
 
 MOST_EVIDENCE = 2  # measurements of a lever that are told; --json has them all
 MOST_LEVERS = 6  # of a group that are told, each with its best settings; --all tells the others

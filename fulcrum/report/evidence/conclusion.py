@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from fulcrum.report.evidence import claim_rows
-from fulcrum.report.evidence.asked_again import asked_again, same_way, trained_longer
-from fulcrum.report.evidence.decision import Decision, all_decisions
-from fulcrum.report.evidence.known_studies import AGAIN, Studies
-from fulcrum.report.evidence.ranked_decisions import table
+from fulcrum.report.evidence.decisions import claim_rows
+from fulcrum.report.evidence.decisions.asked_again import asked_again, same_way, trained_longer
+from fulcrum.report.evidence.decisions.decision import Decision, all_decisions
+from fulcrum.report.evidence.decisions.known_studies import AGAIN, Studies
+from fulcrum.report.evidence.decisions.ranked_decisions import table
 from fulcrum.report.markdown_text import escaped
 from fulcrum.report.wording import number, sentences
 from fulcrum.spec.errors import BadInput

@@ -2,22 +2,13 @@
 
 from collections.abc import Sequence
 
-from fulcrum.report.evidence import (
-    answers,
-    arm_sheet,
-    claim_rows,
-    conclusion,
-    forest_figure,
-    limits,
-    picture_section,
-    provenance,
-    ranked_decisions,
-    ranking_section,
-    sections,
-)
-from fulcrum.report.evidence.decision import Decision
-from fulcrum.report.evidence.known_studies import Studies, missing, ordered
+from fulcrum.report.evidence import arm_sheet, conclusion, forest_figure
+from fulcrum.report.evidence.answers import article_answers
+from fulcrum.report.evidence.decisions import claim_rows, ranked_decisions
+from fulcrum.report.evidence.decisions.decision import Decision
+from fulcrum.report.evidence.decisions.known_studies import Studies, missing, ordered
 from fulcrum.report.evidence.page_text import folded, glued, table_lines
+from fulcrum.report.evidence.sections import limits, picture_section, provenance, ranking_section, study_sections
 from fulcrum.report.markdown_text import code, escaped
 from fulcrum.report.wording import sentences
 
@@ -52,7 +43,7 @@ def _page(studies: Studies, rows: Sequence[Decision], beside: frozenset[str]) ->
     lines += ranking_section.beside_lines(ranked_decisions.beside(studies))
     lines += _answers(studies) if studies else []
     lines += _claims(studies)
-    for section in sections.sections(studies):
+    for section in study_sections.sections(studies):
         lines += ["", f"## {escaped(section.title)}", "", *([section.lead, ""] if section.lead else [])]
         lines += [f"{glued(escaped(line))}\n" for line in section.lines]
         for sheet in section.tables:
@@ -69,7 +60,7 @@ def _page(studies: Studies, rows: Sequence[Decision], beside: frozenset[str]) ->
 def _answers(studies: Studies) -> list[str]:
     why = next((why for result in ordered(studies).values() if (why := sentences.shrinkage(result))), "")
     lines = ["## What the articles say, and what we saw", "", *([escaped(why), ""] if why else [])]
-    for answer in answers.answers(studies):
+    for answer in article_answers.answers(studies):
         lines += [
             f"### {answer.question} {answer.word}.",
             "",

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fulcrum.report.evidence.decision import Decision
+from fulcrum.report.evidence.decisions.decision import Decision
 from fulcrum.report.figures.svg import Axis, Canvas, clip
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import certainty, number, sentences

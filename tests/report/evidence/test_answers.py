@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.report.evidence import answers, claim_rows
+from fulcrum.report.evidence.answers import article_answers
+from fulcrum.report.evidence.decisions import claim_rows
 from fulcrum.report.evidence.evidence_page import files
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import claim_sentences
@@ -21,7 +22,7 @@ def studies():
 
 
 def answer(studies, question):
-    return next(one for one in answers.answers(studies) if one.question == question)
+    return next(one for one in article_answers.answers(studies) if one.question == question)
 
 
 def test_answers_follow_the_findings(studies):
@@ -33,7 +34,7 @@ def test_answers_follow_the_findings(studies):
     assert answer(studies, "Alignment as burn-in?").word == "Undecided"
     assert answer(studies, "Routing only at many tokens?").word == "Half an answer"
     assert answer(studies, "Real or synthetic pictures?").word == "Not run yet"
-    assert all("pairs" in one.text for one in answers.answers(studies) if one.word != "Not run yet")
+    assert all("pairs" in one.text for one in article_answers.answers(studies) if one.word != "Not run yet")
 
 
 def test_an_answer_tells_what_became_of_it_elsewhere(studies):

@@ -44,7 +44,8 @@ def test_a_decision_in_other_circumstances_says_so_and_is_named_in_no_conclusion
     made["plan"]["settings"] = ["data.source.mislabelled=0.2"]
     studies = {"replication": result((Row("muon", 0.1),)), "replication_mislabels": StudyResult.model_validate(made)}
     assert "Muon (" in conclusion.conclusion(studies)[0] and "filter" not in conclusion.conclusion(studies)[0]
-    assert "| Caption filter | spark with mislabelled=0.2 |" in str(files(studies)["README.md"])
+    page = str(files(studies)["README.md"])
+    assert "| [Caption filter](../levers/caption_filter.md) | spark with mislabelled=0.2 |" in page
     made["arms"][1]["diff"] = [{"path": "data.source.mislabelled", "before": "0.2", "after": "0.0"}]
     studies["replication_mislabels"] = StudyResult.model_validate(made)
     assert "filter" not in conclusion.conclusion(studies)[0], "what it is held against is still no plain recipe"
@@ -62,7 +63,7 @@ def test_a_decision_with_rates_of_its_own_is_counted_and_named_once():
     moved, _, still_open = conclusion.conclusion(both)
     assert moved.startswith("Of 3 training decisions") and "1 of the 3" in still_open
     assert "Muon (+0.120" in moved and "Repa (" in moved and "own rates" not in moved, "at the rate of all others"
-    assert str(files(both)["README.md"]).count("| Muon") == 1
+    assert str(files(both)["README.md"]).count("| [Muon]") == 1
     assert "own rates is better: attribute accuracy +0.100" in str(files(both)["README.md"]), "in the answer"
     assert "3 training decisions" in str(files(both)["ranking.svg"])
 

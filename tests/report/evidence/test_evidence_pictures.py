@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 from PIL import Image
 
 from fulcrum.report.evidence import arm_sheet, forest_figure
+from fulcrum.report.evidence.decisions.ranked_decisions import beside, table
 from fulcrum.report.evidence.evidence_page import files
-from fulcrum.report.evidence.ranked_decisions import beside, table
 from fulcrum.report.schema import StudyResult
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))

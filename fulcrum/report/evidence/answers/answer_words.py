@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fulcrum.report.evidence.decision import SAME_TIME, Decision, named
+from fulcrum.report.evidence.decisions.decision import SAME_TIME, Decision, named
 from fulcrum.report.finding import Effect
 from fulcrum.report.wording import number, sentences
 

@@ -1,9 +1,9 @@
 """What a small world cannot tell about a large model, plainly: the page's own doubts."""
 
-from fulcrum.report.evidence.asked_again import trained_longer
-from fulcrum.report.evidence.decision import Decision
-from fulcrum.report.evidence.known_studies import Studies
-from fulcrum.report.evidence.ranked_decisions import table
+from fulcrum.report.evidence.decisions.asked_again import trained_longer
+from fulcrum.report.evidence.decisions.decision import Decision
+from fulcrum.report.evidence.decisions.known_studies import Studies
+from fulcrum.report.evidence.decisions.ranked_decisions import table
 from fulcrum.report.markdown_text import escaped
 from fulcrum.report.table import mean_sd
 from fulcrum.report.wording import number, sentences

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fulcrum.report.evidence.answer_words import (
+from fulcrum.report.evidence.answers.answer_words import (
     DISTANCE,
     NOT_RUN,
     all_told,
@@ -15,10 +15,10 @@ from fulcrum.report.evidence.answer_words import (
     those_of,
     told,
 )
-from fulcrum.report.evidence.decision import SAME_TIME, TIMING_ERROR, Decision, all_decisions, named
-from fulcrum.report.evidence.known_studies import AGAIN, Studies
-from fulcrum.report.evidence.ranked_decisions import pooled, ranked
-from fulcrum.report.evidence.routing_answer import ROUTES, routing
+from fulcrum.report.evidence.answers.routing_answer import ROUTES, routing
+from fulcrum.report.evidence.decisions.decision import SAME_TIME, TIMING_ERROR, Decision, all_decisions, named
+from fulcrum.report.evidence.decisions.known_studies import AGAIN, Studies
+from fulcrum.report.evidence.decisions.ranked_decisions import pooled, ranked
 from fulcrum.report.finding import Effect
 from fulcrum.report.wording import number, sentences
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fulcrum.report.evidence.decision import Decision, all_decisions, named
-from fulcrum.report.evidence.known_studies import LONGER, Studies
+from fulcrum.report.evidence.decisions.decision import Decision, all_decisions, named
+from fulcrum.report.evidence.decisions.known_studies import LONGER, Studies
 
 AskedAgain = tuple[Decision, Decision]  # as another study found it, and as it stands in the ranking
 

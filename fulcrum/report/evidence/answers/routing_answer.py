@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from fulcrum.report.evidence.answer_words import NOT_RUN, all_told, changed, settled, those_of, told
-from fulcrum.report.evidence.decision import SAME_TIME, Decision, all_decisions
-from fulcrum.report.evidence.known_studies import Studies
-from fulcrum.report.evidence.over_scales import starts
+from fulcrum.report.evidence.answers.answer_words import NOT_RUN, all_told, changed, settled, those_of, told
+from fulcrum.report.evidence.decisions.decision import SAME_TIME, Decision, all_decisions
+from fulcrum.report.evidence.decisions.known_studies import Studies
+from fulcrum.report.evidence.sections.over_scales import starts
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import number, sentences
 

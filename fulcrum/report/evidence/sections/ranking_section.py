@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from fulcrum.report.evidence.decision import SAME_TIME, TIMING_ERROR, Decision
-from fulcrum.report.evidence.known_studies import RECIPE
-from fulcrum.report.evidence.measured_rows import lever_of
+from fulcrum.report.evidence.decisions.decision import SAME_TIME, TIMING_ERROR, Decision
+from fulcrum.report.evidence.decisions.known_studies import RECIPE
+from fulcrum.report.evidence.decisions.measured_rows import lever_of
 from fulcrum.report.evidence.page_text import notes_by_names, row_lines
 from fulcrum.report.figures import range_figure
 from fulcrum.report.finding import Effect

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fulcrum.report.arm_result import ClaimResult
-from fulcrum.report.evidence.decision import Decision, all_decisions
-from fulcrum.report.evidence.known_studies import Studies, ordered
+from fulcrum.report.evidence.decisions.decision import Decision, all_decisions
+from fulcrum.report.evidence.decisions.known_studies import Studies, ordered
 from fulcrum.report.table import Table
 from fulcrum.report.wording import claim_sentences, number, sentences
 

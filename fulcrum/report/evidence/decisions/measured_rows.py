@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.report.evidence.decision import Decision, all_decisions
-from fulcrum.report.evidence.known_studies import LONGER, TABLE, Studies, ordered
+from fulcrum.report.evidence.decisions.decision import Decision, all_decisions
+from fulcrum.report.evidence.decisions.known_studies import LONGER, TABLE, Studies, ordered
 
 ADDED_ALONE = (TABLE, "resolution", "emoji", "recaption", "late")  # studies that add levers to a plain recipe
 LOST, RESTORED = "short_captions", "recaptioned"  # in one study: how much of what the first costs the second gives back

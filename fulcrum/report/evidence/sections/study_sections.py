@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from fulcrum.report import design_tables
 from fulcrum.report import table as tables
-from fulcrum.report.evidence import ranked_decisions
-from fulcrum.report.evidence.asked_again import asked_again, same_order, same_way
-from fulcrum.report.evidence.decision import SAME_TIME, Decision, all_decisions, best_first, named
-from fulcrum.report.evidence.known_studies import RECIPE, TABLE, Studies, in_table, ordered
-from fulcrum.report.evidence.over_scales import starts, turned_back
+from fulcrum.report.evidence.decisions import ranked_decisions
+from fulcrum.report.evidence.decisions.asked_again import asked_again, same_order, same_way
+from fulcrum.report.evidence.decisions.decision import SAME_TIME, Decision, all_decisions, best_first, named
+from fulcrum.report.evidence.decisions.known_studies import RECIPE, TABLE, Studies, in_table, ordered
+from fulcrum.report.evidence.sections.over_scales import starts, turned_back
 from fulcrum.report.markdown_text import code, escaped
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.table import Table

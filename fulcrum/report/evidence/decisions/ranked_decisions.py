@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from fulcrum.report.evidence.decision import Decision, all_decisions, best_first
-from fulcrum.report.evidence.known_studies import Studies, in_table, ordered
+from fulcrum.report.evidence.decisions.decision import Decision, all_decisions, best_first
+from fulcrum.report.evidence.decisions.known_studies import Studies, in_table, ordered
 
 
 def pooled(studies: Studies) -> list[Decision]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fulcrum.report.evidence import arm_sheet
-from fulcrum.report.evidence.known_studies import Studies, ordered
+from fulcrum.report.evidence.decisions.known_studies import Studies, ordered
 from fulcrum.report.evidence.page_text import folded
 from fulcrum.report.markdown_text import escaped
 from fulcrum.report.schema import StudyResult

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import PurePath
 
-from fulcrum.report.evidence.known_studies import Studies, ordered
+from fulcrum.report.evidence.decisions.known_studies import Studies, ordered
 from fulcrum.report.evidence.page_text import notes_by_names
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.table import Table

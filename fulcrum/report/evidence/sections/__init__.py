@@ -1,0 +1,1 @@
+"""The parts of the evidence page, each as lines of Markdown."""
