@@ -67,7 +67,10 @@ class LoadResult(NamedTuple):
 
 def growth(levels: list[Level], each: float = 0.0) -> list[str]:
     """What is not level from half of the way to its end; `each`: bytes that a thing may cost for good."""
-    half, end = levels[len(levels) // 2], levels[-1]
+    return growth_between(levels[len(levels) // 2], levels[-1], each)
+
+
+def growth_between(half: Level, end: Level, each: float = 0.0) -> list[str]:
     allowed = LEVEL + each * (end.at - half.at) / 1e6
     faults = []
     if end.memory - half.memory > allowed:
@@ -196,10 +199,11 @@ def cells(count: int, folder: Path) -> LoadResult:
         return gauge.now(len(done))
 
     result, page = None, Path()
-    once = judged()
+    judged()
     faults = growth(gauge.levels, each=20_000)  # while cells run
-    gauge.levels += [once, judged(), judged()]  # the verdicts take memory of their own: again and again no more of it
-    faults += growth(gauge.levels[-2:] if gauge.levels[-2].memory > once.memory else [once, gauge.levels[-1]])
+    times = [judged() for _ in range(6)]  # verdicts take memory of their own: given again and again, no more of it
+    gauge.levels += times
+    faults += growth_between(times[2], times[-1])
     if result.state != "finished" or len(done) != len(asked.seeds) * (len(arms) + 1):
         faults.append(f"the study is {result.state} after {len(done)} cells")
     return LoadResult("cells", gauge.levels, faults, f"its page has {page.stat().st_size / 1e6:.1f} MB")

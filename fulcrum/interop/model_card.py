@@ -110,9 +110,10 @@ def _draw(facts: CardFacts) -> str:
     key = facts.about["key"]
     seeds = f"{facts.seeds[0]} to {facts.seeds[-1]}" if len(facts.seeds) > 1 else str(facts.seeds[0])
     lines = [
-        f"Needs the packages torch, {', '.join(facts.needs)}; it was made for diffusers 0.42.1 and transformers 5.22.2.",
+        f"Needs the packages torch, {', '.join(facts.needs)}; it was tried with diffusers 0.42.1 and transformers 5.22.2.",
         f"```python\n{call(facts)}```",
-        f"This is the picture of `fulcrum sample {key[:8]} --scale 1` with the same prompt and seed, to 1/255.",
+        f"This is the picture of `fulcrum sample {key[:8]} --scale 1`, typed where its folder `runs` lies, with the same "
+        "prompt and seed, to 1/255.",
         "- `timesteps` is the grid that it draws on here; the scheduler's own grid is another, and so is its picture. You "
         "can ignore the diffusers warning about timesteps: `shift` is 1 in this folder, so times and sigmas agree.",
         "- You can ignore two more: that `accelerate` was not found (with it, loading takes less memory; the picture is "

@@ -13,12 +13,14 @@ import json
 import math
 import random
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from fulcrum.dist.machine.machine_facts import machine_words
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.paths import read_regular
 from fulcrum.files.refusals import explained
@@ -27,6 +29,7 @@ from fulcrum.report.schema import Provenance, StudyResult
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.system import System
+from fulcrum.spec.user_errors import PREFIX
 from fulcrum.spec.version import SCIENCE
 from fulcrum.study.judge.result import StudyState, assemble_result, provenance
 from fulcrum.study.kept_contents import changed_files, require_contents, write_contents
@@ -119,6 +122,21 @@ def judged_again(folder: Path, catalogue: Catalogue, user_files: Mapping[str, st
         return result.model_copy(update={"made": made})
 
 
+def require_asked(folders: Sequence[Path], user_files: Mapping[str, str]) -> None:
+    """Files of one's own that no study was run with would be ignored."""
+    asked = {name for folder in folders for name in read_facts(folder)["user_files"]}
+    if strange := sorted(user_files.keys() - asked):
+        raise BadInput(
+            f"no study here was run with {_file_names(strange)}",
+            f"leave it out; they were run with {_file_names(sorted(asked)) or 'no file of one’s own'}",
+        )
+
+
+def _file_names(modules: Sequence[str]) -> str:
+    """'my_lever.py' of fulcrum_user_my_lever_0123456789ab."""
+    return ", ".join(f"{name.removeprefix(PREFIX).rpartition('_')[0]}.py" for name in modules)
+
+
 def verify(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | None = None) -> Verified:
     """Judge a kept study again, and hold every number and verdict of it against what was kept. Of one that was run with
     files of one's own which are not named, only the means of its cells."""
@@ -163,9 +181,11 @@ def _judged_or_kept(folder: Path, catalogue: Catalogue) -> StudyResult:
 
 def _as_kept(folder: Path) -> StudyResult:
     """As it was judged where it was kept: without its cells and pictures."""
-    record = read_json(folder / RESULT, HINT)
+    record, made = read_json(folder / RESULT, HINT), read_facts(folder)["made"]
+    machines = Counter(filter(None, (machine_words(line["outcome"]) for line in read_kept(folder).lines.values())))
+    words = [f"{machine} ({count} cell{'s' * (count > 1)})" for machine, count in machines.items()]
     try:
-        return StudyResult.model_validate({**record, "made": read_facts(folder)["made"]})
+        return StudyResult.model_validate({**record, "made": made | ({"machine": words[0]} if len(words) == 1 else {})})
     except (TypeError, ValidationError):
         raise BadInput(f"{folder / RESULT} is not the result of a study", HINT) from None
 

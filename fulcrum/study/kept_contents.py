@@ -15,6 +15,9 @@ from fulcrum.study.run.kept_cells import HINT
 
 CONTENTS = "contents.json"
 NAMED = 3  # files that a message names
+AGAIN = (
+    "take the folder from the repository again; if it was kept before there were such lists: fulcrum study keep PLAN FOLDER"
+)
 
 
 def write_contents(folder: Path) -> None:
@@ -43,13 +46,15 @@ def require_contents(folder: Path, besides: Collection[str] = ()) -> None:
     lines = [line for line in changed_files(folder) if line.split(" ")[0] not in besides]
     if lines:
         more = f", and {len(lines) - NAMED} more" if len(lines) > NAMED else ""
-        raise BadInput(f"{folder} is not as it was kept: {', '.join(lines[:NAMED])}{more}", HINT)
+        hint = HINT if (folder / CONTENTS).exists() else AGAIN
+        raise BadInput(f"{folder} is not as it was kept: {', '.join(lines[:NAMED])}{more}", hint)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
     for path in sorted(folder.rglob("*")):
         if path.is_symlink():
             raise BadInput(f"{path} is a link, expected a plain file", HINT)
-        name = path.relative_to(folder).as_posix()
-        if path.is_file() and name != CONTENTS and not path.name.startswith("."):
-            yield name, path
+        below = path.relative_to(folder)
+        hidden = any(part.startswith(".") for part in below.parts)  # an editor's and a notebook's own
+        if path.is_file() and not hidden and below.as_posix() != CONTENTS:
+            yield below.as_posix(), path

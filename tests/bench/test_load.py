@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import LEVEL, LOADS, Level, growth
+from bench.load import LEVEL, LOADS, Level, growth, growth_between
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,6 +17,11 @@ def test_growth_is_told() -> None:
     memory, files = growth([*start, Level(5, 101.0 + LEVEL, 8, 9.0)])
     assert memory.startswith("memory grew by 25.0 MB from 3 to 5") and files == "3 more files are open at 5 than at 3"
     assert growth([*start, Level(1_000_003, 101.0 + LEVEL, 5, 9.0)], each=2.0) == []
+
+
+def test_growth_from_one_verdict_to_the_last_is_told() -> None:
+    early, late = Level(500, 1000.0, 10, 0.0), Level(500, 9000.0, 500, 0.0)
+    assert len(growth_between(early, late)) == 2 and growth_between(early, early) == []
 
 
 def done(name: str, share: float) -> subprocess.CompletedProcess[str]:

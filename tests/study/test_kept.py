@@ -213,6 +213,26 @@ def test_a_key_that_leaves_the_folder_is_refused(kept):
         judged_again(kept, CATALOG)
 
 
+def test_folders_of_an_editor_are_none_of_its_files(kept):
+    (kept / ".ipynb_checkpoints").mkdir()
+    (kept / ".ipynb_checkpoints" / "plan-checkpoint.toml").write_text("")
+    assert verify(kept, CATALOG).differences == ()
+
+
+def test_a_list_that_is_missing_says_how_to_make_it(kept):
+    (kept / "contents.json").unlink()
+    with pytest.raises(BadInput) as refused:
+        verify(kept, CATALOG)
+    assert "contents.json is missing" in str(refused.value) and "fulcrum study keep" in str(refused.value.hint)
+
+
+def test_a_file_that_no_study_was_run_with_is_not_ignored(kept, tmp_path):
+    other = tmp_path / "other.py"
+    other.write_text(OWN_RECIPE)
+    said = CliRunner().invoke(app, ["study", "verify", str(kept), "--with", str(other)])
+    assert said.exit_code != 0 and "no study here was run with other.py" in str(said.exception)
+
+
 def test_a_verdict_that_was_edited_is_found(kept):
     record = read_json(kept / "result.json", "")
     record["effects"][0]["verdict"] = "splendid"

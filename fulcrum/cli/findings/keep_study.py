@@ -56,12 +56,13 @@ def verify_command(
     the bit.
     """
     from fulcrum.dist.machine.compiled_code import compiles_here
-    from fulcrum.study.kept import kept_studies, named, verify
+    from fulcrum.study.kept import kept_studies, named, require_asked, verify
     from fulcrum.study.kept import rerun as train_again
 
     known, hashes = catalogue(levers)
     facts, lines, wrong = list[dict[str, object]](), list[str](), 0
     studies = kept_studies(folder)
+    require_asked(studies, hashes)
     tally = Tally("judged again", len(studies), say, "studies")
     for done, study in enumerate(studies, 1):
         with awaited(f"judging {study} again", say):

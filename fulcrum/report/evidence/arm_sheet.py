@@ -105,7 +105,7 @@ def _wrapped(label: str, small: Font) -> list[str]:
     if len(label) <= LETTERS:
         return [label]
     lines = [""]
-    for word in label.split():
+    for word in label.replace(",", ", ").split():  # one setting of a lever each, else they run over the pictures
         longer = f"{lines[-1]} {word}".strip()
         if small.getlength(longer) <= LABEL - GAP or not lines[-1]:
             lines[-1] = longer

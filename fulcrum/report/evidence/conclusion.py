@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fulcrum.report.evidence.decisions import claim_rows
 from fulcrum.report.evidence.decisions.asked_again import asked_again, same_way, trained_longer
-from fulcrum.report.evidence.decisions.decision import Decision, all_decisions
+from fulcrum.report.evidence.decisions.decision import TIMING_ERROR, Decision, all_decisions
 from fulcrum.report.evidence.decisions.known_studies import AGAIN, Studies
 from fulcrum.report.evidence.decisions.ranked_decisions import table
 from fulcrum.report.markdown_text import escaped
@@ -42,12 +42,18 @@ def _moved(rows: Sequence[Decision]) -> str:
     findings = " and ".join(parts) or "no decision moved quality for certain"
     return (
         f"Of {len(rows)} training decisions, changed one at a time on {result.plan.baseline} over {seeds} paired seeds "
-        f"({len(cells):,} trainings), {findings}."
+        f"({len(cells):,} trainings), at equal images {findings}."
     )
 
 
 def _most(rows: Sequence[Decision]) -> str:
-    return sentences.listed([f"{one.name} ({one.change}, {one.pairs} pairs)" for one in rows[:MOST]])
+    return sentences.listed([f"{one.name} ({one.change}, {one.pairs} pairs{_at_what_time(one)})" for one in rows[:MOST]])
+
+
+def _at_what_time(one: Decision) -> str:
+    """', 1.29× the time': equal images are not equal time."""
+    apart = one.time is not None and abs(one.time - 1.0) > TIMING_ERROR
+    return f", {number.ratio(one.time)} the time" if apart else ""
 
 
 def _claims(studies: Studies) -> str:
@@ -58,7 +64,12 @@ def _claims(studies: Studies) -> str:
     numbers = {row.published for row in held}
     apart = len({row.published for row in rows} - numbers)
     rest = f"; {apart} more are not comparable with anything here" if apart else ""
-    return f"Of {len(numbers)} published numbers that something is held against: {claim_rows.summary(held)}{rest}."
+    papers = sentences.listed(sorted({row.claim.source for row in held}))
+    ours = len({(row.decision.study, row.decision.arm.name, row.claim.seen) for row in held})
+    return (
+        f"Of {len(numbers)} numbers of the published study ({papers}) that one of {ours} comparisons of ours is held "
+        f"against: {claim_rows.summary(held)}{rest}."
+    )
 
 
 def _again(studies: Studies, rows: Sequence[Decision]) -> str:

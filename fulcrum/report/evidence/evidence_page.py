@@ -59,7 +59,14 @@ def _page(studies: Studies, rows: Sequence[Decision], beside: frozenset[str]) ->
 
 def _answers(studies: Studies) -> list[str]:
     why = next((why for result in ordered(studies).values() if (why := sentences.shrinkage(result))), "")
-    lines = ["## What the articles say, and what we saw", "", *([escaped(why), ""] if why else [])]
+    lines = [
+        "## What the articles say, and what we saw",
+        "",
+        "The articles are those of a study of a text-to-image model of 1.2 billion parameters, PRX Part 2, and of those "
+        "who tell of it: [their numbers, and what is wrong with them](../published.md).",
+        "",
+        *([escaped(why), ""] if why else []),
+    ]
     for answer in article_answers.answers(studies):
         lines += [
             f"### {answer.question} {answer.word}.",
@@ -101,7 +108,13 @@ def _provenance(studies: Studies) -> list[str]:
         return [*lines, "No study is kept yet."]
     lines += [
         "Cells are named by the hash of everything that decides them; a clone goes on from the ones that are kept here. "
-        "`fulcrum study verify` with a study's folder computes its tables again from the stored cells.",
+        "The first command computes every table and verdict again from the stored cells, the second also trains three of "
+        "them anew and compares the weights' hashes, which are equal to the bit on the same kind of machine:",
+        "",
+        "```",
+        "fulcrum study verify docs/evidence",
+        "fulcrum study verify docs/evidence/replication --rerun 3",
+        "```",
         *table_lines(provenance.study_table(studies)),
         *(f"- {escaped(line)}" for line in provenance.machines(studies)),
     ]

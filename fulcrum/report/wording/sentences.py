@@ -81,7 +81,7 @@ def answer(result: StudyResult, arm: ArmResult) -> str:
     finding = {
         "better": f"{are} better" + (f" than {base}" if base != "the baseline" else ""),
         "worse": f"{are} worse" + (f" than {base}" if base != "the baseline" else ""),
-        "tie": f"{are} as good as {base}",
+        "tie": f"differ{'s' if are == 'is' else ''} from {base} too little to matter",
         "inconclusive": f"{are} undecided",
     }.get(effect.verdict, f"{are} {effect.verdict}")
     return f"{arm.label} {finding}: {numbers}{_why(result, arm, effect)}."

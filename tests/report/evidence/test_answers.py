@@ -142,7 +142,7 @@ def test_routing_whose_harm_fades_says_so_and_what_equal_time_shows():
     between = between.model_copy(update={"trends": trends})
     said = answer({"resolution": between}, "Routing only at many tokens?")
     assert said.word == "Not at equal images here; its harm is least from 64 tokens on"
-    assert "no smaller at 256 than at 64." in said.text
+    assert "no smaller at 256 than at 64: it does not fade all the way." in said.text
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,10 @@ def studies():
 def test_the_conclusion_has_three_sentences_with_their_pairs(studies):
     moved, claims, still_open = conclusion.conclusion(studies)
     assert moved.startswith("Of 13 training decisions, changed one at a time on spark over 8 to 16 paired seeds (")
-    assert "Muon (+0.124 [+0.112, +0.136], 8 pairs)" in moved and "Short captions (−0.690 [" in moved
+    assert (
+        "at equal images Muon (+0.124 [+0.112, +0.136], 8 pairs, 1.29× the time)" in moved
+        and "Short captions (−0.690 [" in moved
+    )
     assert "4 replicated, 1 opposite here and 2 undecided; 3 more are not comparable" in claims
     assert still_open.startswith("On pocket 1 of 2 decided ones go the same way; 2 of the 13")
     assert "2 of the 13" in still_open and "2 stayed undecided" in still_open

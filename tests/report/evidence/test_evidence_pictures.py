@@ -61,6 +61,8 @@ def test_a_long_label_of_a_sheet_is_not_cut():
     assert all(small.getlength(text) <= arm_sheet.LABEL for text in lines)
     assert arm_sheet._wrapped("Muon", small) == ["Muon"]
     assert len(arm_sheet._wrapped("word " * 90, small)) == arm_sheet.MOST_LINES
+    settings = arm_sheet._wrapped("Repa(until=0.25,teacher=supervised,layer=8,weight=0.5)", small)
+    assert max(map(small.getlength, settings)) <= arm_sheet.LABEL - arm_sheet.GAP, "no label runs over the pictures"
     assert arm_sheet.LINE * (arm_sheet.MOST_LINES + 1) <= arm_sheet.CELL + arm_sheet.GAP
 
 

@@ -225,10 +225,10 @@ def _muon(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
     rates = " ".join(
         f"{'Each at a rate of its own' if one.result.sweeps else 'At one learning rate'}: {told(one)}" for one in own
     )
-    then = [row for one in own if (row := one.at_equal_time(LOSS)) is not None]
     better = "Better, its time is not measured yet" if last.time is None else "Yes, here"
     if last.time is not None and last.time > 1.0 + SAME_TIME:
-        gone = bool(then) and all((row.mean or 0.0) >= 0.0 for row in then)
+        left = [_least_at_equal_time(one) for one in own]
+        gone = all(loss is not None and loss >= 0.0 for loss in left)
         better = "Better, not free: in the same time its loss is no lower" if gone else "Better, not free"
     word = by_verdict(last, better=better, worse="No, opposite here", tie="No difference that matters here")
     return word, f"{rates}{_loss_at_equal_time(own)}"
@@ -253,14 +253,28 @@ def _loss_at_equal_time(own: Sequence[Decision]) -> str:
     )
 
 
+def _least_at_equal_time(one: Decision) -> float | None:
+    """The least change of the loss in the same time that its interval and the error of the step's time leave open."""
+    row, whole = one.at_equal_time(LOSS), one.by(LOSS)
+    if row is None or row.low is None:
+        return None
+    return row.low - (_moved(one, row, whole) or 0.0)
+
+
 def _if_time_is_off(one: Decision, row: Effect, whole: Effect | None) -> str:
-    """How far a number at equal time moves if the step's time was measured wrong, by a straight line between the two."""
-    if one.time is None or abs(one.time - 1.0) <= TIMING_ERROR or whole is None or whole.mean is None or row.mean is None:
+    moved = _moved(one, row, whole)
+    if moved is None:
         return ""
-    moved = abs(row.mean - whole.mean) * TIMING_ERROR / abs(one.time - 1.0)
     return (
         f", and a time that is {TIMING_ERROR:.0%} off would move it by about {number.plain(moved, number.decimals(moved))}"
     )
+
+
+def _moved(one: Decision, row: Effect, whole: Effect | None) -> float | None:
+    """How far a number at equal time moves if the step's time was measured wrong, by a straight line between the two."""
+    if one.time is None or whole is None or whole.mean is None or row.mean is None:
+        return None
+    return abs(row.mean - whole.mean) * TIMING_ERROR / abs(one.time - 1.0)
 
 
 def _real(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fulcrum.report.evidence.answers.answer_words import NOT_RUN, all_told, changed, settled, those_of, told
 from fulcrum.report.evidence.decisions.decision import SAME_TIME, Decision, all_decisions
 from fulcrum.report.evidence.decisions.known_studies import Studies
-from fulcrum.report.evidence.sections.over_scales import starts
+from fulcrum.report.evidence.sections.over_scales import starts, turned_back
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import number, sentences
 
@@ -40,12 +40,10 @@ def routing(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
         return "It saves time at many tokens, and gains nothing", text
     if not trends or not all(row.verdict == "fades" for row in trends):
         return "No, not here", text
-    before = {one.arm.root: one.gain or 0.0 for one in own if one.arm.scale == scales[-2]}
-    if all((one.gain or 0.0) > before.get(one.arm.root, 0.0) for one in most):
+    back = turned_back(result)
+    if not back:
         return "Not at equal images here, but its harm fades", text
-    first, best, last = scales[0], scales[-2], scales[-1]
-    text += f" Its harm is smaller at {best} than at {first}, and no smaller at {last} than at {best}."
-    return f"Not at equal images here; its harm is least from {best} tokens on", text
+    return f"Not at equal images here; its harm is least from {scales[-2]} tokens on", f"{text} {' '.join(back)}"
 
 
 def _at_equal_cost(result: StudyResult, own: Sequence[Decision]) -> str:

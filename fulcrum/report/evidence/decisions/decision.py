@@ -208,7 +208,10 @@ class Decision(NamedTuple):
         return number.signed(size, max(0, -math.floor(math.log10(abs(size)))) if size else 0)
 
     def at_equal_time(self, metric: str) -> Effect | None:
-        """The same comparison with time held equal, where curves were read; it is exploratory. None: there is none."""
+        """The same comparison with time held equal, where curves were read and times differ by more than their error: else
+        it is that error which the number tells. It is exploratory. None: there is none."""
+        if self.time is None or abs(self.time - 1.0) <= TIMING_ERROR:
+            return None
         rows = [row for row in self.result.effects_of(self.arm) if (row.metric, row.unit) == (metric, "time")]
         return next((row for row in rows if row.mean is not None), None)
 

@@ -22,18 +22,14 @@ def ranking_lines(rows: Sequence[Decision], searched: Sequence[Decision]) -> lis
     result, timed = most_rows(rows), _timed(rows)
     metric = result.primary
     shown = [one.by(DISTANCE) for one in rows]
-    at_time = [_at_equal_time(one, timed) if timed else None for one in rows]
+    at_time = [one.at_equal_time(timed) if timed else None for one in rows]
     by_distance = metric.name != DISTANCE and any(shown)
     level = certainty.level(result)
     body = tuple(
         (
             str(place) if one.gain is not None else number.NONE,
             one.name,
-            one.change,
-            str(one.pairs),
-            one.verdict,
-            number.ratio(one.time),
-            number.ratio(one.flops),
+            *_cells(one),
             *([_change(then)] if timed else []),
             *([_change(distance)] if by_distance else []),
             one.worth,
@@ -67,17 +63,7 @@ def beside_lines(rows: Sequence[Decision]) -> list[str]:
         return []
     result = most_rows(rows)
     body = tuple(
-        (
-            one.name.partition(", with ")[0],
-            one.held_against,
-            one.change,
-            str(one.pairs),
-            one.verdict,
-            number.ratio(one.time),
-            number.ratio(one.flops),
-            _change(one.by(DISTANCE)),
-        )
-        for one in rows
+        (one.name.partition(", with ")[0], one.held_against, *_cells(one), _change(one.by(DISTANCE))) for one in rows
     )
     change = f"{sentences.lowered(result.primary.label)} [{certainty.level(result)}]"
     distance = next((one.result.metric(DISTANCE).label for one in rows if one.by(DISTANCE)), DISTANCE)
@@ -114,13 +100,12 @@ def most_rows(rows: Sequence[Decision]) -> StudyResult:
 def _timed(rows: Sequence[Decision]) -> str:
     """Which metric has numbers at equal time: the primary, else the validation loss; empty: none."""
     primary = rows[0].result.primary.name
-    return next((name for name in (primary, LOSS) if any(_at_equal_time(one, name) for one in rows)), "")
+    return next((name for name in (primary, LOSS) if any(one.at_equal_time(name) for one in rows)), "")
 
 
-def _at_equal_time(one: Decision, metric: str) -> Effect | None:
-    """Only where times differ by more than their error: else it is that error which the number tells."""
-    apart = one.time is not None and abs(one.time - 1.0) > TIMING_ERROR
-    return one.at_equal_time(metric) if apart else None
+def _cells(one: Decision) -> tuple[str, ...]:
+    """What both tables say of a decision: change, pairs, verdict, time and FLOPs."""
+    return one.change, str(one.pairs), one.verdict, number.ratio(one.time), number.ratio(one.flops)
 
 
 def _change(effect: Effect | None) -> str:
@@ -138,8 +123,8 @@ def _reading(result: StudyResult, timed: str, by_distance: bool, at_time: Sequen
     lines = [
         f"- **{escaped(metric.label)}** ({sentences.direction(metric)}): {escaped(metric.explain)}",
         f"- **Verdict**: asks an interval without zero and a corrected p below {number.plain(result.plan.alpha)} over all "
-        f"arms of a study; of a *tie* the {certainty.tie_level(result)} interval, narrower than the printed one, lies "
-        f"within ±{number.plain(result.plan.smallest_effect)}.{more} [How verdicts are made](../statistics.md)",
+        f"arms of a study; a *tie*, which is asked first, a {certainty.tie_level(result)} interval, narrower than "
+        f"that, within ±{number.plain(result.plan.smallest_effect)}.{more} [How verdicts are made](../statistics.md)",
         "- **Time and FLOPs**: of a step, over the baseline's. Times come from steps taken in turns and are good to "
         f"{100 * SAME_TIME:.0f} to {TIMING_ERROR:.0%}: less than {SAME_TIME:.0%} more is called free, up to "
         f"{TIMING_ERROR:.0%} hardly dearer, up to {2 * TIMING_ERROR:.0%} dearer, and beyond that a price is told, in one "
