@@ -21,6 +21,8 @@ from fulcrum.encode.cache import Cache
 from fulcrum.encode.cached_rows import widened
 from fulcrum.encode.networks.protocols import Codec, TextEncoder
 
+STEP = 256  # rows: a tile or two of a GPU's product
+
 
 class Text(NamedTuple):
     """Encoded prompts, and the encoded empty prompt that stands in for dropped ones."""
@@ -28,6 +30,7 @@ class Text(NamedTuple):
     emb: Tensor  # (B, L, E)
     mask: Tensor  # (B, L) bool, true = keep
     empty: Tensor  # (tokens of the empty prompt, E); the world's encoder gives one
+    most: int | None = None  # real tokens of all rows at most, whichever of them become the empty prompt
 
     def with_dropped(self, drop: Tensor) -> Text:
         """Rows where `drop` (B,) is true become the empty prompt: its tokens, the rest masked."""
@@ -37,9 +40,8 @@ class Text(NamedTuple):
             raise ValueError(f"the empty prompt has {short} tokens, the batch is padded to {length}; pad to more")
         empty = F.pad(self.empty.to(self.emb), (0, 0, 0, length - short))  # (L, E)
         kept = torch.arange(length, device=self.mask.device) < short  # (L,)
-        return Text(
-            torch.where(drop[:, None, None], empty, self.emb), torch.where(drop[:, None], kept, self.mask), self.empty
-        )
+        emb, mask = torch.where(drop[:, None, None], empty, self.emb), torch.where(drop[:, None], kept, self.mask)
+        return self._replace(emb=emb, mask=mask)
 
 
 class Batch(NamedTuple):
@@ -55,6 +57,13 @@ class Batch(NamedTuple):
         """A batch in stored dtypes as a step reads it: float32, pixels in [-1, 1]."""
         teacher = {name: widened(tokens) for name, tokens in self.teacher.items()}
         return self._replace(x0=widened(self.x0), text=self.text._replace(emb=self.text.emb.float()), teacher=teacher)
+
+
+def most_tokens(mask: Tensor, empty: int) -> int:
+    """Of a mask (B, L) that lies on the host: how many tokens are real at most, when any row may become the empty prompt.
+    In steps, so that a device has few shapes."""
+    real = int(mask.sum(1).clamp(min=empty).sum())
+    return min(-(-real // STEP) * STEP, mask.numel())
 
 
 class Encoder:
@@ -99,7 +108,8 @@ class Encoder:
         emb, mask = self.texts.stored(ids, self.texts.longest, numbers, pinned)
         samples = torch.from_numpy(np.asarray(ids, dtype=np.int64))
         geometry = torch.from_numpy(self.source.geometry(ids)) if self.geometry else None
-        return Batch(self.latents.stored(ids, pinned), Text(emb, mask, self.texts.empty), {}, samples, geometry)
+        text = Text(emb, mask, self.texts.empty, most_tokens(mask, len(self.texts.empty)))
+        return Batch(self.latents.stored(ids, pinned), text, {}, samples, geometry)
 
     def prompts_at(self, position: int, rows: int) -> list[str]:
         """The captions of the batch at a position."""

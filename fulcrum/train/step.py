@@ -97,7 +97,7 @@ class Step(nn.Module):
 
     def through(self, model: Passes, x_t: Tensor, batch: Batch, draw: Draw, taps: tuple[int, ...]) -> Out:
         """What the denoiser, or its frozen stem, makes of a noised latent."""
-        seen, text = self.predict.inputs(x_t, draw.t), (batch.text.emb, batch.text.mask)
+        seen, text = self.predict.inputs(x_t, draw.t), (batch.text.emb, batch.text.mask, batch.text.most)
         return model(seen, draw.t, text, draw.keep, taps, size=batch.geometry, drop_path=draw.drop_path)
 
     def as_terms_see(self, view: View) -> View:

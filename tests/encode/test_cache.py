@@ -12,7 +12,7 @@ import torch
 from fulcrum.data.caption import Chooser
 from fulcrum.data.source import WorldSource
 from fulcrum.encode import network_hash as hash_room
-from fulcrum.encode.batch import Encoder
+from fulcrum.encode.batch import Encoder, Text, most_tokens
 from fulcrum.encode.cache import Cache
 from fulcrum.encode.network_hash import network_hash
 from fulcrum.encode.networks.kl_codec import IdentityCodec, KLCodec, load_codec
@@ -219,6 +219,20 @@ def test_dropped_rows_become_the_empty_prompt(tmp_path: Path, text: WorldText, c
     torch.testing.assert_close(dropped.emb[0, :1], empty[0], atol=4e-3, rtol=0)
     assert (dropped.emb[0, 1:] == 0).all() and torch.equal(dropped.emb[1], batch.text.emb[1])
     assert torch.equal(batch.text.with_dropped(torch.zeros(4, dtype=torch.bool)).emb, batch.text.emb)
+
+
+def test_as_many_tokens_are_told_as_may_be_real_whatever_is_dropped() -> None:
+    """In steps of 256, and never more than there are places."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(1, 61, (32,), generator=generator)
+    mask, empty = torch.arange(60) < lengths[:, None], torch.zeros(3, 8)
+    text = Text(torch.zeros(32, 60, 8), mask, empty, most_tokens(mask, len(empty)))
+    for share in (0.0, 0.1, 0.5, 1.0):
+        dropped = text.with_dropped(torch.rand(32, generator=generator) < share)
+        assert int(dropped.mask.sum()) <= dropped.most == text.most
+    assert text.most - 256 < int(lengths.clamp(min=3).sum()) and text.most % 256 == 0
+    assert most_tokens(mask[:2], 3) == 120, "a step is more than two texts have"
+    assert most_tokens(torch.ones(32, 1, dtype=torch.bool), 1) == 32, "and more than there are places"
 
 
 def test_rows_come_fast(tmp_path: Path, text: WorldText, codec: KLCodec) -> None:

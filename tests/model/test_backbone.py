@@ -8,6 +8,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from fulcrum.model.backbone import Backbone
 from fulcrum.model.block import gelu
+from fulcrum.model.packed_text import pack_at_most
 from fulcrum.model.route import CarryRoute
 from fulcrum.model.running import passes as room
 from fulcrum.model.running.passes import Passes, rows_per_pass
@@ -50,6 +51,20 @@ def test_padding_is_not_read(model: Backbone) -> None:
     cut = model(x_t[1:2], t[1:2], (emb[1:2, :2], None)).pred
     assert (cut - expected[1:2]).abs().max() < 1e-5 * expected[1:2].abs().max()
     assert (model(x_t, t, (noise, None)).pred - expected).abs().max() > 1e-2  # and without the mask it is
+
+
+def test_where_tokens_are_not_counted_as_many_rows_are_taken_as_may_be_real(model: Backbone) -> None:
+    """Off the CPU: padding among them goes to its own place, which nobody reads, whatever it holds."""
+    x_t, t, (emb, mask) = inputs()
+    expected, real = model(x_t, t, (emb, mask)).pred, int(mask.sum())
+    noise = torch.where(mask[..., None], emb, 1e4 * torch.randn_like(emb))
+    assert real + 2 < mask.numel()
+    for most in (real, real + 2, mask.numel(), 10 * mask.numel()):
+        packed = pack_at_most(noise, mask, most)
+        assert len(packed.rows) == min(most, mask.numel())
+        torch.testing.assert_close(model(x_t, t, packed).pred, expected, atol=1e-5, rtol=0)
+    with pytest.raises(ValueError, match=f"{real} tokens are real, and at most {real - 1}"):
+        model(x_t, t, (emb, mask, real - 1))
 
 
 def test_the_mask_is_never_spread_over_heads_and_queries(model: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,9 +92,9 @@ def rows_per_pass(batch: int, tokens: int, device: torch.device, lanes: int = 1)
 
 
 def split_rows(value: Any, rows: int) -> Iterator[Any]:
-    """Cut a tensor, or every tensor of a tuple, into groups of `rows`; None is None for every group."""
-    if value is None:
-        return repeat(None)
+    """Cut a tensor, or every tensor of a tuple, into groups of `rows`; None and numbers are the same for every group."""
+    if value is None or isinstance(value, int):
+        return repeat(value)
     if isinstance(value, Tensor):
         return iter(torch.split(value, rows))
     parts = zip(*(split_rows(part, rows) for part in value), strict=False)
