@@ -21,7 +21,7 @@ from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 
 SCRIPT = Path(__file__).with_name("strange_runs.py")
-NEAR = 1e-5  # of the way from the start; 2e-7 was seen: off the CPU padding of texts stays in
+NEAR = 1e-5  # of the way from the start; 2e-7 was seen: off the CPU some padding of texts is projected too
 READ = "dist/machine/device.py read"
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 
