@@ -18,7 +18,7 @@ from fulcrum.study.run.cell import finished
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.run.workers.capacity import PROCESS, room
 from fulcrum.study.run.workers.runner import Lane, Work, run_all
-from fulcrum.study.run.workers.torchrun_cell import verdict
+from fulcrum.study.run.workers.torchrun_cell import verdict, wait_for
 from fulcrum.study.study_run import run
 from tests.study.small import descendants, plan, told
 
@@ -132,3 +132,19 @@ def test_processes_leave_when_their_worker_is_killed_and_save_when_it_is_asked(t
         assert bool(saved) == (number == signal.SIGTERM)
         worker.stdin.close()
         worker.stdout.close()
+
+
+def test_a_launcher_that_stands_still_is_not_waited_for_when_all_have_answered(tmp_path):
+    """torchrun's agent was stopped, both ranks had ended, and the study waited for ever."""
+    files = [tmp_path / "0.json", tmp_path / "1.json"]
+    files[0].write_text("null")
+    launcher = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    threading.Timer(1.0, files[1].write_text, ["null"]).start()
+    try:
+        begun = time.monotonic()
+        wait_for(launcher, files, patience=0.5)
+        assert launcher.poll() is None and files[1].exists() and time.monotonic() - begun < 60
+    finally:
+        launcher.kill()
+        launcher.wait()
+    wait_for(launcher, [tmp_path / "2.json"], patience=0.5)  # it has ended: no answer is waited for

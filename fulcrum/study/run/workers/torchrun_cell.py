@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput, FulcrumError
 
 ORDER = "order.json"
+LOOK, PATIENCE = 0.1, 10.0  # seconds between two looks, and for torchrun to end when all its processes have answered
 
 
 def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -28,6 +30,7 @@ def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[
     count = setup["system"]["processes"]
     with tempfile.TemporaryDirectory(prefix="fulcrum-cell-") as place:
         (Path(place) / ORDER).write_text(json.dumps({"asked": asked, "setup": setup}))
+        files = [Path(place) / f"{rank}.json" for rank in range(count)]
         process = subprocess.Popen(
             [
                 sys.executable,
@@ -47,17 +50,24 @@ def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[
         )
         try:
             with _passing_on(process):
-                process.wait()
+                wait_for(process, files, PATIENCE)
         finally:
             if process.poll() is None:
                 process.kill()
             if process.stdin is not None:
                 process.stdin.close()  # whoever is left reads the end and leaves
             process.wait()
-        files = [Path(place) / f"{rank}.json" for rank in range(count)]
         if lost := [str(rank) for rank in range(count) if not files[rank].exists()]:
             print(f"rank {', '.join(lost)} of {count} of a cell ended without a word", file=sys.stderr, flush=True)
         return verdict([_read(path) for path in files])
+
+
+def wait_for(process: "subprocess.Popen[bytes]", files: Sequence[Path], patience: float) -> None:
+    """Until torchrun has ended. Where it stands still all are waited for, but not for ever once each has answered."""
+    answered = 0.0
+    while process.poll() is None and answered < patience:
+        time.sleep(LOOK)
+        answered += LOOK if all(path.exists() for path in files) else 0.0
 
 
 def verdict(answers: Sequence[dict[str, Any] | None]) -> dict[str, Any] | None:
