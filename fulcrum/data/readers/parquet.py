@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fulcrum.data.readers.columns import ColumnReader
-from fulcrum.data.readers.parquet_pages import Bomb, unfolded
+from fulcrum.data.readers.parquet_pages import MOST_FOLD, Bomb, Unfolded, unfolded
 from fulcrum.data.readers.reader import SPLITS, Fields, Given, parted, require_once, unusable
 from fulcrum.data.readers.untrusted_archive import MOST_RATIO
 from fulcrum.data.readers.untrusted_file import MOST_BYTES
@@ -15,6 +15,7 @@ from fulcrum.spec.install import install_extra
 
 _FREE = 1 << 26  # bytes that may unfold to anything
 MOST_PAGE, MOST_VALUES = 1 << 29, 1 << 26  # of one page: pyarrow holds it as a whole
+MOST_HELD = (1 << 31) - 1  # bytes of one page that hardly shrank, as a thousand pictures do: pyarrow has room for no more
 
 
 def parquets_at(path: Path) -> list[Path] | None:
@@ -49,11 +50,24 @@ def open_parquet(path: Path) -> Any:
     if total > _FREE + MOST_RATIO * path.stat().st_size:
         opened.close()
         raise BadInput(f"{path} unfolds to {total:,} bytes: a decompression bomb?", "who made it?")
-    if pages.largest > MOST_PAGE or pages.values > MOST_VALUES:
+    if fault := _fault_of(pages):
         opened.close()
-        many = f"{pages.largest:,} bytes and {pages.values:,} values"
-        raise BadInput(f"{path} has pages of up to {many}: a decompression bomb?", "write it anew with smaller row groups")
+        raise BadInput(f"{path} has {fault}", "write it anew with smaller row groups")
     return opened
+
+
+def _fault_of(pages: Unfolded) -> str:
+    """Of a page that is too large to be read; empty where none is. What unfolds little was sent whole, and the writer of
+    pyarrow ends no page before 1,024 values: memory for them is memory in proportion to the file."""
+    folded, size, _ = pages.shrunk
+    if size > MOST_PAGE:
+        limit = f"the limit is {MOST_PAGE:,}, or {MOST_FOLD} times what it has in the file"
+        return f"a page of {folded:,} bytes that unfolds to {size:,}; {limit}: a decompression bomb?"
+    if pages.largest > MOST_HELD:
+        return f"a page that unfolds to {pages.largest:,} bytes; pyarrow reads none of more than {MOST_HELD:,}"
+    if pages.values > MOST_VALUES:
+        return f"a page of {pages.values:,} values, the limit is {MOST_VALUES:,}: a decompression bomb?"
+    return ""
 
 
 def parquet_rows(opened: Any) -> Iterator[dict[str, Any] | None]:
