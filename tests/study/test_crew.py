@@ -18,7 +18,7 @@ from fulcrum.study.run.cell import finished
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.run.workers.capacity import PROCESS, room
 from fulcrum.study.run.workers.runner import Lane, Work, run_all
-from fulcrum.study.run.workers.torchrun_cell import verdict, wait_for
+from fulcrum.study.run.workers.torchrun_cell import verdict, wait_for_launcher
 from fulcrum.study.study_run import run
 from tests.study.small import descendants, plan, told
 
@@ -142,9 +142,9 @@ def test_a_launcher_that_stands_still_is_not_waited_for_when_all_have_answered(t
     threading.Timer(1.0, files[1].write_text, ["null"]).start()
     try:
         begun = time.monotonic()
-        wait_for(launcher, files, patience=0.5)
+        wait_for_launcher(launcher, files, patience=0.5)
         assert launcher.poll() is None and files[1].exists() and time.monotonic() - begun < 60
     finally:
         launcher.kill()
         launcher.wait()
-    wait_for(launcher, [tmp_path / "2.json"], patience=0.5)  # it has ended: no answer is waited for
+    wait_for_launcher(launcher, [tmp_path / "2.json"], patience=0.5)  # it has ended: no answer is waited for

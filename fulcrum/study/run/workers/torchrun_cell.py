@@ -50,7 +50,7 @@ def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[
         )
         try:
             with _passing_on(process):
-                wait_for(process, files, PATIENCE)
+                wait_for_launcher(process, files, PATIENCE)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -62,7 +62,7 @@ def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[
         return verdict([_read(path) for path in files])
 
 
-def wait_for(process: "subprocess.Popen[bytes]", files: Sequence[Path], patience: float) -> None:
+def wait_for_launcher(process: "subprocess.Popen[bytes]", files: Sequence[Path], patience: float) -> None:
     """Until torchrun has ended. Where it stands still all are waited for, but not for ever once each has answered."""
     answered = 0.0
     while process.poll() is None and answered < patience:
