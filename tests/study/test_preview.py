@@ -42,9 +42,9 @@ def test_pictures_are_left_out_where_looks_would_take_too_long(monkeypatch) -> N
         looks.at(curve=True, pictures=True)(look)
     # 5 % of 20 s; of 30.2 s, less 0.8 s: 0.71 s; of 33.6 s, less 1.5 s: 0.18 s; of 33.7 s, less 1.6 s: 0.085 s
     assert drawn == [8, 7, 1, 1]
-    assert len(lines) == 1 and "5%" in lines[0] and "only 7 of 8 pictures after" in lines[0]
+    assert len(lines) == 1 and "5%" in lines[0] and "7 of 8 preview pictures are drawn after" in lines[0]
     preview.said, early = False, SimpleNamespace(built=built, state=State(64, seconds=83.7))
-    assert preview.affordable(early, 0.01) == 0 and "no picture yet after 64 images" in lines[-1]
+    assert preview.affordable(early, 0.01) == 0 and "no preview picture is drawn after 64 images" in lines[-1]
     assert looks.spent <= 0.05 * 33.7 + 0.1, "only the end, which is always shown, may lie above"
 
 

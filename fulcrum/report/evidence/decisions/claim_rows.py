@@ -151,7 +151,8 @@ def claim_table(rows: Sequence[HeldClaim], word: str) -> Table:
         for row, *more in groups.values()
     )
     columns = ("decision", "published", "there", "we saw", "in", "what else to know" if reason else "why")
-    why = f". Of {times} of these: {reason}" if reason else ""
+    many = "all" if times == len(groups) else f"{times}"
+    why = f". Of {many} of these: {reason}" if reason else ""
     return Table(f"{word.capitalize()}: {MEANS[word]}{why}", columns, body, (0, 1, 2, 3, 4, 5))
 
 

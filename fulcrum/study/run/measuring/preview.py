@@ -129,10 +129,10 @@ class Preview:
         count = min(len(self.wanted), max(int(seconds / max(one, 1e-9)), int(last)))
         if count < len(self.wanted) and not self.said and not look.built.feed.cache.quiet:
             self.said = True
-            drawn = f"only {count} of {len(self.wanted)} pictures" if count else "no picture yet"
+            drawn = f"{count} of {len(self.wanted)} preview pictures are" if count else "no preview picture is"
             look.built.feed.tell(
-                f"previews are kept within {SHARE:.0%} of training's time: there is time for {drawn} after "
-                f"{state.images:,} images, and for one at least at the end"
+                f"{drawn} drawn after {state.images:,} images: drawing may take {SHARE:.0%} of training's time and no more "
+                "(at the end one at least is drawn)"
             )
         return count
 
