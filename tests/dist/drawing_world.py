@@ -1,18 +1,18 @@
 """One rank of two, run as a script by test_shared_drawing.py: a run that draws as it trains, and its last weights asked
 in every way that is shared.
 
-python drawing_world.py OUT PORT MESH     with RANK, LOCAL_RANK and WORLD_SIZE in the environment
+python drawing_world.py OUT MESH     with torchrun's variables in the environment
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import warnings
 from pathlib import Path
 
 import torch
+from train_world import TINY
 
 from fulcrum.dist.processes.start import ALONE, start
 from fulcrum.levers.catalog import CATALOG
@@ -33,17 +33,6 @@ warnings.simplefilter("error")
 warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")
 warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
 
-TINY = (
-    "model.width=32",
-    "model.depth=4",
-    "model.heads=2",
-    "budget.batch=8",
-    "budget.images=24",
-    "data.source.count=64",
-    "data.source.max_objects=2",
-    "sample.steps=2",
-    "optim.rule.eps=1e-5",
-)
 PROMPTS = ["a red circle", "a blue ring at the left.", "a large green square at the top left.", "", "a ring"]
 MANY = 70  # three batches of 32, 32 and 6: one process has two of them
 SAMPLES = 70
@@ -58,7 +47,7 @@ def spared(put=setattr) -> None:
 
 
 def order(out: Path, mesh: str = "fsdp") -> Order:
-    run = parse("spark + ema(every=2)", CATALOG, TINY).run
+    run = parse("spark + ema(every=2)", CATALOG, [*TINY, "budget.images=24"]).run
     return Order(run, 0, "spark", out, System(mesh=mesh), quiet=True)
 
 
@@ -143,7 +132,7 @@ def ask(look, found) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     spared()
-    out, os.environ["MASTER_PORT"], mesh = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    out, mesh = Path(sys.argv[1]), sys.argv[2]
     found: dict = {}
     with start(timeout=60.0) as ranks:
         found["result"] = perform(order(out, mesh), lambda text: None, watching(ask, found), ranks)

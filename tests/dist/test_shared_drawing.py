@@ -1,9 +1,6 @@
 """Two processes draw and measure together: each its share, and what comes out is what one process gives."""
 
 import json
-import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,8 +10,9 @@ from PIL import Image
 
 from fulcrum.train.session import perform
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "processes")]
 import drawing_world  # noqa: E402
+from ranks_of_a_run import Started  # noqa: E402
 
 SCRIPT = Path(drawing_world.__file__)
 STEP = 1  # of 255: a picture drawn in a smaller batch may differ by so much
@@ -35,27 +33,10 @@ def alone(tmp_path_factory):
 def pair(request, tmp_path_factory):
     """The folder of the same run by two processes, and what each saw."""
     out = tmp_path_factory.mktemp(request.param)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-    running = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(out), port, request.param],
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=env | {"RANK": rank, "LOCAL_RANK": rank},
-        )
-        for rank in "01"
-    ]
-    try:
-        said = [process.communicate(timeout=200)[0] for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    for process, text in zip(running, said, strict=True):
-        assert process.returncode == 0, text
+    command = [str(SCRIPT), str(out), request.param]
+    with Started(command, command) as run:
+        ends = run.ended(200)
+    assert [code for code, _ in ends] == [0, 0], "\n".join(text for _, text in ends)
     first, second = (json.loads((out / f"{rank}.json").read_text()) for rank in "01")
     return Path(first["result"]["run"]), first, second
 

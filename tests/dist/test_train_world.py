@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,7 +18,8 @@ from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Interrupted, perform
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "processes")]
+from ranks_of_a_run import Started  # noqa: E402
 from train_world import CODEC, FEW, IMAGES, MUON, order  # noqa: E402
 
 SCRIPT = Path(__file__).with_name("train_world.py")
@@ -60,25 +60,10 @@ def world(tmp_path_factory):
     stop_alone(asked(MUON, out / "begun_alone"), 24)
     for name in ("pair", "begun_together", "odd", "poisoned", "failed", "passes"):
         shutil.copytree(out / "alone" / "cache", out / name / "cache")
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-    ports = free_ports(12)
-    running = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(out), *ports],
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=env | {"RANK": rank, "LOCAL_RANK": rank},
-        )
-        for rank in "01"
-    ]
-    try:
-        said = [process.communicate(timeout=200)[0] for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    for process, text in zip(running, said, strict=True):
-        assert process.returncode == 0, text
+    command = [str(SCRIPT), str(out), *free_ports(12)]
+    with Started(command, command) as run:
+        ends = run.ended(200)
+    assert [code for code, _ in ends] == [0, 0], "\n".join(text for _, text in ends)
     first, second = (json.loads((out / f"{rank}.json").read_text()) for rank in "01")
     return out, first, second, alone
 

@@ -93,35 +93,38 @@ def test_a_worker_that_dies_at_once_is_told_with_what_it_printed_last(tmp_path, 
 def test_a_worker_that_stands_still_is_named_and_its_cell_goes_on_in_another(tmp_path, capfd, monkeypatch):
     """It closes nothing and says nothing: without signs of life a study would wait for it for ever."""
     monkeypatch.setattr(signs_of_life, "SILENT", 4.0)
+    monkeypatch.setattr(signs_of_life, "STARTING", 100.0)  # for Python's own start on a crowded machine
+    monkeypatch.setattr(signs_of_life, "LOOK", 0.1)  # several looks between two signs: each must begin the count anew
     cells = lay_out(plan(), CATALOG, {}, tmp_path).cells[:1]
     stopped = tmp_path / "stopped"
     code = f"""
 import json, os, pathlib, signal, sys, time
-print(flush=True)
 asked = [json.loads(sys.stdin.readline()) for _ in range(2)][1]
+print("ready", flush=True)
 if not pathlib.Path({str(stopped)!r}).exists():
     pathlib.Path({str(stopped)!r}).write_text(str(os.getpid()))
     os.kill(os.getpid(), signal.SIGSTOP)
-for _ in range(10):  # longer than may be silent
-    time.sleep(0.5)
+begun = time.monotonic()
+while time.monotonic() < begun + 6:  # longer than may be silent
     print(flush=True)
+    time.sleep(0.5)
 print(json.dumps(dict(key=asked["key"], ok=False, outcome=True, error="trained to nothing", hint="")), flush=True)
 """
     lane = type("Stopped", (Lane,), {"program": ("-c", code)})
     board = run_all(cells, Work(tmp_path, System(), Measuring(64), ()), 1, lambda board: None, lane=lane)
     assert board.lost == 1 and board.state[cells[0].key] == "failed" and not board.error
     told = capfd.readouterr().err
-    assert f"the worker of {cells[0].arm}, seed 0, is lost: it gave no sign of life" in told
+    assert f"the worker of {cells[0].arm}, seed 0, is lost: it gave no sign of life for 4 s; it was ended" in told
     with pytest.raises(ProcessLookupError):
         os.kill(int(stopped.read_text()), 0)
 
 
 def test_a_worker_that_stands_still_every_time_fails_with_words(tmp_path, monkeypatch):
-    monkeypatch.setattr(signs_of_life, "SILENT", 0.2)
+    monkeypatch.setattr(signs_of_life, "STARTING", 0.2)
     monkeypatch.setattr(signs_of_life, "LOOK", 0.1)
     cells = lay_out(plan(), CATALOG, {}, tmp_path).cells[:1]
     still = type("Still", (Lane,), {"program": ("-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)")})
-    with pytest.raises(RunFailed, match="lost 3 times: it gave no sign of life") as error:
+    with pytest.raises(RunFailed, match="lost 3 times: it gave no sign of life for 0 s while it started") as error:
         run_all(cells, Work(tmp_path, System(), Measuring(64), ()), 1, lambda board: None, lane=still)
     assert "was it stopped" in error.value.hint
 
@@ -140,6 +143,42 @@ def test_a_line_that_comes_in_pieces_with_signs_between_is_read_whole(monkeypatc
             line.answer()
         os.close(theirs)
         assert line.answer() == ""
+
+
+def test_a_worker_may_be_silent_for_longer_until_its_first_word(monkeypatch):
+    monkeypatch.setattr(signs_of_life, "SILENT", 0.2)
+    monkeypatch.setattr(signs_of_life, "LOOK", 0.05)
+    ours, theirs = os.pipe()
+    with os.fdopen(ours, "rb") as stream, os.fdopen(theirs, "wb", 0) as worker:
+        line = signs_of_life.LineFromWorker(stream)
+        worker.write(b"\n")  # a sign is no word
+        threading.Timer(1.0, worker.write, [b'ready\n{"a": 1}\n']).start()
+        assert line.answer() == '{"a": 1}'
+        with pytest.raises(signs_of_life.Silent):
+            line.answer()
+
+
+def test_a_worker_that_loads_a_library_is_not_taken_for_one_that_stands_still(monkeypatch):
+    """A call into C that holds all threads stops the signs too; what a library prints is no word of the worker's."""
+    monkeypatch.setattr(signs_of_life, "SILENT", 0.3)
+    monkeypatch.setattr(signs_of_life, "LOOK", 0.05)
+    code = """
+import ctypes, time
+from fulcrum.study.run.workers.signs_of_life import LineToStudy
+line = LineToStudy()
+print("a library speaks", flush=True)
+ctypes.PyDLL(None).usleep(900_000)
+line.ready()
+time.sleep(600)  # with a sign every two seconds
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as worker:
+        line = signs_of_life.LineFromWorker(worker.stdout)
+        try:
+            with pytest.raises(signs_of_life.Silent):
+                line.answer()
+        finally:
+            worker.kill()
+    assert line.ready, "it was given up while it loaded"
 
 
 def test_a_crash_is_told_with_the_line_of_the_persons_own_file(tmp_path):

@@ -12,10 +12,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fulcrum.dist.machine.compiled_code import SLOWER, compiles_here
+from fulcrum.dist.machine.device import at_hand
 from fulcrum.dist.processes.start import ALONE, Ranks, is_loss
 from fulcrum.files.refusals import sentence_and_hint
 from fulcrum.levers.catalog import CATALOG, require_unchanged, with_files
@@ -118,8 +122,11 @@ def serve(study: LineToStudy) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study decides when to stop; it sends SIGTERM
     setup = json.loads(sys.stdin.readline())
     system = System(**setup["system"])
-    if system.processes == 1 and _able(system, lambda text: None).compile:  # what is amiss is told by the first cell
-        import torch._inductor.compile_fx  # noqa: F401  # what compiled blocks will bring: faster with the collector off
+    if system.processes == 1:  # what is amiss is told by the first cell
+        if _able(system, lambda text: None).compile:
+            from torch._inductor import compile_fx  # noqa: F401  # what compiled blocks will bring: faster with the collector off
+        with suppress(RuntimeError):
+            torch.zeros(1, device=at_hand(system.device))  # makes a GPU's context: long, and perhaps with all threads held
     gc.freeze()  # all of this stays: the collector need not look at it at every turn
     gc.enable()
     catalogue, refused = CATALOG, None
@@ -127,6 +134,7 @@ def serve(study: LineToStudy) -> None:
         catalogue, _ = with_files(Path(path) for path in setup["files"])
     except FulcrumError as error:  # the study could read them, this process cannot
         refused = error
+    study.ready()  # from here on it is not silent for long
     for line in sys.stdin:
         asked = json.loads(line)
         reply = failure(asked["key"], refused) if refused else answer(asked, setup, catalogue)
