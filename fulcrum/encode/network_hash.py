@@ -53,10 +53,8 @@ def _witness(value: Tensor) -> tuple[str, list[int]]:
         data = F.pad(data, (0, -len(data) % 8))
     device, words = str(data.device), data.view(torch.int64)
     factors = _factors(device, NEAR if data.device.type == "cpu" else FAR)
-    sums = [
-        (part >> 29).bitwise_xor_(part).mul_(factors[: len(part)]).sum() for part in words.split(len(factors)) if len(part)
-    ]
-    return device, torch.stack(sums).tolist() if sums else []
+    parts = torch.split(words, len(factors))
+    return device, torch.stack([(part >> 29).bitwise_xor_(part).mul_(factors[: len(part)]).sum() for part in parts]).tolist()
 
 
 @cache
