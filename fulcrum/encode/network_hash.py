@@ -54,7 +54,9 @@ def _witness(value: Tensor) -> tuple[str, list[int]]:
     device, words = str(data.device), data.view(torch.int64)
     factors = _factors(device, NEAR if data.device.type == "cpu" else FAR)
     parts = torch.split(words, len(factors))
-    return device, torch.stack([(part >> 29).bitwise_xor_(part).mul_(factors[: len(part)]).sum() for part in parts]).tolist()
+    return device, torch.stack(
+        [(part >> 29).bitwise_xor_(part).mul_(factors[: len(part)]).sum() for part in parts]
+    ).tolist()
 
 
 @cache

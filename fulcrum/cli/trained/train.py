@@ -229,8 +229,7 @@ def _begun(run: "RunSpec", start: str, out: Path, settings: Sequence[str]) -> "R
     from fulcrum.spec.edit import diff, put
     from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
 
-    index = pipeline_index(start)
-    if index is None:
+    if (index := pipeline_index(start)) is None:
         return put(run, "start", _start(start, out))
     begun = begun_from(run, start, index, [setting.partition("=")[0].strip() for setting in settings])
     changes = [f"{change.path}={_brought(begun, change)}" for change in diff(run, begun) if change.path != "start"]
