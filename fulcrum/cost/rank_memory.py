@@ -68,8 +68,7 @@ def rank_memory(run: RunSpec, text: float, layout: RankLayout) -> dict[str, floa
 
 def weights_memory(run: RunSpec, layout: RankLayout) -> dict[str, float]:
     """What does not depend on the batch: everything that is kept for each weight, and the weights of blocks in use."""
-    terms = {term.name: term for phase in phases(run) for term in phase.run.terms}
-    projectors = sum(_of_term(term, "parameters", run) for term in terms.values())
+    projectors = sum(term_parameters(run).values())
     whole = parameters(run) + projectors
     moving = whole if not run.model.learned.partial else _learned(run) + projectors
     shared, alone = layout.sharing, layout.ranks == 1
@@ -90,6 +89,12 @@ def weights_memory(run: RunSpec, layout: RankLayout) -> dict[str, float]:
         kept = 1 - layout.recomputed_share(run.model.depth)
         held["weights in bf16"] = SIZE["bf16"] * max(block, kept * whole)
     return held
+
+
+def term_parameters(run: RunSpec) -> dict[str, int]:
+    """What the terms of any phase learn, by name; each is counted in a phase that has it, for there its teacher is too."""
+    homes = {term.name: (term, phase.run) for phase in phases(run) for term in phase.run.terms}
+    return {name: int(_of_term(term, "parameters", home)) for name, (term, home) in homes.items()}
 
 
 def row_bytes(run: RunSpec, text: float, layout: RankLayout) -> float:

@@ -17,28 +17,42 @@ _read_here: dict[tuple[str, int, int, int, int], str] = {}  # what this process 
 
 def file_hash(path: Path, fresh: bool = False) -> str:
     """sha256 of a file; a large one is hashed again only when its size or time changed, or when `fresh`: then a file that
-    changed under an unchanged time is found. A fresh one is read once by a process, unless the time of its last change,
-    which nobody can set back, has moved."""
+    changed under an unchanged time is found."""
     stat = path.stat()
-    seen = (str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino, stat.st_ctime_ns)
-    if fresh and seen in _read_here:
-        return _read_here[seen]
     identity = [str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino]
     note = _notes() / (sha256_text(str(identity), 32) + ".json")
     noted = None if stat.st_size < SMALL else _noted(note, identity)
     if noted and not fresh:
         return noted
-    content = sha256_file(path)
-    if stat.st_size >= SMALL and time.time() - stat.st_ctime > RACY:
-        _read_here[seen] = content
-    if stat.st_size >= SMALL and time.time() - stat.st_mtime > RACY:
+    content = freshly_read(path) if fresh else _read(path, stat)
+    is_false = noted is not None and noted != content
+    gone = not is_false or _removed(note)
+    if noted != content and stat.st_size >= SMALL and time.time() - stat.st_mtime > RACY:
         _write_note(note, identity, content)
-    if noted and noted != content:
+    if is_false:
         raise RunFailed(
             f"{path} has changed, but its size and time have not: the run's key was made with its old hash",
-            "start the same command again: the new hash is noted",
+            "start the same command again: the new hash is used" if gone else f"remove {note}, and start again",
         )
     return content
+
+
+def freshly_read(path: Path) -> str:
+    """sha256 of a file's bytes as they are now, whatever was noted. Read once by a process, unless the time of its last
+    change, which nobody can set back, has moved."""
+    stat = path.stat()
+    return _read_here.get(_seen(path, stat)) or _read(path, stat)
+
+
+def _read(path: Path, stat: os.stat_result) -> str:
+    content = sha256_file(path)
+    if stat.st_size >= SMALL and time.time() - stat.st_ctime > RACY:
+        _read_here[_seen(path, stat)] = content
+    return content
+
+
+def _seen(path: Path, stat: os.stat_result) -> tuple[str, int, int, int, int]:
+    return str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino, stat.st_ctime_ns
 
 
 def _noted(note: Path, identity: list[Any]) -> str | None:
@@ -47,6 +61,14 @@ def _noted(note: Path, identity: list[Any]) -> str | None:
     except BadInput:  # never noted, or damaged
         return None
     return str(content["sha256"]) if content.get("file") == identity and "sha256" in content else None
+
+
+def _removed(note: Path) -> bool:
+    try:
+        note.unlink(missing_ok=True)
+        return True
+    except OSError:
+        return False
 
 
 def _write_note(note: Path, identity: list[Any], content: str) -> None:

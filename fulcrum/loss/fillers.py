@@ -141,7 +141,11 @@ class Alignment(seam.TermFiller):
     def _width(self, run: RunSpec) -> int:
         teacher = self.record(run)
         if teacher is None:
-            raise BadInput(f"no teacher is called '{self.teacher}'")
+            known = ", ".join(one.name for one in run.encode.teachers) or "none"
+            raise BadInput(
+                f"the term '{self.name}' reads the teacher '{self.teacher}'; teachers of this run: {known}",
+                "a term of a stage is counted in a phase that has it (fulcrum.spec.stage.phases): its teacher is there too",
+            )
         return teacher.width
 
     def build(self, ctx: Any) -> "Term":

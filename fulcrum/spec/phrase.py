@@ -181,6 +181,21 @@ def _value(node: ast.expr) -> Any:
         raise BadInput(f"cannot read the value '{ast.unparse(node)[:200]}'", "numbers, words, true, false, none") from None
 
 
+def require_once(settings: Iterable[str]) -> None:
+    """Refuse a slot that a person set twice, or whose setting is lost as all around it is set afterwards. A plan may do
+    so: what a scale sets counts instead of the plan's."""
+    paths: list[str] = []
+    for path in (setting.partition("=")[0].strip() for setting in settings):
+        if path in paths:
+            raise BadInput(f"the slot '{path}' is set twice", "set it once; --images sets budget.images")
+        if lost := next((one for one in paths if one.startswith(f"{path}.")), None):
+            raise BadInput(
+                f"the slot '{lost}' is set, and then all of '{path}': the first would be lost",
+                f"set {path} first, or write all into one setting, such as flow.time=logit_normal(shift=2)",
+            )
+        paths.append(path)
+
+
 def assign(run: RunSpec, settings: Iterable[str], catalogue: Catalogue) -> RunSpec:
     """Typed settings, "path=value", all at once; a seam takes a filler by kind: flow.time=uniform."""
     wanted = [_setting(run, setting, catalogue) for setting in settings]

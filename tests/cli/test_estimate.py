@@ -125,3 +125,23 @@ def test_a_training_that_cannot_fit_is_refused(capsys, tmp_path):
     settings = [word for setting in large for word in ("--set", setting)]
     code, _, err = done(capsys, "train", "spark", "--images", "32", "--out", str(tmp_path), "--no-compile", *settings)
     assert code == 2 and "a step of this run needs about" in err and "--dry-run" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--seed", "-1"), "the seed: must be at least 0"),
+        (("--seed", "1" + "0" * 23), "the seed: must be at least 0"),
+        (("--set", "optim.lr=1e-3", "--set", "optim.lr=2e-3"), "the slot 'optim.lr' is set twice"),
+        (("--images", "640", "--set", "budget.images=1280"), "the slot 'budget.images' is set twice"),
+    ],
+)
+@pytest.mark.parametrize("dry", [("--dry-run",), ()], ids=["dry run", "training"])
+def test_a_dry_run_refuses_what_training_refuses(capsys, tmp_path, words, says, dry):
+    code, _, err = done(capsys, "train", "spark", *words, *dry, "--out", str(tmp_path / "runs"))
+    assert code == 2 and says in err and not (tmp_path / "runs").exists()
+
+
+def test_alignment_in_a_stage_is_sized(capsys):
+    code, out, err = done(capsys, "train", "spark + repa @ (0, 0.5)", "--dry-run")
+    assert code == 0 and "term alignment" in out, err

@@ -188,3 +188,15 @@ def test_a_server_that_only_says_it_will_go_on_is_given_up(trickle, tmp_path, mo
 def test_a_few_of_them_are_passed_over(trickle):
     with HttpFiles()._open(trickle) as stream:
         assert stream.read() == b"x" * 30
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("trickle", [
+    (b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-3/9\r\nETag: a\r\n\r\n", b"part"),
+    (b"HTTP/1.1 204 No Content\r\nETag: a\r\n\r\n", b""),
+    (b"HTTP/1.1 202 Accepted\r\nETag: a\r\n\r\n", b"wait"),
+], indirect=True, ids=["206", "204", "202"])  # fmt: skip
+def test_an_answer_that_is_no_whole_file_is_refused(trickle, tmp_path, request):
+    with pytest.raises(RunFailed, match="where a whole file was asked for") as error:
+        RemoteCache(tmp_path).open(trickle)
+    assert request.node.callspec.id in str(error.value) and not list(tmp_path.glob("[0-9a-f]*"))

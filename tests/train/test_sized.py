@@ -140,3 +140,16 @@ def test_a_limit_of_the_shell_counts_as_the_memory_there_is():
     )
     free = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
     assert 16 << 20 < free <= 64 << 20
+
+
+@pytest.mark.parametrize("stage", ["repa @ (0, 0.5)", "irepa @ (0.5, 1)", "repa @ (0.4, 0.8)"])
+def test_a_staged_term_is_counted_in_a_phase_that_has_it(tiny, stage):
+    """Its teacher is not in the run outside of the stage."""
+    run, always = tiny(f"spark + {stage}"), tiny(f"spark + {stage.partition(' ')[0]}")
+    told, whole = dry_run(run, System()), dry_run(always, System())
+    assert told["parameters"]["term alignment"] > 0 and told["parameters"] == whole["parameters"]
+    assert told["parameters_total"] == whole["parameters_total"]
+    assert {part: told["memory"][1][part] for part in ("weights", "gradients", "optimizer")} == {
+        part: whole["memory"][1][part] for part in ("weights", "gradients", "optimizer")
+    }
+    require_memory(run, System())

@@ -12,6 +12,7 @@ from fulcrum.train.feed import Feed
 from fulcrum.train.loop import train
 from fulcrum.train.session import Order, perform
 from fulcrum.train.state import State
+from tests.conftest import TINY
 
 PIXELS = ("encode.codec=pixels", "model.patch=8", "flow.predict=x")
 
@@ -115,6 +116,21 @@ def test_a_run_through_the_end_of_alignment_resumes_bit_for_bit(tiny, tmp_path, 
     whole = perform(order, print)
     order = order._replace(out=tmp_path / "b")
     lose(order, 24)
+    assert perform(order, print)["weights_sha256"] == whole["weights_sha256"]
+
+
+@pytest.mark.parametrize(("stage", "lost"), [("(0, 0.5)", 32), ("(0.5, 1)", 16), ("(0.34, 0.67)", 24)])
+@pytest.mark.parametrize("lever", ["repa", "irepa"])
+def test_a_run_with_alignment_in_a_stage_resumes_bit_for_bit(tmp_path, lose, lever, stage, lost):
+    """Its projector is there from the beginning to the end, and its teacher in the stage alone."""
+    read = parse(f"spark + {lever} @ {stage}", CATALOG, TINY)
+    order = Order(read.run, 0, "alignment", tmp_path / "a", System(), quiet=True, levers=read.levers)
+    parts = []
+    whole = perform(order, print, lambda *_: [lambda look: parts.append("alignment" in look.losses.parts)])
+    first, last = (round(float(end) * 6) for end in stage.strip("()").split(","))
+    assert parts == [first <= step < last for step in range(6)]
+    order = order._replace(out=tmp_path / "b")
+    lose(order, lost)
     assert perform(order, print)["weights_sha256"] == whole["weights_sha256"]
 
 

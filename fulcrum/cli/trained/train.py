@@ -139,12 +139,16 @@ def train(
     from fulcrum.dist.processes.launched import processes
     from fulcrum.dist.processes.start import TIMEOUT
     from fulcrum.levers.catalog import read_phrase
+    from fulcrum.spec.edit import require_seed
+    from fulcrum.spec.phrase import require_once
     from fulcrum.study.run.measuring.preview import PreviewPlan
     from fulcrum.study.run.plain_training import train_run
     from fulcrum.train.saved.run_folder import RunFolder
     from fulcrum.train.session import Order
     from fulcrum.train.watched.trackers import require_trackers
 
+    require_seed(seed)
+    require_once([*(settings or ()), *(["budget.images"] * (images is not None))])
     read, files = read_phrase(phrase, levers or (), settings or (), images)
     run = read.run if start is None else _begun(read.run, start, out, settings or ())
     many = processes(os.environ)
@@ -225,8 +229,7 @@ def _begun(run: "RunSpec", start: str, out: Path, settings: Sequence[str]) -> "R
     from fulcrum.spec.edit import diff, put
     from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
 
-    index = pipeline_index(start)
-    if index is None:
+    if (index := pipeline_index(start)) is None:
         return put(run, "start", _start(start, out))
     begun = begun_from(run, start, index, [setting.partition("=")[0].strip() for setting in settings])
     changes = [f"{change.path}={_brought(begun, change)}" for change in diff(run, begun) if change.path != "start"]

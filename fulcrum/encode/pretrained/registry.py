@@ -11,7 +11,7 @@ import importlib.util
 from pathlib import Path
 from typing import NamedTuple
 
-from fulcrum.files.noted_hashes import file_hash
+from fulcrum.files.noted_hashes import freshly_read
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.install import install
 
@@ -72,10 +72,10 @@ def installed(name: str) -> Path:
 
 
 def check(path: Path, pinned: str, name: str) -> None:
-    """Refuse a file that is not the one that was looked at."""
+    """Refuse a file that is not the one that was looked at: by its bytes of now, for no note knows of a bit that turned."""
     if not path.is_file():
         raise BadInput(f"the package {name} lacks {path.name}; looked at {path}", ask_for(name))
-    if (content := file_hash(path)) != pinned:
+    if (content := freshly_read(path)) != pinned:
         raise BadInput(
             f"{path} is not the file that is known: sha256 {content[:16]}..., pinned {pinned[:16]}...",
             f"another version, or meddled with: {ask_for(name)}",

@@ -17,6 +17,7 @@ WAIT = 60.0  # seconds without a byte
 MOST_BEFORE = 1 << 20  # bytes before a body: the standard library reads "100 Continue" for as long as they come
 SLOWEST = 1000  # bytes a second, over WAIT seconds: who sends one byte a second holds an import for ever
 _COUNT = re.compile(r"[0-9]{1,18}")  # isdigit() accepts signs that int() does not
+_WHOLE = (200, 203)  # statuses of an answer that holds all of a file
 _ONLY_GET = (403, 405, 501)  # some servers and signed URLs know no HEAD
 
 
@@ -39,11 +40,11 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
             error.close()
             if error.code not in _ONLY_GET:
                 raise
-            with _ask(Request(path)) as answer:
+            with _ask_whole(path) as answer:
                 return facts_of(path, answer)
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> IO[bytes]:
-        return _ask(Request(path))
+        return _ask_whole(path)
 
 
 class _Redirects(HTTPRedirectHandler):
@@ -123,8 +124,17 @@ class _OverHttps(HTTPSHandler):
         return self.do_open(_Https, req)
 
 
-def _ask(request: Request) -> IO[bytes]:
-    return cast(IO[bytes], build_opener(_OverHttp, _OverHttps, _Redirects).open(request, timeout=WAIT))
+def _ask(request: Request) -> HTTPResponse:
+    return cast(HTTPResponse, build_opener(_OverHttp, _OverHttps, _Redirects).open(request, timeout=WAIT))
+
+
+def _ask_whole(url: str) -> HTTPResponse:
+    """The answer that holds a file. Others succeed too: 206 brings a part that nobody asked for, 204 nothing at all."""
+    answer = _ask(Request(url))
+    if answer.status in _WHOLE:
+        return answer
+    why = f"{answer.reason or 'no reason'}, where a whole file was asked for, which is answered with 200"
+    raise HTTPError(url, answer.status, why, answer.headers, answer)
 
 
 def facts_of(url: str, answer: Any) -> dict[str, Any]:

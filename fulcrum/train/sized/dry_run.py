@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from fulcrum.cost.denoiser import TEXT_TOKENS, parameters, training_flops
 from fulcrum.cost.disk_need import CHECKPOINTS, cache_bytes, checkpoint_bytes
 from fulcrum.cost.frozen_networks import read_teachers
-from fulcrum.cost.rank_memory import RankLayout, rank_memory
+from fulcrum.cost.rank_memory import RankLayout, rank_memory, term_parameters
 from fulcrum.data.fillers import caption_tokens
 from fulcrum.dist.mesh import MeshShape, mesh_shape
 from fulcrum.model.counted_flops import counted
@@ -90,7 +90,7 @@ def dry_run(run: RunSpec, system: System, ranks: int = 1, said: Collection[str] 
     flops = count_training(run, text)
     pictures = pictures_of(run)
     told_for = dict.fromkeys((ranks,) if "x" in system.mesh else (ranks, *RANKS))
-    terms = {term.name: int(term.parameters(run)) for term in run.terms if hasattr(term, "parameters")}
+    terms = term_parameters(run)
     return {
         "shapes": shapes(run, text, layout),
         "parameters": {**denoiser.parameters, **{f"term {name}": size for name, size in terms.items() if size}},
