@@ -24,6 +24,7 @@ def require_same_order(order: "Order", ranks: Ranks) -> None:
         "key": key(order.run, order.seed, order.user_files),
         "seed": order.seed,
         "processes": ranks.size,
+        "--most-skipped": order.most_skipped,
         "code of the package": code_hash(),
         **{f"version of {name}": number for name, number in versions().items()},
         **dict(_leaves(order.run.plain())),

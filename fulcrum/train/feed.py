@@ -118,9 +118,10 @@ class Feed:
         return len(source), source.prompts(chooser, np.arange(min(rows, len(source))))
 
     def teachers(self) -> dict[str, OnGrid]:
-        """The networks whose tokens some term of the first phase reads."""
-        run = self.phases[0].run
-        return {name: self._teacher(run, name) for name in self._teachers(run, 0)}
+        """The networks whose tokens some term reads when its phase begins."""
+        return {
+            name: self._teacher(phase.run, name) for phase in self.phases for name in self._teachers(phase.run, phase.start)
+        }
 
     def source_at(self, position: int) -> Source:
         """The built source that this image is read from."""

@@ -1,5 +1,7 @@
 """Cost: every part against a count by hand."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -14,7 +16,8 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.model.counted_flops import counted
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
-from fulcrum.train.watched.training_cost import BATCH, count_parts, measured_peak, peak_memory
+from fulcrum.train.feed import Feed
+from fulcrum.train.watched.training_cost import BATCH, count_parts, count_training, measured_peak, peak_memory
 
 PROMPTS = ["a large red circle at the top left.", "a star.", "a small blue ring.", "a green square at the top."] * 2
 
@@ -97,3 +100,11 @@ def test_parts_of_a_run(tiny) -> None:
 def test_peak_of_this_machine() -> None:
     assert 1e8 < measured_peak(256, 2) < 1e15
     assert peak_memory() > 50e6
+
+
+def test_a_term_that_a_stage_adds_costs_its_share_of_the_budget() -> None:
+    """It cost nothing: neither a dry run's FLOPs nor a run's bill had it, nor the teacher that it brings."""
+    whole, half = (parse(phrase, CATALOG).run for phrase in ("spark + repa", "spark + repa @ (0.5, 1)"))
+    (name,) = count_training(whole).terms
+    assert count_training(half).terms[name] == pytest.approx(0.5 * count_training(whole).terms[name], rel=1e-3)
+    assert list(Feed(half, 0, Path("unused")).teachers()) == list(Feed(whole, 0, Path("unused")).teachers()) != []

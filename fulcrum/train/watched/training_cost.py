@@ -7,6 +7,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fulcrum.data.fillers import caption_tokens
 from fulcrum.model.counted_flops import counted
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.stage import mean_over_images, phases
 
 BATCH = 8  # images that are counted; the count is exact, so that few are enough
 SMALL = 20_000_000  # parameters: a larger network is counted on shapes alone, which takes a second whatever its size
@@ -29,15 +31,33 @@ def count_training(run: RunSpec, text: float | None = None) -> TrainingFlops:
     tokens of a caption, if not those of the world's."""
     return TrainingFlops(
         denoiser=training_flops(run, text or caption_tokens(run.data.source, run.data.caption) or TEXT_TOKENS),
-        terms={term.name: float(term.flops(run)) for term in run.terms if hasattr(term, "flops")},
+        terms=_term_flops(run),
         optimizer=newton_schulz_share(run) * training_flops(run) if run.optim.rule.kind == "muon" else 0.0,
         tuned_codec=tuning_flops(run, run.encode.codec.asset) if run.encode.codec.trained else 0.0,  # type: ignore[attr-defined]
         uncounted=tuple(
             term.name
-            for term in run.terms
+            for term in _all_terms(run).values()
             if not hasattr(term, "flops") and not type(term).__module__.startswith("fulcrum.")
         ),
     )
+
+
+def _term_flops(run: RunSpec) -> dict[str, float]:
+    """Of every term for one image: where a stage adds it, on average over the budget."""
+
+    def there(phase: RunSpec) -> dict[str, float]:
+        return {term.name: float(term.flops(phase)) for term in phase.terms if hasattr(term, "flops")}
+
+    def of_phase(phase: RunSpec, name: str) -> float:
+        return there(phase).get(name, 0.0)
+
+    staged = {name for phase in phases(run) for name in there(phase.run)} - {term.name for term in run.terms}
+    return there(run) | {name: mean_over_images(run, partial(of_phase, name=name)) for name in sorted(staged)}
+
+
+def _all_terms(run: RunSpec) -> dict[str, Any]:
+    """Those that the run has from the start, and those that a stage adds."""
+    return {term.name: term for one in (run, *(phase.run for phase in phases(run))) for term in one.terms}
 
 
 def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any] | None = None) -> PartFlops:

@@ -50,6 +50,7 @@ def scenarios(out, copy):
         ("seed", ("--seed", "1")),
         ("rate", ("--set", "optim.lr=0.002")),
         ("kept", ("--keep-checkpoints", "2")),
+        ("skipped", ("--most-skipped", "0.2")),
     ):
         yield name, lambda other=other: command(out / "told", *(other if SECOND else ()))
     yield "code", lambda: another_code(out / "told", copy)

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from ranks_of_a_run import Started, free_port, words  # noqa: E402
 
 SCRIPT = Path(__file__).with_name("agreement_ranks.py")
-SCENARIOS = 8
+SCENARIOS = 9
 NAMESPACES = bool(shutil.which("unshare")) and subprocess.run(["unshare", "-rm", "true"]).returncode == 0
 own_mounts = pytest.mark.skipif(not NAMESPACES, reason="needs a mount namespace of its own")
 
@@ -82,6 +82,7 @@ def refused(ranks, name):
         ("rate", "found 0.002"),
         ("budget", "budget.images expected 80, found 160"),
         ("kept", "--keep-checkpoints expected 0, found 2"),
+        ("skipped", "--most-skipped expected 0.05, found 0.2"),
         ("code", "code of the package expected"),
     ],
 )
