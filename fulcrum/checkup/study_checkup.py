@@ -9,7 +9,8 @@ from fulcrum.files.sealed import CHECK, is_intact, read_json
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.study.kept import RESULT, read_facts, verify
+from fulcrum.study.kept import RESULT, read_facts
+from fulcrum.study.kept_verdicts import verify
 from fulcrum.study.plan.frozen_plan import NAME
 from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.run.kept_cells import HINT, read_kept
