@@ -1,7 +1,7 @@
 """What a path is, and the checkup for it: a run, a cache, a store of pictures, a study, or a folder of these."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fulcrum.checkup.ailment import Checkup
@@ -12,25 +12,26 @@ from fulcrum.checkup.study_checkup import kept_checkup, study_checkup
 from fulcrum.data.store.picture_store import ABOUT
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.study.run.kept_cells import is_kept
+from fulcrum.study.kept import bears_study
 from fulcrum.train.drawing.trained_run import KEY
 
 Say = Callable[[str], None]
 STUDY = re.compile(r"study-[0-9a-f]{16}")
 
 
-def checkups(path: Path, known: Catalogue, say: Say) -> Iterator[Checkup]:
-    """One after another, as they are done; a path that holds nothing of ours is refused."""
+def checkups(path: Path, known: Catalogue, say: Say, user_files: Mapping[str, str] | None = None) -> Iterator[Checkup]:
+    """One after another, as they are done; a path that holds nothing of ours is refused. `user_files`: the hashes of the
+    files of one's own that `known` comes from."""
     if not path.is_dir():
         what = "is no folder" if path.exists() else "is not there"
         raise BadInput(f"{path} {what}", "name a run, a cache, a store of pictures, a study, or a folder of these")
-    own = _checkup(path, known, say)
+    own = _checkup(path, known, say, user_files or {})
     if own is not None:
         yield own
         return
     empty = True
     for inner in sorted(one for one in path.iterdir() if one.is_dir() and not one.is_symlink()):
-        one = _checkup(inner, known, say)
+        one = _checkup(inner, known, say, user_files or {})
         if one is not None:
             empty = False
             yield one
@@ -41,12 +42,12 @@ def checkups(path: Path, known: Catalogue, say: Say) -> Iterator[Checkup]:
         )
 
 
-def _checkup(path: Path, known: Catalogue, say: Say) -> Checkup | None:
+def _checkup(path: Path, known: Catalogue, say: Say, user_files: Mapping[str, str]) -> Checkup | None:
     """None: it is none of these."""
     if KEY.fullmatch(path.resolve().name) and ((path / "about.json").exists() or (path / "checkpoints").exists()):
         return run_checkup(path if KEY.fullmatch(path.name) else path.resolve(), known, say)
-    if is_kept(path):
-        return kept_checkup(path, known)
+    if bears_study(path):
+        return kept_checkup(path, known, user_files)
     if (path / ABOUT).exists():
         return store_checkup(path, say)
     if path.name.endswith(".partial") and (path / "import.json").exists():

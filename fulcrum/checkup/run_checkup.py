@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fulcrum.checkup.ailment import Ailment, Checkup, leftovers, moved_aside
-from fulcrum.files.damaged import Damaged, remove
+from fulcrum.files.damaged import Damaged, free_aside, set_aside
 from fulcrum.files.records import keep_records, read_records
 from fulcrum.files.refusals import reason
 from fulcrum.files.sealed import read_sealed
@@ -184,10 +184,9 @@ def _good_lines(path: Path) -> Callable[[], str]:
     """The record without its bad lines; as it was, it stays beside it."""
 
     def mend() -> str:
-        aside = path.with_name(f"damaged-{path.name}")
-        remove(aside)
         if path.is_symlink() or not path.is_file():
-            return f"set aside as {path.rename(aside).name}"
+            return f"set aside as {set_aside(path).name}"
+        aside = free_aside(path)
         shutil.copyfile(path, aside)
         keep_records(path, lambda line: True)
         return f"set aside as {aside.name}, its good lines written anew"

@@ -1,21 +1,24 @@
 """Studies: the folder of one that was run, whose files are made again; and kept ones, judged again from their cells."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from fulcrum.checkup.ailment import Ailment, Checkup, leftovers, moved_aside
+from fulcrum.files.refusals import reason
 from fulcrum.files.sealed import CHECK, is_intact, read_json
-from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.study.kept import RESULT, read_facts, verify
+from fulcrum.study.kept import RESULT
+from fulcrum.study.kept_verdicts import verify
 from fulcrum.study.plan.frozen_plan import NAME
 from fulcrum.study.plan.plan_file import from_plain
-from fulcrum.study.run.kept_cells import HINT, read_kept
+from fulcrum.study.run.kept_cells import HINT
 
 AGAIN = "start the study's command again: it is written anew, and finished cells are kept"
 MOST = 20  # differences that are named
+NAME_FILES = "run with files of one's own: with --with FILE all of it is judged again"
 
 
 def study_checkup(folder: Path) -> Checkup:
@@ -35,20 +38,17 @@ def study_checkup(folder: Path) -> Checkup:
     return Checkup(folder, "study", tuple(sound), (*ailments, *leftovers(folder)))
 
 
-def kept_checkup(folder: Path, catalogue: Catalogue) -> Checkup:
-    """A study that is kept in a small folder: every line, every card, and every number that follows from them."""
+def kept_checkup(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str]) -> Checkup:
+    """A study that is kept in a small folder: every file, line and card, and every number that follows from them, as
+    'fulcrum study verify' sees them. Whatever is wrong with it, the next study is looked at."""
+    left = leftovers(folder)
     try:
-        if read_facts(folder)["user_files"]:
-            cells = len(read_kept(folder).lines)
-            StudyResult.model_validate({**read_json(folder / RESULT, HINT), "made": read_facts(folder)["made"]})
-            note = "run with files of one's own, so it was not judged again: fulcrum study verify FOLDER --with FILE"
-            return Checkup(folder, "kept study", (f"{cells} cells",), tuple(leftovers(folder)), (note,))
-        checked = verify(folder, catalogue)
-    except (FulcrumError, ValidationError, KeyError) as error:
-        message = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
-        return Checkup(folder, "kept study", (), (Ailment(folder, message, HINT), *leftovers(folder)))
+        checked = verify(folder, catalogue, user_files)
+    except (FulcrumError, OSError) as error:
+        message = error.message if isinstance(error, FulcrumError) else f"it cannot be read: {reason(error)}"
+        return Checkup(folder, "kept study", (), (Ailment(folder, message, HINT), *left))
     wrong = [
         Ailment(folder / RESULT, f"it does not follow from the cells: {one}", HINT) for one in checked.differences[:MOST]
     ]
-    sound = (f"{checked.cells} cells", f"{checked.effects} effects judged again")
-    return Checkup(folder, "kept study", sound if not wrong else sound[:1], (*wrong, *leftovers(folder)))
+    sound = (f"{checked.cells} cells",) if wrong else (checked.words,)
+    return Checkup(folder, "kept study", sound, (*wrong, *left), () if checked.whole else (NAME_FILES,))

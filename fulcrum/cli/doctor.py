@@ -104,7 +104,8 @@ def _examine(path: Path, repair: bool, files: Files, as_json: bool) -> None:
     from fulcrum.checkup.place_checkup import checkups
 
     answers, ill = list[dict[str, Any]](), 0
-    for checkup in checkups(_place(path), catalogue(files)[0], say):
+    known, hashes = catalogue(files)
+    for checkup in checkups(_place(path), known, say, hashes):
         outcomes = treated(checkup.ailments, repair)
         ill += sum(outcome.ill for outcome in outcomes)
         answers.append(

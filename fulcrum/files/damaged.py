@@ -1,9 +1,13 @@
 """What is on the disk and is not as it was written: refused in words, set aside, never used and never destroyed."""
 
+import os
 import shutil
+from itertools import chain, count
 from pathlib import Path
 
 from fulcrum.spec.errors import RunFailed
+
+ASIDE = "damaged-"  # what the name of everything that was set aside begins with
 
 
 class Damaged(RunFailed):
@@ -11,11 +15,16 @@ class Damaged(RunFailed):
 
 
 def set_aside(path: Path) -> Path:
-    """Move something damaged out of the way as damaged-NAME, in place of what was set aside there before."""
-    aside = path.with_name(f"damaged-{path.name}")
-    remove(aside)
+    """Move something damaged out of the way, beside what was set aside there before."""
+    aside = free_aside(path)
     path.rename(aside)
     return aside
+
+
+def free_aside(path: Path) -> Path:
+    """Where something damaged can be kept: damaged-NAME, and of what is damaged again damaged-2-NAME, damaged-3-NAME."""
+    names = chain([ASIDE], (f"{ASIDE}{time}-" for time in count(2)))
+    return next(place for name in names if not os.path.lexists(place := path.with_name(name + path.name)))
 
 
 def remove(path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_run_is_named_by_the_first_letters_of_its_key(tmp_path, capsys, monkey
 def test_a_kept_study_is_judged_again(tmp_path):
     kept = shutil.copytree(EVIDENCE, tmp_path / "late")
     (found,) = checkups(kept, CATALOG, lambda text: None)
-    assert found.kind == "kept study" and not found.ailments and "judged again" in found.sound[1]
+    assert found.kind == "kept study" and not found.ailments and "judged again" in found.sound[0]
     lines = (kept / "cells.jsonl").read_text().splitlines(keepends=True)
     (kept / "cells.jsonl").write_text("".join([lines[0].replace("0.", "1.", 1), *lines[1:]]))
     assert "was changed after it was written" in what(kept)[0][1]
@@ -78,6 +78,45 @@ def test_a_kept_study_is_judged_again(tmp_path):
     result["effects"][0]["mean"] = 123.0
     (kept / "result.json").write_text(json.dumps(result))
     assert "does not follow from the cells" in what(kept)[0][1]
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda kept: _edit(kept / "result.json", lambda row: row.update(verdict="worse", mean=-9.0)), "verdict: kept"),
+        (lambda kept: shutil.copy(*sorted((kept / "pictures").iterdir())[:2]), "json was changed"),
+        (lambda kept: (kept / "costs.json").write_text("{}"), "costs.json was changed"),
+        (lambda kept: (kept / "contents.json").unlink(), "contents.json is missing"),
+        (lambda kept: _edit(kept / "result.json", lambda row: row.update(mean=10**400)), "not the result of a study"),
+    ],
+)
+def test_a_kept_study_of_ones_own_files_is_verified_as_the_command_does(tmp_path, damage, words):
+    """All of these were sound."""
+    kept = shutil.copytree(EVIDENCE.parent / "emoji", tmp_path / "emoji")
+    (found,) = checkups(kept, CATALOG, lambda text: None)
+    assert (
+        not found.ailments and "33 effects judged again from their pairs" in found.sound[0] and "--with" in found.notes[0]
+    )
+    damage(kept)
+    assert any(words in one for _, one in what(kept))
+
+
+def _edit(path, change):
+    result = json.loads(path.read_text())
+    change(result["effects"][0])
+    path.write_text(json.dumps(result))
+
+
+def test_every_kept_study_of_a_folder_is_told_whatever_is_wrong_with_another(tmp_path, capsys):
+    """One without cells was passed over, and behind one with a number of 400 digits none was looked at."""
+    for name in ("a", "b", "c"):
+        shutil.copytree(EVIDENCE.parent / "replication_synthetic", tmp_path / name)
+    (tmp_path / "a" / "cells.jsonl").unlink()
+    _edit(tmp_path / "b" / "result.json", lambda row: row.update(mean=10**400))
+    code, said = fulcrum(capsys, "doctor", tmp_path)
+    assert code == 1 and "a: kept study, damaged" in said.out and "has lost its cells.jsonl" in said.out
+    assert "b: kept study, damaged" in said.out and "c: kept study, sound" in said.out
+    assert "has lost its cells.jsonl" in what(tmp_path / "a")[0][1]
 
 
 def test_the_files_of_a_study_that_are_written_again_are_set_aside(tmp_path, capsys):

@@ -10,10 +10,12 @@ import pytest
 from fulcrum.checkup.ailment import treated
 from fulcrum.checkup.place_checkup import checkups
 from fulcrum.files import atomic
+from fulcrum.files.damaged import set_aside
 from fulcrum.files.sealed import write_sealed
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.system import System
+from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.run_folder import RunFolder, claim
 from fulcrum.train.session import Order, perform
 
@@ -90,6 +92,20 @@ def test_bad_lines_of_a_record_go_and_the_file_as_it_was_stays(run):
     (run / "record.jsonl").write_bytes(b"\xff{]\n" + good)
     assert sick(run) == ["record.jsonl"] and not [one for one in examined(run, repair=True) if one.ill]
     assert (run / "record.jsonl").read_bytes() == good and (run / "damaged-record.jsonl").read_bytes() == b"\xff{]\n" + good
+
+
+def test_a_record_that_is_mended_twice_stays_as_it_was_both_times(run, whole):
+    """The second mending wrote over what the first had set aside."""
+    good = (run / "record.jsonl").read_bytes()
+    for bad in (b"{first\n", b"{second\n"):
+        (run / "record.jsonl").write_bytes(good + bad)
+        assert not [one for one in examined(run, repair=True) if one.ill]
+    assert (run / "damaged-record.jsonl").read_bytes() == good + b"{first\n"
+    assert (run / "damaged-2-record.jsonl").read_bytes() == good + b"{second\n"
+    for _ in range(2):
+        shutil.copytree(newest(run), run / "checkpoints" / "000000000008")
+        assert set_aside(run / "checkpoints" / "000000000008").parent == run / "checkpoints"
+    assert not sick(run) and len(checkpoint.leftovers(run / "checkpoints")) == 2  # what 'runs gc' removes
 
 
 def test_a_result_of_other_weights_and_an_edited_description_are_seen(run):

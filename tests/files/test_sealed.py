@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fulcrum.files import sealed as module
-from fulcrum.files.damaged import Damaged, set_aside
+from fulcrum.files.damaged import Damaged
 from fulcrum.files.hashes import sha256_bytes, sha256_file, sha256_json, sha256_text
 from fulcrum.files.sealed import SEAL, is_intact, read_json, read_sealed, seal, sealed, write_sealed
 from fulcrum.spec.errors import BadInput, RunFailed
@@ -96,21 +96,6 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n
     with pytest.raises(RunFailed) as error:
         write_sealed(tmp_path / "x.json", VALUE)
     assert error.value.message == f"could not write x.json: {os.strerror(number)}" and error.value.hint == hint
-
-
-def test_what_is_damaged_is_set_aside_in_place_of_the_one_before(tmp_path: Path) -> None:
-    for content in ("first", "second"):
-        (tmp_path / "x").mkdir()
-        (tmp_path / "x" / "state.json").write_text(content)
-        assert set_aside(tmp_path / "x") == tmp_path / "damaged-x"
-    assert (tmp_path / "damaged-x" / "state.json").read_text() == "second"
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "theirs" / "precious").touch()
-    (tmp_path / "x").symlink_to(tmp_path / "theirs")
-    set_aside(tmp_path / "x")
-    os.mkfifo(tmp_path / "x")
-    set_aside(tmp_path / "x")
-    assert (tmp_path / "damaged-x").is_fifo() and (tmp_path / "theirs" / "precious").exists()
 
 
 def test_a_file_that_is_larger_than_any_of_ours_is_not_read(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from fulcrum.levers.measured_table import FIELDS, SCOPE_FIELDS, read_measured
 from fulcrum.report.evidence import conclusion
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.version import SCIENCE
-from fulcrum.study import evidence_files, kept
+from fulcrum.study import evidence_files, kept_verdicts
 
 ROOT = Path(__file__).parents[2]
 FAKE = runpy.run_path(str(ROOT / "tests/report/evidence/fake_evidence.py"))
@@ -69,7 +69,7 @@ def test_more_bytes_than_a_clone_should_carry_are_refused_before_anything_is_wri
 
 
 def test_the_command_writes_what_is_kept(project, monkeypatch, capsys):
-    monkeypatch.setattr(kept, "results", lambda folder, catalogue: {"replication": FAKE["result"]()})
+    monkeypatch.setattr(kept_verdicts, "results", lambda folder, catalogue: {"replication": FAKE["result"]()})
     words = ["study", "evidence", str(project / "docs"), "--readme", str(project / "README.md"), "--json"]
     for written in (4, 0):
         with pytest.raises(SystemExit) as end:
@@ -83,7 +83,7 @@ def test_the_projects_own_page_and_opening_are_current():
     """After a study was kept, or the page's words changed: make evidence. Bytes of a PNG are those of the library that
     wrote it: of sheets it is asked only that they are there."""
     folder = ROOT / "docs/evidence"
-    studies = kept.results(folder, CATALOG)
+    studies = kept_verdicts.results(folder, CATALOG)
     made = evidence_files.contents(studies, folder, ROOT / "README.md", ROOT / "fulcrum/levers")
     stale = [
         path.name

@@ -29,7 +29,7 @@ def evidence_command(
     """
     from fulcrum.levers.catalog import CATALOG
     from fulcrum.study.evidence_files import write
-    from fulcrum.study.kept import results
+    from fulcrum.study.kept_verdicts import results
 
     with awaited(f"judging the studies of {folder} again, and drawing their page", say):
         studies = results(folder, CATALOG)

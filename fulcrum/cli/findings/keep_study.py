@@ -51,13 +51,16 @@ def verify_command(
 ) -> None:
     """Judge kept studies again from their cells: every table and verdict must come out as it was kept.
 
-    Of a study that was run with files of one's own, which are not named here, the mean differences are computed again.
+    Of a study that was run with files of one's own, which are not named here, the effects at equal images are judged again
+    from the pairs of its cells, and what needs those files is not: the output says what.
+
     With --rerun, some cells are trained anew from their descriptions; on the same kind of machine the weights are equal to
     the bit.
     """
     from fulcrum.dist.machine.compiled_code import compiles_here
-    from fulcrum.study.kept import kept_studies, named, require_asked, verify
+    from fulcrum.study.kept import kept_studies
     from fulcrum.study.kept import rerun as train_again
+    from fulcrum.study.kept_verdicts import named, require_asked, verify
 
     known, hashes = catalogue(levers)
     facts, lines, wrong = list[dict[str, object]](), list[str](), 0
@@ -68,16 +71,11 @@ def verify_command(
         with awaited(f"judging {study} again", say):
             checked = verify(study, known, hashes)
         tally.tell(done)
-        held = f"{checked.cells} cells, {checked.effects} effects judged again"
-        if not checked.whole:
-            held = (
-                f"{checked.cells} cells, {checked.effects} mean differences computed again (verdicts: name its --with FILE)"
-            )
         if checked.differences:
-            lines.append(f"{study}: {held}; {len(checked.differences)} differ from what was kept:")
+            lines.append(f"{study}: {checked.words}; {len(checked.differences)} differ from what was kept:")
             lines.append(named(checked.differences))
         else:
-            lines.append(f"{study}: {held}, all as kept")
+            lines.append(f"{study}: {checked.words}, all as kept")
         answers = (
             train_again(study, known, rerun, say, hashes, compile_blocks=compiles_here(say), seed=seed) if rerun else []
         )
@@ -91,6 +89,7 @@ def verify_command(
                 "study": str(study),
                 "cells": checked.cells,
                 "effects": checked.effects,
+                "held_against_themselves": checked.others,
                 "whole": checked.whole,
                 "differences": checked.differences,
                 "rerun": len(answers),

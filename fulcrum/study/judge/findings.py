@@ -15,6 +15,7 @@ from fulcrum.study.judge.pairing import (
     EQUAL,
     Failures,
     Measurements,
+    PairedArm,
     compared,
     may_differ,
     require_same_card,
@@ -31,7 +32,7 @@ NONE_FAILED: Failures = {}
 
 
 def all_findings(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, effects: Mapping[str, Sequence[Effect]]
+    plan: Plan, arms: Sequence[PairedArm], measured: Measurements, effects: Mapping[str, Sequence[Effect]]
 ) -> list[Effect]:
     """The effects on all metrics (metric -> effects) with verdicts: each metric is a family, or all of them are one, as the
     plan asks. All scales are in one family: a sign flip flips a seed at every scale."""
@@ -98,7 +99,7 @@ def _missing(seeds: Sequence[int], why: str) -> tuple[str, ...]:
 
 
 def judged(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str, effects: Sequence[Effect],
+    plan: Plan, arms: Sequence[PairedArm], measured: Measurements, metric: str, effects: Sequence[Effect],
     p_values: Mapping[tuple[str, str], float] | None = None,
 ) -> list[Effect]:  # fmt: skip
     """The effects of one metric with verdicts, best first, then those without an interval; `p_values` of a larger one."""

@@ -5,13 +5,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from fulcrum.measure.card import METRICS
-from fulcrum.study.judge.pairing import Measurements, values_of
+from fulcrum.study.judge.pairing import Measurements, PairedArm, values_of
 from fulcrum.study.judge.statistics.effect import Floats, student_interval
-from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.plan import Plan
 
 
-def margins(plan: Plan, arms: Iterable[Arm], measured: Measurements, metric: str) -> dict[str, float]:
+def margins(plan: Plan, arms: Iterable[PairedArm], measured: Measurements, metric: str) -> dict[str, float]:
     """Arm -> the smallest effect of interest, in the metric's unit: the plan's, else in deviations of what it is held
     against over its seeds. An arm without a finished baseline has none."""
     margins = dict[str, float]()
@@ -36,7 +35,8 @@ def not_learned(measured: Measurements, baseline: str, metric: str, level: float
     """Why a baseline has not learned what a metric asks: within the interval over its seeds it does no better than pictures
     that show nothing of it. Empty: it has, or the metric's floor is not known."""
     cells, values = measured[baseline], np.array(list(values_of(measured, baseline, metric).values()))
-    floors = next(iter(cells.values()))["metrics"][metric]["card"].get("floors") or {}
+    cards = [cell["metrics"][metric]["card"] for cell in cells.values() if metric in cell["metrics"]]
+    floors = (cards[0].get("floors") or {}) if cards else {}
     if not floors or len(values) < 2:
         return ""
     higher = METRICS[metric].better == "higher"

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from fulcrum.measure.card import MetricCard, compatible
+from fulcrum.report.finding import LARGEST
 from fulcrum.spec.edit import inside
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.run.measuring.run_evaluation import loss_of
@@ -16,6 +17,15 @@ Measurements = Mapping[str, Mapping[int, Any]]  # arm -> seed -> what was measur
 Failures = Mapping[str, Mapping[int, str]]  # arm -> seed -> why the cell came to nothing
 
 
+class PairedArm(Protocol):
+    """An arm, as far as its pairs ask: its name, and that of the arm it is held against."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def against(self) -> str: ...
+
+
 def value_of(cell: Mapping[str, Any], metric: str) -> float:
     return float(cell["metrics"][metric]["value"])
 
@@ -23,7 +33,12 @@ def value_of(cell: Mapping[str, Any], metric: str) -> float:
 def values_of(measured: Measurements, arm: str, metric: str) -> dict[int, float]:
     """Seed -> value of a metric; where it is no number, or was not measured, that seed is missing for this metric alone."""
     readings = {seed: cell["metrics"].get(metric, {}).get("value") for seed, cell in measured.get(arm, {}).items()}
-    return {seed: float(value) for seed, value in readings.items() if value is not None and math.isfinite(value)}
+    return {seed: float(value) for seed, value in readings.items() if value is not None and _is_measurement(value)}
+
+
+def _is_measurement(value: float) -> bool:
+    """What the page shows as a number as well: beyond that squares have no room in a float."""
+    return math.isfinite(value) and abs(value) <= LARGEST
 
 
 def not_stopped(arms: Sequence[Arm], stopped: Collection[str]) -> list[Arm]:

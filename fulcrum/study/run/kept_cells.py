@@ -18,6 +18,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.study.run.cell import Cell, pictures
 from fulcrum.study.run.cell_copy import CellFiles
 from fulcrum.study.run.curve_lines import CURVE, read_lines, write_curve
+from fulcrum.study.run.kept_line import fault_of_line, fault_of_pictures
 from fulcrum.study.run.measuring.evaluation_points import point_path, read_points
 from fulcrum.train.drawing.trained_run import KEY
 
@@ -94,7 +95,7 @@ class KeptCells(NamedTuple):
 
 
 def read_kept(folder: Path) -> KeptCells:
-    """What a folder keeps; every line and every card must be as it was written."""
+    """What a folder keeps; every line and every card must be as it was written, and hold what a study writes."""
     kept = KeptCells({}, {}, {})
     if not (folder / CELLS).exists():
         return kept
@@ -107,11 +108,15 @@ def read_kept(folder: Path) -> KeptCells:
             raise BadInput(f"line {place} of {folder / CELLS} was changed after it was written", HINT)
         if not KEY.fullmatch(str(line.get("key"))):  # it names a folder
             raise BadInput(f"line {place} of {folder / CELLS} is of no run: its key is {line.get('key')!r}", HINT)
+        if fault := fault_of_line(line):
+            raise BadInput(f"line {place} of {folder / CELLS} is not what a study keeps: {fault}", HINT)
         kept.lines[line["key"]] = line
     for key in kept.lines:
         path = folder / PICTURES / f"{key}.json"
         if path.exists():
-            kept.pictures[key] = read_sealed(path, HINT)
+            kept.pictures[key] = drawn = read_sealed(path, HINT)
+            if fault := fault_of_pictures(drawn):
+                raise BadInput(f"{path} is not what a study keeps: {fault}", HINT)
     return kept
 
 

@@ -1,0 +1,208 @@
+"""Kept studies held against their cells: what was kept must follow from them, number by number and verdict by verdict."""
+
+import contextlib
+import json
+import math
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from fulcrum.dist.machine.machine_facts import machine_words
+from fulcrum.files.sealed import read_json
+from fulcrum.report.schema import StudyResult
+from fulcrum.spec.errors import BadInput, FulcrumError
+from fulcrum.spec.phrase import Catalogue
+from fulcrum.spec.user_errors import PREFIX
+from fulcrum.study.kept import (
+    PLAN,
+    RESULT,
+    judged_again,
+    kept_studies,
+    needs_no_files,
+    read_facts,
+    record_of,
+    require_kept,
+    require_same_plan,
+)
+from fulcrum.study.kept_contents import changed_files, require_contents
+from fulcrum.study.kept_pairs import compared_pairs
+from fulcrum.study.plan.plan_file import load
+from fulcrum.study.run.kept_cells import HINT, KeptCells, read_kept
+
+CLOSE = 1e-6  # relative: another machine's last bits move no verdict
+NAMED = 6  # differences that are named
+UNSEEN = "that the plan asks for these cells, what is claimed, costs, interactions and trends"
+# What code does with values that it was not written for.
+UNFIT = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError)
+
+
+class Verified(NamedTuple):
+    """A study judged again from its cells."""
+
+    result: StudyResult
+    cells: int
+    effects: int  # that were judged again
+    differences: tuple[str, ...]  # from what was kept, each in a line; none: all is as it was
+    whole: bool = True  # False: without the files that it was run with, so from its pairs alone
+    others: int = 0  # effects that the pairs alone do not give, and that were only held against themselves
+
+    @property
+    def words(self) -> str:
+        """What was looked at, and what was not."""
+        if self.whole:
+            return f"{self.cells} cells, {self.effects} effects judged again"
+        others = f", {self.others} held only against their own intervals" if self.others else ""
+        return (
+            f"{self.cells} cells, {self.effects} effects judged again from their pairs{others} "
+            f"(not checked without its --with FILE: {UNSEEN})"
+        )
+
+
+def verify(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | None = None) -> Verified:
+    """Judge a kept study again, and hold every number and verdict of it against what was kept. Of one that was run with
+    files of one's own which are not named: what follows from the pairs of its cells."""
+    require_kept(folder)
+    with _in_words(folder):
+        cells = read_kept(folder)  # a line that was changed is told as that line
+        needed, given = _own_files(folder), user_files or {}
+        require_contents(folder, besides=(RESULT,))
+        if not needed.keys() <= given.keys():
+            return _verified_by_pairs(folder, cells)
+        result = judged_again(folder, catalogue, {name: given[name] for name in needed})
+        before, after = read_json(folder / RESULT, HINT), record_of(result)
+        changed = tuple(differences(_without_card_words(before), _without_card_words(after)))
+    return Verified(result, len(cells.lines), len(result.effects), changed)
+
+
+def results(folder: Path, catalogue: Catalogue) -> dict[str, StudyResult]:
+    """The studies that lie in a folder, by name, judged again; one that was run with files of one's own as it was kept, if
+    that follows from its pairs."""
+    return {study.name: _judged_or_kept(study, catalogue) for study in kept_studies(folder)}
+
+
+def _judged_or_kept(folder: Path, catalogue: Catalogue) -> StudyResult:
+    require_kept(folder)
+    with _in_words(folder):
+        alone = not _own_files(folder)
+        require_contents(folder, besides=(RESULT,) if alone else ())
+        if alone:
+            return judged_again(folder, catalogue)
+        verified = _verified_by_pairs(folder, read_kept(folder))
+    if verified.differences:
+        raise BadInput(f"{folder} does not follow from its cells:\n{named(verified.differences)}", HINT)
+    return verified.result
+
+
+def _own_files(folder: Path) -> dict[str, str]:
+    """The files of one's own that a study was run with. What needs none may name none: they leave parts of it
+    unseen."""
+    files: dict[str, str] = read_facts(folder)["user_files"]
+    if files and needs_no_files(load(folder / PLAN), folder):
+        raise BadInput(
+            f"{folder} says that it was run with {_file_names(sorted(files))}, and its plan asks for nothing but our own "
+            "recipe and levers",
+            f"{HINT}; if an earlier version kept it so: fulcrum study keep {folder / PLAN} {folder}",
+        )
+    return files
+
+
+def _verified_by_pairs(folder: Path, cells: KeptCells) -> Verified:
+    plan = load(folder / PLAN)
+    require_same_plan(plan, folder)
+    result = _as_kept(folder, cells)
+    compared = compared_pairs(plan, result, cells)
+    wrong = [line for name, before, after in compared.rows for line in differences(before, after, name)]
+    changed = (*map(str, changed_files(folder)), *wrong, *compared.contradictions)
+    return Verified(result, len(cells.lines), compared.judged, changed, whole=False, others=compared.others)
+
+
+def _as_kept(folder: Path, cells: KeptCells) -> StudyResult:
+    """As it was judged where it was kept: without its cells and pictures."""
+    record, made = read_json(folder / RESULT, HINT), read_facts(folder)["made"]
+    machines = Counter(filter(None, (machine_words(line.get("outcome", {})) for line in cells.lines.values())))
+    words = [f"{machine} ({count} cell{'s' * (count > 1)})" for machine, count in machines.items()]
+    try:
+        return StudyResult.model_validate({**record, "made": made | ({"machine": words[0]} if len(words) == 1 else {})})
+    except (TypeError, ValidationError):
+        raise BadInput(f"{folder / RESULT} is not the result of a study", HINT) from None
+
+
+@contextlib.contextmanager
+def _in_words(folder: Path) -> Iterator[None]:
+    """Whatever a kept study holds, judging it ends in words: anybody can seal anything."""
+    try:
+        yield
+    except FulcrumError:
+        raise
+    except UNFIT as error:
+        place = traceback.extract_tb(sys.exc_info()[2])[-1]
+        where = f"{Path(place.filename).name}, line {place.lineno}"
+        raise BadInput(
+            f"{folder} could not be judged: {type(error).__name__} ({str(error)[:200]}) in {where}",
+            f"it holds what no study writes, {HINT}; if it does so untouched, that is a fault of ours: please tell us",
+        ) from error
+
+
+def require_asked(folders: Sequence[Path], user_files: Mapping[str, str]) -> None:
+    """Files of one's own that no study was run with would be ignored."""
+    asked = {name for folder in folders for name in read_facts(folder)["user_files"]} if user_files else set()
+    if strange := sorted(user_files.keys() - asked):
+        raise BadInput(
+            f"no study here was run with {_file_names(strange)}",
+            f"leave it out; they were run with {_file_names(sorted(asked)) or 'no file of one’s own'}",
+        )
+
+
+def _file_names(modules: Sequence[str]) -> str:
+    """'my_lever.py' of fulcrum_user_my_lever_0123456789ab."""
+    names = (name.removeprefix(PREFIX).rpartition("_")[0] if name.startswith(PREFIX) else name for name in modules)
+    return ", ".join(f"{name.removesuffix('.py')}.py" for name in names)
+
+
+def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
+    """Where two plain values differ: numbers by more than another machine's rounding, all else at all."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in sorted(before.keys() | after.keys()):
+            yield from differences(before.get(name), after.get(name), f"{path}.{name}" if path else str(name))
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for place, (one, other) in enumerate(zip(before, after, strict=True)):
+            yield from differences(one, other, f"{path}[{place}]")
+    elif _number(before) and _number(after):
+        if not math.isclose(before, after, rel_tol=CLOSE, abs_tol=1e-12):
+            yield f"{path}: kept {before:g}, found {after:g}"
+    elif before != after:
+        yield f"{path}: kept {_short(before)}, found {_short(after)}"
+
+
+def _without_card_words(record: Any) -> Any:
+    """A result without the sentences of its levers' cards: one that is worded better later changes no finding."""
+    if not isinstance(record, dict):
+        return record
+    arms = {name: record.get(name) for name in ("arms", "combinations")}
+    return {**record, **{name: [_bare(arm) for arm in rows] for name, rows in arms.items() if isinstance(rows, list)}}
+
+
+def _bare(arm: Any) -> Any:
+    return {name: value for name, value in arm.items() if name != "says"} if isinstance(arm, dict) else arm
+
+
+def _number(value: Any) -> bool:
+    """One that a float can hold: integers have no end."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return plain and (isinstance(value, float) or abs(value) <= sys.float_info.max)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def named(lines: Sequence[str]) -> str:
+    """The first few of many lines."""
+    more = f"\n  and {len(lines) - NAMED} more" if len(lines) > NAMED else ""
+    return "\n".join(f"  {line}" for line in lines[:NAMED]) + more
