@@ -195,7 +195,6 @@ def _train(
     try:
         watching: list[Observer] = [
             stepped.append,
-            lambda look: feed.let_go(),  # a step was taken, so all that it reads is cached
             lambda look: require_few_skipped(order, look.check.after),  # not look.state: a device would be waited for
             *writing,
             sentinels,
@@ -205,6 +204,7 @@ def _train(
         if ranks.size > 1:
             watching = [Standpoint(SAVING), *watching, Standpoint(TRAINING)]
             ranks.standing.at(TRAINING, state.images // order.run.budget.batch)
+        feed.let_go(state.images)  # observers have asked for what they need
         looping = True
         return train(built, state, watching, stop.agree, sentinels.most)
     except (RankLost, RuntimeError) as error:
