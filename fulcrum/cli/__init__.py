@@ -181,9 +181,10 @@ def _explained(error: BaseException) -> tuple[str, str, int]:
 
 def _told(error: BaseException, words: list[str], begun: int) -> int:
     """Say an error and give its code, whatever is sent meanwhile: Ctrl-C would end Python by the signal, with -2, and a
-    launcher's SIGTERM to the others of a run that fails would mute them."""
+    launcher's SIGTERM to the others of a run that fails would mute them. Who stopped says so, though told once more."""
+    stopped = isinstance(error, FulcrumError) and error.exit_code in (INTERRUPTED, REQUEUE)
     before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED)),
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN if stopped else lambda *_: os._exit(INTERRUPTED)),
         signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     }
     try:

@@ -57,7 +57,8 @@ class Feed:
         self.ready: dict[int, Ready] = {}  # made when a phase begins; staged data costs nothing before
         self.networks: dict[str, Any] = {}
         self.told: set[str] = set()  # what networks said of themselves
-        self.encoding = False  # is something being encoded, or opened, for a batch? No process waits for this one then
+        self.frees = False  # do codec and text encoder leave as soon as a phase is ready?
+        self.encoding = False  # is something being encoded, or opened, for a batch? Others may wait for it in their step
 
     def at(self, position: int, rows: int | None = None) -> tuple[Batch, Draw]:
         """Batch and draw of the images position … position + rows - 1."""
@@ -135,12 +136,16 @@ class Feed:
         text: TextEncoder = self._network("text", self.run.encode.text)
         return text
 
-    def let_go(self) -> None:
-        """Codec and text encoder need not stay once all that the phase reads of them is cached; whoever asks for one later
-        has it loaded again. A teacher leaves by itself."""
-        if self.ready:
-            for name in ("codec", "text"):
-                self.networks.pop(name, None)
+    def let_go(self, position: int) -> None:
+        """From now on codec and text encoder leave as soon as all that a phase reads of them is cached: at once, if that of
+        `position` is. Whoever asks for one later has it loaded again. A teacher leaves by itself."""
+        self.frees = True
+        if self._number(position) in self.ready:
+            self._free()
+
+    def _free(self) -> None:
+        for name in ("codec", "text"):
+            self.networks.pop(name, None)
 
     def jobs(self) -> list[Job]:
         """Every entry of the cache that the run reads, whatever its phase, so that all can be filled beforehand."""
@@ -194,6 +199,8 @@ class Feed:
         if number not in self.ready:
             with self._encoding():
                 self.ready = {number: self._prepare(self.phases[number])}
+            if self.frees:
+                self._free()
         return self.ready[number]
 
     @contextmanager

@@ -1,14 +1,9 @@
 """A training session: open the folder, go on from where it stands, train, save, and say how to go on."""
 
-import signal
-import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
-from itertools import count
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 from fulcrum.dist.machine.compiled_code import SLOWER, is_compiler_error
@@ -19,7 +14,7 @@ from fulcrum.dist.processes.agreement import require_agreement
 from fulcrum.dist.processes.heartbeat import SAVING, TRAINING
 from fulcrum.dist.processes.start import ALONE, Ranks, is_loss
 from fulcrum.files.atomic import write_json
-from fulcrum.spec.errors import INTERRUPTED, REQUEUE, BadInput, RankLost, RunFailed, TrainingFailed, first_line
+from fulcrum.spec.errors import BadInput, RankLost, RunFailed, TrainingFailed, first_line
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.system import System
 from fulcrum.train.agreed_order import require_same_caches, require_same_order
@@ -35,15 +30,14 @@ from fulcrum.train.saved.saver import Saver
 from fulcrum.train.sized.cache_forecast import tell_cache
 from fulcrum.train.sized.memory_check import require_memory
 from fulcrum.train.state import State
+from fulcrum.train.stop_asked import BEFORE_FIRST, StopAsked
+from fulcrum.train.stop_asked import Interrupted as Interrupted  # what a session may end with
 from fulcrum.train.watched.alarm import RollBack
 from fulcrum.train.watched.observers import ProgressLine, Recorder
 from fulcrum.train.watched.sentinels import Sentinels, disturbances, roll_back
 from fulcrum.train.watched.standpoint import Standpoint
 
 MOST_SKIPPED = 0.05  # of all steps, left out because they were not finite: with more of them it is another training
-STOP_EVERY = 8  # steps after which GPUs ask each other whether a process was told to stop: each waits for the others
-ECHO = 5.0  # seconds in which a launcher passes the same Ctrl-C on to us
-BEFORE_FIRST = "stopped before the first step: what was saved before is as it was"
 
 
 Observers = Callable[[Built, RunFolder, State], list[Observer]]
@@ -69,18 +63,6 @@ class Order(NamedTuple):
 
 class SaveAndLeave(Exception):
     """What an observer raises, on all processes after the same step: the run is saved as it stands, and left."""
-
-
-class Interrupted(RunFailed):
-    """Stopped by Ctrl-C or SIGTERM after saving."""
-
-    exit_code = INTERRUPTED
-    together = True
-
-    def by(self, signals: Iterable[int]) -> "Interrupted":
-        """A SIGTERM is a machine's word: the exit code says that the same command should be started again."""
-        self.exit_code = REQUEUE if signal.SIGTERM in signals else self.exit_code
-        return self
 
 
 def perform(
@@ -135,9 +117,11 @@ def _performed(
     order: Order, feed: Feed, folder: RunFolder, observers: Observers | None, ranks: Ranks, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """To the end, however often a sentinel rolls the run back on the way; each time it is built anew."""
+    go_on = f"go on with: {order.command}" if order.command else "start the same command again to go on"
+    stop = StopAsked(ranks, go_on)
     while True:
         try:
-            return _attempted(order, feed, folder, observers, ranks, say)
+            return _attempted(order, feed, folder, observers, stop, say)
         except RollBack as back:
             alarm = back.alarm
         with ranks.first_goes_ahead("rolling back"):
@@ -146,10 +130,10 @@ def _performed(
 
 
 def _attempted(
-    order: Order, feed: Feed, folder: RunFolder, observers: Observers | None, ranks: Ranks, say: Callable[[str], None]
+    order: Order, feed: Feed, folder: RunFolder, observers: Observers | None, stop: StopAsked, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Build, go on from the last checkpoint, train to the end and write the result."""
-    feed.compiled = order.system.compile
+    """Build, go on from the last checkpoint, train to the end and write the result; or save it where it is to stop."""
+    ranks, feed.compiled = stop.ranks, order.system.compile
     if ranks.first:
         tell_cache(feed)
     require_memory(order.run, order.system, ranks.size)
@@ -164,8 +148,16 @@ def _attempted(
         events.write(SESSION, state.images, {MACHINE: machine_facts(order.system), "system": order.system.model_dump()})
     saver = Saver(built, folder, state)
     sentinels = Sentinels(built, folder, state, events)
-    state = _train(order, built, folder, state, observers, say, saver, sentinels)
-    return conclude(order, built, folder, state, saver, events)
+    with stop:
+        state = _train(order, built, folder, state, observers, say, saver, sentinels, stop)
+        if state.images < order.run.budget.images:
+            ranks.standing.at(SAVING)
+            saver.keep(built, state)
+            result = {}
+        else:
+            result = conclude(order, built, folder, state, saver, events)
+        stop.leave(state.images, order.run.budget.images)
+    return result
 
 
 def _used(order: Order, ranks: Ranks) -> System:
@@ -185,31 +177,14 @@ def _train(
     say: Callable[[str], None],
     saver: Saver,
     sentinels: Sentinels,
+    stop: StopAsked,
 ) -> State:
-    asked: list[float] = []
-    signals: list[int] = []
+    """To the end, or until all agree to stop."""
     stepped: deque[Look] = deque(maxlen=1)
-    ranks, agreed, looping = built.ranks, False, False
-    go_on = f"go on with: {order.command}" if order.command else "start the same command again to go on"
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        # It still encodes, or alone compiles: there is nothing to save, and of many processes none waits for this one.
-        if not stepped and (ranks.size == 1 or not looping or built.feed.encoding):
-            raise Interrupted(BEFORE_FIRST, go_on).by([number])
-        if asked and (ranks.size == 1 or now - asked[0] > ECHO):  # asked twice: do not even finish the step
-            raise KeyboardInterrupt
-        asked.append(now)
-        signals.append(number)
-
-    turns, stalls = count(), ranks.size > 1 and ranks.device.type != "cpu"
-
-    def stop() -> bool:
-        nonlocal agreed
-        if not stalls or next(turns) % STOP_EVERY == 0:  # all ranks ask at the same steps
-            agreed = ranks.any(bool(asked))
-        return agreed
-
+    ranks, feed, looping = built.ranks, built.feed, False
+    # Nothing is saved before a step. One that is alone encodes or compiles, and so do those of many that still prepare, or
+    # encode the first batch. The others may wait for it in the first step's exchange: they learn of its end there, below.
+    stop.idle = lambda: not stepped and (ranks.size == 1 or not looping or feed.encoding)
     writing: list[Observer] = []
     if ranks.first:
         recorder = Recorder(folder.record, state.images)
@@ -217,12 +192,9 @@ def _train(
             say(fault)
         saver.before_saving = recorder.flush
         writing = [recorder, ProgressLine(order.label, state.images, order.quiet)]
-    main_thread = threading.current_thread() is threading.main_thread()  # no other may listen to signals
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)} if main_thread else {}
     try:
         watching: list[Observer] = [
             stepped.append,
-            lambda look: built.feed.let_go(),  # a step was taken, so all that it reads is cached
             lambda look: require_few_skipped(order, look.check.after),  # not look.state: a device would be waited for
             *writing,
             sentinels,
@@ -232,16 +204,18 @@ def _train(
         if ranks.size > 1:
             watching = [Standpoint(SAVING), *watching, Standpoint(TRAINING)]
             ranks.standing.at(TRAINING, state.images // order.run.budget.batch)
+        feed.let_go(state.images)  # observers have asked for what they need
         looping = True
-        state = train(built, state, watching, stop, sentinels.most)
+        return train(built, state, watching, stop.agree, sentinels.most)
     except (RankLost, RuntimeError) as error:
         saver.leave()
-        if signals and not stepped and (isinstance(error, RankLost) or is_loss(error)):
-            raise Interrupted(BEFORE_FIRST, go_on).by(signals) from None  # the others were told to stop too, and have
+        if stop.signals and not stepped and (isinstance(error, RankLost) or is_loss(error)):
+            raise Interrupted(BEFORE_FIRST, stop.go_on).by(stop.signals) from None  # the others were told too, and have
         raise
     except SaveAndLeave:
         ranks.standing.at(SAVING)
         saver.keep(built, stepped[0].state)
+        stop.leave(stepped[0].images, order.run.budget.images)
         raise
     except RollBack:
         saver.wait()
@@ -250,19 +224,9 @@ def _train(
         saver.leave()
         raise
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         if ranks.first:
             with suppress(OSError):  # what went wrong before is what a person must see
                 recorder.write_out()
-    if agreed and state.images < order.run.budget.images:
-        ranks.standing.at(SAVING)
-        saver.keep(built, state)
-        terminated = [signal.SIGTERM] if ranks.any(signal.SIGTERM in signals) else []
-        raise Interrupted(
-            f"stopped at {state.images:,} of {order.run.budget.images:,} images; everything is saved", go_on
-        ).by(terminated)
-    return state
 
 
 def conclude(

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from fulcrum.spec.system import System
-from fulcrum.study.run.measuring import preview, run_evaluation
+from fulcrum.study.run.measuring import evaluation_points, preview, run_evaluation
+from fulcrum.study.run.measuring.evaluation_points import Points
 from fulcrum.study.run.measuring.preview import PreviewPlan, previewing
 from fulcrum.train.drawing.known_prompts import KnownPrompts
 from fulcrum.train.drawing.painter import Painter
@@ -39,6 +40,30 @@ def test_what_is_cached_leaves_memory(tiny, tmp_path, monkeypatch, every, kept):
     assert set(begun) == {"codec", "text"} and alive == [kept] * len(alive) and len(alive) > 1
     assert [name.split()[0] for name in loads] == ["codec", "text", "teacher"], "for the first batch; none is loaded again"
     assert bool(list((tmp_path / result["key"]).glob("previews/*.png"))) == bool(every)
+
+
+@pytest.mark.parametrize("phrase", ["spark + repa", "spark + resolution_ladder", "spark + repa + end_to_end_codec"])
+def test_no_network_lies_beside_a_step(tiny, tmp_path, monkeypatch, phrase):
+    """Neither the first of a phase, nor one after a look that measured: that is when memory is at its peak."""
+    monkeypatch.setattr(run_evaluation, "VALIDATION", 16)
+    monkeypatch.setattr(evaluation_points, "quality_of", lambda *given: ({}, None))
+    beside, looked = [], []
+
+    def observers(built, folder, state):
+        feed, step = built.feed, built.step
+
+        def forward(batch, draw, weights, real=step.forward):
+            beside.append({name.split()[0] for name in feed.networks})
+            return real(batch, draw, weights)
+
+        monkeypatch.setattr(step, "forward", forward)
+        points = Points(built, folder, 8, "how", (0.5,), tell=lambda metrics, images: looked.append(images))
+        return [*previewing(PreviewPlan(PROMPTS, 24))(built, folder, state), points]
+
+    run = tiny(phrase)
+    perform(Order(run, 0, phrase, tmp_path, System(), quiet=True), print, observers)
+    assert looked and looked[0] < run.budget.images, "it measured between two steps"
+    assert beside == [set()] * (run.budget.images // run.budget.batch)
 
 
 def test_known_prompts_are_drawn_as_by_their_encoder(tiny):

@@ -110,6 +110,8 @@ def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(tmp_path, number, code):
     while not any(path.stat().st_size for path in tmp_path.glob("*/record.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(number)
+    time.sleep(0.02)
+    process.send_signal(number)  # launchers pass it on once more
     out, _ = process.communicate(timeout=120)
     said = json.loads(out.splitlines()[-1])
     assert process.returncode == code and "everything is saved" in said["error"] and "fulcrum train" in said["hint"]

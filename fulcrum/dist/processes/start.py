@@ -21,6 +21,7 @@ from fulcrum.spec.errors import BadInput, RankLost
 
 TIMEOUT = 600.0  # seconds that a rank waits for another, if nobody says
 PATIENCE = 4.0  # seconds that the holder of the store stays for those who end
+SETTLE = 0.2  # seconds in which gloo's threads let go of what was exchanged last
 
 
 @dataclass(frozen=True)
@@ -161,19 +162,23 @@ def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] 
             raise
         raise ended from error
     finally:
-        _leave(watch, ended, device)
-        watch.close(ended, linger(begun) if joining else PATIENCE)
+        try:
+            _leave(watch, ended, device)
+        finally:  # Ctrl-C may come there, and the others must hear of it
+            watch.close(ended, linger(begun) if joining else PATIENCE)
 
 
 def _leave(watch: Watch, ended: BaseException | None, device: str) -> None:
     """Give up the process group. Under NCCL that waits for the others, who wait for this one if it has failed: it says so
-    first, and breaks off what is under way."""
+    first, and breaks off what is under way. Gloo's threads need Python to let go of the tensors of the last exchange: one
+    that comes to it when Python has begun to end aborts the process."""
     if not dist.is_initialized():
         return
     if device == "cuda" and ended is not None and watch.tell(ended):
         dist.distributed_c10d._abort_process_group()
     else:
         dist.destroy_process_group()
+    time.sleep(SETTLE)
 
 
 def _join(device: str, here: Launched, store: Any, timeout: float) -> None:

@@ -110,6 +110,7 @@ class Points:
         weights, parts = shared_weights(look.built.step, look.built.average, ranks), (feed.codec(), feed.text())
         bare = look.built.system.bare()
         metrics, _ = quality_of(run, weights, parts, feed.root, self.samples, self.judges, bare, ranks)
+        feed.let_go(look.images)  # else they lay beside the next step
         if ranks.first:
             write_sealed(path, {"images": look.state.images, "metrics": metrics})
         return metrics
