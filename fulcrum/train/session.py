@@ -30,8 +30,7 @@ from fulcrum.train.saved.saver import Saver
 from fulcrum.train.sized.cache_forecast import tell_cache
 from fulcrum.train.sized.memory_check import require_memory
 from fulcrum.train.state import State
-from fulcrum.train.stop_asked import BEFORE_FIRST, StopAsked
-from fulcrum.train.stop_asked import Interrupted as Interrupted  # what a session may end with
+from fulcrum.train.stop_asked import BEFORE_FIRST, Interrupted, StopAsked
 from fulcrum.train.watched.alarm import RollBack
 from fulcrum.train.watched.observers import ProgressLine, Recorder
 from fulcrum.train.watched.sentinels import Sentinels, disturbances, roll_back

@@ -16,7 +16,8 @@ from fulcrum.spec.edit import key
 from fulcrum.spec.errors import REQUEUE
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import Interrupted, perform
+from fulcrum.train.session import perform
+from fulcrum.train.stop_asked import Interrupted
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "processes")]
 from ranks_of_a_run import Started  # noqa: E402

@@ -15,8 +15,9 @@ from fulcrum.spec.system import System
 from fulcrum.train.build import assemble, require_witness
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import after, train
-from fulcrum.train.session import Interrupted, Order, perform
+from fulcrum.train.session import Order, perform
 from fulcrum.train.state import State
+from fulcrum.train.stop_asked import Interrupted
 
 COLOURS = {"red": (200, 30, 30), "blue": (30, 40, 200), "green": (40, 160, 60)}
 SIZES = ((60, 40), (40, 60), (44, 44), (40, 64))

@@ -17,7 +17,8 @@ from fulcrum.train.feed import Feed
 from fulcrum.train.saved import checkpoint, run_folder
 from fulcrum.train.saved.run_folder import RunFolder, claim, in_use
 from fulcrum.train.saved.trained_weights import trained_weights
-from fulcrum.train.session import Interrupted, Order, perform
+from fulcrum.train.session import Order, perform
+from fulcrum.train.stop_asked import Interrupted
 
 
 def order(run, out, **changes):

@@ -11,8 +11,8 @@ from fulcrum.spec.system import System
 from fulcrum.train import stop_asked
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.saver import Saver
-from fulcrum.train.session import Interrupted, Order, perform
-from fulcrum.train.stop_asked import StopAsked, ToldAgain
+from fulcrum.train.session import Order, perform
+from fulcrum.train.stop_asked import Interrupted, StopAsked, ToldAgain
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 CODES = [(signal.SIGTERM, 75), (signal.SIGINT, 130)]

@@ -32,7 +32,7 @@ from fulcrum.study.run.cell import Cell, Measuring, Tracked
 from fulcrum.study.run.cell_training import run_cell
 from fulcrum.study.run.workers.signs_of_life import LineToStudy
 from fulcrum.study.run.workers.torchrun_cell import answer_together
-from fulcrum.train.session import Interrupted
+from fulcrum.train.stop_asked import Interrupted
 
 AGAIN = "start the same command again"
 
