@@ -88,7 +88,7 @@ def test_burn_in_is_answered_by_what_holds_it_against_alignment_that_stays_on(ve
 
 def scaled(verdicts):
     """TREAD at two numbers of tokens, with these verdicts."""
-    made = study((Row("tread", 0.05, label="TREAD"),))
+    made = study((Row("tread", 0.05, time=0.7, label="TREAD"),))
     arms, effects = made["arms"], made["effects"]
     both = [
         {**arm, "name": f"{arm['name']} [{scale}]", "label": f"{arm['label']} [{scale}]", "scale": scale,
@@ -137,7 +137,10 @@ def test_routing_whose_harm_fades_says_so_and_what_equal_time_shows():
     made = made.model_copy(update={"effects": (*made.effects, slow), "trends": trends})
     said = answer({"resolution": made}, "Routing only at many tokens?")
     assert said.word == "Not at equal images here, but its harm fades"
-    assert "Exploratory: TREAD at 256, at equal time: +0.02 [−0.01, +0.05]." in said.text
+    assert "At equal time, exploratory: TREAD at 256 +0.02 [−0.01, +0.05]." in said.text
+    pays = made.model_copy(update={"effects": (*made.effects[:-1], slow.model_copy(update={"low": 0.01}))})
+    said = answer({"resolution": pays}, "Routing only at many tokens?")
+    assert said.word == "Not at equal images here, at equal time perhaps, but its harm fades"
     between = scaled({"16": ("worse", -0.12), "64": ("worse", -0.03), "256": ("worse", -0.04)})
     between = between.model_copy(update={"trends": trends})
     said = answer({"resolution": between}, "Routing only at many tokens?")

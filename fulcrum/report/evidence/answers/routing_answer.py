@@ -6,6 +6,7 @@ from fulcrum.report.evidence.answers.answer_words import NOT_RUN, all_told, chan
 from fulcrum.report.evidence.decisions.decision import SAME_TIME, Decision, all_decisions
 from fulcrum.report.evidence.decisions.known_studies import Studies
 from fulcrum.report.evidence.sections.over_scales import starts, turned_back
+from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import number, sentences
 
@@ -24,7 +25,9 @@ def routing(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
     least = [one for one in own if one.arm.scale == scales[0]]
     most = [one for one in own if one.arm.scale == scales[-1]]
     text = f"{starts(result)} " + " ".join(f"At {one.arm.scale}: {told(one)}" for one in own)
-    text += _at_equal_cost(result, own)
+    later = _at_equal_time(result, own)
+    text += _told_at_equal_time(later)
+    perhaps = ", at equal time perhaps" if any(_gains(result, row) for _, row in later) else ""
     trends = [row for row in result.trends if row.arm in ROUTES and row.metric == result.primary.name and row.verdict]
     text += "".join(
         f" Over all scales the effect of {row.arm} {row.verdict} "
@@ -42,18 +45,27 @@ def routing(rows: Sequence[Decision], studies: Studies) -> tuple[str, str]:
         return "No, not here", text
     back = turned_back(result)
     if not back:
-        return "Not at equal images here, but its harm fades", text
-    return f"Not at equal images here; its harm is least from {scales[-2]} tokens on", f"{text} {' '.join(back)}"
+        return f"Not at equal images here{perhaps}, but its harm fades", text
+    return f"Not at equal images here{perhaps}; its harm is least from {scales[-2]} tokens on", f"{text} {' '.join(back)}"
 
 
-def _at_equal_cost(result: StudyResult, own: Sequence[Decision]) -> str:
-    """Where something else was held equal, beyond the fewest tokens; why to doubt it stands once, behind all."""
-    lines, notes = list[str](), dict[str, None]()
-    for one in (one for one in own if one.arm.scale != result.scales[0].name):
-        for row in result.effects_of(one.arm):
-            if row.metric == result.primary.name and row is not one.effect:
-                equal = sentences.held_equal(row.unit)
-                lines.append(f"{sentences.plain(one.arm)} at {one.arm.scale}, at {equal}: {changed(row)}")
-                notes |= {row.note: None} if row.note else {}
-    why = "".join(f" ({note})" for note in notes)
-    return f" Exploratory: {'; '.join(lines)}{why}." if lines else ""
+def _at_equal_time(result: StudyResult, own: Sequence[Decision]) -> list[tuple[Decision, Effect]]:
+    """Beyond the fewest tokens; equal FLOPs stand in the study's own section."""
+    rows = [(one, one.at_equal_time(result.primary.name)) for one in own if one.arm.scale != result.scales[0].name]
+    return [(one, row) for one, row in rows if row is not None]
+
+
+def _gains(result: StudyResult, row: Effect) -> bool:
+    """Is all of its interval on the better side?"""
+    if row.low is None or row.high is None:
+        return False
+    return row.low > 0.0 if result.primary.better == "higher" else row.high < 0.0
+
+
+def _told_at_equal_time(later: Sequence[tuple[Decision, Effect]]) -> str:
+    """Why to doubt it stands once, behind all."""
+    if not later:
+        return ""
+    found = "; ".join(f"{sentences.plain(one.arm)} at {one.arm.scale} {changed(row)}" for one, row in later)
+    notes = dict.fromkeys(row.note for _, row in later if row.note)
+    return f" At equal time, exploratory: {found}{''.join(f' ({note})' for note in notes)}."
