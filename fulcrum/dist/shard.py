@@ -8,8 +8,9 @@ may ever hold the whole model, so memory comes after sharding and values come on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 Init = Callable[[str, torch.Size], Tensor]
 """(parameter name, full shape) -> its full initial value."""
+SMALL = 10_000_000  # parameters of a model whose weights, 40 MB, a process may as well hold whole for a step
 
 
 def prepare(
@@ -122,6 +124,26 @@ def _cut(value: Tensor, like: Tensor) -> Tensor:
 
     mesh, placements = like.device_mesh, like.placements  # type: ignore[attr-defined]
     return distribute_tensor(value.to(like.device), mesh, placements, src_data_rank=None)
+
+
+@contextlib.contextmanager
+def held_gathered(root: nn.Module, ranks: Ranks) -> Iterator[None]:
+    """Keep what a forward gathered until its backward, where processes on CPUs share a small model: gathered again it cost
+    a twelfth of a step. Only for forwards that have a backward: weights that were kept are not those of the next update."""
+    few = ranks.size > 1 and ranks.device.type == "cpu" and sum(p.numel() for p in root.parameters()) <= SMALL
+    blocks: list[Any] = [part for part in root.modules() if part is not root and _gathers(part)] if few else []
+    for block in blocks:
+        block.set_reshard_after_forward(False, recurse=False)
+    try:
+        yield
+    finally:
+        for block in blocks:
+            block.set_reshard_after_forward(True, recurse=False)
+
+
+def _gathers(part: nn.Module) -> bool:
+    """Is it a block that fully_shard has wrapped, and learns? What does not learn has no backward to let go in."""
+    return hasattr(part, "set_reshard_after_forward") and any(p.requires_grad for p in part.parameters())
 
 
 def sum_gradients(root: nn.Module, on: bool) -> None:

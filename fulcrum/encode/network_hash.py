@@ -56,7 +56,7 @@ def _witness(value: Tensor) -> tuple[str, list[int]]:
     parts = torch.split(words, len(factors))
     return device, torch.stack(
         [(part >> 29).bitwise_xor_(part).mul_(factors[: len(part)]).sum() for part in parts]
-    ).tolist()
+    ).cpu().tolist()
 
 
 @cache

@@ -2,7 +2,7 @@
 
 import ast
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -181,18 +181,15 @@ def _value(node: ast.expr) -> Any:
         raise BadInput(f"cannot read the value '{ast.unparse(node)[:200]}'", "numbers, words, true, false, none") from None
 
 
-def require_once(settings: Iterable[str]) -> None:
-    """Refuse a slot that a person set twice, or whose setting is lost as all around it is set afterwards. A plan may do
-    so: what a scale sets counts instead of the plan's."""
+def overridden(settings: Iterable[str]) -> Iterator[str]:
+    """A sentence for each setting that another one after it undoes: scripts append what they change, and people forget."""
     paths: list[str] = []
     for path in (setting.partition("=")[0].strip() for setting in settings):
         if path in paths:
-            raise BadInput(f"the slot '{path}' is set twice", "set it once; --images sets budget.images")
-        if lost := next((one for one in paths if one.startswith(f"{path}.")), None):
-            raise BadInput(
-                f"the slot '{lost}' is set, and then all of '{path}': the first would be lost",
-                f"set {path} first, or write all into one setting, such as flow.time=logit_normal(shift=2)",
-            )
+            yield f"the slot '{path}' is set twice: the last setting counts"
+        yield from (
+            f"'{one}' is set, and then all of '{path}': the first is lost" for one in paths if one.startswith(f"{path}.")
+        )
         paths.append(path)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from fulcrum.dist.reduce import average_gradients, clip, means, total
-from fulcrum.dist.shard import sum_gradients
+from fulcrum.dist.shard import held_gathered, sum_gradients
 from fulcrum.encode.batch import Batch
 from fulcrum.flow.draw import Draw
 from fulcrum.loss.term import Losses
@@ -127,22 +127,23 @@ def gradients(built: Built, state: State, feed: Feed | FeedAhead | None = None) 
     count = sum(rows for _, rows in parts)
     summed: Losses | None = None
     built.step.refresh()
-    for stretch in parts:
-        batch, draw = feed.at(*stretch)
-        sum_gradients(built.step, stretch == parts[-1])
-        losses = _losses(built, batch, draw, state)
-        share = len(batch.x0) / count
-        try:
-            (losses.total * share).backward()  # type: ignore[no-untyped-call]
-        except RuntimeError as error:
-            require_no_edit(error, built, batch, draw, state.images)
-            raise
-        part = Losses(
-            losses.total.detach() * share,
-            {name: value * share for name, value in losses.parts.items()},
-            None if losses.moments is None else losses.moments * share,
-        )
-        summed = part if summed is None else summed.plus(part)
+    with held_gathered(built.step, built.ranks):
+        for stretch in parts:
+            batch, draw = feed.at(*stretch)
+            sum_gradients(built.step, stretch == parts[-1])
+            losses = _losses(built, batch, draw, state)
+            share = len(batch.x0) / count
+            try:
+                (losses.total * share).backward()  # type: ignore[no-untyped-call]
+            except RuntimeError as error:
+                require_no_edit(error, built, batch, draw, state.images)
+                raise
+            part = Losses(
+                losses.total.detach() * share,
+                {name: value * share for name, value in losses.parts.items()},
+                None if losses.moments is None else losses.moments * share,
+            )
+            summed = part if summed is None else summed.plus(part)
     assert summed is not None
     average_gradients(built.step.parameters(), built.ranks)
     return _agreed(summed, built)

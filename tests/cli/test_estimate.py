@@ -132,8 +132,6 @@ def test_a_training_that_cannot_fit_is_refused(capsys, tmp_path):
     [
         (("--seed", "-1"), "the seed: must be at least 0"),
         (("--seed", "1" + "0" * 23), "the seed: must be at least 0"),
-        (("--set", "optim.lr=1e-3", "--set", "optim.lr=2e-3"), "the slot 'optim.lr' is set twice"),
-        (("--images", "640", "--set", "budget.images=1280"), "the slot 'budget.images' is set twice"),
     ],
 )
 @pytest.mark.parametrize("dry", [("--dry-run",), ()], ids=["dry run", "training"])

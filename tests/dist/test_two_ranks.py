@@ -114,6 +114,14 @@ def test_weights_and_gradients_are_exchanged_in_parts(worlds) -> None:
         assert 2 * held <= asked["GatherParts"] <= 2.4 * held  # for the forward, and again for the backward
 
 
+def test_a_small_models_weights_are_gathered_once_for_a_forward_and_its_backward(worlds) -> None:
+    """And again twice afterwards: a forward without a backward must let go. What the root gathers it always lets go."""
+    for seen in worlds[1:]:
+        held, (once, twice) = seen.facts["exchanged"]["held"], seen.facts["gathered"]
+        assert twice == seen.facts["exchanged"]["GatherParts"] and held <= once < 0.75 * twice
+        assert seen.facts["same_gradients/True"] and seen.facts["same_gradients/False"]
+
+
 def test_both_ranks_see_the_same(worlds) -> None:
     _, first, second = worlds
     assert all(torch.equal(tensor, second.tensors[name]) for name, tensor in first.tensors.items())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from fulcrum.dist.matrix_owners import Owners
 from fulcrum.dist.mesh import device_mesh
 from fulcrum.dist.processes.start import Ranks, start
 from fulcrum.dist.reduce import average_gradients, clip, mean, total, whole
-from fulcrum.dist.shard import prepare, sum_gradients
+from fulcrum.dist.shard import held_gathered, prepare, sum_gradients
 from fulcrum.model.backbone import Backbone
 from fulcrum.model.roles import roles
 from fulcrum.model.running.run_block import compile_blocks, recompute_blocks
@@ -198,6 +199,17 @@ def exchange(ranks: Ranks, facts: dict) -> None:
     toy = build(ranks)
     backward(toy, ranks, 0)
     facts["exchanged"] = asked | {"held": sum(local(p).numel() for p in toy.parameters() if p.ndim > 1)}
+    before, gathered = {name: p.grad.clone() for name, p in toy.named_parameters()}, list[int]()
+    for hold in (True, False):
+        asked.clear()
+        toy.zero_grad()
+        with held_gathered(toy, ranks) if hold else nullcontext():
+            backward(toy, ranks, 0)
+        gathered.append(asked["GatherParts"])
+        facts[f"same_gradients/{hold}"] = all(
+            torch.equal(local(p.grad), local(before[n])) for n, p in toy.named_parameters()
+        )
+    facts["gathered"] = gathered
 
 
 def counted_by(call, name: str, asked: dict[str, int]):

@@ -5,7 +5,7 @@ import pytest
 from fulcrum.levers.catalog import CATALOG, with_files
 from fulcrum.spec.edit import get, key
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.phrase import parse, require_once
+from fulcrum.spec.phrase import overridden, parse
 from fulcrum.spec.plain import read
 
 
@@ -169,12 +169,13 @@ def test_what_is_nested_too_deep_is_refused_in_words(text):
         parse(text, CATALOG)
 
 
-def test_a_slot_that_a_person_sets_twice_is_refused():
+def test_a_setting_that_another_one_undoes_is_told():
     for settings, says in (
         (("optim.lr=1e-3", "optim.lr=2e-3"), "'optim.lr' is set twice"),
         (("optim.lr=1e-3", "optim.clip=1", " optim.lr = 1e-3"), "'optim.lr' is set twice"),
         (("flow.time.shift=2", "flow.time=uniform"), "'flow.time.shift' is set, and then all of 'flow.time'"),
     ):
-        with pytest.raises(BadInput, match=says):
-            require_once(settings)
-    require_once(("flow.time=uniform", "flow.time.shift=2", "flow.time_of_day=1"))
+        (told,) = overridden(settings)
+        assert says in told
+    assert not list(overridden(("flow.time=uniform", "flow.time.shift=2", "flow.time_of_day=1")))
+    assert parse("spark", CATALOG, ["optim.lr=1e-3", "optim.lr=2e-3"]).run.optim.lr == 2e-3, "the last one counts"

@@ -140,7 +140,7 @@ def train(
     from fulcrum.dist.processes.start import TIMEOUT
     from fulcrum.levers.catalog import read_phrase
     from fulcrum.spec.edit import require_seed
-    from fulcrum.spec.phrase import require_once
+    from fulcrum.spec.phrase import overridden
     from fulcrum.study.run.measuring.preview import PreviewPlan
     from fulcrum.study.run.plain_training import train_run
     from fulcrum.train.saved.run_folder import RunFolder
@@ -148,7 +148,8 @@ def train(
     from fulcrum.train.watched.trackers import require_trackers
 
     require_seed(seed)
-    require_once([*(settings or ()), *(["budget.images"] * (images is not None))])
+    for lost in overridden([*(settings or ()), *(["budget.images"] * (images is not None))]):
+        say(f"note: {lost}")
     read, files = read_phrase(phrase, levers or (), settings or (), images)
     run = read.run if start is None else _begun(read.run, start, out, settings or ())
     many = processes(os.environ)
