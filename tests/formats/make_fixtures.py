@@ -27,11 +27,11 @@ IMAGES = 120
 SAVED = 48  # images after which a run is interrupted
 PROMPT = "a large red circle at the top left."
 PHRASE = "spark + muon + ema(every=2)"
-STUDY_PHRASE = "short_captions"
+WORDS = ("note", "warnings")  # of an effect: sentences, which may be written better later
 LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "fulcrum")
 PLAN = f"""title = "Formats"
 baseline = "spark"
-arms = ["{STUDY_PHRASE}"]
+arms = ["short_captions"]
 seeds = [0, 1]
 images = 16
 settings = {json.dumps([*MODEL, *WORLD])}
@@ -154,7 +154,8 @@ def make_study() -> dict:
     shutil.copy(SCRATCH / "plan.toml", FIXTURES / "study")
     left_out = shutil.ignore_patterns("cache", "checkpoints", "previews", "report.*", "*.lock", "lock")
     keep(SCRATCH / "runs", "study/runs", left_out)
-    return {"plan": result["plan"], "effects": result["effects"]}
+    numbers = [{name: row[name] for name in row if name not in WORDS} for row in result["effects"]]
+    return {"plan": result["plan"], "effects": numbers}
 
 
 def made_at() -> str:
