@@ -94,9 +94,18 @@ class Trainer:
             raise Failed("the run was finished before it could be interrupted")
         return self.train(name)
 
+    def _out(self, name: str) -> Path:
+        """Return a folder for this training alone, with the cache of all: some keys are the same."""
+        cache = self.folder / "cache"
+        cache.mkdir(exist_ok=True)
+        out = self.folder / name
+        out.mkdir(exist_ok=True)
+        if not (out / "cache").is_symlink():
+            (out / "cache").symlink_to(cache)
+        return out
+
     def _start(self, name: str) -> subprocess.Popen[str]:
-        # A folder for each: keys are the same for one process and for many.
-        options = ("--threads", "1", "--quiet", "--json", "--out", str(self.folder / name))
+        options = ("--threads", "1", "--quiet", "--json", "--out", str(self._out(name)))
         launcher: tuple[str, ...] = ()
         if name in ON_TWO_PROCESSES:
             launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
@@ -183,10 +192,12 @@ def main() -> int:
     shape = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=shape)
     paths = "TREE OUT, or BEFORE AFTER with --compare"
-    parser.add_argument("paths", nargs=2, type=Path, metavar="PATH", help=paths)
-    parser.add_argument("--compare", action="store_true", help="compare two written files")
-    names = {"choices": TRAININGS, "metavar": "NAME", "help": ", ".join(TRAININGS)}
-    parser.add_argument("--only", nargs="+", default=list(TRAININGS), **names)
+    add = parser.add_argument
+    add("paths", nargs=2, type=Path, metavar="PATH", help=paths)
+    add("--compare", action="store_true", help="compare two written files")
+    names = list(TRAININGS)
+    known = ", ".join(names)
+    add("--only", nargs="+", choices=names, default=names, metavar="NAME", help=known)
     asked = parser.parse_args()
     first, second = asked.paths
     if asked.compare:
