@@ -7,7 +7,7 @@ SECONDS_OF_CHAOS ?= 90
 PAGE_OF_CHAOS ?=
 LEAST_OF_CHAOS ?=
 TREE ?= .
-GOLDENS ?= goldens.txt
+GOLDENS ?= build/goldens.txt
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt
 
 .PHONY: install study chaos fuzz mutants load test laws test-slow check docs site evidence gpu bench hops goldens clean help
@@ -96,7 +96,7 @@ bench: $(BIN)/.dev   ## the step against diffusers, interleaved
 hops: $(BIN)/.dev    ## functions, files and changes of file of a step, the start, a picture, a cell; with limits
 	$(BIN)/python bench/hops.py --limits
 
-goldens: $(BIN)/.dev  ## keys and weights hashes of small trainings, to compare two trees: TREE=. GOLDENS=goldens.txt
+goldens: $(BIN)/.dev  ## keys and weights hashes of small trainings, to compare two trees: TREE=. GOLDENS=FILE
 	$(BIN)/python bench/goldens.py $(TREE) $(GOLDENS)
 
 clean:           ## remove the environment; runs stay

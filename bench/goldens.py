@@ -92,7 +92,17 @@ class Trainer:
             raise Failed(f"interrupted, found exit code {process.returncode}: {last(errors)}")
         if list(self.folder.glob(f"{name}/*/result.json")):
             raise Failed("the run was finished before it could be interrupted")
-        return self.train(name)
+        result = self.train(name)
+        self._require_resumed(name)
+        return result
+
+    def _require_resumed(self, name: str) -> None:
+        """Refuse a second part that began at the first image: its result would be the same."""
+        events = next(self.folder.glob(f"{name}/*/events.jsonl")).read_text().splitlines()
+        rows = [json.loads(line) for line in events]
+        begins = [row["images"] for row in rows if row["event"] == "session"]
+        if len(begins) != 2 or begins[1] == 0:
+            raise Failed(f"expected a second session after some images, found sessions at {begins}")
 
     def _out(self, name: str) -> Path:
         """Return a folder for this training alone, with the cache of all: some keys are the same."""
@@ -132,8 +142,12 @@ def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     try:
         return process.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
+        process.terminate()  # torchrun ends its processes too
+        try:
+            process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
         raise Failed(f"no end after {TIMEOUT:g} s") from None
 
 
@@ -146,6 +160,7 @@ def last(text: str) -> str:
 
 def record(tree: Path, out: Path, names: Sequence[str]) -> int:
     """Write a line for each training; return 1 if one of them failed."""
+    out.parent.mkdir(parents=True, exist_ok=True)
     code = 0
     lines = []
     with tempfile.TemporaryDirectory() as folder:
