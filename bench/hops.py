@@ -43,7 +43,7 @@ LIMITS = {
     "start": {"functions": 548, "files": 140, "moves": 3241},
     "draw": {"functions": 243, "files": 70, "moves": 1068},
     "painter": {"functions": 94, "files": 33, "moves": 687},
-    "cell": {"functions": 378, "files": 76, "moves": 5714},
+    "cell": {"functions": 385, "files": 77, "moves": 5800},  # a page shows times, so calls vary
 }
 WAYS = ("step", "start", "draw", "painter", "cell")
 PAGES = ("report.html", "report.json")
