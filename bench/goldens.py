@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -89,7 +90,7 @@ class Trainer:
         process.send_signal(signal.SIGINT)
         _, errors = finish(process)
         if process.returncode != INTERRUPTED:
-            raise Failed(f"interrupted, found exit code {process.returncode}: {last(errors)}")
+            raise Failed(f"interrupted, found exit code {process.returncode}: {reason(errors)}")
         if list(self.folder.glob(f"{name}/*/result.json")):
             raise Failed("the run was finished before it could be interrupted")
         result = self.train(name)
@@ -105,7 +106,7 @@ class Trainer:
             raise Failed(f"expected a second session after some images, found sessions at {begins}")
 
     def _out(self, name: str) -> Path:
-        """Return a folder for this training alone, with the cache of all: some keys are the same."""
+        """Return a folder for this training alone (keys may be equal) with a shared cache."""
         cache = self.folder / "cache"
         cache.mkdir(exist_ok=True)
         out = self.folder / name
@@ -132,7 +133,7 @@ class Trainer:
 def result_of(process: subprocess.Popen[str]) -> str:
     output, errors = finish(process)
     if process.returncode:
-        raise Failed(f"exit code {process.returncode}: {last(errors)}")
+        raise Failed(f"exit code {process.returncode}: {reason(errors)}")
     result = json.loads(output.strip().splitlines()[-1])
     return f"{result['key']} {result['weights_sha256']}"
 
@@ -151,11 +152,11 @@ def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
         raise Failed(f"no end after {TIMEOUT:g} s") from None
 
 
-def last(text: str) -> str:
-    """Return the line that names the error, or else the last one."""
+def reason(text: str) -> str:
+    """Return the first line that names an error, or else the last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    named = [line for line in lines if line.startswith("error:")]
-    return (named or lines or ["no message"])[-1]
+    named = [line for line in lines if re.search(r"(error|\w(Error|Exception)): \S", line)]
+    return named[0] if named else (lines or ["no message"])[-1]
 
 
 def record(tree: Path, out: Path, names: Sequence[str]) -> int:
