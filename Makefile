@@ -6,9 +6,11 @@ THREADS := OMP_NUM_THREADS=1
 SECONDS_OF_CHAOS ?= 90
 PAGE_OF_CHAOS ?=
 LEAST_OF_CHAOS ?=
+TREE ?= .
+GOLDENS ?= build/goldens.txt
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt
 
-.PHONY: install study chaos fuzz mutants load test laws test-slow check docs site evidence gpu bench clean help
+.PHONY: install study chaos fuzz mutants load test laws test-slow check docs site evidence gpu bench hops goldens clean help
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/ \t/'
@@ -90,6 +92,12 @@ gpu: $(BIN)/.dev     ## on a machine with a GPU: a training, and the laws there;
 
 bench: $(BIN)/.dev   ## the step against diffusers, interleaved
 	$(BIN)/python bench/step.py
+
+hops: $(BIN)/.dev    ## functions, files and changes of file of a step, the start, a picture, a cell; with limits
+	$(BIN)/python bench/hops.py --limits
+
+goldens: $(BIN)/.dev  ## keys and weights hashes of small trainings, to compare two trees: TREE=. GOLDENS=FILE
+	$(BIN)/python bench/goldens.py $(TREE) $(GOLDENS)
 
 clean:           ## remove the environment; runs stay
 	rm -rf $(VENV)
