@@ -40,7 +40,9 @@ import torch  # noqa: E402
 from fulcrum.levers.catalog import CATALOG  # noqa: E402
 from fulcrum.spec.phrase import parse  # noqa: E402
 from tests.one_process_per_file import pytest_xdist_make_scheduler  # noqa: E402, F401
+from tests.patch_guard import install_guard  # noqa: E402
 
+install_guard()
 torch.set_num_threads(1)
 
 TINY = (
