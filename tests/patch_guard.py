@@ -1,19 +1,24 @@
 """A patch of a module of the package must have a reader: a patch that nobody reads proves nothing.
 
 `monkeypatch.setattr(module, "NAME", value)` changes only code that looks `NAME` up in that module after the patch:
-a function of the module itself, or code elsewhere that reads `module.NAME` or imports it inside a function.
-When code moves, a patch can lose its reader, and its test would pass silently.
+a function of the module itself, or code elsewhere that reads `module.NAME` or imports it, inside a function or where
+a script begins.
+When code moves, a patch can lose its reader, and its test would pass silently. Scripts that tests start assign to
+modules directly: `written_patches` finds these in the source.
 """
 
 import ast
 import inspect
 import os
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dis import get_instructions
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import dedent
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -102,7 +107,7 @@ def reads_attribute(tree: ast.AST, module: str, name: str) -> bool:
             aliases |= {one.asname for one in node.names if one.name == module and one.asname}
         elif isinstance(node, ast.ImportFrom) and node.module == parent:
             aliases |= {one.asname or one.name for one in node.names if one.name == own}
-    functions = [node for node in ast.walk(tree) if isinstance(node, FUNCTION)]
+    functions = [node for node in ast.walk(tree) if isinstance(node, FUNCTION) or begins_script(node)]
     inner = [node for function in functions for node in ast.walk(function)]
     imported = any(
         isinstance(node, ast.ImportFrom) and node.module == module and any(one.name == name for one in node.names)
@@ -115,3 +120,49 @@ def reads_attribute(tree: ast.AST, module: str, name: str) -> bool:
         and ast.unparse(node.value) in aliases
         for node in inner
     )
+
+
+def written_patches(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield module and name of every patch of the package that a source spells out, also of scripts in its strings."""
+    modules = imported_modules(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if module := modules.get(ast.unparse(node.value)):
+                yield module, node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr"):
+            match node.args:
+                case [target, ast.Constant(value=str(name)), *_] if ast.unparse(target) in modules:
+                    yield modules[ast.unparse(target)], name
+        elif isinstance(node, ast.Constant) and holds_import(node.value):
+            with suppress(SyntaxError):  # prose that looks like an import
+                yield from written_patches(ast.parse(dedent(node.value)))
+
+
+def holds_import(value: object) -> bool:
+    return isinstance(value, str) and bool(re.search(rf"\b(import|from) {PACKAGE}\b", value))
+
+
+def imported_modules(tree: ast.AST) -> dict[str, str]:
+    """Return the modules of the package that a source imports, by the names it gives them."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names = {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+        elif isinstance(node, ast.Import):
+            names = {one.asname or one.name: one.name for one in node.names}
+        else:
+            continue
+        found |= {name: module for name, module in names.items() if is_own_module(module)}
+    return found
+
+
+def begins_script(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+
+
+@cache
+def is_own_module(dotted: str) -> bool:
+    if dotted.split(".")[0] != PACKAGE:
+        return False
+    place = Path(import_module(PACKAGE).__path__[0]).parent.joinpath(*dotted.split("."))
+    return place.is_dir() or place.with_suffix(".py").is_file()
