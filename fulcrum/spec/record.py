@@ -103,7 +103,7 @@ class Filler(Record):
 
 def seam_of(filler: Filler) -> type[Filler]:
     """Return the base record of the seam that a filler fills: it derives from `Filler` directly."""
-    return next(cls for cls in type(filler).__mro__ if issubclass(cls, Builds) and Filler in cls.__bases__)
+    return next(cls for cls in type(filler).__mro__ if issubclass(cls, Filler) and Filler in cls.__bases__)
 
 
 def tree(value: Any, identity: bool = False) -> Any:
