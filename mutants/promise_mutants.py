@@ -1,31 +1,78 @@
 """For every promise the fault that would break it, and the test that must notice: it fails with it and passes without.
 
-A fault is a text of the package and what stands there instead. The text must be there exactly once, so that a change of the
-code asks for a new look at its fault.
+A fault is a text of the package and the text that replaces it. It is searched for in the named file first, then in the
+whole package, and must be found exactly once: a change of the code asks for a new look at its fault. A file that has
+moved or a line that is wrapped elsewhere does not.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from mutants.forked_tests import run_tests
 from mutants.tree_copy import ROOT, TreeCopy
 
+TOKEN = re.compile(r"\w+|[^\w\s]")
+CLOSING = (")", "]", "}")
+
+
+@cache
+def package_texts(root: Path) -> dict[str, str]:
+    """Return the Python files of the package by their paths."""
+    paths = sorted((root / "fulcrum").rglob("*.py"))
+    return {path.relative_to(root).as_posix(): path.read_text() for path in paths}
+
+
+def any_layout(text: str) -> re.Pattern[str]:
+    """Match a text however its lines are wrapped: any whitespace between tokens, trailing commas or none.
+
+    A text that begins with whitespace begins a line; one that ends with a newline ends a line.
+    """
+    tokens = TOKEN.findall(text)
+    pattern = r"^(?P<indent>[ \t]*)" if text[:1].isspace() else "(?P<indent>)"
+    for token, following in zip(tokens, [*tokens[1:], ""], strict=True):
+        is_trailing_comma = token == "," and following in CLOSING
+        pattern += ",?" if is_trailing_comma else re.escape(token)
+        if following in CLOSING and not is_trailing_comma:
+            pattern += r"\s*,?"
+        if following:
+            pattern += r"\s+" if _is_word(token) and _is_word(following) else r"\s*"
+    if text.endswith("\n"):
+        pattern += r"(?=[ \t]*(?:#.*)?$)"
+    return re.compile(pattern, re.MULTILINE)
+
+
+def _is_word(token: str) -> bool:
+    return bool(re.match(r"\w", token))
+
 
 class PromiseMutant(NamedTuple):
     fault: str
-    file: str
+    file: str  # where the text is searched for first
     before: str
     after: str
     test: str
     error: str = ""  # or several: by which the test may fail too, where the promise is that there is none
 
-    def applied(self, text: str) -> str:
-        times = text.count(self.before)
-        if times != 1:
-            raise ValueError(f"{self.file}: the text of '{self.fault}' stands there {times} times, expected once; has the "
-                             "code changed? Write its fault anew in mutants/promise_mutants.py")  # fmt: skip
-        return text.replace(self.before, self.after)
+    def applied(self, texts: Mapping[str, str]) -> tuple[str, str]:
+        """Return the file that holds the text, and what the file holds with the fault."""
+        pattern = any_layout(self.before)
+        found = [(self.file, match) for match in pattern.finditer(texts.get(self.file, ""))]
+        if not found:
+            found = [(file, match) for file, text in texts.items() for match in pattern.finditer(text)]
+        if len(found) != 1:
+            places = ", ".join(file for file, _ in found) or self.file
+            raise ValueError(
+                f"the text of '{self.fault}' was found {len(found)} times ({places}), expected once; has the "
+                "code changed? Write its fault anew in mutants/promise_mutants.py"
+            )
+        file, match = found[0]
+        after = self.after.lstrip() if self.before[:1].isspace() else self.after
+        after = after.removesuffix("\n") if self.before.endswith("\n") else after
+        text = texts[file]
+        return file, text[: match.start()] + match["indent"] + after + text[match.end() :]
 
 
 class PromiseOutcome(NamedTuple):
@@ -49,7 +96,7 @@ def tried(folder: Path, only: Sequence[str] = ()) -> Iterator[PromiseOutcome]:
         if one.test not in sound:
             ending = run_tests(tree.path, [one.test])
             sound[one.test] = bool(ending.passed) and not ending.failed
-        with tree.replaced(one.file, one.applied((ROOT / one.file).read_text())):
+        with tree.replaced(*one.applied(package_texts(ROOT))):
             ending = run_tests(tree.path, [one.test])
         by = f"{ending.failed}: {ending.fault}" if ending.failed else ""
         noticed = ending.asserted or bool(ending.failed and ending.fault in one.error.split())
@@ -119,12 +166,14 @@ PROMISES = (
         "tests/train/test_bad_files.py::test_a_checkpoint_of_another_run_is_set_aside",
     ),
     PromiseMutant(
-        "a run whose checkpoints are all damaged starts over", SAVED, "    if bad:\n", "    if False:\n",
+        "a run whose checkpoints are all damaged starts over", SAVED,
+        '    if bad:\n        raise RunFailed(\n            f"every checkpoint under',
+        '    if False:\n        raise RunFailed(\n            f"every checkpoint under',
         "tests/train/test_session.py::test_when_every_checkpoint_is_damaged_nothing_starts_over_in_silence",
     ),
     PromiseMutant(
         "something is read by pickle", "fulcrum/files/hashes.py",
-        "import hashlib\nimport json\n", "import hashlib\nimport json\nimport pickle\n", "tests/files/test_no_pickle.py",
+        "\ndef sha256_bytes(", "\nimport pickle\n\n\ndef sha256_bytes(", "tests/files/test_no_pickle.py",
     ),
     PromiseMutant(
         "what is half written stays on a full disk", ATOMIC,
@@ -138,8 +187,8 @@ PROMISES = (
     ),
     PromiseMutant(
         "a lock is not taken", "fulcrum/files/lock.py",
-        "            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)\n            return True\n",
-        "            return True\n",
+        "fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)\n            return True\n        except BlockingIOError:\n",
+        "return True\n        except BlockingIOError:\n",
         "tests/files/test_lock.py",
     ),
     PromiseMutant(
@@ -204,7 +253,8 @@ PROMISES = (
     ),
     PromiseMutant(
         "an import that was killed as it tidied up is not known", "fulcrum/data/store/completion.py",
-        "    if other:\n", "    if True:\n",
+        '    if other:\n        raise BadInput(\n            f"{to} holds',
+        '    if True:\n        raise BadInput(\n            f"{to} holds',
         "tests/data/store/test_import.py::test_an_import_that_was_killed_as_it_tidied_up_is_finished",
         "BadInput",
     ),
@@ -328,7 +378,9 @@ PROMISES = (
         "tests/cli/test_own_terms.py::test_an_edit_in_place_is_blamed_on_the_terms_own_file",
     ),
     PromiseMutant(
-        "texts of a study are not escaped on its page", "fulcrum/report/page.py", "autoescape=True", "autoescape=False",
+        "texts of a study are not escaped on its page", "fulcrum/report/page.py",
+        '    environment.filters["glue"] = _glue\n',
+        '    environment.autoescape = False\n    environment.filters["glue"] = _glue\n',
         "tests/report/test_page.py::test_every_text_of_the_study_is_escaped",
     ),
     PromiseMutant(

@@ -16,7 +16,7 @@ from mutants.operators import TextChange
 
 PATIENCE = 20.0  # seconds of computing for a file of tests, watched: those that come later in it are not asked
 LEAST = 0.5  # seconds of tests for which no further file is watched
-WHOLE = ("files", "flow", "loss", "model", "optim")  # rooms of which all tests are quick enough to be asked
+WHOLE = {"files", "flow", "loss", "model", "optim"}  # folders of which all tests are quick enough to be asked
 
 
 class Reach:
@@ -32,10 +32,11 @@ class Reach:
 
     def files_for(self, module: str) -> list[str]:
         """Files of tests that may tell of a module: of a small room all, of another those that import it; `wide`: both."""
-        place = module.removesuffix(".py").split("/")[1]
-        room, whole = f"tests/{place}/", place in WHOLE
+        folders = Path(module).parent.parts[1:]
+        whole = not WHOLE.isdisjoint(folders)
         direct = [file for file, text in self.texts.items() if _imports(module).search(text)]
-        own = [file for file in self.texts if file.startswith(room)] if whole or not direct else []
+        own = [file for file in self.texts if not set(folders).isdisjoint(Path(file).parent.parts)]
+        own = own if whole or not direct else []
         return sorted({*own, *(direct if self.wide or not whole else [])})
 
     def is_known(self, file: str, module: str) -> bool:

@@ -16,14 +16,25 @@ from mutants.operators import TextChange, changes_of
 from mutants.reach import Reach
 from mutants.tree_copy import ROOT, TreeCopy
 
-ROOMS = {
-    "maths": ("flow/*.py", "loss/*.py", "optim/*.py", "model/**/*.py"),
-    "statistics": ("study/judge/**/*.py", "study/plan/power.py", "study/plan/fraction_power.py", "study/plan/spending.py"),
-    "files": ("files/**/*.py",),
-    "checkpoints": ("train/saved/*.py",),
+ROOMS = {  # folders and files, by name, wherever they are in the package
+    "maths": ("flow", "loss", "optim", "model"),
+    "statistics": ("judge", "power.py", "fraction_power.py", "spending.py"),
+    "files": ("files",),
+    "checkpoints": ("saved",),
 }
 QUICKEST = ("files", "maths", "statistics", "checkpoints")  # by what their tests take
 FIRST, TESTS = 6.0, 15.0  # seconds of tests, unmutated, that a mutant must pass to survive: at first, and when run `again`
+
+
+def files_of(room: str, root: Path = ROOT) -> list[Path]:
+    """Return the files that a group of rooms consists of: all below a folder, or a file of that name."""
+    found: dict[str, list[Path]] = {name: [] for name in ROOMS[room]}
+    for path in sorted((root / "fulcrum").rglob("*.py")):
+        for name in found.keys() & path.relative_to(root / "fulcrum").parts:
+            found[name].append(path)
+    if missing := [name for name, files in found.items() if not files]:
+        raise LookupError(f"the package has no folder or file named {', '.join(missing)}: mend ROOMS")
+    return sorted({path for files in found.values() for path in files})
 
 
 class SampledMutant(NamedTuple):
@@ -40,11 +51,10 @@ class SampledMutant(NamedTuple):
 def sample(each: int, seed: int) -> list[SampledMutant]:
     """As many of every room, in an order that is mixed."""
     chosen: list[SampledMutant] = []
-    for room, patterns in ROOMS.items():
-        files = sorted({path for pattern in patterns for path in (ROOT / "fulcrum").glob(pattern)})
+    for room in ROOMS:
         every = [
             SampledMutant(room, str(path.relative_to(ROOT)), change)
-            for path in files
+            for path in files_of(room)
             for change in changes_of(path.read_text())
         ]
         dice = random.Random(f"{seed} {room}")

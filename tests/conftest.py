@@ -8,8 +8,12 @@ import os
 import random
 import signal
 import tempfile
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A script that a test starts must import this tree, not another one that is installed as editable.
+PYTHON_PATH = (str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH"))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, PYTHON_PATH))
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
     signal.signal(number, handler)  # a job in the background of a script inherits an ignored Ctrl-C, and hands it on
 signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
@@ -36,7 +40,9 @@ import torch  # noqa: E402
 from fulcrum.levers.catalog import CATALOG  # noqa: E402
 from fulcrum.spec.phrase import parse  # noqa: E402
 from tests.one_process_per_file import pytest_xdist_make_scheduler  # noqa: E402, F401
+from tests.patch_guard import install_guard  # noqa: E402
 
+install_guard()
 torch.set_num_threads(1)
 
 TINY = (

@@ -11,13 +11,13 @@ PLACE = re.compile(r"(?<![\w./-])(?:fulcrum|docs|tests|tools|examples|bench|chao
 
 
 def test_every_folder_is_named():
-    assert len(PACKAGES) > 20
+    assert len(PACKAGES) > 10
     assert not [folder for folder in PACKAGES if f"`{folder}`" not in PAGE and folder != "fulcrum/"]
 
 
 def test_every_file_and_folder_it_names_exists():
     named = set(PLACE.findall(PAGE))
-    assert len(named) > 50, "the search finds nothing"
+    assert len(named) > 20, "the search finds nothing"
     assert not sorted(place for place in named if not (ROOT / place).exists())
     alone = {name for name in re.findall(r"`([\w-]+\.(?:py|toml|md))`", PAGE) if not (ROOT / name).exists()}
     assert not sorted(name for name in alone if not list((ROOT / "fulcrum").rglob(name)))

@@ -1,4 +1,4 @@
-"""One name, one thing: classes and files of the package are told apart by their names alone."""
+"""Class names of the package are unique, and no file or folder has a name without meaning."""
 
 import ast
 from collections import defaultdict
@@ -7,14 +7,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "fulcrum").rglob("*.py"))
 VAGUE = {"util", "utils", "common", "helper", "helpers", "manager", "managers", "misc"}
-# The same word for the same idea in two rooms, where a second word would only hide it.
-SHARED = {
-    "__init__": "every package has one",
-    "base": "the base classes of what a room collects: levers, metrics",
-    "card": "the facts that travel with data and with metrics",
-    "fillers": "the records of a room's seams",
-    "muon": "an update rule, and the lever that is named after it",
-}
 
 
 def test_a_class_name_is_defined_once():
@@ -23,17 +15,8 @@ def test_a_class_name_is_defined_once():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(str(path.relative_to(ROOT)))
-    assert len(places) > 300, "the search finds too little"
+    assert len(places) > 100, "the search finds too little"
     assert not {name: paths for name, paths in places.items() if len(paths) > 1}
-
-
-def test_a_file_name_means_one_thing():
-    places = defaultdict(list)
-    for path in FILES:
-        places[path.stem].append(str(path.relative_to(ROOT)))
-    twice = {stem: paths for stem, paths in places.items() if len(paths) > 1}
-    assert not {stem: paths for stem, paths in twice.items() if stem not in SHARED}
-    assert set(SHARED) <= set(twice), "a name that is not shared any more"
 
 
 def test_no_file_or_folder_is_called_by_a_word_without_meaning():

@@ -3,6 +3,7 @@
 import json
 import re
 from importlib.metadata import metadata, version
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +16,7 @@ from fulcrum.files.atomic import write_atomic
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 PACKAGE = "fulcrum-lab"
-PAGE = Path(__file__).parents[2] / "docs/audit.md"  # beside the package in a checkout
+PAGE = Path(str(files("fulcrum"))).parent / "docs/audit.md"  # beside the package in a checkout
 LINE = re.compile(r"(?P<file>.+):(?P<line>[1-9]\d*)")
 MOST = max(1.0 / effort for effort in EFFORT.values())  # priority of a whole gain for the least effort
 

@@ -4,9 +4,10 @@ import os
 import shlex
 import shutil
 import sys
+from importlib.resources import files
 from pathlib import Path
 
-HOME = Path(__file__).resolve().parents[2]  # the clone; of a copy among the installed packages: these
+HOME = Path(str(files("fulcrum"))).resolve().parent  # the clone; of a copy among the installed packages: these
 
 
 def install(*words: str) -> str:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from fulcrum.spec.combine import Staged, apply
 from fulcrum.spec.edit import explain, get, put_all
 from fulcrum.spec.errors import BadInput, nearest
-from fulcrum.spec.record import Filler, Record
+from fulcrum.spec.record import Filler, Record, seam_of
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.user_errors import home
 
@@ -240,7 +240,7 @@ def _named(node: ast.expr, catalogue: Catalogue) -> Any:
 
 def _filler(old: Filler, node: ast.expr, catalogue: Catalogue) -> Filler:
     """A filler of the same seam as `old`, by its kind."""
-    base = next(cls for cls in type(old).__mro__ if cls.__module__ == "fulcrum.spec.seam")
+    base = seam_of(old)
     kinds = {cls.kind: cls for cls in catalogue.fillers if issubclass(cls, base)}
     call = node.func if isinstance(node, ast.Call) else node
     kind = call.id if isinstance(call, ast.Name) else ast.unparse(call)

@@ -101,6 +101,11 @@ class Filler(Record):
         return f"{self.kind}({inside})" if inside else self.kind
 
 
+def seam_of(filler: Filler) -> type[Filler]:
+    """Return the base record of the seam that a filler fills: it derives from `Filler` directly."""
+    return next(cls for cls in type(filler).__mro__ if issubclass(cls, Filler) and Filler in cls.__bases__)
+
+
 def tree(value: Any, identity: bool = False) -> Any:
     """Plain data (dicts, lists, numbers, words) that says everything about `value`; fillers carry their kind.
 

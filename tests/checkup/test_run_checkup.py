@@ -9,7 +9,6 @@ import pytest
 
 from fulcrum.checkup.ailment import treated
 from fulcrum.checkup.place_checkup import checkups
-from fulcrum.files import atomic
 from fulcrum.files.damaged import set_aside
 from fulcrum.files.sealed import write_sealed
 from fulcrum.levers.catalog import CATALOG
@@ -119,8 +118,7 @@ def test_a_result_of_other_weights_and_an_edited_description_are_seen(run):
     assert [one.ailment.place.name for one in examined(run, repair=True) if one.ill] == ["about.json"]
 
 
-def test_what_a_killed_writer_left_goes_and_what_is_written_now_stays(run, monkeypatch):
-    monkeypatch.setattr(atomic, "FRESH", 0.5)
+def test_what_a_killed_writer_left_goes_and_what_is_written_now_stays(run):
     left, now = (run / "checkpoints" / f".000000000099.{pid}-0123abcd.writing" for pid in (4194304, os.getpid()))
     for path in (left, now):
         path.mkdir()

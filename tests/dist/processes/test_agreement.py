@@ -1,5 +1,6 @@
 """Ranks that would train different things: named with what differs, on all ranks, within half a minute; nothing trains."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import fulcrum
-from fulcrum.dist.processes.agreement import ROOT, require_agreement
+from fulcrum.dist.processes.agreement import code_hash, require_agreement
 from fulcrum.dist.processes.start import ALONE
 from fulcrum.files.sealed import SEAL, write_sealed
 from fulcrum.files.shared_folder import Mark, leave_mark, unseen
@@ -123,7 +124,13 @@ def test_one_process_agrees_with_itself_at_no_cost():
 
 
 def test_the_hash_of_the_code_is_of_the_whole_package():
-    assert Path(fulcrum.__file__).parent == ROOT
+    """Two clones agree if and only if every Python file of the package is the same in both, at the same place."""
+    package = Path(fulcrum.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package)}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    assert code_hash() == digest.hexdigest()[:16]
 
 
 def test_a_mark_is_seen_only_where_it_was_left(tmp_path):
