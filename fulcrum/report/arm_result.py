@@ -8,6 +8,7 @@ from fulcrum.levers.base import Claim
 from fulcrum.report.finding import Reading
 from fulcrum.spec.edit import Change
 from fulcrum.spec.record import Frozen
+from fulcrum.spec.remark import Remark
 
 CellState = Literal["waiting", "running", "done", "failed", "stopped"]
 
@@ -34,6 +35,7 @@ class ClaimResult(Claim):
     verdict: str | None = None  # replicated, opposite here, contradicted, underpowered, out of scope, not comparable
     seen: str = ""  # name of our metric that stands for the claim's; empty: none does
     why: str = ""  # the verdict's reason: what is not comparable, or what stood for the published setting
+    codes: tuple[Remark, ...] = ()  # of the reason
 
 
 class CurvePoint(Frozen):
@@ -70,6 +72,7 @@ class ArmResult(Frozen):
     against: str = ""  # name of the arm it is compared with; empty: the first arm
     scale: str = ""  # name of the scale it ran at; empty: the study has only one
     labels: tuple[str, ...] = ()  # what a reader must know before believing its effect
+    codes: tuple[Remark, ...] = ()  # of the labels
     diff: tuple[Annotated[Change, PlainSerializer(Change._asdict)], ...] = ()
     cost: ArmCost = ArmCost()
     claims: tuple[ClaimResult, ...] = ()

@@ -1,11 +1,12 @@
 """What a study finds: one record for each kind of finding, filled by the statistics and shown by the page as it is."""
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator
 
 from fulcrum.spec.record import Frozen
+from fulcrum.spec.remark import Remark
 
 DOUBLED = "doubling of the training FLOPs"  # what a trend is told per, where the plan names no other axis
 LARGEST = 1e100  # no measurement is beyond it, and the page adds and squares what it shows
@@ -44,6 +45,22 @@ class Effect(Frozen):
     unlike: int = 0  # of the n: pairs whose two sides ran on unlike machines
     exploratory: bool = False  # not what the plan set out to decide: read it, but it has no badge
     warnings: tuple[str, ...] = ()  # such as: 5 of 6 seeds agree, one is 13 margins off
+    codes: tuple[Remark, ...] = ()  # of the parts of the note and of the warnings
+
+    def noted(self, *remarks: Remark | None) -> Self:
+        """The effect with more parts of its note; None adds nothing."""
+        found = [one for one in remarks if one is not None]
+        note = "; ".join(filter(None, (self.note, *(one.text for one in found))))
+        return self.model_copy(update={"note": note, "codes": (*self.codes, *found)})
+
+    def warned(self, *remarks: Remark) -> Self:
+        """The effect with more warnings."""
+        warnings = (*self.warnings, *(one.text for one in remarks))
+        return self.model_copy(update={"warnings": warnings, "codes": (*self.codes, *remarks)})
+
+    def without_note(self) -> Self:
+        codes = tuple(one for one in self.codes if one.text in self.warnings)
+        return self.model_copy(update={"note": "", "codes": codes})
 
 
 class Noise(Frozen):
@@ -92,6 +109,7 @@ class FractionFacts(Frozen):
     aliased: str  # what stands together with what, in words
     strings: tuple[AliasString, ...] = ()  # of pairs that were not chosen, on the primary metric
     by_seed: dict[str, dict[int, float]] = {}  # lever -> seed -> its effect on the primary metric
+    codes: tuple[Remark, ...] = ()  # of the rule
 
 
 class ScaleFacts(Frozen):
@@ -149,6 +167,7 @@ class RateSearch(Frozen):
     chosen: float
     images: int = 0  # spent on the search
     note: str = ""  # such as: the best lies at the edge
+    codes: tuple[Remark, ...] = ()  # of the note
 
 
 class FrontPoint(Frozen):

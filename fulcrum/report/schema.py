@@ -21,6 +21,7 @@ from fulcrum.report.finding import (
     Trend,
 )
 from fulcrum.spec.record import Frozen
+from fulcrum.spec.remark import Remark
 
 # A picture is part of the page, never a link: anything but an inline PNG would be a request to somewhere.
 Picture = Annotated[str, Field(pattern=r"^data:image/png;base64,[A-Za-z0-9+/]+={0,2}$")]
@@ -63,6 +64,7 @@ class ShownMetric(Frozen):
     floors: dict[str, Reading] = {}  # what pictures that show nothing get: noise, grey, another scene's picture
     ceiling: Reading = None  # what real pictures get
     agreement: str = ""  # how far a second judge agrees with the first, in words; empty: there is none
+    codes: tuple[Remark, ...] = ()  # of the agreement
 
 
 class GridArm(Frozen):
@@ -96,6 +98,7 @@ class StudyResult(Frozen):
     detectable: dict[str, Reading] = {}
     grids: Grids | None = None
     remarks: tuple[str, ...] = ()
+    codes: tuple[Remark, ...] | None = None  # of the remarks; None: the result was written before there were codes
     interactions: tuple[Interaction, ...] = ()
     scales: tuple[ScaleFacts, ...] = ()
     trends: tuple[Trend, ...] = ()

@@ -98,7 +98,7 @@ def keep(
         if costs.is_file():
             write_atomic(folder / COSTS, read_regular(costs))
         result = judged_again(folder, catalogue, own)
-        write_atomic(folder / RESULT, json.dumps(record_of(result), indent=1) + "\n")
+        write_atomic(folder / RESULT, result_text(result))
         write_contents(folder)
     return result, new
 
@@ -216,6 +216,10 @@ def record_of(result: StudyResult) -> dict[str, Any]:
     combinations = tuple(arm.model_copy(update={"cells": ()}) for arm in result.combinations)
     bare = {"arms": arms, "combinations": combinations, "grids": None, "probes": None}
     return result.model_copy(update=bare).model_dump(mode="json", exclude={"made"})
+
+
+def result_text(result: StudyResult) -> str:
+    return json.dumps(record_of(result), indent=1) + "\n"
 
 
 def _rerunnable(cell: Cell, kept: KeptCells) -> bool:

@@ -1,4 +1,7 @@
-"""Kept studies held against their cells: what was kept must follow from them, number by number and verdict by verdict."""
+"""Verify that the numbers, verdicts and codes of a kept study follow from its cells.
+
+Sentences are not compared: what they say is in the codes beside them, and words may improve.
+"""
 
 import contextlib
 import json
@@ -13,6 +16,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from fulcrum.dist.machine.machine_facts import machine_words
+from fulcrum.files.atomic import write_atomic
+from fulcrum.files.paths import read_regular
 from fulcrum.files.sealed import read_json
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import BadInput, FulcrumError
@@ -28,14 +33,26 @@ from fulcrum.study.kept import (
     record_of,
     require_kept,
     require_same_plan,
+    result_text,
 )
-from fulcrum.study.kept_contents import changed_files, require_contents
+from fulcrum.study.kept_contents import changed_files, require_contents, write_contents
 from fulcrum.study.kept_pairs import compared_pairs
 from fulcrum.study.plan.plan_file import load
 from fulcrum.study.run.kept_cells import HINT, KeptCells, read_kept
 
 CLOSE = 1e-6  # relative: another machine's last bits move no verdict
 NAMED = 6  # differences that are named
+ARM_WORDS = ("label", "says", "labels", "claims.note", "claims.scope", "claims.source", "claims.why")
+WORDS = frozenset(  # where a result holds sentences, for people
+    (
+        "remarks",
+        *("plan.data", "plan.text", "plan.learning_rate_policy"),
+        *("metrics.label", "metrics.explain", "metrics.agreement"),
+        *(f"{arms}.{words}" for arms in ("arms", "combinations") for words in ARM_WORDS),
+        *("effects.note", "effects.warnings", "trends.axis", "sweeps.note"),
+        *("fraction.rule", "fraction.aliased"),
+    )
+)
 UNSEEN = "that the plan asks for these cells, what is claimed, costs, interactions and trends"
 # What code does with values that it was not written for.
 UNFIT = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError)
@@ -50,12 +67,14 @@ class Verified(NamedTuple):
     differences: tuple[str, ...]  # from what was kept, each in a line; none: all is as it was
     whole: bool = True  # False: without the files that it was run with, so from its pairs alone
     others: int = 0  # effects that the pairs alone do not give, and that were only held against themselves
+    coded: bool = True  # False: kept before remarks had codes, so they were not compared
 
     @property
     def words(self) -> str:
         """What was looked at, and what was not."""
         if self.whole:
-            return f"{self.cells} cells, {self.effects} effects judged again"
+            uncoded = "" if self.coded else " (remarks not checked: kept before they had codes, see fulcrum study migrate)"
+            return f"{self.cells} cells, {self.effects} effects judged again{uncoded}"
         others = f", {self.others} held only against their own intervals" if self.others else ""
         return (
             f"{self.cells} cells, {self.effects} effects judged again from their pairs{others} "
@@ -64,19 +83,39 @@ class Verified(NamedTuple):
 
 
 def verify(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | None = None) -> Verified:
-    """Judge a kept study again, and hold every number and verdict of it against what was kept. Of one that was run with
+    """Judge a kept study again, and compare every number, verdict and code with what was kept. Of one that was run with
     files of one's own which are not named: what follows from the pairs of its cells."""
     require_kept(folder)
     with _in_words(folder):
         cells = read_kept(folder)  # a line that was changed is told as that line
-        needed, given = _own_files(folder), user_files or {}
+        needed, given = own_files(folder), user_files or {}
         require_contents(folder, besides=(RESULT,))
         if not needed.keys() <= given.keys():
             return _verified_by_pairs(folder, cells)
         result = judged_again(folder, catalogue, {name: given[name] for name in needed})
         before, after = read_json(folder / RESULT, HINT), record_of(result)
-        changed = tuple(differences(_without_card_words(before), _without_card_words(after)))
-    return Verified(result, len(cells.lines), len(result.effects), changed)
+        coded = isinstance(before, dict) and before.get("codes") is not None
+        changed = tuple(differences(_without_words(before, coded), _without_words(after, coded)))
+    return Verified(result, len(cells.lines), len(result.effects), changed, coded=coded)
+
+
+def migrate(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | None = None) -> bool:
+    """Write the result of a kept study again, as this version writes it; returns whether it changed.
+
+    Only the result and the list of hashes are written. A study whose numbers or verdicts do not follow from its cells is
+    refused.
+    """
+    verified = verify(folder, catalogue, user_files)
+    if verified.differences:
+        raise BadInput(f"{folder} does not follow from its cells:\n{named(verified.differences)}", HINT)
+    if not verified.whole:
+        raise BadInput(f"{folder} was run with files of one's own", "name them: --with FILE")
+    text = result_text(verified.result)
+    if read_regular(folder / RESULT).decode() == text:
+        return False
+    write_atomic(folder / RESULT, text)
+    write_contents(folder)
+    return True
 
 
 def results(folder: Path, catalogue: Catalogue) -> dict[str, StudyResult]:
@@ -88,7 +127,7 @@ def results(folder: Path, catalogue: Catalogue) -> dict[str, StudyResult]:
 def _judged_or_kept(folder: Path, catalogue: Catalogue) -> StudyResult:
     require_kept(folder)
     with _in_words(folder):
-        alone = not _own_files(folder)
+        alone = not own_files(folder)
         require_contents(folder, besides=(RESULT,) if alone else ())
         if alone:
             return judged_again(folder, catalogue)
@@ -98,7 +137,7 @@ def _judged_or_kept(folder: Path, catalogue: Catalogue) -> StudyResult:
     return verified.result
 
 
-def _own_files(folder: Path) -> dict[str, str]:
+def own_files(folder: Path) -> dict[str, str]:
     """The files of one's own that a study was run with. What needs none may name none: they leave parts of it
     unseen."""
     files: dict[str, str] = read_facts(folder)["user_files"]
@@ -179,16 +218,15 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
         yield f"{path}: kept {_short(before)}, found {_short(after)}"
 
 
-def _without_card_words(record: Any) -> Any:
-    """A result without the sentences of its levers' cards: one that is worded better later changes no finding."""
-    if not isinstance(record, dict):
-        return record
-    arms = {name: record.get(name) for name in ("arms", "combinations")}
-    return {**record, **{name: [_bare(arm) for arm in rows] for name, rows in arms.items() if isinstance(rows, list)}}
-
-
-def _bare(arm: Any) -> Any:
-    return {name: value for name, value in arm.items() if name != "says"} if isinstance(arm, dict) else arm
+def _without_words(value: Any, coded: bool, path: str = "") -> Any:
+    """A result without its sentences, and without its codes where what it is compared with has none."""
+    if isinstance(value, list):
+        return [_without_words(one, coded, path) for one in value]
+    if not isinstance(value, dict):
+        return value
+    below = {name: f"{path}.{name}" if path else name for name in value}
+    kept = [name for name in value if below[name] not in WORDS and (coded or name != "codes")]
+    return {name: _without_words(value[name], coded, below[name]) for name in kept}
 
 
 def _number(value: Any) -> bool:

@@ -143,7 +143,7 @@ class StudyRun:
             words = {row.arm: row.verdict for row in rows}
             for arm, answer in sequenced.answers.items():
                 if answer.left and arm not in ended:
-                    self.say(f"{arm} needs no more seeds: {words[arm]}, {ending(answer, self.plan.looks)}")
+                    self.say(f"{arm} needs no more seeds: {words[arm]}, {ending(answer, self.plan.looks).text}")
             ended = {arm for arm, answer in sequenced.answers.items() if answer.left}
             pairs = max(seeds.now for seeds in sequenced.needed.values())
             self._prepare(self.plan.seeds[pairs:])

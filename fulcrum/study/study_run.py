@@ -97,7 +97,7 @@ def run(
         if left:
             changed = changed_since(plan, folder)
             say(f"{changed}, and {done} of its {len(layout.cells)} cells are finished already") if changed else None
-            say(added) if (added := added_seeds(plan, out)) else None
+            say(added.text) if (added := added_seeds(plan, out)) else None
         with _place(executor, work, space) as (lanes, lane):
             side = f"{lanes} side by side on Ray" if executor.kind == "ray" else str(space._replace(lanes=lanes))
             seeds, cells = str(len(plan.seeds)), str(len(layout.cells))

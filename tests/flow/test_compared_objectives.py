@@ -62,6 +62,6 @@ def test_a_study_leaves_out_what_cannot_be_compared_and_says_so():
         arm.name: {seed: cell(arm, "frechet", sampler=f"shift {arm.run.sample.shift}") for seed in (0, 1)} for arm in arms
     }
     assert len(effects_on(plan, arms, drawn, "frechet")) == 3
-    said = " ".join(remarks(plan, arms))
+    said = " ".join(one.text for one in remarks(plan, arms))
     assert "validation loss of x_prediction, shifted_time is not compared" in said
     assert "shifted_time is evaluated with other sampler" in said

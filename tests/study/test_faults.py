@@ -53,7 +53,7 @@ OWN = CATALOG._replace(levers={**CATALOG.levers, "loud_muon": LoudMuon, "unread"
 
 
 def said(asked, catalogue=CATALOG):
-    return " ".join(remarks(asked, prove(asked, catalogue)))
+    return " ".join(one.text for one in remarks(asked, prove(asked, catalogue)))
 
 
 def test_A4_a_seed_that_does_not_reach_the_data_order_is_refused(cache, monkeypatch):

@@ -313,4 +313,4 @@ def test_cells_that_were_not_left_alone_are_told_of():
     back = {"result": {"skipped": 8, "rolled_back": [[344, 408]]}}
     assert disturbed({"baseline": {0: well}, "muon": {0: well, 1: {}}}) == []
     (line,) = disturbed({"baseline": {0: well}, "muon": {0: well, 1: back}})
-    assert line.startswith("muon, seed 1: 8 of its steps were left out and it was rolled back 1 time")
+    assert line.text.startswith("muon, seed 1: 8 of its steps were left out and it was rolled back 1 time")

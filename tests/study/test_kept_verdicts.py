@@ -14,7 +14,7 @@ from fulcrum.study.judge.margins import not_learned
 from fulcrum.study.judge.pairing import values_of
 from fulcrum.study.kept import read_facts
 from fulcrum.study.kept_contents import write_contents
-from fulcrum.study.kept_verdicts import differences, results, verify
+from fulcrum.study.kept_verdicts import WORDS, differences, migrate, results, verify
 from fulcrum.study.run.kept_line import fault_of_line
 from tests.study.small import cells_of
 
@@ -120,6 +120,98 @@ def test_a_number_without_end_is_a_difference(study, request):
             verify(folder, CATALOG)
 
 
+def reword(value, path=""):
+    """Every sentence of a result in other words."""
+    if isinstance(value, dict):
+        return {name: reword(one, f"{path}.{name}".lstrip(".")) for name, one in value.items()}
+    if isinstance(value, list):
+        return [reword(one, path) for one in value]
+    return "other words" if path in WORDS else value
+
+
+def test_sentences_may_be_worded_better(ours):
+    record = json.loads((ours / "result.json").read_text())
+    reworded = reword(record)
+    assert reworded["remarks"] != record["remarks"] and reworded["arms"] != record["arms"]
+    (ours / "result.json").write_text(json.dumps(reworded))
+    assert verify(ours, CATALOG).differences == ()
+
+
+def claim(record):
+    return next(claim for arm in record["arms"] for claim in arm["claims"])
+
+
+def warned(record):
+    return next(row for row in record["effects"] if row["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda record: record["codes"].pop(), "codes: kept"),
+        (lambda record: record["codes"].append({"code": "compound", "values": {}}), "codes: kept"),
+        (lambda record: record["codes"][0].update(code="rates-swept"), 'codes[0].code: kept "rates-swept"'),
+        (lambda record: warned(record)["codes"].clear(), ".codes: kept []"),
+        (lambda record: warned(record)["codes"][0].update(code="other"), '.codes[0].code: kept "other"'),
+        (lambda record: record["metrics"][0]["codes"][0]["values"].update(cells=7), "values.cells: kept 7, found 16"),
+        (lambda record: claim(record)["codes"].clear(), ".codes: kept []"),
+        (lambda record: claim(record).update(verdict="contradicted"), '.verdict: kept "contradicted"'),
+        (lambda record: record["effects"][0].update(verdict="tie"), 'effects[0].verdict: kept "tie"'),
+        (lambda record: record["effects"][0].update(mean=0.5), "effects[0].mean: kept 0.5"),
+        (lambda record: record["arms"][1]["cost"].update(time_ratio=9.0), "arms[1].cost.time_ratio: kept 9"),
+    ],
+)  # fmt: skip
+def test_a_changed_number_verdict_or_code_is_a_difference(ours, change, words):
+    edit(ours / "result.json", change)
+    assert any(words in line for line in verify(ours, CATALOG).differences)
+
+
+def without_codes(value):
+    if isinstance(value, dict):
+        return {name: without_codes(one) for name, one in value.items() if name != "codes"}
+    return [without_codes(one) for one in value] if isinstance(value, list) else value
+
+
+def test_a_result_from_before_there_were_codes_is_read_and_migrated_once(ours):
+    files = {path: path.read_bytes() for path in ours.rglob("*") if path.is_file()}
+    (ours / "result.json").write_text(json.dumps(without_codes(json.loads(files[ours / "result.json"]))))
+    write_contents(ours)
+    before = verify(ours, CATALOG)
+    assert before.differences == () and not before.coded and "remarks not checked" in before.words
+    assert migrate(ours, CATALOG) and not migrate(ours, CATALOG)
+    assert json.loads((ours / "result.json").read_text())["codes"] == json.loads(files[ours / "result.json"])["codes"]
+    assert verify(ours, CATALOG).coded
+    for path, content in files.items():
+        assert path.name in ("result.json", "contents.json") or path.read_bytes() == content
+
+
+def test_only_what_follows_from_its_cells_is_migrated(ours, emoji):
+    edit(ours / "result.json", invent)
+    with pytest.raises(BadInput, match="does not follow from its cells"):
+        migrate(ours, CATALOG)
+    with pytest.raises(BadInput, match="run with files of one's own"):
+        migrate(emoji, CATALOG)
+
+
+def test_no_kept_result_holds_a_sentence_that_is_compared():
+    """A new field of sentences belongs into WORDS, with a code beside it."""
+    named = ("title", "phrase", "name", "against", "arm", "a", "b", "pairs", "settings", "learning_rate_policy")
+    for path in EVIDENCE.glob("*/result.json"):
+        for place, text in strings(json.loads(path.read_text())):
+            last = place.rpartition(".")[2]
+            pinned = ".card." in place or ".diff." in place or ".codes." in place or last in named
+            assert place in WORDS or pinned or text.count(" ") < 3, (place, text)
+
+
+def strings(value, path=""):
+    if isinstance(value, str):
+        yield path, value
+    for name, one in value.items() if isinstance(value, dict) else ():
+        yield from strings(one, f"{path}.{name}".lstrip("."))
+    for one in value if isinstance(value, list) else ():
+        yield from strings(one, path)
+
+
 def metrics(value):
     return lambda line: line["outcome"].update(
         metrics={name: [value, *rest[1:]] for name, rest in line["outcome"]["metrics"].items()}
@@ -210,7 +302,7 @@ def test_whatever_judging_meets_ends_in_one_sentence_with_the_study(ours, monkey
 def test_a_cell_without_a_metric_is_missing_for_that_metric_alone():
     measured = cells_of({"baseline": [0.5, 0.6, 0.7]}, "attribute_f1")
     measured["baseline"][0]["metrics"] = {}
-    assert not_learned(measured, "baseline", "attribute_f1", 0.95) == ""
+    assert not_learned(measured, "baseline", "attribute_f1", 0.95) is None
     measured["baseline"][1]["metrics"]["attribute_f1"]["value"] = 1.7e308  # its square is no float
     assert values_of(measured, "baseline", "attribute_f1") == {2: 0.7}
 

@@ -193,9 +193,9 @@ def test_what_failed_is_named_where_it_is_not_the_baseline():
 
 def test_unlike_settings_are_named_only_between_arms_of_one_base():
     arms = prove(asked("repa", {"add": "bf16_storage", "to": "repa"}, "irepa"), CATALOG)
-    assert all(" on " not in sentence for sentence in unequal(arms))
+    assert all(" on " not in found.text for found in unequal(arms))
     words = [
-        line for line in remarks(asked("repa", {"add": "bf16_storage", "to": "repa"}), arms) if "compared with" in line
+        one.text for one in remarks(asked("repa", {"add": "bf16_storage", "to": "repa"}), arms) if one.code == "other-base"
     ]
     assert words == [
         "bf16_storage on repa is compared with repa, not with the baseline: its effect is the difference to that."

@@ -89,7 +89,7 @@ def test_judge_gives_the_promised_row() -> None:
     rows = {row["arm"]: row for row in (finding.model_dump() for finding in findings)}
     assert set(rows["muon"]) == {"arm", "metric", "unit", "n", "mean", "low", "high", "correlation", "p_adjusted",
                                  "verdict", "claim_verdict", "note", "detectable", "shrunk", "tie_low", "tie_high",
-                                 "margin", "planned", "failed", "unlike", "exploratory", "warnings"}  # fmt: skip
+                                 "margin", "planned", "failed", "unlike", "exploratory", "warnings", "codes"}  # fmt: skip
     verdicts = {arm: row["verdict"] for arm, row in rows.items()}
     assert verdicts == {"short_captions": "worse", "muon": "better", "bf16": "inconclusive"}
 

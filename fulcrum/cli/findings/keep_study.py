@@ -1,4 +1,4 @@
-"""fulcrum study keep, verify: a study's numbers in a folder that fits into a repository, and the proof that they hold."""
+"""fulcrum study keep, verify, migrate: a study's numbers in a small folder, and the proof that they hold."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +15,7 @@ Folder = Annotated[Path, typer.Argument(help="Where it is kept, such as docs/evi
 def register(study: typer.Typer) -> None:
     study.command("keep", epilog="Example: fulcrum study keep examples/quick.toml docs/evidence/quick")(keep_command)
     study.command("verify", epilog="Example: fulcrum study verify docs/evidence/replication --rerun 3")(verify_command)
+    study.command("migrate", hidden=True, epilog="Example: fulcrum study migrate docs/evidence")(migrate_command)
 
 
 def keep_command(
@@ -49,7 +50,7 @@ def verify_command(
     seed: Annotated[int, typer.Option(min=0, help="Decides which cells are trained anew.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Judge kept studies again from their cells: every table and verdict must come out as it was kept.
+    """Judge kept studies again from their cells: every number, verdict and code of a remark must come out as it was kept.
 
     Of a study that was run with files of one's own, which are not named here, the effects at equal images are judged again
     from the pairs of its cells, and what needs those files is not: the output says what.
@@ -102,3 +103,28 @@ def verify_command(
             f"{wrong} things came out otherwise than they were kept",
             "the cells were edited, the code judges in another way now, or (weights only) the machine is of another kind",
         )
+
+
+def migrate_command(
+    folder: Annotated[Path, typer.Argument(help="A kept study, or a folder of several.")],
+    levers: Files = None,
+    as_json: Json = False,
+) -> None:
+    """Write kept results again as this version writes them, from their cells, which stay as they are.
+
+    Numbers and verdicts must follow from the cells. A study that was run with files of one's own, which are not named
+    here, is left as it is.
+    """
+    from fulcrum.study.kept import kept_studies
+    from fulcrum.study.kept_verdicts import migrate, own_files, require_asked
+
+    known, hashes = catalogue(levers)
+    studies, facts = kept_studies(folder), list[dict[str, str]]()
+    require_asked(studies, hashes)
+    for study in studies:
+        if not own_files(study).keys() <= hashes.keys():
+            what = "left as it is: it needs its --with FILE"
+        else:
+            what = "written again" if migrate(study, known, hashes) else "current"
+        facts.append({"study": str(study), "result": what})
+    emit(facts, as_json, "\n".join(f"{fact['study']}: {fact['result']}" for fact in facts))

@@ -95,7 +95,7 @@ def plan_command(
                     "phrase": str(arm.phrase),
                     "against": arm.against,
                     "compound": arm.compound,
-                    "labels": arm.labels,
+                    "labels": [label.text for label in arm.labels],
                     "diff": [change._asdict() for change in arm.changes],
                 }
                 for arm in arms

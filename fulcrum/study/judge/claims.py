@@ -17,6 +17,7 @@ from fulcrum.report.finding import Effect
 from fulcrum.report.wording.claim_sentences import NO_DIFFERENCE
 from fulcrum.spec.combine import Staged
 from fulcrum.spec.edit import get, put
+from fulcrum.spec.remark import Remark, remark
 from fulcrum.spec.run import RunSpec
 from fulcrum.study.judge.findings import joint_p_values, judged, paired
 from fulcrum.study.judge.pairing import Measurements
@@ -40,7 +41,7 @@ ClaimVerdict = Literal["replicated", "contradicted", "opposite here", "underpowe
 Scope = Literal["same", "scaled"]
 
 
-Fared = tuple[ClaimVerdict, str]  # how a claim fared, and the reason where that alone does not say it
+Fared = tuple[ClaimVerdict, Remark | None]  # how a claim fared, and the reason where that alone does not say it
 
 
 def seen_as(claim: Claim, metrics: Collection[str]) -> str:
@@ -49,50 +50,67 @@ def seen_as(claim: Claim, metrics: Collection[str]) -> str:
     return name if name in metrics else ""
 
 
-def not_comparable(plan: Plan, arms: Sequence[Arm], arm: Arm, lever: Any, claim: Claim, metrics: Collection[str]) -> str:
-    """Why a claim cannot be held against an arm; empty: it can."""
+def not_comparable(
+    plan: Plan, arms: Sequence[Arm], arm: Arm, lever: Any, claim: Claim, metrics: Collection[str]
+) -> Remark | None:
+    """Why a claim cannot be held against an arm; None: it can."""
     base = baseline_of(arm, arms)
     if plan.design == "fractional":
-        return "it is about adding the lever to a plain recipe, and here its effect is a mean over settings of the others"
+        return remark(
+            "mean-over-others",
+            "it is about adding the lever to a plain recipe, and here its effect is a mean over settings of the others",
+        )
     if lever in arm.removed:
-        return "it is about adding the lever to a plain recipe, and here the lever is taken from a stack"
+        return remark(
+            "taken-from-stack",
+            "it is about adding the lever to a plain recipe, and here the lever is taken from a stack",
+        )
     if arm.compound:
-        return "it is about this lever alone, and the arm changes more"
+        return remark("compound", "it is about this lever alone, and the arm changes more")
     if isinstance(lever, Staged):
-        return "here the lever is on for a part of the budget only"
+        return remark("staged", "here the lever is on for a part of the budget only")
     if claim.also:
-        return f"the published arm also had {claim.also} on: its number belongs to both"
+        text = f"the published arm also had {claim.also} on: its number belongs to both"
+        return remark("published-compound", text, also=claim.also)
     published = {name: claim.settings.get(name, field.default) for name, field in type(lever).model_fields.items()}
     other = [name for name, value in published.items() if value != ANY and getattr(lever, name) != value]
     if other:
-        return f"it is about {', '.join(f'{name}={published[name]}' for name in other)}, and here it is {lever}"
+        text = f"it is about {', '.join(f'{name}={published[name]}' for name in other)}, and here it is {lever}"
+        return remark("other-settings", text, settings=other)
     if plan.trunk is not None:
-        return "the arms begin from a trained trunk: here the lever is a late change"
+        return remark("late-change", "the arms begin from a trained trunk: here the lever is a late change")
     if base.phrase.levers:
-        return f"the baseline already has {', '.join(one.name for one in base.phrase.levers)}"
+        names = [one.name for one in base.phrase.levers]
+        return remark("baseline-has-levers", f"the baseline already has {', '.join(names)}", levers=names)
     if unlike := _unlike(base.run, claim):
         return unlike
     if plan.judges or not isinstance(base.run.data.source, World):
-        return "these pictures or their judges are from outside: nothing here stands for the published metric"
-    return "" if seen_as(claim, metrics) else f"no metric of this study stands for {claim.metric}"
+        text = "these pictures or their judges are from outside: nothing here stands for the published metric"
+        return remark("pictures-from-outside", text)
+    if seen_as(claim, metrics):
+        return None
+    return remark("no-such-metric", f"no metric of this study stands for {claim.metric}", metric=claim.metric)
 
 
-def _unlike(run: RunSpec, claim: Claim) -> str:
+def _unlike(run: RunSpec, claim: Claim) -> Remark | None:
     """What a baseline has in place of what the claim's own had; sizes, data and frozen networks may be smaller ones."""
     if claim.recipe not in CATALOG.recipes:
-        return ""
+        return None
     published = CATALOG.recipes[claim.recipe]()
     for path in SEAMS:
         own, claimed = get(run, path), get(published, path)
         if own.kind != claimed.kind or (path == "data.caption" and own != claimed):
-            return f"the baseline has {path} = {own}, where the claim's has {claimed}"
+            text = f"the baseline has {path} = {own}, where the claim's has {claimed}"
+            return remark("baseline-unlike", text, path=path)
     if [term.kind for term in run.terms] != [term.kind for term in published.terms] or run.data.stages:
-        return "the baseline has terms or stages that the claim's has not"
+        return remark("baseline-unlike", "the baseline has terms or stages that the claim's has not", path="terms")
     if run.precision.storage != published.precision.storage:
-        return f"the baseline's weights are stored in {run.precision.storage}"
+        text = f"the baseline's weights are stored in {run.precision.storage}"
+        return remark("baseline-unlike", text, path="precision.storage")
     if claim.carries and isinstance(run.encode.codec, Pixels) != isinstance(published.encode.codec, Pixels):
-        return "one baseline is trained on pixels, the other on latents"
-    return ""
+        text = "one baseline is trained on pixels, the other on latents"
+        return remark("baseline-unlike", text, path="encode.codec")
+    return None
 
 
 def scope_of(claim: Claim, base: Arm) -> Scope | None:
@@ -128,17 +146,20 @@ def claim_verdict(seen: str, claim: Claim, scope: Scope, where: str = "") -> Far
     failed, not learned    not comparable
     """
     claimed = claimed_direction(claim)
-    if seen in ("failed", "not learned"):
-        return "not comparable", "every seed of the arm failed" if seen == "failed" else "the baseline has not learned this"
+    if seen == "failed":
+        return "not comparable", remark("all-seeds-failed", "every seed of the arm failed")
+    if seen == "not learned":
+        return "not comparable", remark("not-learned", "the baseline has not learned this")
     if seen == "inconclusive":
-        return "underpowered", ""
+        return "underpowered", None
     if seen == claimed or (seen == "tie" and claimed == "none"):
-        return "replicated", f"the direction is as claimed{where}"
+        return "replicated", remark("same-direction", f"the direction is as claimed{where}", scope=scope)
     if scope == "same":
-        return "contradicted", ""
+        return "contradicted", None
     if seen == "tie":
-        return "out of scope", NO_DIFFERENCE
-    return "opposite here", f"the other direction{where}: it says nothing about the claim's own setting"
+        return "out of scope", remark("no-difference", NO_DIFFERENCE)
+    text = f"the other direction{where}: it says nothing about the claim's own setting"
+    return "opposite here", remark("other-direction", text)
 
 
 class Place(NamedTuple):
@@ -148,7 +169,7 @@ class Place(NamedTuple):
     arm: Arm
     seen: str  # our metric; empty: none
     scope: Scope | None
-    reason: str  # why it is not comparable; empty: it is
+    reason: Remark | None  # why it is not comparable; None: it is
 
     @property
     def held(self) -> bool:
@@ -181,13 +202,21 @@ def study_claims(
 
 
 def _answered(place: Place, words: Mapping[tuple[str, str], str]) -> ClaimResult:
-    word, fared = words.get((place.arm.name, place.seen)), None
+    word = words.get((place.arm.name, place.seen))
+    fared: Fared | None = None
     if place.scope is None:
-        fared = "out of scope", "its direction is not expected to be the same at another scale"
+        text = "its direction is not expected to be the same at another scale"
+        fared = "out of scope", remark("direction-not-carried", text)
     elif place.reason:
         fared = "not comparable", place.reason
     elif word is not None:
         where = "" if place.scope == "same" else f", on other features, at {place.arm.run.data.size} px"
         fared = claim_verdict(word, place.claim, place.scope, where)
-    verdict, why = fared or (None, "")
-    return ClaimResult(**dict(place.claim), verdict=verdict, seen=place.seen, why=why)
+    verdict, why = fared or (None, None)
+    return ClaimResult(
+        **dict(place.claim),
+        verdict=verdict,
+        seen=place.seen,
+        why=why.text if why else "",
+        codes=(why,) if why else (),
+    )

@@ -11,6 +11,7 @@ import numpy as np
 
 from fulcrum.measure.card import METRICS, Better
 from fulcrum.report.finding import Effect, Front, FrontPoint, Target
+from fulcrum.spec.remark import remark
 from fulcrum.study.judge.findings import NONE_FAILED, confirmed
 from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.pairing import Failures, Measurements, compared
@@ -23,9 +24,10 @@ from fulcrum.study.run.arm_cost import TimedCost
 Curve = Sequence[tuple[float, float]]  # (share of the budget, value), rising, to the end
 Curves = Mapping[str, Mapping[int, Curve]]  # arm -> seed -> curve of one metric
 UNITS = ("time", "flops")
-DECAYED = (
+DECAYED = remark(
+    "rate-not-decayed",
     "read from a curve before its end, whose learning rate had not yet decayed: a run planned for that length "
-    "would end better"
+    "would end better",
 )
 
 
@@ -63,7 +65,7 @@ def at_equal_cost(
     exploratory."""
     rows = list[Effect]()
     for unit in UNITS:
-        effects, notes = [], {}
+        effects = []
         for arm in compared(arms, metric):
             base = baseline_of(arm, arms)
             times = ratio(costs[arm.name], unit) / ratio(costs[base.name], unit)
@@ -74,26 +76,23 @@ def at_equal_cost(
             if len(before.keys() & after.keys()) < 2:
                 continue
             lost = sum(seed in failed.get(arm.name, {}) for seed in plan.seeds)
-            effects.append(
-                paired_effect(
-                    before,
-                    after,
-                    name=arm.name,
-                    metric=metric,
-                    unit=unit,
-                    seeds=plan.seeds,
-                    planned=len(plan.seeds),
-                    failed=lost,
-                    level=1.0 - plan.alpha,
-                )  # fmt: skip
+            effect = paired_effect(
+                before,
+                after,
+                name=arm.name,
+                metric=metric,
+                unit=unit,
+                seeds=plan.seeds,
+                planned=len(plan.seeds),
+                failed=lost,
+                level=1.0 - plan.alpha,
             )
             early = min(spent, spent / times) < 1.0 - 1e-9
-            notes[arm.name] = DECAYED if early and arm.run.optim.decay > 0 else ""
+            effects.append(effect.noted(DECAYED) if early and arm.run.optim.decay > 0 else effect)
         if effects:
             smallest = margins(plan, arms, measured, metric)
             for row in judge(effects, better=METRICS[metric].better, smallest_effect=smallest, alpha=plan.alpha):
-                note = "; ".join(filter(None, (notes[row.arm], row.note)))
-                rows.append(confirmed(plan, row).model_copy(update={"note": note}))
+                rows.append(confirmed(plan, row))
     return rows
 
 

@@ -10,6 +10,7 @@ from fulcrum.dist.machine.machine_facts import unlike
 from fulcrum.measure.card import METRICS
 from fulcrum.report.arm_result import ClaimResult
 from fulcrum.report.finding import Effect
+from fulcrum.spec.remark import Remark, remark
 from fulcrum.study.judge.margins import margins, not_learned
 from fulcrum.study.judge.pairing import (
     EQUAL,
@@ -80,22 +81,25 @@ def _effect_of(
     else:
         return None
     warnings = (
-        *_missing([seed for seed in finished if seed not in pairs], "no number"),
-        *_missing([seed for seed in base_lost if seed not in lost], f"{'the ' * base.is_baseline}{base.name} failed"),
+        *_missing("pairs-without-number", [seed for seed in finished if seed not in pairs], "no number"),
+        *_missing(
+            "pairs-without-baseline",
+            [seed for seed in base_lost if seed not in lost],
+            f"{'the ' * base.is_baseline}{base.name} failed",
+        ),
     )
     unlike_pairs = sum(unlike(base_cells[seed], cells[seed]) for seed in pairs)
-    return effect.model_copy(update={"warnings": warnings, "unlike": unlike_pairs})
+    return effect.warned(*warnings).model_copy(update={"unlike": unlike_pairs})
 
 
-def _missing(seeds: Sequence[int], why: str) -> tuple[str, ...]:
+def _missing(code: str, seeds: Sequence[int], why: str) -> tuple[Remark, ...]:
     """'the pair of seed 3 is missing: no number'"""
+    if not seeds:
+        return ()
     listed = ", ".join(map(str, seeds))
     one = len(seeds) == 1
-    return (
-        (f"the {'pair of seed' if one else 'pairs of seeds'} {listed} {'is' if one else 'are'} missing: {why}",)
-        if seeds
-        else ()
-    )
+    text = f"the {'pair of seed' if one else 'pairs of seeds'} {listed} {'is' if one else 'are'} missing: {why}"
+    return (remark(code, text, seeds=list(seeds)),)
 
 
 def judged(
@@ -124,10 +128,8 @@ def paired(families: Iterable[Sequence[Effect]]) -> list[PairedEffect]:
 
 def if_learned(plan: Plan, measured: Measurements, row: PairedEffect, base: str) -> PairedEffect:
     """A tie says something only where the baseline has learned something."""
-    why = not_learned(measured, base, row.metric, 1.0 - plan.alpha) if row.verdict == "tie" else ""
-    return (
-        row.model_copy(update={"verdict": "not learned", "note": "; ".join(filter(None, (row.note, why)))}) if why else row
-    )
+    why = not_learned(measured, base, row.metric, 1.0 - plan.alpha) if row.verdict == "tie" else None
+    return row if why is None else row.noted(why).model_copy(update={"verdict": "not learned"})
 
 
 def joint_p_values(effects: Sequence[PairedEffect], alpha: float) -> dict[tuple[str, str], float]:

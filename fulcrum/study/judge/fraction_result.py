@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from fulcrum.report.arm_result import ArmCost
 from fulcrum.report.finding import AliasString, FractionFacts
 from fulcrum.report.schema import StudyResult
+from fulcrum.spec.remark import Remark, remark
 from fulcrum.study.judge.claims import study_claims
 from fulcrum.study.judge.findings import confirmed, if_learned
 from fulcrum.study.judge.main_effects import FractionEffects, fraction_effects, lever_costs
@@ -40,7 +41,8 @@ def as_fraction(
     judged = [if_learned(plan, measured, _with_sight(plan, row, by_metric[row.metric]), BASELINE) for row in judged]
     effects = [confirmed(plan, row) for row in (*judged, *lost)]
     spent = lever_costs(plan, layout.arms, costs) if costs else {}
-    primary = by_metric[plan.primary]
+    primary, rule = by_metric[plan.primary], _rule(plan)
+    found = (*remarks(plan, arms, layout.searches), *_notable(primary.strings, plan.alpha))
     return StudyResult(
         **{
             **{name: getattr(result, name) for name in StudyResult.model_fields},
@@ -54,14 +56,16 @@ def as_fraction(
                 name: max((row.detectable for row in judged if row.metric == name and row.detectable), default=None)
                 for name in metrics
             },
-            "remarks": (*remarks(plan, arms, layout.searches), *_notable(primary.strings, plan.alpha)),
+            "remarks": tuple(one.text for one in found),
+            "codes": found,
             "interactions": tuple(row for one in by_metric.values() for row in one.interactions),
             "time_to_target": (),
             "pareto": (),
             "fraction": FractionFacts(
                 levers=table.levers,
                 on=tuple(tuple(map(bool, row)) for row in table.on),
-                rule=_rule(plan),
+                rule=rule.text,
+                codes=(rule,),
                 aliased=" ".join(alias_words(table)),
                 strings=tuple(primary.strings),
                 by_seed=_by_seed(primary),
@@ -79,24 +83,31 @@ def _with_sight(plan: Plan, row: PairedEffect, effects: FractionEffects) -> Pair
     return row.model_copy(update={"detectable": None if units is None else units * scatter})
 
 
-def _rule(plan: Plan) -> str:
+def _rule(plan: Plan) -> Remark:
     if len(plan.seeds) >= pairs_needed(plan.alpha):
-        return f"{len(plan.seeds)} seeds decide by sign flips, as arms are decided."
-    return (
+        text = f"{len(plan.seeds)} seeds decide by sign flips, as arms are decided."
+        return remark("sign-flips", text, seeds=len(plan.seeds))
+    text = (
         f"{len(plan.seeds)} seeds are too few for sign flips: the noise is taken to be normal, and the scatter of an "
         "effect over seeds to be that of all levers together, or its own where that is larger."
     )
+    return remark("normal-noise", text, seeds=len(plan.seeds))
 
 
 def _by_seed(effects: FractionEffects) -> dict[str, dict[int, float]]:
     return {row.arm: dict(zip(row.seeds, row.differences, strict=True)) for row in effects.levers}
 
 
-def _notable(strings: Sequence[AliasString], alpha: float) -> list[str]:
+def _notable(strings: Sequence[AliasString], alpha: float) -> list[Remark]:
     """Pairs that were not asked for, and seem to interact."""
     return [
-        f"Some of {', '.join(map(named, row.pairs))} seem to interact (p {row.p_adjusted:.3f} among "
-        "the pairs that were not chosen): name one in `interactions` to see it by itself."
+        remark(
+            "pairs-interact",
+            f"Some of {', '.join(map(named, row.pairs))} seem to interact (p {row.p_adjusted:.3f} among "
+            "the pairs that were not chosen): name one in `interactions` to see it by itself.",
+            pairs=[list(pair) for pair in row.pairs],
+            p=row.p_adjusted,
+        )
         for row in strings
         if row.p_adjusted is not None and row.p_adjusted <= alpha
     ]

@@ -23,6 +23,7 @@ from scipy.special import ndtri, stdtr, stdtrit
 from fulcrum.measure.card import METRICS, Better
 from fulcrum.report.arm_result import ArmCost
 from fulcrum.report.finding import AliasString, Effect, Interaction
+from fulcrum.spec.remark import remark
 from fulcrum.study.judge.contrast import interaction
 from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.pairing import EQUAL, Failures, Measurements, may_differ, other_loss, require_same_card, values_of
@@ -37,7 +38,7 @@ from fulcrum.study.plan.plan import Plan
 
 Pair = tuple[str, str]
 
-NORMAL = "so few seeds decide only by the scatter of all levers together, taken to be normal"
+NORMAL = remark("normal-noise", "so few seeds decide only by the scatter of all levers together, taken to be normal")
 
 
 class FractionEffects(NamedTuple):
@@ -193,7 +194,7 @@ def _by_normal_theory(
     """The same effect with the interval of `few_seeds`, the verdict that follows, and what a headline keeps of it."""
     reach, near = (error * float(stdtrit(degrees, 1.0 - tail)) for tail in (alpha / 2.0, alpha))
     limits = {"low": row.mean - reach, "high": row.mean + reach, "tie_low": row.mean - near, "tie_high": row.mean + near}
-    moved = row.model_copy(update={**limits, "note": NORMAL})
+    moved = row.without_note().noted(NORMAL).model_copy(update=limits)
     assert row.p_adjusted is not None
     word, shrunk = verdict(moved, row.p_adjusted, better=better, alpha=alpha), row.mean
     if word in ("better", "worse"):
@@ -220,7 +221,8 @@ def _with_failures(row: PairedEffect, table: FractionTable, arms: Sequence[Arm],
     if silenced:
         lost_cells += ": survivors alone make it neither better nor a tie"
     word = "inconclusive" if silenced else row.verdict
-    return row.model_copy(update={"warnings": (*row.warnings, lost_cells), "verdict": word})
+    warning = remark("cells-failed", lost_cells, with_it=with_it, without=without, silenced=silenced)
+    return row.warned(warning).model_copy(update={"verdict": word})
 
 
 def _string(row: PairedEffect, pairs: tuple[Pair, ...]) -> AliasString:

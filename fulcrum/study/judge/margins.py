@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from fulcrum.measure.card import METRICS
+from fulcrum.spec.remark import Remark, remark
 from fulcrum.study.judge.pairing import Measurements, PairedArm, values_of
 from fulcrum.study.judge.statistics.effect import Floats, student_interval
 from fulcrum.study.plan.plan import Plan
@@ -31,20 +32,21 @@ def _margin(plan: Plan, metric: str, baseline: Floats) -> float:
     return plan.margin_deviations * float(baseline.std(ddof=1)) if len(baseline) > 1 else 0.0
 
 
-def not_learned(measured: Measurements, baseline: str, metric: str, level: float) -> str:
+def not_learned(measured: Measurements, baseline: str, metric: str, level: float) -> Remark | None:
     """Why a baseline has not learned what a metric asks: within the interval over its seeds it does no better than pictures
-    that show nothing of it. Empty: it has, or the metric's floor is not known."""
+    that show nothing of it. None: it has, or the metric's floor is not known."""
     cells, values = measured[baseline], np.array(list(values_of(measured, baseline, metric).values()))
     cards = [cell["metrics"][metric]["card"] for cell in cells.values() if metric in cell["metrics"]]
     floors = (cards[0].get("floors") or {}) if cards else {}
     if not floors or len(values) < 2:
-        return ""
+        return None
     higher = METRICS[metric].better == "higher"
     name, floor = (max if higher else min)(floors.items(), key=lambda entry: entry[1])
     low, high = student_interval(float(values.mean()), float(values.std(ddof=1)), len(values), level)
     if low > floor if higher else high < floor:
-        return ""
-    return (
+        return None
+    text = (
         f"the baseline has not learned this yet, train longer: it stands at {values.mean():.3g}, and pictures that show "
         f"nothing of what was asked for ({name}) get {floor:.3g}"
     )
+    return remark("not-learned", text, mean=float(values.mean()), floor=floor, name=name)

@@ -17,6 +17,7 @@ from fulcrum.report.finding import Effect, Front, Probes, Target
 from fulcrum.report.schema import CellCounts, Provenance, StudyResult
 from fulcrum.spec.edit import explain
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.remark import Remark, remark
 from fulcrum.study.judge.claims import study_claims
 from fulcrum.study.judge.contrast import interactions, scales, trends
 from fulcrum.study.judge.equal_cost import Curves, at_equal_cost, fronts, targets
@@ -157,6 +158,12 @@ def assemble_result(
                 outcomes.get(cell.key),
             )
         )
+    found = (
+        *filter(None, [added_seeds(plan, out)]),
+        *remarks(plan, arms, layout.searches),
+        *disturbed(measured),
+        *map(_censored, state.stopped),
+    )
     result = StudyResult(
         title=plan.title,
         state="finished" if done + len(outcomes) + censored == len(cells) else "stopped" if state.ended else "running",
@@ -174,12 +181,8 @@ def assemble_result(
         ),
         detectable=_loudest(effects),
         grids=grids(arms, cells, measured, out, how),
-        remarks=(
-            *filter(None, [added_seeds(plan, out)]),
-            *remarks(plan, arms, layout.searches),
-            *disturbed(measured),
-            *map(_censored, state.stopped),
-        ),
+        remarks=tuple(one.text for one in found),
+        codes=found,
         interactions=tuple(row for metric in metrics for row in interactions(plan, running, measured, metric, lost)),
         scales=tuple(scales(plan, arms)),
         trends=tuple(row for metric in metrics for row in trends(plan, running, measured, metric, lost)),
@@ -263,8 +266,9 @@ def _fronts(plan: Plan, arms: Sequence[Arm], measured: Measurements, costs: Mapp
     return fronts(arms, means, costs, plan.primary)
 
 
-def _censored(one: StoppedArm) -> str:
-    return (
+def _censored(one: StoppedArm) -> Remark:
+    text = (
         f"{one.arm} was stopped at {one.share:.0%} of the budget by the crossing guard: worse at successive points, "
         "and not coming back by the end. It is counted as censored: it has no final value."
     )
+    return remark("stopped-by-guard", text, arm=one.arm, share=one.share)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from fulcrum.measure.card import METRICS
 from fulcrum.report.finding import Effect
+from fulcrum.spec.remark import Remark, remark
 from fulcrum.study.judge.findings import effects_on, if_learned
 from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.pairing import Failures, Measurements, compared
@@ -100,23 +101,26 @@ def sequential_findings(
         else:
             effect = _effects(plan, arms, measured, failed, answer.look).get(name)
         if effect is not None:
-            note = "; ".join(filter(None, (effect.note, ending(answer, plan.looks))))
-            rows.append(effect.model_copy(update={"note": note}))
+            rows.append(effect.noted(ending(answer, plan.looks)))
     return [*_best_first(rows, plan), *_before_the_first_look(plan, arms, measured, failed, sequenced)]
 
 
-def ending(answer: Answer, looks: Sequence[int]) -> str:
+def ending(answer: Answer, looks: Sequence[int]) -> Remark:
     """Where the looks at an arm ended, and why: 'decided at 12 of 16 pairs'."""
-    of = f"{answer.look.pairs} of {looks[-1]} pairs"
+    pairs, last = answer.look.pairs, looks[-1]
+    of = f"{pairs} of {last} pairs"
     if answer.left == "decided":
-        return f"decided at {of}"
+        return remark("decided-at-look", f"decided at {of}", pairs=pairs, most=last)
     if answer.left == "unlikely":
-        return f"stopped at {of}: the chance of an answer by {looks[-1]} was below {UNLIKELY:.0%}"
+        text = f"stopped at {of}: the chance of an answer by {last} was below {UNLIKELY:.0%}"
+        return remark("answer-unlikely", text, pairs=pairs, most=last, chance=UNLIKELY)
     if answer.left == "failed":
-        return f"stopped at {of}"
-    if answer.look.pairs == looks[-1]:
-        return f"undecided after all {looks[-1]} pairs"
-    return f"undecided at {of}: it goes on to {next(pairs for pairs in looks if pairs > answer.look.pairs)}"
+        return remark("stopped-by-failures", f"stopped at {of}", pairs=pairs, most=last)
+    if pairs == last:
+        return remark("undecided", f"undecided after all {last} pairs", pairs=pairs, most=last)
+    following = next(look for look in looks if look > pairs)
+    text = f"undecided at {of}: it goes on to {following}"
+    return remark("undecided-so-far", text, pairs=pairs, most=last, next=following)
 
 
 def _best_first(rows: Sequence[Effect], plan: Plan) -> list[Effect]:
@@ -140,8 +144,9 @@ def _before_the_first_look(
         alpha=first.level,
         p_values={one.arm: 1.0 for one in seen},
     )
-    update = {"verdict": "inconclusive", "p_adjusted": None, "note": f"the first look is at {first.pairs} pairs"}
-    return [row.model_copy(update=update) for row in rows]
+    note = remark("before-first-look", f"the first look is at {first.pairs} pairs", pairs=first.pairs)
+    update = {"verdict": "inconclusive", "p_adjusted": None}
+    return [row.without_note().noted(note).model_copy(update=update) for row in rows]
 
 
 def _effects(

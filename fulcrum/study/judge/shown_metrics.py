@@ -4,6 +4,7 @@ import numpy as np
 
 from fulcrum.measure.card import JUDGED, METRICS
 from fulcrum.report.schema import ShownMetric
+from fulcrum.spec.remark import Remark, remark
 from fulcrum.spec.run import RunSpec
 from fulcrum.study.judge.pairing import Measurements, values_of
 from fulcrum.study.plan.plan import Plan
@@ -44,6 +45,7 @@ def shown_metric(name: str, measured: Measurements, baseline: str) -> ShownMetri
     metric = METRICS[name]
     cards = [cell["metrics"][name]["card"] for cell in measured.get(baseline, {}).values() if name in cell["metrics"]]
     card = cards[0] if cards else {}
+    agreed = agreement(name, measured) if name in SECOND else None
     return ShownMetric(
         name=name,
         label=metric.label,
@@ -53,20 +55,25 @@ def shown_metric(name: str, measured: Measurements, baseline: str) -> ShownMetri
         card=card,
         floors=card.get("floors") or {},
         ceiling=card.get("ceiling"),
-        agreement=agreement(name, measured) if name in SECOND else "",
+        agreement=agreed.text if agreed else "",
+        codes=(agreed,) if agreed else (),
     )
 
 
-def agreement(metric: str, measured: Measurements) -> str:
-    """How far two judges agree on the cells that both have looked at, in words; empty: there are fewer than three."""
+def agreement(metric: str, measured: Measurements) -> Remark | None:
+    """How far two judges agree on the cells that both have looked at; None: there are fewer than three."""
     pairs = []
     for arm in measured:
         first, second = (values_of(measured, arm, name) for name in (metric, SECOND[metric]))
         pairs += [(first[seed], second[seed]) for seed in first.keys() & second.keys()]
     if len(pairs) < 3:
-        return ""
+        return None
     one, other = np.array(pairs).T
-    apart = f"their values lie {np.abs(one - other).mean():.2g} apart on average"
+    distance = float(np.abs(one - other).mean())
+    apart = f"their values lie {distance:.2g} apart on average"
     if min(one.std(), other.std()) < 1e-12:
-        return f"over {len(pairs)} cells {apart}"
-    return f"over {len(pairs)} cells the two judges correlate at {np.corrcoef(one, other)[0, 1]:.2f}, and {apart}"
+        text = f"over {len(pairs)} cells {apart}"
+        return remark("judges-apart", text, cells=len(pairs), distance=distance)
+    correlation = float(np.corrcoef(one, other)[0, 1])
+    text = f"over {len(pairs)} cells the two judges correlate at {correlation:.2f}, and {apart}"
+    return remark("judges-correlate", text, cells=len(pairs), correlation=correlation, distance=distance)

@@ -10,6 +10,7 @@ from fulcrum.spec.edit import Change, diff, get, inside
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
 from fulcrum.spec.record import Filler, seam_of
+from fulcrum.spec.remark import Remark, remark
 from fulcrum.spec.run import RunSpec
 from fulcrum.study.plan.design import BASELINE, Wanted, wanted
 from fulcrum.study.plan.plan import Plan
@@ -27,7 +28,7 @@ class Arm(NamedTuple):
     scale: str = ""
     added: tuple[Any, ...] = ()  # levers that the baseline has not
     removed: tuple[Any, ...] = ()  # levers that only the baseline has
-    labels: tuple[str, ...] = ()  # what a reader must know before believing its effect
+    labels: tuple[Remark, ...] = ()  # what a reader must know before believing its effect
 
     @property
     def levers(self) -> tuple[Lever, ...]:
@@ -129,7 +130,11 @@ def _resolve(asked: Wanted, phrase: Phrase, before: Sequence[Arm]) -> Arm:
         tuple(
             carried
             + _labels(base.run, phrase.run)
-            + [text for lever in added if (text := ask(lever, "in_run", phrase.run))]
+            + [
+                remark("lever-in-run", text, lever=lever.name)
+                for lever in added
+                if (text := ask(lever, "in_run", phrase.run))
+            ]
         ),
     )
 
@@ -138,13 +143,17 @@ def _named(phrase: Phrase) -> dict[str, Any]:
     return {str(lever): lever for lever in phrase.levers}
 
 
-def _not_carried(base: RunSpec, run: RunSpec, changes: Sequence[Change]) -> list[str]:
+def _not_carried(base: RunSpec, run: RunSpec, changes: Sequence[Change]) -> list[Remark]:
     """A filler of another kind that gives a setting of the old one another value: two decisions in one."""
     return [
-        f"also moves {path}.{name} from {before} to {after}"
+        remark("also-moves", f"also moves {path}.{name} from {before} to {after}", path=f"{path}.{name}")
         for path, _, _ in changes
         for name, before, after in _unlike(_filler(base, path), _filler(run, path))
     ]
+
+
+def moves_optimizer(label: Remark) -> bool:
+    return label.code == "also-moves" and str(label.values["path"]).startswith("optim.")
 
 
 def _filler(run: RunSpec, path: str) -> Filler | None:
@@ -169,29 +178,36 @@ def _unlike(one: Filler | None, other: Filler | None) -> list[tuple[str, Any, An
     ]
 
 
-def _labels(base: RunSpec, run: RunSpec) -> list[str]:
-    labels = []
+def _labels(base: RunSpec, run: RunSpec) -> list[Remark]:
+    labels = list[Remark]()
     if run.data.caption != base.data.caption and run.sample.prompts == base.sample.prompts != run.data.caption:
-        labels.append(f"is trained on {run.data.caption} and judged by prompts of {run.sample.prompts}")
+        text = f"is trained on {run.data.caption} and judged by prompts of {run.sample.prompts}"
+        labels.append(remark("prompts-unlike-captions", text))
     if run.encode.codec.trained != base.encode.codec.trained:
-        labels.append("encodes pictures in every step where the other side reads cached latents: its time says so")
+        text = "encodes pictures in every step where the other side reads cached latents: its time says so"
+        labels.append(remark("encodes-every-step", text))
     return labels
 
 
-def unequal(arms: Sequence[Arm]) -> list[str]:
+def unequal(arms: Sequence[Arm]) -> list[Remark]:
     """Arms that fill one seam with unlike settings of the same name: between them two things differ."""
-    sentences = []
+    found = list[Remark]()
     for number, one in enumerate(arms):
         for other in arms[number + 1 :]:
             if one.against != other.against or one.is_baseline or other.is_baseline:
                 continue
-            for path in {change.path for change in one.changes} & {change.path for change in other.changes}:
-                sentences += [
-                    f"{one.name} and {other.name} differ in {path} and in its '{name}' ({mine} and {yours}): compare "
-                    "each with the baseline, not with the other."
+            for path in sorted({change.path for change in one.changes} & {change.path for change in other.changes}):
+                found += [
+                    remark(
+                        "arms-unequal",
+                        f"{one.name} and {other.name} differ in {path} and in its '{name}' ({mine} and {yours}): compare "
+                        "each with the baseline, not with the other.",
+                        arms=[one.name, other.name],
+                        path=f"{path}.{name}",
+                    )
                     for name, mine, yours in _unlike(_filler(one.run, path), _filler(other.run, path))
                 ]
-    return sentences
+    return found
 
 
 def _check(arm: Arm, before: Sequence[Arm], plan: Plan) -> None:

@@ -12,6 +12,7 @@ from fulcrum.files.refusals import explained
 from fulcrum.files.sealed import read_json
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.remark import Remark, remark
 from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.plan_file import from_plain
@@ -84,25 +85,28 @@ def same_but_threads(plan: Plan, out: Path) -> Path | None:
     return None
 
 
-def added_seeds(plan: Plan, out: Path) -> str:
-    """What it does to the error that this plan was judged before with fewer of its seeds; empty: it was not.
+def added_seeds(plan: Plan, out: Path) -> Remark | None:
+    """What it does to the error that this plan was judged before with fewer of its seeds; None: it was not.
 
     Only finished studies count: one that was stopped has shown no verdict to be unhappy with.
     """
     earlier = sorted({len(other.seeds) for other in _finished_plans(out) if _same_but_seeds(plan, other)})
     if not earlier:
-        return ""
+        return None
     looked = [*earlier, len(plan.seeds)]
     times = f"{', '.join(map(str, looked[:-1]))} and {looked[-1]}"
     before = f"These arms were judged before, on {' and '.join(map(str, earlier))} of these seeds. "
     if plan.looks:
-        return before + "The levels of this plan's looks do not know of that: its errors are more likely than they say."
-    return (
+        text = before + "The levels of this plan's looks do not know of that: its errors are more likely than they say."
+        return remark("looks-after-verdict", text, earlier=earlier)
+    error = error_by_hand(looked, plan.alpha)
+    text = (
         f"{before}Seeds that are added because an answer was open make errors more likely: where nothing is true, one arm "
-        f"looked at with {times} pairs gets a verdict in {error_by_hand(looked, plan.alpha):.0%} of studies, not in "
+        f"looked at with {times} pairs gets a verdict in {error:.0%} of studies, not in "
         f"{plan.alpha:.0%}. A plan that looks several times by rule keeps its error: "
         "seeds = {first = 8, step = 4, most = 16}."
     )
+    return remark("seeds-added-after-verdict", text, earlier=earlier, error=error)
 
 
 def _finished_plans(out: Path) -> Iterator[Plan]:

@@ -133,7 +133,7 @@ def _arm(arm: Arm, name: str) -> Iterator[str]:
     notes += [f"compared with {arm.against}"] * (arm.against != at_scale(BASELINE, arm.scale))
     yield f"  {name}: {arm.phrase}" + (f"  ({'; '.join(notes)})" if notes else "")
     yield from (f"      {change.path}: {_change(change)}" for change in arm.changes)
-    yield from (f"      note: {label}" for label in arm.labels)
+    yield from (f"      note: {label.text}" for label in arm.labels)
 
 
 def _change(change: Change) -> str:

@@ -13,6 +13,7 @@ from fulcrum.levers.catalog import files_of
 from fulcrum.report.finding import RateSearch, Try
 from fulcrum.spec.edit import digest, keys, put
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
+from fulcrum.spec.remark import remark
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import at_rate
 from fulcrum.study.plan.arms import Arm, against, baseline_of, prove, prove_levers
@@ -21,6 +22,8 @@ from fulcrum.study.plan.plan import Plan, Sweep
 from fulcrum.study.run.cell import PENDING, Cell, Measuring, finished
 from fulcrum.study.run.measuring.evaluation_points import at, read_points
 from fulcrum.train.fillers import Trunk
+
+AT_EDGE = remark("best-rate-at-edge", "the best lies at the edge of the sweep")
 
 
 class Layout(NamedTuple):
@@ -136,7 +139,8 @@ def _chosen(arm: Arm, tries: Sequence[Cell], out: Path, how: str) -> RateSearch 
         tries=tuple(Try(rate=lr * multiple, seed=seed, value=loss) for (multiple, seed), loss in losses.items()),
         chosen=lr * chosen,
         images=sum(cell.run.budget.images for cell in tries),
-        note="the best lies at the edge of the sweep" if chosen in (min(mean), max(mean)) else "",
+        note=AT_EDGE.text if chosen in (min(mean), max(mean)) else "",
+        codes=(AT_EDGE,) if chosen in (min(mean), max(mean)) else (),
     )
 
 

@@ -45,9 +45,9 @@ class PromptsUnlikeCaptions(AuditRule):
             )
 
     def in_plan(self, study: "PlannedStudy") -> Sightings:
-        unlike = [(arm, label) for arm in study.arms for label in arm.labels if "judged by prompts" in label]
+        unlike = [(arm, label) for arm in study.arms for label in arm.labels if label.code == "prompts-unlike-captions"]
         for arm, label in unlike[:1] if study.plan.design == "fractional" else unlike:  # combinations repeat it
-            yield Sighting(arm.name, f"the arm {label}", severity="note")  # its report says so too
+            yield Sighting(arm.name, f"the arm {label.text}", severity="note")  # its report says so too
 
     def in_captions(self, captions: CaptionSet) -> Sightings:
         """Held-out captions are the prompts that pictures are judged by."""

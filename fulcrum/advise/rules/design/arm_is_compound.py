@@ -31,11 +31,11 @@ class ArmIsCompound(AuditRule):
                 yield Sighting(arm.at(), f"the arm changes {len(decisions)} decisions: {what}")
 
     def in_plan(self, study: "PlannedStudy") -> Sightings:
-        from fulcrum.study.plan.arms import baseline_of
+        from fulcrum.study.plan.arms import baseline_of, moves_optimizer
 
         controls = {arm.against for arm in study.arms}  # what others are held against is not what the study asks about
         for arm in study.arms if not study.plan.interactions and study.plan.design == "one_at_a_time" else ():
-            carried = [label for label in arm.labels if label.startswith("also moves optim.")]
+            carried = [label for label in arm.labels if moves_optimizer(label)]
             paths = list(dict.fromkeys(change.path for change in arm.changes))
             single = len(paths) == 1 and not baseline_of(arm, study.arms).is_baseline  # one change from its control
             if arm.compound and not carried and not single and arm.name not in controls:

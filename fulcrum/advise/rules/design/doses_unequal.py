@@ -48,8 +48,8 @@ class DosesUnequal(AuditRule):
     def in_plan(self, study: "PlannedStudy") -> Sightings:
         from fulcrum.study.plan.arms import unequal
 
-        for sentence in unequal(study.arms):
-            yield Sighting("arms", sentence)
+        for found in unequal(study.arms):
+            yield Sighting("arms", found.text)
 
 
 def _method(path: str) -> str:

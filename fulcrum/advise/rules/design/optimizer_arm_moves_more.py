@@ -41,7 +41,9 @@ class OptimizerArmMovesMore(AuditRule):
                     )
 
     def in_plan(self, study: "PlannedStudy") -> Sightings:
+        from fulcrum.study.plan.arms import moves_optimizer
+
         for arm in study.arms:
             for label in arm.labels:
-                if label.startswith("also moves optim."):
-                    yield Sighting(arm.name, f"the arm {label}")
+                if moves_optimizer(label):
+                    yield Sighting(arm.name, f"the arm {label.text}")

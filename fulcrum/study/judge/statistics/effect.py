@@ -13,6 +13,7 @@ from pydantic import Field
 from scipy.special import stdtrit
 
 from fulcrum.report.finding import Effect, Noise
+from fulcrum.spec.remark import Remark, remark
 
 Floats = NDArray[np.float64]
 
@@ -71,18 +72,20 @@ def effect_without_pairs(
 ) -> Effect:
     """The record of an arm with fewer than two pairs (`mean`: the difference of the only one): failed where every seed that
     the plan asks for did, and otherwise no answer."""
-    return Effect(
+    effect = Effect(
         arm=name, metric=metric, unit=unit, n=0 if mean is None else 1, mean=mean, low=None, high=None, correlation=None,
         p_adjusted=None, verdict="failed" if 0 < planned <= failed else "inconclusive", claim_verdict=None,
-        note=failures_note(planned, failed), planned=planned, failed=failed,
+        planned=planned, failed=failed,
     )  # fmt: skip
+    return effect.noted(failures_note(planned, failed))
 
 
-def failures_note(planned: int, failed: int) -> str:
-    """How many seeds of an arm failed, in words; nothing where none did."""
+def failures_note(planned: int, failed: int) -> Remark | None:
+    """How many seeds of an arm failed; None where none did."""
     if not failed:
-        return ""
-    return f"all {planned} seeds failed" if failed >= planned > 0 else f"{failed} of {planned or '?'} seeds failed"
+        return None
+    text = f"all {planned} seeds failed" if failed >= planned > 0 else f"{failed} of {planned or '?'} seeds failed"
+    return remark("seeds-failed", text, failed=failed, planned=planned)
 
 
 def noise_floor(baseline: Mapping[int, float], metric: str) -> Noise:

@@ -8,21 +8,22 @@ import math
 import numpy as np
 from scipy.special import stdtr
 
+from fulcrum.spec.remark import Remark, remark
 from fulcrum.study.judge.statistics.effect import Floats
 
 _APART = 0.01  # how rarely a seed of normal differences is called one that stands apart
 _SKEWED = 2.0  # standard errors of the skewness
 
 
-def oddities(differences: Floats, margin: float) -> tuple[str, ...]:
-    """Short sentences; none where the differences (n,) look as a sign-flip test assumes them."""
+def oddities(differences: Floats, margin: float) -> tuple[Remark, ...]:
+    """Warnings; none where the differences (n,) look as a sign-flip test assumes them."""
     apart = _one_apart(differences, margin)
     if apart is not None:
         return (apart,)
-    return ("the differences are skewed",) if _skewed(differences) else ()
+    return (remark("skewed", "the differences are skewed"),) if _skewed(differences) else ()
 
 
-def _one_apart(differences: Floats, margin: float) -> str | None:
+def _one_apart(differences: Floats, margin: float) -> Remark | None:
     """The seed farthest from the mean of the others, held against their scatter (a deleted residual, Bonferroni)."""
     n = len(differences)
     if n < 4 or not differences.any():
@@ -37,7 +38,8 @@ def _one_apart(differences: Floats, margin: float) -> str | None:
     if 2.0 * float(stdtr(n - 2, -t)) * n > _APART:
         return None
     size = f"{distance / margin:.0f} margins" if margin > 0.0 else f"{distance:.3g}"
-    return f"{n - 1} of {n} seeds agree, one is {size} off"
+    text = f"{n - 1} of {n} seeds agree, one is {size} off"
+    return remark("one-seed-apart", text, pairs=n, distance=distance)
 
 
 def _skewed(differences: Floats) -> bool:

@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from fulcrum.measure.card import Better
+from fulcrum.spec.remark import Remark, remark
 from fulcrum.study.judge.statistics.effect import PairedEffect, failures_note, half_widths
 from fulcrum.study.judge.statistics.outliers import oddities
 from fulcrum.study.judge.statistics.rank import aligned, flipped_statistics, pairs_needed, rank
@@ -80,13 +81,14 @@ def _with_margin(effect: PairedEffect, margin: float, alpha: float) -> PairedEff
     """With the margin that a verdict asks for, and what a reader must know about the effect."""
     if not margin >= 0.0:
         raise ValueError(f"expected a smallest effect of interest >= 0, found {margin}")
-    notes = (effect.note, failures_note(effect.planned, effect.failed), _too_few(effect.n, alpha))
-    warnings = (*effect.warnings, *oddities(np.array(effect.differences), margin))
-    return effect.model_copy(update={"margin": margin, "note": "; ".join(filter(None, notes)), "warnings": warnings})
+    noted = effect.noted(failures_note(effect.planned, effect.failed), _too_few(effect.n, alpha))
+    warned = noted.warned(*oddities(np.array(effect.differences), margin))
+    return warned.model_copy(update={"margin": margin})
 
 
-def _too_few(n: int, alpha: float) -> str:
+def _too_few(n: int, alpha: float) -> Remark | None:
     missing = pairs_needed(alpha) - n
     if missing <= 0:
-        return ""
-    return f"{n} pairs cannot reach p ≤ {alpha:g}: {'one more seed' if missing == 1 else f'{missing} more seeds'} can"
+        return None
+    seeds = "one more seed" if missing == 1 else f"{missing} more seeds"
+    return remark("too-few-pairs", f"{n} pairs cannot reach p ≤ {alpha:g}: {seeds} can", pairs=n, missing=missing)
