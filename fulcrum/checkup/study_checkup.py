@@ -14,9 +14,9 @@ from fulcrum.study.kept import RESULT
 from fulcrum.study.kept_verdicts import verify
 from fulcrum.study.plan.frozen_plan import NAME
 from fulcrum.study.plan.plan_file import from_plain
-from fulcrum.study.run.kept_cells import HINT
+from fulcrum.study.run.kept_cells import KEPT_HINT
 
-AGAIN = "start the study's command again: it is written anew, and finished cells are kept"
+REWRITE_HINT = "start the study's command again: it is written anew, and finished cells are kept"
 MOST = 20  # differences that are named
 NAME_FILES = "run with files of one's own: with --with FILE all of it is judged again"
 
@@ -34,7 +34,7 @@ def study_checkup(folder: Path) -> Checkup:
             sound.append(path.name)
         except (FulcrumError, ValidationError, ValueError) as error:
             what = getattr(error, "message", None) or str(error).partition("\n")[0]
-            ailments.append(Ailment(path, what, AGAIN, moved_aside(path)))
+            ailments.append(Ailment(path, what, REWRITE_HINT, moved_aside(path)))
     return Checkup(folder, "study", tuple(sound), (*ailments, *leftovers(folder)))
 
 
@@ -46,9 +46,10 @@ def kept_checkup(folder: Path, catalogue: Catalogue, user_files: Mapping[str, st
         checked = verify(folder, catalogue, user_files)
     except (FulcrumError, OSError) as error:
         message = error.message if isinstance(error, FulcrumError) else f"it cannot be read: {reason(error)}"
-        return Checkup(folder, "kept study", (), (Ailment(folder, message, HINT), *left))
+        return Checkup(folder, "kept study", (), (Ailment(folder, message, KEPT_HINT), *left))
     wrong = [
-        Ailment(folder / RESULT, f"it does not follow from the cells: {one}", HINT) for one in checked.differences[:MOST]
+        Ailment(folder / RESULT, f"it does not follow from the cells: {one}", KEPT_HINT)
+        for one in checked.differences[:MOST]
     ]
     sound = (f"{checked.cells} cells",) if wrong else (checked.words,)
     return Checkup(folder, "kept study", sound, (*wrong, *left), () if checked.whole else (NAME_FILES,))

@@ -48,7 +48,7 @@ def _linear(inputs: int, outputs: int) -> int:
     return inputs * outputs + outputs
 
 
-def training_flops(run: RunSpec, text: float = TEXT_TOKENS) -> float:
+def denoiser_training_flops(run: RunSpec, text: float = TEXT_TOKENS) -> float:
     """FLOPs of forward and backward for one image, route included: the average over the phases of the budget."""
     sizes, learned = sizes_of(run), run.model.learned
 
@@ -61,7 +61,7 @@ def training_flops(run: RunSpec, text: float = TEXT_TOKENS) -> float:
 
 def drawing_flops(run: RunSpec, text: float = TEXT_TOKENS) -> float:
     """FLOPs of one pass for one image when pictures are drawn: a forward, whatever learned."""
-    return training_flops(put(run, "model.learned", AllWeights()), text) / flops.TRAINING
+    return denoiser_training_flops(put(run, "model.learned", AllWeights()), text) / flops.TRAINING
 
 
 def sizes_of(run: RunSpec) -> flops.Sizes:
@@ -127,4 +127,4 @@ def newton_schulz_share(run: RunSpec) -> float:
 
     sides = [sorted(matrix) for matrix in learned_matrices(sizes_of(run), run.model.learned)]
     total = sum(short**3 * steps(long / short) for short, long in sides)
-    return total / (training_flops(run) * run.budget.batch)
+    return total / (denoiser_training_flops(run) * run.budget.batch)

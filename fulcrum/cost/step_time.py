@@ -8,7 +8,7 @@ pictures, starting kernels, waiting. A test finds it again from that step; docs/
 
 from typing import NamedTuple
 
-from fulcrum.cost.denoiser import SIZE, newton_schulz_share, parameters, remembered, training_flops
+from fulcrum.cost.denoiser import SIZE, denoiser_training_flops, newton_schulz_share, parameters, remembered
 from fulcrum.cost.frozen_networks import frozen_flops
 from fulcrum.cost.gpu_types import NETWORK, NODE, Machine
 from fulcrum.cost.rank_memory import RankLayout, row_bytes
@@ -61,13 +61,15 @@ def step_time(
     speed = SHARE * (gpu.bf16 if run.precision.compute == "bf16" else gpu.fp32)
     again = 1 + (AGAIN - 1) * layout.recomputed_share(run.model.depth)
     terms = sum(float(term.flops(run)) for term in _terms(run) if hasattr(term, "flops"))
-    products = rows * (training_flops(run, text) * again + terms) / speed
+    products = rows * (denoiser_training_flops(run, text) * again + terms) / speed
     crossing = rows * mean_over_images(run, lambda phase: row_bytes(phase, text, RankLayout())) * PASSES * again
     memory = crossing / (MEMORY_SHARE * gpu.bandwidth)
     once = mean_over_images(run, lambda phase: _seeing(frozen_flops(phase, text)))
     weights = parameters(run)
     state = weights / layout.sharing * (3 * SIZE["fp32"] + 2 * remembered(run))  # weight and state both ways, gradient one
-    steps = newton_schulz_share(run) * training_flops(run) * run.budget.batch if run.optim.rule.kind == "muon" else 0.0
+    steps = (
+        newton_schulz_share(run) * denoiser_training_flops(run) * run.budget.batch if run.optim.rule.kind == "muon" else 0.0
+    )
     optimizer = state / (MEMORY_SHARE * gpu.bandwidth) + steps / layout.sharing / speed
     return StepTime(
         products,

@@ -17,7 +17,7 @@ from fulcrum.model.adapter import BESIDE, is_beside
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 
-CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
+ADAPTER_CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model"  # of every name in a file of peft's
 IN_FILE = "lora_adapter_metadata"  # where diffusers looks for the config
 PARTS = {"down": "lora_A", "up": "lora_B"}
@@ -78,4 +78,4 @@ def export_adapter(weights: Mapping[str, Tensor], run: RunSpec, folder: Path) ->
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_path(folder / TENSORS) as aside:
         save_file(tensors, aside, metadata={"format": "pt", IN_FILE: json.dumps(told, sort_keys=True)})
-    write_atomic(folder / CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")
+    write_atomic(folder / ADAPTER_CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")

@@ -11,7 +11,7 @@ from fulcrum.data.world.vocabulary import TOKEN
 from fulcrum.encode.networks.world_text import EPS, HIDDEN, LONGEST, PAD, START, THETA, UNKNOWN, Tokenizer, WorldText
 from fulcrum.files.atomic import atomic_path, write_atomic
 
-MADE_FOR = "5.22.2"  # the transformers version whose config this is
+TRANSFORMERS_VERSION = "5.22.2"  # the transformers version whose config this is
 SPECIALS = {PAD: "[PAD]", UNKNOWN: "[UNK]", START: "[START]", HIDDEN: "[MASK]"}
 
 
@@ -46,7 +46,7 @@ def _config(text: WorldText) -> dict[str, Any]:
     return {
         "architectures": ["ModernBertModel"],
         "model_type": "modernbert",
-        "transformers_version": MADE_FOR,
+        "transformers_version": TRANSFORMERS_VERSION,
         "dtype": str(torch.float32).removeprefix("torch."),
         "vocab_size": len(text.tokenizer),
         "hidden_size": text.width,

@@ -144,7 +144,7 @@ FILLERS: tuple[type[Filler], ...] = (
     *flow.FILLERS,
     *model.FILLERS,
     *loss.FILLERS,
-    *codec_loss.FILLERS,
+    *codec_loss.CODEC_FILLERS,
     *optim.FILLERS,
     *train.FILLERS,
 )

@@ -4,8 +4,8 @@ from fulcrum.levers.base import ANY, Card
 from fulcrum.levers.shared.folder_lever import TeacherFromFolder
 from fulcrum.levers.shared.published import LATENTS, claim
 
-SCOPE = f"{LATENTS}, DINOv3 teacher"
-FOLDER = {"path": ANY}
+DINOV3_SCOPE = f"{LATENTS}, DINOv3 teacher"
+DINOV3_FOLDER = {"path": ANY}
 
 
 class DinoV3(TeacherFromFolder):
@@ -16,9 +16,9 @@ class DinoV3(TeacherFromFolder):
         says="DINOv3 teaches in the place of the run's own teacher (arXiv:2508.10104); takes its folder, "
         "and only describes the run, as a ViT-B, without one",
         claims=(
-            claim("fid", -3.56, SCOPE, also="REPA", settings=FOLDER),
-            claim("cmmd", -0.06, SCOPE, also="REPA", settings=FOLDER),
-            claim("dino_mmd", -0.09, SCOPE, also="REPA", settings=FOLDER),
+            claim("fid", -3.56, DINOV3_SCOPE, also="REPA", settings=DINOV3_FOLDER),
+            claim("cmmd", -0.06, DINOV3_SCOPE, also="REPA", settings=DINOV3_FOLDER),
+            claim("dino_mmd", -0.09, DINOV3_SCOPE, also="REPA", settings=DINOV3_FOLDER),
         ),
         train_only=True,
         warns="needs a term that reads the teacher whose place it takes; a DINO-MMD looks through a sibling of this "

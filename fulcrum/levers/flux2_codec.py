@@ -8,7 +8,7 @@ from fulcrum.levers.base import ANY, Card
 from fulcrum.levers.shared.folder_lever import CodecFromFolder
 from fulcrum.levers.shared.published import claim
 
-SCOPE = "FLUX.2 autoencoder instead of FLUX.1's, 256 px latents, 1.2 B parameters, 100k steps"
+FLUX2_SCOPE = "FLUX.2 autoencoder instead of FLUX.1's, 256 px latents, 1.2 B parameters, 100k steps"
 FOLDER = {"path": ANY}
 
 
@@ -21,13 +21,13 @@ class Flux2Codec(CodecFromFolder):
             claim(
                 "fid",
                 -6.13,
-                SCOPE,
+                FLUX2_SCOPE,
                 settings=FOLDER,
                 note="read there through FLUX.1's class, which drops its statistics, and encoded online: 1.79 batches/s "
                 "against 3.95, a cost that cached latents do not have",
             ),
-            claim("cmmd", -0.32, SCOPE, settings=FOLDER),
-            claim("dino_mmd", -0.31, SCOPE, settings=FOLDER),
+            claim("cmmd", -0.32, FLUX2_SCOPE, settings=FOLDER),
+            claim("dino_mmd", -0.31, FLUX2_SCOPE, settings=FOLDER),
         ),
         warns="validation losses of two latent spaces cannot be compared; where the run's codec has another stride, the "
         "patches change so that the tokens stay as many",

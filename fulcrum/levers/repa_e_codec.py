@@ -4,8 +4,8 @@ from fulcrum.levers.base import ANY, Card
 from fulcrum.levers.shared.folder_lever import CodecFromFolder
 from fulcrum.levers.shared.published import claim
 
-SCOPE = "REPA-E VAE instead of FLUX.1's, 256 px latents, 1.2 B parameters, 100k steps"
-FOLDER = {"path": ANY}
+REPA_E_SCOPE = "REPA-E VAE instead of FLUX.1's, 256 px latents, 1.2 B parameters, 100k steps"
+REPA_E_FOLDER = {"path": ANY}
 
 
 class RepaECodec(CodecFromFolder):
@@ -15,9 +15,9 @@ class RepaECodec(CodecFromFolder):
         says="latents of an autoencoder that its authors tuned with a denoiser and an alignment; takes its folder, and "
         "only describes the run without one",
         claims=(
-            claim("fid", -6.12, SCOPE, also="REPA", settings=FOLDER),
-            claim("cmmd", -0.15, SCOPE, also="REPA", settings=FOLDER),
-            claim("dino_mmd", -0.21, SCOPE, also="REPA", settings=FOLDER),
+            claim("fid", -6.12, REPA_E_SCOPE, also="REPA", settings=REPA_E_FOLDER),
+            claim("cmmd", -0.15, REPA_E_SCOPE, also="REPA", settings=REPA_E_FOLDER),
+            claim("dino_mmd", -0.21, REPA_E_SCOPE, also="REPA", settings=REPA_E_FOLDER),
         ),
         warns="FLUX.1's own autoencoder has the same class and sizes: the folder decides which it is, and its hash is in "
         "the run's key; validation losses of two latent spaces cannot be compared",

@@ -5,7 +5,7 @@ k of the small stage = max(1, k · small / large): a small picture is destroyed 
 
 from typing import Literal
 
-from fulcrum.cost.denoiser import training_flops
+from fulcrum.cost.denoiser import denoiser_training_flops
 from fulcrum.data.fillers import World
 from fulcrum.flow.fillers import ShiftedTimes
 from fulcrum.levers.base import Built, Card, Cost, Lever
@@ -54,7 +54,7 @@ class ResolutionLadder(Lever):
 
     def cost(self, run: RunSpec) -> Cost:
         without = put(run, "data.stages", tuple(stage for stage in run.data.stages if stage.path not in STAGED))
-        return Cost(flops=training_flops(self.edit(without)) / training_flops(without))
+        return Cost(flops=denoiser_training_flops(self.edit(without)) / denoiser_training_flops(without))
 
     def witness(self, built: Built) -> bool:
         first, last = (built.feed.at(at, 1)[0].x0[0, 0].numel() for at in (0, built.run.budget.images - 1))

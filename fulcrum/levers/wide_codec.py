@@ -1,12 +1,12 @@
 """Wide codec: a tokenizer with twice the channels, frozen as the baseline's is."""
 
-from fulcrum.cost.denoiser import parameters, training_flops
+from fulcrum.cost.denoiser import denoiser_training_flops, parameters
 from fulcrum.levers.base import Built, Card, Cost
 from fulcrum.levers.shared.codec_lever import ShippedCodec
 from fulcrum.levers.shared.published import claim
 from fulcrum.spec.run import RunSpec
 
-SCOPE = "FLUX.2 autoencoder (32 channels) instead of FLUX.1's (16), 256 px latents, 1.2 B parameters, 100k steps"
+WIDE_SCOPE = "FLUX.2 autoencoder (32 channels) instead of FLUX.1's (16), 256 px latents, 1.2 B parameters, 100k steps"
 
 
 class WideCodec(ShippedCodec):
@@ -18,11 +18,11 @@ class WideCodec(ShippedCodec):
             claim(
                 "fid",
                 -6.13,
-                SCOPE,
+                WIDE_SCOPE,
                 note="the published arm changed the whole autoencoder, not its channels alone, and encoded online: "
                 "1.79 batches/s against 3.95, a cost that cached latents do not have",
             ),
-            claim("cmmd", -0.32, SCOPE),
+            claim("cmmd", -0.32, WIDE_SCOPE),
         ),
         warns="pictures come back at 35.3 dB instead of 32.3 (32 px, real), after the same steps of fitting on "
         "the same pictures; validation losses of two latent spaces cannot be compared",
@@ -30,7 +30,10 @@ class WideCodec(ShippedCodec):
 
     def cost(self, run: RunSpec) -> Cost:
         edited = self.edit(run)
-        return Cost(flops=training_flops(edited) / training_flops(run), parameters=parameters(edited) / parameters(run))
+        return Cost(
+            flops=denoiser_training_flops(edited) / denoiser_training_flops(run),
+            parameters=parameters(edited) / parameters(run),
+        )
 
     def witness(self, built: Built) -> bool:
         return bool(built.step.backbone.channels == built.feed.codec().channels == 16)

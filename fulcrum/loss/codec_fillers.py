@@ -144,4 +144,4 @@ class EndToEndAlignment(seam.TermFiller):
         return EndToEndAlignmentTerm(alignment.name, alignment.tap(ctx.run.model.depth))
 
 
-FILLERS = (CodecReconstruction, CodecPerceptual, CodecAlignment, EndToEndAlignment)
+CODEC_FILLERS = (CodecReconstruction, CodecPerceptual, CodecAlignment, EndToEndAlignment)

@@ -15,7 +15,9 @@ from fulcrum.optim.optimizer_state import gradient, local
 from fulcrum.optim.rule import NamedRule
 from fulcrum.optim.storage import count_stalled
 
-CHUNK = 2**18  # elements whose bf16 state is widened to fp32 at a time: bounds the temporary memory, and stays in the cache
+ADAMW_CHUNK = (
+    2**18
+)  # elements whose bf16 state is widened to fp32 at a time: bounds the temporary memory, and stays in the cache
 
 
 class AdamW(NamedRule):
@@ -87,7 +89,7 @@ class AdamW(NamedRule):
 
     def _chunks(self) -> Iterator[list[str]]:
         """Names with a gradient: all at once in fp32, in bounded chunks when the state must be widened."""
-        limit = float("inf") if self.state_dtype == torch.float32 else CHUNK
+        limit = float("inf") if self.state_dtype == torch.float32 else ADAMW_CHUNK
         names: list[str] = []
         size = 0
         for name, parameter in self.parameters.items():

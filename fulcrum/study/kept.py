@@ -41,7 +41,7 @@ from fulcrum.study.plan.requirements import with_primary
 from fulcrum.study.run.arm_cost import COSTS, read_costs
 from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.cell_copy import find_cell
-from fulcrum.study.run.kept_cells import CELLS, HINT, KeptCells, is_kept, read_kept, unpack
+from fulcrum.study.run.kept_cells import CELLS, KEPT_HINT, KeptCells, is_kept, read_kept, unpack
 from fulcrum.study.run.layout import Layout, lay_out, measuring
 from fulcrum.train.fillers import Trunk
 from fulcrum.train.rerun import trained_again
@@ -115,15 +115,17 @@ def judged_again(folder: Path, catalogue: Catalogue, user_files: Mapping[str, st
 def read_facts(folder: Path) -> dict[str, Any]:
     """How a kept study was run: {plan, science, how, user_files, made}."""
     path, fields = folder / FACTS, {"plan": str, "science": int, "how": str, "user_files": dict, "made": dict}
-    facts = read_sealed(path, HINT, fields=fields)
+    facts = read_sealed(path, KEPT_HINT, fields=fields)
     if not HOW.fullmatch(facts["how"]):
-        raise BadInput(f"{path} does not say how cells were measured: expected a hash, found {quoted(facts['how'])}", HINT)
+        raise BadInput(
+            f"{path} does not say how cells were measured: expected a hash, found {quoted(facts['how'])}", KEPT_HINT
+        )
     if strange := [value for value in facts["user_files"].values() if not isinstance(value, str)]:
-        raise BadInput(f"{path} names files of one's own: expected a hash of each, found {quoted(strange[0])}", HINT)
+        raise BadInput(f"{path} names files of one's own: expected a hash of each, found {quoted(strange[0])}", KEPT_HINT)
     try:
         Provenance.model_validate(facts["made"])
     except ValidationError as error:
-        raise BadInput(f"{path} does not say how the study was made: {explain(error)}", HINT) from None
+        raise BadInput(f"{path} does not say how the study was made: {explain(error)}", KEPT_HINT) from None
     return facts
 
 
@@ -200,7 +202,7 @@ def bears_study(folder: Path) -> bool:
 
 def require_kept(folder: Path) -> None:
     if not is_kept(folder) and bears_study(folder):
-        raise BadInput(f"{folder} has lost its {CELLS}", HINT)
+        raise BadInput(f"{folder} has lost its {CELLS}", KEPT_HINT)
     if not is_kept(folder):
         raise BadInput(f"{folder} keeps no study", "name a folder that 'fulcrum study keep' wrote: docs/evidence has some")
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from fulcrum.files.hashes import sha256_file
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.run.kept_cells import HINT
+from fulcrum.study.run.kept_cells import KEPT_HINT
 
 CONTENTS = "contents.json"
 NAMED = 3  # files that a message names
@@ -43,7 +43,7 @@ def changed_files(folder: Path) -> Iterator[ChangedFile]:
     if not (folder / CONTENTS).exists():
         yield ChangedFile(CONTENTS, "is missing")
         return
-    kept: dict[str, Any] = read_sealed(folder / CONTENTS, HINT, fields={"files": dict})["files"]
+    kept: dict[str, Any] = read_sealed(folder / CONTENTS, KEPT_HINT, fields={"files": dict})["files"]
     here = dict(_files(folder))
     for name in sorted(kept.keys() | here.keys()):
         if name not in here:
@@ -61,7 +61,7 @@ def require_contents(folder: Path, besides: Collection[str] = ()) -> None:
     lines = [str(changed) for changed in changed_files(folder) if changed.name not in besides]
     if lines:
         more = f", and {len(lines) - NAMED} more" if len(lines) > NAMED else ""
-        hint = HINT if (folder / CONTENTS).exists() else AGAIN
+        hint = KEPT_HINT if (folder / CONTENTS).exists() else AGAIN
         raise BadInput(f"{folder} is not as it was kept: {', '.join(lines[:NAMED])}{more}", hint)
 
 
@@ -69,7 +69,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
     """Whatever is no folder: a pipe is named, not passed over."""
     for path in sorted(folder.rglob("*")):
         if path.is_symlink():
-            raise BadInput(f"{path} is a link, expected a plain file", HINT)
+            raise BadInput(f"{path} is a link, expected a plain file", KEPT_HINT)
         below = path.relative_to(folder)
         hidden = any(part.startswith(".") for part in below.parts)  # an editor's and a notebook's own
         if not path.is_dir() and not hidden and below.as_posix() != CONTENTS:

@@ -38,7 +38,7 @@ from fulcrum.study.kept import (
 from fulcrum.study.kept_contents import changed_files, require_contents, write_contents
 from fulcrum.study.kept_pairs import compared_pairs
 from fulcrum.study.plan.plan_file import load
-from fulcrum.study.run.kept_cells import HINT, KeptCells, read_kept
+from fulcrum.study.run.kept_cells import KEPT_HINT, KeptCells, read_kept
 
 CLOSE = 1e-6  # relative: another machine's last bits move no verdict
 NAMED = 6  # differences that are named
@@ -93,7 +93,7 @@ def verify(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | N
         if not needed.keys() <= given.keys():
             return _verified_by_pairs(folder, cells)
         result = judged_again(folder, catalogue, {name: given[name] for name in needed})
-        before, after = read_json(folder / RESULT, HINT), record_of(result)
+        before, after = read_json(folder / RESULT, KEPT_HINT), record_of(result)
         coded = isinstance(before, dict) and before.get("codes") is not None
         changed = tuple(differences(_without_words(before, coded), _without_words(after, coded)))
     return Verified(result, len(cells.lines), len(result.effects), changed, coded=coded)
@@ -107,7 +107,7 @@ def migrate(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | 
     """
     verified = verify(folder, catalogue, user_files)
     if verified.differences:
-        raise BadInput(f"{folder} does not follow from its cells:\n{named(verified.differences)}", HINT)
+        raise BadInput(f"{folder} does not follow from its cells:\n{named(verified.differences)}", KEPT_HINT)
     if not verified.whole:
         raise BadInput(f"{folder} was run with files of one's own", "name them: --with FILE")
     text = result_text(verified.result)
@@ -133,7 +133,7 @@ def _judged_or_kept(folder: Path, catalogue: Catalogue) -> StudyResult:
             return judged_again(folder, catalogue)
         verified = _verified_by_pairs(folder, read_kept(folder))
     if verified.differences:
-        raise BadInput(f"{folder} does not follow from its cells:\n{named(verified.differences)}", HINT)
+        raise BadInput(f"{folder} does not follow from its cells:\n{named(verified.differences)}", KEPT_HINT)
     return verified.result
 
 
@@ -145,7 +145,7 @@ def own_files(folder: Path) -> dict[str, str]:
         raise BadInput(
             f"{folder} says that it was run with {_file_names(sorted(files))}, and its plan asks for nothing but our own "
             "recipe and levers",
-            f"{HINT}; if an earlier version kept it so: fulcrum study keep {folder / PLAN} {folder}",
+            f"{KEPT_HINT}; if an earlier version kept it so: fulcrum study keep {folder / PLAN} {folder}",
         )
     return files
 
@@ -162,13 +162,13 @@ def _verified_by_pairs(folder: Path, cells: KeptCells) -> Verified:
 
 def _as_kept(folder: Path, cells: KeptCells) -> StudyResult:
     """As it was judged where it was kept: without its cells and pictures."""
-    record, made = read_json(folder / RESULT, HINT), read_facts(folder)["made"]
+    record, made = read_json(folder / RESULT, KEPT_HINT), read_facts(folder)["made"]
     machines = Counter(filter(None, (machine_words(line.get("outcome", {})) for line in cells.lines.values())))
     words = [f"{machine} ({count} cell{'s' * (count > 1)})" for machine, count in machines.items()]
     try:
         return StudyResult.model_validate({**record, "made": made | ({"machine": words[0]} if len(words) == 1 else {})})
     except (TypeError, ValidationError):
-        raise BadInput(f"{folder / RESULT} is not the result of a study", HINT) from None
+        raise BadInput(f"{folder / RESULT} is not the result of a study", KEPT_HINT) from None
 
 
 @contextlib.contextmanager
@@ -183,7 +183,7 @@ def _in_words(folder: Path) -> Iterator[None]:
         where = f"{Path(place.filename).name}, line {place.lineno}"
         raise BadInput(
             f"{folder} could not be judged: {type(error).__name__} ({str(error)[:200]}) in {where}",
-            f"it holds what no study writes, {HINT}; if it does so untouched, that is a fault of ours: please tell us",
+            f"it holds what no study writes, {KEPT_HINT}; if it does so untouched, that is a fault of ours: please tell us",
         ) from error
 
 

@@ -8,7 +8,7 @@ import pytest
 from fulcrum.cli import UNREAD
 from fulcrum.cli.advice.audit import FAULTS
 from fulcrum.cli.trained.rerun_command import UNDECIDED
-from fulcrum.cli.trained.train import go_on_command
+from fulcrum.cli.trained.train import resume_command
 from fulcrum.spec.errors import INTERRUPTED, REQUEUE, BadInput, FulcrumError, RankLost, RunFailed, TrainingFailed
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -37,4 +37,4 @@ def test_the_page_of_commands_names_them_too():
     ],
 )
 def test_how_to_go_on_is_said_only_where_it_is_known(processes, env, command):
-    assert go_on_command(["train", "spark + muon"], processes, env) == command
+    assert resume_command(["train", "spark + muon"], processes, env) == command

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fulcrum.cost.codec_training import coding_flops
-from fulcrum.cost.denoiser import training_flops
+from fulcrum.cost.denoiser import denoiser_training_flops
 from fulcrum.cost.run_flops import PartFlops
 from fulcrum.encode.networks.judge import load_features
 from fulcrum.encode.networks.kl_codec import KLCodec, load_codec
@@ -83,7 +83,7 @@ def test_text_by_hand() -> None:
 def test_parts_of_a_run(tiny) -> None:
     run = tiny()
     parts = count_parts(run, PROMPTS, {"world": load_teacher()})
-    long, short = (training_flops(run, tokens) for tokens in (24.2, 6.6))  # of scenes with up to two objects
+    long, short = (denoiser_training_flops(run, tokens) for tokens in (24.2, 6.6))  # of scenes with up to two objects
     assert parts.denoiser == long
     shorter = count_parts(tiny("spark + short_captions"), PROMPTS)
     assert shorter.denoiser == short

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fulcrum.cost.denoiser import parameters, training_flops
+from fulcrum.cost.denoiser import denoiser_training_flops, parameters
 from fulcrum.interop.diffusers import export
 from fulcrum.model.fillers import NoCondition, Resolution
 from fulcrum.model.linear import Linear
@@ -91,7 +91,7 @@ def test_it_costs_what_its_record_says(tiny):
     told = put(run, "model.condition", Told())
     counted = [sum(p.numel() for p in build(each).backbone.parameters()) for each in (run, told)]
     assert [parameters(run), parameters(told)] == counted
-    assert training_flops(told) - training_flops(run) == 3 * 2 * 8 * run.model.width
+    assert denoiser_training_flops(told) - denoiser_training_flops(run) == 3 * 2 * 8 * run.model.width
 
 
 def test_what_cannot_be_exported_or_built_is_refused(tiny, tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.cost.denoiser import parameters, training_flops
+from fulcrum.cost.denoiser import denoiser_training_flops, parameters
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.sprint import Sprint
 from fulcrum.model.fillers import Dense
@@ -123,10 +123,10 @@ def test_every_lever_sees_itself_and_no_other_run(text, tiny, cache):
 def test_the_cost_is_that_of_the_average_step(tiny):
     run = tiny()
     always, late = Sprint(full_from=None), Sprint(full_from=0.5)
-    dense, sparse = training_flops(run), training_flops(always.edit(run))
-    full = training_flops(put(always.edit(run), "model.route.drop", 0.0))
+    dense, sparse = denoiser_training_flops(run), denoiser_training_flops(always.edit(run))
+    full = denoiser_training_flops(put(always.edit(run), "model.route.drop", 0.0))
     assert sparse < dense < full
-    assert training_flops(late.edit(run)) == pytest.approx((sparse + full) / 2)
+    assert denoiser_training_flops(late.edit(run)) == pytest.approx((sparse + full) / 2)
     assert always.cost(run).flops == pytest.approx(sparse / dense)
     assert late.cost(late.edit(run)) == late.cost(run)
     assert always.cost(run).memory < 1 < late.cost(run).memory  # the widest phase sets the peak

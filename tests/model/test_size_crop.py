@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fulcrum.cost.denoiser import parameters, training_flops
+from fulcrum.cost.denoiser import denoiser_training_flops, parameters
 from fulcrum.data.fillers import Folder, Mix, World
 from fulcrum.data.filter import FilteredSource
 from fulcrum.data.readers.reader import open_given
@@ -172,7 +172,7 @@ def test_what_it_costs(tiny):
     counted = [sum(parameter.numel() for parameter in build(one).backbone.parameters()) for one in (run, told)]
     assert [parameters(run), parameters(told)] == counted
     width = run.model.width
-    assert training_flops(told) - training_flops(run) == 3 * 2 * (4 * 256 * width + width * width)
+    assert denoiser_training_flops(told) - denoiser_training_flops(run) == 3 * 2 * (4 * 256 * width + width * width)
 
 
 class Nowhere(SourceFiller):

@@ -118,7 +118,7 @@ def test_rounding_is_to_nearest_even() -> None:
 def test_chunks_do_not_change_bf16_state(monkeypatch) -> None:
     one, many = AdamW(parameters(), state=torch.bfloat16), AdamW(parameters(), state=torch.bfloat16)
     run(one, range(3))
-    monkeypatch.setattr(room, "CHUNK", 10)
+    monkeypatch.setattr(room, "ADAMW_CHUNK", 10)
     assert len(list(many._chunks())) == 1  # nobody has a gradient yet
     run(many, range(3))
     assert all(torch.equal(p, many.parameters[name]) for name, p in one.parameters.items())
@@ -131,7 +131,7 @@ def test_as_many_parameters_are_widened_at_a_time_as_fit(monkeypatch) -> None:
         give_gradients(rule.parameters, 0)
     a, bias, b = narrow.parameters
     for limit, chunks in {10: [[a], [bias], [b]], 48: [[a, bias], [b]], 71: [[a, bias], [b]], 72: [[a, bias, b]]}.items():
-        monkeypatch.setattr(room, "CHUNK", limit)
+        monkeypatch.setattr(room, "ADAMW_CHUNK", limit)
         assert list(narrow._chunks()) == chunks and list(wide._chunks()) == [[a, bias, b]]
 
 

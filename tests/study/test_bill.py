@@ -5,13 +5,13 @@ import json
 import pytest
 
 from fulcrum.cli import main
-from fulcrum.cost.denoiser import newton_schulz_share, training_flops
+from fulcrum.cost.denoiser import denoiser_training_flops, newton_schulz_share
 from fulcrum.cost.run_flops import amount
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.wording.sentences import parts as told_parts
 from fulcrum.spec.errors import BadInput
 from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.watched.bill import bill, counted, in_words, of_arm
+from fulcrum.train.watched.bill import bill, count_costs, in_words, of_arm
 
 TINY = [
     word
@@ -37,10 +37,10 @@ def fulcrum(capsys, *words):
 def test_parts_of_levers_add_up(tiny, tmp_path) -> None:
     """Muon, alignment and its teacher, one by one; what the frozen networks do is spent once a picture."""
     run = tiny("spark + muon + repa")
-    flops = counted(run, tmp_path)
+    flops = count_costs(run, tmp_path)
     parts = flops.parts
     assert flops.pictures == 64 and set(parts.teachers) == {"world"} and set(parts.terms) == {"alignment"}
-    assert parts.optimizer == pytest.approx(newton_schulz_share(run) * training_flops(run))
+    assert parts.optimizer == pytest.approx(newton_schulz_share(run) * denoiser_training_flops(run))
     assert parts.training() == pytest.approx(parts.denoiser + parts.optimizer + parts.terms["alignment"])
     spent = flops.parts.totals(48, flops.pictures, drawn=10)
     assert spent["denoiser"] == 48 * parts.denoiser and spent["teacher world"] == 64 * parts.teachers["world"]
@@ -48,14 +48,14 @@ def test_parts_of_levers_add_up(tiny, tmp_path) -> None:
     assert of_arm(run, tmp_path, 10) == spent
     kept = next((tmp_path / "flops").glob("*.json"))
     kept.write_text(kept.read_text()[:20])  # damaged: counted again
-    assert counted(run, tmp_path) == flops
+    assert count_costs(run, tmp_path) == flops
     arm = ArmResult(name="a", phrase="p", says="s", label="A", cost={"parts": spent})
     assert told_parts(arm).startswith("One seed spends") and "teacher world" in told_parts(arm)
 
 
 def test_a_trained_codec_is_part_of_every_step(tiny, cache) -> None:
     run = tiny("spark + repa + end_to_end_codec")
-    parts = counted(run, cache).parts
+    parts = count_costs(run, cache).parts
     assert parts.tuned_codec > parts.codec + parts.decode
     assert set(parts.terms) == {"alignment", "codec_perceptual", "end_to_end_alignment"}
     assert parts.training() == pytest.approx(parts.denoiser + parts.tuned_codec + sum(parts.terms.values()))

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from fulcrum.cli import main
-from fulcrum.cost.denoiser import parameters, training_flops
+from fulcrum.cost.denoiser import denoiser_training_flops, parameters
 from fulcrum.cost.gpu_types import read_machine
 from fulcrum.recipes.full_size import MACHINES
 from fulcrum.train.sized import dry_run
@@ -54,7 +54,9 @@ def tell(store, tmp_path, monkeypatch, capsys):
     """Type a page's training, with folders for its words, as a dry run under its launcher: what it told."""
 
     def counted(run, text):  # tests/train/test_sized.py counts it on tensors without memory
-        return dry_run.CountedDenoiser({"blocks": parameters(run)}, training_flops(run, text), training_flops(run, text))
+        return dry_run.CountedDenoiser(
+            {"blocks": parameters(run)}, denoiser_training_flops(run, text), denoiser_training_flops(run, text)
+        )
 
     monkeypatch.setattr(dry_run, "count_denoiser", counted)
 

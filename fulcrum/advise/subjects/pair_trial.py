@@ -104,7 +104,7 @@ def _pairs(data: str, side: int, caption: str) -> Iterator[tuple[str, NDArray[np
     """Name, picture (3, side, side), caption; of a store from all over it, of other data from its beginning. What cannot
     be opened, or has no caption, is passed over: another rule names it."""
     names = set[str]()
-    for name, content, captions in _given(data):
+    for name, content, captions in _samples_of(data):
         names |= set(captions)
         texts = captions.get(caption or "long") or ([] if caption else next(iter(captions.values()), []))
         if not texts or not texts[0].strip():
@@ -118,7 +118,7 @@ def _pairs(data: str, side: int, caption: str) -> Iterator[tuple[str, NDArray[np
         raise BadInput(f"no picture of {data} has a caption '{caption}'", nearest(caption, names))
 
 
-def _given(data: str) -> Iterator[tuple[str, bytes, dict[str, list[str]]]]:
+def _samples_of(data: str) -> Iterator[tuple[str, bytes, dict[str, list[str]]]]:
     if (Path(data) / ABOUT).is_file():
         store = PictureStore(Path(data), verify=False)
         for row in range(0, len(store), max(1, len(store) // PAIRS)):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Names = Annotated[list[str] | None, typer.Argument(help="Levers to try; default: those of the given files.")]
 
 
-def register(parent: typer.Typer) -> None:
+def register_check(parent: typer.Typer) -> None:
     parent.command("check", epilog="Example: fulcrum levers check tread")(check_levers)
 
 

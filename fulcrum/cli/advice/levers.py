@@ -19,7 +19,7 @@ Base = Annotated[str, typer.Option(help="The recipe that costs and differences a
 
 
 def register(parent: typer.Typer) -> None:
-    lever_check.register(app)
+    lever_check.register_check(app)
     parent.add_typer(app, name="levers")
 
 

@@ -9,7 +9,7 @@ from fulcrum.cli.options import Json, emit, say
 from fulcrum.spec.countdown import awaited
 
 
-def register(study: typer.Typer) -> None:
+def register_evidence(study: typer.Typer) -> None:
     study.command("evidence", epilog="Example: fulcrum study evidence docs/evidence")(evidence_command)
 
 

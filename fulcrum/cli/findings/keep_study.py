@@ -12,7 +12,7 @@ from fulcrum.spec.errors import RunFailed
 Folder = Annotated[Path, typer.Argument(help="Where it is kept, such as docs/evidence/NAME.")]
 
 
-def register(study: typer.Typer) -> None:
+def register_keep(study: typer.Typer) -> None:
     study.command("keep", epilog="Example: fulcrum study keep examples/quick.toml docs/evidence/quick")(keep_command)
     study.command("verify", epilog="Example: fulcrum study verify docs/evidence/replication --rerun 3")(verify_command)
     study.command("migrate", hidden=True, epilog="Example: fulcrum study migrate docs/evidence")(migrate_command)

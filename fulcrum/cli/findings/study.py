@@ -30,8 +30,8 @@ app = typer.Typer(no_args_is_help=True, help="A controlled comparison of trainin
 
 
 def register(parent: typer.Typer) -> None:
-    keep_study.register(app)
-    evidence.register(app)
+    keep_study.register_keep(app)
+    evidence.register_evidence(app)
     parent.add_typer(app, name="study")
     parent.command(epilog="Example: fulcrum report --watch")(report)
 

@@ -22,7 +22,7 @@ class NotSound(FulcrumError):
 
 
 def register(parent: typer.Typer) -> None:
-    data_filter.register(app)
+    data_filter.register_filter(app)
     parent.add_typer(app, name="data")
 
 

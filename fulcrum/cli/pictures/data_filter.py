@@ -10,7 +10,7 @@ from fulcrum.cli.trained.next_command import train_command
 from fulcrum.spec.errors import BadInput
 
 
-def register(data: typer.Typer) -> None:
+def register_filter(data: typer.Typer) -> None:
     data.command("filter", epilog="Example: fulcrum data filter my_data my_clean_data --duplicates 4 --language en")(
         filter_data
     )

@@ -180,7 +180,7 @@ def train(
         files,
         quiet,
         phrase,
-        go_on_command(sys.argv[1:], many, os.environ),
+        resume_command(sys.argv[1:], many, os.environ),
         read.levers,
         most_skipped,
     )
@@ -204,7 +204,7 @@ def train(
     )
 
 
-def go_on_command(words: Sequence[str], processes: int, env: Mapping[str, str]) -> str:
+def resume_command(words: Sequence[str], processes: int, env: Mapping[str, str]) -> str:
     """What a person types to go on. Of several machines, or started by srun, nobody here knows what was typed: nothing."""
     if processes == 1:
         return shlex.join(["fulcrum", *words])

@@ -29,7 +29,7 @@ REFUSALS = (
     r"please (?:provide|upload|share) (?:an?|the|your) (?:image|picture|photo)",
 )
 _REFUSAL = re.compile(r"\b(?:" + "|".join(REFUSALS) + r")", re.IGNORECASE)
-_WORD = re.compile(r"\w+(?:['’-]\w+)*")
+_COMPOUND_WORD = re.compile(r"\w+(?:['’-]\w+)*")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class CaptionRules:
 
     def fault(self, text: str, style: str = "") -> str:
         """Why a caption does not pass; empty if it does."""
-        if not _WORD.search(text):
+        if not _COMPOUND_WORD.search(text):
             return "empty"
         if control := next((sign for sign in text if unicodedata.category(sign) in ("Cc", "Cs", "Co", "Cn")), None):
             return f"control characters: U+{ord(control):04X}"
@@ -60,7 +60,9 @@ class CaptionRules:
         return self._length(text, style) or self._repetition(text, style) or self._language(text)
 
     def _length(self, text: str, style: str) -> str:
-        count = len([tag for tag in text.split(",") if tag.strip()]) if style == "tags" else len(_WORD.findall(text))
+        count = (
+            len([tag for tag in text.split(",") if tag.strip()]) if style == "tags" else len(_COMPOUND_WORD.findall(text))
+        )
         least, most = LENGTHS.get(style, ANY_LENGTH)
         least, most = self.least_words or least, self.most_words or most
         what = "tags" if style == "tags" else "words"
@@ -73,7 +75,7 @@ class CaptionRules:
             tags = [tag.strip().lower() for tag in text.split(",") if tag.strip()]
             share = 1 - len(set(tags)) / len(tags)
         else:
-            words = [word.lower() for word in _WORD.findall(text)]
+            words = [word.lower() for word in _COMPOUND_WORD.findall(text)]
             for first in range(len(words) - MOST_IN_A_ROW):
                 if len(set(words[first : first + MOST_IN_A_ROW + 1])) == 1:
                     return f"repetition: {words[first]!r} more than {MOST_IN_A_ROW} times in a row"

@@ -12,7 +12,7 @@ from fulcrum.data.texts.language import language
 OPENING = 3  # words that captions begin with
 SHOWN = 3  # of the commonest openings and languages
 LOOKED_AT = 20_000  # captions of which the language is guessed: the first so many
-_WORD = re.compile(r"\w+(?:['’-]\w+)*")
+_COMPOUND_WORD = re.compile(r"\w+(?:['’-]\w+)*")
 
 
 class CaptionCounter:
@@ -27,7 +27,7 @@ class CaptionCounter:
         self.scores: list[float] = []
 
     def add(self, text: str, score: float | None = None) -> None:
-        words = _WORD.findall(text.lower())
+        words = _COMPOUND_WORD.findall(text.lower())
         if len(self.lengths) < LOOKED_AT:
             self.languages[language(text) or "not told"] += 1
         self.lengths.append(len(words))

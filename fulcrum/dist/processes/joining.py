@@ -17,9 +17,9 @@ from fulcrum.spec.errors import BadInput, FulcrumError, RankLost, RunFailed, fir
 
 TCPStore, PrefixStore = dist.TCPStore, dist.PrefixStore  # type: ignore[attr-defined]  # public, and not in its __all__
 TRY = 0.5  # seconds between two attempts to reach the store
-LOOK = 0.05  # seconds between two looks at who has come
+JOIN_POLL_SECONDS = 0.05  # seconds between two looks at who has come
 LINGER = 6.0  # seconds that the holder of the store stays for those who come late
-NAMED = 8  # ranks that one message names
+MAX_RANKS_NAMED = 8  # ranks that one message names
 
 
 class Groups:
@@ -150,12 +150,12 @@ def meet(here: Launched, heart: Heartbeat, watch: Watch, limit: float) -> None:
             noticed = True
             if here.rank == min(rank for rank in heart.signs if rank not in missing):
                 _tell(f"{here} waits for {ranks(missing)} to join", limit)
-        time.sleep(LOOK)
+        time.sleep(JOIN_POLL_SECONDS)
 
 
 def linger(begun: float) -> float:
     """Seconds that the holder of the store stays when joining has failed: for those that are still on their way."""
-    return LINGER if time.monotonic() - begun < SILENT else LOOK
+    return LINGER if time.monotonic() - begun < SILENT else JOIN_POLL_SECONDS
 
 
 def _lost(here: Launched, message: str, hint: str, gone: Iterable[int]) -> RankLost:
@@ -178,8 +178,8 @@ def require_one_size(here: Launched, sizes: dict[int, int]) -> None:
 
 def ranks(numbers: Iterable[int]) -> str:
     known = sorted(numbers)
-    more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
-    return f"rank{'s' * (len(known) != 1)} {', '.join(map(str, known[:NAMED])) or 'none'}{more}"
+    more = f" and {len(known) - MAX_RANKS_NAMED} more" if len(known) > MAX_RANKS_NAMED else ""
+    return f"rank{'s' * (len(known) != 1)} {', '.join(map(str, known[:MAX_RANKS_NAMED])) or 'none'}{more}"
 
 
 def failed_to_join(here: Launched, error: BaseException) -> RunFailed:

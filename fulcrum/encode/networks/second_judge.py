@@ -18,8 +18,8 @@ from fulcrum.data.world.vocabulary import CENTRES
 from fulcrum.encode.unit_pixels import to_side, to_unit
 from fulcrum.files.shipped import load
 
-SIDE, PATCH = 32, 4
-PATCHES = (SIDE // PATCH) ** 2
+SECOND_JUDGE_SIDE, PATCH = 32, 4
+PATCHES = (SECOND_JUDGE_SIDE // PATCH) ** 2
 PLACES = 9
 
 
@@ -68,7 +68,7 @@ class PatchJudge(nn.Module):
         self.config = {"classes": dict(classes), "width": width, "heads": heads, "depth": depth, "hidden": hidden}
         self.classes = dict(classes)
         self.enter = nn.Conv2d(3, width, PATCH, stride=PATCH)
-        self.where = nn.Parameter(torch.zeros(width, SIDE // PATCH, SIDE // PATCH))
+        self.where = nn.Parameter(torch.zeros(width, SECOND_JUDGE_SIDE // PATCH, SECOND_JUDGE_SIDE // PATCH))
         self.blocks = nn.ModuleList(PatchBlock(width, heads, hidden) for _ in range(depth))
         self.norm = PatchNorm(width)
         self.look = nn.Parameter(_nine_looks())  # (2P, N): which patches each place reads
@@ -90,23 +90,23 @@ class PatchJudge(nn.Module):
     @torch.no_grad()
     def judge(self, images: Tensor, span: tuple[float, float] | None = None) -> dict[str, Tensor]:
         """Images (B, 3, S, S), uint8 or floats with their range as `span` -> {attribute: logits (B, P, K)}."""
-        return self(to_side(to_unit(images.to(self.place.device), span), SIDE))  # type: ignore[no-any-return]
+        return self(to_side(to_unit(images.to(self.place.device), span), SECOND_JUDGE_SIDE))  # type: ignore[no-any-return]
 
 
 def _squared_distances(centres: Tensor) -> Tensor:
     """From points along one side, to the patches along it; over the grid of both.  (n², N)"""
-    along = (torch.arange(SIDE // PATCH) - centres[:, None]) ** 2  # (n, 8)
+    along = (torch.arange(SECOND_JUDGE_SIDE // PATCH) - centres[:, None]) ** 2  # (n, 8)
     return (along[:, None, :, None] + along[None, :, None, :]).reshape(len(centres) ** 2, PATCHES)
 
 
 def _nearness() -> Tensor:
     """Attention begins with a leaning to neighbours.  (1, N, N)"""
-    return -_squared_distances(torch.arange(float(SIDE // PATCH)))[None] / 4.0
+    return -_squared_distances(torch.arange(float(SECOND_JUDGE_SIDE // PATCH)))[None] / 4.0
 
 
 def _nine_looks() -> Tensor:
     """Two looks per place, as logits over the patches: at the middle of the place and over all of it.  (2P, N)"""
-    square = _squared_distances(torch.tensor(CENTRES) * (SIDE / PATCH) - 0.5)
+    square = _squared_distances(torch.tensor(CENTRES) * (SECOND_JUDGE_SIDE / PATCH) - 0.5)
     return torch.stack([-square / 1.0, -square / 4.0], dim=1).reshape(2 * PLACES, PATCHES)
 
 

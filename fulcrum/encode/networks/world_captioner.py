@@ -22,7 +22,7 @@ from fulcrum.encode.unit_pixels import to_side, to_unit
 from fulcrum.files.shipped import load
 from fulcrum.spec.keyed import key, uniform
 
-SIDE = 32
+CAPTIONER_SIDE = 32
 CELLS = 8  # the eye's last grid, along each side
 BANDS = 4  # of the whole picture, from top to bottom: backgrounds differ between above and below
 PAD, END = 0, 1  # then one start for each style, then the words
@@ -148,7 +148,7 @@ class WorldCaptioner(nn.Module):
         ids = torch.full((len(images), self.styles[style]), END, dtype=torch.uint8)
         for first in range(0, len(images), TOGETHER):
             rows = slice(first, first + TOGETHER)
-            pixels = to_side(to_unit(images[rows].to(self.position.device)), SIDE)
+            pixels = to_side(to_unit(images[rows].to(self.position.device)), CAPTIONER_SIDE)
             words = self._written(self.eye(pixels), style, None if dice is None else dice[rows])
             ids[rows, : words.shape[1]] = words.to("cpu", torch.uint8)
         return ids

@@ -14,15 +14,15 @@ from torch.nn import functional as F
 from fulcrum.encode.pretrained.registry import installed
 from fulcrum.encode.pretrained.tensors import read_tensors
 
-STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
-WIDTH = sum(stage[-1] for stage in STAGES)  # 1,472
-EPS = 1e-10
+VGG_STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+VGG_WIDTH = sum(stage[-1] for stage in VGG_STAGES)  # 1,472
+VGG_EPS = 1e-10
 
 
 def convolutions(side: int) -> Iterator[tuple[int, int, int]]:
     """Side of what comes out, inputs of each output and outputs of every convolution on a picture, blurs included."""
     given = 3
-    for number, stage in enumerate(STAGES):
+    for number, stage in enumerate(VGG_STAGES):
         if number:
             side = side // 2 + 1
             yield side, 1, given  # a blur: every channel by itself
@@ -58,7 +58,7 @@ class VGG(nn.Module):
         self.register_buffer("scale", torch.ones(1, 3, 1, 1))
         place, given = 0, 3
         self.stages = nn.ModuleList()
-        for number, stage in enumerate(STAGES):
+        for number, stage in enumerate(VGG_STAGES):
             layers: dict[str, nn.Module] = {}
             if number:
                 layers[str(place + 1)] = Blur(given)
@@ -67,7 +67,7 @@ class VGG(nn.Module):
                 layers[str(place)] = nn.Conv2d(given, out, 3, padding=1)
                 place, given = place + 2, out
             self.stages.append(nn.ModuleDict(layers))
-        self.heads = nn.ParameterList(torch.zeros(1, stage[-1], 1, 1) for stage in STAGES)
+        self.heads = nn.ParameterList(torch.zeros(1, stage[-1], 1, 1) for stage in VGG_STAGES)
 
     def forward(self, x: Tensor) -> list[Tensor]:
         h, maps = (x - self.shift) / self.scale, []
@@ -91,7 +91,7 @@ class VGG(nn.Module):
 
 
 def _unit(h: Tensor) -> Tensor:
-    return h / (h.square().sum(1, keepdim=True).sqrt() + EPS)
+    return h / (h.square().sum(1, keepdim=True).sqrt() + VGG_EPS)
 
 
 def load_vgg(path: Path | None = None) -> VGG:
@@ -100,8 +100,8 @@ def load_vgg(path: Path | None = None) -> VGG:
         network = VGG()
     renamed = {
         "scaling_layer.": "",
-        **{f"net.slice{n + 1}.": f"stages.{n}." for n in range(len(STAGES))},
-        **{f"lin{n}.model.1.weight": f"heads.{n}" for n in range(len(STAGES))},
+        **{f"net.slice{n + 1}.": f"stages.{n}." for n in range(len(VGG_STAGES))},
+        **{f"lin{n}.model.1.weight": f"heads.{n}" for n in range(len(VGG_STAGES))},
     }
     read_tensors(network, path or installed("stlpips-pytorch"), renamed=renamed)
     return network

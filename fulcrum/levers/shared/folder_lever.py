@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fulcrum.cost.denoiser import bytes_per_parameter, parameters, step_memory, training_flops
+from fulcrum.cost.denoiser import bytes_per_parameter, denoiser_training_flops, parameters, step_memory
 from fulcrum.encode.fillers import FolderCodec, FolderTeacher
 from fulcrum.encode.pretrained.describe import CODEC_PARTS, TEACHER_PARTS, codec_facts, teacher_facts
 from fulcrum.encode.pretrained.folder import locate
@@ -107,7 +107,7 @@ class TeacherFromFolder(FromFolder):
         (flops, learned), (flops_after, learned_after) = (_terms(one) for one in (before, self.edit(before)))
         more = (learned_after - learned) * bytes_per_parameter(run)
         return Cost(
-            flops=(training_flops(run) + flops_after) / (training_flops(run) + flops),
+            flops=(denoiser_training_flops(run) + flops_after) / (denoiser_training_flops(run) + flops),
             memory=1 + more / step_memory(run),
             parameters=(parameters(run) + learned_after) / (parameters(run) + learned),
         )

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from fulcrum.cost.denoiser import bytes_per_parameter, parameters, step_memory, training_flops
+from fulcrum.cost.denoiser import bytes_per_parameter, denoiser_training_flops, parameters, step_memory
 from fulcrum.data.fillers import caption_tokens
 from fulcrum.levers.base import Cost
 from fulcrum.spec.run import RunSpec
@@ -22,7 +22,7 @@ class Priced(Protocol):
 def of_denoiser(before: RunSpec, after: RunSpec) -> Cost:
     """A step of one run over a step of another: FLOPs, memory at the peak, parameters."""
     return Cost(
-        flops=training_flops(after) / training_flops(before),
+        flops=denoiser_training_flops(after) / denoiser_training_flops(before),
         memory=step_memory(after) / step_memory(before),
         parameters=parameters(after) / parameters(before),
     )
@@ -31,7 +31,11 @@ def of_denoiser(before: RunSpec, after: RunSpec) -> Cost:
 def of_captions(run: RunSpec, caption: CaptionFiller) -> Cost:
     """Fewer words are read. Where nobody has counted a source's words, none are assumed."""
     before, after = (caption_tokens(run.data.source, each) for each in (run.data.caption, caption))
-    return Cost(flops=training_flops(run, after) / training_flops(run, before)) if before and after else Cost()
+    return (
+        Cost(flops=denoiser_training_flops(run, after) / denoiser_training_flops(run, before))
+        if before and after
+        else Cost()
+    )
 
 
 def of_term(term: Priced, before: RunSpec, after: RunSpec) -> Cost:
@@ -39,7 +43,7 @@ def of_term(term: Priced, before: RunSpec, after: RunSpec) -> Cost:
     learned = term.parameters(after)
     more = learned * bytes_per_parameter(before) + NUMBER * before.budget.batch * term.numbers(after)
     return Cost(
-        flops=1 + term.flops(after) / training_flops(before),
+        flops=1 + term.flops(after) / denoiser_training_flops(before),
         memory=1 + more / step_memory(before),
         parameters=1 + learned / parameters(before),
     )

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from fulcrum.cost.codec_training import codec_parameters, tuning_flops
-from fulcrum.cost.denoiser import parameters, training_flops
+from fulcrum.cost.denoiser import denoiser_training_flops, parameters
 from fulcrum.encode.fillers import KL, TunedKL
 from fulcrum.levers.base import Built, Cost, Lever
 from fulcrum.spec.edit import put
@@ -51,7 +51,7 @@ class TrainedCodec(Lever):
         """Against the run with the terms that it has already."""
         edited, terms = self.edit(run), self.terms()
         asset = edited.encode.codec.asset  # type: ignore[attr-defined]
-        before = training_flops(run) + sum(term.flops(run) for term in run.terms if hasattr(term, "flops"))
+        before = denoiser_training_flops(run) + sum(term.flops(run) for term in run.terms if hasattr(term, "flops"))
         more = tuning_flops(edited, asset) + sum(term.flops(edited) for term in terms if hasattr(term, "flops"))
         learned = codec_parameters(asset) + sum(term.parameters(edited) for term in terms if hasattr(term, "parameters"))
         share = learned / (parameters(run) + sum(term.parameters(run) for term in run.terms if hasattr(term, "parameters")))

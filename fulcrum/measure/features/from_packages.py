@@ -8,8 +8,7 @@ from torch import Tensor
 from fulcrum.encode.pretrained.lite import WIDTH as LITE_WIDTH
 from fulcrum.encode.pretrained.lite import load_lite0
 from fulcrum.encode.pretrained.registry import installed
-from fulcrum.encode.pretrained.vgg import WIDTH as VGG_WIDTH
-from fulcrum.encode.pretrained.vgg import load_vgg
+from fulcrum.encode.pretrained.vgg import VGG_WIDTH, load_vgg
 from fulcrum.files.noted_hashes import file_hash
 from fulcrum.files.paths import at_home
 from fulcrum.measure.features.extractor import Extractor, antialiased, digest_of

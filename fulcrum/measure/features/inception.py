@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-SIDE = 299
+INCEPTION_SIDE = 299
 WIDTH = 2048
 
 
@@ -158,7 +158,7 @@ class Inception(nn.Module):
         return x.mean(dim=(2, 3))
 
 
-def resize_like_tensorflow(images: Tensor, side: int = SIDE) -> Tensor:
+def resize_like_tensorflow(images: Tensor, side: int = INCEPTION_SIDE) -> Tensor:
     """Bilinear as TensorFlow 1 has it: corner to corner without half-pixel centres, no antialiasing.  (B, 3, side, side)
 
     Pixel i of the result is read at i * (size / side). FID's numbers were made with it; every other resize gives others.
@@ -182,4 +182,4 @@ def pixels_like_tensorflow(images: Tensor) -> Tensor:
 def pixels_like_pytorch_fid(images: Tensor) -> Tensor:
     """uint8 -> what pytorch-fid feeds: [0, 1] resized with half-pixel centres, no antialiasing, then 2 x - 1."""
     unit = images.float() / 255.0
-    return 2.0 * F.interpolate(unit, size=(SIDE, SIDE), mode="bilinear", align_corners=False) - 1.0
+    return 2.0 * F.interpolate(unit, size=(INCEPTION_SIDE, INCEPTION_SIDE), mode="bilinear", align_corners=False) - 1.0

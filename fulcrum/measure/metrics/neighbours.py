@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 K = 5
-_BLOCK_ROWS = 256
+_NEIGHBOUR_BLOCK_ROWS = 256
 
 
 class Balls(NamedTuple):
@@ -49,8 +49,10 @@ def balls(reference: Tensor) -> Balls:
     mean = reference.float().mean(dim=0)
     rows = reference.float() - mean
     norms, radii = rows.square().sum(dim=1), []
-    for start in range(0, m, _BLOCK_ROWS):
-        block = _squared(rows[start : start + _BLOCK_ROWS], norms[start : start + _BLOCK_ROWS], rows, norms)
+    for start in range(0, m, _NEIGHBOUR_BLOCK_ROWS):
+        block = _squared(
+            rows[start : start + _NEIGHBOUR_BLOCK_ROWS], norms[start : start + _NEIGHBOUR_BLOCK_ROWS], rows, norms
+        )
         block[torch.arange(len(block)), torch.arange(start, start + len(block))] = torch.inf  # not its own neighbour
         radii.append(block.topk(K, dim=1, largest=False).values[:, -1])
     return Balls(rows, mean, torch.cat(radii))
@@ -66,8 +68,8 @@ def count(rows: Tensor, reference: Balls, groups: int) -> Counts:
     norms, reference_norms = rows.square().sum(dim=1), reference.rows.square().sum(dim=1)
     group = torch.arange(len(rows)) % groups
     inside, hit = torch.zeros(groups, dtype=torch.long), torch.zeros(len(reference.rows), groups, dtype=torch.bool)
-    for start in range(0, len(rows), _BLOCK_ROWS):
-        part = slice(start, start + _BLOCK_ROWS)
+    for start in range(0, len(rows), _NEIGHBOUR_BLOCK_ROWS):
+        part = slice(start, start + _NEIGHBOUR_BLOCK_ROWS)
         held = _squared(rows[part], norms[part], reference.rows, reference_norms) <= reference.radii  # (b, m)
         inside.index_add_(0, group[part], held.sum(dim=1))
         in_balls = torch.zeros(groups, held.shape[1], dtype=torch.int32).index_add_(0, group[part], held.int())

@@ -42,7 +42,7 @@ def _page(studies: Studies, rows: Sequence[Decision], beside: frozenset[str]) ->
         lines += [conclusion.picture(""), "", *ranking_section.ranking_lines(rows, ranked_decisions.searched(studies))]
     lines += ranking_section.beside_lines(ranked_decisions.beside(studies))
     lines += _answers(studies) if studies else []
-    lines += _claims(studies)
+    lines += _claims_section(studies)
     for section in study_sections.sections(studies):
         lines += ["", f"## {escaped(section.title)}", "", *([section.lead, ""] if section.lead else [])]
         lines += [f"{glued(escaped(line))}\n" for line in section.lines]
@@ -79,7 +79,7 @@ def _answers(studies: Studies) -> list[str]:
     return lines
 
 
-def _claims(studies: Studies) -> list[str]:
+def _claims_section(studies: Studies) -> list[str]:
     rows = claim_rows.fared(studies)
     if not rows:
         return []

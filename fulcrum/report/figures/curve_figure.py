@@ -13,9 +13,9 @@ from fulcrum.report.figures.svg import Axis, Canvas, clip, frame
 from fulcrum.report.schema import ShownMetric, StudyResult
 from fulcrum.report.wording import number, sentences
 
-Line = list[tuple[float, float]]
+CurvePoints = list[tuple[float, float]]
 Lines = dict[str, list[list[tuple[int, float, float]]]]  # arm -> a curve of (images or bin, x, y) per cell
-WIDTH, HEIGHT = 420, 270
+CURVE_WIDTH, CURVE_HEIGHT = 420, 270
 SEED_LINES = 150  # more lines than the eye can part: only their means are drawn
 AXES = {"images": "images seen", "seconds": "seconds of training", "flops": "FLOPs"}
 LOSS_BINS = 80  # a training loss is averaged in bins: single steps are noise
@@ -77,8 +77,8 @@ def _axes(lines: Lines) -> tuple[Axis, Axis] | None:
     if len({x for _, x, _ in flat}) < 2:
         return None
     return (
-        Axis.over([point[1] for point in flat], 50, WIDTH - 24, pad=0.01),
-        Axis.over([point[2] for point in flat], HEIGHT - 46, 24, may_log=True),
+        Axis.over([point[1] for point in flat], 50, CURVE_WIDTH - 24, pad=0.01),
+        Axis.over([point[2] for point in flat], CURVE_HEIGHT - 46, 24, may_log=True),
     )
 
 
@@ -109,11 +109,11 @@ def _curves(
     if axes is None:
         return None
     x, y = axes
-    canvas = Canvas(WIDTH, HEIGHT)
+    canvas = Canvas(CURVE_WIDTH, CURVE_HEIGHT)
     name = metric.label if metric else "Training loss"
     canvas.text(0, 12, name if only is None else f"{result.marks[only.name]}  {clip(only.label, 26)}", "label")
     note = [sentences.direction(metric) if metric else "", "log scale" if y.log else ""]
-    canvas.text(WIDTH - 10, 12, ", ".join(part for part in note if part), "name", "end")
+    canvas.text(CURVE_WIDTH - 10, 12, ", ".join(part for part in note if part), "name", "end")
     frame(canvas, x, y, x_name)
     if metric is not None:
         _bounds(canvas, metric, x, y)
@@ -124,7 +124,7 @@ def _curves(
                 canvas.path(
                     [(x(a), y(b)) for _, a, b in points], f"thin {colour(result, arm)}", f"{arm.label}, seed {cell.seed}"
                 )
-    ends: Line = []
+    ends: CurvePoints = []
     for arm in reversed(shown):  # means lie on top, and the baseline's over all
         mean = _mean(_lasting(arm, lines[arm.name]))
         if len(mean) > 1:
@@ -154,7 +154,7 @@ def _lasting(arm: ArmResult, lines: list[list[tuple[int, float, float]]]) -> lis
     return [points for state, points in begun if state != "failed"] or [points for _, points in begun]
 
 
-def _mean(seeds: list[list[tuple[int, float, float]]]) -> Line:
+def _mean(seeds: list[list[tuple[int, float, float]]]) -> CurvePoints:
     """The mean at every point that all started seeds have reached: a mean over changing seeds would jump."""
     at: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
     for points in seeds:
@@ -167,7 +167,7 @@ def _mean(seeds: list[list[tuple[int, float, float]]]) -> Line:
     ]
 
 
-def _free(x: float, y: float, taken: Line, width: float) -> float:
+def _free(x: float, y: float, taken: CurvePoints, width: float) -> float:
     """The nearest height where a label does not lie on one that is already there."""
     for shift in (0, -14, 14, -28, 28, -42, 42):
         if all(abs(y + shift - other) >= 13 or abs(x - place) > width for place, other in taken):

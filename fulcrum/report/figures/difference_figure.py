@@ -10,7 +10,7 @@ from fulcrum.report.figures.svg import Axis, Canvas, clip
 from fulcrum.report.schema import ShownMetric, StudyResult
 from fulcrum.report.wording import number, sentences
 
-WIDTH = 420
+DIFFERENCE_WIDTH = 420
 SEED_DOTS = 40  # pairs that still have room for dots
 
 
@@ -24,8 +24,8 @@ def effects(result: StudyResult, metric: ShownMetric) -> Markup | None:
     own = next((row.margin for _, row, _ in shown if row.margin is not None), 0.0)
     margin = result.plan.smallest_effect if metric.name == result.primary.name else own
     ends = [end for _, row, mean in shown for end in (mean, row.low, row.high) if end is not None]
-    x = Axis.over([*ends, 0.0, -margin, margin], 8, WIDTH - 8, pad=0.03)
-    canvas = Canvas(WIDTH, bottom + 40)
+    x = Axis.over([*ends, 0.0, -margin, margin], 8, DIFFERENCE_WIDTH - 8, pad=0.03)
+    canvas = Canvas(DIFFERENCE_WIDTH, bottom + 40)
     canvas.scale(x, bottom, 5)
     for place, (arm, row, mean) in enumerate(shown):
         y, look = step * place + 28, colour(result, arm)

@@ -10,7 +10,7 @@ from fulcrum.report.schema import ShownMetric, StudyResult
 from fulcrum.report.table import mean_sd
 from fulcrum.report.wording import number, sentences
 
-WIDTH, HEIGHT = 420, 74
+RANGE_WIDTH, RANGE_HEIGHT = 420, 74
 NAMES = {"another scene": "another scene's picture", "noise": "noise", "grey": "a grey picture"}
 LETTER = 6.6  # width of a letter of a label
 
@@ -66,11 +66,11 @@ def bar(result: StudyResult, metric: ShownMetric) -> Markup | None:
     means = [(arm, value) for arm, value in readings if value is not None]
     ends = [*(bound.value for bound in known), *(value for _, value in means)]
     ends += [] if metric.ceiling is None else [metric.ceiling]
-    start, end = (4, WIDTH - 4) if metric.better == "higher" else (WIDTH - 4, 4)
+    start, end = (4, RANGE_WIDTH - 4) if metric.better == "higher" else (RANGE_WIDTH - 4, 4)
     x, y = Axis.over(ends, start, end, pad=0.02), 36.0
     floor, places = x(known[0].value), _places(metric, mean)
-    right = WIDTH - 4 if metric.ceiling is None else x(metric.ceiling)
-    canvas = Canvas(WIDTH, HEIGHT)
+    right = RANGE_WIDTH - 4 if metric.ceiling is None else x(metric.ceiling)
+    canvas = Canvas(RANGE_WIDTH, RANGE_HEIGHT)
     canvas.add("rect", x=4.0, y=y - 7, width=max(0.0, right - 4), height=14.0, rx=3, class_="track")
     canvas.add("rect", x=4.0, y=y - 7, width=max(0.0, floor - 4), height=14.0, rx=3, class_="floor")
     reached = x(mean)
@@ -98,7 +98,11 @@ def bar(result: StudyResult, metric: ShownMetric) -> Markup | None:
 def _label(canvas: Canvas, x: float, y: float, words: str, class_: str) -> None:
     """Centred on its place, but never beyond the picture."""
     half = LETTER * len(words) / 2
-    anchor = "start" if x < half else "end" if x > WIDTH - half else "middle"
+    anchor = "start" if x < half else "end" if x > RANGE_WIDTH - half else "middle"
     canvas.text(
-        max(0.0, min(WIDTH, x if anchor == "middle" else 0 if anchor == "start" else WIDTH)), y, words, class_, anchor
+        max(0.0, min(RANGE_WIDTH, x if anchor == "middle" else 0 if anchor == "start" else RANGE_WIDTH)),
+        y,
+        words,
+        class_,
+        anchor,
     )

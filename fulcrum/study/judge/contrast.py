@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from fulcrum.cost.denoiser import parameters, training_flops
+from fulcrum.cost.denoiser import denoiser_training_flops, parameters
 from fulcrum.measure.card import METRICS
 from fulcrum.report.finding import DOUBLED, Interaction, ScaleFacts, Trend
 from fulcrum.spec.errors import BadInput
@@ -63,7 +63,7 @@ def interaction(row: PairedEffect, pair: tuple[str, str], primary: bool) -> Inte
 
 def axis(plan: Plan, arms: Sequence[Arm]) -> dict[str, float]:
     """Scale -> its place on the trend's axis: the plan's, else log2 of the baseline's FLOPs over the first's."""
-    flops = {arm.scale: training_flops(arm.run) * arm.run.budget.images for arm in arms if arm.is_baseline}
+    flops = {arm.scale: denoiser_training_flops(arm.run) * arm.run.budget.images for arm in arms if arm.is_baseline}
     first = flops[arms[0].scale]
     places = {
         scale.name: scale.at if scale.at is not None else math.log2(flops[scale.name] / first) for scale in plan.scales
@@ -88,7 +88,7 @@ def scales(plan: Plan, arms: Sequence[Arm]) -> list[ScaleFacts]:
             settings=scale.settings,
             tokens=base[scale.name].tokens,
             parameters=parameters(base[scale.name]),
-            flops=training_flops(base[scale.name]) * base[scale.name].budget.images,
+            flops=denoiser_training_flops(base[scale.name]) * base[scale.name].budget.images,
         )
         for scale in plan.scales
     ]

@@ -14,7 +14,7 @@ from fulcrum.study.plan.design import fraction_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.power import detectable
 
-_STUDIES = 2000  # simulated: power is known to about +-0.02 at 0.8
+_FRACTION_STUDIES = 2000  # simulated: power is known to about +-0.02 at 0.8
 
 
 def fraction_detectable(plan: Plan) -> float | None:
@@ -43,7 +43,7 @@ def one_at_a_time(plan: Plan) -> tuple[int, float | None]:
 @lru_cache(maxsize=64)
 def _by_normal_theory(seeds: int, levers: int, alpha: float) -> float:
     """In units of the scatter of a contrast, by simulation of the rule, keyed."""
-    null = np.random.default_rng([seeds, levers]).standard_normal((_STUDIES, seeds, levers))
+    null = np.random.default_rng([seeds, levers]).standard_normal((_FRACTION_STUDIES, seeds, levers))
 
     def seen(effect: float) -> bool:
         moved = null.copy()

@@ -23,7 +23,7 @@ from fulcrum.study.run.measuring.evaluation_points import point_path, read_point
 from fulcrum.train.drawing.trained_run import KEY
 
 CELLS, CARDS, PICTURES = "cells.jsonl", "cards.json", "pictures"
-HINT = "take it from the repository again"
+KEPT_HINT = "take it from the repository again"
 CURVE_FIELDS = ("images", "seconds", "validation_loss")
 OF_THE_LINE = ("arm", "seed", "key", "result", "lines", CHECK)  # fields of a cell's file that stand in its line already
 
@@ -99,24 +99,24 @@ def read_kept(folder: Path) -> KeptCells:
     kept = KeptCells({}, {}, {})
     if not (folder / CELLS).exists():
         return kept
-    kept.cards.update(read_json(folder / CARDS, HINT))
+    kept.cards.update(read_json(folder / CARDS, KEPT_HINT))
     wrong = [name for name, card in kept.cards.items() if digest(card)[:10] != name]
     if wrong:
-        raise BadInput(f"the card {wrong[0]} in {folder / CARDS} was changed after it was written", HINT)
-    for place, line in enumerate(read_records(folder / CELLS).require_good(HINT), 1):
+        raise BadInput(f"the card {wrong[0]} in {folder / CARDS} was changed after it was written", KEPT_HINT)
+    for place, line in enumerate(read_records(folder / CELLS).require_good(KEPT_HINT), 1):
         if not is_intact(line):
-            raise BadInput(f"line {place} of {folder / CELLS} was changed after it was written", HINT)
+            raise BadInput(f"line {place} of {folder / CELLS} was changed after it was written", KEPT_HINT)
         if not KEY.fullmatch(str(line.get("key"))):  # it names a folder
-            raise BadInput(f"line {place} of {folder / CELLS} is of no run: its key is {line.get('key')!r}", HINT)
+            raise BadInput(f"line {place} of {folder / CELLS} is of no run: its key is {line.get('key')!r}", KEPT_HINT)
         if fault := fault_of_line(line):
-            raise BadInput(f"line {place} of {folder / CELLS} is not what a study keeps: {fault}", HINT)
+            raise BadInput(f"line {place} of {folder / CELLS} is not what a study keeps: {fault}", KEPT_HINT)
         kept.lines[line["key"]] = line
     for key in kept.lines:
         path = folder / PICTURES / f"{key}.json"
         if path.exists():
-            kept.pictures[key] = drawn = read_sealed(path, HINT)
+            kept.pictures[key] = drawn = read_sealed(path, KEPT_HINT)
             if fault := fault_of_pictures(drawn):
-                raise BadInput(f"{path} is not what a study keeps: {fault}", HINT)
+                raise BadInput(f"{path} is not what a study keeps: {fault}", KEPT_HINT)
     return kept
 
 
@@ -127,7 +127,7 @@ def unpack(kept: KeptCells, how: str, runs: Path) -> None:
             _unpack_cell(kept, key, line, how, runs / key)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             why = f"{type(error).__name__}: {str(error)[:200]}"
-            raise BadInput(f"the cell {key} in {CELLS} is not what a study keeps ({why})", HINT) from None
+            raise BadInput(f"the cell {key} in {CELLS} is not what a study keeps ({why})", KEPT_HINT) from None
 
 
 def _unpack_cell(kept: KeptCells, key: str, line: Mapping[str, Any], how: str, place: Path) -> None:

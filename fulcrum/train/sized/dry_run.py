@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fulcrum.cost.denoiser import TEXT_TOKENS, parameters, training_flops
+from fulcrum.cost.denoiser import TEXT_TOKENS, denoiser_training_flops, parameters
 from fulcrum.cost.disk_need import CHECKPOINTS, cache_bytes, checkpoint_bytes
 from fulcrum.cost.frozen_networks import read_teachers
 from fulcrum.cost.rank_memory import RankLayout, rank_memory, term_parameters
@@ -79,7 +79,7 @@ def count_denoiser(run: RunSpec, text: float) -> CountedDenoiser:
         emb = torch.zeros(1, words, last.encode.text.width)
         geometry = {"size": torch.zeros(1, 4)} if last.model.condition.geometry else {}
         flops = counted(lambda: torch.autograd.backward(backbone(x_t, time, (emb, None), keep=keep, **geometry).pred.sum()))
-    return CountedDenoiser(sizes, flops, training_flops(last, words))
+    return CountedDenoiser(sizes, flops, denoiser_training_flops(last, words))
 
 
 def dry_run(run: RunSpec, system: System, ranks: int = 1, said: Collection[str] = ()) -> dict[str, Any]:

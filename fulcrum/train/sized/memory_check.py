@@ -24,13 +24,13 @@ def require_memory(run: RunSpec, system: System, ranks: int = 1, free: float | N
     largest = sorted(parts.items(), key=lambda part: -part[1])[:3]
     ways = [words for words, _ in fitting(run, text, layout, free, "a GPU each" if system.device == "cuda" else APART)]
     raise BadInput(
-        f"a step of this run needs about {_gb(needed)} {'in all' if ranks == 1 else f'on each of {ranks} processes'}, and "
-        f"{_gb(free)} of {'the GPU' if system.device == 'cuda' else 'memory'} {'is' if here == 1 else 'each is'} free: "
-        + ", ".join(f"{name} {_gb(size)}" for name, size in largest),
+        f"a step of this run needs about {_gigabytes(needed)} {'in all' if ranks == 1 else f'on each of {ranks} processes'}, and "
+        f"{_gigabytes(free)} of {'the GPU' if system.device == 'cuda' else 'memory'} {'is' if here == 1 else 'each is'} free: "
+        + ", ".join(f"{name} {_gigabytes(size)}" for name, size in largest),
         ("what would fit: " + "; or ".join(ways) if ways else "no number of rows or processes fits: take a smaller model")
         + "\n  every part: the same command with --dry-run",
     )
 
 
-def _gb(size: float) -> str:
+def _gigabytes(size: float) -> str:
     return f"{size / 1e9:,.1f} GB"

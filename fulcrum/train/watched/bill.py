@@ -61,7 +61,7 @@ def sessions(built: Built, folder: RunFolder, state: State) -> list[Observer]:
     return [end]
 
 
-def counted(run: RunSpec, cache: Path) -> Counted:
+def count_costs(run: RunSpec, cache: Path) -> Counted:
     """FLOPs of every part of a run, for one image. The same run is counted once."""
     path = cache / "flops" / f"{sha256_json([VERSION, run.plain()], 32)}.json"
     try:
@@ -80,7 +80,7 @@ def counted(run: RunSpec, cache: Path) -> Counted:
 def of_arm(run: RunSpec, cache: Path, drawn: int) -> dict[str, float]:
     """FLOPs of one cell of a study, by part; `drawn` pictures are judged along the way. Empty when it cannot be counted."""
     try:
-        parts, pictures = counted(run, cache)
+        parts, pictures = count_costs(run, cache)
         return parts.totals(run.budget.images, pictures, drawn)
     except Exception:  # a user's part: the study has its results without this
         return {}
@@ -95,7 +95,7 @@ def bill(folder: RunFolder, run: RunSpec, cache: Path, price: float | None = Non
     if not lines:
         return {}
     seen = int(lines[-1]["images"])
-    (parts, pictures), peaks = counted(run, cache), _peaks(folder)
+    (parts, pictures), peaks = count_costs(run, cache), _peaks(folder)
     seconds, images = float(result.get("seconds", lines[-1]["seconds"])), int(result.get("images", seen))
     speed = images / max(seconds, 1e-9)
     return {

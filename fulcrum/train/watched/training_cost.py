@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fulcrum.cost.codec_training import tuning_flops
-from fulcrum.cost.denoiser import TEXT_TOKENS, drawing_flops, newton_schulz_share, training_flops
+from fulcrum.cost.denoiser import TEXT_TOKENS, denoiser_training_flops, drawing_flops, newton_schulz_share
 from fulcrum.cost.run_flops import PartFlops, TrainingFlops
 from fulcrum.data.fillers import caption_tokens
 from fulcrum.model.counted_flops import counted
@@ -30,9 +30,9 @@ def count_training(run: RunSpec, text: float | None = None) -> TrainingFlops:
     """By formulas alone, the denoiser's held to a count by the cost law: nothing is built and no data is read. `text`:
     tokens of a caption, if not those of the world's."""
     return TrainingFlops(
-        denoiser=training_flops(run, text or caption_tokens(run.data.source, run.data.caption) or TEXT_TOKENS),
+        denoiser=denoiser_training_flops(run, text or caption_tokens(run.data.source, run.data.caption) or TEXT_TOKENS),
         terms=_term_flops(run),
-        optimizer=newton_schulz_share(run) * training_flops(run) if run.optim.rule.kind == "muon" else 0.0,
+        optimizer=newton_schulz_share(run) * denoiser_training_flops(run) if run.optim.rule.kind == "muon" else 0.0,
         tuned_codec=tuning_flops(run, run.encode.codec.asset) if run.encode.codec.trained else 0.0,  # type: ignore[attr-defined]
         uncounted=tuple(
             term.name

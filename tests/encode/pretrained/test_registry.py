@@ -11,7 +11,7 @@ from fulcrum.encode.pretrained import registry
 from fulcrum.encode.pretrained.folder import locate
 from fulcrum.encode.pretrained.lite import Lite0, load_lite0
 from fulcrum.encode.pretrained.registry import PACKAGES, Package, check, installed
-from fulcrum.encode.pretrained.vgg import STAGES, VGG, load_vgg
+from fulcrum.encode.pretrained.vgg import VGG, VGG_STAGES, load_vgg
 from fulcrum.measure.features.extractor import load_extractor
 from fulcrum.spec.errors import BadInput
 
@@ -101,7 +101,7 @@ def test_vgg_reads_the_packages_names_and_lpips_is_a_distance(tmp_path):
     again = load_vgg(tmp_path / "vgg.pth")
     a, b = (torch.rand(2, 3, 32, 32) * 2 - 1 for _ in range(2))
     with torch.no_grad():
-        assert [h.shape[-1] for h in again(a)] == [32, 17, 9, 5, 3] and len(STAGES) == 5
+        assert [h.shape[-1] for h in again(a)] == [32, 17, 9, 5, 3] and len(VGG_STAGES) == 5
         assert torch.equal(again.lpips(a, b), network.lpips(a, b)) and (again.lpips(a, b) > 0).all()
         assert torch.allclose(again.lpips(a, b), again.lpips(b, a)) and again.lpips(a, a).max() == 0
     part = load_extractor(f"vgg={tmp_path / 'vgg.pth'}")

@@ -5,7 +5,7 @@ from collections import Counter
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.advise.subjects.caption_set import CaptionSet, data_command
 
-SHARE = 0.2
+DUPLICATED_SHARE = 0.2
 
 
 class CaptionsDuplicated(AuditRule):
@@ -22,7 +22,7 @@ class CaptionsDuplicated(AuditRule):
         first = [next(iter(one.captions.values()))[0] for one in captions.samples if one.captions]
         counts = Counter(first)
         shared = sum(times for times in counts.values() if times > 1)
-        if len(first) >= 20 and shared > SHARE * len(first):
+        if len(first) >= 20 and shared > DUPLICATED_SHARE * len(first):
             text, times = counts.most_common(1)[0]
             yield Sighting(
                 captions.path,

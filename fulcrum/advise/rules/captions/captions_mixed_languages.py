@@ -5,7 +5,7 @@ from collections import Counter
 from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.advise.subjects.caption_set import CaptionSet, data_command
 
-SHARE = 0.05
+FOREIGN_SHARE = 0.05
 ENGLISH = ("--language", "en", "--held-out")  # else held-out pictures stay, whatever their prompts are
 COMMON = {
     "English": {"the", "a", "of", "with", "and", "in", "on", "is"},
@@ -40,7 +40,7 @@ class CaptionsMixedLanguages(AuditRule):
             return
         (first, most), *others = counts.most_common()
         rest = sum(times for _, times in others)
-        if rest > SHARE * (most + rest):
+        if rest > FOREIGN_SHARE * (most + rest):
             yield Sighting(
                 captions.path,
                 f"{rest / (most + rest):.0%} of the captions are not {first} but "

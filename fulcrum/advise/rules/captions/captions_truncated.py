@@ -8,9 +8,9 @@ from fulcrum.advise.subjects.config_file import ConfigFile, Entry
 from fulcrum.advise.subjects.text_limits import limits_in_config
 
 PER_WORD = 1.3  # tokens of an English word, about, with CLIP's and T5's vocabularies
-SHARE = 0.05
+TRUNCATED_SHARE = 0.05
 # Statistics of captions that somebody wrote down: p50 to p95, median, mean. A maximum or p99 above the limit is no fault.
-COMMON = re.compile(r"(^|[._])(p_?(5|6|7|8|9)[05]|q_?(5|6|7|8|9)[05]|median|mean|avg|average)($|[._])")
+SUMMARY_NAME = re.compile(r"(^|[._])(p_?(5|6|7|8|9)[05]|q_?(5|6|7|8|9)[05]|median|mean|avg|average)($|[._])")
 
 
 class CaptionsTruncated(AuditRule):
@@ -31,7 +31,7 @@ class CaptionsTruncated(AuditRule):
     def in_captions(self, captions: CaptionSet) -> Sightings:
         texts = captions.texts()
         long = sum(tokens(text) > captions.limit for text in texts)
-        if texts and long > SHARE * len(texts):
+        if texts and long > TRUNCATED_SHARE * len(texts):
             yield Sighting(
                 captions.path,
                 f"{long / len(texts):.0%} of {len(texts):,} captions are longer than {captions.limit} tokens "
@@ -54,7 +54,7 @@ class CaptionsTruncated(AuditRule):
 
 def _recorded(entry: Entry) -> float | None:
     """A usual length of captions in tokens, where this is one."""
-    if entry.number is None or not re.search(r"caption|text|prompt", entry.path) or not COMMON.search(entry.path):
+    if entry.number is None or not re.search(r"caption|text|prompt", entry.path) or not SUMMARY_NAME.search(entry.path):
         return None
     words = "word" in entry.path
     return entry.number * PER_WORD if words else entry.number if "token" in entry.path else None

@@ -9,9 +9,9 @@ from fulcrum.advise.subjects.caption_set import data_command
 if TYPE_CHECKING:
     from fulcrum.advise.subjects.pair_trial import PairTrial
 
-SHARE = 0.1  # of pairs; wrong captions win every second time, so a tenth of them are twice as many wrong ones
+UNLIKE_SHARE = 0.1  # of pairs; wrong captions win every second time, so a tenth of them are twice as many wrong ones
 DEVIATIONS = 1.64  # below a half, that chance leaves one time in twenty
-SHOWN = 3
+MAX_PAIRS_SHOWN = 3
 
 
 class CaptionsUnlikePictures(AuditRule):
@@ -30,7 +30,7 @@ class CaptionsUnlikePictures(AuditRule):
 
     def in_pairs(self, pairs: "PairTrial") -> Sightings:
         misfits, count = pairs.misfits, len(pairs.pairs)
-        if not misfits or len(misfits) <= SHARE * count:
+        if not misfits or len(misfits) <= UNLIKE_SHARE * count:
             return
         seen = f"by {pairs.scorer} {len(misfits)} of {count} captions fit another picture as well as their own"
         if pairs.warning or len(misfits) > count / 2 - DEVIATIONS * sqrt(count) / 2:
@@ -41,7 +41,7 @@ class CaptionsUnlikePictures(AuditRule):
                 "note",
             )
             return
-        few = "; ".join(f"{one.name}: {one.caption[:60]!r}" for one in misfits[:SHOWN])
+        few = "; ".join(f"{one.name}: {one.caption[:60]!r}" for one in misfits[:MAX_PAIRS_SHOWN])
         scored = ("--score", pairs.scorer, "--drop", "0.1")
         yield Sighting(
             misfits[0].name,

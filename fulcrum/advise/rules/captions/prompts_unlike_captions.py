@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 JUDGED = r"eval|valid|sampl|prompt|test"
 UNLIKE = 2.0  # times as many words in the median caption
-FEWEST = 8  # captions on a side, below which a median says nothing
+MIN_CAPTIONS = 8  # captions on a side, below which a median says nothing
 LENGTHS = re.compile(r"(?i)short|long|medium|detailed|brief|tags|alt")
 
 
@@ -61,7 +61,7 @@ class PromptsUnlikeCaptions(AuditRule):
                 ]
                 for wanted in (True, False)
             )
-            if min(len(trained), len(held_out)) < FEWEST:
+            if min(len(trained), len(held_out)) < MIN_CAPTIONS:
                 continue
             mine, yours = max(median(trained), 1), max(median(held_out), 1)
             if not 1 / UNLIKE < mine / yours < UNLIKE:

@@ -7,7 +7,7 @@ from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.advise.subjects.config_file import ConfigFile
 from fulcrum.advise.subjects.python_script import Script, dotted, source_of
 
-RANKS = re.compile(r"(world_size|num_processes|num_gpus|n_gpus|get_world_size\(\)|device_count\(\)|num_devices)$")
+RANK_NAMES = re.compile(r"(world_size|num_processes|num_gpus|n_gpus|get_world_size\(\)|device_count\(\)|num_devices)$")
 COUNTS = re.compile(r"(?i)(sample|image|fid|eval)")
 PER = (
     r"(fid|eval|metric|valid|sampl)\w*.*(per_(gpu|device|rank|process)|(num|n|eval|subset_num|max)_batches)$"
@@ -53,7 +53,7 @@ def _grows(node: ast.BinOp) -> bool:
     parts = [part for part in ast.walk(node) if isinstance(part, ast.BinOp)]
     divided = any(isinstance(part.op, ast.FloorDiv | ast.Div) for part in parts)
     return not divided and any(
-        isinstance(part.op, ast.Mult) and any(RANKS.search(dotted(side)) for side in (part.left, part.right))
+        isinstance(part.op, ast.Mult) and any(RANK_NAMES.search(dotted(side)) for side in (part.left, part.right))
         for part in parts
     )
 

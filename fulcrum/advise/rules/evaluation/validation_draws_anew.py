@@ -8,7 +8,7 @@ from fulcrum.advise.subjects.config_file import ConfigFile
 from fulcrum.advise.subjects.python_script import Script, dotted, keyword, source_of
 
 HOME = re.compile(r"(?i)^(?!test_)(\w+_)?(val|valid|validate|validation|eval|evaluate|evaluation)(_\w+)?$")
-DRAWS = ("randn_like", "randn", "rand", "rand_like", "randint")
+RANDOM_CALLS = ("randn_like", "randn", "rand", "rand_like", "randint")
 
 
 class ValidationDrawsAnew(AuditRule):
@@ -38,7 +38,7 @@ class ValidationDrawsAnew(AuditRule):
                 node
                 for node in ast.walk(home)
                 if isinstance(node, ast.Call)
-                and dotted(node.func).rpartition(".")[2] in DRAWS
+                and dotted(node.func).rpartition(".")[2] in RANDOM_CALLS
                 and keyword(node, "generator") is None
             ]
             if draws:

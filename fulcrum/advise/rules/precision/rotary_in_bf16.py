@@ -5,7 +5,7 @@ from fulcrum.advise.subjects.python_script import LOW, Script, source_of
 from fulcrum.advise.subjects.step_trace import StepTrace
 from fulcrum.spec.run import RunSpec
 
-NAMES = ("rope", "rotary", "freqs", "freqs_cis", "inv_freq", "cos", "sin", "pos_emb")
+ROTARY_NAMES = ("rope", "rotary", "freqs", "freqs_cis", "inv_freq", "cos", "sin", "pos_emb")
 
 
 class RotaryInBf16(AuditRule):
@@ -21,7 +21,7 @@ class RotaryInBf16(AuditRule):
 
     def in_script(self, script: Script) -> Sightings:
         for cast in script.casts:
-            if cast.name.lower().rpartition(".")[2] in NAMES and cast.formats and cast.formats <= LOW:
+            if cast.name.lower().rpartition(".")[2] in ROTARY_NAMES and cast.formats and cast.formats <= LOW:
                 yield Sighting(script.at(cast.node), f"the rotary table is cast: {source_of(cast.node)}")
 
     def in_run(self, run: RunSpec) -> Sightings:

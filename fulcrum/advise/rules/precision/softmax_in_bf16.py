@@ -4,7 +4,7 @@ from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.advise.subjects.step_trace import StepTrace
 from fulcrum.spec.run import RunSpec
 
-FUSED = ("_softmax", "_log_softmax", "_safe_softmax")
+FUSED_ATTENTION = ("_softmax", "_log_softmax", "_safe_softmax")
 
 
 class SoftmaxInBf16(AuditRule):
@@ -24,7 +24,7 @@ class SoftmaxInBf16(AuditRule):
     def in_step(self, step: StepTrace) -> Sightings:
         for operation in step.of("softmax"):
             if operation.low:
-                whole = operation.operation in FUSED
+                whole = operation.operation in FUSED_ATTENTION
                 inside = ": its kernel sums in fp32, what it takes and gives is rounded" if whole else ""
                 seen = f"a softmax ran as {operation.operation} on {operation.formats}{inside}"
                 yield Sighting(operation.place, seen, severity="note" if whole else "warning")

@@ -8,7 +8,7 @@ from fulcrum.advise.audit_rule import AuditRule, Sighting, Sightings
 from fulcrum.advise.rules.tokenizer.latent_scale_typed import SCALES
 from fulcrum.advise.subjects.python_script import Script, dotted, source_of
 
-LATENTS = "latent_dist"  # what diffusers' autoencoders call the distribution that they encode to
+LATENT_DISTRIBUTION = "latent_dist"  # what diffusers' autoencoders call the distribution that they encode to
 WORDS = re.compile(
     r"(?i)scal(e|ing)_factor|shift_factor|running_(mean|var)|(latents?|vae|codec|encoder)_?(scal|shift|mean|std|norm)"
 )
@@ -34,7 +34,7 @@ class LatentScaleMissing(AuditRule):
         if not script.trains or script.named("kl") or self._known(script):
             return
         for node in script.nodes:
-            if isinstance(node, ast.Attribute) and node.attr == LATENTS and not _trained(script, node):
+            if isinstance(node, ast.Attribute) and node.attr == LATENT_DISTRIBUTION and not _trained(script, node):
                 latents = _chain(script, node)
                 if not any(_sized(script, one) for one in _uses(script, latents)):
                     yield Sighting(script.at(node), f"{source_of(latents)} is never multiplied by the scaling factor")

@@ -22,7 +22,10 @@ from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput, FulcrumError
 
 ORDER = "order.json"
-LOOK, PATIENCE = 0.1, 10.0  # seconds between two looks, and for torchrun to end when all its processes have answered
+TORCHRUN_POLL_SECONDS, TORCHRUN_PATIENCE = (
+    0.1,
+    10.0,
+)  # seconds between two looks, and for torchrun to end when all its processes have answered
 
 
 def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -50,7 +53,7 @@ def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[
         )
         try:
             with _passing_on(process):
-                wait_for_launcher(process, files, PATIENCE)
+                wait_for_launcher(process, files, TORCHRUN_PATIENCE)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -66,8 +69,8 @@ def wait_for_launcher(process: "subprocess.Popen[bytes]", files: Sequence[Path],
     """Until torchrun has ended. Where it stands still all are waited for, but not for ever once each has answered."""
     answered = 0.0
     while process.poll() is None and answered < patience:
-        time.sleep(LOOK)
-        answered += LOOK if all(path.exists() for path in files) else 0.0
+        time.sleep(TORCHRUN_POLL_SECONDS)
+        answered += TORCHRUN_POLL_SECONDS if all(path.exists() for path in files) else 0.0
 
 
 def verdict(answers: Sequence[dict[str, Any] | None]) -> dict[str, Any] | None:
